@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Prints the picture of a built-in metric for Graphviz: `cargo run --example picture -- run_delay`.
+//! Prints the picture of a built-in metric for Graphviz: `cargo run --example picture --
+//! run_delay`.
 
 use overhear_metrics::automaton::system_metric;
 

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often values occurred, to three significant digits: the buckets of HdrHistogram.
+//! Counts of values to three significant digits: the buckets of HdrHistogram.
 //!
-//! Values below 2048 have a bucket each; above, each power of two is divided into 1024 buckets of equal
-//! width. They are the buckets that the crate `hdrhistogram` has with three digits, so that both tell
-//! the same quantiles (a test compares them). Here counting is some ten instructions without a branch that
-//! is hard to foresee, and there is memory for those powers of two only in which values occurred, a quarter
-//! of what is used there: of many histograms that are counted in by turns, more stays in the cache.
+//! Values below 2048 have a bucket each. Above, each power of two is divided into 1024 buckets of
+//! equal width. These are the buckets of the crate `hdrhistogram` with three digits, so that both
+//! have the same quantiles (a test compares them). Here, counting takes about ten instructions
+//! without a branch that is hard to predict, and only the powers of two with values take memory, a
+//! quarter of that crate's: more stays in the cache when many histograms are counted in turns.
 
-/// Bits of the place within a power of two.
+/// Bits of a value that select the bucket within a power of two.
 const BITS: u32 = 10;
-/// Buckets of a power of two.
+/// Buckets per power of two.
 const PLACES: usize = 1 << BITS;
 
-/// How often the values of one power of two occurred, by their place.
+/// Counts of one power of two, indexed by bucket.
 type Counts = [u16; PLACES];
 
-/// How often values occurred.
+/// Counts of values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Buckets {
-    /// By power of two: values below 1024, then from 1024 on, from 2048 on and so forth.
+    /// Indexed by power of two: values below 1024, then from 1024 on, from 2048 on and so forth.
     powers: Vec<Option<Box<Counts>>>,
-    /// Buckets whose count has come to 2^16, and how often.
+    /// Buckets whose count has overflowed 2^16, and the number of overflows.
     carried: Vec<(usize, u64)>,
     total: u64,
 }
 
-/// The power and the place of a value.
+/// Indices of the power of two and of the bucket in it.
 #[inline(always)]
 const fn bucket(value: u64) -> (usize, usize) {
-    // The lowest power has no width of its own: it takes what is below the first one.
+    // The lowest power takes the values below the first one, too.
     let shift = (value | 1 << BITS).ilog2() - BITS;
     let power = shift as usize + (value >> BITS != 0) as usize;
     (power, (value >> shift) as usize % PLACES)
 }
 
-/// The largest value that is counted there.
+/// Largest value of a bucket.
 const fn highest(power: usize, place: usize) -> u64 {
     match power.checked_sub(1) {
         None => place as u64,
@@ -52,7 +52,7 @@ impl Buckets {
         }
     }
 
-    /// Counts a value so many times.
+    /// Adds `count` to the count of a value.
     pub(crate) fn record_many(&mut self, value: u64, count: u64) {
         let (power, place) = bucket(value);
         let sum = u64::from(self.counts(power)[place]) + (count & u64::from(u16::MAX));
@@ -98,22 +98,22 @@ impl Buckets {
         }
     }
 
-    /// How many values were counted.
+    /// Number of counted values.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }
 
-    /// How many buckets there is memory for, in bytes.
+    /// Bytes of the buckets that have memory.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.powers.iter().flatten().count() * size_of::<Counts>()
     }
 
-    /// Bytes of the list of buckets whose count has come to 2^16: nothing until billions of values came.
+    /// Bytes of the list of buckets whose count has overflowed: zero until billions of values came.
     pub(crate) fn carried_bytes(&self) -> usize {
         self.carried.capacity() * size_of::<(usize, u64)>()
     }
 
-    /// The largest values of the buckets in which something was counted, ascending, and how much.
+    /// The largest values of the buckets with a count above zero, ascending, with these counts.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let powers = self.powers.iter().enumerate();
         powers.flat_map(move |(power, counts)| {
@@ -134,8 +134,8 @@ impl Buckets {
     }
 }
 
-/// The first of these values, which ascend and are `total` with their counts, that at least this fraction
-/// of all does not exceed.
+/// The first of these values that at least this fraction of all values does not exceed. They
+/// ascend, and their counts sum up to `total`.
 pub(crate) fn quantile(
     mut counted: impl Iterator<Item = (u64, u64)>,
     total: u64,
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_go_beyond_16_bits() {
+    fn counts_exceed_16_bits() {
         let mut buckets = Buckets::default();
         buckets.record_many(5_000, (3 << 32) - 1);
         buckets.record_all([5_000, 5_001, 70_000].into_iter());

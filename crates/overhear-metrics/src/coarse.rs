@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts of values in few bytes: buckets whose width is a chosen fraction of their values.
+//! Counts of values in few bytes: the width of a bucket is a chosen fraction of its values.
 //!
-//! The layout is that of [`Buckets`](crate::buckets::Buckets) with fewer buckets per power of two. All
-//! buckets between the least and the greatest used power are in one array, so that no memory goes to
-//! headers of many small arrays. A bucket of a coarse histogram is the union of buckets of each finer one:
-//! counts can be moved from finer to coarser buckets without a further error.
+//! The layout is that of [`Buckets`](crate::buckets::Buckets) with fewer buckets per power of two.
+//! All buckets between the least and the greatest used power are in one array, so that headers of
+//! many small arrays take no memory. A bucket of a coarse histogram is the union of buckets of each
+//! finer one: counts can be moved from finer to coarser buckets without another error.
 
 /// Finest and coarsest division of a power of two, as powers of two.
 const FINEST_BITS: u32 = 9;
@@ -13,13 +13,14 @@ const COARSEST_BITS: u32 = 2;
 /// Counts of values, to `2^-bits` of the value.
 #[derive(Clone, Debug)]
 pub(crate) struct CoarseBuckets {
-    /// Bits of the place within a power of two.
+    /// Bits of a value that select the bucket within a power of two.
     bits: u32,
-    /// The power of two that the first count belongs to.
+    /// Power of two of the first count.
     first_power: usize,
-    /// By power from `first_power` on, and by place.
+    /// The counts from `first_power` on, bucket by bucket.
     counts: Vec<u16>,
-    /// Index of a bucket whose count has exceeded 16 bits, counted from power 0, and how often it has.
+    /// Buckets whose count has overflowed 16 bits: index counted from power 0, and number of
+    /// overflows.
     carried: Vec<(usize, u64)>,
     total: u64,
 }
@@ -58,7 +59,7 @@ impl CoarseBuckets {
     /// Index of a value's bucket, counted from power 0.
     const fn bucket(&self, value: u64) -> usize {
         let shift = (value | 1 << self.bits).ilog2() - self.bits;
-        // The lowest power has no width of its own: it takes what is below the first one.
+        // The lowest power takes the values below the first one, too.
         let power = shift as usize + (value >> self.bits != 0) as usize;
         let places = 1 << self.bits;
         power * places + (value >> shift) as usize % places
@@ -74,7 +75,7 @@ impl CoarseBuckets {
         }
     }
 
-    /// Counts a value so many times.
+    /// Adds `count` to the count of a value.
     pub(crate) fn record_many(&mut self, value: u64, count: u64) {
         let bucket = self.bucket(value);
         self.extend_to(bucket >> self.bits);
@@ -115,7 +116,7 @@ impl CoarseBuckets {
         self.bits == COARSEST_BITS
     }
 
-    /// How many values were counted.
+    /// Number of counted values.
     pub(crate) const fn total(&self) -> u64 {
         self.total
     }
@@ -131,7 +132,7 @@ impl CoarseBuckets {
             + self.carried.capacity() * size_of::<(usize, u64)>()
     }
 
-    /// The largest values of the buckets in which something was counted, ascending, and how much.
+    /// The largest values of the buckets with a count above zero, ascending, with these counts.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let first = self.first_power << self.bits;
         let counts = self.counts.iter().enumerate();
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn the_finest_buckets_that_fit_are_chosen() {
+    fn finest_buckets_that_fit_are_chosen() {
         let values = || (0..20_u32).map(|power| (1 << power, 1));
         let mut finer = 0.0;
         for bytes in [512, 1 << 10, 2 << 10, 4 << 10, 8 << 10] {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an observation costs whom it observes: estimates from measurements, and the sum of what a
-//! run's elements have cost.
+//! The cost of an observation for the observed program: estimates from measurements, and the sum
+//! over the elements of a run.
 //!
-//! A calibration measures what one element of a sensor costs (seed 003, section 5.5). [`Costs`] keeps
-//! the means, and [`Intrusion`] adds them up while elements flow: per thread for what the kernel writes
-//! in the context of a thread, per process for the sensors of programs, and together for what is
-//! written in interrupts.
+//! A calibration measures the cost of one element of a sensor [MKM, section 5.5]. [`Costs`] keeps
+//! the means, and [`Intrusion`] adds them up as elements come: per thread for kernel elements that
+//! were written in the context of a thread, per process for sensors of programs, and in one sum for
+//! elements that were written in interrupts.
 
 use std::collections::BTreeMap;
 
@@ -16,17 +16,17 @@ use overhear_event::{
 
 use crate::context::{is_of_interrupts, WriterContext};
 
-/// A mean, and how well it is known.
+/// A mean with its confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
-    /// How many measurements it comes from.
+    /// Number of measurements.
     pub samples: u64,
-    /// Their mean, in nanoseconds.
+    /// Mean of the measurements, in nanoseconds.
     pub mean_ns: f64,
-    /// Their standard deviation, in nanoseconds.
+    /// Standard deviation of the measurements, in nanoseconds.
     pub deviation_ns: f64,
-    /// The true mean lies within this of `mean_ns` with a confidence of 99 %, if the measurements are
-    /// independent and about normally distributed (Student's distribution).
+    /// Half of the 99 % confidence interval around `mean_ns`, in nanoseconds, for independent
+    /// measurements with a normal distribution (Student's distribution).
     pub within_ns: f64,
 }
 
@@ -57,18 +57,18 @@ impl Estimate {
         })
     }
 
-    /// Whether the confidence interval contains zero: nothing is known but that it is small.
+    /// Whether the confidence interval contains zero.
     #[must_use]
     pub fn may_be_zero(&self) -> bool {
         self.mean_ns.abs() <= self.within_ns
     }
 }
 
-/// What Student's t does not exceed with a probability of 0.995, to 0.01 from six degrees of freedom
-/// on (Abramowitz and Stegun, 26.7.5); exact below.
+/// The 0.995 quantile of Student's t, to 0.01 from six degrees of freedom on (Abramowitz and
+/// Stegun, 26.7.5); exact below.
 fn student_995(degrees: usize) -> f64 {
     const FEW: [f64; 5] = [63.657, 9.925, 5.841, 4.604, 4.032];
-    /// What a normal variable does not exceed with this probability.
+    /// The 0.995 quantile of the normal distribution.
     const Z: f64 = 2.575_829_3;
     if let Some(exact) = FEW.get(degrees.wrapping_sub(1)) {
         return *exact;
@@ -81,14 +81,15 @@ fn student_995(degrees: usize) -> f64 {
         + (79.0 * z9 + 776.0 * z7 + 1482.0 * z5 - 1920.0 * z3 - 945.0 * Z) / (92_160.0 * n.powi(4))
 }
 
-/// Under this name [`Costs::kernel`] takes the price of probes at entries of functions.
+/// Name in [`Costs::kernel`] of probes at entries of functions.
 pub const ENTRIES: &str = "probe";
-/// Of probes at returns of functions.
+/// Name of probes at returns of functions.
 pub const RETURNS: &str = "probe/return";
-/// Of static probes.
+/// Name of static probes.
 pub const STATIC_PROBES: &str = "usdt";
 
-/// Under which name the price of a sensor of the kernel is known: its own, or that of its kind of probe.
+/// The name under which the price of a kernel sensor is kept: its own, or that of its kind of
+/// probe.
 ///
 /// ```
 /// use overhear_metrics::price_name;
@@ -108,8 +109,8 @@ pub fn price_name(sensor: &str) -> &str {
     }
 }
 
-/// What one element costs, by the sensor's name for the kernel's and by the kind of sensor for those of
-/// programs. In nanoseconds; negative means are kept out.
+/// Prices of elements in nanoseconds: by sensor for the kernel, by kind of sensor for programs.
+/// Negative means are not kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Costs {
     every: Option<f64>,
@@ -120,28 +121,29 @@ pub struct Costs {
 }
 
 impl Costs {
-    /// Adds a sensor of the kernel, by its name without `kernel:`; or a kind of probe ([`price_name`]).
+    /// Sets the price of a kernel sensor, by its name without `kernel:`, or of a kind of probe
+    /// ([`price_name`]).
     pub fn kernel(&mut self, sensor: &str, ns: f64) {
         self.kernel.insert(sensor.to_string(), ns.max(0.0));
     }
 
-    /// Sets what an element of a program's simple sensor costs.
+    /// Sets the price of an element of a program's simple sensor.
     pub fn simple(&mut self, ns: f64) {
         self.simple = Some(ns.max(0.0));
     }
 
-    /// Sets what an element of a program's laned sensor costs.
+    /// Sets the price of an element of a program's laned sensor.
     pub fn laned(&mut self, ns: f64) {
         self.laned = Some(ns.max(0.0));
     }
 
-    /// Sets what an element of a program's concurrent sensor costs.
+    /// Sets the price of an element of a program's concurrent sensor.
     pub fn concurrent(&mut self, ns: f64) {
         self.concurrent = Some(ns.max(0.0));
     }
 
-    /// What an element of this event costs, to a nanosecond; `None` if it is not known. An event of
-    /// programs costs as one of a simple sensor.
+    /// Price of an element of this event, rounded to a nanosecond; `None` if unknown. An event of
+    /// programs has the price of a simple sensor.
     #[must_use]
     pub fn of_event(&self, event: &EventName) -> Option<Nanos> {
         let named = match event.as_str().split_once(':') {
@@ -152,19 +154,19 @@ impl Costs {
         named.or(self.every).map(nanos)
     }
 
-    /// What an element of this stream costs, to a nanosecond; `None` if it is not known.
+    /// Price of an element of this stream, rounded to a nanosecond; `None` if unknown.
     #[must_use]
     pub fn of_stream(&self, stream: &StreamDescriptor) -> Option<Nanos> {
         self.of(stream).map(nanos)
     }
 
-    /// What an element of this stream costs, in nanoseconds; nothing where that is not known.
+    /// Price of an element of this stream, in nanoseconds; zero if unknown.
     #[must_use]
     pub fn of_stream_ns(&self, stream: &StreamDescriptor) -> f64 {
         self.of(stream).unwrap_or(0.0)
     }
 
-    /// Whether no element costs anything.
+    /// Whether all prices are zero.
     pub(crate) fn are_zero(&self) -> bool {
         let programs = [self.every, self.simple, self.laned, self.concurrent];
         let programs = programs.into_iter().flatten();
@@ -182,20 +184,20 @@ impl Costs {
         let named = match &stream.origin {
             Origin::Kernel { .. } => self.of_kernel(&stream.sensor),
             Origin::Program(_) if stream.lane.is_some() => self.laned,
-            // Its elements name their writers, and it is no lane. Who has no price of its own is as dear as
-            // a simple one.
+            // Its elements name their writers, and it is no lane. Without a price of its own it has
+            // that of a simple sensor.
             Origin::Program(_) if stream.schema.index_of(WRITER_TID) == Some(0) => {
                 self.concurrent.or(self.simple)
             }
             Origin::Program(_) => self.simple,
-            // It samples on its own thread.
+            // A sampler runs on a thread of its own.
             Origin::Clerk => Some(0.0),
         };
         named.or(self.every)
     }
 }
 
-/// Every element costs as much.
+/// Every element has this price.
 impl From<Nanos> for Costs {
     fn from(every: Nanos) -> Self {
         Self {
@@ -205,22 +207,22 @@ impl From<Nanos> for Costs {
     }
 }
 
-/// Whom an element is charged to.
+/// The party that an element is charged to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Payer {
     /// The thread in whose context it was written.
     Thread(WriterContext),
     /// This process.
     Process(u32),
-    /// Whoever was interrupted: not known.
+    /// An interrupted thread that is unknown.
     Interrupts,
 }
 
-/// Adds up what the elements of a run have cost, as an [`Update`].
+/// Adds up the cost of the elements of a run, as an [`Update`].
 ///
-/// An element is charged to the thread in whose context it was written. The sum is what those
-/// threads were kept from doing, not by how much later the run ended: delays of threads that wait for
-/// each other overlap.
+/// An element is charged to the thread in whose context it was written. The sum is the time that
+/// these threads lost, and not the time by which the run ended later: delays of threads that wait
+/// for each other overlap.
 #[derive(Clone, Debug, Default)]
 pub struct Intrusion {
     costs: Costs,
@@ -234,7 +236,7 @@ pub struct Intrusion {
 }
 
 impl Intrusion {
-    /// With these costs per element.
+    /// With these prices.
     #[must_use]
     pub fn new(costs: Costs) -> Self {
         Self {
@@ -243,43 +245,43 @@ impl Intrusion {
         }
     }
 
-    /// What the elements cost together, missed ones too.
+    /// Cost of all elements, missed ones included.
     #[must_use]
     pub fn total(&self) -> Nanos {
         let sum = self.threads.values().sum::<f64>() + self.processes.values().sum::<f64>();
         nanos(sum + self.interrupts + self.missed)
     }
 
-    /// What the kernel's elements cost per thread, by thread id.
+    /// Cost of kernel elements per thread, by thread id.
     pub fn threads(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
         self.threads.iter().map(|(tid, ns)| (*tid, nanos(*ns)))
     }
 
-    /// What the elements of their own sensors cost programs, by process id.
+    /// Cost of the elements of program sensors per process, by process id.
     pub fn processes(&self) -> impl Iterator<Item = (u32, Nanos)> + '_ {
         self.processes.iter().map(|(pid, ns)| (*pid, nanos(*ns)))
     }
 
-    /// What elements cost that were written in interrupts and by CPUs at rest: nobody in particular
-    /// paid for them.
+    /// Cost of elements that were written in interrupts and by idle CPUs: no known thread was
+    /// delayed.
     #[must_use]
     pub fn interrupts(&self) -> Nanos {
         nanos(self.interrupts)
     }
 
-    /// What missed elements cost: they were written, and nobody knows by whom.
+    /// Cost of missed elements, whose writers are unknown.
     #[must_use]
     pub fn missed(&self) -> Nanos {
         nanos(self.missed)
     }
 
-    /// How many elements were added up.
+    /// Number of elements that were added up.
     #[must_use]
     pub const fn elements(&self) -> u64 {
         self.elements
     }
 
-    /// Elements whose cost is not known, and are left out, by the name of their event.
+    /// Number of elements without a price, which are left out, by the name of their event.
     pub fn unpriced(&self) -> impl Iterator<Item = (&str, u64)> {
         self.unpriced.iter().map(|(name, count)| (&**name, *count))
     }
@@ -321,7 +323,7 @@ impl Update for Intrusion {
             }
             Payer::Interrupts => None,
         };
-        // The idle thread of a CPU pays with time that nobody wanted.
+        // The idle thread of a CPU spends time that no other thread used.
         match thread {
             Some(tid) => *self.threads.entry(tid).or_default() += ns,
             None => self.interrupts += ns,
@@ -351,7 +353,7 @@ mod tests {
     use super::{student_995, Costs, Estimate, Intrusion};
 
     #[test]
-    fn students_distribution_as_in_the_tables() {
+    fn students_distribution_matches_the_tables() {
         for (degrees, value) in [
             (1, 63.657),
             (2, 9.925),
@@ -388,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_single_measurement_has_no_spread() {
+    fn single_measurement_has_no_estimate() {
         assert_eq!(Estimate::of(&[]), None);
         assert_eq!(Estimate::of(&[1.0]), None);
         let zero = Estimate::of(&[-1.0, 1.0, -1.0, 1.0, 0.5]).unwrap();
@@ -420,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_are_charged_to_whom_they_interrupted() {
+    fn elements_are_charged_to_the_interrupted_thread() {
         let mut costs = Costs::default();
         costs.kernel(SCHED_SWITCH, 100.0);
         costs.kernel(SCHED_WAKE, 10.0);

@@ -9,44 +9,46 @@ use crate::distribution::Distribution;
 
 /// A histogram of whole numbers with three significant digits, as HdrHistogram has them.
 ///
-/// The first few values are kept as they are, because most histograms have no more: one of a
-/// thread that ran ten times takes a hundred bytes instead of 16 KiB. Later ones are collected and counted
-/// many at once: of histograms that are used by turns, the caches hold what was collected, but not all
-/// buckets.
+/// The first few values are kept as they are, because most histograms have no more: that of a
+/// thread that ran ten times takes a hundred bytes instead of 16 KiB. Later values are collected
+/// and counted together: so, of several histograms that are used in turns, caches hold the
+/// collected values rather than all buckets.
 ///
-/// Minimum, maximum and mean are exact; quantiles are exact to a thousandth, unless the histogram is
-/// [bounded](Self::bound). Values above 2^48 (78 hours in nanoseconds) count as 2^48.
+/// Minimum, maximum and mean are exact. Quantiles are exact to the relative [`error`](Self::error):
+/// a thousandth, or up to 0.25 if the memory is [bounded](Self::bound). Values above 2^48 (78 hours
+/// in nanoseconds) count as 2^48.
 #[derive(Clone, Debug)]
 pub struct Histogram {
-    /// Places for values that are not counted yet.
+    /// Values that are not counted yet, followed by spare entries.
     places: Vec<u64>,
-    /// How many of them are taken: the values in the order of their coming. At most [`FEW`].
+    /// Number of these values, at most [`MAX_EXACT_VALUES`], in the order in which they came.
     taken: u32,
-    /// Bytes that places and counts may take.
+    /// Largest number of bytes for values and counts.
     most_bytes: u32,
-    /// All others, if there are any.
+    /// Counts of all other values, if there are any.
     counted: Option<Box<Counted>>,
 }
 
 #[derive(Clone, Debug)]
 struct Counted {
     counts: Counts,
-    // Exact, where the buckets are not.
+    // Exact, in contrast to the buckets.
     min: u64,
     max: u64,
     sum: u128,
 }
 
-/// So many values are kept as they are.
-const FEW: usize = 512;
-/// So many are collected once there are more: few enough that a cache holds those of some tens of
-/// histograms.
-const COLLECTED: usize = 128;
+/// Largest number of values that are kept as they are.
+const MAX_EXACT_VALUES: usize = 512;
+/// Number of values that are collected and then counted together, once there are more: few enough
+/// that a cache holds those of some tens of histograms.
+const COLLECTED_VALUES: usize = 128;
 
-/// More than are ever counted at once.
-const MANY: u64 = 4 * FEW as u64;
+/// More values than are ever counted together.
+const MANY: u64 = 4 * MAX_EXACT_VALUES as u64;
 
-/// Values by size: to a thousandth, or to as much as the bound on their memory permits.
+/// Counts of values: exact to a thousandth, or to the precision that the bound on their memory
+/// permits.
 #[derive(Clone, Debug)]
 enum Counts {
     Fine(Buckets),
@@ -90,7 +92,7 @@ impl Counts {
         }
     }
 
-    /// The largest values of the buckets in which something was counted, ascending, and how much.
+    /// The largest values of the buckets with a count above zero, ascending, with these counts.
     fn counted(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         let (fine, coarse) = match self {
             Self::Fine(buckets) => (Some(buckets.counted()), None),
@@ -100,7 +102,7 @@ impl Counts {
         fine.chain(coarse.into_iter().flatten())
     }
 
-    /// Takes at most `bytes`, with as many significant digits as these permit.
+    /// Takes at most `bytes`, with the number of significant digits that these permit.
     fn bound(&mut self, bytes: usize) {
         let is_coarsest = matches!(self, Self::Coarse(buckets) if buckets.is_coarsest());
         if self.heap_bytes() > bytes && !is_coarsest {
@@ -125,7 +127,8 @@ impl Counted {
 
     fn count(&mut self, values: &[u64]) {
         let (min, max) = (&mut self.min, &mut self.max);
-        // Nearly all values lie between those that came before. What is larger than the buckets never does.
+        // Nearly all values lie between those that came before. Values above the largest bucket
+        // never do.
         let span = |min: u64, max: u64| (max.min(LARGEST) + 1).saturating_sub(min);
         let (mut low, mut between) = (*min, span(*min, *max));
         self.counts.record_all(values.iter().map(|&value| {
@@ -137,7 +140,7 @@ impl Counted {
             value
         }));
         self.sum += match self.max <= u64::MAX / MANY {
-            // Added up they are no larger than a word.
+            // Their sum fits into a word.
             true => u128::from(values.iter().sum::<u64>()),
             false => values.iter().map(|value| u128::from(*value)).sum(),
         };
@@ -147,15 +150,15 @@ impl Counted {
 /// The values from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bucket {
-    /// The smallest value counted here.
+    /// Smallest value of the bucket.
     pub low: u64,
-    /// The largest value counted here.
+    /// Largest value of the bucket.
     pub high: u64,
-    /// How many there were.
+    /// Number of values.
     pub count: u64,
 }
 
-/// The largest value told apart.
+/// Largest value; greater ones count as this.
 const LARGEST: u64 = 1 << 48;
 
 impl Default for Histogram {
@@ -176,18 +179,18 @@ impl Histogram {
         }
     }
 
-    /// An empty histogram with all the memory that it can ever need, 80 KiB: counting allocates nothing.
+    /// An empty histogram with all the memory that it can need, 80 KiB: counting allocates nothing.
     #[must_use]
     pub fn preallocated() -> Self {
         Self {
-            places: vec![0; COLLECTED],
+            places: vec![0; COLLECTED_VALUES],
             taken: 0,
             most_bytes: u32::MAX,
             counted: Some(Box::new(Counted::new(Buckets::up_to(LARGEST)))),
         }
     }
 
-    /// Bytes that its counts take.
+    /// Bytes of memory of its counts.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let counted = self.counted.as_ref().map(|it| it.counts.memory_bytes());
@@ -201,8 +204,8 @@ impl Histogram {
         self.places.capacity() * size_of::<u64>() + counted.unwrap_or(0)
     }
 
-    /// Bounds its memory, now and later. Quantiles lose significant digits for it; count,
-    /// minimum, maximum and sum stay exact. Below 512 bytes the bound is not kept.
+    /// Bounds its memory, now and later. Quantiles lose significant digits; count, minimum, maximum
+    /// and sum stay exact. A bound below 512 bytes is not kept.
     pub fn bound(&mut self, bytes: usize) {
         self.most_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         if self.heap_bytes() > bytes {
@@ -211,7 +214,8 @@ impl Histogram {
         }
     }
 
-    /// The largest relative error of a quantile.
+    /// Largest relative error of a quantile: 0 while all values are kept as they are, then a
+    /// thousandth; up to 0.25 if the memory is bounded.
     #[must_use]
     pub fn error(&self) -> f64 {
         match self.counted.as_deref().map(|it| &it.counts) {
@@ -231,8 +235,8 @@ impl Histogram {
         self.taken += 1;
     }
 
-    /// Counts a value. The memory that it takes, and what `memory` prescribes, are considered only when
-    /// the places are full.
+    /// Counts a value. Memory is taken, and compared with the bound of `memory`, only when no spare
+    /// entry is left.
     #[inline(always)]
     pub(crate) fn record_within(&mut self, value: u64, memory: &mut HistogramMemory) {
         match self.places.get_mut(self.taken as usize) {
@@ -242,7 +246,8 @@ impl Histogram {
         self.taken += 1;
     }
 
-    /// More places as long as there are few values; then they are counted. The value takes the first place.
+    /// Makes room for more values while there are few; then counts them. The value takes the first
+    /// free entry.
     #[inline(never)]
     fn make_room(&mut self, value: u64) {
         self.find_room();
@@ -251,7 +256,7 @@ impl Histogram {
 
     fn find_room(&mut self) {
         let places = self.places.len();
-        let few = FEW.min(self.most_bytes as usize / size_of::<u64>());
+        let few = MAX_EXACT_VALUES.min(self.most_bytes as usize / size_of::<u64>());
         if self.counted.is_none() && places < few {
             self.places.resize((2 * places).clamp(4, few.max(4)), 0);
             return;
@@ -260,15 +265,15 @@ impl Histogram {
         self.keep_bound();
     }
 
-    /// Counts what was collected.
+    /// Counts the collected values.
     fn count_taken(&mut self) {
         let counted = self.counted.get_or_insert_with(Counted::none);
         counted.count(&self.places[..self.taken as usize]);
         self.taken = 0;
-        // A quarter of a bounded histogram at most.
+        // At most a quarter of a bounded histogram.
         let collected = self.most_bytes as usize / (4 * size_of::<u64>());
-        let collected = collected.clamp(4, COLLECTED);
-        // There may have been more, or fewer than it is worth to count together.
+        let collected = collected.clamp(4, COLLECTED_VALUES);
+        // The list of exact values had another length.
         if self.places.len() != collected {
             self.places = vec![0; collected];
         }
@@ -289,7 +294,7 @@ impl Histogram {
         &self.places[..self.taken as usize]
     }
 
-    /// Counts everything that another histogram has counted.
+    /// Counts all values of another histogram.
     pub fn add(&mut self, other: &Self) {
         for &value in other.recent() {
             self.record(value);
@@ -306,14 +311,14 @@ impl Histogram {
         self.keep_bound();
     }
 
-    /// How many values were counted.
+    /// Number of counted values.
     #[must_use]
     pub fn count(&self) -> u64 {
         let counted = self.counted.as_ref().map(|it| it.counts.total());
         u64::from(self.taken) + counted.unwrap_or(0)
     }
 
-    /// The smallest value, `None` if there was none.
+    /// Smallest value; `None` without values.
     #[must_use]
     pub fn min(&self) -> Option<u64> {
         let counted = self.counted.iter().map(|it| it.min);
@@ -321,7 +326,7 @@ impl Histogram {
         least.filter(|_| self.count() > 0)
     }
 
-    /// The largest value, `None` if there was none.
+    /// Largest value; `None` without values.
     #[must_use]
     pub fn max(&self) -> Option<u64> {
         let counted = self.counted.iter().map(|it| it.max);
@@ -329,21 +334,22 @@ impl Histogram {
         most.filter(|_| self.count() > 0)
     }
 
-    /// The sum of all values.
+    /// Sum of all values.
     #[must_use]
     pub fn sum(&self) -> u128 {
         let recent: u128 = self.recent().iter().map(|&value| u128::from(value)).sum();
         recent + self.counted.as_ref().map_or(0, |it| it.sum)
     }
 
-    /// The mean, `None` if there was no value.
+    /// Mean; `None` without values.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         (self.count() > 0).then(|| self.sum() as f64 / self.count() as f64)
     }
 
-    /// The smallest recorded value that at least this fraction of the values does not exceed;
-    /// never below the minimum nor above the maximum. `None` if there was no value.
+    /// The smallest value that at least this fraction of the values does not exceed, or a value
+    /// that is larger by at most the relative [`error`](Self::error). It is never below the minimum
+    /// nor above the maximum; `None` without values.
     #[must_use]
     pub fn quantile(&self, fraction: f64) -> Option<u64> {
         let (min, max) = (self.min()?, self.max()?);
@@ -352,8 +358,8 @@ impl Histogram {
             None => {
                 let mut sorted = self.recent().to_vec();
                 sorted.sort_unstable();
-                // The rank that HdrHistogram takes: the smallest value that at least this
-                // fraction of the values does not exceed.
+                // The rank that HdrHistogram takes: the smallest value that at least this fraction
+                // of the values does not exceed.
                 let rank = (fraction.clamp(0.0, 1.0) * sorted.len() as f64).ceil() as usize;
                 sorted[rank.saturating_sub(1)].min(LARGEST)
             }
@@ -361,7 +367,7 @@ impl Histogram {
         Some(found.clamp(min, max))
     }
 
-    /// The counts with what is not counted yet, `None` if nothing is counted.
+    /// The counts of all values; `None` if no value is counted yet.
     fn all_counted(&self) -> Option<Cow<'_, Counts>> {
         let counted = self.counted.as_ref().filter(|it| it.counts.total() > 0)?;
         let mut counts = Cow::Borrowed(&counted.counts);
@@ -372,7 +378,7 @@ impl Histogram {
         Some(counts)
     }
 
-    /// Values and how often each occurred; a value may be told more than once.
+    /// Values with their counts; a value may occur more than once.
     fn for_each(&self, mut told: impl FnMut(u64, u64)) {
         for &value in self.recent() {
             told(value.min(LARGEST), 1);
@@ -381,9 +387,9 @@ impl Histogram {
         counted.for_each(|(value, count)| told(value, count));
     }
 
-    /// The histogram in few buckets for people, from the first to the last one with a value. The
-    /// limits are preferred numbers (ISO 3): twenty to a decade for values within two decades, ten
-    /// within four, five beyond.
+    /// The histogram in few buckets for users, from the first to the last one with a value. The
+    /// limits are preferred numbers (ISO 3): twenty per decade for values within two decades, ten
+    /// within four, five for more.
     #[must_use]
     pub fn buckets(&self) -> Vec<Bucket> {
         let (Some(min), Some(max)) = (self.min(), self.max()) else {
@@ -400,7 +406,7 @@ impl Histogram {
             })
             .collect();
         self.for_each(|value, count| {
-            // The ends are exact; in between a value is known to a thousandth.
+            // Minimum and maximum are exact; other values have the error of their buckets.
             let at = value.clamp(min, max);
             let index = edges.partition_point(|&edge| edge <= at) - 1;
             buckets[index].count += count;
@@ -409,17 +415,17 @@ impl Histogram {
     }
 }
 
-/// Bounds the memory of many histograms of one owner.
+/// A bound on the memory of many histograms of one owner.
 ///
-/// As long as all of them together need less, each is exact to a thousandth. Then the largest lose
-/// significant digits first: `each` is lowered until the sum fits.
+/// As long as all of them together need less, each is exact to a thousandth. Then the largest ones
+/// lose significant digits first: `each` is lowered until the sum fits.
 #[derive(Clone, Debug)]
 pub(crate) struct HistogramMemory {
     /// Bytes of all histograms of the owner.
     used: usize,
-    /// Bytes that they may take together.
+    /// Largest number of bytes that they may take together.
     most: usize,
-    /// Bytes that one of them may take.
+    /// Largest number of bytes that one of them may take.
     each: usize,
 }
 
@@ -427,15 +433,16 @@ pub(crate) struct HistogramMemory {
 const LEAST_BYTES: usize = 320;
 
 impl Default for HistogramMemory {
-    /// 24 MiB: room for three hundred histograms of every value there is, or for thousands of usual ones.
+    /// 24 MiB: room for three hundred histograms of every possible value, or for thousands of usual
+    /// ones.
     fn default() -> Self {
         Self::bytes(24 << 20)
     }
 }
 
-/// What shares a [`HistogramMemory`].
+/// A user of a [`HistogramMemory`].
 pub(crate) trait Bounded {
-    /// Bounds its memory; quantiles lose significant digits for it.
+    /// Bounds its memory; quantiles lose significant digits.
     fn bound(&mut self, bytes: usize);
 
     /// Bytes of its memory.
@@ -453,7 +460,7 @@ impl Bounded for Histogram {
 }
 
 impl HistogramMemory {
-    /// At most so many bytes.
+    /// A bound of this number of bytes.
     pub(crate) const fn bytes(most: usize) -> Self {
         Self {
             used: 0,
@@ -486,12 +493,12 @@ impl HistogramMemory {
         self.used > self.most
     }
 
-    /// Coarsens the largest histograms until all fit. `visit` calls its argument with each histogram of
-    /// the owner.
+    /// Coarsens the largest histograms until all fit. `visit` calls its argument with each
+    /// histogram of the owner.
     #[cold]
     pub(crate) fn fit(&mut self, mut visit: impl FnMut(&mut dyn FnMut(&mut dyn Bounded))) {
         let mut each = self.each.min(1 << 17);
-        // To an eighth less, so that the next value does not begin it again.
+        // An eighth less than the bound, so that the next value does not exceed it again.
         while self.used > self.most / 8 * 7 && each > LEAST_BYTES {
             each = (each / 4 * 3).max(LEAST_BYTES);
             let mut used = 0;
@@ -502,7 +509,8 @@ impl HistogramMemory {
             self.used = used;
         }
         self.each = each;
-        // What cannot be made smaller is permitted: else each value would try again.
+        // If no histogram can be made smaller, the bound is raised; otherwise each value would try
+        // again.
         self.most = self.most.max(self.used);
     }
 }
@@ -527,7 +535,7 @@ fn edges(min: u64, max: u64) -> Vec<u64> {
             .step_by(step)
             .map(move |&number| u64::try_from(u128::from(number) * scale / 100).unwrap_or(u64::MAX))
     });
-    // Below ten, neighbours coincide; limits are whole numbers.
+    // Below ten, neighbours coincide, because limits are whole numbers.
     let mut edges: Vec<u64> = Vec::new();
     for number in std::iter::once(0).chain(numbers) {
         if edges.last().is_none_or(|&last| last < number) {
@@ -544,7 +552,7 @@ mod tests {
     use super::{Bucket, Histogram, HistogramMemory};
 
     #[test]
-    fn buckets_are_preferred_numbers_without_holes() {
+    fn bucket_limits_are_adjacent_preferred_numbers() {
         let mut histogram = Histogram::new();
         assert_eq!(histogram.buckets(), []);
         for value in [0, 1, 4, 4, 7] {
@@ -574,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn buckets_count_every_value_whatever_the_range() {
+    fn buckets_count_all_values_of_any_range() {
         for values in [
             vec![1, u64::MAX],
             vec![5, 5_000_000_000],
@@ -598,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn few_values_and_many_tell_the_same() {
+    fn exact_and_counted_values_have_equal_results() {
         let value = |index: u64| (index * 7_919) % 10_000 + 1;
         let (mut all, mut half, mut other) = (Histogram::new(), Histogram::new(), Histogram::new());
         for index in 0..1_000 {
@@ -629,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn many_values_of_any_size_are_added_up_exactly() {
+    fn sum_of_large_values_is_exact() {
         let sizes: Vec<u64> = (0..=64)
             .map(|bits| u64::MAX.checked_shr(64 - bits).unwrap_or(0))
             .collect();
@@ -651,7 +659,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_was_added_to_before_it_had_values_counts_on() {
+    fn empty_histogram_counts_on_after_addition() {
         let mut histogram = Histogram::new();
         histogram.add(&Histogram::preallocated());
         (0..1_000).for_each(|value| histogram.record(value));

@@ -1,22 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Evaluations that everybody needs, as [`Update`](overhear_event::Update)s.
+//! The evaluations of Overhear, as [`Update`](overhear_event::Update)s.
 //!
-//! - [`Scheduling`] follows every monitored thread through its states and keeps an account per
-//!   thread: run, runnable, blocked and preempted time, switches, migrations, wake-up latency.
-//!   An [`Observer`] sees each interval as it ends; [`Timeline`] is one that keeps them, packed.
-//! - [`SensorStatistics`] keeps an account per sensor, of programs and of the kernel: elements, rate, intervals, values.
-//! - [`Messages`] rejoins what sensors have split over several elements.
-//! - [`RecentSensors`] follows program sensors in steps: what they do now, and whether they keep
-//!   their declared rates.
+//! Elements and gaps flow in, in the order of their times. Each evaluation keeps accounts, and its
+//! results are read at the end or while it runs.
+//!
+//! - [`Scheduling`] follows every tracked thread through its states and keeps an account per
+//!   thread: run, runnable, blocked and preempted time, switches, migrations, wake-up latency. An
+//!   [`Observer`] gets each interval as it ends; [`Timeline`] is one that keeps them, packed.
+//! - [`SensorStatistics`] keeps an account per sensor, of programs and of the kernel: elements,
+//!   rate, intervals, values.
+//! - [`Messages`] rejoins messages that sensors have split into several elements.
+//! - [`RecentSensors`] follows program sensors in steps: their newest activity, and whether they
+//!   keep their declared rates.
 //! - [`automaton`] measures what users describe: metrics as automata in a text format, and those of
 //!   Linux.
-//! - [`verdict`] judges: whether what must hold of metrics, fields and events does hold.
-//! - [`Intrusion`] adds up what the observation cost whom it observed.
-//! - [`compensation`] moves elements to when they would have come, had observing cost nothing.
-//! - [`response`] computes worst-case response times from what was measured.
-//! - [`Histogram`] counts lengths, [`Distribution`] numbers of either sign, fractions among them.
+//! - [`verdict`] judges constraints on metrics, fields and events.
+//! - [`Intrusion`] adds up the cost of observing for each observed thread and process.
+//! - [`compensation`] moves elements to the times that they would have without the cost of
+//!   observing.
+//! - [`response`] computes worst-case response times from measurements.
+//! - [`Histogram`] counts lengths, [`Distribution`] numbers of either sign, including fractions.
 //!
-//! All of them are pure: time comes in with the elements. So they compute the same live and over
+//! # Design constraints
+//!
+//! All of them are pure: time comes with the elements. So they have the same results live and over
 //! a recorded trace.
 //!
 //! ```

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Messages out of parts: variable-sized output of sensors, rejoined.
+//! Messages in parts: sensor output of variable size, rejoined.
 
 use std::collections::BTreeMap;
 
 use overhear_event::parts::{PartLayout, Rejoined, Rejoiner, WRITER_BYTES};
 use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 
-/// The most threads of a stream whose messages are awaited at once: their numbers come from another process.
+/// Largest number of threads of a stream whose messages are incomplete at a time: the numbers of
+/// threads come from another process.
 const MOST_WRITERS: usize = 1024;
 
-/// Rejoins the messages of every stream whose elements are parts, and hands each to a closure: the
-/// stream, the time of the last part (of a lost message: when the loss was known), and the message or
-/// how many were lost.
+/// Rejoins the messages of all streams whose elements are parts, and hands each to a closure: the
+/// stream, the time of the last part (of a lost message: when the loss was known), and the message
+/// or the number of lost messages.
 ///
-/// In streams of laned and concurrent sensors the parts of several threads mix. Each thread numbers its
-/// messages for itself, and its parts are told apart by the element's writer.
+/// In streams of laned and concurrent sensors the parts of several threads mix. Each thread numbers
+/// its own messages, and the writer in each element separates the parts.
 #[derive(Debug)]
 pub struct Messages<F> {
     found: F,
@@ -26,18 +27,18 @@ pub struct Messages<F> {
 #[derive(Debug)]
 struct Parts {
     layout: PartLayout,
-    /// Bytes before the part.
+    /// Offset of the part in the payload.
     lead: usize,
     from_start: bool,
-    /// By the thread that writes; 0 where elements do not say.
+    /// By writing thread; 0 if elements do not name it.
     writers: BTreeMap<u32, Rejoiner>,
-    /// Of writers that made room for others.
+    /// Counters of writers that were removed to make room.
     lost: u64,
     rejected_corrupt: u64,
 }
 
 impl Parts {
-    /// `first` is the stream's first position that anybody heard of.
+    /// `first` is the first known position of the stream.
     fn of(stream: &StreamDescriptor, first: u64) -> Option<Self> {
         let alone = PartLayout::of(&stream.schema).map(|layout| (layout, 0));
         let among = || {
@@ -99,7 +100,7 @@ impl Parts {
 }
 
 impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Messages<F> {
-    /// Hands everything found to `found`.
+    /// Hands every finding to `found`.
     pub const fn new(found: F) -> Self {
         Self {
             found,
@@ -114,7 +115,7 @@ impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Messages<F> {
         streams.map(Parts::lost).fold(0, u64::saturating_add)
     }
 
-    /// Parts that contradict themselves or their predecessors.
+    /// Parts that contradict themselves or the parts before them.
     #[must_use]
     pub fn rejected_corrupt(&self) -> u64 {
         let streams = self.streams.values().flatten();
@@ -123,7 +124,7 @@ impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Messages<F> {
             .fold(0, u64::saturating_add)
     }
 
-    /// The observation ends: a message that is not whole is lost.
+    /// The observation ends: an incomplete message is lost.
     pub fn finish(&mut self, streams: &[&StreamDescriptor], now: Timestamp) {
         for stream in streams {
             if let Some(Some(parts)) = self.streams.get_mut(&stream.id) {
@@ -185,10 +186,10 @@ mod tests {
         all
     }
 
-    /// Messages, and numbers of those that were lost.
+    /// Messages, or numbers of lost ones.
     type Found = (Vec<(u64, Vec<u8>)>, Vec<u64>);
 
-    /// Hands these elements to `Messages`; what it found, and how much it counts.
+    /// Hands these elements to `Messages`; returns its findings and its counters.
     fn found(layout: PartLayout, elements: &[Vec<u8>]) -> (Found, u64, u64) {
         let stream = stream(layout);
         let mut found = Found::default();
@@ -211,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_of_several_threads_are_told_apart() {
+    fn messages_of_several_threads_are_separated() {
         let layout = PartLayout::new(4).unwrap();
         let one = elements(layout, 7, 0, b"of thread seven");
         let other = elements(layout, 8, 0, b"and of eight");
@@ -232,7 +233,7 @@ mod tests {
         whole.sort_unstable();
         assert_eq!(whole, expected);
         assert_eq!((all.1.len(), lost, corrupt), (0, 0, 0));
-        // A part that is missing loses the message of its thread alone.
+        // A missing part loses only the message of its thread.
         mixed.remove(2);
         let (all, lost, corrupt) = found(layout, &mixed);
         assert_eq!(all.0.len(), 2);
@@ -240,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn more_writers_than_there_can_be_take_no_more_memory() {
+    fn memory_is_bounded_for_any_number_of_writers() {
         let layout = PartLayout::new(4).unwrap();
         let most = u32::try_from(MOST_WRITERS).unwrap();
         let begun: Vec<_> = (1..=most + 5)

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What sensors do now: their rate, intervals and values in the last few seconds.
+//! The newest activity of sensors: rate, intervals and values in the last few seconds.
 //!
-//! Time is cut into *steps* of equal length. A step is complete once the watermark has passed its
-//! end; what is shown moves on by whole steps, so that numbers do not tremble while a step fills.
+//! Time is divided into *steps* of equal length. A step is complete once the watermark has passed
+//! its end. The displayed window moves by whole steps, so that numbers do not flicker while a step
+//! fills.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,42 +15,42 @@ use overhear_event::{
 
 use crate::histogram::Histogram;
 
-/// Complete steps kept: as many as a wide picture has columns.
+/// Number of complete steps that are kept: the columns of a wide chart.
 pub const KEPT_STEPS: usize = 120;
 
 /// One complete step of one sensor.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Step {
-    /// The sensor was observed during all of it; its first step usually is not.
+    /// Whether the sensor was observed during the whole step; in its first step it usually was not.
     pub whole: bool,
-    /// Elements evaluated in it.
+    /// Number of evaluated elements.
     pub elements: u64,
-    /// Elements missed whose gap ended in it.
+    /// Number of missed elements whose gap ended in this step.
     pub missed: u64,
-    /// The newest value of each field when the step ended; `None` for text, and before the first
+    /// The newest value of each field at the end of the step; `None` for text, and before the first
     /// element.
     pub values: Vec<Option<f64>>,
 }
 
-/// What one sensor did, since the observation began and recently.
+/// The activity of one sensor, since the observation began and recently.
 #[derive(Clone, Debug)]
 pub struct RecentSensor {
-    /// Whose elements; of a laned sensor, the lane that was seen first.
+    /// The sensor's stream; of a laned sensor, that of the first lane.
     pub stream: Arc<StreamDescriptor>,
-    /// Elements evaluated since the observation began.
+    /// Number of evaluated elements since the observation began.
     pub elements: u64,
-    /// Elements missed since then.
+    /// Number of missed elements since then.
     pub missed: u64,
-    /// Gaps since then. One that missed no element is a damage whose extent is unknown.
+    /// Number of gaps since then. A gap without missed elements is damage of unknown extent.
     pub gaps: u64,
-    /// The newest element's time.
+    /// Time of the newest element.
     pub last: Option<Timestamp>,
     payload: Vec<u8>,
     check: Option<ConformanceCheck>,
-    // Missed since the last element.
+    // Whether elements were missed since the last element.
     lost: u64,
     interrupted: bool,
-    // When the first step began to count: a sensor that has just come has no long past.
+    // Begin of the first step that counts: a new sensor has no long past.
     since: Timestamp,
     steps: VecDeque<Step>,
     filling: Step,
@@ -60,7 +61,7 @@ pub struct RecentSensor {
 
 impl RecentSensor {
     fn new(stream: Arc<StreamDescriptor>, since: Timestamp) -> Self {
-        // A rate that was not built by its constructor promises nothing that could be checked.
+        // A rate that was not built by its constructor has no bounds that could be checked.
         let constraint = stream
             .rate
             .as_ref()
@@ -83,8 +84,8 @@ impl RecentSensor {
         }
     }
 
-    /// How many elements came earlier than the declared (T, D, tau) allow; `None` where nothing
-    /// was declared.
+    /// Number of elements earlier than the declared (T, D, tau) permits; `None` without a declared
+    /// rate.
     #[must_use]
     pub fn too_early(&self) -> Option<u64> {
         self.check.as_ref().map(ConformanceCheck::violations)
@@ -95,7 +96,7 @@ impl RecentSensor {
         self.steps.iter()
     }
 
-    /// Distances of neighbouring elements in the last window or a little less, in nanoseconds; not
+    /// Distances of neighbouring elements in the last window or slightly less, in nanoseconds; not
     /// across gaps.
     #[must_use]
     pub fn intervals(&self) -> Histogram {
@@ -149,19 +150,19 @@ impl RecentSensor {
     }
 }
 
-/// Follows every sensor of every program in steps. The lanes of a sensor are one.
+/// Follows every sensor of every program in steps. The lanes of a sensor are one sensor.
 #[derive(Clone, Debug)]
 pub struct RecentSensors {
     step: Nanos,
     window: usize,
-    // The number of the step that is filling; `None` before the first item.
+    // Number of the current step; `None` before the first item.
     filling: Option<u64>,
     sensors: BTreeMap<StreamId, RecentSensor>,
 }
 
 impl RecentSensors {
-    /// Steps of this length, and a window of so many steps for rates and intervals; both at least
-    /// one (nanosecond, step), the window at most [`KEPT_STEPS`].
+    /// Steps of length `step`, and a window of `window` steps for rates and intervals. Both are at
+    /// least one (nanosecond, step); the window is at most [`KEPT_STEPS`].
     #[must_use]
     pub fn new(step: Nanos, window: usize) -> Self {
         Self {
@@ -177,7 +178,7 @@ impl RecentSensors {
         self.sensors.iter().map(|(id, sensor)| (*id, sensor))
     }
 
-    /// Announces a sensor, so that it is there even if it never writes.
+    /// Announces a sensor, so that it is listed even if it never writes.
     pub fn announce(&mut self, stream: &Arc<StreamDescriptor>, now: Timestamp) {
         if matches!(stream.origin, Origin::Program(_)) {
             self.roll_to(now);
@@ -187,7 +188,7 @@ impl RecentSensors {
         }
     }
 
-    /// Forgets a sensor; should it write again, it begins anew.
+    /// Removes a sensor; if it writes again, it starts anew.
     pub fn forget(&mut self, id: StreamId) {
         self.sensors.remove(&id);
     }
@@ -226,10 +227,10 @@ impl RecentSensors {
             return;
         }
         self.filling = Some(number);
-        // A pause longer than what is kept leaves nothing but empty steps, however long it was.
+        // After a pause that is longer than the kept steps, all of them are empty.
         let steps = (number - filling).min(KEPT_STEPS as u64 + 1);
         let half = (self.window as u64).div_ceil(2);
-        // Halves change where the number of the step is a multiple of half the window.
+        // Halves change if the number of the step is a multiple of half the window.
         let turns = number / half - filling / half;
         for sensor in self.sensors.values_mut() {
             for ended in number - steps..number {
@@ -272,7 +273,7 @@ impl Update for RecentSensors {
     }
 
     fn advance(&mut self, now: Timestamp) {
-        // The last advance of an observation promises that nothing comes at all; no time passes.
+        // The last advance of an observation means that no item comes any more; no time passes.
         if now != Timestamp::MAX {
             self.roll_to(now);
         }
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_those_of_complete_steps_and_include_what_was_missed() {
+    fn rates_cover_complete_steps_and_missed_elements() {
         let mut recent = RecentSensors::new(STEP, 4);
         let s = stream(7, None);
         recent.announce(&Arc::new(s.clone()), at(10_000));
@@ -361,7 +362,7 @@ mod tests {
         write(&mut recent, &s, 10_600, 9);
         recent.advance(at(11_000));
         assert_eq!(rate(&recent), Some(9.0));
-        // Silence: the window slides over it.
+        // Silence: the window moves on.
         recent.advance(at(13_000));
         assert_eq!(rate(&recent), Some(0.0));
         let (id, sensor) = recent.sensors().next().unwrap();
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sensor_that_came_in_the_middle_of_a_step_is_not_called_slow() {
+    fn sensor_from_the_middle_of_a_step_has_its_full_rate() {
         let mut recent = RecentSensors::new(STEP, 10);
         let s = stream(7, None);
         recent.announce(&Arc::new(s.clone()), at(10_400));
@@ -408,7 +409,7 @@ mod tests {
         write(&mut recent, &s, 1_300, 0);
         write(&mut recent, &s, 1_450, 0);
         assert_eq!(count(&recent), (2, Some(150_000_000)));
-        // Half a window later they are old, a whole one later they are gone.
+        // After half a window they are old, after a whole one they are removed.
         recent.advance(at(2_000));
         assert_eq!(count(&recent), (2, Some(150_000_000)));
         recent.advance(at(3_000));
@@ -419,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn elements_earlier_than_declared_are_counted() {
+    fn elements_before_their_declared_time_are_counted() {
         // T = 100 ms, D = 50 ms, tau = 20 ms.
         let mut recent = RecentSensors::new(STEP, 4);
         let s = stream(7, None);
@@ -445,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_one_sensor_and_pauses_cost_no_memory() {
+    fn lanes_are_one_sensor_and_pauses_take_no_memory() {
         let mut recent = RecentSensors::new(STEP, 4);
         write(&mut recent, &stream(20, Some(0)), 1_000, 0);
         write(&mut recent, &stream(22, Some(2)), 1_040, 5);

@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Worst-case response times of periodic tasks under fixed priorities, with the overheads of the system:
-//! seed 004, section 4, equations 1 to 5.
+//! Worst-case response times of periodic tasks under fixed priorities, with the overheads of the
+//! system [POSIX-metrics, section 4, equations 1 to 5].
 //!
 //! - `C_i = C_i^user + JST_i` (2): a job costs its own code and the system's code on its behalf.
 //! - `B_i = B_i^activation + B_i^critical` (3): what tasks of lower priority take from it.
-//! - `B_i^critical = max({SB_k : k in lp(i)} with B_i^user)` (4): one critical section, the longest.
-//! - `B_i^activation = sum over k in lp(i) of ceil(R_i / T_k) DUW_k` (5): their timers expire all the same.
-//! - `R_i = C_i + B_i + sum over j in hp(i) of ceil(R_i / T_j) C_j` (1): the least solution, by iteration from
-//!   below.
+//! - `B_i^critical = max({SB_k : k in lp(i)} with B_i^user)` (4): one critical section, the
+//!   longest.
+//! - `B_i^activation = sum over k in lp(i) of ceil(R_i / T_k) DUW_k` (5): their timers expire all
+//!   the same.
+//! - `R_i = C_i + B_i + sum over j in hp(i) of ceil(R_i / T_j) C_j` (1): the least solution, by
+//!   iteration from below.
 //!
-//! The equations hold as long as a job ends before the next one of its task is released: an `R_i` beyond the
-//! period is no answer, and is not given as one. Tasks of equal priority may delay each other in any order,
-//! so each counts among the higher ones of the other (Linux runs them first in, first out; that is never
-//! worse). The seed leaves that case open.
+//! The equations hold as long as a job ends before the next one of its task is released: an `R_i`
+//! beyond the period is no solution, and is not returned as one. Tasks of equal priority may delay
+//! each other in any order, so each counts among the higher ones of the other (Linux runs them
+//! first in, first out; that is never worse). The paper leaves that case open.
 //!
 //! ```
 //! use overhear_event::Nanos;
@@ -33,37 +35,38 @@ use overhear_event::Nanos;
 /// A task that is released once per period.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PeriodicTask {
-    /// For people.
+    /// Name for users.
     pub name: String,
-    /// More is more urgent, as under `SCHED_FIFO`.
+    /// A larger number is more urgent, as under `SCHED_FIFO`.
     pub priority: u32,
     /// `T_i`.
     pub period: Nanos,
-    /// By when after its release a job must have ended; at most the period.
+    /// Time after its release at which a job must have ended; at most the period.
     pub deadline: Nanos,
     /// `C_i^user`.
     pub user_wcet: Nanos,
     /// `B_i^user`: the longest critical section of a task of lower priority that it can wait for.
     pub user_blocking: Nanos,
-    /// What the system takes.
+    /// Time that the system takes.
     pub overheads: Overheads,
     /// Whether it is an interrupt: nothing of lower priority delays it.
     pub is_interrupt: bool,
 }
 
-/// What the system takes for a task, in the worst case.
+/// Time that the system takes for a task, in the worst case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overheads {
     /// `JST_i`: system time of a job, its activation included.
     pub job_system_time: Nanos,
-    /// `SB_i`: how long the system's code on behalf of this task can block those above it.
+    /// `SB_i`: longest time for which the system's code on behalf of this task blocks tasks of
+    /// higher priority.
     pub system_blocking: Nanos,
-    /// `DUW_i`: what waking it up from its delay takes.
+    /// `DUW_i`: time to wake it up from its delay.
     pub delay_until_wakeup: Nanos,
 }
 
 impl PeriodicTask {
-    /// A task whose deadline is its period, that waits for nobody, in a system that takes nothing.
+    /// A task whose deadline is its period, without blocking, in a system without overheads.
     #[must_use]
     pub fn new(name: &str, priority: u32, period: Nanos, user_wcet: Nanos) -> Self {
         Self {
@@ -79,30 +82,30 @@ impl PeriodicTask {
     }
 }
 
-/// What follows for one task.
+/// The results for one task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Response {
     /// `C_i` (2).
     pub wcet: Nanos,
     /// `B_i^critical` (4).
     pub critical: Nanos,
-    /// `B_i^activation` (5), at the response time, or where the iteration gave up.
+    /// `B_i^activation` (5), at the response time, or where the iteration ended.
     pub activation: Nanos,
-    /// What tasks of higher or equal priority take in that time.
+    /// Time that tasks of higher or equal priority take until then.
     pub interference: Nanos,
     /// `R_i`; `None` if the equation has no solution within the period.
     pub response: Option<Nanos>,
-    /// Steps of the iteration.
+    /// Number of steps of the iteration.
     pub steps: u32,
 }
 
-/// A task that makes no sense.
+/// An invalid task.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResponseError {
-    /// Released without end.
+    /// Its period is zero.
     #[error("task `{0}` has a period of 0 ns; give the distance of its releases")]
     NoPeriod(String),
-    /// The equations do not hold beyond the period.
+    /// Its deadline exceeds its period, for which the equations do not hold.
     #[error("task `{task}` has a deadline of {deadline}, beyond its period of {period}; the equations hold up to the period")]
     LateDeadline {
         /// The task.
@@ -112,7 +115,7 @@ pub enum ResponseError {
         /// Its period.
         period: Nanos,
     },
-    /// It does nothing.
+    /// Its execution time is zero.
     #[error("task `{0}` takes no time; give its worst-case execution time")]
     NoTime(String),
 }
@@ -120,7 +123,7 @@ pub enum ResponseError {
 /// The worst-case response times, in the order of the tasks.
 ///
 /// # Errors
-/// [`ResponseError`] names the task that makes no sense.
+/// [`ResponseError`] names the invalid task.
 pub fn response_times(tasks: &[PeriodicTask]) -> Result<Vec<Response>, ResponseError> {
     for task in tasks {
         if task.period == Nanos::ZERO {
@@ -175,8 +178,8 @@ fn response_time(tasks: &[PeriodicTask], i: usize) -> Response {
         response: None,
         steps: 0,
     };
-    // The right side grows with R, so the iteration from below ends at the least solution, or passes
-    // the period: each step but the last adds at least one release of another task.
+    // The right side grows with R, so the iteration from below ends at the least solution, or
+    // exceeds the period: each step but the last adds at least one release of another task.
     let mut response = found.wcet.plus(critical);
     while response <= own.period {
         found.steps += 1;
@@ -228,8 +231,8 @@ mod tests {
             .collect()
     }
 
-    /// Burns and Wellings, Real-Time Systems: three tasks at a utilisation of 0.824, and the one whose
-    /// third task just misses the utilisation bound but is schedulable at exactly 80.
+    /// Burns and Wellings, Real-Time Systems: three tasks at a utilisation of 0.824, and the one
+    /// whose third task just misses the utilisation bound but is schedulable at exactly 80.
     #[test]
     fn textbook_examples() {
         assert_eq!(
@@ -255,7 +258,7 @@ mod tests {
     /// - R_2 = 31 + 9 + ceil(R/400) 1 + ceil(R/100) 21 = 62.
     /// - R_3 = 41 + ceil(R/100) 21 + ceil(R/200) 31: 93 -> 93 (ceil 1 and 1).
     #[test]
-    fn overheads_enter_as_the_equations_say() {
+    fn overheads_enter_by_the_equations() {
         let mut tasks = tasks(&[(3, 100, 20), (2, 200, 30), (1, 400, 40)]);
         for (task, blocking) in tasks.iter_mut().zip([2, 3, 4]) {
             task.overheads = Overheads {
@@ -283,8 +286,8 @@ mod tests {
         assert!((utilisation(&tasks) - expected).abs() < 1e-12);
     }
 
-    /// An interrupt that takes 5 every 50 and is above all: task 1 of the test before takes 27 and one interrupt, and the
-    /// interrupt waits for nobody.
+    /// An interrupt that takes 5 every 50 and is above all: task 1 of the test before takes 27 and
+    /// one interrupt, and the interrupt waits for nobody.
     #[test]
     fn interrupts_delay_and_are_not_delayed() {
         let mut tasks = tasks(&[(3, 100, 20), (2, 200, 30), (9, 50, 5)]);
@@ -301,10 +304,10 @@ mod tests {
         assert_eq!((found[2].response, found[2].critical), (Some(us(5)), us(0)));
     }
 
-    /// The seed's own sum: if tasks 2 to 15 are activated while task 1 is running, it is delayed by the
-    /// sum of their Delay Until Wakeup (figure 4: 544.862 us as printed).
+    /// A sum of the paper: if tasks 2 to 15 are activated while task 1 is running, it is delayed by
+    /// the sum of their Delay Until Wakeup (figure 4: 544.862 us as printed).
     #[test]
-    fn the_delay_by_activations_is_the_sum_of_figure_4() {
+    fn delay_by_activations_is_the_sum_of_figure_4() {
         let wakeups = [
             44_235, 43_680, 36_207, 35_291, 43_380, 37_602, 43_726, 42_435, 37_392, 42_241, 37_617,
             36_762, 35_936, 36_041, 36_552,
@@ -329,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_named() {
+    fn invalid_task_is_named() {
         let refused = |task: PeriodicTask| response_times(&[task]).unwrap_err();
         let good = PeriodicTask::new("t", 1, us(10), us(1));
         let period = Nanos::ZERO;

@@ -13,20 +13,22 @@
 //!     `------------------- switch out, asleep -------------------'
 //! ```
 //!
-//! A thread is runnable from its enqueue on: from the *wake-up* (`sched_wakeup`), as in the kernel's own
-//! account of waiting time (`schedstat`). Its wake-up latency counts from the beginning of the wake-up, the
-//! *waking* (`sched_waking`), which on another CPU may come much earlier: the interrupt that carries it over
-//! lies in between.
+//! A thread is runnable from its enqueue on: from the *wake-up* (`sched_wakeup`), as in the
+//! kernel's own account of waiting time (`schedstat`). Its wake-up latency counts from the
+//! beginning of the wake-up, the *waking* (`sched_waking`). On another CPU that may be much
+//! earlier, because an interrupt transfers the wake-up.
 //!
-//! Two races of the kernel's own need care. (1) A waker on another CPU may announce the waking
-//! of a thread that is just about to leave its CPU: the waking carries an earlier time than the
-//! departure. It is kept, and the wake-up that follows decides: if the thread has left by
-//! then, the latency counts from the waking. (2) A waking may find the thread still running; it
-//! then merely cancels the sleep, the wake-up follows at once and changes nothing.
+//! Two races of the kernel need care.
 //!
-//! The perf fallback sees departures and arrivals alone. A thread that left asleep is then blocked
-//! until it runs again, and the time it waited for a CPU comes from samples of `schedstat`. It does
-//! not see a thread's last departure either: such a thread ends with its exit.
+//! 1. A waker on another CPU may report the waking of a thread that is about to leave its CPU: the
+//!    waking has an earlier time than the departure. It is kept, and the wake-up that follows
+//!    decides: if the thread has left by then, the latency counts from the waking.
+//! 2. A waking may find the thread still running. It then only cancels the sleep; the wake-up
+//!    follows at once and changes nothing.
+//!
+//! The perf fallback has departures and arrivals only. A thread that left asleep is then blocked
+//! until it runs again, and the time that it waited for a CPU comes from samples of `schedstat`.
+//! The fallback has no last departure of a thread either: such a thread ends with its exit.
 
 use std::collections::HashMap;
 
@@ -42,7 +44,7 @@ use crate::thread::{Arrival, Reason, Thread, ThreadIndex, ThreadState};
 /// TASK_DEAD.
 const DEAD: u16 = 0x10 | 0x20 | 0x80;
 
-/// Sees every interval of every thread as it ends. The thread's [`reason`](Thread::reason) is that
+/// Gets every interval of every thread as it ends. The thread's [`reason`](Thread::reason) is that
 /// of the interval.
 pub trait Observer {
     /// `thread` was in `state` from `from` to `to`, on `cpu` if it was running.
@@ -57,7 +59,7 @@ pub trait Observer {
     );
 }
 
-/// Sees nothing: accounts only.
+/// No observer: accounts only.
 impl Observer for () {
     fn interval(
         &mut self,
@@ -71,7 +73,7 @@ impl Observer for () {
     }
 }
 
-/// Follows the monitored threads. See the module's text.
+/// Follows the tracked threads: see the module's text.
 #[derive(Debug, Default)]
 pub struct Scheduling<O = ()> {
     threads: Vec<Thread>,
@@ -79,15 +81,15 @@ pub struct Scheduling<O = ()> {
     observer: O,
     wakeup_latencies: Histogram,
     runs: Histogram,
-    /// Of the threads' wake-up latencies.
+    /// Memory of the threads' wake-up latencies.
     memory: HistogramMemory,
-    // Time of the newest element, and whether wake-ups can be seen at all.
+    // Time of the newest element.
     now: Timestamp,
     sees_wakeups: bool,
 }
 
 impl<O: Observer> Scheduling<O> {
-    /// No threads yet.
+    /// No thread.
     #[must_use]
     pub fn new(observer: O) -> Self {
         Self {
@@ -102,7 +104,7 @@ impl<O: Observer> Scheduling<O> {
         }
     }
 
-    /// Bounds the memory of the threads' wake-up latencies, which is 24 MiB otherwise.
+    /// Bounds the memory of the threads' wake-up latencies; the default is 24 MiB.
     #[must_use]
     pub fn with_histogram_bytes(mut self, bytes: usize) -> Self {
         self.memory = HistogramMemory::bytes(bytes);
@@ -121,52 +123,53 @@ impl<O: Observer> Scheduling<O> {
         &self.runs
     }
 
-    /// The largest relative error of a quantile of a thread's wake-up latencies.
+    /// Largest relative error of a quantile of a thread's wake-up latencies.
     #[must_use]
     pub fn quantile_error(&self) -> f64 {
         let errors = self.threads.iter().map(|it| it.wakeup_latency.error());
         errors.fold(0.0, f64::max)
     }
 
-    /// Every thread seen, in the order of appearance.
+    /// All threads, in the order of appearance.
     #[must_use]
     pub fn threads(&self) -> &[Thread] {
         &self.threads
     }
 
-    /// What watches.
+    /// The observer.
     #[must_use]
     pub const fn observer(&self) -> &O {
         &self.observer
     }
 
-    /// What watches, to be told more.
+    /// The observer, to configure it.
     pub const fn observer_mut(&mut self) -> &mut O {
         &mut self.observer
     }
 
-    /// Says that wake-ups can be heard, even if none comes: without them wake-up latencies are
+    /// Declares that wake-ups are recorded, even if none comes: otherwise wake-up latencies are
     /// unknown.
     pub fn expect_wakeups(&mut self) {
         self.sees_wakeups = true;
     }
 
-    /// Whether wake-ups can be heard.
+    /// Whether wake-ups are recorded.
     #[must_use]
     pub const fn sees_wakeups(&self) -> bool {
         self.sees_wakeups
     }
 
-    /// The threads that have not ended. One that has announced its exit has, even where its last
-    /// departure cannot be seen.
+    /// The threads that have not ended. A thread whose exit was recorded has ended, even if its
+    /// last departure is not recorded.
     pub fn alive(&self) -> impl Iterator<Item = &Thread> {
         self.threads
             .iter()
             .filter(|thread| thread.state != ThreadState::Absent && thread.ended.is_none())
     }
 
-    /// Ends the last interval of every thread at `end`, or at the newest element if that is later;
-    /// that of a thread that has announced its exit there, or at its last change after it.
+    /// Ends the last interval of every thread at `end`, or at the newest element if that is later.
+    /// The last interval of a thread whose exit was recorded ends there, or at its last change
+    /// after it.
     pub fn finish(&mut self, end: Timestamp) {
         let end = end.max(self.now);
         for index in 0..self.threads.len() {
@@ -186,8 +189,8 @@ impl<O: Observer> Scheduling<O> {
         })
     }
 
-    /// Ends the present interval at `now` and begins the next. A `now` before the interval's
-    /// begin (the first race) ends it where it began.
+    /// Ends the current interval at `now` and begins the next. If `now` is before the interval's
+    /// begin (race 1), it ends where it began.
     fn enter(&mut self, index: ThreadIndex, now: Timestamp, state: ThreadState, cpu: Option<u32>) {
         let thread = &mut self.threads[index.0];
         let now = now.max(thread.since);
@@ -224,8 +227,8 @@ impl<O: Observer> Scheduling<O> {
         }
     }
 
-    /// A thread has called the scheduler and goes on: it runs, in two intervals side by side. The kernel
-    /// counts no switch, and its account of the run goes on.
+    /// A thread called the scheduler and goes on: two adjacent runs. The kernel counts no switch,
+    /// and its account of the run goes on.
     fn flutter(&mut self, element: &ElementView<'_>, cpu: u32) {
         let number = |name| {
             let number = element.field(name)?.as_u64()?;
@@ -279,11 +282,11 @@ impl<O: Observer> Scheduling<O> {
         }
     }
 
-    /// A thread departs that was not seen to arrive: it arrived as long ago as it has run.
+    /// A thread departs whose arrival was not seen: it arrived at the departure less its run time.
     ///
-    /// The kernel's tracepoint stays silent when certain threads leave a CPU, and with their
-    /// departure the arrival of their successor is lost. No element is missing then, so there is
-    /// no gap; the departure's own account says what happened.
+    /// The kernel's tracepoint has no event when certain threads leave a CPU, so that the arrival
+    /// of their successor is missing, too. No element is missing then, so there is no gap; the
+    /// account in the departure gives the run time.
     fn reconstruct_arrival(
         &mut self,
         index: ThreadIndex,
@@ -295,7 +298,7 @@ impl<O: Observer> Scheduling<O> {
             let arrived = now.minus(Nanos::from_ns(switch.prev_run_ns.into()));
             let (since, state) = (self.threads[index.0].since, self.threads[index.0].state);
             self.arrive(index, arrived.max(since), cpu);
-            // A part of this run may have been before the gap, and is in the account already.
+            // A part of this run may lie before the gap, and is in the account already.
             if arrived < since && state == ThreadState::Unknown {
                 self.threads[index.0].arrival = None;
             }
@@ -337,7 +340,7 @@ impl<O: Observer> Scheduling<O> {
         );
         match wake.kind {
             Wake::WAKING => {
-                // Kept even while the thread runs: the wake-up decides (first race).
+                // Kept even while the thread runs: the wake-up decides (race 1).
                 thread.waking = Some(now);
             }
             _ if asleep => {
@@ -345,7 +348,7 @@ impl<O: Observer> Scheduling<O> {
                 self.enter(index, now, ThreadState::Runnable, None);
                 self.threads[index.0].reason = Reason::Woken(wake.waker_tid);
             }
-            // Already running or runnable: the waking cancelled a sleep (second race).
+            // Already running or runnable: the waking cancelled a sleep (race 2).
             _ => thread.waking = None,
         }
     }
@@ -353,7 +356,7 @@ impl<O: Observer> Scheduling<O> {
     fn life(&mut self, life: &Life, now: Timestamp) {
         match life.kind {
             Life::FORK => {
-                // A thread id that comes again belongs to a new thread.
+                // A reused thread id belongs to a new thread.
                 self.by_tid.remove(&life.tid);
                 let index = self.find(life.tid, life.pid, now);
                 let thread = &mut self.threads[index.0];
@@ -373,8 +376,8 @@ impl<O: Observer> Scheduling<O> {
             Life::TRACKED => {
                 let index = self.find(life.tid, life.pid, now);
                 self.threads[index.0].comm = life.comm().to_string();
-                // Of a thread that is off its CPU and asleep this is known; one that is not may
-                // be running or waiting, which its first departure tells.
+                // A thread that is off its CPU and asleep is known to be blocked; any other may be
+                // running or waiting, which its first departure shows.
                 if life.parent_tid != 0 && self.threads[index.0].state == ThreadState::Unknown {
                     self.threads[index.0].state = ThreadState::Blocked;
                 }
@@ -396,7 +399,7 @@ impl<O: Observer> Scheduling<O> {
     }
 
     /// A thread executes a program under the id of its leader, which has exited: its own id ends,
-    /// and the leader's goes on where it is.
+    /// and the leader's id continues in its place.
     fn take_over(&mut self, life: &Life, now: Timestamp) {
         let old = self.by_tid.remove(&life.parent_tid).map(|old| {
             let (state, cpu) = (self.threads[old.0].state, self.threads[old.0].cpu);
@@ -407,7 +410,8 @@ impl<O: Observer> Scheduling<O> {
         let heir = self.find(life.tid, life.pid, now);
         if let Some((ThreadState::Running, cpu)) = old {
             self.enter(heir, now, ThreadState::Running, cpu);
-            // The kernel's account of this run begins before the heir's.
+            // The kernel's account of this run begins before the run of the thread that takes the
+            // id.
             self.threads[heir.0].arrival = None;
         }
     }
@@ -460,9 +464,9 @@ impl<O: Observer> Update for Scheduling<O> {
                     );
                     let thread = &mut self.threads[index.0];
                     thread.sampled = Some(sampled);
-                    // The stamps of perf records stand beside the switch, up to a microsecond off;
-                    // over short runs that adds up. Off a CPU the sample is the exact account; of
-                    // a running thread it is as old as the last tick, so then the stamps stay.
+                    // The stamps of perf records differ from the switch by up to a microsecond,
+                    // which adds up over short runs. Off a CPU the sample is the exact account; for
+                    // a running thread it is as old as the last tick, so its stamps stay.
                     if thread.state != ThreadState::Running {
                         thread.settle(sampled.0, ThreadState::Blocked);
                     }
@@ -479,7 +483,7 @@ impl<O: Observer> Update for Scheduling<O> {
         if !concerns || gap.missed == 0 {
             return;
         }
-        // Any thread may have changed its state unseen.
+        // Any thread may have changed its state in the gap.
         let (from, to) = (gap.from, gap.to);
         for index in 0..self.threads.len() {
             let thread = &self.threads[index];

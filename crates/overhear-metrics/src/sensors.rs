@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An account per sensor: of programs, and of the kernel beyond scheduling.
+//! Accounts per sensor: of programs, and of the kernel except scheduling.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,25 +12,25 @@ use overhear_event::{
 use crate::distribution::Distribution;
 use crate::histogram::{Bounded, Histogram, HistogramMemory};
 
-/// Statistics of one numeric field, of all values but those that are no numbers (NaN).
+/// Statistics of one numeric field, over all values except NaN.
 #[derive(Clone, Debug, Default)]
 pub struct FieldStatistics {
-    /// The values that are finite.
+    /// The finite values.
     pub values: Distribution,
-    /// How many were infinitely small.
+    /// Number of values that are minus infinity.
     pub negative_infinities: u64,
-    /// How many were infinitely large.
+    /// Number of values that are infinity.
     pub infinities: u64,
 }
 
 impl FieldStatistics {
-    /// How many values there were.
+    /// Number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.values.count() + self.negative_infinities + self.infinities
     }
 
-    /// The smallest value, `None` without values.
+    /// Smallest value; `None` without values.
     #[must_use]
     pub fn min(&self) -> Option<f64> {
         match self.negative_infinities {
@@ -39,7 +39,7 @@ impl FieldStatistics {
         }
     }
 
-    /// The largest value, `None` without values.
+    /// Largest value; `None` without values.
     #[must_use]
     pub fn max(&self) -> Option<f64> {
         let least = (self.negative_infinities > 0).then_some(f64::NEG_INFINITY);
@@ -50,7 +50,7 @@ impl FieldStatistics {
         (self.infinities > 0).then_some(f64::INFINITY)
     }
 
-    /// The mean of the finite values, `None` without any.
+    /// Mean of the finite values; `None` without any.
     #[must_use]
     pub fn mean(&self) -> Option<f64> {
         self.values.mean()
@@ -67,27 +67,28 @@ impl FieldStatistics {
     }
 }
 
-/// What one sensor did.
+/// The account of one sensor.
 #[derive(Clone, Debug)]
 pub struct SensorAccount {
-    /// Whose elements.
+    /// The sensor's stream.
     pub stream: Arc<StreamDescriptor>,
-    /// Elements evaluated.
+    /// Number of evaluated elements.
     pub elements: u64,
-    /// Elements missed.
+    /// Number of missed elements.
     pub missed: u64,
-    /// The first element's time; `None` without elements.
+    /// Time of the first element; `None` without elements.
     pub first: Option<Timestamp>,
-    /// The last element's time.
+    /// Time of the last element.
     pub last: Option<Timestamp>,
     /// Distances of neighbouring elements, in nanoseconds; not across gaps.
     pub intervals: Histogram,
-    /// One per field of the schema; those of text fields stay empty, and those of the kernel's fields that are ids
-    /// and kinds: of the kernel count quantities, which have a unit, and what probes tell.
+    /// One per field of the schema. Those of text fields stay empty, and so do ids and kinds of the
+    /// kernel: of its fields only quantities, which have a unit, and the fields of probes are
+    /// counted.
     pub fields: Vec<FieldStatistics>,
-    // Which of them do not stay empty.
+    // The fields that are counted.
     counted: Vec<usize>,
-    // Something was missed since the last element: a distance counts only between neighbours.
+    // Whether elements were missed since the last one: only distances of neighbours count.
     interrupted: bool,
 }
 
@@ -115,7 +116,7 @@ impl SensorAccount {
         }
     }
 
-    /// The fields whose values were counted, with their statistics; texts have none.
+    /// The counted fields with their statistics; texts have none.
     pub fn counted(&self) -> impl Iterator<Item = (&Field, &FieldStatistics)> {
         let fields = self.stream.schema.fields();
         let counted = self.counted.iter();
@@ -145,14 +146,14 @@ impl SensorAccount {
         values.chain([&mut self.intervals as &mut dyn Bounded])
     }
 
-    /// The largest relative error of a quantile of its intervals and values.
+    /// Largest relative error of a quantile of its intervals and values.
     fn quantile_error(&self) -> f64 {
         let values = self.fields.iter().map(|field| field.values.error());
         values.fold(self.intervals.error(), f64::max)
     }
 
-    /// Elements per second between the first and the last, missed ones included; `None` for fewer
-    /// than two elements.
+    /// Elements per second between the first and the last one, missed ones included; `None` for
+    /// fewer than two elements.
     #[must_use]
     pub fn rate_hz(&self) -> Option<f64> {
         let span = self.last?.since(self.first?).as_ns();
@@ -161,12 +162,12 @@ impl SensorAccount {
     }
 }
 
-/// Keeps an account of every sensor of every program, and of the kernel's sensors beyond scheduling. The lanes of a
-/// sensor share one, and so do the CPUs of one of the kernel.
+/// Keeps an account of every sensor of every program, and of the kernel's sensors except
+/// scheduling. The lanes of a sensor share an account, and so do the CPUs of a kernel sensor.
 #[derive(Clone, Debug, Default)]
 pub struct SensorStatistics {
     accounts: Accounts,
-    /// Of the intervals and values of all sensors.
+    /// Memory of the intervals and values of all sensors.
     memory: HistogramMemory,
 }
 
@@ -174,12 +175,12 @@ pub struct SensorStatistics {
 struct Accounts {
     programs: BTreeMap<StreamId, SensorAccount>,
     kernel: Vec<SensorAccount>,
-    /// The kernel's accounts by the streams of the CPUs.
+    /// Index of the kernel's accounts by stream.
     of_kernel: BTreeMap<StreamId, usize>,
 }
 
 impl SensorStatistics {
-    /// Bounds the memory of the histograms of all sensors, which is 24 MiB otherwise.
+    /// Bounds the memory of the histograms of all sensors; the default is 24 MiB.
     #[must_use]
     pub fn with_histogram_bytes(mut self, bytes: usize) -> Self {
         self.memory = HistogramMemory::bytes(bytes);
@@ -191,8 +192,8 @@ impl SensorStatistics {
         self.accounts.programs.values()
     }
 
-    /// The accounts of the kernel's sensors beyond scheduling, probes among them, in the order of their first streams:
-    /// the same whoever wrote first.
+    /// The accounts of the kernel's sensors except scheduling, probes included, in the order of
+    /// their first streams, which does not depend on the first writer.
     pub fn kernel_accounts(&self) -> impl Iterator<Item = &SensorAccount> {
         let Accounts {
             kernel, of_kernel, ..
@@ -203,7 +204,7 @@ impl SensorStatistics {
         places.map(|place| &kernel[place])
     }
 
-    /// The largest relative error of a quantile.
+    /// Largest relative error of a quantile.
     #[must_use]
     pub fn quantile_error(&self) -> f64 {
         let all = self.accounts().chain(self.kernel_accounts());
@@ -230,7 +231,7 @@ impl SensorStatistics {
 }
 
 impl Accounts {
-    /// The account of a stream's sensor; `None` if the accounts of threads have it.
+    /// The account of a stream's sensor; `None` if the accounts of threads contain it.
     fn of(
         &mut self,
         stream: &StreamDescriptor,
@@ -252,7 +253,7 @@ impl Accounts {
         }
     }
 
-    /// Where the account of a stream is that was not seen before: another CPU's may be there.
+    /// Index of the account of a new stream: another CPU's stream may have one.
     fn place_of(
         &mut self,
         stream: &StreamDescriptor,
@@ -269,7 +270,7 @@ impl Accounts {
     }
 }
 
-/// Whether what it tells is in the accounts of threads.
+/// Whether the accounts of threads contain the elements.
 fn is_of_scheduling(stream: &StreamDescriptor) -> bool {
     [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].contains(&stream.sensor.as_str())
 }
@@ -308,7 +309,7 @@ mod tests {
     use super::SensorStatistics;
 
     #[test]
-    fn intervals_do_not_span_gaps_and_rates_include_what_was_missed() {
+    fn intervals_do_not_span_gaps_and_rates_include_missed_elements() {
         let schema = TypeSchema::builder("t")
             .field("value", FieldKind::I32, "m")
             .build()
@@ -363,7 +364,7 @@ mod tests {
         let quantiles = [0.3, 0.5, 1.0].map(|it| field.values.quantile(it));
         assert_eq!(quantiles, [Some(-5.0), Some(1.0), Some(7.0)]);
 
-        // Two lanes of a second sensor: one account, intervals in the order of time.
+        // Two lanes of a second sensor: one account, with intervals in the order of time.
         let lanes = [0, 1].map(|lane| StreamDescriptor {
             id: StreamId::from_raw(10 + lane),
             lane: Some(lane),
@@ -397,7 +398,7 @@ mod tests {
             capacity: 64,
         };
         let streams = [stream(1, 0, "a"), stream(2, 1, "a"), stream(3, 0, "b")];
-        // Whoever wrote first.
+        // The order of streams, not of writers.
         for order in [[2, 1, 0], [0, 1, 2], [1, 2, 0]] {
             let mut statistics = SensorStatistics::default();
             for place in order {
@@ -410,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cpus_of_the_kernel_share_an_account_and_ids_are_no_quantities() {
+    fn cpus_share_an_account_and_ids_are_no_quantities() {
         let stream = |id, cpu, sensor: &str, schema| StreamDescriptor {
             id: StreamId::from_raw(id),
             origin: Origin::Kernel { cpu },
@@ -458,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn histograms_of_many_sensors_stay_within_their_memory() {
+    fn histograms_stay_within_their_memory() {
         const BYTES: usize = 2 << 20;
         const SENSORS: u32 = 60;
         let schema = TypeSchema::builder("t").field("value", FieldKind::U64, "ns");

@@ -5,7 +5,7 @@ use overhear_event::{Nanos, Timestamp};
 
 use crate::histogram::Histogram;
 
-/// What a thread is doing.
+/// State of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadState {
     /// It does not exist yet, or not any more.
@@ -16,14 +16,14 @@ pub enum ThreadState {
     Runnable,
     /// Asleep, or waiting for something other than a CPU.
     Blocked,
-    /// Displaced while it could have gone on: waiting for a CPU.
+    /// Displaced by another thread, and waiting for a CPU.
     Preempted,
-    /// Elements are missing, or the thread was not followed yet.
+    /// Unknown: elements are missing, or the thread was not tracked yet.
     Unknown,
 }
 
 impl ThreadState {
-    /// The number that stands for the state in a packed time-line.
+    /// Code of the state in a packed time-line.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
@@ -37,29 +37,29 @@ impl ThreadState {
     }
 }
 
-/// Why a thread is in its state, as far as an element has told.
+/// Why a thread is in its state, as far as elements show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Reason {
-    /// No element has told.
+    /// No element shows it.
     #[default]
     Untold,
     /// Blocked: it left the CPU with these state bits of the kernel (1 interruptible, 2
     /// uninterruptible, ...).
     Asleep(u16),
-    /// Preempted: this thread was preferred; [`Switch::UNKNOWN`](overhear_event::kernel::Switch)
-    /// where it is not told.
+    /// Preempted by this thread; [`Switch::UNKNOWN`](overhear_event::kernel::Switch) if that is
+    /// unknown.
     Displaced(u32),
-    /// Preempted, although nobody forced it: it let this thread run first, by `sched_yield` or
-    /// because a signal kept it from falling asleep.
+    /// Preempted voluntarily: it let this thread run first, by `sched_yield` or because a signal
+    /// kept it from falling asleep.
     Yielded(u32),
-    /// Runnable: this thread woke it, or was interrupted by what woke it; 0 is an idle CPU.
+    /// Runnable: woken by this thread, or by what interrupted it; 0 is an idle CPU.
     Woken(u32),
     /// Running: it left its CPU and the scheduler chose it again: a switch to itself.
     Again,
 }
 
-/// A thread's place in [`Scheduling::threads`](crate::Scheduling::threads). Thread ids are
-/// reused, indices are not.
+/// Index of a thread in [`Scheduling::threads`](crate::Scheduling::threads). Thread ids are reused,
+/// indices are not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ThreadIndex(pub(crate) usize);
 
@@ -78,48 +78,48 @@ pub struct Thread {
     pub tid: u32,
     /// Process id.
     pub pid: u32,
-    /// Its newest short name; empty until one is known.
+    /// Newest short name; empty until one is known.
     pub comm: String,
-    /// Time on a CPU: by the kernel's own account where departures carry it, else by their stamps. Run, runnable,
-    /// blocked and unknown time add up to the thread's life.
+    /// Time on a CPU: by the kernel's own account if departures carry it, else by time stamps. Run,
+    /// runnable, blocked and unknown time add up to the thread's life.
     pub run: Nanos,
-    /// Time runnable but waiting for a CPU: from the enqueue (`sched_wakeup`) or the preemption on, as
-    /// `schedstat` counts it.
+    /// Time runnable and waiting for a CPU: from the enqueue (`sched_wakeup`) or the preemption on,
+    /// as `schedstat` counts it.
     pub runnable: Nanos,
     /// Time asleep or waiting for something other than a CPU.
     pub blocked: Nanos,
-    /// Time of which elements are missing.
+    /// Time for which elements are missing.
     pub unknown: Nanos,
-    /// Departures that the thread asked for.
+    /// Number of departures that the thread asked for.
     pub switches_voluntary: u64,
-    /// Departures that it did not ask for.
+    /// Number of departures that it did not ask for.
     pub switches_involuntary: u64,
-    /// How often it began to run on another CPU than the one before.
+    /// Number of runs that began on another CPU than the one before.
     pub migrations: u64,
-    /// From the waking to the first run, in nanoseconds.
+    /// Wake-up latencies: from the waking to the first run, in nanoseconds.
     pub wakeup_latency: Histogram,
-    /// The newest sample of `schedstat`: run time and wait time.
+    /// Newest sample of `schedstat`: run time and wait time.
     pub sampled: Option<(Nanos, Nanos)>,
-    /// The thread's CPU time by the kernel's own account when it ended.
+    /// CPU time by the kernel's own account when the thread ended.
     pub cpu_at_exit: Option<Nanos>,
-    // When it announced its exit.
+    // Time of its exit, if recorded.
     pub(crate) ended: Option<Timestamp>,
     pub(crate) state: ThreadState,
     pub(crate) reason: Reason,
     pub(crate) since: Timestamp,
     pub(crate) cpu: Option<u32>,
-    // A waking that has not led to a run yet.
+    // Time of a waking that has not led to a run yet.
     pub(crate) waking: Option<Timestamp>,
-    // The present run, where the account of its departure covers no more than this run.
+    // The current run, if the account in its departure covers no more than this run.
     pub(crate) arrival: Option<Arrival>,
 }
 
-/// What an account was when the present run began.
+/// State of the account when the current run began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arrival {
-    /// Run time up to here.
+    /// Run time before it.
     pub(crate) run: Nanos,
-    /// The state that ended with the arrival.
+    /// State that ended with the arrival.
     pub(crate) waited_in: ThreadState,
 }
 
@@ -149,26 +149,26 @@ impl Thread {
         }
     }
 
-    /// What it is doing. In [`Observer::interval`](crate::Observer::interval): what it did in the
+    /// State of the thread. In [`Observer::interval`](crate::Observer::interval): the state in the
     /// interval that ends.
     #[must_use]
     pub const fn state(&self) -> ThreadState {
         self.state
     }
 
-    /// Why it is in this state.
+    /// Reason of this state.
     #[must_use]
     pub const fn reason(&self) -> Reason {
         self.reason
     }
 
-    /// Since when it is in this state.
+    /// Begin of this state.
     #[must_use]
     pub const fn since(&self) -> Timestamp {
         self.since
     }
 
-    /// The CPU it runs on, or ran on last.
+    /// CPU on which it runs, or ran last.
     #[must_use]
     pub const fn cpu(&self) -> Option<u32> {
         self.cpu
@@ -186,12 +186,13 @@ impl Thread {
         }
     }
 
-    /// Replaces the run time that the stamps gave by the kernel's account of it, and moves the difference out of
-    /// the state `from`, or into it, so that the sum of all states stays the length of the thread's life.
+    /// Replaces the run time by time stamps by the kernel's account of it, and adds the difference
+    /// to the state `from`, so that the sum of all states stays the length of the thread's life.
     ///
-    /// The two clocks differ at each switch: the kernel charges a thread from the reading of its run queue's clock
-    /// on, which after a wake-up is that of the wake-up, and `sched_switch` is stamped only once the thread has
-    /// been picked, up to a few microseconds later. By the kernel's account the wait was shorter by as much.
+    /// The two clocks differ at each switch. The kernel charges a thread from the reading of its
+    /// run queue's clock on, which after a wake-up is that of the wake-up. `sched_switch` is
+    /// stamped only once the thread has been picked, up to a few microseconds later. By the
+    /// kernel's account the wait was shorter by this time.
     pub(crate) fn settle(&mut self, run: Nanos, from: ThreadState) {
         let by_stamps = std::mem::replace(&mut self.run, run);
         let mut excess = less(run, by_stamps);
@@ -208,12 +209,13 @@ impl Thread {
             *account = less(*account, taken);
             excess = less(excess, taken);
         }
-        // The kernel charges the first run of a new thread from before its first wake-up was stamped on.
+        // The kernel charges the first run of a new thread from before the time stamp of its first
+        // wake-up.
         self.run = less(self.run, excess);
     }
 }
 
-/// The difference, or nothing.
+/// The difference, or zero.
 const fn less(from: Nanos, what: Nanos) -> Nanos {
     Nanos::from_ns(from.as_ns().saturating_sub(what.as_ns()))
 }

@@ -1,50 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Intervals of every thread, packed: fifteen bytes each, in a bounded number.
 //!
-//! A time-line that is full ends: from that moment on it has no interval of any thread. So whatever it
-//! shows before is all there was, and no thread seems to rest while others do not fit.
+//! A full time-line ends: from that moment on it has no interval of any thread. So it is complete
+//! before that moment, and no thread seems to rest because its intervals found no room.
 
 use overhear_event::{Nanos, Timestamp};
 
 use crate::scheduling::Observer;
 use crate::thread::{Reason, Thread, ThreadIndex, ThreadState};
 
-/// Stands for "not on a CPU" in [`Row::cpus`].
+/// Value of [`Row::cpus`] off a CPU.
 const NO_CPU: u16 = u16::MAX;
 
 /// The intervals of one thread, one after the other without holes.
 #[derive(Clone, Debug, Default)]
 pub struct Row {
-    /// Where the first interval begins; `None` as long as there is none.
+    /// Begin of the first interval; `None` without intervals.
     pub start: Option<Timestamp>,
     /// Lengths in nanoseconds. A longer interval is split into several of the same state.
     pub lengths: Vec<u32>,
     /// State codes ([`ThreadState::code`]).
     pub states: Vec<u8>,
-    /// The CPU of a running thread, 65535 otherwise.
+    /// CPU of a running thread, 65535 otherwise.
     pub cpus: Vec<u16>,
-    /// Why the thread was in the state.
+    /// Reasons of the states.
     pub reasons: Vec<Reason>,
-    /// By how many nanoseconds each interval is shorter in compensated time; negative if it is longer.
-    /// Empty unless the time-line is [compensated](Timeline::settle). Of an interval that is split, the
-    /// last part has it all.
+    /// Nanoseconds by which each interval is shorter in compensated time; negative if it is longer.
+    /// Empty unless the time-line is [compensated](Timeline::settle). Of an interval that is split,
+    /// the last part has all of them.
     pub shrinks: Vec<i64>,
-    /// By how much the first interval begins earlier in compensated time.
+    /// Nanoseconds by which the first interval begins earlier in compensated time.
     pub first_delay: Nanos,
     /// Whether later intervals of the thread found no room.
     pub is_cut: bool,
     end: Timestamp,
-    // Where the entries that are settled end, as recorded and compensated.
+    // End of the settled entries, as recorded and compensated.
     settled: (Timestamp, Timestamp),
 }
 
-/// A border between intervals whose compensated time is still to be told.
+/// A border between intervals whose compensated time is not known yet.
 #[derive(Clone, Copy, Debug)]
 struct Border {
     row: usize,
     tid: u32,
     at: Timestamp,
-    /// Entries of the row that end here.
+    /// Number of entries of the row that end here.
     entries: usize,
 }
 
@@ -69,7 +69,7 @@ impl Row {
             })
     }
 
-    /// Where the last interval ends.
+    /// End of the last interval.
     #[must_use]
     pub const fn end(&self) -> Timestamp {
         self.end
@@ -93,16 +93,16 @@ pub struct Timeline {
     rows: Vec<Row>,
     kept: u64,
     limit: u64,
-    /// The range. Its end is where the limit was reached, if `is_cut`.
+    /// The range. If `is_cut`, it ends where the limit was reached.
     from: Timestamp,
     until: Timestamp,
     is_cut: bool,
-    /// Intervals of the range that found no room, in whole or in part.
+    /// Number of intervals of the range that found no room, in whole or in part.
     dropped: u64,
     borders: Option<Vec<Border>>,
 }
 
-/// Intervals kept unless told otherwise: 18 MB at most while the rows grow, 28 MB compensated.
+/// Default number of intervals: 18 MB at most while the rows grow, 28 MB compensated.
 const MOST_INTERVALS: u64 = 600_000;
 
 impl Default for Timeline {
@@ -112,8 +112,8 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// A time-line that keeps about this many intervals, and ends then: one more of each thread that
-    /// has not ended. The others are counted.
+    /// A time-line that keeps about this number of intervals and then ends, with one more for each
+    /// thread that has not ended. The others are counted.
     #[must_use]
     pub const fn with_limit(limit: u64) -> Self {
         Self {
@@ -132,7 +132,7 @@ impl Timeline {
         }
     }
 
-    /// The same, of this range of time. Intervals that reach beyond it are shortened.
+    /// Restricts it to this range of time. Intervals that reach beyond it are shortened.
     #[must_use]
     pub fn within(mut self, from: Timestamp, until: Timestamp) -> Self {
         self.from = from;
@@ -147,14 +147,14 @@ impl Timeline {
         }
     }
 
-    /// From when on intervals are left out for want of room; `None` if all have room.
+    /// Time from which on intervals are left out because there is no room; `None` if all have room.
     #[must_use]
     pub fn cut_at(&self) -> Option<Timestamp> {
         (self.is_cut && self.dropped > 0).then_some(self.until)
     }
 
-    /// The same, with every interval's length in compensated time as well: [`Timeline::settle`] is
-    /// called behind each element.
+    /// Adds the length of every interval in compensated time: [`Timeline::settle`] is called after
+    /// each element.
     #[must_use]
     pub fn compensated(self) -> Self {
         Self {
@@ -163,8 +163,9 @@ impl Timeline {
         }
     }
 
-    /// Learns when the intervals of the newest element begin and end in compensated time: of a thread,
-    /// the time that a recorded one becomes ([`Delays::moved`](crate::compensation::Delays::moved)).
+    /// Sets the begin and end of the newest element's intervals in compensated time. The argument
+    /// maps a thread and a recorded time to the compensated one
+    /// ([`Delays::moved`](crate::compensation::Delays::moved)).
     pub fn settle(&mut self, moved: impl Fn(u32, Timestamp) -> Timestamp) {
         for border in self
             .borders
@@ -196,7 +197,7 @@ impl Timeline {
         &self.rows
     }
 
-    /// Intervals of the range that found no room, in whole or in part.
+    /// Number of intervals of the range that found no room, in whole or in part.
     #[must_use]
     pub const fn dropped(&self) -> u64 {
         self.dropped
@@ -224,12 +225,12 @@ impl Observer for Timeline {
             return;
         }
         let to = end;
-        // An interval takes as many entries as its length has multiples of 4.29 s.
+        // An interval takes one entry per started 4.29 s.
         let known = self.rows.get(index.get());
         let begin = known.filter(|row| row.start.is_some());
         let begin = begin.map_or(from, |row| row.end.min(from));
         let entries = 1 + to.since(begin).as_ns() / u64::from(u32::MAX);
-        // Threads that have not ended where the limit was reached are shown until there.
+        // Threads that have not ended when the limit is reached are shown until then.
         let most = self.limit.saturating_mul(1 + u64::from(self.is_cut));
         if self.kept.saturating_add(entries) > most {
             self.dropped += 1;
@@ -256,7 +257,7 @@ impl Observer for Timeline {
             row.end = from;
             border(row, from);
         }
-        // Without holes: what was not said is unknown.
+        // Without holes: time without an element is unknown.
         let hole: Nanos = from.since(row.end);
         if hole > Nanos::ZERO {
             row.push(
@@ -290,7 +291,7 @@ mod tests {
         Timestamp::from_monotonic_ns(ns)
     }
 
-    /// Intervals of two threads that end by turns, ten nanoseconds apart.
+    /// Intervals of two threads that end in turns, ten nanoseconds apart.
     fn fill(timeline: &mut Timeline) {
         for end in (10..=100).step_by(10) {
             let (index, tid) = ((end / 10) as usize % 2, 7);
@@ -317,7 +318,7 @@ mod tests {
             panic!("{timeline:?}");
         };
         assert_eq!(spans(even), [(0, 20), (20, 40)]);
-        // The interval of the other thread that lasts longer is shortened.
+        // The longer interval of the other thread is shortened.
         assert_eq!(spans(odd), [(0, 10), (10, 30), (30, 40)]);
         assert_eq!((even.end(), odd.end()), (at(40), at(40)));
         assert!(even.is_cut && odd.is_cut);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzzer of `.metric` files runs, over its seeds and what is near them.
+//! The fuzz target of `.metric` files, over its seeds and mutations of them.
 #![cfg(not(miri))]
 
 #[path = "../../../fuzz/subjects/metric.rs"]
@@ -8,6 +8,6 @@ mod metric;
 mod runner;
 
 #[test]
-fn metrics_survive_the_fuzzers_seeds_and_what_is_near_them() {
+fn mutated_fuzzer_seeds_do_not_panic() {
     runner::near_seeds("metric", 1_500, metric::run);
 }

@@ -63,7 +63,7 @@ impl Judge for Announcer {
         }
     }
 
-    fn doubted(&mut self, constraint: &Constraint) {
+    fn retracted(&mut self, constraint: &Constraint) {
         let name = constraint.name();
         say(&format!(
             "not violated after all: {name}: what was missed may excuse it"

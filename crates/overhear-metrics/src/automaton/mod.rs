@@ -20,7 +20,8 @@
 //! use std::sync::Arc;
 //!
 //! use overhear_event::{
-//!     ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema, Update,
+//!     ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+//!     Update,
 //! };
 //! use overhear_metrics::automaton::{Measurement, Metric, Metrics, Sink};
 //!
@@ -97,8 +98,8 @@
 //!    of the event: `event, i`, then `event, not i`, then `event`, then `*`. Among equal labels the
 //!    symbol that is declared first decides. An event that matches no label leaves the automaton
 //!    where it is, as if the state had `*` leading to itself. Lambda is followed at once, so a
-//!    state with a lambda has no other label. An event without a task is never `i`, and always
-//!    `not i`.
+//!    state with a lambda has no other label. An event without a task is never `i`, and always `not
+//!    i`.
 //! 3. *Begin* begins a measurement. The paper does not define what happens to one that is running:
 //!    specifications in which that can happen are refused; they lead to a cancel first. A backdated
 //!    begin (`ago`), directly or after lambdas, has its own time, even before the end of the last

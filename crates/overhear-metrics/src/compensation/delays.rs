@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! By how much each element comes later than it would have without the cost of observing.
+//! The delay of each element: the time by which it comes later because of the cost of observing.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,35 +13,34 @@ use overhear_event::{
 use super::thread::{Point, ThreadDelay};
 use crate::cost::Costs;
 
-/// Where an element belongs without the cost of those before it.
+/// The place of an element without the cost of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moved {
     /// Its compensated time, never later than the recorded one.
     pub time: Timestamp,
-    /// Of a switch: the leaving thread leaves at this earlier time already, and the CPU rests until
-    /// `time`, because who enters was not ready before.
+    /// Of a switch: the earlier time at which the leaving thread leaves; the CPU is idle until
+    /// `time`, because the entering thread was not ready before.
     pub rests_from: Option<Timestamp>,
-    /// By how many nanoseconds an account of CPU time in the payload is too large; negative if it is
+    /// Nanoseconds by which an account of CPU time in the payload is too large; negative if it is
     /// too small.
     pub less_ns: i64,
 }
 
-/// What follows in one context of execution: the thread on a CPU, or a process of which nobody knows
-/// on which.
+/// The state of one context of execution: the thread on a CPU, or a process on an unknown CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Course {
-    /// By how much the work comes late.
+    /// Delay of the work.
     delay: Nanos,
-    /// Where the work stood at its newest element, in compensated time. It never goes back: where the
-    /// costs are estimated larger than the time that has passed, the rest of them is forgotten.
+    /// Compensated time of the work at its newest element. It never goes back: if costs are
+    /// estimated larger than the time that has passed, the rest of them is dropped.
     progress: Timestamp,
-    /// The newest compensated element. It can be later than `progress`: what others did had to come
-    /// first.
+    /// Compensated time of the newest element. It can be later than `progress`, if events of others
+    /// had to happen first.
     floor: Timestamp,
 }
 
 impl Course {
-    /// Places an element of the work itself, behind `behind` at the earliest.
+    /// Places an element of the work itself, not before `behind`.
     fn place(&mut self, at: Timestamp, behind: Timestamp) -> Timestamp {
         let progress = at.minus(self.delay).max(self.progress);
         self.delay = at.since(progress);
@@ -55,23 +54,23 @@ impl Course {
     }
 }
 
-/// A process, for elements of which nobody knows who wrote them.
+/// A process, for elements whose writer is unknown.
 #[derive(Clone, Copy, Debug, Default)]
 struct ProcessDelay {
     course: Course,
-    /// The thread of it that got a CPU last.
+    /// Its thread that got a CPU last.
     newest: Option<u32>,
 }
 
-/// Who is on a CPU, as far as the elements tell.
+/// The thread on a CPU, as far as elements show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Occupant {
-    /// Nobody has told yet, or a perf record told of a departure alone.
+    /// Unknown: no element has shown it, or a perf record showed a departure only.
     #[default]
     Untold,
-    /// Nobody.
+    /// No thread: the CPU is idle.
     Idle,
-    /// This thread, followed or not.
+    /// This thread, tracked or not.
     Thread(u32),
 }
 
@@ -79,18 +78,19 @@ enum Occupant {
 struct Cpu {
     occupant: Occupant,
     course: Course,
-    /// Since when it rests, if it does and that was seen; as recorded, behind the cost of the switch.
+    /// Begin of the idle time, if the CPU is idle and that was seen; the recorded time is after the
+    /// cost of the switch.
     free: Option<Point>,
 }
 
 impl Cpu {
-    /// An element is written by this thread. If another one was there, the change was between
-    /// threads that nobody follows.
+    /// This thread writes an element. If another thread was on the CPU, the switch was between
+    /// threads that are not tracked.
     fn sees(&mut self, tid: u32) {
         match (self.occupant, tid) {
             (Occupant::Thread(known), tid) if known == tid => return,
             (Occupant::Idle, 0) => return,
-            // Something woke it that has nothing to do with who is followed.
+            // An event woke it that does not depend on tracked threads.
             (Occupant::Idle, _) => {
                 self.course.delay = Nanos::ZERO;
                 self.course.progress = self.course.floor;
@@ -116,7 +116,7 @@ enum Hook {
 
 /// The delays of all threads and CPUs, and how each element changes them.
 ///
-/// Feed it every element in the recorded order; it answers with the compensated time. See the
+/// Pass every element to it in the recorded order; it returns the compensated time. See the
 /// [module](super) for the rule.
 #[derive(Clone, Debug, Default)]
 pub struct Delays {
@@ -125,9 +125,9 @@ pub struct Delays {
     cpus: BTreeMap<u32, Cpu>,
     threads: HashMap<u32, ThreadDelay>,
     processes: HashMap<u32, ProcessDelay>,
-    // The newest compensated element of streams that belong to no CPU.
+    // Compensated times of the newest elements of streams that belong to no CPU.
     streams: HashMap<StreamId, Timestamp>,
-    /// What is given out already: nothing can be placed before it.
+    /// Time up to which items were handed on: nothing can be placed before it.
     pub(super) released: Timestamp,
     pub(super) hurried: u64,
     greatest: Nanos,
@@ -145,33 +145,35 @@ impl Delays {
         }
     }
 
-    /// The greatest delay so far. No element that is still to come is moved by more, unless costs that
-    /// come until then add to it.
+    /// The greatest delay so far. No later element is moved by more, unless costs until then add to
+    /// it.
     #[must_use]
     pub const fn greatest(&self) -> Nanos {
         self.greatest
     }
 
-    /// The delay of the newest element of a thread: by so much the run would have ended earlier.
+    /// Delay of the newest element of a thread: without the cost of observing, the run would have
+    /// ended earlier by this time.
     #[must_use]
     pub const fn last(&self) -> Nanos {
         self.last
     }
 
-    /// Items that were handed on early, because too many were held back: their order is less exact.
+    /// Number of items that were handed on early, because too many were held back: their order is
+    /// less exact.
     #[must_use]
     pub const fn hurried(&self) -> u64 {
         self.hurried
     }
 
-    /// How often a CPU would have rested where it did not.
+    /// Number of times that a CPU would have been idle where it was not.
     #[must_use]
     pub const fn rests(&self) -> u64 {
         self.rests
     }
 
-    /// Where a moment in the life of a thread belongs: exact for the times of its newest elements,
-    /// in between by the delay of the element before.
+    /// The compensated time of a recorded one of a thread: exact for the times of its newest
+    /// elements, in between by the delay of the element before.
     #[must_use]
     pub fn moved(&self, tid: u32, at: Timestamp) -> Timestamp {
         let thread = self.threads.get(&tid);
@@ -199,7 +201,7 @@ impl Delays {
                 }
                 (Origin::Clerk, _) => None,
             };
-        // A clerk samples when its own clock tells it to.
+        // A sampler samples by its own clock.
         moved.unwrap_or_else(|| {
             let less_ns = match element.stream.sensor.as_str() {
                 SCHEDSTAT => SchedStat::parse(element.payload)
@@ -214,7 +216,7 @@ impl Delays {
         })
     }
 
-    /// Places a gap: from when to when. Missed elements have cost as much as others of their stream.
+    /// Places a gap: its begin and its end. Missed elements cost as much as others of their stream.
     pub fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> (Timestamp, Timestamp) {
         let (hook, cost) = self.pricing(stream);
         let Origin::Kernel { cpu } = stream.origin else {
@@ -262,18 +264,17 @@ impl Delays {
         })
     }
 
-    /// A delay that elements to come may have.
+    /// The greatest delay that later elements may have.
     fn note(&mut self, delay: Nanos) {
         self.greatest = self.greatest.max(delay);
     }
 
-    /// An element in whatever context its CPU is in.
+    /// Places an element in the context that its CPU is in.
     fn on_cpu(&mut self, cpu: u32, at: Timestamp, behind: Timestamp, cost: Nanos) -> Timestamp {
         let behind = behind.max(self.released);
         let cpu = self.cpus.entry(cpu).or_default();
         if cpu.occupant == Occupant::Idle {
-            // What interrupts a resting CPU comes at its own time, and its cost is paid with time that
-            // nobody wanted.
+            // An interrupt of an idle CPU has its own time, and its cost is paid with idle time.
             cpu.course.floor = at.max(cpu.course.floor).max(behind).min(at);
             return cpu.course.floor;
         }
@@ -309,13 +310,13 @@ impl Delays {
             let is_followed = switch.flags & Switch::NEXT_TRACKED != 0;
             let free = cpu.free;
             let thread = self.thread(next, switch.next_pid);
-            // Whoever is not followed was woken unseen.
+            // A thread that is not tracked was woken without an element.
             let ready = thread.ready().filter(|_| is_followed);
             entered = match (comes_from_rest, ready) {
                 (true, None) => at,
                 (true, Some(ready)) => {
                     let base = free.map_or(ready, |free| free.later(ready));
-                    // The way from the wake-up to the run is as long as it was.
+                    // The time from the wake-up to the run stays the same.
                     base.moved.plus(at.since(base.at))
                 }
                 (false, None) => left,
@@ -326,8 +327,8 @@ impl Delays {
         }
         let mut rests_from = None;
         if is_displaced {
-            // Who displaces it comes when it comes; until then there is work, which need not be done
-            // afterwards.
+            // The displacing thread comes at its own time; until then the displaced one works, and
+            // need not do that work afterwards.
             left = entered;
         } else if is_thread(prev) && entered > left {
             rests_from = Some(left);
@@ -390,7 +391,7 @@ impl Delays {
         let waking = thread.waking();
         let moved = if rests {
             // The second half of a wake-up that another CPU began has the delay of its first half;
-            // what a timer or a device wakes comes at its own time.
+            // a wake-up by a timer or a device has its own time.
             let delay = match wake.kind {
                 Wake::WAKEUP => waking.map_or(Nanos::ZERO, |waking| waking.delay()),
                 _ => Nanos::ZERO,
@@ -403,7 +404,7 @@ impl Delays {
         };
         let thread = self.thread(wake.tid, wake.pid);
         thread.wake(Point { at, moved }, wake.kind, cost);
-        // What the wake-up costs on a resting CPU keeps the thread waiting.
+        // On an idle CPU the thread waits for the cost of its wake-up.
         let delay = thread.waking().map_or(Nanos::ZERO, Point::delay);
         self.note(delay);
         moved
@@ -414,7 +415,7 @@ impl Delays {
         match life.kind {
             Life::FORK => {
                 cpu.sees(life.parent_tid);
-                // An id that comes again belongs to a new thread.
+                // A reused id belongs to a new thread.
                 self.threads.remove(&life.tid);
             }
             Life::EXEC if life.parent_tid != 0 => {
@@ -460,8 +461,8 @@ impl Delays {
                 moved
             }
             None => {
-                // None of its threads is known to run; the clocks of program and kernel may differ by
-                // a little, or a switch was not seen.
+                // None of its threads is known to run: the clocks of program and kernel may differ
+                // slightly, or a switch was not seen.
                 let mut process = self.processes.get(&pid).copied().unwrap_or_default();
                 let newest = process.newest.and_then(|tid| self.threads.get(&tid));
                 let behind = newest.map_or(behind, |newest| behind.max(newest.last()));
@@ -481,9 +482,9 @@ impl Delays {
         moved
     }
 
-    /// The CPU on which a thread of this process runs, and the thread: the one that has written, if
-    /// that is told. Of several that may have written it is the one with the least delay, so that no
-    /// more is taken away than is known.
+    /// The CPU on which a thread of this process runs, and the thread: the writer, if known. Of
+    /// several possible writers it is the one with the least delay, so that no more is subtracted
+    /// than is certain.
     fn cpu_of(&self, pid: u32, writer: Option<u32>) -> Option<(u32, u32)> {
         let running = self.cpus.iter().filter_map(|(number, cpu)| {
             let Occupant::Thread(tid) = cpu.occupant else {

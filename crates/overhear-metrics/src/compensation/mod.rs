@@ -1,41 +1,43 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compensation: when everything would have happened, had observing cost nothing.
+//! Compensation: the times at which everything would have happened without the cost of observing.
 //!
-//! Elements flow in with their recorded times and the cost of each ([`Costs`]).
-//! [`Delays`] says by how much each comes late, [`Compensation`] moves it and hands it on in the
-//! order of the new times. Like all evaluations it has no clock; it works live and over a trace.
+//! Elements come with their recorded times and their costs ([`Costs`]). [`Delays`] computes the
+//! delay of each, [`Compensation`] moves it and hands it on in the order of the new times. Like all
+//! evaluations it has no clock; it works live and over a trace.
 //!
 //! # The rule
 //!
-//! On one CPU that never rests, the rule is the seed's (seed 003, section 5.2): "subtracting from each
-//! time stamp a quantity corresponding to the sum of all the sensor firing times of previous
-//! context-switch events", here of all previous elements. With several CPUs, and with rest, a
-//! *delay* belongs to each thread, and it travels.
+//! On one CPU that never rests, the rule is that of [MKM, section 5.2]: "subtracting from each time
+//! stamp a quantity corresponding to the sum of all the sensor firing times of previous
+//! context-switch events", here of all previous elements. With several CPUs, and with idle time,
+//! each thread has a *delay* of its own, and passes it on.
 //!
-//! Let t be a recorded time and t' the compensated one, D = t - t' >= 0 the delay of who runs, c the cost
-//! of an element.
+//! Let t be a recorded time, t' the compensated one, D = t - t' >= 0 the delay of the running
+//! thread, and c the cost of an element.
 //!
-//! 1. **Work.** An element of the thread on a CPU has t' = t - D; behind it D grows by c. The stamp of an
-//!    element is taken before its cost is paid.
-//! 2. **Waking.** A thread that wakes another gives its time on: the other is *ready* at r' = max(t' of the
-//!    waking, t' of its own departure). What wakes on a resting CPU (a timer, a device) comes at its own
-//!    time, D = 0. So rest absorbs delays.
-//! 3. **Entering.** Who enters directly behind another has t' = max(t' of that departure, r'). If r' is the
-//!    later one, the CPU would have rested until then.
-//! 4. **Entering a resting CPU.** Let f be when it came to rest. Then t' = max(r', f') + (t - max(r, f)): the
-//!    way from the wake-up to the run is as long as it was, without what the elements of the wake-up cost.
-//! 5. **Displacement.** Who is displaced leaves when the other one enters. If that is later than t - D, the
-//!    displaced thread would have worked on until then; it is *ahead* by the difference, and its delay when it
-//!    comes back is greater by it.
-//! 6. **Order.** No element is placed before another one of its CPU, its thread or its stream, no run
-//!    before its wake-up, no wake-up before the sleep, and nothing later than it was recorded.
+//! 1. **Work.** An element of the thread on a CPU has t' = t - D; after it D grows by c. The stamp
+//!    of an element is taken before its cost is paid.
+//! 2. **Waking.** A thread that wakes another passes its time on: the other is *ready* at r' =
+//!    max(t' of the waking, t' of its own departure). A waking on an idle CPU (by a timer, a
+//!    device) has its own time, D = 0. So idle time absorbs delays.
+//! 3. **Entering.** A thread that enters directly after another has t' = max(t' of that departure,
+//!    r'). If r' is later, the CPU would have been idle until then.
+//! 4. **Entering an idle CPU.** Let f be the time at which it became idle. Then t' = max(r', f') +
+//!    (t - max(r, f)): the time from the wake-up to the run stays the same, less the cost of the
+//!    elements of the wake-up.
+//! 5. **Displacement.** A displaced thread leaves when the other one enters. If that is later than
+//!    t - D, the displaced thread would have worked until then; it is *ahead* by the difference,
+//!    and its delay when it comes back is greater by it.
+//! 6. **Order.** No element is placed before another one of its CPU, its thread or its stream, no
+//!    run before its wake-up, no wake-up before the sleep, and nothing later than it was recorded.
 //!
-//! These are the equations of a max-plus system: a thing happens when the last of what it waits for
-//! has happened. The order in which threads get a CPU is taken from the recording, as in
-//! the seed: the number of switches stays, but for the rests of rule 3.
+//! These are the equations of a max-plus system [Baccelli-1992]: an event happens when the last
+//! event that it waits for has happened. The order in which threads get a CPU is taken from the
+//! recording, as in [MKM, section 5.2]: the number of switches stays, except for the idle times of
+//! rule 3.
 //!
-//! What this is exact for, and how far off it can be elsewhere, is said and measured in
-//! `docs/compensation.md`.
+//! `docs/compensation.md` states where this is exact, and how large its error is elsewhere, with
+//! measurements.
 
 mod delays;
 mod thread;
@@ -53,29 +55,30 @@ pub use delays::{Delays, Moved};
 
 use crate::cost::Costs;
 
-/// Moves every item to its compensated time and hands it on, as an [`Update`] in front of another.
+/// Moves every item to its compensated time and hands it on, as an [`Update`] before another one.
 ///
-/// Items are held back until none can come that belongs before them, at most as long as the
-/// greatest delay. [`Compensation::finish`] hands on the rest.
+/// Items are held back until no item can come that belongs before them, at most for the greatest
+/// delay. [`Compensation::finish`] hands on the rest.
 ///
-/// Where that would be more than 100,000 items, the oldest are handed on early. An item that belongs before
-/// one of them is then placed with it: later than it should be. [`Delays::hurried`] counts them.
+/// If more than 100,000 items would be held back, the oldest are handed on early. An item that
+/// belongs before one of them is then placed at the same time: later than it should be.
+/// [`Delays::hurried`] counts these.
 #[derive(Debug)]
 pub struct Compensation<U> {
     delays: Delays,
     update: U,
     streams: HashMap<StreamId, Arc<StreamDescriptor>>,
     held: BinaryHeap<Reverse<Held>>,
-    /// Items that may be held.
+    /// Largest number of items that are held back.
     most_held: usize,
     order: u64,
     now: Timestamp,
 }
 
-/// Items that are held back at most: some 20 MB.
+/// Default of the largest number of items that are held back: about 20 MB.
 const MOST_HELD: usize = 100_000;
 
-/// An item that waits for its turn. Items of one time keep their recorded order.
+/// An item that is held back. Items of one time keep their recorded order.
 #[derive(Debug)]
 struct Held {
     time: Timestamp,
@@ -111,7 +114,7 @@ impl Ord for Held {
 }
 
 impl<U: Update> Compensation<U> {
-    /// In front of `update`, with these costs per element.
+    /// Hands items on to `update`, with these costs per element.
     #[must_use]
     pub fn new(costs: Costs, update: U) -> Self {
         Self {
@@ -130,17 +133,17 @@ impl<U: Update> Compensation<U> {
         &self.delays
     }
 
-    /// What the items are handed on to.
+    /// The update that the items are handed on to.
     pub const fn update(&self) -> &U {
         &self.update
     }
 
-    /// Hands on what is still held back: nothing comes any more. Returns the delays.
+    /// Hands on all items that are held back: no more come. Returns the delays.
     pub fn finish(self) -> Delays {
         self.into_parts().0
     }
 
-    /// The same, and what the items were handed on to.
+    /// As [`Compensation::finish`]; returns the update, too.
     pub fn into_parts(mut self) -> (Delays, U) {
         self.release(Timestamp::MAX);
         self.update.advance(self.now);
@@ -173,7 +176,7 @@ impl<U: Update> Compensation<U> {
         self.delays.hurried += (held - self.held.len()) as u64;
     }
 
-    /// Hands on all up to `until`.
+    /// Hands on all items up to `until`.
     fn release(&mut self, until: Timestamp) {
         while let Some(Reverse(held)) = self.held.peek() {
             if held.time > until {
@@ -237,8 +240,8 @@ impl<U: Update> Update for Compensation<U> {
     }
 }
 
-/// The payload at the element's new time, with its accounts of CPU time corrected; and before it, where the
-/// CPU rests in between, the departure alone.
+/// The payload at the element's new time, with its accounts of CPU time corrected; before it, if
+/// the CPU is idle in between, the departure alone.
 fn payloads(element: &ElementView<'_>, moved: &Moved) -> (Option<Box<[u8]>>, Box<[u8]>) {
     let less = |account: u64| {
         let less = i128::from(account) - i128::from(moved.less_ns);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept of a thread while its elements are moved.
+//! The state of a thread while its elements are moved.
 
 use overhear_event::kernel::Wake;
 use overhear_event::{Nanos, Timestamp};
 
-/// A moment, as recorded and compensated.
+/// A time, as recorded and compensated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Point {
     pub(super) at: Timestamp,
@@ -16,7 +16,7 @@ impl Point {
         self.at.since(self.moved)
     }
 
-    /// When both have come: the later recorded time, and the later compensated one.
+    /// The time when both have happened: the later recorded time, and the later compensated one.
     pub(super) fn later(self, other: Self) -> Self {
         Self {
             at: self.at.max(other.at),
@@ -25,24 +25,24 @@ impl Point {
     }
 }
 
-/// How many of its newest elements a thread remembers: an interval can begin at a waking that lies
-/// two elements back.
+/// Number of its newest elements that a thread remembers: an interval can begin at a waking that
+/// lies two elements back.
 const REMEMBERED: usize = 4;
 
-/// A thread, followed or not. On a CPU its delay is the CPU's.
+/// A thread, tracked or not. On a CPU its delay is the CPU's.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ThreadDelay {
     pub(super) pid: u32,
-    /// By how much its runs have become shorter, in nanoseconds.
+    /// Nanoseconds by which its runs have become shorter.
     pub(super) shrunk_ns: i64,
     // The newest elements that concern it, the newest first.
     points: [Point; REMEMBERED],
     count: usize,
     entered: Option<Point>,
     left: Option<Point>,
-    // If it was displaced: by how much its work would be further than it was.
+    // If it was displaced: the time by which its work would be ahead.
     ahead: Option<Nanos>,
-    // A waking that has not led to a run; as recorded, behind the cost of the wake-up.
+    // A waking that has not led to a run; the recorded time is after the cost of the wake-up.
     waking: Option<Point>,
 }
 
@@ -62,7 +62,7 @@ impl ThreadDelay {
         self.count = (self.count + 1).min(REMEMBERED);
     }
 
-    /// Where a moment belongs.
+    /// The compensated time of a recorded one.
     pub(super) fn moved(&self, at: Timestamp) -> Timestamp {
         let known = &self.points[..self.count];
         let before = known.iter().find(|point| point.at <= at);
@@ -72,7 +72,7 @@ impl ThreadDelay {
         }
     }
 
-    /// Since when it could run, if that is known.
+    /// Time from which on it could run, if known.
     pub(super) fn ready(&self) -> Option<Point> {
         match (self.left, self.ahead, self.waking) {
             (Some(left), Some(_), _) => Some(left),
@@ -82,7 +82,7 @@ impl ThreadDelay {
         }
     }
 
-    /// It gets a CPU. Returns by how much its work is ahead of what it was then.
+    /// It gets a CPU. Returns the time by which its work is ahead.
     pub(super) fn enter(&mut self, point: Point) -> Nanos {
         self.entered = Some(point);
         self.left = None;
@@ -91,8 +91,8 @@ impl ThreadDelay {
         self.ahead.take().unwrap_or_default()
     }
 
-    /// It leaves its CPU, displaced with its work so far `ahead`, or by its own wish. Returns by how
-    /// much its run was shorter.
+    /// It leaves its CPU: displaced, with its work `ahead` by this time, or voluntarily. Returns
+    /// the time by which its run was shorter.
     pub(super) fn leave(&mut self, point: Point, ahead: Option<Nanos>) -> i64 {
         let entered = self.entered.take();
         let less = entered.map_or(0, |entered| shrinkage(entered, point));
@@ -103,12 +103,12 @@ impl ThreadDelay {
         less
     }
 
-    /// By how much its runs until now have become shorter.
+    /// Time by which its runs until now have become shorter.
     pub(super) fn shrunk_so_far(&self, now: Point) -> i64 {
         self.shrunk_ns + self.entered.map_or(0, |entered| shrinkage(entered, now))
     }
 
-    /// It is woken, by an element that costs so much before it can run.
+    /// It is woken by an element with this cost before it can run.
     pub(super) fn wake(&mut self, point: Point, kind: u32, cost: Nanos) {
         self.note(point);
         let behind = Point {
@@ -117,7 +117,7 @@ impl ThreadDelay {
         };
         let runs = self.left.is_none() && self.entered.is_some();
         match (kind, &mut self.waking) {
-            // It cancels a sleep that has not begun.
+            // The waking cancels a sleep that has not begun.
             (Wake::WAKEUP, waking) if runs => *waking = None,
             (Wake::WAKEUP, Some(waking)) => waking.at = waking.at.plus(cost),
             (_, waking) => *waking = Some(behind),

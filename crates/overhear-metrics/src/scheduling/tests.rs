@@ -100,7 +100,7 @@ impl Script {
 }
 
 #[test]
-fn a_life_adds_up() {
+fn states_add_up_to_the_life() {
     let mut script = Script::default();
     let mut comm = [0; 16];
     comm[..6].copy_from_slice(b"worker");
@@ -158,7 +158,7 @@ fn a_life_adds_up() {
 }
 
 #[test]
-fn every_interval_says_why() {
+fn intervals_have_a_reason() {
     let mut script = Script::default();
     script.wake(110, 7, Wake::NEW);
     script.switch(150, 0, (0, 0), 7, 0);
@@ -197,14 +197,14 @@ fn every_interval_says_why() {
 }
 
 #[test]
-fn flutter_is_two_runs_side_by_side_and_no_switch() {
+fn flutter_is_two_adjacent_runs_and_no_switch() {
     let mut script = Script::default();
     script.switch(100, 1, (0, 0), 7, 0);
     let stream = stream(events::FLUTTER, 1, events::flutter_schema());
     let mut payload = [0; 8];
     payload[..4].copy_from_slice(&7_u32.to_ne_bytes());
     script.feed(&stream, 130, &payload);
-    // Of a thread that was not seen to arrive it says that it runs.
+    // A thread whose arrival was not seen runs.
     payload[..4].copy_from_slice(&8_u32.to_ne_bytes());
     script.feed(&stream, 140, &payload);
     script.switch(150, 1, (7, 1), 0, 0);
@@ -228,7 +228,7 @@ fn flutter_is_two_runs_side_by_side_and_no_switch() {
 }
 
 #[test]
-fn waking_before_the_departure_counts_in_the_latency_alone() {
+fn waking_before_departure_counts_only_in_the_latency() {
     let mut script = Script::default();
     script.switch(100, 0, (0, 0), 7, 0);
     script.wake(195, 7, Wake::WAKING);
@@ -242,7 +242,7 @@ fn waking_before_the_departure_counts_in_the_latency_alone() {
 }
 
 #[test]
-fn a_waking_that_cancels_a_sleep_is_no_wakeup() {
+fn waking_that_cancels_a_sleep_is_no_wakeup() {
     let mut script = Script::default();
     script.switch(100, 0, (0, 0), 7, 0);
     script.wake(150, 7, Wake::WAKING);
@@ -260,7 +260,7 @@ fn a_waking_that_cancels_a_sleep_is_no_wakeup() {
 }
 
 #[test]
-fn a_gap_makes_the_time_unknown_until_the_thread_is_seen_again() {
+fn time_after_a_gap_is_unknown_until_the_next_element() {
     let mut script = Script::default();
     script.switch(100, 0, (0, 0), 7, 0);
     let at = Timestamp::from_monotonic_ns;
@@ -282,7 +282,7 @@ fn a_gap_makes_the_time_unknown_until_the_thread_is_seen_again() {
 }
 
 #[test]
-fn an_arrival_that_was_not_seen_is_told_by_the_departure() {
+fn unseen_arrival_is_derived_from_the_departure() {
     let mut script = Script::default();
     script.switch(100, 0, (0, 0), 7, 0);
     script.switch(200, 0, (7, 1), 0, 0);
@@ -298,7 +298,7 @@ fn an_arrival_that_was_not_seen_is_told_by_the_departure() {
 }
 
 #[test]
-fn a_thread_whose_last_departure_is_not_seen_ends_with_its_exit() {
+fn thread_without_last_departure_ends_with_its_exit() {
     let exit = Life {
         tid: 7,
         pid: 7,
@@ -336,7 +336,7 @@ fn a_thread_whose_last_departure_is_not_seen_ends_with_its_exit() {
 }
 
 #[test]
-fn an_id_that_gives_way_to_the_leaders_ends_with_the_exec() {
+fn id_of_an_executing_thread_ends_with_the_exec() {
     let mut script = Script::default();
     let lives = stream(TASK_LIFE, 0, Life::schema());
     let life = |kind, tid, parent_tid| Life {
@@ -378,7 +378,7 @@ fn an_id_that_gives_way_to_the_leaders_ends_with_the_exec() {
 }
 
 #[test]
-fn thread_ids_that_come_again_are_new_threads() {
+fn reused_thread_ids_are_new_threads() {
     let mut script = Script::default();
     script.switch(100, 0, (0, 0), 8, 0);
     script.switch(200, 0, (8, 0x80), 0, 0);
@@ -431,7 +431,7 @@ fn wake_by_turns(scheduling: &mut Scheduling, threads: u32, turns: u64) -> Vec<V
 }
 
 #[test]
-fn latencies_of_many_threads_stay_within_their_memory() {
+fn latencies_stay_within_their_memory() {
     const BYTES: usize = 256 << 10;
     let mut scheduling = Scheduling::new(()).with_histogram_bytes(BYTES);
     let latencies = wake_by_turns(&mut scheduling, 100, 1_000);
@@ -471,7 +471,7 @@ fn sums(script: &Script, index: usize) -> [u64; 4] {
 }
 
 #[test]
-fn accounts_add_up_to_the_life_where_the_kernel_charges_more_than_the_stamps_tell() {
+fn states_add_up_to_the_life_if_the_kernel_charges_more() {
     let mut script = Script::default();
     script.wake(0, 7, Wake::NEW);
     script.switch(40, 0, (0, 0), 7, 0);
@@ -488,7 +488,7 @@ fn accounts_add_up_to_the_life_where_the_kernel_charges_more_than_the_stamps_tel
     script.switch(310, 0, (0, 0), 7, 0);
     script.switch_after(410, 0, (7, 1), 0, 0, 150);
     assert_eq!(sums(&script, 0), [375, 0, 35, 0]);
-    // Nobody woke it as far as was heard: it was asleep until it ran.
+    // No wake-up was recorded: it was asleep until it ran.
     script.switch(460, 0, (0, 0), 7, 0);
     script.switch_after(560, 0, (7, 1), 0, 0, 101);
     assert_eq!(sums(&script, 0), [476, 0, 84, 0]);
@@ -496,7 +496,7 @@ fn accounts_add_up_to_the_life_where_the_kernel_charges_more_than_the_stamps_tel
 }
 
 #[test]
-fn a_first_run_is_not_longer_than_the_life() {
+fn first_run_is_not_longer_than_the_life() {
     let mut script = Script::default();
     script.wake(0, 7, Wake::NEW);
     script.switch(10, 0, (0, 0), 7, 0);
@@ -509,8 +509,8 @@ fn a_first_run_is_not_longer_than_the_life() {
 }
 
 #[test]
-fn one_account_of_several_runs_counts_once() {
-    // Two runs side by side, of which the kernel tells as one.
+fn account_of_several_runs_counts_once() {
+    // Two adjacent runs that the kernel counts as one.
     let mut script = Script::default();
     script.wake(0, 7, Wake::NEW);
     script.switch(20, 1, (0, 0), 7, 0);
@@ -521,7 +521,7 @@ fn one_account_of_several_runs_counts_once() {
     script.switch_after(120, 1, (7, 1), 0, 0, 110);
     assert_eq!(sums(&script, 0), [110, 10, 0, 0]);
 
-    // A run with a gap in it: what is known of it are its stamps.
+    // A run with a gap in it: only its stamps are known.
     let at = Timestamp::from_monotonic_ns;
     let lost = stream(SCHED_SWITCH, 0, Switch::schema());
     let gap = Gap {
@@ -540,7 +540,7 @@ fn one_account_of_several_runs_counts_once() {
 }
 
 #[test]
-fn samples_of_schedstat_replace_stamps_and_keep_the_sum() {
+fn schedstat_samples_replace_stamps_and_keep_the_sum() {
     let mut script = Script::default();
     script.switch(100, 0, (0, 0), 7, 0);
     script.switch(200, 0, (7, 1), 0, 0);

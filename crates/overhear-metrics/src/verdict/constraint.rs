@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What must hold: a constraint on the results of a metric, the fields of a sensor, or the times of
+//! Constraints: requirements on the results of a metric, the fields of a sensor, or the times of
 //! events.
 
 use std::fmt;
@@ -9,13 +9,13 @@ use overhear_event::{EventName, EventSet, Nanos};
 
 use crate::automaton::{Catalogue, Fault, Metric, Pattern};
 
-/// The most elements that a rate may count in its window: as many times are kept per group.
+/// Largest number of elements that a rate may count in its window: that number of times is kept per
+/// group.
 const MOST_IN_WINDOW: u64 = 65_536;
 
-/// What must hold, under a name.
+/// A requirement with a name.
 ///
-/// Holding one proves that its bounds can be met by something: no bound is missing, contradictory or
-/// not a number.
+/// Holding one proves that its bounds can be met: no bound is missing, contradictory or NaN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constraint {
     name: String,
@@ -25,59 +25,59 @@ pub struct Constraint {
     clock_error: Option<Nanos>,
 }
 
-/// What is demanded of what.
+/// A requirement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Demand {
     /// Every value lies between two bounds.
     Bounds {
         /// The values.
         of: Values,
-        /// None is less.
+        /// Least permitted value.
         min: Option<f64>,
-        /// None is more.
+        /// Greatest permitted value.
         max: Option<f64>,
     },
-    /// At least this fraction of the values is at most so large.
+    /// At least this fraction of the values is at most the bound.
     Quantile {
         /// The values.
         of: Values,
-        /// The fraction, more than 0 and at most 1.
+        /// The fraction, above 0 and at most 1.
         fraction: f64,
         /// The bound.
         at_most: f64,
     },
-    /// The largest and the smallest value are at most so far apart.
+    /// The largest and the smallest value differ by at most the bound.
     Spread {
         /// The values.
         of: Values,
         /// The bound.
         at_most: f64,
     },
-    /// In every window of this length there are so many events.
+    /// The number of events in every window of this length is within bounds.
     Rate {
         /// The events.
         of: Pattern,
-        /// The length.
+        /// Length of the window.
         window: Nanos,
-        /// Not fewer.
+        /// Least permitted number.
         at_least: Option<u64>,
-        /// Not more.
+        /// Greatest permitted number.
         at_most: Option<u64>,
     },
-    /// Neighbouring events are a period apart, up to a jitter.
+    /// The distance of neighbouring events is a period, up to a jitter.
     Period {
         /// The events.
         of: Pattern,
-        /// The distance.
+        /// The period.
         period: Nanos,
-        /// By how much a distance may differ from it.
+        /// Largest deviation of a distance from it.
         jitter: Nanos,
     },
-    /// After each event there is another one within this length: it is not absent for longer.
+    /// After each event there is another one within this length.
     Absence {
         /// The event.
         of: Pattern,
-        /// The length.
+        /// Longest permitted distance.
         at_most: Nanos,
     },
     /// The event does not happen.
@@ -92,9 +92,9 @@ pub enum Demand {
     },
     /// After each event another one happens within this length.
     Deadline {
-        /// What begins the length.
+        /// The event that begins the length.
         after: Pattern,
-        /// What must happen.
+        /// The event that must happen.
         of: Pattern,
         /// The length.
         within: Nanos,
@@ -104,7 +104,7 @@ pub enum Demand {
 /// Numbers that are judged.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Values {
-    /// The lengths of a metric's measurements, in nanoseconds.
+    /// Lengths of a metric's measurements, in nanoseconds.
     Metric(Box<Metric>),
     /// A field of elements, in its own unit.
     Field {
@@ -112,18 +112,19 @@ pub enum Values {
         of: Pattern,
         /// The field.
         field: String,
-        /// Whether bounds are lengths in nanoseconds: then the unit of the field must be one of time.
+        /// Whether bounds are lengths in nanoseconds: then the unit of the field must be one of
+        /// time.
         as_time: bool,
     },
 }
 
-/// What is judged by itself.
+/// The groups that are judged separately.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Each {
-    /// All elements together.
+    /// All elements are one group.
     #[default]
     All,
-    /// Each sensor of each process; for the kernel's elements, all together.
+    /// Each sensor of each process; all kernel elements are one group.
     Sensor,
     /// Each task that the elements name.
     Task,
@@ -131,17 +132,17 @@ pub enum Each {
     Field(String),
 }
 
-/// Which tasks are judged.
+/// The tasks that are judged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TaskFilter {
-    /// The one of this id.
+    /// The task with this id.
     Id(u32),
-    /// Those whose short name matches; `*` stands for any text, `?` for any character.
+    /// Tasks whose short name matches; `*` stands for any text, `?` for any character.
     Name(String),
 }
 
 impl fmt::Display for TaskFilter {
-    /// As it is written.
+    /// The filter as text.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Id(id) => id.fmt(f),
@@ -160,7 +161,7 @@ impl TaskFilter {
         }
     }
 
-    /// Whether the task is judged; its name may not be known.
+    /// Whether the task is judged; its name may be unknown.
     pub(super) fn takes(&self, task: Option<u32>, name: Option<&str>) -> bool {
         match self {
             Self::Id(id) => task == Some(*id),
@@ -184,7 +185,7 @@ fn matches(glob: &[char], name: &[char]) -> bool {
     }
 }
 
-/// A constraint that nothing could meet, or that means nothing.
+/// A constraint that nothing could meet, or that has no meaning.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConstraintError {
     /// The name is empty.
@@ -201,13 +202,13 @@ pub enum ConstraintError {
         /// The upper bound.
         most: String,
     },
-    /// A bound is no number.
+    /// A bound is NaN.
     #[error("a bound is not a number")]
     NotANumber,
-    /// No two values are so close.
+    /// The bound is negative: no two values are so close.
     #[error("the jitter is {0}; give at least 0, which demands that all values are the same")]
     Negative(String),
-    /// The fraction is none.
+    /// The fraction is not above 0 and at most 1.
     #[error(
         "the quantile is {0}; give a fraction that is more than 0 and at most 1, such as 0.99"
     )]
@@ -215,34 +216,34 @@ pub enum ConstraintError {
     /// A length is zero.
     #[error("the {0} is 0 ns; give a length")]
     Zero(&'static str),
-    /// The window counts too many.
+    /// The window counts too many elements.
     #[error("a window of {0} elements is more than the {MOST_IN_WINDOW} that are kept; choose a shorter window")]
     Window(u64),
-    /// One event has no order.
+    /// An order needs two events.
     #[error("an order needs at least two events; name them in the order in which they must come")]
     OneEvent,
-    /// An event twice in one order.
+    /// An event occurs twice in one order.
     #[error("the order names `{0}` twice, so an element would be both; name each event once")]
     TwiceInOrder(String),
     /// The field cannot be judged.
     #[error("{0}")]
     Field(Fault),
-    /// Metrics have tasks, and nothing else to be judged by.
+    /// A constraint on a metric can only be judged for each task or for all together.
     #[error("a metric is judged as a whole or by each task; leave out `each`, or give \"task\"")]
     EachOfMetric,
-    /// Two different metrics bear one name.
+    /// Two different metrics have the same name.
     #[error("two different metrics are called {0}; rename one of them")]
     TwoMetrics(String),
-    /// Two constraints bear one name.
+    /// Two constraints have the same name.
     #[error("two constraints are called `{0}`; rename one of them")]
     TwoConstraints(String),
 }
 
 impl Constraint {
-    /// Checks a demand. `catalogue` tells which fields exist.
+    /// Checks a requirement. `catalogue` has the schemas of events.
     ///
     /// # Errors
-    /// [`ConstraintError`] if it means nothing, or nothing could meet it.
+    /// [`ConstraintError`] if it has no meaning, or nothing could meet it.
     pub fn new(name: &str, demand: Demand, catalogue: &Catalogue) -> Result<Self, ConstraintError> {
         if name.trim().is_empty() {
             return Err(ConstraintError::Nameless);
@@ -261,11 +262,11 @@ impl Constraint {
         })
     }
 
-    /// What is judged by itself. Without this rates, periods and absences are judged for each sensor,
-    /// everything else for all elements together.
+    /// Sets the groups that are judged separately. The default for rates, periods and absences is
+    /// each sensor; for everything else, all elements together.
     ///
     /// # Errors
-    /// [`ConstraintError`] if the elements cannot be told apart in this way.
+    /// [`ConstraintError`] if the elements have no such groups.
     pub fn each(mut self, each: Each, catalogue: &Catalogue) -> Result<Self, ConstraintError> {
         if let Each::Field(field) = &each {
             for pattern in self.demand.patterns() {
@@ -281,28 +282,28 @@ impl Constraint {
         Ok(self)
     }
 
-    /// Judges these tasks alone.
+    /// Judges these tasks only.
     #[must_use]
     pub fn of_task(mut self, filter: TaskFilter) -> Self {
         self.task = Some(filter);
         self
     }
 
-    /// How far the stamps of two streams may be wrong against each other, where that is known better
-    /// than the clock's segments tell.
+    /// Sets the largest error of time stamps between two streams, if that is known better than from
+    /// the clock's segments.
     #[must_use]
     pub const fn with_clock_error(mut self, error: Nanos) -> Self {
         self.clock_error = Some(error);
         self
     }
 
-    /// Its name.
+    /// Name of the constraint.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it demands.
+    /// The requirement.
     #[must_use]
     pub const fn demand(&self) -> &Demand {
         &self.demand
@@ -320,7 +321,8 @@ impl Constraint {
         self.clock_error
     }
 
-    /// The events it needs. Lives of threads are among them where names or ends of tasks matter.
+    /// The events that it needs. Begins and ends of threads are among them if names or ends of
+    /// tasks matter.
     #[must_use]
     pub fn requires(&self) -> EventSet {
         let mut events: EventSet = match self.demand.metric() {
@@ -338,7 +340,7 @@ impl Constraint {
         events
     }
 
-    /// The events that it speaks of.
+    /// The events that it names.
     pub(super) fn sources(&self) -> impl Iterator<Item = &EventName> {
         let of_metric = self.demand.metric().map(Metric::sources);
         let patterns = self.demand.patterns().into_iter().map(Pattern::source);

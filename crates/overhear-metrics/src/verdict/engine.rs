@@ -10,47 +10,48 @@ use overhear_event::{
 
 use super::constraint::{Constraint, ConstraintError, Demand, Each, Values};
 use super::groups::Hit;
-use super::taken::{Taken, TakenResult};
+use super::measurement_queue::{MeasurementQueue, QueuedResult};
 use super::tally::Excuse;
 use super::trial::{sensor_group, Trial};
 use super::values::Valued;
 use super::verdict::{Case, Names, Outcome, Verdict};
 use crate::automaton::{process, BoundPattern, Metrics, Position};
 
-/// How many steps of the clock's error are kept.
+/// Steps of the clock's error that are kept.
 const STEPS: usize = 65_536;
 
-/// Is told what was decided, as soon as it is: the place for reactions.
+/// Gets each decision as soon as it is made: the place for reactions.
 pub trait Judge {
-    /// An instance offends. `offences` counts those of the constraint that stand, this one included.
+    /// An instance offends. `offences` is the number of the constraint's offences that stand, this
+    /// one included.
     fn offence(&mut self, case: &Case<'_>, offences: u64) {
         let _ = (case, offences);
     }
 
     /// A gap became known that excuses all offences of the constraint: it is not violated any more.
-    fn doubted(&mut self, constraint: &Constraint) {
+    fn retracted(&mut self, constraint: &Constraint) {
         let _ = constraint;
     }
 
-    /// From `at` on the constraint cannot be found to hold any more, and is not violated: something of it
-    /// was missed, or is uncertain. Told once for each.
+    /// From `at` on the constraint cannot be *held* any more, and is not violated: elements of it
+    /// were missed, or it is uncertain. Called once per constraint.
     fn inconclusive(&mut self, constraint: &Constraint, at: Timestamp) {
         let _ = (constraint, at);
     }
 }
 
-/// Nobody: verdicts are asked for at the end.
+/// No judge: verdicts are read at the end.
 impl Judge for () {}
 
-/// Judges constraints: an [`Update`] that tells a [`Judge`].
+/// Judges constraints: an [`Update`] that reports to a [`Judge`].
 #[derive(Debug)]
 pub struct Verdicts<J> {
     trials: Vec<Trial>,
-    // Those that wait for something.
+    // Indices of the trials that wait for an event or a time.
     timed: Vec<usize>,
-    // Which trials judge a metric, in the order of the metrics.
+    // Indexed by metric: the trials that judge it.
     judging: Vec<Vec<usize>>,
-    metrics: Metrics<Taken>,
+    metrics: Metrics<MeasurementQueue>,
     routes: HashMap<StreamId, Route>,
     names: Names,
     errors: Vec<(Timestamp, Nanos)>,
@@ -62,9 +63,9 @@ pub struct Verdicts<J> {
 #[derive(Debug, Default)]
 struct Route {
     rules: Vec<Rule>,
-    // It tells of lives of threads.
+    // Whether it has the begins and ends of threads.
     lives: bool,
-    // Its stamps come from the counter of the CPU.
+    // Whether its time stamps come from the counter of the CPU.
     counted: bool,
     group: u64,
     process: Option<u32>,
@@ -76,10 +77,10 @@ struct Rule {
     role: usize,
     pattern: BoundPattern,
     value: Option<usize>,
-    // Turns the value into nanoseconds where bounds are lengths.
+    // Factor to nanoseconds if bounds are lengths.
     scale: f64,
     each: BoundEach,
-    // The process bore the name that is judged when it registered the sensor.
+    // Whether the process had the judged name when it registered the sensor.
     of_process: bool,
 }
 
@@ -92,14 +93,14 @@ enum BoundEach {
 }
 
 impl<J: Judge> Verdicts<J> {
-    /// No constraint yet.
+    /// No constraint.
     #[must_use]
     pub fn new(judge: J) -> Self {
         Self {
             trials: Vec::new(),
             timed: Vec::new(),
             judging: Vec::new(),
-            metrics: Metrics::new(Taken::default()),
+            metrics: Metrics::new(MeasurementQueue::default()),
             routes: HashMap::new(),
             names: Names::default(),
             errors: Vec::new(),
@@ -111,7 +112,8 @@ impl<J: Judge> Verdicts<J> {
     /// Adds a constraint. It is judged from the next element on.
     ///
     /// # Errors
-    /// [`ConstraintError`] if another one has its name, or another metric that of its metric.
+    /// [`ConstraintError`] if another constraint has its name, or another metric has the name of
+    /// its metric.
     pub fn add(&mut self, constraint: Constraint) -> Result<(), ConstraintError> {
         let name = constraint.name();
         if self
@@ -153,13 +155,14 @@ impl<J: Judge> Verdicts<J> {
         self.trials.is_empty()
     }
 
-    /// Sentences about offences count times from here on; else from the zero of `CLOCK_MONOTONIC`.
+    /// Sets the origin of the times in sentences about offences; without it, they count from the
+    /// zero of `CLOCK_MONOTONIC`.
     pub fn count_from(&mut self, start: Timestamp) {
         self.names.start = start;
     }
 
-    /// From this time on stamps of the counter may be wrong by this much against the kernel's clock.
-    /// Steps come in the order of time; without any, stamps are taken to be exact.
+    /// Sets the largest error of time stamps of the counter against the kernel's clock, from this
+    /// time on. Steps come in the order of time; without any, time stamps are taken as exact.
     pub fn clock_error(&mut self, from: Timestamp, error: Nanos) {
         if self.errors.last().is_some_and(|(_, last)| *last == error) {
             return;
@@ -171,24 +174,24 @@ impl<J: Judge> Verdicts<J> {
         }
     }
 
-    /// Something about the whole observation keeps it from being all there is: whatever holds so far
-    /// is inconclusive.
+    /// Makes every constraint that holds so far inconclusive, because the observation as a whole is
+    /// not complete.
     pub fn distrust(&mut self, sentence: String) {
         self.observation.push(sentence);
     }
 
-    /// What this stream told after `at` cannot be read: the recording is damaged there. What came later may have
-    /// been what was awaited; it is not known how much there was.
+    /// This stream is unreadable after `at`, because the recording is damaged there. Later elements
+    /// may have been those that were due; their number is unknown.
     pub fn cut(&mut self, stream: &StreamDescriptor, at: Timestamp) {
         self.open(stream);
         for trial in &mut self.trials {
             if trial.cut(stream, at) {
-                self.judge.doubted(trial.constraint());
+                self.judge.retracted(trial.constraint());
             }
         }
     }
 
-    /// Ends the observation: what had to happen before `end` and did not, did not.
+    /// Ends the observation: what had to happen before `end` and did not is an offence.
     pub fn finish(&mut self, end: Timestamp) {
         self.pass(end.plus(Nanos::from_ns(1)));
         let missed = self.missed_by_metrics();
@@ -197,7 +200,7 @@ impl<J: Judge> Verdicts<J> {
             trial.finish(missed);
         }
         self.tell(end);
-        // What was not heard, and that nothing was judged, is known only now.
+        // Events without a stream, and constraints without an instance, are known only now.
         let outcomes: Vec<Outcome> = self.verdicts().map(|verdict| verdict.outcome).collect();
         for (trial, outcome) in self.trials.iter_mut().zip(outcomes) {
             if outcome == Outcome::Inconclusive {
@@ -207,7 +210,7 @@ impl<J: Judge> Verdicts<J> {
         self.tell_inconclusive(end);
     }
 
-    /// Sentences about streams that bear the name of a required event but lack a field.
+    /// Complaints about streams that have the name of a required event but lack a field.
     #[must_use]
     pub fn complaints(&self) -> Vec<String> {
         let of_trials = self.trials.iter().flat_map(|trial| {
@@ -219,7 +222,7 @@ impl<J: Judge> Verdicts<J> {
         of_trials.chain(of_metrics).collect()
     }
 
-    /// What is known of each constraint, in the order in which they were added.
+    /// The verdict of each constraint, in the order in which they were added.
     pub fn verdicts(&self) -> impl Iterator<Item = Verdict<'_>> {
         let of_metrics = self.missed_by_metrics();
         self.trials.iter().enumerate().map(move |(number, trial)| {
@@ -228,13 +231,13 @@ impl<J: Judge> Verdicts<J> {
         })
     }
 
-    /// Who is told.
+    /// The judge.
     #[must_use]
     pub const fn judge(&self) -> &J {
         &self.judge
     }
 
-    /// Per trial of a metric, the elements that were missed and those that found no room.
+    /// Per trial of a metric: the elements that were missed and those that found no room.
     fn missed_by_metrics(&self) -> HashMap<usize, (u64, u64)> {
         let statistics = self.metrics.statistics().zip(&self.judging);
         let of_trials = statistics.flat_map(|((_, statistics), trials)| {
@@ -246,7 +249,7 @@ impl<J: Judge> Verdicts<J> {
 
     fn error_at(&self, time: Timestamp) -> Nanos {
         let behind = self.errors.partition_point(|(from, _)| *from <= time);
-        // Before the first step its error is the best guess there is.
+        // Before the first step, its error is the best estimate.
         let step = self.errors.get(behind.saturating_sub(1));
         step.map_or(Nanos::ZERO, |(_, error)| *error)
     }
@@ -263,7 +266,7 @@ impl<J: Judge> Verdicts<J> {
         }
     }
 
-    /// Judges what the automata have measured.
+    /// Judges the measurements of the automata.
     fn take_measurements(&mut self) {
         if self.metrics.sink().results.is_empty() {
             return;
@@ -271,31 +274,31 @@ impl<J: Judge> Verdicts<J> {
         let results = std::mem::take(&mut self.metrics.sink_mut().results);
         for result in &results {
             match result {
-                TakenResult::Measured(measured) => {
+                QueuedResult::Measured(measured) => {
                     for &trial in &self.judging[measured.metric] {
                         self.trials[trial].measured(measured, &self.names);
                     }
                 }
-                TakenResult::Doubted {
+                QueuedResult::LateGap {
                     metric,
                     number,
                     gap,
                 } => {
                     for &trial in &self.judging[*metric] {
-                        if self.trials[trial].doubt(*number, gap) {
-                            self.judge.doubted(self.trials[trial].constraint());
+                        if self.trials[trial].retract(*number, gap) {
+                            self.judge.retracted(self.trials[trial].constraint());
                         }
                     }
                 }
             }
         }
-        // The memory is used again.
+        // Keeps the memory of the list.
         let mut results = results;
         results.clear();
         self.metrics.sink_mut().results = results;
     }
 
-    /// Tells the judge of constraints that have become inconclusive.
+    /// Reports constraints that have become inconclusive to the judge.
     fn tell_inconclusive(&mut self, at: Timestamp) {
         for trial in &mut self.trials {
             if trial.turns_inconclusive() {
@@ -304,7 +307,7 @@ impl<J: Judge> Verdicts<J> {
         }
     }
 
-    /// Tells the judge of new offences, and of what has become inconclusive.
+    /// Reports new offences, and constraints that have become inconclusive, to the judge.
     fn tell(&mut self, at: Timestamp) {
         for trial in &mut self.trials {
             if trial.turns_inconclusive() {
@@ -421,14 +424,14 @@ fn rules_of(
                 .is_some_and(|(filter, (pid, name))| filter.takes(Some(pid), Some(name))),
         });
     }
-    // An element that is both answers what was asked before it, and then asks.
+    // An element that is both first answers the questions before it, and then asks.
     if matches!(constraint.demand(), Demand::Deadline { .. }) {
         rules.reverse();
     }
     Ok((rules, unit))
 }
 
-/// How many nanoseconds a unit of time has.
+/// Nanoseconds per unit of time.
 fn nanoseconds_of(unit: &str) -> Option<f64> {
     Some(match unit {
         "ns" => 1.0,
@@ -546,7 +549,7 @@ impl<J: Judge> Update for Verdicts<J> {
         self.metrics.gap(stream, gap);
         for trial in &mut self.trials {
             if trial.gap(stream, gap) {
-                self.judge.doubted(trial.constraint());
+                self.judge.retracted(trial.constraint());
             }
         }
         self.take_measurements();
@@ -559,8 +562,8 @@ impl<J: Judge> Update for Verdicts<J> {
     }
 
     fn advance(&mut self, now: Timestamp) {
-        // The last advance of a monitor says that nothing comes any more, not how long the observation
-        // went on. That is known to who calls `finish`.
+        // The last advance of a monitor says that nothing more comes, not how long the observation
+        // went on. The caller of `finish` knows that.
         if now < Timestamp::MAX {
             self.pass(now);
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a trial sees of an element, and the groups that are judged by themselves.
+//! The parts of an element that a trial needs, and the groups that are judged separately.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -9,28 +9,28 @@ use overhear_event::{Nanos, Timestamp};
 use super::tally::Tally;
 use crate::automaton::Position;
 
-/// How many groups a constraint may have at once.
+/// Largest number of groups of a constraint at a time.
 const GROUPS: usize = 16_384;
 
-/// An element that a constraint speaks of.
+/// An element of a constraint's events.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
-    /// When the event was.
+    /// Time of the event.
     pub(super) time: Timestamp,
-    /// By how much its stamp may be wrong.
+    /// Largest error of its time stamp.
     pub(super) error: Nanos,
-    /// By how much it may be wrong against that of any other stream.
+    /// Largest error of its time stamp against that of any other stream.
     pub(super) margin: Nanos,
     pub(super) position: Position,
     pub(super) task: Option<u32>,
     pub(super) group: u64,
-    /// The process or task whose end ends the group.
+    /// Process or task whose end ends the group.
     pub(super) owner: Option<u32>,
 }
 
 impl Hit {
-    /// By how much the distance of two elements may be wrong: not at all within one stream, which has
-    /// one writer and one clock.
+    /// Largest error of the distance between two elements: zero within one stream, which has one
+    /// writer and one clock.
     pub(super) fn error_to(&self, other: &Self) -> Nanos {
         match self.position.stream == other.position.stream {
             true => Nanos::ZERO,
@@ -39,7 +39,7 @@ impl Hit {
     }
 }
 
-/// Groups by their key, bounded, and when each of them has to be looked at.
+/// Groups by key, in bounded number, with the time at which each is due.
 #[derive(Debug)]
 pub(super) struct Groups<G> {
     groups: HashMap<u64, Entry<G>>,
@@ -50,7 +50,7 @@ pub(super) struct Groups<G> {
 struct Entry<G> {
     group: G,
     owner: Option<u32>,
-    // One of the timers is its own.
+    // Contains the group's own timer.
     armed: bool,
 }
 
@@ -64,7 +64,7 @@ impl<G> Default for Groups<G> {
 }
 
 impl<G: Default> Groups<G> {
-    /// The group of this element, `None` if there are too many.
+    /// The group of this element; `None` if there are too many.
     pub(super) fn of(&mut self, hit: &Hit, tally: &mut Tally) -> Option<&mut G> {
         if self.groups.len() >= GROUPS && !self.groups.contains_key(&hit.group) {
             tally.refused += 1;
@@ -83,8 +83,8 @@ impl<G: Default> Groups<G> {
         self.groups.contains_key(&key)
     }
 
-    /// Makes this group if it does not exist and there is room: something is known of it before its first
-    /// element. It ends with its owner, whether or not one comes.
+    /// Creates this group if it does not exist and there is room: something is known of it before
+    /// its first element. It ends with its owner, even if no element comes.
     pub(super) fn meet(&mut self, key: u64, owner: Option<u32>) {
         if self.groups.len() < GROUPS {
             self.groups.entry(key).or_insert_with(|| Entry {
@@ -95,8 +95,8 @@ impl<G: Default> Groups<G> {
         }
     }
 
-    /// The group has to be looked at after this time. Only one timer per group is kept: when it
-    /// expires, the group says when the next one is due.
+    /// Makes the group due after this time. A group has one timer: when that expires, the group
+    /// sets the next one.
     pub(super) fn arm(&mut self, key: u64, due: Timestamp) {
         if let Some(entry) = self.groups.get_mut(&key) {
             if !entry.armed {
@@ -106,7 +106,8 @@ impl<G: Default> Groups<G> {
         }
     }
 
-    /// Looks at every group that is due before `now`. `look` returns when it is due again.
+    /// Visits every group that is due before `now`. `look` returns the time at which it is due
+    /// again.
     pub(super) fn expire(
         &mut self,
         now: Timestamp,
@@ -127,7 +128,7 @@ impl<G: Default> Groups<G> {
         }
     }
 
-    /// All groups, or the one that is named.
+    /// All groups, or the named one.
     pub(super) fn each(&mut self, only: Option<u64>, mut take: impl FnMut(&mut G)) {
         match only {
             Some(key) => {
@@ -142,7 +143,7 @@ impl<G: Default> Groups<G> {
         }
     }
 
-    /// The task or process has ended: of its groups those go from which nothing is expected any more.
+    /// The task or process has ended: removes those of its groups that expect nothing any more.
     pub(super) fn end(&mut self, task: u32, is_over: impl Fn(&G) -> bool) {
         self.groups
             .retain(|_, entry| entry.owner != Some(task) || !is_over(&entry.group));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Constraints and verdicts: whether what must hold does hold, said as soon as it is decided.
+//! Constraints and verdicts: whether a requirement is met, decided as early as possible.
 //!
-//! What flows in are items, live or of a recording; a [`Constraint`] says what must hold of them: of
-//! the measurements of a metric, the fields of elements, or the times of events. [`Verdicts`] is the
-//! [`Update`](overhear_event::Update) that judges any number of them. It tells a [`Judge`] of every
-//! [`Offence`] when it is decided, what is absent or late by `advance`, and gives a [`Verdict`] for each
-//! constraint: held, violated, or inconclusive, because elements were missed, an order is inside the
-//! clock error, or nothing was judged at all.
+//! Items flow in, live or from a recording. A [`Constraint`] is a requirement on the measurements
+//! of a metric, the fields of elements, or the times of events. [`Verdicts`] is the
+//! [`Update`](overhear_event::Update) that judges any number of them. It reports every [`Offence`]
+//! to a [`Judge`] when it is decided; absent or late events are decided by `advance`. At the end
+//! each constraint has a [`Verdict`]: held, violated, or inconclusive, because elements were
+//! missed, an order is within the clock error, or nothing was judged.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -57,31 +57,35 @@
 //!
 //! # Rules
 //!
-//! 1. *Violated* needs an instance that offends whatever else is not known. What was missed excuses an
-//!    instance that may be among it: the answer to a request, the element between two that are too far
-//!    apart, a measurement in which something was missed, the first event of an order. If the gap becomes known
-//!    after the instance was decided, the offence is taken back ([`Judge::doubted`]). What nobody listened for is
-//!    not absent, and nothing is certain behind the place where a damaged recording breaks off.
-//! 2. *Held* needs that nothing was missed of the events that the constraint speaks of, that their
-//!    streams were heard, that at least one instance was judged (where an event must never happen, that a task
-//!    was seen for which it must not), and that no instance was uncertain.
-//! 3. Everything else is *inconclusive*, and its [`Reason`]s say why.
-//! 4. What begins so late that the end of the observation cuts it off is not judged.
+//! 1. *Violated* needs an instance that offends, whatever else is unknown. A missed element excuses
+//!    an instance that it may belong to: the answer to a request, the element between two that are
+//!    too far apart, a measurement with missed elements, the first event of an order. If the gap
+//!    becomes known after the decision, the offence is retracted ([`Judge::retracted`]). An event
+//!    of which no stream exists is not absent, and nothing is certain after the place where a
+//!    damaged recording breaks off.
+//! 2. *Held* needs all of:
+//!    - no element of the constraint's events was missed;
+//!    - a stream of each of them existed;
+//!    - at least one instance was judged; for an event that must never happen, a task was seen for
+//!      which it must not;
+//!    - no instance was uncertain.
+//! 3. Everything else is *inconclusive*, with its [`Reason`]s.
+//! 4. An instance that the end of the observation cuts off is not judged.
 //!
 //! # Design constraints
 //!
-//! No clock: time comes with elements and `advance`. Memory is bounded: so many groups per constraint,
-//! so many awaited answers per group, so many offences that are remembered one by one; what finds no
-//! room is counted and makes the verdict inconclusive. An element costs what the constraints cost that
-//! speak of it, and one comparison for each that waits for something.
+//! No clock: time comes with elements and `advance`. Memory is bounded: the groups per constraint,
+//! the awaited answers per group, and the offences that are kept one by one. What finds no room is
+//! counted and makes the verdict inconclusive. An element costs time for the constraints that name
+//! its event, and one comparison for each constraint that waits.
 
 mod constraint;
 mod engine;
 mod groups;
+mod measurement_queue;
 mod offence;
 mod rhythm;
 mod sequence;
-mod taken;
 mod tally;
 mod trial;
 mod values;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One instance that does not keep a constraint, and where it stands.
+//! An instance that violates a constraint, and its position.
 
 use std::fmt;
 
@@ -7,49 +7,49 @@ use overhear_event::{Nanos, Timestamp};
 
 use crate::automaton::Position;
 
-/// An instance that offends: what was found, when, and the elements that show it.
+/// An instance that offends: the finding, its times, and the elements that prove it.
 ///
-/// An absence has no element that shows it: the first element is the one after which something was
-/// due, and the time of the second is when it was decided.
+/// No element proves an absence: the first element is the one after which another was due, and the
+/// second time is that of the decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offence {
-    /// What was found.
+    /// The finding.
     pub found: Found,
-    /// When the instance began.
+    /// Begin of the instance.
     pub begin: Timestamp,
-    /// When it ended, or could be decided.
+    /// Time at which it ended, or could be decided.
     pub end: Timestamp,
-    /// Whose it is, where that is known.
+    /// Its task, if known.
     pub task: Option<u32>,
-    /// The elements that show it: where it began, and where it ended.
+    /// The elements that prove it: at its begin and at its end.
     pub elements: [Option<Position>; 2],
 }
 
-/// What was found instead of what is demanded. Values are in the unit of their field, lengths of
-/// metrics in nanoseconds.
+/// The finding that offends. Values are in the unit of their field, lengths of metrics in
+/// nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Found {
-    /// A value that is more than the bound.
+    /// A value above the bound.
     Above {
         /// The value.
         value: f64,
         /// The bound.
         bound: f64,
     },
-    /// A value that is less than the bound.
+    /// A value below the bound.
     Below {
         /// The value.
         value: f64,
         /// The bound.
         bound: f64,
     },
-    /// A value that is no number.
+    /// A value that is NaN.
     NotANumber,
     /// More values than the fraction permits exceed the bound; the element is the first of them.
     Fraction {
-        /// How many.
+        /// Number of values above the bound.
         above: u64,
-        /// Of how many.
+        /// Number of all values.
         of: u64,
         /// The bound.
         bound: f64,
@@ -65,16 +65,16 @@ pub enum Found {
     },
     /// More elements in a window than are permitted.
     TooMany {
-        /// How many are permitted.
+        /// Largest permitted number.
         bound: u64,
         /// The length in which one more came.
         within: Nanos,
     },
-    /// Fewer elements in a window than are demanded.
+    /// Fewer elements in a window than are required.
     TooFew {
-        /// How many came.
+        /// Number of elements.
         count: u64,
-        /// How many are demanded.
+        /// Smallest permitted number.
         bound: u64,
         /// The window.
         window: Nanos,
@@ -86,7 +86,7 @@ pub enum Found {
         /// The shortest permitted one.
         bound: Nanos,
     },
-    /// The next element has not come by the time at which it had to at the latest.
+    /// The next element did not come before its latest time.
     Absent {
         /// The longest permitted distance.
         bound: Nanos,
@@ -95,19 +95,19 @@ pub enum Found {
     Happened,
     /// An event out of order.
     OutOfOrder {
-        /// Which of the order's events came, from 0 on.
+        /// Index of the event that came, from 0 on.
         came: usize,
-        /// Which was due.
+        /// Index of the event that was due.
         due: usize,
     },
-    /// What had to follow came too late.
+    /// The event that had to follow came too late.
     TooLate {
-        /// After what length.
+        /// Its distance from the first event.
         after: Nanos,
         /// The deadline.
         within: Nanos,
     },
-    /// What had to follow has not come in time.
+    /// The event that had to follow did not come in time.
     Unanswered {
         /// The deadline.
         within: Nanos,
@@ -115,8 +115,9 @@ pub enum Found {
 }
 
 impl Found {
-    /// The value that offends: of a field in its unit, of a metric and between events in nanoseconds, of a window the
-    /// count of its elements. `None` where there is no such value: what did not come, or must not come at all.
+    /// The offending value: of a field in its unit, of a metric and between events in nanoseconds,
+    /// of a window the number of its elements. `None` if there is no such value: an event that did
+    /// not come, or must not come.
     #[must_use]
     pub fn observed(&self) -> Option<f64> {
         match *self {
@@ -135,7 +136,7 @@ impl Found {
         }
     }
 
-    /// The bound that it offends against, in the same unit; `None` where there is none.
+    /// The violated bound, in the same unit; `None` if there is none.
     #[must_use]
     pub fn bound(&self) -> Option<f64> {
         match *self {
@@ -152,7 +153,7 @@ impl Found {
         }
     }
 
-    /// Whether it is about a length of time, whatever the unit of the values is.
+    /// Whether it is about a length of time, in any unit of the values.
     pub(super) const fn is_length(&self) -> bool {
         matches!(
             self,
@@ -163,7 +164,7 @@ impl Found {
         )
     }
 
-    /// Says it, for values of this unit.
+    /// Writes the sentence for users, for values of this unit.
     pub(super) fn describe(&self, f: &mut fmt::Formatter<'_>, unit: &str) -> fmt::Result {
         let shown = |value| Shown { value, unit };
         let apart = |one: f64, other: f64| match unit {
@@ -225,7 +226,7 @@ impl Found {
     }
 }
 
-/// Two lengths that differ, told apart: exactly where three digits do not.
+/// Two lengths that differ: exact where three digits are equal.
 fn times(one: Nanos, other: Nanos) -> (String, String) {
     let rounded = (one.to_string(), other.to_string());
     match rounded.0 == rounded.1 {
@@ -237,7 +238,7 @@ fn times(one: Nanos, other: Nanos) -> (String, String) {
     }
 }
 
-/// A value with its unit, for people.
+/// A value with its unit, for users.
 struct Shown<'a> {
     value: f64,
     unit: &'a str,
@@ -246,7 +247,7 @@ struct Shown<'a> {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.unit {
-            // Below 2^53 the conversion is exact; beyond it three digits are shown anyway.
+            // Below 2^53 the conversion is exact; above, three digits are shown anyway.
             "ns" if self.value >= 0.0 => write!(f, "{}", Nanos::from_ns(self.value as u64)),
             "" => write!(f, "{}", self.value),
             unit => write!(f, "{} {unit}", self.value),

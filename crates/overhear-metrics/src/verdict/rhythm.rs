@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Constraints on when events come: rates, periods, absences.
+//! Constraints on the times of events: rates, periods, absences.
 //!
-//! A window begins behind an element and ends with its length, so that the windows of all elements
-//! are judged, not those of a fixed grid. What is due and does not come is decided as soon as nothing
-//! older can still come.
+//! A window begins after an element and ends with its length. So the windows of all elements are
+//! judged, not those of a fixed grid. An event that is due and does not come is decided as soon as
+//! nothing older can still come.
 
 use std::collections::VecDeque;
 
@@ -15,10 +15,10 @@ use super::tally::{Excuse, Tally};
 
 #[derive(Debug, Default)]
 pub(super) struct RateGroup {
-    /// The newest elements; the first of them is number `first`.
+    /// The newest elements; the first of them has the number `first`.
     hits: VecDeque<Hit>,
     first: u64,
-    /// The windows that begin with elements before this number are decided.
+    /// Windows that begin with elements before this number are decided.
     decided: u64,
 }
 
@@ -33,7 +33,7 @@ impl RateGroup {
     }
 }
 
-/// How many elements come in every window of a length.
+/// Bounds on the number of elements in every window of a length.
 #[derive(Debug)]
 pub(super) struct Rates {
     groups: Groups<RateGroup>,
@@ -79,7 +79,7 @@ impl Rates {
                         task: hit.task,
                         elements: [Some(oldest.position), end],
                     },
-                    // More elements do not make them fewer.
+                    // More elements can only raise the number.
                     Excuse::None,
                 );
             }
@@ -91,7 +91,7 @@ impl Rates {
             group.first += 1;
         }
         if at_least > 0 {
-            // The element completes the window that begins with the one so many before it.
+            // The element completes the window that began that number of elements before it.
             let completed = group.end().checked_sub(1 + at_least);
             if let Some(number) = completed.filter(|&number| number >= group.decided) {
                 tally.judged += 1;
@@ -147,7 +147,7 @@ impl Rates {
         });
     }
 
-    /// Nothing more comes from what has ended.
+    /// Nothing more comes from a task that has ended.
     pub(super) fn end(&mut self, task: u32) {
         self.groups.end(task, |_| true);
     }
@@ -156,11 +156,11 @@ impl Rates {
 #[derive(Debug, Default)]
 pub(super) struct DistanceGroup {
     last: Option<Hit>,
-    // That the next one is late has been said.
+    // That the next element is late was reported already.
     is_late: bool,
 }
 
-/// How far apart neighbouring elements are.
+/// Bounds on the distance of neighbouring elements.
 #[derive(Debug)]
 pub(super) struct Distances {
     groups: Groups<DistanceGroup>,
@@ -193,7 +193,7 @@ impl Distances {
                     task: hit.task,
                     elements: [Some(last.position), Some(hit.position)],
                 };
-                // One more between them would be closer still.
+                // Another element between them would be closer still.
                 tally.offend(offence, Excuse::None);
             }
         }
@@ -223,7 +223,7 @@ impl Distances {
         });
     }
 
-    /// A distance across a gap is none.
+    /// A distance across a gap is not judged.
     pub(super) fn gap(&mut self, only: Option<u64>, tally: &mut Tally) {
         self.groups.each(only, |group| {
             let open = group.last.take().filter(|_| !group.is_late);
@@ -231,7 +231,7 @@ impl Distances {
         });
     }
 
-    /// Nothing more comes from what has ended.
+    /// Nothing more comes from a task that has ended.
     pub(super) fn end(&mut self, task: u32) {
         self.groups.end(task, |_| true);
     }

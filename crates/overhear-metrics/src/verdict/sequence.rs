@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Constraints on what comes after what: orders and deadlines.
+//! Constraints on the order of events: orders and deadlines.
 //!
-//! The order of two elements of one stream is certain. That of two streams is certain only if they are
-//! further apart than their stamps may be wrong; else the instance is uncertain.
+//! The order of two elements of one stream is certain. That of elements of two streams is certain
+//! only if their distance exceeds the error of their time stamps; otherwise the instance is
+//! uncertain.
 
 use std::collections::VecDeque;
 
@@ -12,10 +13,10 @@ use super::groups::{Groups, Hit};
 use super::offence::{Found, Offence};
 use super::tally::{Absent, Excuse, Tally};
 
-/// Events whose answer is awaited, per group.
+/// Largest number of events per group that wait for an answer.
 const PENDING: usize = 1_024;
 
-/// A deadline has two events; the second has not come.
+/// The second event of a deadline did not come.
 const NO_ANSWER: Absent = Absent {
     first: 1,
     count: 1,
@@ -24,7 +25,7 @@ const NO_ANSWER: Absent = Absent {
 
 #[derive(Debug)]
 pub(super) struct OrderGroup {
-    /// The event that is due; none after a gap, then any may come.
+    /// Index of the event that is due; `None` after a gap, when any may come.
     due: Option<usize>,
     last: Option<(Hit, usize)>,
     suspect: Option<Suspect>,
@@ -41,7 +42,7 @@ impl Default for OrderGroup {
     }
 }
 
-/// An event that came where another was due. It is held until it is certain that the other one does
+/// An event that came where another was due. It is kept until it is certain that the other one does
 /// not follow within the clock error.
 #[derive(Clone, Copy, Debug)]
 struct Suspect {
@@ -52,7 +53,7 @@ struct Suspect {
 }
 
 impl Suspect {
-    /// `of` so many events the order has.
+    /// Number of events in the order.
     fn convict(&self, of: usize, tally: &mut Tally) {
         let begin = self.before.unwrap_or(self.hit);
         let offence = Offence {
@@ -82,12 +83,12 @@ impl Suspect {
     }
 }
 
-/// Events that come in a circle.
+/// Events that come in a cycle.
 #[derive(Debug)]
 pub(super) struct Orders {
     groups: Groups<OrderGroup>,
     length: usize,
-    // Elements were missed that may be the first ones of groups which are not known yet.
+    // Missed elements may be the first ones of groups that are not known yet.
     begins_missed: bool,
 }
 
@@ -161,7 +162,8 @@ impl Orders {
         });
     }
 
-    /// What is missed may have been the event that was due, or the first of a group, which ends with its owner.
+    /// A missed element may be the event that was due, or the first of a group, which ends with its
+    /// owner.
     pub(super) fn gap(&mut self, only: Option<u64>, owner: Option<u32>, tally: &mut Tally) {
         match only {
             Some(group) => self.groups.meet(group, owner),
@@ -191,7 +193,7 @@ pub(super) struct DeadlineGroup {
     last_answer: Option<Hit>,
 }
 
-/// What must follow within a length. One answer answers everything that was asked before it.
+/// What must follow within a length. One answer answers every question before it.
 #[derive(Debug)]
 pub(super) struct Deadlines {
     groups: Groups<DeadlineGroup>,
@@ -210,13 +212,13 @@ impl Deadlines {
         hit.time.plus(within).plus(hit.margin)
     }
 
-    /// Something that must be followed.
+    /// An event that must be followed by another.
     pub(super) fn ask(&mut self, hit: &Hit, tally: &mut Tally) {
         let within = self.within;
         let Some(group) = self.groups.of(hit, tally) else {
             return;
         };
-        // An answer that may as well have come after it.
+        // Time of an answer that may have come before or after it.
         let crossed = group.last_answer.is_some_and(|answer| {
             let error = hit.error_to(&answer);
             error > Nanos::ZERO && hit.time.since(answer.time) <= error
@@ -239,7 +241,7 @@ impl Deadlines {
         }
     }
 
-    /// What follows.
+    /// The event that follows.
     pub(super) fn answer(&mut self, hit: &Hit, tally: &mut Tally) {
         let within = self.within;
         let Some(group) = self.groups.of(hit, tally) else {

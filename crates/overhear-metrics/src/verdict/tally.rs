@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of a constraint so far: how much was judged, what offended, what is uncertain.
+//! What is known of a constraint so far: judged instances, offences, and what is uncertain.
 //!
-//! A gap may become known after an offence was found that it excuses: the answer that did not come may
-//! be among the elements that were missed. Such an offence is put in doubt. The first offences are
-//! remembered with what could excuse them, the others by the times between which something could.
+//! A gap may become known after an offence that it excuses: the missing answer may be among the
+//! missed elements. Such an offence is retracted. The first offences are kept with the gaps that
+//! could excuse them; for the others, only the times between which a gap could.
 //!
-//! What nobody listened for is not absent: an offence that an event has not come waits until a stream of that
-//! event is heard, because before that nothing of it can have come. Where none is ever heard, nothing is known.
+//! An event of which no stream exists is not absent: an offence because of an absent event waits
+//! until a stream of this event exists, since before that no element of it can have come. If none
+//! ever exists, nothing is known.
 
 use overhear_event::{Gap, Timestamp};
 
 use super::offence::Offence;
 
-/// How many offences are remembered one by one.
+/// Offences that are kept one by one.
 const REMEMBERED: usize = 64;
 
-/// How many offences wait until the event that did not come is heard.
+/// Offences that wait until a stream of the absent event exists.
 const WAITING: usize = 1_024;
 
 /// What could excuse an offence.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Excuse {
-    /// Nothing: elements show it.
+    /// Nothing: elements prove it.
     None,
     /// A missed element between these times.
     Missed(Timestamp, Timestamp),
-    /// Anything missed in the measurement of this number.
+    /// A missed element in the measurement with this number.
     Measurement(u64),
-    /// Anything missed in one of these two measurements.
+    /// A missed element in one of these two measurements.
     Measurements(u64, u64),
 }
 
@@ -42,13 +43,13 @@ impl Excuse {
     }
 }
 
-/// Events of a demand of which none has come, by their places: so many from the first on, where the first one
-/// follows the last.
+/// Events of a demand of which no element came: the index of the first one, and their number; after
+/// the last index follows the first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Absent {
     pub(super) first: usize,
     pub(super) count: usize,
-    /// How many events the demand has.
+    /// Number of events of the demand.
     pub(super) of: usize,
 }
 
@@ -60,33 +61,32 @@ impl Absent {
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Instances that were judged: values, distances, windows, answers.
+    /// Judged instances: values, distances, windows, answers.
     pub(super) judged: u64,
-    /// Offences that stand, those that are remembered and those that are not.
+    /// Offences that stand: all, and the kept ones.
     standing: Vec<(Offence, Excuse)>,
     further: u64,
-    /// Between which times something could excuse one of the further offences; `None` if one of them
-    /// cannot be excused.
+    /// Times between which a gap could excuse one of the offences that are not kept; `None` if one
+    /// of them cannot be excused.
     further_hull: Option<(Timestamp, Timestamp)>,
     further_is_certain: bool,
-    /// Offences that were put in doubt.
-    pub(super) doubted: u64,
-    /// Elements of its events that were missed.
+    /// Retracted offences.
+    pub(super) retracted: u64,
+    /// Missed elements of its events.
     pub(super) missed: u64,
-    /// Orders and deadlines inside the clock error.
+    /// Orders and deadlines within the clock error.
     pub(super) uncertain: u64,
-    /// Instances that a gap excused before they were judged, and measurements in which something was
-    /// missed.
+    /// Instances that a gap excused before they were judged, and measurements with missed elements.
     pub(super) excused: u64,
     /// Elements for whose group there was no room.
     pub(super) refused: u64,
-    /// What streams of its events told from this time on cannot be read.
+    /// Time from which on a stream of its events is unreadable.
     cut: Option<Timestamp>,
-    /// Which of the demand's events were heard, by their places; more of them than are listed were not.
+    /// Indexed by event of the demand: whether a stream of it exists; false beyond the end.
     heard: Vec<bool>,
-    /// Offences that an event did not come, which has not been heard yet.
+    /// Offences because of an absent event of which no stream exists yet.
     waiting: Vec<(Absent, Offence, Excuse)>,
-    /// Offences that nobody has been told of yet.
+    /// Offences that the judge has not got yet.
     pub(super) fresh: Vec<Offence>,
 }
 
@@ -94,7 +94,7 @@ impl Tally {
     /// Counts an offence.
     pub(super) fn offend(&mut self, offence: Offence, excuse: Excuse) {
         if matches!(excuse, Excuse::Missed(_, to) if self.is_cut_before(to)) {
-            self.doubted += 1;
+            self.retracted += 1;
             return;
         }
         self.fresh.push(offence);
@@ -115,7 +115,8 @@ impl Tally {
         self.further_hull = Some((begin.min(from), end.max(to)));
     }
 
-    /// Judges that these events have not come, and counts the offence if one of them was listened for.
+    /// Judges that these events did not come, and counts the offence if a stream of one of them
+    /// exists.
     pub(super) fn offend_without(&mut self, absent: Absent, offence: Offence, excuse: Excuse) {
         let is_heard = |place: usize| self.heard.get(place).is_some_and(|heard| *heard);
         if absent.places().any(is_heard) {
@@ -128,7 +129,8 @@ impl Tally {
         }
     }
 
-    /// The event at this place of the demand is heard from now on: nothing of it can have come before.
+    /// A stream of the event with this index exists from now on: no element of it can have come
+    /// before.
     pub(super) fn hear(&mut self, role: usize) {
         if self.heard.len() <= role {
             self.heard.resize(role + 1, false);
@@ -141,8 +143,8 @@ impl Tally {
         }
     }
 
-    /// What a stream of its events told after this time cannot be read: nothing later is absent, and no later
-    /// measurement is certain. Returns whether it was violated and is no longer.
+    /// A stream of its events is unreadable after this time: nothing later is absent, and no later
+    /// measurement is certain. Returns whether the constraint was violated and is no longer.
     pub(super) fn cut(&mut self, at: Timestamp) -> bool {
         self.cut = Some(self.cut.map_or(at, |cut| cut.min(at)));
         self.drop(
@@ -155,7 +157,7 @@ impl Tally {
         )
     }
 
-    /// Whether something is unknown of what lies before this time.
+    /// Whether something before this time is unknown.
     pub(super) fn is_cut_before(&self, time: Timestamp) -> bool {
         self.cut.is_some_and(|cut| time > cut)
     }
@@ -164,7 +166,7 @@ impl Tally {
         !self.standing.is_empty() || self.further > 0
     }
 
-    /// How many offences stand.
+    /// Number of offences that stand.
     pub(super) fn offences(&self) -> u64 {
         self.standing.len() as u64 + self.further
     }
@@ -174,17 +176,17 @@ impl Tally {
         self.standing.first().map(|(offence, _)| offence)
     }
 
-    /// Elements of an event whose absence offended are missing. Returns whether the constraint was
-    /// violated and is no longer.
-    pub(super) fn doubt(&mut self, gap: &Gap) -> bool {
+    /// Elements of an event were missed whose absence is an offence. Returns whether the constraint
+    /// was violated and is no longer.
+    pub(super) fn retract(&mut self, gap: &Gap) -> bool {
         let overlaps = |from: Timestamp, to: Timestamp| gap.from < to && gap.to > from;
         let excused = |excuse| matches!(excuse, Excuse::Missed(from, to) if overlaps(from, to));
         self.waiting.retain(|(.., excuse)| !excused(*excuse));
         self.drop(|_, excuse| excused(excuse), overlaps)
     }
 
-    /// Something was missed in a measurement that was judged already.
-    pub(super) fn doubt_measurement(&mut self, number: u64, gap: &Gap) -> bool {
+    /// Elements were missed in a measurement that was judged already.
+    pub(super) fn retract_measurement(&mut self, number: u64, gap: &Gap) -> bool {
         self.drop(
             |_, excuse| match excuse {
                 Excuse::Measurement(of) => of == number,
@@ -204,10 +206,10 @@ impl Tally {
         let before = self.standing.len();
         self.standing
             .retain(|(offence, excuse)| !excused(offence, *excuse));
-        self.doubted += (before - self.standing.len()) as u64;
+        self.retracted += (before - self.standing.len()) as u64;
         let hull = self.further_hull.filter(|_| !self.further_is_certain);
         if hull.is_some_and(|(from, to)| further(from, to)) {
-            self.doubted += self.further;
+            self.retracted += self.further;
             (self.further, self.further_hull) = (0, None);
         }
         was_violated && !self.is_violated()
@@ -247,24 +249,24 @@ mod tests {
     }
 
     #[test]
-    fn a_gap_excuses_what_it_touches_and_nothing_else() {
+    fn gap_excuses_only_offences_that_it_touches() {
         let mut tally = Tally::default();
         tally.offend(offence(100), Excuse::Missed(at(100), at(110)));
         tally.offend(offence(200), Excuse::Missed(at(200), at(210)));
-        assert!(!tally.doubt(&gap(110, 200)));
+        assert!(!tally.retract(&gap(110, 200)));
         assert_eq!(tally.offences(), 2);
-        assert!(!tally.doubt(&gap(90, 105)));
+        assert!(!tally.retract(&gap(90, 105)));
         assert_eq!(tally.first().map(|first| first.begin), Some(at(200)));
-        assert!(tally.doubt(&gap(205, 300)));
-        assert_eq!((tally.offences(), tally.doubted), (0, 2));
-        // What elements show stays.
+        assert!(tally.retract(&gap(205, 300)));
+        assert_eq!((tally.offences(), tally.retracted), (0, 2));
+        // An offence that elements prove stands.
         tally.offend(offence(400), Excuse::None);
-        assert!(!tally.doubt(&gap(0, 1_000)));
+        assert!(!tally.retract(&gap(0, 1_000)));
         assert!(tally.is_violated());
     }
 
     #[test]
-    fn offences_beyond_the_remembered_ones_are_excused_together() {
+    fn offences_that_are_not_kept_are_excused_together() {
         let mut tally = Tally::default();
         let many = REMEMBERED as u64 + 5;
         for index in 0..many {
@@ -272,9 +274,9 @@ mod tests {
             tally.offend(offence(begin), Excuse::Missed(at(begin), at(begin + 10)));
         }
         assert_eq!(tally.offences(), many);
-        assert!(!tally.doubt(&gap(many * 100 - 95, many * 100)));
+        assert!(!tally.retract(&gap(many * 100 - 95, many * 100)));
         assert_eq!(tally.offences(), REMEMBERED as u64);
-        assert!(tally.doubt(&gap(0, many * 100)));
-        assert_eq!(tally.doubted, many);
+        assert!(tally.retract(&gap(0, many * 100)));
+        assert_eq!(tally.retracted, many);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A constraint and everything that is known of it.
+//! A constraint with everything that is known of it.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use super::values::{judge_bounds, Quantiles, Spreads, Valued};
 use super::verdict::{Case, Names, Outcome, Reason, Verdict};
 use crate::automaton::process;
 
-/// What a trial keeps, by the kind of its demand.
+/// State of a trial, by the kind of its demand.
 #[derive(Debug)]
 enum State {
     Bounds,
@@ -33,15 +33,15 @@ pub(super) struct Trial {
     constraint: Constraint,
     state: State,
     tally: Tally,
-    /// The unit of its values, once it is known.
+    /// Unit of its values, once it is known.
     unit: String,
     heard: BTreeSet<EventName>,
     unfit: Vec<String>,
-    /// A task was seen that its filter takes.
+    /// Whether a task that its filter accepts was seen.
     has_met: bool,
-    /// Something is missing that the tally does not count.
+    /// Whether elements are missing that the tally does not count.
     lacks: bool,
-    /// The judge knows that it is inconclusive.
+    /// Whether the judge was told that it is inconclusive.
     told: bool,
 }
 
@@ -89,7 +89,7 @@ impl Trial {
         &self.constraint
     }
 
-    /// A stream exists that is understood. `unit` is that of the field that is judged.
+    /// A stream with the required fields exists. `unit` is that of the judged field.
     pub(super) fn hear(&mut self, event: EventName, unit: Option<&str>) {
         let patterns = self.constraint.demand().patterns();
         for (role, pattern) in patterns.into_iter().enumerate() {
@@ -109,27 +109,27 @@ impl Trial {
         }
     }
 
-    /// A stream exists that does not have what is asked for.
+    /// A stream exists that lacks a required field.
     pub(super) fn complain(&mut self, event: EventName, sentence: String) {
         self.exists(event);
-        // A program that registers the same sensor again and again complains once.
+        // A program that registers the same sensor again and again causes one complaint.
         if self.unfit.len() < 8 && !self.unfit.contains(&sentence) {
             self.unfit.push(sentence);
         }
     }
 
-    /// Sentences about streams that do not have what is asked for.
+    /// Complaints about streams that lack a required field.
     pub(super) fn unfit(&self) -> &[String] {
         &self.unfit
     }
 
-    /// A task of this name exists.
+    /// A task with this name exists.
     pub(super) fn meet(&mut self, task: u32, name: &str) {
         let filter = self.constraint.task_filter();
         self.has_met |= filter.is_some_and(|filter| filter.takes(Some(task), Some(name)));
     }
 
-    /// Whether the task is judged by an element of this stream.
+    /// Whether an element of this stream is judged for the task.
     pub(super) fn takes(&self, task: Option<u32>, stream: StreamId, names: &Names) -> bool {
         self.constraint.task_filter().is_none_or(|filter| {
             let name = task.and_then(|task| names.judged(task, stream));
@@ -137,7 +137,8 @@ impl Trial {
         })
     }
 
-    /// Whether the events of this program are judged; those of the kernel tell by their fields.
+    /// Whether the events of this program are judged; those of the kernel have a task in their
+    /// fields.
     fn concerns(&self, stream: &StreamDescriptor) -> bool {
         match (self.constraint.task_filter(), process(stream)) {
             // The tasks of a laned sensor are threads of this process, whose names differ.
@@ -149,7 +150,7 @@ impl Trial {
         }
     }
 
-    /// A number is judged.
+    /// Judges a number.
     pub(super) fn value(&mut self, valued: &Valued) {
         match (self.constraint.demand(), &mut self.state) {
             (Demand::Bounds { min, max, .. }, _) => {
@@ -165,12 +166,12 @@ impl Trial {
         }
     }
 
-    /// A measurement in which something was missed cannot be judged.
+    /// A measurement with missed elements cannot be judged.
     pub(super) fn excuse(&mut self) {
         self.tally.excused += 1;
     }
 
-    /// An event happened. `role` says which of the demand's patterns it is.
+    /// An event happened. `role` is the index of the demand's pattern.
     pub(super) fn event(&mut self, role: usize, hit: &Hit) {
         let tally = &mut self.tally;
         match &mut self.state {
@@ -206,7 +207,7 @@ impl Trial {
         }
     }
 
-    /// Whether it waits for anything.
+    /// Whether it waits for an event or a time.
     pub(super) const fn is_timed(&self) -> bool {
         matches!(
             self.state,
@@ -237,41 +238,41 @@ impl Trial {
             State::Distances(distances) => distances.gap(only, tally),
             State::Orders(orders) => orders.gap(only, owner, tally),
             State::Deadlines(deadlines) if answers => deadlines.gap(only),
-            // A question that was missed excuses no answer.
+            // A missed question excuses no answer.
             State::Deadlines(_) => return false,
             State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Never => {}
         }
-        tally.doubt(gap)
+        tally.retract(gap)
     }
 
-    /// Whether answers to a deadline may be elements of this event.
+    /// Whether elements of this event can be answers to a deadline.
     fn answers(&self, event: &EventName) -> bool {
         let patterns = self.constraint.demand().patterns();
         matches!(patterns.last(), Some(last) if last.source() == event)
     }
 
-    /// What this stream told after a time cannot be read. Returns whether it is no longer violated.
+    /// This stream is unreadable after a time. Returns whether it is no longer violated.
     pub(super) fn cut(&mut self, stream: &StreamDescriptor, at: Timestamp) -> bool {
         let event = stream.event();
         let speaks = match self.state {
-            // As of a gap: a question that cannot be read excuses no answer.
+            // As for a gap: an unreadable question excuses no answer.
             State::Deadlines(_) => self.answers(&event),
             _ => self.constraint.sources().any(|source| *source == event),
         };
         speaks && self.concerns(stream) && self.tally.cut(at)
     }
 
-    /// Whether something is unknown of what lies before this time.
+    /// Whether something before this time is unknown.
     pub(super) fn is_cut_before(&self, time: Timestamp) -> bool {
         self.tally.is_cut_before(time)
     }
 
-    /// Something was missed in a measurement that was judged already.
-    pub(super) fn doubt(&mut self, number: u64, gap: &Gap) -> bool {
+    /// Elements were missed in a measurement that was judged already.
+    pub(super) fn retract(&mut self, number: u64, gap: &Gap) -> bool {
         if let State::Spreads(spreads) = &mut self.state {
-            spreads.doubt(number);
+            spreads.retract(number);
         }
-        self.tally.doubt_measurement(number, gap)
+        self.tally.retract_measurement(number, gap)
     }
 
     /// A task or process has ended.
@@ -285,7 +286,8 @@ impl Trial {
         }
     }
 
-    /// The observation ends. Of its metric's events so many elements were missed.
+    /// The observation ends. The second argument is the number of missed elements of its metric's
+    /// events.
     pub(super) fn finish(&mut self, metric_missed: u64) {
         if let (
             Demand::Quantile {
@@ -304,7 +306,8 @@ impl Trial {
         }
     }
 
-    /// What is not told yet: the offences, and whether the first of them is the first of all.
+    /// The offences that the judge has not got yet, and whether the first of them is the first of
+    /// all.
     pub(super) fn take_fresh(&mut self) -> Vec<Offence> {
         std::mem::take(&mut self.tally.fresh)
     }
@@ -313,15 +316,20 @@ impl Trial {
         !self.tally.fresh.is_empty()
     }
 
-    /// Something of its events is missing, so it cannot be found to hold.
+    /// Elements of its events are missing: the verdict cannot be *held* any more.
     pub(super) fn lack(&mut self) {
         self.lacks = true;
     }
 
-    /// Whether it cannot be found to hold any more, is not violated, and nobody was told so.
+    /// Whether it can no longer be *held*, is not violated, and the judge was not told so.
     pub(super) fn turns_inconclusive(&mut self) -> bool {
         let tally = &self.tally;
-        let counted = [tally.missed, tally.doubted, tally.uncertain, tally.refused];
+        let counted = [
+            tally.missed,
+            tally.retracted,
+            tally.uncertain,
+            tally.refused,
+        ];
         let lacks = self.lacks || counted.iter().any(|&count| count > 0) || !self.unfit.is_empty();
         let turns = !self.told && lacks && !tally.is_violated();
         self.told |= turns;
@@ -354,8 +362,8 @@ impl Trial {
         if missed > 0 {
             reasons.push(Reason::Missed(missed));
         }
-        if tally.doubted > 0 {
-            reasons.push(Reason::Doubted(tally.doubted));
+        if tally.retracted > 0 {
+            reasons.push(Reason::Doubted(tally.retracted));
         }
         if tally.uncertain > 0 {
             reasons.push(Reason::ClockError(tally.uncertain));
@@ -398,6 +406,6 @@ impl Trial {
 
 /// The group of all elements of one sensor.
 pub(super) fn sensor_group(stream: &StreamDescriptor) -> u64 {
-    // Zero is the group of the kernel's elements.
+    // Zero is the group of kernel elements.
     u64::from(stream.first_stream().as_raw()) + 1
 }

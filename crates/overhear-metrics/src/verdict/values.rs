@@ -5,12 +5,12 @@ use super::groups::{Groups, Hit};
 use super::offence::{Found, Offence};
 use super::tally::{Excuse, Tally};
 
-/// A number and where it comes from.
+/// A number with its time and position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Valued {
     pub(super) value: f64,
     pub(super) begin: Hit,
-    /// The end of a measurement; the element itself for a field.
+    /// End of the measurement; for a field, the element itself.
     pub(super) end: Hit,
     pub(super) excuse: Excuse,
 }
@@ -28,7 +28,7 @@ impl Valued {
     }
 }
 
-/// `min <= value <= max`. A value that is no number lies between no bounds.
+/// `min <= value <= max`. NaN is between no bounds.
 pub(super) fn judge_bounds(min: Option<f64>, max: Option<f64>, valued: &Valued, tally: &mut Tally) {
     tally.judged += 1;
     let value = valued.value;
@@ -48,8 +48,8 @@ pub(super) struct QuantileGroup {
     first_above: Option<Offence>,
 }
 
-/// The values of each group, counted on both sides of the bound: the quantile is at most the bound if
-/// and only if at least that fraction of the values is.
+/// The values of each group, counted on both sides of the bound: the quantile is at most the bound
+/// if and only if at least that fraction of the values is.
 #[derive(Debug, Default)]
 pub(super) struct Quantiles(Groups<QuantileGroup>);
 
@@ -68,8 +68,9 @@ impl Quantiles {
         }
     }
 
-    /// Decides at the end of the observation. `unknown` is how many more values there may have been,
-    /// `None` if that is not known: a group offends if none of them can save it.
+    /// Decides at the end of the observation. `unknown` is the largest number of values that were
+    /// missed, `None` if that is not known: a group offends if no missed values could change the
+    /// result.
     pub(super) fn decide(
         &mut self,
         fraction: f64,
@@ -83,7 +84,7 @@ impl Quantiles {
             };
             let Some(unknown) = unknown else { return };
             let (count, within) = (group.count + unknown, group.within + unknown);
-            // A product that is a whole number on paper may come out a little more.
+            // A product that is whole in theory may be slightly larger.
             let needed = (fraction * count as f64 * (1.0 - 1e-12)).ceil() as u64;
             if within < needed {
                 let found = Found::Fraction {
@@ -125,7 +126,7 @@ impl Spreads {
             most = *valued;
         }
         group.ends = Some((least, most));
-        // The value is one of the two ends, or it is between them and offends with neither.
+        // The value is a new minimum or maximum, or it lies between them and offends with neither.
         let other = match value {
             value if value - least.value > bound => least,
             value if most.value - value > bound => most,
@@ -145,8 +146,9 @@ impl Spreads {
         tally.offend(offence, valued.excuse.with(other.excuse));
     }
 
-    /// Something was missed in a measurement: it is no end any more, and the other end is what is certain.
-    pub(super) fn doubt(&mut self, number: u64) {
+    /// Elements were missed during this measurement: it is no minimum or maximum any more, and only
+    /// the other one is certain.
+    pub(super) fn retract(&mut self, number: u64) {
         let is_doubted = |end: &Valued| end.excuse == Excuse::Measurement(number);
         self.0.each(None, |group| {
             group.ends = match group.ends {

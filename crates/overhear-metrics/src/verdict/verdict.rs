@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What comes out: verdicts, their reasons, and offences for people.
+//! Verdicts, their reasons, and offences for users.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -12,11 +12,11 @@ use super::offence::Offence;
 /// The three values of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// Every instance kept it, and nothing is missing.
+    /// Every instance met the constraint, and nothing is missing.
     Held,
-    /// What was missed or is uncertain could change the answer.
+    /// Missed or uncertain elements could change the verdict.
     Inconclusive,
-    /// An instance did not keep it, whatever is missing.
+    /// An instance violated the constraint, and no missed element can change that.
     Violated,
 }
 
@@ -38,26 +38,27 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// Why a verdict is not more certain.
+/// Reason why a verdict is inconclusive, or not certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// Elements of its events were missed.
     Missed(u64),
-    /// So many offences were taken back, because a gap that excuses them became known later.
+    /// This number of offences was retracted, because a gap that excuses them became known later.
     Doubted(u64),
-    /// Instances inside the clock error.
+    /// Instances within the clock error.
     ClockError(u64),
-    /// No stream of this event was heard.
+    /// There was no stream of this event.
     Unheard(EventName),
-    /// No task was seen that is to be judged.
+    /// There was no task that is to be judged.
     NoTask(String),
-    /// Streams were heard, but there was no instance.
+    /// There were streams, but no instance.
     NothingJudged,
-    /// More tasks, groups or awaited answers than there is room for: so many elements were not judged.
+    /// This number of elements was not judged, because there were more tasks, groups or awaited
+    /// answers than there is room for.
     NoRoom(u64),
-    /// A stream of its events does not have what it asks for.
+    /// A stream of its events lacks a required field.
     Unfit(String),
-    /// Something about the observation as a whole.
+    /// The observation as a whole is not complete.
     Observation(String),
 }
 
@@ -83,30 +84,30 @@ pub struct Verdict<'a> {
     pub constraint: &'a Constraint,
     /// The verdict.
     pub outcome: Outcome,
-    /// Instances that were judged.
+    /// Number of judged instances.
     pub judged: u64,
-    /// Of these, those that offend.
+    /// Number of instances that offend.
     pub offences: u64,
-    /// The first that offends.
+    /// The first offence.
     pub first: Option<Case<'a>>,
-    /// Why it is not more certain; not empty if it is inconclusive.
+    /// Reasons why it is not certain; not empty if it is inconclusive.
     pub reasons: Vec<Reason>,
 }
 
-/// How many names of tasks are known at once.
+/// Largest number of names of tasks that are known at a time.
 const NAMES: usize = 65_536;
 
-/// Names for people: of tasks and of streams.
+/// Names of tasks and of streams, for users.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     pub(super) tasks: HashMap<u32, String>,
     pub(super) streams: HashMap<StreamId, String>,
-    /// The processes of streams, by the names that they had when they registered the sensors.
+    /// Names that the processes of streams had when they registered the sensors.
     registered: HashMap<StreamId, (u32, String)>,
     gone: HashSet<u32>,
-    /// Tasks of which the kernel has told no name.
+    /// Tasks whose name no kernel element has given.
     suggested: HashSet<u32>,
-    /// From when on sentences count times.
+    /// Origin of the times in sentences.
     pub(super) start: Timestamp,
 }
 
@@ -127,8 +128,8 @@ impl Names {
         }
     }
 
-    /// The name that a process had when it registered a sensor, each newer than those before. What the kernel
-    /// told since is newer still.
+    /// The name that a process had when it registered a sensor; each is newer than those before. A
+    /// name from a later kernel element is newer still.
     pub(super) fn suggest(&mut self, stream: StreamId, task: u32, name: &str) {
         let registered = (task, name.to_owned());
         self.registered.insert(stream, registered);
@@ -141,9 +142,10 @@ impl Names {
         }
     }
 
-    /// The name by which a task is judged for an element of this stream. Where the kernel has told none, it is that
-    /// with which its process registered this very sensor: a replay knows all streams before their elements, so
-    /// that another sensor's would make its verdict differ from that of the run.
+    /// The name by which a task is judged for an element of this stream. Without a name from a
+    /// kernel element, it is the one with which its process registered this very sensor: a replay
+    /// opens all streams before their elements, so that the name of another sensor would make its
+    /// verdict differ from that of the run.
     pub(super) fn judged(&self, task: u32, stream: StreamId) -> Option<&str> {
         let known = self.tasks.get(&task).map(String::as_str);
         if known.is_some() && !self.suggested.contains(&task) {
@@ -160,10 +162,10 @@ impl Names {
     }
 }
 
-/// An offence and what is needed to say it in a sentence.
+/// An offence with everything that its sentence needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
-    /// What it offends against.
+    /// The constraint that it violates.
     pub constraint: &'a Constraint,
     /// The offence.
     pub offence: &'a Offence,
@@ -172,13 +174,13 @@ pub struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// Whether what was found is in nanoseconds.
+    /// Whether the finding is in nanoseconds.
     #[must_use]
     pub fn is_in_nanoseconds(&self) -> bool {
         self.unit == "ns" || self.offence.found.is_length()
     }
 
-    /// The elements that show it: the names of their streams, and their positions in them.
+    /// The elements that prove it: the names of their streams, and their positions in them.
     pub fn elements(&self) -> impl Iterator<Item = (String, u64)> + '_ {
         let positions = self.offence.elements.iter().flatten();
         positions.map(|position| {
@@ -189,7 +191,7 @@ impl Case<'_> {
         })
     }
 
-    /// Whose it is, as `name(id)`.
+    /// Its task, as `name(id)`.
     #[must_use]
     pub fn task(&self) -> Option<String> {
         let task = self.offence.task?;
@@ -201,8 +203,9 @@ impl Case<'_> {
 }
 
 impl fmt::Display for Case<'_> {
-    /// `1.20 ms is more than 200 us, at 12.000000001 s, worker(4711) (kernel/sched_wake@0 #17, ...)`, by the time since
-    /// the start ([`Verdicts::count_from`](super::Verdicts::count_from)).
+    /// `1.20 ms is more than 200 us, at 12.000000001 s, worker(4711) (kernel/sched_wake@0 #17,
+    /// ...)`, with the time since the start
+    /// ([`Verdicts::count_from`](super::Verdicts::count_from)).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.offence.found.describe(f, self.unit)?;
         let begin = self.offence.begin.relative_to(self.names.start);

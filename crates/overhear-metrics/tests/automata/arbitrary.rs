@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary metrics and traces: the engine does what the reference does, and what is printed can be
-//! read again.
+//! Arbitrary metrics and traces: the engine does what the reference does, and what is printed can
+//! be read again.
 
 use overhear_event::EventName;
 use overhear_metrics::automaton::{
@@ -34,8 +34,8 @@ fn symbol(name: &str, source: &str, low: Option<(Relation, u64)>) -> Symbol {
     }
 }
 
-/// Six symbols over three sources. An element of `y` may be `c` and `e`, which are one event then, and `d`, which tells of
-/// another task; one of `x` may be `b` and `f`, which names no task.
+/// Six symbols over three sources. An element of `y` may be `c` and `e`, which are one event then,
+/// and `d`, which names another task; one of `x` may be `b` and `f`, which names no task.
 fn symbols() -> Vec<Symbol> {
     let mut second = symbol("d", "y", Some((Relation::Lacks, 2)));
     second.task = TaskOf::Field(Word::new("value"));
@@ -51,7 +51,8 @@ fn symbols() -> Vec<Symbol> {
     ]
 }
 
-/// Four symbols over two events: `b`, `c` and `d` may be the same element of the same task, and `d` is told late.
+/// Four symbols over two events: `b`, `c` and `d` may be the same element of the same task, and `d`
+/// is backdated.
 fn own_symbols() -> Vec<Symbol> {
     let mut late = symbol("d", "y", Some((Relation::Unequal, 4)));
     late.ago = Some(Word::new("value"));
@@ -111,8 +112,8 @@ pub(crate) fn metric() -> impl Strategy<Value = Option<Metric>> {
     metric_of(symbols, "c", label)
 }
 
-/// Metrics as [`metric`] makes them that heed their own tasks alone. In some of them what is told late leads nowhere
-/// where nothing else does.
+/// Metrics as [`metric`] makes them whose automata react to their own tasks only. In some of them
+/// backdated symbols are fallbacks.
 pub(crate) fn own_metric() -> impl Strategy<Value = Option<Metric>> {
     let key = prop::sample::select(vec!["a", "b", "c", "d"]);
     key.prop_flat_map(|key| metric_of(own_symbols, key, own_label))
@@ -152,7 +153,7 @@ fn metric_of<L: Strategy<Value = Label>>(
             .into_iter()
             .map(|(from, to, label)| (from.index(count), to.index(count), label))
             .flat_map(|(from, to, label)| {
-                // Only `own_symbols` are told late.
+                // Only `own_symbols` are backdated.
                 let other = (stands_in && label == own("d")).then(|| (from, to, own("a")));
                 other.into_iter().chain([(from, to, label)])
             });
@@ -289,7 +290,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 1_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_engine_does_what_the_rules_say(
+    fn engine_follows_the_rules(
         metric in metric(),
         parts in prop::collection::vec(line(), 0..80),
     ) {
@@ -310,7 +311,7 @@ proptest! {
     }
 
     #[test]
-    fn the_engine_does_what_the_rules_say_of_events_that_are_told_late(
+    fn engine_follows_the_rules_for_backdated_events(
         metric in own_metric(),
         parts in prop::collection::vec(line(), 0..80),
     ) {
@@ -325,7 +326,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_printed_reads_the_same(metric in metric()) {
+    fn printed_metric_parses_to_itself(metric in metric()) {
         let Some(metric) = metric else { return Ok(()) };
         let again: Specification = metric.to_string().parse().unwrap();
         prop_assert_eq!(&again, metric.specification());
@@ -334,7 +335,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_the_parser_panic(text in "(metric|event|state|by|->|[ab0\"\\\\=:,*λ\\[\\]#\n ]){0,40}") {
+    fn parser_panics_on_no_text(text in "(metric|event|state|by|->|[ab0\"\\\\=:,*λ\\[\\]#\n ]){0,40}") {
         let _ = text.parse::<Metric>();
     }
 }

@@ -40,7 +40,7 @@ fn section(page: &mut String, name: &str, metric: &Metric, text: &str) {
 
 /// With `OVERHEAR_BLESS` set the page is written instead of compared.
 #[test]
-fn the_page_shows_every_built_in_metric() {
+fn page_shows_every_built_in_metric() {
     let mut page = HEAD.to_owned();
     for name in system_metrics() {
         let text = system_metric_text(name).unwrap();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules of the seed as a slow, obvious interpreter: one automaton per task from the beginning,
-//! which keeps the whole history of its measurement and works it out at the end.
+//! The rules of [POSIX-metrics, section 3] as a slow, obvious interpreter: one automaton per task
+//! from the beginning, which keeps the whole history of its measurement and works it out at the
+//! end.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +16,7 @@ pub(crate) struct Input {
     /// The names of the symbols in the order of declaration, and whether each names a task.
     pub(crate) symbols: Vec<(String, bool)>,
     pub(crate) task: Option<u32>,
-    /// The tasks that the events of the element name, and the one in whose context it was written.
+    /// The tasks that the events of the element name, and the task in whose context it was written.
     pub(crate) owners: Vec<u32>,
 }
 
@@ -55,13 +56,13 @@ struct Automaton<'a> {
     task: u32,
     state: String,
     running: bool,
-    /// An element has named the task: before that nobody knows that it exists.
+    /// An element has named the task: before that it is unknown.
     named: bool,
     history: Vec<Entry>,
     missed: u64,
     /// The time of the last transition.
     changed: u64,
-    /// All gaps so far: their ends, and what was missed.
+    /// All gaps so far: their ends, and the number of missed elements.
     gaps: Vec<(u64, u64)>,
 }
 

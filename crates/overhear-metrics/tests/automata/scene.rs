@@ -395,7 +395,7 @@ fn thread(number: u64) -> Option<u32> {
     (thread != 0 && thread != u32::MAX).then_some(thread)
 }
 
-/// In whose context an element is written.
+/// The context in which an element is written.
 fn context(line: &Line) -> Option<u32> {
     let (kind, value) = (line.value("kind"), |field| line.value(field));
     thread(match line.event.as_str() {

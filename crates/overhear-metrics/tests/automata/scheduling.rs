@@ -109,7 +109,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
-    fn wake_up_latency_and_run_delay_are_those_of_the_report(
+    fn wake_up_latency_and_run_delay_match_the_accounts(
         decisions in prop::collection::vec((1..50_u64, 0..2_u32, 0..8_u8), 20..300),
     ) {
         let lines = schedule(&decisions);

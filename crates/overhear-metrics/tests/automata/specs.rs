@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the specifications in `tests/specs`: each heading with a block `metric` is a case. Blocks
-//! `trace` and `results` say what goes in and what comes out, `statistics` what is counted, and
+//! `trace` and `results` are the input and the output, `statistics` the counters, and
 //! `error` why the metric is refused. What cannot be read fails the test.
 
 use std::fs;
@@ -72,8 +72,8 @@ fn cases(file: &str, text: &str) -> Vec<Case> {
     cases
 }
 
-/// A line `user metric with system time` stands for one from `user:initial` to `user:final`; `without` for one
-/// without; with `from EVENT to EVENT` behind it for one between these.
+/// A line `user metric with system time` stands for one from `user:initial` to `user:final`;
+/// `without` for one without; followed by `from EVENT to EVENT` for one between these.
 fn user_metric(line: &str) -> Option<String> {
     let word = line.trim().strip_prefix("user metric ")?;
     let (word, events) = word
@@ -203,7 +203,7 @@ fn counter(statistics: &MetricStatistics, name: &str) -> u64 {
 }
 
 #[test]
-fn the_specifications_hold() {
+fn specifications_hold() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/specs");
     let (mut count, mut failures) = (0, Vec::new());
     for entry in fs::read_dir(folder).unwrap() {
@@ -223,7 +223,7 @@ fn the_specifications_hold() {
 
 #[test]
 #[should_panic(expected = "seeded.md: wrong length")]
-fn a_wrong_result_is_found() {
+fn wrong_result_is_found() {
     let text = "# wrong length\n```metric\nmetric m\nevent a = kernel:a task task\nstate 0 out\n\
         state 1 begin\nstate 2 in\nstate 3 end\n0 -> 1: a, i\n1 -> 2: lambda\n2 -> 3: a, i\n```\n\
         ```trace\n1 kernel:a task=1\n5 kernel:a task=1\n```\n\

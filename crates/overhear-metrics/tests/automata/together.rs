@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics that share one engine, many elements at once, and intermediate elements that nobody counts:
-//! this is the short way through the engine, with positions or without. Each metric by itself, element by element,
-//! and everything counted, is the long one. All tell the same.
+//! Metrics that share one engine, many elements at once, without intermediate events: this is the
+//! fast path of the engine, with positions or without. Each metric by itself, element by element,
+//! with intermediate events, is the slow path. The results are equal.
 
 use overhear_event::{ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::automaton::{
@@ -14,7 +14,7 @@ use proptest::prop_assert_eq;
 use crate::arbitrary::{metric, own_metric};
 use crate::scene::{catalogue, each, Line};
 
-/// What a measurement says, without its intermediate elements.
+/// The values of a measurement, without its intermediate elements.
 #[derive(Clone, Debug, PartialEq)]
 struct Told {
     number: u64,
@@ -76,7 +76,7 @@ enum Kept {
     Gap(StreamDescriptor, Gap),
 }
 
-/// The items of a scene whose streams have larger numbers by so much.
+/// The items of a scene with the ids of its streams raised by this number.
 fn kept(lines: &[Line], catalogue: &Catalogue, by: u32) -> Vec<Kept> {
     let mut all = Vec::new();
     each(lines, catalogue, |stream, _, item| {
@@ -137,7 +137,7 @@ fn play(
     told.into_iter().zip(statistics).collect()
 }
 
-/// Threads that run, sleep, wake, begin and end, sensibly or not, and events that nobody knows.
+/// Threads that run, sleep, wake, begin and end, in any order, and unknown events.
 fn line() -> impl Strategy<Value = (u64, String)> {
     let thread = || 1..6_u32;
     prop_oneof![
@@ -162,7 +162,7 @@ fn line() -> impl Strategy<Value = (u64, String)> {
     .prop_flat_map(|line| (0..5_u64).prop_map(move |step| (step, line.clone())))
 }
 
-/// Each element ends a measurement by what it says of an earlier time, and another one for its own.
+/// Each element ends one measurement by a backdated symbol, and another one at its own time.
 const TWO_BY_EACH: &str = "
 metric two
 event seen = kernel:w task task
@@ -186,7 +186,7 @@ done   -> first: lambda
 ";
 
 #[test]
-fn more_is_completed_than_there_are_elements() {
+fn batch_completes_more_measurements_than_elements() {
     let specification: Specification = TWO_BY_EACH.parse().unwrap();
     let catalogue = catalogue(Some(&specification));
     let metric = [Metric::new(specification, &catalogue).unwrap()];
@@ -214,7 +214,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn metrics_tell_together_what_each_tells_alone(
+    fn metrics_together_match_each_alone(
         arbitrary in prop::collection::vec(metric(), 2..5),
         own in prop::collection::vec(own_metric(), 1..4),
         steps in prop::collection::vec(line(), 0..120),

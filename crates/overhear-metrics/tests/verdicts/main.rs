@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Verdicts over traces that are worked out by hand: every kind of constraint held, violated, excused by
-//! what was missed before and after it was decided, and inside the clock error.
+//! Verdicts over traces that are worked out by hand: every kind of constraint held, violated,
+//! excused by missed elements before and after the decision, and within the clock error.
 
 mod scene;
 mod sequences;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace as a line of text, and what is said of it.
+//! A trace as a line of text, and the verdicts on it.
 //!
-//! `10 a` is an element of the sensor `a` at 10 with value 0; `10 a 5` has the value 5, `10 a@7 5` is of
-//! process 7. `20 gap a 12 3` is a gap of `a` from 12 to 20 with 3 elements, `30 advance` an advance,
-//! `30 exit 7` the end of thread 7, `30 name 7 worker` its name; with `0 open b` the sensor `b` appears, as it does with
-//! its first element. Statements are divided by `;`.
+//! `10 a` is an element of the sensor `a` at 10 with value 0; `10 a 5` has the value 5, `10 a@7 5`
+//! is of process 7. `20 gap a 12 3` is a gap of `a` from 12 to 20 with 3 elements, `30 advance` an
+//! advance, `30 exit 7` the end of thread 7, `30 name 7 worker` its name; with `0 open b` the
+//! sensor `b` appears, as it does with its first element. Statements are divided by `;`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use overhear_event::{
 use overhear_metrics::automaton::{Catalogue, Pattern};
 use overhear_metrics::verdict::{Case, Constraint, Demand, Judge, Verdicts};
 
-/// Writes down what it is told: of offences, and of constraints that became inconclusive.
+/// Records offences, and constraints that became inconclusive.
 #[derive(Debug, Default)]
 pub(crate) struct Told(pub(crate) Vec<String>, pub(crate) Vec<u64>);
 
@@ -26,8 +26,8 @@ impl Judge for Told {
         self.0.push(format!("{offences}: {case}"));
     }
 
-    fn doubted(&mut self, constraint: &Constraint) {
-        self.0.push(format!("doubted: {}", constraint.name()));
+    fn retracted(&mut self, constraint: &Constraint) {
+        self.0.push(format!("retracted: {}", constraint.name()));
     }
 
     fn inconclusive(&mut self, _: &Constraint, at: Timestamp) {
@@ -169,8 +169,8 @@ pub(crate) fn play(constraint: Constraint, error: u64, trace: &str) -> Verdicts<
     verdicts
 }
 
-/// As [`play`], and the observation ends at `end`. The verdict, as text with its reasons and numbers:
-/// `violated 2/5: missed 3`.
+/// As [`play`], and the observation ends at `end`. The verdict, as text with its reasons and
+/// numbers: `violated 2/5: missed 3`.
 pub(crate) fn end(mut verdicts: Verdicts<Told>, end: u64) -> String {
     verdicts.finish(at(end));
     let verdict = verdicts.verdicts().next().unwrap();

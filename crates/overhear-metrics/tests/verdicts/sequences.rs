@@ -14,7 +14,7 @@ fn order() -> Constraint {
 }
 
 #[test]
-fn an_order_is_a_circle_and_begins_with_its_first_event() {
+fn order_is_a_cycle_from_its_first_event() {
     assert_eq!(
         end(play(order(), 0, "1 a; 2 b; 3 c; 4 a; 5 b"), 9),
         "held 0/5"
@@ -40,7 +40,7 @@ fn an_order_is_a_circle_and_begins_with_its_first_event() {
 }
 
 #[test]
-fn each_task_and_each_value_has_an_order_of_its_own() {
+fn each_task_and_value_has_its_own_order() {
     let two = "1 a@7; 2 a@8; 3 b@7; 4 b@8; 5 c@8; 6 c@7";
     assert!(end(play(order(), 0, two), 9).starts_with("violated"));
     let linux = Catalogue::linux();
@@ -49,7 +49,7 @@ fn each_task_and_each_value_has_an_order_of_its_own() {
     let value = order().each(Each::Field("wait".into()), &linux).unwrap();
     let by_value = "1 a 7; 2 a 8; 3 b 7; 4 b 8; 5 c 8; 6 c 7";
     assert_eq!(end(play(value, 0, by_value), 9), "held 0/6");
-    // Groups have unsigned numbers; a field that is none tells nothing apart.
+    // Groups have unsigned numbers; another field has no groups.
     let signed = order().each(Each::Field("value".into()), &linux).unwrap();
     let played = end(play(signed, 0, by_value), 9);
     let sentence = "field `value` of `user:a` is not an unsigned number";
@@ -58,7 +58,7 @@ fn each_task_and_each_value_has_an_order_of_its_own() {
 }
 
 #[test]
-fn an_order_inside_the_clock_error_is_inconclusive() {
+fn order_within_clock_error_is_inconclusive() {
     // Each stamp may be wrong by 5: two streams by 10.
     let close = "100 a; 111 b; 122 c; 130 a; 145 b; 160 c";
     assert_eq!(
@@ -86,28 +86,28 @@ fn an_order_inside_the_clock_error_is_inconclusive() {
         end(play(constraint(demand), 5, "1 a 1; 2 a 2; 3 a 1"), 9),
         "held 0/3"
     );
-    // What the user knows of the clocks goes before what the segments tell.
+    // The user's clock error takes precedence over that of the segments.
     let exact = order().with_clock_error(ns(0));
     assert_eq!(end(play(exact, 5, "100 a; 101 b; 102 c"), 999), "held 0/3");
 }
 
 #[test]
-fn what_was_missed_may_have_been_due() {
+fn missed_element_may_be_the_due_one() {
     // The gap is known before: the order begins anew.
     let played = play(order(), 0, "1 a; 5 gap b 2 1; 6 c; 7 a");
     assert_eq!(end(played, 9), "inconclusive 0/2: 1 missed");
     // It becomes known later.
     let played = play(order(), 0, "1 a; 1 open b; 6 c; 8 gap b 0 1; 8 b");
-    assert_eq!(played.judge().0[1], "doubted: c");
+    assert_eq!(played.judge().0[1], "retracted: c");
     assert!(end(played, 9).starts_with("inconclusive 0/"));
     // It lies elsewhere in time.
     let played = play(order(), 0, "1 a; 1 open b; 6 c; 9 gap b 6 1; 9 b");
     assert!(end(played, 9).starts_with("violated 1/"));
 }
 
-/// A group that is heard of after a gap may have begun in it.
+/// A group whose first known element comes after a gap may have begun in the gap.
 #[test]
-fn what_was_missed_may_have_been_the_first() {
+fn missed_element_may_be_the_first_one() {
     let linux = Catalogue::linux();
     let each = |each| order().each(each, &linux).unwrap();
     let (all, task) = (each(Each::All), each(Each::Task));
@@ -118,7 +118,7 @@ fn what_was_missed_may_have_been_the_first() {
         assert_eq!(played.judge().0, [] as [&str; 0]);
         assert!(end(played, 99).starts_with("inconclusive 0/"));
     }
-    // From the second event on that is heard of a group its order is judged.
+    // The order of a group is judged from its second known event on.
     for constraint in [task, number] {
         let wrong = "5 gap a@7 0 1; 6 b@7 7; 7 c@7 7; 8 b@7 7";
         assert!(end(play(constraint, 0, wrong), 99).starts_with("violated 1/2: 1 missed"));
@@ -136,8 +136,8 @@ fn what_was_missed_may_have_been_the_first() {
         end(play(sensors(), 0, "5 gap a@7 0 1; 6 a@8 2"), 99),
         "violated 1/1: 1 missed"
     );
-    // It is forgotten when its process ends, whether it was heard or not: more processes may come than there is room
-    // for at once.
+    // It is removed when its process ends, with or without an element: more processes may come
+    // than there is room for at once.
     let short = |pid: u32| match pid % 2 {
         0 => format!("5 gap a@{pid} 0 1; 6 a@{pid} 2; 7 exit {pid}; "),
         _ => format!("5 gap a@{pid} 0 1; 7 exit {pid}; "),
@@ -158,7 +158,7 @@ fn deadline() -> Constraint {
 }
 
 #[test]
-fn one_answer_answers_everything_before_it() {
+fn answer_answers_every_question_before_it() {
     assert_eq!(
         end(play(deadline(), 0, "0 a; 50 a; 100 b; 200 b; 300 a"), 350),
         "held 0/2"
@@ -169,13 +169,13 @@ fn one_answer_answers_everything_before_it() {
         ["1: it did not follow within 100 ns, at 0.000000000 s, p1(1) (p1(1)/a #0)"]
     );
     assert_eq!(end(played, 999), "violated 1/2");
-    // The element itself decides what is due before it.
+    // The element itself decides which events are due before it.
     let played = play(deadline(), 0, "0 a; 101 b");
     assert_eq!(played.judge().0.len(), 1);
 }
 
 #[test]
-fn answers_go_to_the_task_or_the_number_that_asked() {
+fn answers_belong_to_the_asking_task_or_number() {
     let linux = Catalogue::linux();
     let each = |each| deadline().each(each, &linux).unwrap();
     let crossed = "0 a@7; 10 a@8; 50 b@8; 101 advance; 110 b@7";
@@ -184,13 +184,13 @@ fn answers_go_to_the_task_or_the_number_that_asked() {
     let numbers = "0 a 1; 10 a 2; 50 b 2; 90 b 1";
     let of_numbers = each(Each::Field("wait".into()));
     assert_eq!(end(play(of_numbers, 0, numbers), 999), "held 0/2");
-    // Who ends without an answer has not answered.
+    // A task that ends without an answer has not answered.
     let ends = "0 a@7; 1 b@8; 5 exit 7; 200 advance";
     assert_eq!(end(play(each(Each::Task), 0, ends), 999), "violated 1/1");
 }
 
 #[test]
-fn an_element_can_answer_and_ask_at_once() {
+fn element_can_answer_and_ask() {
     let again = constraint(Demand::Deadline {
         after: pattern("user:a"),
         of: pattern("user:a"),
@@ -200,7 +200,7 @@ fn an_element_can_answer_and_ask_at_once() {
 }
 
 #[test]
-fn a_deadline_inside_the_clock_error_is_inconclusive() {
+fn deadline_within_clock_error_is_inconclusive() {
     let judged = |trace: &str| end(play(deadline(), 5, trace), 999);
     assert_eq!(judged("0 a; 89 b"), "held 0/1");
     for close in ["0 a; 90 b", "0 a; 110 b"] {
@@ -215,13 +215,13 @@ fn a_deadline_inside_the_clock_error_is_inconclusive() {
 }
 
 #[test]
-fn an_answer_may_be_among_what_was_missed() {
+fn answer_may_be_a_missed_element() {
     let judged = |trace: &str| end(play(deadline(), 0, trace), 999);
     assert_eq!(
         judged("0 a; 1 b; 10 a; 50 gap b 20 1; 500 advance"),
         "inconclusive 0/1: 1 missed"
     );
-    // Questions that were missed excuse nobody.
+    // Missed questions excuse no answer.
     assert_eq!(
         judged("0 a; 1 b; 10 a; 50 gap a 20 1; 500 advance"),
         "violated 1/2: 1 missed"
@@ -234,7 +234,7 @@ fn an_answer_may_be_among_what_was_missed() {
 }
 
 #[test]
-fn an_answer_that_is_late_by_less_than_the_error_may_not_have_been_the_first() {
+fn answer_within_clock_error_is_ambiguous() {
     let one_stream = constraint(Demand::Deadline {
         after: pattern("user:a [value == 1]"),
         of: pattern("user:a [value == 2]"),
@@ -253,14 +253,14 @@ fn an_answer_that_is_late_by_less_than_the_error_may_not_have_been_the_first() {
 }
 
 #[test]
-fn what_nobody_listened_for_is_not_absent() {
-    // Nothing of `b` is ever heard.
+fn event_without_a_stream_is_not_absent() {
+    // There is never a stream of `b`.
     let played = play(deadline(), 0, "0 a; 200 advance; 300 a");
     assert_eq!(played.judge().0, [] as [&str; 0]);
     assert_eq!(end(played, 999), "inconclusive 0/0: user:b was not heard");
     let played = play(order(), 0, "1 a; 2 c; 3 a");
     assert_eq!(end(played, 9), "inconclusive 0/2: user:b was not heard");
-    // What was due was heard, whatever was not.
+    // The stream of the due event exists, even if another one does not.
     let played = play(order(), 0, "1 a; 2 b; 3 b");
     assert_eq!(end(played, 9), "violated 1/3: user:c was not heard");
     // A sensor that is registered later has said nothing before.
@@ -276,7 +276,7 @@ fn what_nobody_listened_for_is_not_absent() {
 }
 
 #[test]
-fn nothing_is_absent_from_what_cannot_be_read() {
+fn events_of_an_unreadable_stream_are_not_absent() {
     let trace = "0 a; 50 b; 100 a; 150 b; 200 a; 500 advance; 600 a";
     let cut = |sensor: u32, name: &str, at| {
         let mut played = play(deadline(), 0, trace);
@@ -284,9 +284,10 @@ fn nothing_is_absent_from_what_cannot_be_read() {
         end(played, 999)
     };
     assert_eq!(cut(3, "other", 0), "violated 2/4");
-    // Nor do questions that cannot be read excuse what was not answered in time.
+    // Unreadable questions do not excuse a missing answer either.
     assert_eq!(cut(1, "a", 0), "violated 2/4");
-    // The answers break off: neither those that were due nor those that are due at the end are certain.
+    // The answers break off: neither those that were due nor those that are due at the end are
+    // certain.
     assert_eq!(
         cut(2, "b", 150),
         "inconclusive 0/4: 2 excused by what was missed"
@@ -298,7 +299,7 @@ fn nothing_is_absent_from_what_cannot_be_read() {
 }
 
 #[test]
-fn orders_of_one_event_or_of_one_twice_are_refused() {
+fn orders_of_one_or_repeated_events_are_refused() {
     let linux = Catalogue::linux();
     let refused = |of: &[&str]| {
         let of = of.iter().map(|text| pattern(text)).collect();

@@ -19,7 +19,7 @@ fn rate(at_least: Option<u64>, at_most: Option<u64>) -> Constraint {
 }
 
 #[test]
-fn no_window_has_more_than_permitted() {
+fn window_with_too_many_elements_offends() {
     // Two in 100: the third may come 100 after the first.
     let two = || rate(None, Some(2));
     assert_eq!(
@@ -32,7 +32,7 @@ fn no_window_has_more_than_permitted() {
         ["1: 3 elements within 99 ns, 2 permitted, at 0.000000000 s, p1(1) (p1(1)/a #0, p1(1)/a #2)"]
     );
     assert_eq!(end(played, 200), "violated 1/4");
-    // What was missed makes them more, not fewer.
+    // Missed elements can only raise the number.
     assert_eq!(
         end(play(two(), 0, "0 a; 50 a; 60 gap a 50 1; 99 a"), 200),
         "violated 1/3: 1 missed"
@@ -44,8 +44,8 @@ fn no_window_has_more_than_permitted() {
 }
 
 #[test]
-fn too_few_in_a_window_is_decided_when_nothing_older_can_come() {
-    // The window behind each element holds at least two more.
+fn window_with_too_few_elements_is_decided_by_advance() {
+    // The window after each element holds at least two more.
     let two = || rate(Some(2), None);
     let played = play(two(), 0, "0 a; 50 a; 100 a; 150 a; 199 advance");
     assert_eq!(played.judge().0, [] as [&str; 0]);
@@ -75,7 +75,7 @@ fn too_few_in_a_window_is_decided_when_nothing_older_can_come() {
 }
 
 #[test]
-fn each_sensor_is_judged_by_itself_and_until_its_process_ends() {
+fn sensors_are_judged_separately_until_their_process_ends() {
     let absence = || {
         constraint(Demand::Absence {
             of: pattern("user:a"),
@@ -93,7 +93,7 @@ fn each_sensor_is_judged_by_itself_and_until_its_process_ends() {
 }
 
 #[test]
-fn an_absence_is_decided_once_and_taken_back_by_a_gap() {
+fn absence_is_decided_once_and_retracted_by_a_gap() {
     let absence = || {
         constraint(Demand::Absence {
             of: pattern("user:a"),
@@ -112,7 +112,7 @@ fn an_absence_is_decided_once_and_taken_back_by_a_gap() {
     assert_eq!(end(played, 320), "violated 1/1");
     // The gap becomes known with the element after it.
     let played = play(absence(), 0, "0 a; 150 advance; 200 gap a 0 2; 200 a");
-    assert_eq!(played.judge().0[1], "doubted: c");
+    assert_eq!(played.judge().0[1], "retracted: c");
     assert_eq!(
         end(played, 250),
         "inconclusive 0/1: 2 missed, 1 excused by what was missed"
@@ -126,7 +126,7 @@ fn an_absence_is_decided_once_and_taken_back_by_a_gap() {
 }
 
 #[test]
-fn the_end_of_a_monitor_is_no_time() {
+fn last_advance_of_a_monitor_is_no_time() {
     let last = format!("0 a; 50 a; {} advance", u64::MAX);
     let of = || pattern("user:a");
     let within = ns(100);
@@ -156,7 +156,7 @@ fn the_end_of_a_monitor_is_no_time() {
 }
 
 #[test]
-fn a_period_has_a_jitter_to_both_sides() {
+fn period_has_jitter_to_both_sides() {
     let period = || {
         constraint(Demand::Period {
             of: pattern("user:a"),
@@ -185,7 +185,7 @@ fn a_period_has_a_jitter_to_both_sides() {
 }
 
 #[test]
-fn what_must_never_happen_holds_if_it_was_listened_for() {
+fn forbidden_event_holds_if_its_stream_exists() {
     let never = || {
         constraint(Demand::Never {
             of: pattern("user:a [value == 3]"),
@@ -205,7 +205,7 @@ fn what_must_never_happen_holds_if_it_was_listened_for() {
         end(play(never(), 0, "1 b 1"), 9),
         "inconclusive 0/0: user:a was not heard"
     );
-    // Nor if nobody was there whom it judges: the name may be wrong.
+    // Nor without a task that it judges: the name may be wrong.
     let named = |name: &str| never().of_task(TaskFilter::parse(name));
     assert_eq!(end(play(named("p?"), 0, "1 a 1"), 9), "held 0/0");
     assert_eq!(end(play(named("1"), 0, "1 a 1"), 9), "held 0/0");
@@ -219,7 +219,7 @@ fn what_must_never_happen_holds_if_it_was_listened_for() {
 
 /// A program that changes its name between two sensors, as LTTng's library does while it begins.
 #[test]
-fn a_process_bears_the_name_that_it_had_when_it_registered_the_sensor() {
+fn process_has_the_name_of_its_registration() {
     let named = |id, sensor: &str, comm: &str| {
         let mut stream = stream(id, sensor, 7);
         if let Origin::Program(task) = &mut stream.origin {
@@ -254,9 +254,10 @@ fn a_process_bears_the_name_that_it_had_when_it_registered_the_sensor() {
     assert_eq!(offences("early"), None);
 }
 
-/// A run learns of a sensor when it is registered, a replay of all of them before their first elements.
+/// A run learns of a sensor when it is registered, a replay of all of them before their first
+/// elements.
 #[test]
-fn the_name_of_a_later_sensor_decides_nothing_of_an_earlier_one() {
+fn name_of_a_later_sensor_does_not_matter_to_an_earlier_one() {
     let named = |id, sensor: &str, comm: &str| {
         let mut stream = stream(id, sensor, 7);
         if let Origin::Program(task) = &mut stream.origin {

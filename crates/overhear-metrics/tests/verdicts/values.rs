@@ -44,7 +44,7 @@ fn bounds_include_their_ends() {
 }
 
 #[test]
-fn what_was_missed_or_not_heard_is_inconclusive_unless_a_value_offends() {
+fn missed_elements_are_inconclusive_unless_a_value_offends() {
     let max = || bounds(None, Some(5.0));
     let missed = "1 a 5; 9 gap a 1 3; 9 a 5";
     assert_eq!(end(play(max(), 0, missed), 9), "inconclusive 0/2: 3 missed");
@@ -71,7 +71,7 @@ fn what_was_missed_or_not_heard_is_inconclusive_unless_a_value_offends() {
 }
 
 #[test]
-fn what_became_inconclusive_is_told_once_and_at_once() {
+fn inconclusive_constraint_is_reported_once_and_at_once() {
     let max = || bounds(None, Some(5.0));
     let told = |trace: &str| {
         let mut verdicts = play(max(), 0, trace);
@@ -83,10 +83,10 @@ fn what_became_inconclusive_is_told_once_and_at_once() {
     assert_eq!(at_once, (vec![9], vec![9]));
     // A violation is certain, whatever was missed.
     assert_eq!(told("1 a 6; 9 gap a 1 3"), (vec![], vec![]));
-    // Another's gap is no concern of it, and that it was never heard is known at the end.
+    // A gap of another stream does not matter; that it has no stream is known at the end.
     assert_eq!(told("1 b 5; 9 gap b 1 3"), (vec![], vec![90]));
     assert_eq!(told("1 a 5"), (vec![], vec![]));
-    // Of a metric, what its automaton missed.
+    // For a metric: the elements that its automaton missed.
     let metric = play(of_metric(100.0), 0, "10 a 1; 15 gap a 10 1; 20 a 2");
     assert_eq!(metric.judge().1, [15]);
 }
@@ -118,7 +118,7 @@ fn lengths_are_converted_from_the_unit_of_the_field() {
 }
 
 #[test]
-fn a_quantile_counts_exactly_and_leaves_room_for_what_was_missed() {
+fn quantile_is_exact_and_allows_for_missed_elements() {
     let quantile = |fraction| {
         constraint(Demand::Quantile {
             of: field("user:a", "value", false),
@@ -166,7 +166,7 @@ fn a_quantile_counts_exactly_and_leaves_room_for_what_was_missed() {
 }
 
 #[test]
-fn a_spread_is_between_the_smallest_and_the_largest() {
+fn spread_is_the_largest_less_the_smallest() {
     let spread = || {
         constraint(Demand::Spread {
             of: field("user:a", "value", false),
@@ -197,7 +197,7 @@ fn of_metric(max: f64) -> Constraint {
 }
 
 #[test]
-fn measurements_are_judged_with_the_elements_of_begin_and_end() {
+fn measurements_have_the_elements_of_begin_and_end() {
     let played = play(of_metric(10.0), 0, "1 a; 11 b; 20 a@7; 31 b@7");
     assert_eq!(
         played.judge().0,
@@ -222,7 +222,7 @@ fn measurements_are_judged_with_the_elements_of_begin_and_end() {
 }
 
 #[test]
-fn a_gap_excuses_a_measurement_before_and_after_it_was_judged() {
+fn gap_excuses_a_measurement_before_and_after_its_judgement() {
     let before = "1 a; 15 gap a 5 2; 20 b";
     assert_eq!(
         end(play(of_metric(10.0), 0, before), 99),
@@ -231,7 +231,7 @@ fn a_gap_excuses_a_measurement_before_and_after_it_was_judged() {
     let played = play(of_metric(10.0), 0, "1 a; 20 b; 30 gap a 5 2");
     let told = &played.judge().0;
     assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!(told[1], "doubted: c");
+    assert_eq!(told[1], "retracted: c");
     assert_eq!(
         end(played, 99),
         "inconclusive 0/1: 2 missed, 1 excused by what was missed"
@@ -240,24 +240,24 @@ fn a_gap_excuses_a_measurement_before_and_after_it_was_judged() {
 
 /// Both ends of a spread must be certain.
 #[test]
-fn a_gap_excuses_a_spread_at_both_ends() {
+fn gap_excuses_a_spread_at_both_ends() {
     let spread = || {
         constraint(Demand::Spread {
             of: Values::Metric(Box::new(OWN.parse().unwrap())),
             at_most: 5.0,
         })
     };
-    // 1 and 10 long. That something is missing in the first becomes known behind both.
+    // 1 and 10 long. The gap in the first becomes known after both.
     let trace = "1 a@7; 2 b@7; 20 a; 30 b; 40 gap a@7 1 2; 50 a; 55 b; 60 a; 62 b";
     let played = play(spread(), 0, trace);
     let told = &played.judge().0;
-    assert_eq!(told[1], "doubted: c", "{told:#?}");
+    assert_eq!(told[1], "retracted: c", "{told:#?}");
     // It is no end of a later one either: the others are 10, 5 and 2 long.
     assert!(told[2].starts_with("1: 2 ns and 10 ns"), "{told:#?}");
 }
 
 #[test]
-fn two_metrics_or_constraints_of_one_name_are_refused() {
+fn equal_names_of_metrics_or_constraints_are_refused() {
     let mut verdicts = Verdicts::new(());
     verdicts.add(of_metric(10.0)).unwrap();
     assert_eq!(
@@ -285,7 +285,7 @@ fn two_metrics_or_constraints_of_one_name_are_refused() {
 }
 
 #[test]
-fn bounds_that_mean_nothing_are_refused() {
+fn meaningless_bounds_are_refused() {
     let linux = Catalogue::linux();
     let refused = |demand: Demand| {
         Constraint::new("c", demand, &linux)

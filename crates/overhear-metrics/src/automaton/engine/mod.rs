@@ -14,33 +14,41 @@
 //! ```
 //!
 //! This is the *fast path*: of *plain* metrics, whose elements only move the automata of the tasks
-//! that they name, without intermediate events. It has four exits to slower code, and takes over
-//! again after each:
+//! that they name, without intermediate events. It has four exits to slower code, and continues
+//! after each:
 //!
-//! | where | when | what handles it |
-//! |---|---|---|
-//! | `decode_batch` | the cache of the stream misses, or an element has many parts | `Routes::decode` decodes this element by its conditions |
-//! | `decode_batch` | the stream is new, the element concerns a metric that is not plain, or it begins or ends a thread | the batch so far is applied, then `Metrics::evaluate` evaluates this element: its plain parts by the fast path, then each other metric by `Group::input` |
-//! | step loop | the input is several symbols that all lead somewhere | `Group::step_members`, one step per symbol |
-//! | step loop | the task has no automaton, its measurement has missed elements, the step has spilled effects, or the input is before the end of a past gap | `Group::input`, which handles everything |
+//! 1. In `decode_batch`, the cache misses or an element has many parts: `Routes::decode` evaluates
+//!    the conditions of this element.
+//! 2. In `decode_batch`, an element does more than to move automata of plain metrics: its stream is
+//!    new, it concerns a metric that is not plain, intermediate events are counted, or it begins or
+//!    ends a thread. The batch so far is applied. Then `Metrics::evaluate` takes this element: its
+//!    parts by the fast path, the events of other metrics by `Group::input`.
+//! 3. In the step loop, an input is several symbols that all lead somewhere: `Group::step_members`
+//!    takes one step per symbol.
+//! 4. In the step loop, the task has no automaton, elements were missed during its measurement, the
+//!    step has spilled effects, or the input is before the end of a past gap: `Group::input`
+//!    handles this input. It can handle everything.
 //!
 //! # Indices
 //!
-//! | array | indexed by | which is |
+//! | array | indexed by | order |
 //! |---|---|---|
-//! | `Metrics::groups` | metric | order of [`Metrics::add`] |
-//! | `Routes::dense` | stream id | the id that the source gave the stream |
-//! | `Routes::all`, `caches` | route number | order in which streams appeared |
-//! | `Route::symbol_sets` | conditions that hold, a bit each | order in which the rules of the route name them |
-//! | `Parts::hot`, `info`; `InputMap::parts`, `members` | part id | order in which parts were built, over all routes |
+//! | `Metrics::groups` | metric | calls of [`Metrics::add`] |
+//! | `Routes::dense` | stream id | given by the source |
+//! | `Routes::all`, `caches` | route number | appearance of the streams |
+//! | `Route::symbol_sets` | set of conditions that hold | a bit per condition of the route |
+//! | `Parts::hot`, `info` | part id | construction, over all routes |
+//! | `InputMap::parts`, `members` | part id | as in `Parts` |
 //! | `PartRef::element`, `TaskInput::element` | element | position in the batch |
 //! | `FilteredInput::input`, `Completed::input` | input | position in the inputs of the batch |
-//! | `Group::instances`, `keys`, `missed`; `Tallies`; `WatcherIndex::positions` | slot | given by [`Tasks`](tasks::Tasks); 0 is the template instance |
-//! | `Program::steps` | row + column | a [`Row`](super::compile::program::Row) is the offset of its first step |
-//! | `Program::measures`, `watches`; `WatcherIndex::rows` | row number | row divided by the number of columns |
-//! | `Program::spilled` | `Step::spilled` | order in which they were found |
-//! | `Group::completed` | completed measurement | order of completion in the batch |
-//! | `Reported::recent` | number of the measurement modulo 1024 | order of the reports |
+//! | `Group::instances`, `keys`, `missed` | slot | given by `Tasks`; 0 is the template |
+//! | `Tallies`, `WatcherIndex::positions` | slot | as in `Group` |
+//! | `Program::steps` | row + column | a `Row` is the offset of its first step |
+//! | `Program::measures`, `watches` | row number | row divided by the number of columns |
+//! | `WatcherIndex::rows` | row number | as in `Program` |
+//! | `Program::spilled` | `Step::spilled` | discovery |
+//! | `Group::completed` | completed measurement | completion in the batch |
+//! | `Reported::recent` | number of the measurement modulo 1024 | reports |
 
 mod completed;
 mod decode_cache;

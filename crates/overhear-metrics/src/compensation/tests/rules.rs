@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each rule by itself, and what else is told of time: accounts in payloads, gaps, intervals.
+//! Each rule by itself, and other times: accounts in payloads, gaps, intervals.
 
 use std::sync::Arc;
 
@@ -127,7 +127,7 @@ fn place(delays: &mut Delays, stream: &StreamDescriptor, time: u64, payload: &[u
 }
 
 #[test]
-fn a_stamp_is_moved_by_the_costs_before_it() {
+fn stamp_is_moved_by_the_costs_before_it() {
     let mut delays = delays();
     let (switches, marks) = (switches(0), marks(1));
     assert_eq!(
@@ -147,7 +147,7 @@ fn a_stamp_is_moved_by_the_costs_before_it() {
 }
 
 #[test]
-fn costs_that_time_has_no_room_for_are_forgotten() {
+fn costs_above_the_elapsed_time_are_dropped() {
     let mut delays = delays();
     let (switches, marks) = (switches(0), marks(1));
     place(&mut delays, &switches, 10_000, &switch(0, 1, 0));
@@ -159,14 +159,14 @@ fn costs_that_time_has_no_room_for_are_forgotten() {
 }
 
 #[test]
-fn a_wake_up_carries_the_delay_to_another_cpu() {
+fn wake_up_carries_the_delay_to_another_cpu() {
     let mut delays = delays();
     place(&mut delays, &switches(0), 10_000, &switch(0, 1, 0));
     place(&mut delays, &marks(1), 11_000, &[]);
     // Thread 2 has slept on CPU 1, which rests.
     place(&mut delays, &switches(1), 9_000, &switch(2, 0, ASLEEP));
     assert_eq!(place(&mut delays, &wakes(0), 12_000, &wake(2, 1)), 11_800);
-    // 1.9 us behind the cost of the waking.
+    // 1.9 us after the cost of the waking.
     assert_eq!(
         place(&mut delays, &switches(1), 14_000, &switch(0, 2, 0)),
         13_700
@@ -191,7 +191,7 @@ fn rest_absorbs_the_delay() {
 }
 
 #[test]
-fn who_is_not_followed_passes_the_delay_on() {
+fn untracked_thread_passes_the_delay_on() {
     let mut delays = delays();
     place(&mut delays, &switches(0), 10_000, &switch(0, 1, 0));
     let leave = Switch {
@@ -215,7 +215,7 @@ fn who_is_not_followed_passes_the_delay_on() {
 }
 
 #[test]
-fn perf_records_follow_the_seeds_rule() {
+fn perf_records_follow_the_rule_of_the_report() {
     let mut delays = delays();
     let unknown = Switch::UNKNOWN;
     let alone = |prev: u32, next: u32, state| switch(prev, next, state);
@@ -231,7 +231,7 @@ fn perf_records_follow_the_seeds_rule() {
 }
 
 #[test]
-fn of_several_threads_the_one_with_the_least_delay_has_written() {
+fn unknown_writer_is_the_thread_with_the_least_delay() {
     let mut delays = delays();
     let of_process = |prev, next, state| {
         let mut switch = Switch::parse(&switch(prev, next, state)).unwrap();
@@ -252,7 +252,7 @@ fn of_several_threads_the_one_with_the_least_delay_has_written() {
 }
 
 #[test]
-fn without_switches_a_process_is_moved_by_its_own_costs() {
+fn process_without_switches_is_moved_by_its_own_costs() {
     let mut delays = delays();
     for beat in 0..4 {
         let time = 10_000 + beat * 1_000;
@@ -262,7 +262,7 @@ fn without_switches_a_process_is_moved_by_its_own_costs() {
 }
 
 #[test]
-fn a_thread_takes_its_leaders_id_and_keeps_its_delay() {
+fn thread_with_its_leaders_id_keeps_its_delay() {
     let mut delays = delays();
     place(&mut delays, &switches(0), 10_000, &switch(0, 5, 0));
     let exec = Life {
@@ -346,7 +346,7 @@ fn compensated(elements: &[(&StreamDescriptor, u64, &[u8])]) -> Kept {
 }
 
 #[test]
-fn a_cpu_rests_where_who_enters_was_not_ready() {
+fn cpu_rests_until_the_entering_thread_is_ready() {
     let zero = switches(0);
     let (marks, wakes) = (marks(1), wakes(1));
     let mut elements: Vec<(&StreamDescriptor, u64, &[u8])> = Vec::new();
@@ -428,7 +428,7 @@ fn accounts_of_cpu_time_shrink_with_the_runs() {
 }
 
 #[test]
-fn missed_elements_have_cost_as_much() {
+fn missed_elements_cost_as_much_as_others() {
     let (switches, marks, wakes) = (switches(0), marks(1), wakes(0));
     let mut kept = Kept::default();
     let mut compensation = Compensation::new(costs(), &mut kept);
@@ -457,7 +457,7 @@ fn missed_elements_have_cost_as_much() {
 }
 
 #[test]
-fn a_time_line_knows_both_lengths() {
+fn time_line_has_both_lengths() {
     let (switches, marks) = (switches(0), marks(1));
     let mut delays = delays();
     let mut scheduling = Scheduling::new(Timeline::default().compensated());
@@ -514,7 +514,7 @@ impl Update for Ordered {
 }
 
 #[test]
-fn items_held_back_are_bounded() {
+fn held_back_items_are_bounded() {
     let (switches, marks) = (switches(0), marks(1));
     let nothing = TypeSchema::builder("t").build().unwrap();
     let interrupts = stream(50, Origin::Kernel { cpu: 1 }, "interrupt", nothing);

@@ -67,7 +67,7 @@ fn streams(heard: &[Heard]) -> BTreeMap<(u8, usize), StreamDescriptor> {
     streams
 }
 
-/// Collects what comes, as the simulator tells it.
+/// Collects the elements in the form of the simulator.
 #[derive(Default)]
 struct Collected {
     heard: Vec<Heard>,
@@ -182,7 +182,7 @@ fn fates(lives: &Lives) -> Vec<(u32, Vec<Fate>)> {
     lives.iter().map(|(tid, life)| (*tid, of(life))).collect()
 }
 
-/// Who was on each CPU, one after the other, rest included.
+/// The threads on each CPU, one after the other, idle times included.
 fn turns(heard: &[Heard]) -> BTreeMap<usize, Vec<u32>> {
     let mut turns: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
     for heard in heard {
@@ -288,17 +288,17 @@ fn gives_back(players: &[Player]) {
 }
 
 #[test]
-fn ping_pong_on_one_cpu_comes_back_as_it_was() {
+fn ping_pong_on_one_cpu_is_restored() {
     gives_back(&ping_pong([0, 0], 50));
 }
 
 #[test]
-fn ping_pong_on_two_cpus_comes_back_as_it_was() {
+fn ping_pong_on_two_cpus_is_restored() {
     gives_back(&ping_pong([0, 1], 50));
 }
 
 #[test]
-fn what_a_timer_wakes_comes_at_its_own_time() {
+fn timer_wake_up_keeps_its_time() {
     let steps = |begin: u64| {
         let beats = (0..30).map(move |beat| begin + beat * 1_000_000);
         let beat = |until| [Step::Until(until), Step::Work(250_000), Step::Mark];
@@ -313,7 +313,7 @@ fn what_a_timer_wakes_comes_at_its_own_time() {
 }
 
 #[test]
-fn a_chain_over_three_cpus_comes_back_as_it_was() {
+fn chain_over_three_cpus_is_restored() {
     let mut first = Vec::new();
     let (mut second, mut third) = (Vec::new(), Vec::new());
     for beat in 0..20 {
@@ -335,9 +335,9 @@ fn a_chain_over_three_cpus_comes_back_as_it_was() {
     gives_back(&players.collect::<Vec<_>>());
 }
 
-/// The displaced thread would have been further; what it then has not to do any more it does not do.
+/// The displaced thread would have been ahead; the work that it would have done is not done twice.
 #[test]
-fn who_is_displaced_keeps_its_delay() {
+fn displaced_thread_keeps_its_delay() {
     let mut worker = vec![Step::Until(2_500_000)];
     for _ in 0..400 {
         worker.extend([Step::Work(9_000), Step::Mark]);
@@ -371,7 +371,7 @@ fn who_is_displaced_keeps_its_delay() {
     );
 }
 
-/// The rule of the seed, section 5.2, on one CPU that never rests: each stamp less the costs before it.
+/// The rule of [MKM, section 5.2] on one CPU that never rests: each stamp less the costs before it.
 fn simple_subtraction(heard: &[Heard], prices: Prices) -> Vec<u64> {
     let mut sum = 0;
     let mut moved = Vec::new();
@@ -408,7 +408,7 @@ fn players(threads: usize, cpus: usize, timers: bool) -> impl Strategy<Value = V
     prop::collection::vec(player, threads)
 }
 
-/// Players of whom nobody is displaced.
+/// Players of which none is displaced.
 fn equals(threads: usize, cpus: usize) -> impl Strategy<Value = Vec<Player>> {
     players(threads, cpus, false).prop_map(|players| {
         let calm = players.into_iter().map(|player| Player {
@@ -419,8 +419,8 @@ fn equals(threads: usize, cpus: usize) -> impl Strategy<Value = Vec<Player>> {
     })
 }
 
-/// The run without cost and the one with, if in both each thread does and suffers the same in the same
-/// sequence, and each CPU serves the same threads one after the other.
+/// The run without cost and the one with, if in both each thread does and suffers the same in the
+/// same sequence, and each CPU serves the same threads one after the other.
 fn in_one_sequence(players: &[Player]) -> Option<(Vec<Heard>, Vec<Heard>)> {
     let (ideal, steps) = run_and_tell(players, NOTHING);
     let (intruded, same_steps) = run_and_tell(players, PRICES);
@@ -448,7 +448,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_moves_where_nothing_costs(players in players(5, 3, true)) {
+    fn elements_without_cost_move_nothing(players in players(5, 3, true)) {
         let heard = run(&players, NOTHING);
         let compensated = compensate(&heard, NOTHING);
         prop_assert_eq!(compensated.rests, 0);
@@ -457,7 +457,7 @@ proptest! {
 
     /// Wrong prices must not break the order, either.
     #[test]
-    fn the_order_survives_wrong_prices(players in players(4, 2, true), factor in 0_u64..60) {
+    fn order_is_kept_with_wrong_prices(players in players(4, 2, true), factor in 0_u64..60) {
         let intruded = run(&players, PRICES);
         let wrong = Prices { switch: PRICES.switch * factor, wake: PRICES.wake * factor, mark: 5_000 };
         check_order(&intruded, &compensate(&intruded, wrong));
@@ -465,7 +465,7 @@ proptest! {
 
     /// Where all happens in the same sequence, what comes back is the run without cost.
     #[test]
-    fn a_run_in_the_same_sequence_comes_back_as_it_was(players in equals(4, 3)) {
+    fn run_in_the_same_sequence_is_restored(players in equals(4, 3)) {
         let Some((ideal, intruded)) = in_one_sequence(&players) else {
             return Ok(());
         };
@@ -478,7 +478,7 @@ proptest! {
 
     /// Displaced threads and timers, too: no time is further off than all costs together.
     #[test]
-    fn elsewhere_the_costs_bound_the_error(players in players(4, 3, true)) {
+    fn error_is_bounded_by_the_costs(players in players(4, 3, true)) {
         let Some((ideal, intruded)) = in_one_sequence(&players) else {
             return Ok(());
         };
@@ -491,9 +491,9 @@ proptest! {
         }
     }
 
-    /// On one CPU that never rests it is the seed's simple subtraction.
+    /// On one CPU that never rests it is the subtraction of [MKM, section 5.2].
     #[test]
-    fn one_busy_cpu_is_the_seeds_rule(players in equals(5, 1)) {
+    fn busy_cpu_follows_the_rule_of_the_report(players in equals(5, 1)) {
         let intruded = run(&players, PRICES);
         let is_switch = |one: &Heard, to_rest: bool| {
             matches!(one.what, Written::Switch(switch) if (switch.next_tid == 0) == to_rest)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads on CPUs, and what a monitor hears of them: the slow oracle of the compensation.
+//! Threads on CPUs and the elements that a monitor gets: the slow oracle of the compensation.
 //!
 //! It knows nothing of delays. A workload runs once with a cost for every element and once without
 //! any; what the compensation makes of the first run is compared with the second one.
@@ -33,7 +33,7 @@ pub(super) enum Step {
     Yield,
 }
 
-/// A thread: it stays on its CPU, and displaces who is less urgent there.
+/// A thread: it stays on its CPU, and displaces less urgent threads there.
 #[derive(Clone, Debug)]
 pub(super) struct Player {
     pub(super) cpu: usize,
@@ -56,7 +56,7 @@ pub(super) enum Written {
     Mark { thread: usize },
 }
 
-/// What the monitor hears, in the order of time.
+/// The elements that the monitor gets, in the order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Heard {
     pub(super) at: u64,
@@ -66,20 +66,20 @@ pub(super) struct Heard {
 
 #[derive(Clone, Debug, Default)]
 struct Cpu {
-    /// When whoever is there has done its step, or enters.
+    /// Time at which the thread on the CPU has done its step, or enters.
     clock: u64,
     current: Option<usize>,
     /// It has been woken, and is on its way in.
     entering: Option<usize>,
     queue: VecDeque<usize>,
-    /// Since when it rests, behind the cost of the switch.
+    /// Begin of its idle time, after the cost of the switch.
     free: u64,
 }
 
 #[derive(Clone, Debug, Default)]
 struct State {
     step: usize,
-    /// What is left of a work that was displaced.
+    /// Rest of a work that was displaced.
     left: Option<u64>,
     posts: u32,
     waits: bool,
@@ -100,12 +100,12 @@ pub(super) fn tid(thread: usize) -> u32 {
     FIRST_TID + u32::try_from(thread).unwrap()
 }
 
-/// What is heard while the workload runs to its end, or until nobody can go on.
+/// The elements while the workload runs to its end, or until no thread can go on.
 pub(super) fn run(players: &[Player], prices: Prices) -> Vec<Heard> {
     run_and_tell(players, prices).0
 }
 
-/// The same, and the steps at which each thread left its CPU, which no element tells.
+/// The same, and the steps at which each thread left its CPU, which no element contains.
 pub(super) fn run_and_tell(
     players: &[Player],
     prices: Prices,
@@ -120,7 +120,7 @@ pub(super) fn run_and_tell(
         heard: Vec::new(),
         departures: Vec::new(),
     };
-    // A timer wakes the first thread of each CPU. The others wait behind it.
+    // A timer wakes the first thread of each CPU. The others wait for it.
     for (thread, player) in players.iter().enumerate() {
         let before = &players[..thread];
         if before.iter().any(|other| other.cpu == player.cpu) {
@@ -163,7 +163,7 @@ impl World<'_> {
         self.heard.push(Heard { at, cpu, what });
     }
 
-    /// From `prev` to `next` at `at`; whoever enters goes on behind the cost.
+    /// From `prev` to `next` at `at`; the entering thread continues after the cost.
     fn switch(
         &mut self,
         number: usize,
@@ -209,7 +209,7 @@ impl World<'_> {
         }
     }
 
-    /// Works first: what is left of it, or what its next step is.
+    /// Continues the rest of its work, or takes its next step.
     fn begin(&mut self, number: usize, thread: usize) {
         let state = &mut self.states[thread];
         let length = match (
@@ -241,7 +241,7 @@ impl World<'_> {
         at
     }
 
-    /// A woken thread gets in line, or on its way in. Says whether it displaces who is there.
+    /// Queues a woken thread, or lets it enter. Returns whether it displaces the running thread.
     fn line_up(&mut self, thread: usize, at: u64) -> bool {
         let urgency = self.players[thread].urgency;
         let cpu = &mut self.cpus[self.players[thread].cpu];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measurements on their way from the automata to the constraints that judge them.
+//! The sink between the automata and the constraints: measurements on their way to the trials.
 
 use overhear_event::{Gap, Nanos, Timestamp};
 
@@ -11,17 +11,17 @@ use super::values::Valued;
 use super::verdict::Names;
 use crate::automaton::{LateGap, Measurement, Metric, Position, Sink};
 
-/// Takes measurements over from the automata.
+/// Collects the measurements of judged metrics.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct MeasurementQueue {
     pub(super) metrics: Vec<String>,
-    pub(super) results: Vec<TakenResult>,
+    pub(super) results: Vec<QueuedResult>,
 }
 
 #[derive(Debug)]
-pub(super) enum TakenResult {
+pub(super) enum QueuedResult {
     Measured(Measured),
-    Doubted {
+    LateGap {
         metric: usize,
         number: u64,
         gap: Gap,
@@ -39,13 +39,13 @@ pub(super) struct Measured {
     is_complete: bool,
 }
 
-impl Taken {
+impl MeasurementQueue {
     pub(super) fn index(&self, metric: &Metric) -> Option<usize> {
         self.metrics.iter().position(|name| name == metric.name())
     }
 }
 
-impl Sink for Taken {
+impl Sink for MeasurementQueue {
     fn counts_intermediate(&self, _: &Metric) -> bool {
         false
     }
@@ -54,7 +54,7 @@ impl Sink for Taken {
         let Some(metric) = self.index(measurement.metric) else {
             return;
         };
-        self.results.push(TakenResult::Measured(Measured {
+        self.results.push(QueuedResult::Measured(Measured {
             metric,
             number: measurement.number,
             task: measurement.task,
@@ -65,12 +65,12 @@ impl Sink for Taken {
         }));
     }
 
-    fn late_gap(&mut self, doubt: &LateGap<'_>) {
-        if let Some(metric) = self.index(doubt.metric) {
-            self.results.push(TakenResult::Doubted {
+    fn late_gap(&mut self, late: &LateGap<'_>) {
+        if let Some(metric) = self.index(late.metric) {
+            self.results.push(QueuedResult::LateGap {
                 metric,
-                number: doubt.number,
-                gap: *doubt.gap,
+                number: late.number,
+                gap: *late.gap,
             });
         }
     }
