@@ -5,7 +5,6 @@ use std::borrow::Cow;
 
 use crate::buckets::{quantile, Buckets};
 use crate::coarse::CoarseBuckets;
-use crate::distribution::Distribution;
 
 /// A histogram of whole numbers with three significant digits, as HdrHistogram has them.
 ///
@@ -479,12 +478,13 @@ impl HistogramMemory {
         self.used = (self.used + histogram.heap_bytes()).saturating_sub(before);
     }
 
+    /// Lets a user of the memory grow, and bounds it.
     #[inline(never)]
-    pub(crate) fn make_room_of(&mut self, distribution: &mut Distribution, value: f64) {
-        let before = distribution.memory_bytes();
-        distribution.make_room(value);
-        distribution.bound(self.each);
-        self.used = (self.used + distribution.memory_bytes()).saturating_sub(before);
+    pub(crate) fn grow<B: Bounded>(&mut self, user: &mut B, grow: impl FnOnce(&mut B)) {
+        let before = user.bytes();
+        grow(user);
+        user.bound(self.each);
+        self.used = (self.used + user.bytes()).saturating_sub(before);
     }
 
     /// Whether [`fit`](Self::fit) is due.

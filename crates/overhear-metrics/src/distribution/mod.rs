@@ -97,7 +97,7 @@ impl Distribution {
     }
 
     #[inline(never)]
-    pub(crate) fn make_room(&mut self, value: f64) {
+    fn make_room(&mut self, value: f64) {
         let places = self.places.len();
         if self.counted.is_none() && places < MAX_EXACT_VALUES {
             self.places.resize((2 * places).max(4), 0.0);
@@ -121,7 +121,7 @@ impl Distribution {
         }
         match self.places.get_mut(self.taken) {
             Some(place) => *place = value,
-            None => memory.make_room_of(self, value),
+            None => memory.grow(self, |it| it.make_room(value)),
         }
         self.taken += 1;
         true
