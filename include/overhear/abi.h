@@ -42,9 +42,6 @@ enum {
     OH_CLOCK_PAGE_CAPACITY = 128 /* section 7 */
 };
 
-/* Section 2, flags. */
-enum { OH_FLAG_TWO_WORD_COUNTER = 1 };
-
 /* Section 5: kinds of writers. */
 enum { OH_WRITER_SIMPLE = 1, OH_WRITER_LANED = 2, OH_WRITER_CONCURRENT = 3, OH_WRITER_KERNEL = 4 };
 
@@ -195,13 +192,13 @@ OH_STATIC_ASSERT(sizeof(oh_control_line) == 64, "oh_control_line: size");
  *
  * The __atomic builtins of GCC and Clang work on plain integers in both languages and have exactly
  * the memory model of C11. Assumption: the compiler is one of these two, and 64-bit accesses are
- * lock-free. A target without them needs the two-word counter of section 6, which is not
- * implemented here, so it is refused at compile time instead of calling a lock in libatomic.
+ * lock-free. A target without them is refused at compile time, instead of calling a lock in
+ * libatomic.
  */
 #if !defined(__GNUC__)
 #error "overhear/abi.h needs the __atomic builtins of GCC or Clang"
 #elif __GCC_ATOMIC_LLONG_LOCK_FREE != 2
-#error "this target has no lock-free 64-bit words; section 6 of the layout is not implemented"
+#error "this target has no lock-free 64-bit words, which the layout needs"
 #endif
 
 #endif /* OVERHEAR_ABI_H */

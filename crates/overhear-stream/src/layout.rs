@@ -7,7 +7,6 @@ use overhear_event::{ClockId, Ticks, WriterKind, MAX_PAYLOAD_BYTES};
 
 use crate::shape::LanePool;
 use crate::sync::Ordering;
-use crate::two_words::{self, FLAG_TWO_WORD_COUNTER};
 use crate::words::Words;
 
 /// The first eight bytes of a stream: "OVHRSTR1" (section 2).
@@ -22,6 +21,8 @@ pub const COUNTER_OFFSET: usize = 64;
 pub const MAX_CAPACITY: u64 = 1 << 32;
 
 pub(crate) const COUNTER_WORD: usize = COUNTER_OFFSET / 8;
+/// The reserved bit of the header's flags: an element counter in two words (section 6).
+const FLAG_TWO_WORD_COUNTER: u32 = 1;
 
 /// Why memory or numbers do not describe a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -70,8 +71,8 @@ pub enum LayoutError {
         /// The element's position, counted from behind the dummy elements.
         position: u64,
     },
-    /// The writer's counter has one word.
-    #[error("the stream's counter has two words, which this writer does not write; take a TwoWordWriter")]
+    /// The header has the flag of an element counter in two words of 32 bits (section 6).
+    #[error("the stream's header says that the element counter has two words, which no version of this program reads or writes: its process overwrote it")]
     TwoWordCounter,
     /// The element counter ran backwards.
     #[error("the element counter went back from {before} to {now}: the sensor's process damaged its stream")]
@@ -96,7 +97,7 @@ pub struct Geometry {
     lead_words: u32,
     payload_bytes: u32,
     stride_words: u32,
-    // Those of the header.
+    // The header's flags: none is defined, so zero.
     flags: u32,
     // Power of two in [2, 2^32].
     capacity: u64,
@@ -193,31 +194,6 @@ impl Geometry {
     #[must_use]
     pub const fn stride_bytes(&self) -> usize {
         self.stride_words as usize * 8
-    }
-
-    /// The same ring with a counter of two words (section 6), as [`TwoWordWriter`](crate::TwoWordWriter)
-    /// writes it.
-    #[must_use]
-    pub const fn with_two_word_counter(mut self) -> Self {
-        self.flags |= FLAG_TWO_WORD_COUNTER;
-        self
-    }
-
-    /// Whether the counter has two words.
-    #[inline(always)]
-    #[must_use]
-    pub const fn has_two_word_counter(&self) -> bool {
-        self.flags & FLAG_TWO_WORD_COUNTER != 0
-    }
-
-    /// How many elements the counter says, loaded with this order at least; `None` if it has two words
-    /// that changed again and again.
-    #[inline(always)]
-    pub(crate) fn count(&self, words: &impl Words, order: Ordering) -> Option<u64> {
-        if self.has_two_word_counter() {
-            return two_words::load(words);
-        }
-        Some(counter(words).load(order))
     }
 
     /// Slots in the ring.
@@ -454,6 +430,9 @@ impl HeaderUntrusted {
         if version != VERSION {
             return Err(LayoutError::BadVersion(version));
         }
+        if unpair(self.0[2]).0 & FLAG_TWO_WORD_COUNTER != 0 {
+            return Err(LayoutError::TwoWordCounter);
+        }
         let names = [
             ("magic", "magic"),
             ("version", "header size"),
@@ -510,7 +489,7 @@ mod tests {
 
     use overhear_event::ClockId;
 
-    use super::{Geometry, Header, HeaderTable, HeaderUntrusted, LayoutError, WriterKind};
+    use super::{pair, Geometry, Header, HeaderTable, HeaderUntrusted, LayoutError, WriterKind};
     use crate::sync::Ordering;
     use crate::words::{OwnedWords, Words};
 
@@ -561,7 +540,20 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_was_overwritten_is_named() {
+    fn two_word_counter_is_refused() {
+        let geometry = Geometry::new(8, 4).unwrap();
+        let header = Header::new(&geometry, WriterKind::Simple, ClockId::X86Tsc, 9);
+        let memory = OwnedWords::zeroed(geometry.words());
+        header.store(&memory);
+        let flags_and_kind = memory.word(2).load(Ordering::Relaxed);
+        let flagged = flags_and_kind | pair(1, 0);
+        memory.word(2).store(flagged, Ordering::Relaxed);
+        let result = HeaderUntrusted::load(&memory).unwrap().check(&header);
+        assert_eq!(result, Err(LayoutError::TwoWordCounter));
+    }
+
+    #[test]
+    fn overwritten_header_field_is_named() {
         let geometry = Geometry::new(8, 4).unwrap();
         let header = Header::new(&geometry, WriterKind::Simple, ClockId::X86Tsc, 9);
         let memory = OwnedWords::zeroed(geometry.words());
@@ -579,7 +571,9 @@ mod tests {
         ];
         for (word, expected) in damage {
             let before = memory.word(word).load(Ordering::Relaxed);
-            memory.word(word).store(before ^ 1, Ordering::Relaxed);
+            // The first field of the word, and not its lowest bit, which is a reserved flag in word 2.
+            let damaged = before ^ pair(2, 0);
+            memory.word(word).store(damaged, Ordering::Relaxed);
             let sentence = alloc::string::ToString::to_string(&check().unwrap_err());
             assert!(sentence.contains(expected), "{sentence}");
             memory.word(word).store(before, Ordering::Relaxed);

@@ -69,7 +69,6 @@ mod tally;
 #[cfg(not(loom))]
 mod thread;
 mod ticks;
-mod two_words;
 mod words;
 mod writer;
 
@@ -90,9 +89,6 @@ pub use tally::{lane_owner, Tally};
 #[cfg(not(loom))]
 pub use thread::{Remembered, SensorKey, ThreadSlot};
 pub use ticks::{hardware_clock, read_hardware_ticks, read_hardware_ticks_ordered};
-#[cfg(not(loom))]
-pub use two_words::TwoWordWriter;
-pub use two_words::{TwoWordCounter, FLAG_TWO_WORD_COUNTER};
 pub use words::{KeptWords, OwnedWords, SharedWords, Words};
 pub use writer::SimpleWriter;
 

@@ -15,7 +15,7 @@ use core::fmt;
 
 use overhear_event::Places;
 
-use crate::layout::{Geometry, LayoutError};
+use crate::layout::{counter, Geometry, LayoutError};
 use crate::sync::{fence, Ordering};
 use crate::words::{load_words, Words};
 
@@ -53,12 +53,9 @@ impl<W: Words + fmt::Debug + Send + Sync> Places for RingPlaces<W> {
     fn is_whole(&self, sequence: u64) -> bool {
         // SYNC(overwrite): pairs with the writer's fence before the next fill.
         fence(Ordering::Acquire);
-        let now = self.geometry.count(&self.words, Ordering::Relaxed);
-        // A counter that does not come to rest has passed it.
-        now.is_some_and(|now| {
-            let ahead = now.wrapping_sub(sequence);
-            (1..self.geometry.capacity()).contains(&ahead)
-        })
+        let now = counter(&self.words).load(Ordering::Relaxed);
+        let ahead = now.wrapping_sub(sequence);
+        (1..self.geometry.capacity()).contains(&ahead)
     }
 }
 

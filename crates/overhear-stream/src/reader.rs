@@ -27,7 +27,7 @@ use alloc::vec::Vec;
 
 use overhear_event::Ticks;
 
-use crate::layout::{Geometry, LayoutError};
+use crate::layout::{counter, Geometry, LayoutError};
 use crate::queue::QueueView;
 use crate::run::{CopiedRun, Copies};
 use crate::shape::{QueueGeometry, StreamGeometry};
@@ -216,12 +216,8 @@ impl<W: Words> Reader<W> {
     #[must_use]
     pub fn published(&self) -> u64 {
         match self.queue() {
-            // SYNC(publish): pairs with the writer's store of the counter. A counter of two words that does
-            // not come to rest tells nothing new.
-            None => self
-                .geometry
-                .count(&self.words, Ordering::Acquire)
-                .unwrap_or(self.position),
+            // SYNC(publish): pairs with the writer's store of the counter.
+            None => counter(&self.words).load(Ordering::Acquire),
             Some(queue) => queue.published(self.position),
         }
     }
@@ -443,10 +439,7 @@ impl<W: Words> Reader<W> {
         self.copy_slots(batch);
         // SYNC(overwrite): pairs with the writer's fence before the next fill.
         fence(Ordering::Acquire);
-        let Some(now) = self.geometry.count(&self.words, Ordering::Relaxed) else {
-            // So much was written meanwhile that none of them can be whole.
-            return Ok(batch);
-        };
+        let now = counter(&self.words).load(Ordering::Relaxed);
         let ahead = self.distance(now)?;
         if ahead < batch {
             // An honest counter never runs back behind what it allowed to read.

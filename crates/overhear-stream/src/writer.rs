@@ -41,13 +41,9 @@ impl<W: Words> SimpleWriter<W> {
     /// would reject or miss elements without knowing it.
     ///
     /// # Errors
-    /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry,
-    /// [`LayoutError::TwoWordCounter`].
+    /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
     pub fn new(words: W, geometry: Geometry) -> Result<Self, LayoutError> {
         geometry.check_size(&words)?;
-        if geometry.has_two_word_counter() {
-            return Err(LayoutError::TwoWordCounter);
-        }
         let count = counter(&words).load(Ordering::Relaxed);
         Ok(Self {
             words,
