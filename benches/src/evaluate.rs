@@ -25,7 +25,7 @@ use overhear_event::{
     TypeSchema, Update, WriterKind,
 };
 use overhear_metrics::Histogram;
-use overhear_monitor::{Binding, Clock as _, Monitor, Room, SystemClock, UpdateSet};
+use overhear_monitor::{Binding, Clock as _, Monitor, QueueMemory, SystemClock, UpdateSet};
 use overhear_stream::sync::{fence, Ordering};
 use overhear_stream::{
     read_hardware_ticks, Geometry, Shape, SharedWords, SimpleWriter, Words as _, COUNTER_OFFSET,
@@ -299,7 +299,7 @@ fn monitor(socket: &Path, sensor: &str) -> Result<Monitor> {
 fn monitor_with(socket: &Path, sensor: &str, update: &mut dyn Update) -> Result<Monitor> {
     let query = Query::parse(sensor)?;
     let source = MonitorConnection::connect(socket)?.attach(query, Begin::Now)?;
-    let mut monitor = Monitor::with_room(Nanos::from_ns(0), Room::Reserved);
+    let mut monitor = Monitor::with_memory(Nanos::from_ns(0), QueueMemory::Reserved);
     monitor.add_source(Box::new(source));
     // Opens the streams.
     monitor.round(monotonic_now(), update);

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{ensure, Context, Result};
-use overhear_monitor::yardstick::Yardstick;
+use overhear_monitor::interference::InterferenceProbe;
 use overhear_stream::read_hardware_ticks;
 use overhear_stream::sync::{fence, AtomicBool, Ordering};
 use serde::Serialize;
@@ -111,7 +111,7 @@ pub(crate) fn sentinel() -> f64 {
 }
 
 /// About two microseconds: two hundred steps of a counter of 10 ns.
-pub(crate) const SENTINEL: Yardstick = Yardstick::new(1500);
+pub(crate) const SENTINEL: InterferenceProbe = InterferenceProbe::new(1500);
 
 /// By how much arithmetic on the other CPU slows it on the measured one, which the caller occupies.
 fn beside(others: usize) -> f64 {
@@ -124,7 +124,7 @@ fn beside(others: usize) -> f64 {
         let _ = pin(0, others);
         while !DONE.load(Ordering::Relaxed) {
             if BUSY.load(Ordering::Relaxed) {
-                Yardstick::new(STEPS / 100).work();
+                InterferenceProbe::new(STEPS / 100).work();
             } else {
                 std::thread::sleep(Duration::from_micros(50));
             }
@@ -133,7 +133,7 @@ fn beside(others: usize) -> f64 {
     let turn = |busy: bool| {
         BUSY.store(busy, Ordering::Relaxed);
         std::thread::sleep(Duration::from_millis(1));
-        crate::race::time(1, &mut |_| Yardstick::new(STEPS).work())
+        crate::race::time(1, &mut |_| InterferenceProbe::new(STEPS).work())
     };
     let (mut alone, mut together): (Vec<_>, Vec<_>) =
         (0..TURNS).map(|_| (turn(false), turn(true))).unzip();

@@ -447,7 +447,7 @@ OH_INLINE_ void *oh_sensor_write(oh_sensor *sensor)
 /*
  * oh_sensor_commit_at: publishes the element with a stamp that the caller has read.
  *
- * For clerks, for replays and for elements that describe an earlier moment. Stamps of one stream
+ * For samplers, for replays and for elements that describe an earlier moment. Stamps of one stream
  * must not go back.
  *
  * Ownership: takes the payload that oh_sensor_write handed out.

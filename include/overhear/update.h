@@ -167,7 +167,7 @@ typedef struct oh_update {
     const char *name;    /* names it in `--update FILE.so:NAME` and in the report; required */
     const char *sensors; /* which: TASK/SENSOR#INSTANCE with *, ?, [abc], {a,b}, or an event's name, user:SENSOR;
                             NULL: all of programs. Streams of the kernel and probes are meant by kernel:NAME
-                            or kernel/NAME alone, those of a clerk by clerk:SENSOR or clerk/SENSOR */
+                            or kernel/NAME alone, those of a sampler by sampler:SENSOR or sampler/SENSOR */
     const char *type;    /* only elements of this type id; NULL: of any */
     const oh_field *fields; /* and, if given, of exactly these fields: else the report complains */
     uint32_t field_count;

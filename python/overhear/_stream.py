@@ -26,13 +26,13 @@ class Stream:
     sensor: str
     #: Which instance of the sensor this is; empty where there is one.
     instance: str
-    #: The name for people: ``comm(pid)/sensor#instance``, ``kernel/hook@cpu``, ``clerk/sensor``.
+    #: The name for people: ``comm(pid)/sensor#instance``, ``kernel/hook@cpu``, ``sampler/sensor``.
     label: str
     #: The type id of its payload.
     type: str
     #: The fields of the payload, in the order they have in memory.
     fields: tuple[Field, ...]
-    #: ``program``, ``kernel`` or ``clerk``.
+    #: ``program``, ``kernel`` or ``sampler``.
     origin: str
     #: The process that writes, of programs.
     pid: Optional[int]

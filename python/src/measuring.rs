@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use overhear_directory::{monotonic_now, Begin, Needs};
 use overhear_event::{
-    ElementView, EventSet, Gap, Nanos, Source, StreamDescriptor, StreamId, Timestamp, Update,
+    ElementView, EventSet, Gap, Nanos, Source, StreamDescriptor, StreamIdRange, Timestamp, Update,
 };
 use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
 use overhear_metrics::automaton::{Results, SharedMetrics, TakenResults};
@@ -23,8 +23,6 @@ use crate::metrics::{columns, Metric};
 
 /// How long to wait before looking whether Python was interrupted.
 const LOOK_UP: Duration = Duration::from_millis(50);
-/// Streams of the kernel have numbers from here on: no directory gives out so many.
-const KERNEL_STREAMS: StreamId = StreamId::from_raw(1 << 30);
 
 #[derive(Default)]
 struct State {
@@ -101,7 +99,7 @@ fn kernel(events: &EventSet, processes: &[u32]) -> PyResult<Kernel> {
     let kernel = Kernel::builder()
         .backend(Backend::Auto)
         .sensors(Sensor::required_by(events))
-        .first_stream(KERNEL_STREAMS)
+        .first_stream(StreamIdRange::LOCAL.first())
         .build();
     let mut kernel = kernel.map_err(|error| failed(error.to_string()))?;
     if kernel.status().active == ActiveBackend::None {

@@ -97,11 +97,11 @@ pub(crate) fn of_user(
 
 fn event(name: &str, catalogue: &Catalogue) -> PyResult<Pattern> {
     match name.split_once(':') {
-        Some(("user" | "kernel" | "clerk", _)) => {
+        Some(("user" | "kernel" | "sampler" | "clerk", _)) => {
             Pattern::parse_user_event(name, catalogue).map_err(wrong)
         }
         _ => Err(PyValueError::new_err(format!(
-            "`{name}` names no event; write user:SENSOR, kernel:HOOK or clerk:SENSOR"
+            "`{name}` names no event; write user:SENSOR, kernel:HOOK or sampler:SENSOR"
         ))),
     }
 }

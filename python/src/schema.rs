@@ -81,7 +81,7 @@ pub(crate) fn descriptor<'py>(
     let (origin, pid, comm, cpu) = match &stream.origin {
         Origin::Program(task) => ("program", Some(task.pid), Some(&task.comm), None),
         Origin::Kernel { cpu } => ("kernel", None, None, Some(*cpu)),
-        Origin::Clerk => ("clerk", None, None, None),
+        Origin::Sampler => ("sampler", None, None, None),
     };
     plain.set_item("origin", origin)?;
     plain.set_item("pid", pid)?;

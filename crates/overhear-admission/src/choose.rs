@@ -6,10 +6,11 @@
 //! local optimum lies where some R_i is about to step, at `T_M = largest_period(s_i, d, R_i, l)`,
 //! or at a bound. These periods are tried, and a coarse grid of others; then the neighbourhood of
 //! the best one is searched. What is found always holds the latency; that nothing is cheaper is
-//! certain where no buffer is limited, no pool is used, and every R_i is small. The search is bounded: parameters of odd
-//! sizes end it early, and if nothing was found until then the error says so.
+//! certain where no buffer is limited, no pool is used, and every R_i is small. The search is
+//! bounded: parameters of odd sizes end it early, and if nothing was found until then the error
+//! says so.
 
-mod bill;
+mod plan_cost;
 mod search;
 
 use alloc::vec::Vec;
@@ -18,12 +19,12 @@ use overhear_event::Nanos;
 
 use crate::exact::{ceil_div, mul, Ratio};
 use crate::{Overflow, PeriodicTask, SensorLoad, SensorShare, Span};
-use bill::Bill;
+use plan_cost::PlanCost;
 use search::Search;
 
-/// What is asked of a monitor, and what it may use.
+/// The requirements on a monitor, and its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct AdmissionRequest {
     /// l: every evaluation ends before this length after the element's stamp.
     pub latency: Span,
     /// T_M is at least this.
@@ -37,15 +38,15 @@ pub struct Wish {
     pub lateness: Nanos,
     /// The most of `runtime / deadline` that the scheduler grants, above 0 and at most 1.
     pub density: Ratio,
-    /// Whether the demand of all sensors is bounded as a whole ([`Pool`](crate::Pool)), which is cheaper, but
-    /// holds for a fixed set of sensors only.
+    /// Whether the demand of all sensors is bounded as a whole ([`Pool`](crate::Pool)), which is
+    /// cheaper, but holds for a fixed set of sensors only.
     pub pooled: bool,
 }
 
-/// The parameters of a monitor that grants a wish.
+/// The parameters of a monitor that fulfils a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Choice {
-    /// T_M and d, the latter with the wish's lateness.
+pub struct ReservationPlan {
+    /// T_M and d; d includes the request's lateness.
     pub task: PeriodicTask,
     /// d without the lateness, at most T_M: the deadline that the scheduler must be given.
     pub deadline: Nanos,
@@ -60,7 +61,7 @@ pub struct Choice {
     pub latency: Span,
 }
 
-impl Choice {
+impl ReservationPlan {
     /// runtime / T_M.
     #[must_use]
     pub fn utilisation(&self) -> Ratio {
@@ -70,7 +71,7 @@ impl Choice {
 
 /// Why no monitor was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ChooseError {
+pub enum PlanError {
     /// The density is not above 0 and at most 1.
     #[error("the density {density} cannot be granted; give more than 0 and at most 1")]
     Density {
@@ -129,31 +130,35 @@ const EFFORT: u32 = 1_000_000;
 /// Steps of an iteration that usually ends after three; what has not ended is given up.
 const ITERATIONS: usize = 24;
 
-/// The monitor with the least utilisation that grants `wish`, and of equal ones the longest period.
+/// The monitor with the least utilisation that fulfils `request`; of equal ones that with the
+/// longest period.
 ///
 /// # Errors
-/// [`ChooseError`] if none is found.
-pub fn choose(sensors: &[SensorLoad], wish: &Wish) -> Result<Choice, ChooseError> {
-    if wish.density <= Ratio::whole(0) || wish.density > Ratio::whole(1) {
-        return Err(ChooseError::Density {
-            density: wish.density,
+/// [`PlanError`] if none is found.
+pub fn choose(
+    sensors: &[SensorLoad],
+    request: &AdmissionRequest,
+) -> Result<ReservationPlan, PlanError> {
+    if request.density <= Ratio::whole(0) || request.density > Ratio::whole(1) {
+        return Err(PlanError::Density {
+            density: request.density,
         });
     }
     let slow = sensors.iter().zip(0..);
     let mut slow = slow.filter(|(load, _)| load.wcet > load.stream.period());
     if let Some((load, sensor)) = slow.next() {
-        return Err(ChooseError::TooSlow {
+        return Err(PlanError::TooSlow {
             sensor,
             wcet: load.wcet,
             period: load.stream.period(),
         });
     }
-    let mut search = Search::new(sensors, wish);
-    if wish.pooled && sensors.len() > 1 {
+    let mut search = Search::new(sensors, request);
+    if request.pooled && sensors.len() > 1 {
         // A pool is dear to compute. The periods that suit the sensors one by one suit it, too.
-        let apart = Wish {
+        let apart = AdmissionRequest {
             pooled: false,
-            ..*wish
+            ..*request
         };
         let mut scout = Search::new(sensors, &apart);
         scout.everywhere()?;
@@ -169,21 +174,22 @@ pub fn choose(sensors: &[SensorLoad], wish: &Wish) -> Result<Choice, ChooseError
         search.everywhere()?;
     }
     match search.best {
-        Some(bill) => Ok(bill.into_choice(sensors, wish)?),
-        None if search.effort.is_spent() => Err(ChooseError::GivenUp {
-            latency: wish.latency,
-            least: wish.least_period,
-            largest: wish.largest_period,
+        Some(cost) => Ok(cost.into_choice(sensors, request)?),
+        None if search.effort.is_spent() => Err(PlanError::GivenUp {
+            latency: request.latency,
+            least: request.least_period,
+            largest: request.largest_period,
         }),
-        None => Err(ChooseError::NothingFits {
-            latency: wish.latency,
-            least: wish.least_period,
-            largest: wish.largest_period,
+        None => Err(PlanError::NothingFits {
+            latency: request.latency,
+            least: request.least_period,
+            largest: request.largest_period,
         }),
     }
 }
 
-/// The cheapest monitor with the period T_M that grants `wish`; `None` if there is none.
+/// The monitor with the period T_M and the least utilisation that fulfils `request`; `None` if
+/// there is none.
 ///
 /// The deadline is the least fixed point of `d = runtime(d) / density`: a shorter one cannot be
 /// met, a longer one costs no less. Afterwards it is moved as late as the runtime stays.
@@ -193,16 +199,16 @@ pub fn choose(sensors: &[SensorLoad], wish: &Wish) -> Result<Choice, ChooseError
 pub fn choose_for_period(
     sensors: &[SensorLoad],
     period: Nanos,
-    wish: &Wish,
-) -> Result<Option<Choice>, Overflow> {
+    request: &AdmissionRequest,
+) -> Result<Option<ReservationPlan>, Overflow> {
     let mut effort = Effort(EFFORT);
-    match Bill::cheapest(sensors, i128::from(period.as_ns()), wish, &mut effort)? {
-        Some(bill) => bill.into_choice(sensors, wish).map(Some),
+    match PlanCost::cheapest(sensors, i128::from(period.as_ns()), request, &mut effort)? {
+        Some(cost) => cost.into_choice(sensors, request).map(Some),
         None => Ok(None),
     }
 }
 
-impl Wish {
+impl AdmissionRequest {
     /// What the latency leaves to the deadline, besides a period and the lateness.
     fn longest_deadline(&self, t_m: i128) -> i128 {
         self.latency.as_ns() - t_m - i128::from(self.lateness.as_ns())

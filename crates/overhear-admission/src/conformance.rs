@@ -5,7 +5,7 @@ use core::fmt;
 
 use overhear_event::{Nanos, Timestamp};
 
-use crate::Constraint;
+use crate::ArrivalBound;
 
 /// What to do about an element that breaks the constraint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -108,7 +108,7 @@ impl fmt::Display for Broken {
 /// exceeds tau, so the first offender is found exactly.
 #[derive(Clone, Copy, Debug)]
 pub struct ConformanceCheck {
-    s: Constraint,
+    s: ArrivalBound,
     after: AfterViolation,
     /// The last element that counts.
     last: Option<Timestamp>,
@@ -122,7 +122,7 @@ pub struct ConformanceCheck {
 impl ConformanceCheck {
     /// A check against `s`.
     #[must_use]
-    pub const fn new(s: Constraint, after: AfterViolation) -> Self {
+    pub const fn new(s: ArrivalBound, after: AfterViolation) -> Self {
         Self {
             s,
             after,
@@ -133,8 +133,8 @@ impl ConformanceCheck {
         }
     }
 
-    /// A check that begins behind an element at `last` which was as early as tau allows.
-    pub(crate) const fn exhausted(s: Constraint, after: AfterViolation, last: Timestamp) -> Self {
+    /// A check that begins after an element at `last` that was as early as tau allows.
+    pub(crate) const fn exhausted(s: ArrivalBound, after: AfterViolation, last: Timestamp) -> Self {
         let mut check = Self::new(s, after);
         check.last = Some(last);
         check.c = s.jitter().as_ns() as i128;
@@ -220,7 +220,7 @@ impl ConformanceCheck {
 
     /// The constraint.
     #[must_use]
-    pub const fn stream(&self) -> Constraint {
+    pub const fn stream(&self) -> ArrivalBound {
         self.s
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a monitor copies to private memory because the sensor's buffer is too small for the backlog.
+//! What a monitor copies to private memory because the sensor's buffer is too small for the
+//! backlog.
 //!
 //! The latency decides how long elements wait; the directory decided how many the shared buffer
 //! holds. Where the first asks for more than the second gives, the monitor copies elements out of

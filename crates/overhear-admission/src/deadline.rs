@@ -10,13 +10,13 @@
 //! d_eff = deadline + J + tardiness + hold-back + 1 ns
 //! ```
 //!
-//! The nanosecond is there because the kernel counts finishing *at* the deadline as in time, and the
-//! model does not. A d_eff above T_M is sound.
+//! The nanosecond is there because the kernel counts finishing *at* the deadline as in time, and
+//! the model does not. A d_eff above T_M is sound.
 
 use overhear_event::Nanos;
 
 use crate::exact::{add, compare_sum, mul, Ratio};
-use crate::{Choice, Overflow, PeriodicTask, Span, TaskError};
+use crate::{Overflow, PeriodicTask, ReservationPlan, Span, TaskError};
 
 /// The three numbers that `sched_setattr` takes for `SCHED_DEADLINE`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -149,7 +149,7 @@ pub enum DeadlineError {
     /// The runtime is below the kernel's least.
     #[error("the kernel reserves no less than {least} per period, but the runtime is {runtime}; reserve that much")]
     RuntimeTooShort {
-        /// As asked for.
+        /// The requested value.
         runtime: Nanos,
         /// The kernel's least.
         least: Nanos,
@@ -157,7 +157,7 @@ pub enum DeadlineError {
     /// The period is outside the kernel's bounds.
     #[error("the kernel takes periods from {least} to {largest}, but the period is {period}; choose one of these")]
     Period {
-        /// As asked for.
+        /// The requested value.
         period: Nanos,
         /// The kernel's least.
         least: Nanos,
@@ -202,11 +202,11 @@ pub enum DeadlineError {
 impl DeadlineReservation {
     /// The reservation for a monitor with the runtime Q and the task (T_M, d_eff).
     ///
-    /// The kernel's deadline is what lateness leaves of d_eff, at most T_M. Where it is shorter than
-    /// the period and jobs end by sleeping, a runtime that is used up exactly may cost the next job
-    /// its budget: the kernel then replenishes later than the thread wakes. One nanosecond that is
-    /// never used up prevents it, and is added. With deadline = period, or with `sched_yield`,
-    /// nothing of the sort happens.
+    /// The kernel's deadline is what lateness leaves of d_eff, at most T_M. Where it is shorter
+    /// than the period and jobs end by sleeping, a runtime that is used up exactly may cost the
+    /// next job its budget: the kernel then replenishes later than the thread wakes. One nanosecond
+    /// that is never used up prevents it, and is added. With deadline = period, or with
+    /// `sched_yield`, nothing of the sort happens.
     ///
     /// # Errors
     /// [`DeadlineError::DeadlineTooShort`] if the runtime does not fit.
@@ -238,16 +238,16 @@ impl DeadlineReservation {
         }
     }
 
-    /// The reservation for what [`choose`](crate::choose) found with `lateness` in its wish.
+    /// The reservation for a plan of [`choose`](crate::choose), with the `lateness` of its request.
     ///
     /// # Errors
     /// [`DeadlineError::DeadlineTooShort`] if the runtime does not fit.
-    pub fn of_choice(
-        choice: &Choice,
+    pub fn of_plan(
+        plan: &ReservationPlan,
         lateness: Lateness,
         end: JobEnd,
     ) -> Result<Self, DeadlineError> {
-        Self::new(choice.task, choice.runtime, lateness, end)
+        Self::new(plan.task, plan.runtime, lateness, end)
     }
 
     /// The monitor that this reservation amounts to: (T_M, d_eff).
@@ -322,8 +322,9 @@ impl KernelLimits {
     }
 
     /// Whether the scheduler keeps the deadlines of all `reservations`, at this level of guarantee.
-    /// For [`Level::Exclusive`] they are those of the partition, for [`Level::Shared`] all that exist.
-    /// Finishing up to the kernel's grain late is tardiness, which [`Lateness`] accounts for.
+    /// For [`Level::Exclusive`] they are those of the partition, for [`Level::Shared`] all that
+    /// exist. Finishing up to the kernel's grain late is tardiness, which [`Lateness`] accounts
+    /// for.
     ///
     /// # Errors
     /// [`DeadlineError::Density`], [`DeadlineError::Global`], or what is wrong with one alone.
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarantee_asks_for_more_than_the_kernel() {
+    fn guarantee_asks_for_more_than_the_kernel() {
         // The kernel takes these three on two CPUs, and the third misses half its deadlines.
         let r = |runtime: u64, period: u64| {
             reservation(runtime * 1_000, period * 1_000, period * 1_000)
@@ -449,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_that_could_be_used_up_gets_a_nanosecond_more() {
+    fn runtime_that_could_be_used_up_gets_a_nanosecond_more() {
         let task = PeriodicTask::late(Nanos::from_ms(10), Nanos::from_ms(8)).unwrap();
         let runtime = Span::from_ns(1_000_000);
         let of = |end| DeadlineReservation::new(task, runtime, LATENESS, end).unwrap();
@@ -467,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_adds_bandwidth_exactly() {
+    fn kernel_adds_bandwidth_exactly() {
         let two = KernelLimits::usual(2);
         let third = reservation(1_000, 3_000, 3_000);
         assert_eq!(two.admit(&[third; 5]), Ok(()));

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streams fitted to what a sensor really did.
 //!
-//! Three questions, three answers: the whole [`Front`] of a recorded trace and the stream on it that
-//! suits a monitor best ([`fit_monitor`]); the jitter for given periods while the trace is still
-//! being recorded ([`StreamingFit`]); and the period of a sensor that fills every slot
+//! Three questions, three answers: the whole [`ParetoFront`] of a recorded trace and the stream on
+//! it that suits a monitor best ([`fit_monitor`]); the jitter for given periods while the trace is
+//! still being recorded ([`StreamingFit`]); and the period of a sensor that fills every slot
 //! ([`fit_strip`]).
 
 use alloc::collections::BTreeSet;
@@ -13,8 +13,8 @@ use core::cmp::Ordering;
 use overhear_event::{Nanos, Timestamp};
 
 use crate::exact::{add, ceil_div, mul, signed, sub, Ratio};
-use crate::front::{fitted, least_gap, lower_hull, ordered, places, slopes, upper_hull};
-use crate::{Constraint, FitError, Front, Overflow, PeriodicTask, SingleSensor, Span};
+use crate::pareto_front::{fitted, least_gap, lower_hull, ordered, points_of, slopes, upper_hull};
+use crate::{ArrivalBound, FitError, Overflow, ParetoFront, PeriodicTask, SingleSensor, Span};
 
 /// Finds tau(T) for many periods at once while elements come in: exact, with constant memory.
 ///
@@ -80,7 +80,7 @@ impl StreamingFit {
     /// # Errors
     /// [`FitError`] before the second element, for a period of zero, and where a jitter does not
     /// fit 64 bits.
-    pub fn streams(&self) -> Result<Vec<Constraint>, FitError> {
+    pub fn streams(&self) -> Result<Vec<ArrivalBound>, FitError> {
         let gap = self.least_gap.ok_or(FitError::TooShort {
             elements: self.elements,
         })?;
@@ -93,7 +93,7 @@ impl StreamingFit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonitorFit {
     /// The stream.
-    pub stream: Constraint,
+    pub stream: ArrivalBound,
     /// R for the wished latency.
     pub r: u128,
     /// b_max(R).
@@ -112,7 +112,7 @@ pub struct MonitorFit {
 /// # Errors
 /// [`FitError`] if the trace is too dense.
 pub fn fit_monitor(
-    front: &Front,
+    front: &ParetoFront,
     m: PeriodicTask,
     l: Span,
     margin: Ratio,
@@ -149,7 +149,7 @@ pub fn fit_monitor(
 
 /// The periods of a front that a monitor may rely on.
 struct MonitorSearch<'a> {
-    front: &'a Front,
+    front: &'a ParetoFront,
     m: PeriodicTask,
     l: Span,
     longest: u64,
@@ -283,7 +283,7 @@ pub fn fit_strip(trace: &[Timestamp]) -> Result<Strip, FitError> {
 ///
 /// # Errors
 /// [`FitError`] if the trace is too short or its period is below a nanosecond.
-pub fn fit_strip_stream(trace: &[Timestamp]) -> Result<Constraint, FitError> {
+pub fn fit_strip_stream(trace: &[Timestamp]) -> Result<ArrivalBound, FitError> {
     let times = ordered(trace)?;
     let hull = StripHull::of(&times)?;
     let (period, _) = hull.narrowest()?;
@@ -310,7 +310,7 @@ struct StripHull {
 
 impl StripHull {
     fn of(times: &[i128]) -> Result<Self, Overflow> {
-        let points = places(times)?;
+        let points = points_of(times)?;
         Ok(Self {
             upper: upper_hull(points.iter().copied()),
             lower: lower_hull(points),

@@ -1,25 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a monitor must reserve so that it never misses an element and never evaluates one too late.
+//! Admission: the CPU time and memory that a monitor must reserve so that it never misses an
+//! element and never evaluates one too late.
 //!
-//! A sensor promises how fast its elements may come: a [`Constraint`] (T, D, tau), a
-//! *jitter-constrained stream*. A monitor is a [`PeriodicTask`] (T_M, d). From the two follow, before
-//! anything runs, how many elements each period must evaluate (R), how long one can wait at most (l),
-//! how many wait at most (the backlog), and hence CPU time and memory. [`SingleSensor`] and
-//! [`CopyPlan`] answer for one sensor, [`reserve`] and [`Pool`] for several in chronological order,
-//! [`choose`] finds the cheapest period for a wished latency, and [`DeadlineReservation`] says it in
-//! the kernel's words. Where nobody knows what a sensor does, [`Front`] and [`StreamingFit`] find
-//! its constraint in a trace; while it runs, a [`ConformanceCheck`] names the first element that
-//! breaks it.
+//! A sensor promises a bound of its arrivals: an [`ArrivalBound`] (T, D, tau), a
+//! *jitter-constrained stream*. A monitor is a [`PeriodicTask`] (T_M, d). From the two follow,
+//! before the start, the number of elements that each period must evaluate (R), the largest latency
+//! (l) and the largest backlog, and hence CPU time and memory. [`SingleSensor`] and [`CopyPlan`]
+//! compute them for one sensor, [`reserve`] and [`Pool`] for several in chronological order.
+//! [`choose`] finds the [`ReservationPlan`] with the least utilisation for a required latency, and
+//! [`DeadlineReservation`] has the kernel's parameters for it. If the bound of a sensor is not
+//! known, [`ParetoFront`] and [`StreamingFit`] find it in a trace; at run time a
+//! [`ConformanceCheck`] names the first element that violates it.
 //!
 //! ```
 //! use overhear_admission::{
-//!     choose, ConformanceCheck, AfterViolation, Constraint, DeadlineReservation, Front, JobEnd,
-//!     KernelLimits, Lateness, PeriodicTask, Ratio, SensorLoad, SingleSensor, Span, Wish,
+//!     choose, AdmissionRequest, AfterViolation, ArrivalBound, ConformanceCheck,
+//!     DeadlineReservation, JobEnd, KernelLimits, Lateness, ParetoFront, PeriodicTask, Ratio,
+//!     SensorLoad, SingleSensor, Span,
 //! };
 //! use overhear_event::{Nanos, Timestamp};
 //!
 //! // A sensor at 1 kHz, in bursts: up to 5 ms early, never closer than 50 us.
-//! let stream = Constraint::new(
+//! let stream = ArrivalBound::new(
 //!     Nanos::from_ms(1),
 //!     Nanos::from_us(50),
 //!     Nanos::from_ms(5),
@@ -27,7 +29,7 @@
 //! )?;
 //! assert_eq!(stream.burst_length(), Some(6));
 //!
-//! // A monitor that looks every 10 ms, and 25 ms of patience: ten evaluations per period.
+//! // A monitor with a period of 10 ms, and a latency of 25 ms: ten evaluations per period.
 //! let task = PeriodicTask::new(Nanos::from_ms(10), Nanos::from_ms(10))?;
 //! let sensor = SingleSensor::new(stream, task);
 //! let r = sensor.least_r(Span::from_ns(25_000_000))?.expect("25 ms exceed T_M + d");
@@ -45,7 +47,7 @@
 //! };
 //! let choice = choose(
 //!     &[load],
-//!     &Wish {
+//!     &AdmissionRequest {
 //!         latency: Span::from_ns(25_000_000),
 //!         least_period: Nanos::from_us(100),
 //!         largest_period: Nanos::from_ms(1_000),
@@ -55,7 +57,7 @@
 //!         pooled: false,
 //!     },
 //! )?;
-//! let reservation = DeadlineReservation::of_choice(&choice, lateness, JobEnd::Sleep)?;
+//! let reservation = DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep)?;
 //! KernelLimits::usual(2).admit(&[reservation])?;
 //! assert!(choice.latency <= Span::from_ns(25_000_000));
 //!
@@ -63,7 +65,7 @@
 //! let trace: Vec<Timestamp> = [0, 1_000, 1_100, 3_000, 4_000]
 //!     .map(|us| Timestamp::from_monotonic_ns(us * 1_000))
 //!     .into();
-//! let fitted = Front::of_trace(&trace)?.stream(Nanos::from_us(900))?;
+//! let fitted = ParetoFront::of_trace(&trace)?.stream(Nanos::from_us(900))?;
 //! assert_eq!(fitted.jitter(), Nanos::from_us(800));
 //! let mut check = ConformanceCheck::new(fitted, AfterViolation::Ignore);
 //! assert!(trace.iter().all(|&at| check.push(at).is_none()));
@@ -79,9 +81,9 @@
 //! equations are damaged or wrong. What stands here instead was proved and checked against
 //! simulation; each correction is named at its function:
 //!
-//! - equation 2 is a minimum of two terms, because its branch has no value at D = T, and zero for an
-//!   empty interval even at D = 0 ([`Constraint::elements_within`]);
-//! - L divides by zero at D = T ([`Constraint::burst_length`]);
+//! - equation 2 is a minimum of two terms, because its branch has no value at D = T, and zero for
+//!   an empty interval even at D = 0 ([`ArrivalBound::elements_within`]);
+//! - L divides by zero at D = T ([`ArrivalBound::burst_length`]);
 //! - equation 7 needs floor where ceil is printed; it is the model behind equation 18;
 //! - equation 18 lacks the lower limit zero ([`SingleSensor::latency`]);
 //! - equations 21 to 23 need ceil where floor is printed, and k = 1 must always be tried
@@ -91,14 +93,14 @@
 //!
 //! # Design constraints
 //!
-//! Integers only: times are whole nanoseconds, intermediate values have 128 bits and every operation
-//! is checked. A parameter of any size yields the exact result or [`Overflow`], never a wrapped or
-//! rounded one. No clock, no thread, no scheduler and no `unsafe`: who asks brings the numbers.
-//! `no_std` with `alloc`, because the directory, monitors and programs all ask.
+//! Integers only: times are whole nanoseconds, intermediate values have 128 bits and every
+//! operation is checked. A parameter of any size yields the exact result or [`Overflow`], never a
+//! wrapped or rounded one. No clock, no thread, no scheduler and no `unsafe`: who asks brings the
+//! numbers. `no_std` with `alloc`, because the directory, monitors and programs all ask.
 //!
-//! Conventions: work of a period ends strictly before d (where *at* d is allowed, give d + 1 ns), and
-//! an element that comes exactly at a check is missed by it. `None` is "no such value", "without
-//! bound" or "endless", as each function says.
+//! Conventions: work of a period ends strictly before d (where *at* d is allowed, give d + 1 ns),
+//! and an element that comes exactly at a check is missed by it. `None` is "no such value",
+//! "without bound" or "endless", as each function says.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -111,8 +113,8 @@ mod copy;
 mod deadline;
 mod exact;
 mod fit;
-mod front;
 mod pacing;
+mod pareto_front;
 mod pool;
 mod several;
 mod single;
@@ -120,19 +122,19 @@ mod span;
 mod stream;
 mod task;
 
-pub use choose::{choose, choose_for_period, Choice, ChooseError, Wish};
+pub use choose::{choose, choose_for_period, AdmissionRequest, PlanError, ReservationPlan};
 pub use conformance::{AfterViolation, Broken, ConformanceCheck, Violation};
 pub use copy::CopyPlan;
 pub use deadline::{DeadlineError, DeadlineReservation, JobEnd, KernelLimits, Lateness, Level};
 pub use exact::{Overflow, Ratio};
 pub use fit::{fit_monitor, fit_strip, fit_strip_stream, MonitorFit, StreamingFit, Strip};
-pub use front::{FitError, Front};
 pub use pacing::Pacer;
+pub use pareto_front::{FitError, ParetoFront};
 pub use pool::{Pool, PoolBound};
 pub use several::{
     reserve, runtime_for_whole_evaluations, Reservation, ReserveError, SensorLoad, SensorShare,
 };
 pub use single::{largest_period, SingleSensor};
 pub use span::Span;
-pub use stream::{Constraint, ConstraintError, Parameters};
+pub use stream::{ArrivalBound, ArrivalBoundError, Parameters};
 pub use task::{PeriodicTask, TaskError};

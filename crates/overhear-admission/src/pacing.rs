@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When may the next element come? For producers that can wait (seed 000, section 3.2: "non-real-time
-//! systems can easily wait to adhere to this constraint").
+//! When may the next element come? For producers that can wait (seed 000, section 3.2:
+//! "non-real-time systems can easily wait to adhere to this constraint").
 
 use overhear_event::{Nanos, Timestamp};
 
-use crate::{AfterViolation, ConformanceCheck, Constraint};
+use crate::{AfterViolation, ArrivalBound, ConformanceCheck};
 
 /// Tells a producer when its stream allows the next element.
 ///
@@ -26,7 +26,7 @@ pub struct Pacer {
 impl Pacer {
     /// A pacer for a stream that has not begun.
     #[must_use]
-    pub const fn new(s: Constraint, margin: Nanos) -> Self {
+    pub const fn new(s: ArrivalBound, margin: Nanos) -> Self {
         // What was written is written: an element that came too early puts the producer in debt.
         let check = ConformanceCheck::new(s, AfterViolation::Keep);
         Self { check, margin }
@@ -35,7 +35,7 @@ impl Pacer {
     /// A pacer for a stream that is under way: as if its last element, which came not after `last`,
     /// had used up all jitter. No conforming past can forbid more.
     #[must_use]
-    pub const fn under_way(s: Constraint, margin: Nanos, last: Timestamp) -> Self {
+    pub const fn under_way(s: ArrivalBound, margin: Nanos, last: Timestamp) -> Self {
         let check = ConformanceCheck::exhausted(s, AfterViolation::Keep, last);
         Self { check, margin }
     }
@@ -62,12 +62,12 @@ mod tests {
     use proptest::{prop_assert, prop_assert_eq};
 
     use super::Pacer;
-    use crate::{AfterViolation, ConformanceCheck, Constraint};
+    use crate::{AfterViolation, ArrivalBound, ConformanceCheck};
 
-    fn constraint() -> impl Strategy<Value = Constraint> {
+    fn constraint() -> impl Strategy<Value = ArrivalBound> {
         (1..1_000_u64, 0..1_000_u64, 0..5_000_u64).prop_map(|(t, d, tau)| {
             let [t, d, tau] = [t, d.min(t), tau].map(Nanos::from_ns);
-            Constraint::new(t, d, tau, Nanos::ZERO).unwrap()
+            ArrivalBound::new(t, d, tau, Nanos::ZERO).unwrap()
         })
     }
 
@@ -81,7 +81,7 @@ mod tests {
         /// A producer with nothing else to do runs along the bound of equation 6, and could not
         /// have been a nanosecond earlier.
         #[test]
-        fn the_eager_producer_runs_along_the_bound(s in constraint(), start in 1..1_000_u64) {
+        fn eager_producer_runs_along_the_bound(s in constraint(), start in 1..1_000_u64) {
             let mut pacer = Pacer::new(s, Nanos::ZERO);
             let mut check = ConformanceCheck::new(s, AfterViolation::Keep);
             prop_assert_eq!(pacer.earliest(), Timestamp::ZERO);
@@ -102,7 +102,7 @@ mod tests {
         /// Work, preemption before the stamp, a late report, and clocks that err: what the monitor
         /// sees conforms all the same.
         #[test]
-        fn what_a_monitor_sees_conforms(
+        fn paced_elements_conform(
             s in constraint(),
             error in 0..500_u64,
             turns in prop::collection::vec((any::<u16>(), 0..300_u64, 0..300_u64, any::<u16>()), 200),
@@ -124,7 +124,7 @@ mod tests {
 
         /// Joining late is safe after every past that conforms.
         #[test]
-        fn no_past_forbids_more_than_the_pacer_under_way(
+        fn pacer_under_way_is_the_strictest_past(
             s in constraint(),
             gaps in prop::collection::vec(0..2_000_u64, 1..50),
         ) {

@@ -48,7 +48,7 @@ pub struct Pool<'a> {
 
 impl<'a> Pool<'a> {
     /// Lengths of windows that are looked at before a search gives up exactness. So many take
-    /// seconds; who asks often sets fewer ([`Pool::with_steps`]).
+    /// seconds; frequent callers set fewer ([`Pool::with_steps`]).
     pub const STEPS: u32 = 2_000_000;
 
     /// The pool of `sensors` under the monitor `task`.

@@ -14,13 +14,13 @@ use alloc::vec::Vec;
 use overhear_event::Nanos;
 
 use crate::exact::{add, mul, signed};
-use crate::{Constraint, CopyPlan, Overflow, PeriodicTask, SingleSensor, Span};
+use crate::{ArrivalBound, CopyPlan, Overflow, PeriodicTask, SingleSensor, Span};
 
 /// A sensor and what it costs to evaluate it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SensorLoad {
     /// How fast elements may come.
-    pub stream: Constraint,
+    pub stream: ArrivalBound,
     /// W, the worst-case execution time of one evaluation.
     pub wcet: Nanos,
     /// The worst-case execution time of copying one element to private memory.

@@ -7,25 +7,25 @@
 use overhear_event::Nanos;
 
 use crate::exact::{add, ceil_div, count, floor_div, mul, signed, sub};
-use crate::{Constraint, Overflow, PeriodicTask, Span};
+use crate::{ArrivalBound, Overflow, PeriodicTask, Span};
 
 /// A stream and the periodic task that evaluates it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SingleSensor {
-    s: Constraint,
+    s: ArrivalBound,
     m: PeriodicTask,
 }
 
 impl SingleSensor {
     /// The stream `s` under the monitor `m`.
     #[must_use]
-    pub const fn new(s: Constraint, m: PeriodicTask) -> Self {
+    pub const fn new(s: ArrivalBound, m: PeriodicTask) -> Self {
         Self { s, m }
     }
 
     /// The stream.
     #[must_use]
-    pub const fn stream(self) -> Constraint {
+    pub const fn stream(self) -> ArrivalBound {
         self.s
     }
 
@@ -173,7 +173,12 @@ impl SingleSensor {
 ///
 /// # Errors
 /// [`Overflow`] for parameters beyond reason.
-pub fn largest_period(s: Constraint, d: Nanos, r: u128, l: Span) -> Result<Option<Span>, Overflow> {
+pub fn largest_period(
+    s: ArrivalBound,
+    d: Nanos,
+    r: u128,
+    l: Span,
+) -> Result<Option<Span>, Overflow> {
     let r = signed(r)?;
     let left = sub(l.as_ns(), i128::from(d.as_ns()))?;
     let mut t_m = mul(r, s.t())?;

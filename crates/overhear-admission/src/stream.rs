@@ -14,7 +14,7 @@ use crate::{Overflow, Span};
 /// all `i <= j`: `a_j - a_i >= t_S(j - i)`, with `t_S(e) = max(e*D, e*T - tau)` (equation 6). It is
 /// an upper bound only: a stream may always be slower, or silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Constraint {
+pub struct ArrivalBound {
     t: u64,
     d: u64,
     tau: u64,
@@ -22,7 +22,7 @@ pub struct Constraint {
 
 /// Why four numbers are not a jitter-constrained stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConstraintError {
+pub enum ArrivalBoundError {
     /// T must be more than zero.
     #[error(
         "the period T is {period_ns} ns; give the mean distance of two elements, at least 1 ns"
@@ -71,7 +71,7 @@ pub enum ConstraintError {
 
 /// The four parameters as somebody wrote them, unchecked and in nanoseconds.
 ///
-/// Configuration files have signed numbers; [`Constraint::from_parameters`] says which of them is
+/// Configuration files have signed numbers; [`ArrivalBound::from_parameters`] says which of them is
 /// wrong.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Parameters {
@@ -85,20 +85,20 @@ pub struct Parameters {
     pub lateness_ns: i128,
 }
 
-impl Constraint {
+impl ArrivalBound {
     /// The stream (T, D, tau, tau').
     ///
     /// There is no temporal reference point, so it equals (T, D, tau + tau', 0), and only the sum
     /// is kept (section 4.2).
     ///
     /// # Errors
-    /// [`ConstraintError`] if T is zero, D exceeds T, or the sum does not fit 64 bits.
+    /// [`ArrivalBoundError`] if T is zero, D exceeds T, or the sum does not fit 64 bits.
     pub fn new(
         period: Nanos,
         distance: Nanos,
         earliness: Nanos,
         lateness: Nanos,
-    ) -> Result<Self, ConstraintError> {
+    ) -> Result<Self, ArrivalBoundError> {
         Self::from_parameters(&Parameters {
             period_ns: i128::from(period.as_ns()),
             distance_ns: i128::from(distance.as_ns()),
@@ -113,8 +113,8 @@ impl Constraint {
     /// larger tau.
     ///
     /// # Errors
-    /// [`ConstraintError`] that names the parameter.
-    pub fn from_parameters(given: &Parameters) -> Result<Self, ConstraintError> {
+    /// [`ArrivalBoundError`] that names the parameter.
+    pub fn from_parameters(given: &Parameters) -> Result<Self, ArrivalBoundError> {
         let &Parameters {
             period_ns,
             distance_ns,
@@ -122,27 +122,27 @@ impl Constraint {
             lateness_ns,
         } = given;
         if period_ns <= 0 {
-            return Err(ConstraintError::PeriodNotPositive { period_ns });
+            return Err(ArrivalBoundError::PeriodNotPositive { period_ns });
         }
         if distance_ns < 0 {
-            return Err(ConstraintError::NegativeDistance { distance_ns });
+            return Err(ArrivalBoundError::NegativeDistance { distance_ns });
         }
         if distance_ns > period_ns {
-            return Err(ConstraintError::DistanceAbovePeriod {
+            return Err(ArrivalBoundError::DistanceAbovePeriod {
                 distance_ns,
                 period_ns,
             });
         }
         if earliness_ns < 0 {
-            return Err(ConstraintError::NegativeEarliness { earliness_ns });
+            return Err(ArrivalBoundError::NegativeEarliness { earliness_ns });
         }
         if lateness_ns < 0 {
-            return Err(ConstraintError::NegativeLateness { lateness_ns });
+            return Err(ArrivalBoundError::NegativeLateness { lateness_ns });
         }
         let fit = |value: Option<i128>, parameter| {
             value
                 .and_then(|value| u64::try_from(value).ok())
-                .ok_or(ConstraintError::TooLong { parameter })
+                .ok_or(ArrivalBoundError::TooLong { parameter })
         };
         Ok(Self {
             t: fit(Some(period_ns), "T")?,
@@ -208,11 +208,12 @@ impl Constraint {
     /// element and its publication.
     ///
     /// A monitor sees the instants of publication. These may lie `delay` closer together than the
-    /// stamps, as if tau' were larger. The latency counted from the stamp is longer by `delay`, too.
+    /// stamps, as if tau' were larger. The latency counted from the stamp is longer by `delay`,
+    /// too.
     ///
     /// # Errors
-    /// [`ConstraintError::TooLong`] if tau no longer fits 64 bits.
-    pub fn with_publication_delay(self, delay: Nanos) -> Result<Self, ConstraintError> {
+    /// [`ArrivalBoundError::TooLong`] if tau no longer fits 64 bits.
+    pub fn with_publication_delay(self, delay: Nanos) -> Result<Self, ArrivalBoundError> {
         // The delay reorders nothing, but it lets neighbours meet: D shrinks by it as well.
         let delayed = Self::new(
             self.period(),
@@ -335,7 +336,7 @@ impl Constraint {
     }
 }
 
-impl fmt::Display for Constraint {
+impl fmt::Display for ArrivalBound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -351,16 +352,16 @@ impl fmt::Display for Constraint {
 mod tests {
     use overhear_event::{Nanos, Rate};
 
-    use super::{Constraint, ConstraintError, Parameters};
+    use super::{ArrivalBound, ArrivalBoundError, Parameters};
     use crate::Span;
 
-    fn stream(t: u64, d: u64, tau: u64) -> Constraint {
+    fn stream(t: u64, d: u64, tau: u64) -> ArrivalBound {
         let [t, d, tau] = [t, d, tau].map(Nanos::from_ns);
-        Constraint::new(t, d, tau, Nanos::ZERO).unwrap()
+        ArrivalBound::new(t, d, tau, Nanos::ZERO).unwrap()
     }
 
     #[test]
-    fn the_burst_of_figure_10_has_four_elements() {
+    fn burst_of_figure_10_has_four_elements() {
         let figure_10 = stream(3, 2, 3);
         assert_eq!(figure_10.burst_length(), Some(4));
         let dense: [u64; 6] = [0, 2, 4, 6, 9, 12];
@@ -370,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_late_publication_lets_neighbours_meet() {
+    fn late_publication_lets_neighbours_meet() {
         let delay = Nanos::from_ns(7);
         let delayed = stream(10, 5, 20).with_publication_delay(delay).unwrap();
         assert_eq!(delayed, stream(10, 0, 27));
@@ -385,27 +386,27 @@ mod tests {
             lateness_ns: -2,
         };
         assert_eq!(
-            Constraint::from_parameters(&given),
-            Err(ConstraintError::NegativeLateness { lateness_ns: -2 })
+            ArrivalBound::from_parameters(&given),
+            Err(ArrivalBoundError::NegativeLateness { lateness_ns: -2 })
         );
         let far = Nanos::from_ns(u64::MAX);
         assert_eq!(
-            Constraint::new(far, far, far, Nanos::from_ns(1)),
-            Err(ConstraintError::TooLong {
+            ArrivalBound::new(far, far, far, Nanos::from_ns(1)),
+            Err(ArrivalBoundError::TooLong {
                 parameter: "tau + tau'"
             })
         );
     }
 
     #[test]
-    fn a_rate_with_unchecked_fields_is_refused() {
+    fn rate_with_unchecked_fields_is_refused() {
         let rate = Rate {
             period: Nanos::ZERO,
             distance: Nanos::ZERO,
             jitter: Nanos::ZERO,
         };
-        assert!(Constraint::from_rate(&rate).is_err());
+        assert!(ArrivalBound::from_rate(&rate).is_err());
         let sound = stream(9, 4, 2);
-        assert_eq!(Constraint::from_rate(&sound.to_rate()), Ok(sound));
+        assert_eq!(ArrivalBound::from_rate(&sound.to_rate()), Ok(sound));
     }
 }

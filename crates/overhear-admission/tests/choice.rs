@@ -4,8 +4,8 @@
 mod simulator;
 
 use overhear_admission::{
-    choose, choose_for_period, Choice, ChooseError, CopyPlan, DeadlineReservation, JobEnd,
-    Lateness, Pool, Ratio, SensorLoad, SingleSensor, Span, Wish,
+    choose, choose_for_period, AdmissionRequest, CopyPlan, DeadlineReservation, JobEnd, Lateness,
+    PlanError, Pool, Ratio, ReservationPlan, SensorLoad, SingleSensor, Span,
 };
 use overhear_event::Nanos;
 use proptest::prelude::*;
@@ -27,11 +27,11 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn wish(pooled: bool)(
+    fn request(pooled: bool)(
         latency in 30_u64..300, overhead in 1_u64..15, half in any::<bool>(),
         lateness in prop_oneof![Just(0_u64), 0_u64..30],
-    ) -> Wish {
-        Wish {
+    ) -> AdmissionRequest {
+        AdmissionRequest {
             latency: Span::from_ns(latency),
             least_period: Nanos::from_ns(1),
             largest_period: Nanos::from_ns(200),
@@ -44,64 +44,65 @@ prop_compose! {
 }
 
 /// The least utilisation over every period.
-fn counted(loads: &[SensorLoad], wish: &Wish) -> Option<Choice> {
+fn counted(loads: &[SensorLoad], request: &AdmissionRequest) -> Option<ReservationPlan> {
     (1..=200)
-        .filter_map(|t_m| choose_for_period(loads, Nanos::from_ns(t_m), wish).unwrap())
-        .min_by_key(Choice::utilisation)
+        .filter_map(|t_m| choose_for_period(loads, Nanos::from_ns(t_m), request).unwrap())
+        .min_by_key(ReservationPlan::utilisation)
 }
 
 /// Whether a choice keeps what it promises.
-fn keeps(choice: &Choice, loads: &[SensorLoad], wish: &Wish) {
-    let d = choice.deadline.as_ns() + wish.lateness.as_ns();
-    assert_eq!(choice.task.deadline(), Nanos::from_ns(d));
-    assert!(choice.deadline <= choice.task.period());
-    assert!(choice.latency <= wish.latency);
-    let granted = Ratio::new(choice.runtime.as_ns(), choice.deadline.as_ns().into()).unwrap();
-    assert!(granted <= wish.density);
+fn keeps(plan: &ReservationPlan, loads: &[SensorLoad], request: &AdmissionRequest) {
+    let d = plan.deadline.as_ns() + request.lateness.as_ns();
+    assert_eq!(plan.task.deadline(), Nanos::from_ns(d));
+    assert!(plan.deadline <= plan.task.period());
+    assert!(plan.latency <= request.latency);
+    let granted = Ratio::new(plan.runtime.as_ns(), plan.deadline.as_ns().into()).unwrap();
+    assert!(granted <= request.density);
     let mut evaluations = 0;
     let mut copies = 0;
-    let pool = Pool::new(loads, choice.task).unwrap();
-    for (i, (load, share)) in loads.iter().zip(&choice.shares).enumerate() {
-        let sensor = SingleSensor::new(load.stream, choice.task);
-        assert!(sensor.latency(share.r).unwrap().unwrap() <= wish.latency);
+    let pool = Pool::new(loads, plan.task).unwrap();
+    for (i, (load, share)) in loads.iter().zip(&plan.shares).enumerate() {
+        let sensor = SingleSensor::new(load.stream, plan.task);
+        assert!(sensor.latency(share.r).unwrap().unwrap() <= request.latency);
         evaluations += share.r as i128 * i128::from(load.wcet.as_ns());
         copies += share.plan.copies() as i128 * i128::from(load.copy.as_ns());
         if let Some(buffer) = load.buffer {
             assert_ne!(share.plan, CopyPlan::Infeasible);
-            let always = load.stream.elements_within(wish.latency) <= u128::from(buffer);
+            let always = load.stream.elements_within(request.latency) <= u128::from(buffer);
             if share.plan == CopyPlan::Direct && !always {
                 let backlog = if loads.len() == 1 {
                     sensor.b_max(share.r).unwrap().unwrap()
                 } else {
-                    pool.backlog(i, choice.evaluations).unwrap().unwrap().value
+                    pool.backlog(i, plan.evaluations).unwrap().unwrap().value
                 };
                 assert!(backlog <= u128::from(buffer));
             }
         }
     }
-    let overhead = i128::from(wish.overhead.as_ns());
+    let overhead = i128::from(request.overhead.as_ns());
     assert_eq!(
-        choice.runtime.as_ns(),
-        overhead + choice.evaluations.as_ns() + copies
+        plan.runtime.as_ns(),
+        overhead + plan.evaluations.as_ns() + copies
     );
-    if wish.pooled {
-        let reached = pool.latency(choice.evaluations).unwrap().unwrap().value;
-        assert!(reached <= wish.latency);
-        assert!(choice.evaluations.as_ns() <= evaluations);
+    if request.pooled {
+        let reached = pool.latency(plan.evaluations).unwrap().unwrap().value;
+        assert!(reached <= request.latency);
+        assert!(plan.evaluations.as_ns() <= evaluations);
     } else {
-        assert_eq!(choice.evaluations.as_ns(), evaluations);
+        assert_eq!(plan.evaluations.as_ns(), evaluations);
     }
 }
 
-fn nothing_fits(error: ChooseError) -> bool {
+fn nothing_fits(error: PlanError) -> bool {
     matches!(
         error,
-        ChooseError::NothingFits { .. } | ChooseError::TooSlow { .. }
+        PlanError::NothingFits { .. } | PlanError::TooSlow { .. }
     )
 }
 
 /// The same cases every time: with limited buffers the choice is a heuristic, and among tens of
-/// thousands of random cases there is one now and then in which it is beaten by far or finds nothing.
+/// thousands of random cases there is one now and then in which it is beaten by far or finds
+/// nothing.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
@@ -115,11 +116,11 @@ proptest! {
     #![proptest_config(config(250))]
 
     #[test]
-    fn one_sensor_gets_the_least_utilisation(load in load(false), wish in wish(false)) {
+    fn one_sensor_gets_the_least_utilisation(load in load(false), request in request(false)) {
         let loads = [load];
-        match (choose(&loads, &wish), counted(&loads, &wish)) {
+        match (choose(&loads, &request), counted(&loads, &request)) {
             (Ok(found), Some(least)) => {
-                keeps(&found, &loads, &wish);
+                keeps(&found, &loads, &request);
                 prop_assert_eq!(found.utilisation(), least.utilisation());
             }
             (found, least) => {
@@ -131,11 +132,11 @@ proptest! {
 
     #[test]
     fn several_sensors_with_room_get_the_least_utilisation(
-        loads in prop::collection::vec(load(false), 2..4), wish in wish(false),
+        loads in prop::collection::vec(load(false), 2..4), request in request(false),
     ) {
-        match (choose(&loads, &wish), counted(&loads, &wish)) {
+        match (choose(&loads, &request), counted(&loads, &request)) {
             (Ok(found), Some(least)) => {
-                keeps(&found, &loads, &wish);
+                keeps(&found, &loads, &request);
                 prop_assert_eq!(found.utilisation(), least.utilisation());
             }
             (found, least) => {
@@ -146,15 +147,16 @@ proptest! {
     }
 
     /// Several sensors and limited buffers: nothing is promised falsely, nothing that fits is
-    /// refused. How close the choice comes to trying everything is not promised: mostly it is equal,
-    /// now and then more than 10 % are lost (the numbers here are tiny, so one step weighs much).
+    /// refused. How close the choice comes to trying everything is not promised: mostly it is
+    /// equal, now and then more than 10 % are lost (the numbers here are tiny, so one step weighs
+    /// much).
     #[test]
     fn several_sensors_come_close(
-        loads in prop::collection::vec(load(true), 1..4), wish in wish(false),
+        loads in prop::collection::vec(load(true), 1..4), request in request(false),
     ) {
-        match (choose(&loads, &wish), counted(&loads, &wish)) {
+        match (choose(&loads, &request), counted(&loads, &request)) {
             (Ok(found), Some(least)) => {
-                keeps(&found, &loads, &wish);
+                keeps(&found, &loads, &request);
                 let (found, least) = (found.utilisation(), least.utilisation());
                 let parts = |ratio: Ratio| ratio.numerator() as f64 / ratio.denominator() as f64;
                 prop_assert!(parts(found) <= 2.0 * parts(least), "{} and {}", found, least);
@@ -171,14 +173,14 @@ proptest! {
     #![proptest_config(config(60))]
 
     #[test]
-    fn a_pool_costs_no_more(
-        loads in prop::collection::vec(load(false), 2..4), wish in wish(true),
+    fn pool_costs_no_more(
+        loads in prop::collection::vec(load(false), 2..4), request in request(true),
     ) {
-        let alone = choose(&loads, &Wish { pooled: false, ..wish });
-        match (choose(&loads, &wish), alone) {
+        let alone = choose(&loads, &AdmissionRequest { pooled: false, ..request });
+        match (choose(&loads, &request), alone) {
             (Ok(pooled), Ok(alone)) => {
-                keeps(&pooled, &loads, &wish);
-                prop_assert!(pooled.evaluations <= wish.latency);
+                keeps(&pooled, &loads, &request);
+                prop_assert!(pooled.evaluations <= request.latency);
                 let parts = |ratio: Ratio| ratio.numerator() as f64 / ratio.denominator() as f64;
                 prop_assert!(parts(pooled.utilisation()) <= 1.1 * parts(alone.utilisation()));
             }
@@ -189,7 +191,7 @@ proptest! {
 
 /// Sizes as they occur: the search ends soon, and the result can be given to the kernel.
 #[test]
-fn a_choice_of_real_sizes_reaches_the_kernel() {
+fn choice_of_real_sizes_reaches_the_kernel() {
     let load = |t, d, tau, buffer| SensorLoad {
         stream: stream(t, d, tau),
         wcet: Nanos::from_ns(2_500),
@@ -206,7 +208,7 @@ fn a_choice_of_real_sizes_reaches_the_kernel() {
         tardiness: Nanos::from_us(100),
         hold_back: Nanos::from_ms(2),
     };
-    let wish = Wish {
+    let request = AdmissionRequest {
         latency: Span::from_ns(50_000_000),
         least_period: Nanos::from_us(100),
         largest_period: Nanos::from_ms(1_000),
@@ -216,12 +218,12 @@ fn a_choice_of_real_sizes_reaches_the_kernel() {
         pooled: false,
     };
     for pooled in [false, true] {
-        let wish = Wish { pooled, ..wish };
-        let choice = choose(&loads, &wish).unwrap();
-        keeps(&choice, &loads, &wish);
-        let reserved = DeadlineReservation::of_choice(&choice, lateness, JobEnd::Yield).unwrap();
-        assert_eq!(reserved.deadline, choice.deadline);
-        assert_eq!(reserved.effective_task(lateness), Ok(choice.task));
+        let request = AdmissionRequest { pooled, ..request };
+        let plan = choose(&loads, &request).unwrap();
+        keeps(&plan, &loads, &request);
+        let reserved = DeadlineReservation::of_plan(&plan, lateness, JobEnd::Yield).unwrap();
+        assert_eq!(reserved.deadline, plan.deadline);
+        assert_eq!(reserved.effective_task(lateness), Ok(plan.task));
         let limits = overhear_admission::KernelLimits::usual(2);
         assert_eq!(limits.admit(&[reserved]), Ok(()));
     }

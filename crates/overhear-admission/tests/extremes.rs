@@ -4,9 +4,9 @@
 
 use overhear_admission::{
     choose, fit_strip, fit_strip_stream, largest_period, reserve, runtime_for_whole_evaluations,
-    AfterViolation, ConformanceCheck, Constraint, CopyPlan, DeadlineReservation, Front, JobEnd,
-    KernelLimits, Lateness, Parameters, PeriodicTask, Pool, Ratio, SensorLoad, SingleSensor, Span,
-    StreamingFit, Wish,
+    AdmissionRequest, AfterViolation, ArrivalBound, ConformanceCheck, CopyPlan,
+    DeadlineReservation, JobEnd, KernelLimits, Lateness, Parameters, ParetoFront, PeriodicTask,
+    Pool, Ratio, SensorLoad, SingleSensor, Span, StreamingFit,
 };
 use overhear_event::{Nanos, Rate, Timestamp};
 use proptest::prelude::*;
@@ -48,10 +48,10 @@ fn any_span() -> impl Strategy<Value = Span> {
 prop_compose! {
     fn any_stream()(
         t in any_nanos(), d in any_nanos(), tau in any_nanos(), any_d in any::<bool>(),
-    ) -> Constraint {
+    ) -> ArrivalBound {
         let t = t.max(Nanos::from_ns(1));
         let d = if any_d { d.min(t) } else { t };
-        Constraint::new(t, d, tau, Nanos::ZERO).unwrap()
+        ArrivalBound::new(t, d, tau, Nanos::ZERO).unwrap()
     }
 }
 
@@ -88,12 +88,12 @@ proptest! {
     #![proptest_config(config(1_000))]
 
     #[test]
-    fn constructors_answer(
+    fn constructors_never_panic(
         [t, d, tau, tau_late] in prop::array::uniform4(prop_oneof![any::<i128>(), any_u64().prop_map(i128::from), Just(i128::MAX)]),
         delay in any_nanos(),
     ) {
         let given = Parameters { period_ns: t, distance_ns: d, earliness_ns: tau, lateness_ns: tau_late };
-        match Constraint::from_parameters(&given) {
+        match ArrivalBound::from_parameters(&given) {
             Ok(s) => {
                 prop_assert!(t > 0 && (0..=t).contains(&d) && tau >= 0 && tau_late >= 0);
                 prop_assert_eq!(i128::from(s.jitter().as_ns()), tau + tau_late);
@@ -103,11 +103,11 @@ proptest! {
         }
         let _ = PeriodicTask::from_signed_ns(t, d);
         let rate = Rate { period: delay, distance: delay, jitter: delay };
-        let _ = Constraint::from_rate(&rate);
+        let _ = ArrivalBound::from_rate(&rate);
     }
 
     #[test]
-    fn one_sensor_answers(
+    fn single_sensor_never_panics(
         s in any_stream(), m in any_task(), r in any_u128(), l in any_span(), t in any_span(),
     ) {
         let sensor = SingleSensor::new(s, m);
@@ -136,7 +136,7 @@ proptest! {
     }
 
     #[test]
-    fn the_kernel_mapping_answers(
+    fn kernel_mapping_never_panics(
         m in any_task(), runtime in any_span(), [wake_up, tardiness, hold_back, x, y, z] in prop::array::uniform6(any_nanos()), cpus in any::<u32>(),
     ) {
         let lateness = Lateness { wake_up, tardiness, hold_back };
@@ -163,7 +163,7 @@ proptest! {
     }
 
     #[test]
-    fn traces_answer(
+    fn traces_never_panic(
         mut trace in prop::collection::vec(any_u64(), 0..20), period in any_nanos(), tau in any_nanos(),
         s in any_stream(), lost in any_u64(), m in any_task(), l in any_span(),
         margin in (any::<i128>(), 1..i128::MAX),
@@ -177,7 +177,7 @@ proptest! {
                 let _ = check.push_after_loss(at, lost).map(|violation| violation.to_string());
             }
         }
-        let _ = Front::of_trace(&times(&trace));
+        let _ = ParetoFront::of_trace(&times(&trace));
         trace.sort_unstable();
         let times = times(&trace);
         let _ = fit_strip(&times);
@@ -187,7 +187,7 @@ proptest! {
             prop_assert!(streaming.push(at).is_ok());
         }
         let _ = streaming.streams();
-        if let Ok(front) = Front::of_trace(&times) {
+        if let Ok(front) = ParetoFront::of_trace(&times) {
             let _ = front.least_jitter(period);
             let _ = front.largest_period(tau);
             let _ = front.stream(period);
@@ -202,7 +202,7 @@ proptest! {
     #![proptest_config(config(100))]
 
     #[test]
-    fn several_sensors_answer(
+    fn several_sensors_never_panic(
         loads in prop::collection::vec(any_load(), 0..4), m in any_task(), l in any_span(), q in any_span(),
     ) {
         let reservation = reserve(&loads, m, l, m.deadline());
@@ -245,15 +245,15 @@ proptest! {
 
     // The searches are bounded, so each case answers in a fraction of a second.
     #[test]
-    fn choices_answer(
+    fn plans_never_panic(
         loads in prop::collection::vec(any_load(), 0..3), latency in any_span(),
         [least_period, largest_period, overhead, lateness] in prop::array::uniform4(any_nanos()),
         density in (any::<i64>(), 1..i64::MAX), pooled in any::<bool>(),
     ) {
         let density = Ratio::new(density.0.into(), density.1.into()).unwrap();
-        let wish = Wish { latency, least_period, largest_period, overhead, lateness, density, pooled };
-        match choose(&loads, &wish) {
-            Ok(choice) => prop_assert!(choice.latency <= latency),
+        let request = AdmissionRequest { latency, least_period, largest_period, overhead, lateness, density, pooled };
+        match choose(&loads, &request) {
+            Ok(plan) => prop_assert!(plan.latency <= latency),
             Err(error) => prop_assert!(!error.to_string().is_empty()),
         }
     }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parameters that make no sense, one at a time: each is refused with one sentence that names it and says what
-//! to do.
+//! Parameters that make no sense, one at a time: each is refused with one sentence that names it
+//! and says what to do.
 
 use overhear_admission::{
-    choose, reserve, Constraint, Parameters, PeriodicTask, Ratio, SensorLoad, Span, Wish,
+    choose, reserve, AdmissionRequest, ArrivalBound, Parameters, PeriodicTask, Ratio, SensorLoad,
+    Span,
 };
 use overhear_event::Nanos;
 
@@ -32,7 +33,7 @@ fn each_parameter_of_a_stream_is_refused_by_name() {
         earliness_ns: 7,
         lateness_ns: 3,
     };
-    assert!(Constraint::from_parameters(&right).is_ok());
+    assert!(ArrivalBound::from_parameters(&right).is_ok());
     let too_long = i128::from(u64::MAX) + 1;
     let wrong: [(Parameters, &[&str]); 10] = [
         (
@@ -111,7 +112,7 @@ fn each_parameter_of_a_stream_is_refused_by_name() {
         ),
     ];
     for (given, words) in wrong {
-        says(&Constraint::from_parameters(&given).unwrap_err(), words);
+        says(&ArrivalBound::from_parameters(&given).unwrap_err(), words);
     }
     for (given, words) in [
         ((0, 1), "the monitor's period T_M is 0 ns"),
@@ -129,7 +130,7 @@ fn each_parameter_of_a_stream_is_refused_by_name() {
 #[test]
 fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
     let load = |wcet| SensorLoad {
-        stream: Constraint::new(ns(1_000), ns(100), ns(3_000), Nanos::ZERO).unwrap(),
+        stream: ArrivalBound::new(ns(1_000), ns(100), ns(3_000), Nanos::ZERO).unwrap(),
         wcet: ns(wcet),
         copy: Nanos::ZERO,
         buffer: None,
@@ -152,7 +153,7 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
         &["the buffer of sensor 1 holds 3 elements"],
     );
 
-    let wish = Wish {
+    let request = AdmissionRequest {
         latency: Span::from_ns(100_000),
         least_period: ns(1_000),
         largest_period: ns(50_000),
@@ -161,9 +162,9 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
         density: Ratio::whole(1),
         pooled: false,
     };
-    assert!(choose(&[load(10), load(990)], &wish).is_ok());
+    assert!(choose(&[load(10), load(990)], &request).is_ok());
     // WCET above the period, even by one.
-    let chosen = choose(&[load(10), load(1_001)], &wish);
+    let chosen = choose(&[load(10), load(1_001)], &request);
     says(
         &chosen.unwrap_err(),
         &[
@@ -171,18 +172,18 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
             "its period T = 1.00 us",
         ],
     );
-    let huge = choose(&[load(u64::MAX)], &wish);
+    let huge = choose(&[load(u64::MAX)], &request);
     says(&huge.unwrap_err(), &["sensor 0 is evaluated for "]);
-    let short = Wish {
+    let short = AdmissionRequest {
         latency: Span::from_ns(900),
-        ..wish
+        ..request
     };
     says(
         &choose(&[load(10)], &short).unwrap_err(),
         &["keeps the latency below 900 ns"],
     );
     for density in [Ratio::whole(0), Ratio::whole(2)] {
-        let wrong = Wish { density, ..wish };
+        let wrong = AdmissionRequest { density, ..request };
         says(&choose(&[load(10)], &wrong).unwrap_err(), &["the density "]);
     }
 }

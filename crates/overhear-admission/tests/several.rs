@@ -126,8 +126,8 @@ proptest! {
             let rank = last_of_all(dense.len(), last);
             reached = case.run(&dense, &rank, q, Evaluations::Divisible).0.max(reached);
         }
-        // The bound holds for the dense streams, and they come within the shortest evaluation of it:
-        // the simulator orders whole streams where elements come at one time, not elements.
+        // The bound holds for the dense streams, and they come within the shortest evaluation of
+        // it: the simulator orders whole streams where elements come at one time, not elements.
         let (reached, bound) = (i128::from(reached), bound.value.as_ns());
         prop_assert!(reached <= bound, "{} exceeds {}", reached, bound);
         prop_assert!(reached + 10 > bound, "{} is far below {}", reached, bound);

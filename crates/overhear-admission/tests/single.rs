@@ -83,7 +83,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_dense_stream_attains_latency_and_backlog((sensor, plain, m, r) in small()) {
+    fn dense_stream_attains_latency_and_backlog((sensor, plain, m, r) in small()) {
         let elements = plain.dense(long_enough(plain, m), |_| 0);
         let worst = run_slow(&elements, m, r);
         let latency = sensor.latency(r as u128).unwrap().unwrap().as_ns();
@@ -170,7 +170,7 @@ proptest! {
     }
 
     #[test]
-    fn a_canonical_stream_admits_the_same(t in 1_u64..20, d in 0_u64..20, tau in 0_u64..60) {
+    fn canonical_stream_admits_the_same(t in 1_u64..20, d in 0_u64..20, tau in 0_u64..60) {
         let s = stream(t, d.min(t), tau);
         let canonical = s.canonical();
         for length in 0..300 {

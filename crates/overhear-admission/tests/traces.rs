@@ -5,7 +5,7 @@ mod simulator;
 
 use overhear_admission::{
     fit_monitor, fit_strip, fit_strip_stream, AfterViolation, Broken, ConformanceCheck, FitError,
-    Front, Ratio, SingleSensor, Span, StreamingFit,
+    ParetoFront, Ratio, SingleSensor, Span, StreamingFit,
 };
 use overhear_event::{Nanos, Timestamp};
 use proptest::prelude::*;
@@ -44,8 +44,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_front_is_minimal_and_covers(trace in trace(), t in 1_u64..200, tau in 0_u64..80) {
-        let front = Front::of_trace(&times(&trace)).unwrap();
+    fn front_is_minimal_and_covers(trace in trace(), t in 1_u64..200, tau in 0_u64..80) {
+        let front = ParetoFront::of_trace(&times(&trace)).unwrap();
         let period = Nanos::from_ns(t);
         let least = least_jitter(&trace, t as i64);
         prop_assert_eq!(front.least_jitter(period).unwrap(), i128::from(least));
@@ -91,7 +91,7 @@ proptest! {
         for (i, &at) in times.iter().enumerate() {
             streaming.push(at).unwrap();
             if i > 0 {
-                let front = Front::of_trace(&times[..=i]).unwrap();
+                let front = ParetoFront::of_trace(&times[..=i]).unwrap();
                 for (found, &period) in streaming.streams().unwrap().into_iter().zip(&periods) {
                     prop_assert_eq!(found, front.stream(period).unwrap());
                 }
@@ -100,8 +100,8 @@ proptest! {
     }
 
     #[test]
-    fn the_fit_for_a_monitor_needs_least_of_its_candidates(trace in trace(), t_m in 1_u64..200, more in 0_u64..200) {
-        let front = Front::of_trace(&times(&trace)).unwrap();
+    fn fit_for_a_monitor_needs_least_of_its_candidates(trace in trace(), t_m in 1_u64..200, more in 0_u64..200) {
+        let front = ParetoFront::of_trace(&times(&trace)).unwrap();
         let m = task(t_m, t_m);
         let l = Span::from_ns(2 * t_m + more);
         match fit_monitor(&front, m, l, ratio(9, 10)) {
@@ -123,7 +123,7 @@ proptest! {
     }
 
     #[test]
-    fn the_strip_is_the_narrowest(trace in trace()) {
+    fn strip_is_the_narrowest(trace in trace()) {
         prop_assume!(trace[0] < trace[trace.len() - 1]);
         let points = || trace.iter().enumerate().map(|(i, &at)| (i as i64, at));
         // Width for T = p/q, multiplied by q.
@@ -157,7 +157,7 @@ proptest! {
     }
 
     #[test]
-    fn the_first_offender_is_found(
+    fn first_offender_is_found(
         (t, d, tau) in (1_u64..12).prop_flat_map(|t| (Just(t), 0..=t, 0_u64..40)),
         nudges in prop::collection::vec(prop_oneof![6 => Just(0_i64), 2 => 0_i64..15, 1 => -6_i64..0], 30),
     ) {
@@ -196,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_policer_lets_pass_conforms(
+    fn elements_passed_by_the_policer_conform(
         (t, d, tau) in (1_u64..12).prop_flat_map(|t| (Just(t), 0..=t, 0_u64..40)),
         trace in trace(),
     ) {
@@ -249,7 +249,7 @@ fn losses_count_in_the_place_of_an_offender() {
 }
 
 #[test]
-fn a_long_trace_is_fitted_in_one_go() {
+fn long_trace_is_fitted_in_one_go() {
     // 100,000 elements: quadratic work would not end.
     let mut at = 0_u64;
     let mut random = 1_u64;
@@ -262,7 +262,7 @@ fn a_long_trace_is_fitted_in_one_go() {
             Timestamp::from_monotonic_ns(at)
         })
         .collect();
-    let front = Front::of_trace(&trace).unwrap();
+    let front = ParetoFront::of_trace(&trace).unwrap();
     let period = Nanos::from_ns(400);
     let mut streaming = StreamingFit::new(&[period]);
     for &at in &trace {
@@ -275,23 +275,23 @@ fn a_long_trace_is_fitted_in_one_go() {
 }
 
 #[test]
-fn traces_that_cannot_be_fitted_say_why() {
+fn unfittable_traces_have_an_error() {
     let at = Timestamp::from_monotonic_ns;
     assert_eq!(
-        Front::of_trace(&[]),
+        ParetoFront::of_trace(&[]),
         Err(FitError::TooShort { elements: 0 })
     );
     assert_eq!(
-        Front::of_trace(&[at(5)]),
+        ParetoFront::of_trace(&[at(5)]),
         Err(FitError::TooShort { elements: 1 })
     );
     let disordered = [at(5), at(7), at(6)];
     assert_eq!(
-        Front::of_trace(&disordered),
+        ParetoFront::of_trace(&disordered),
         Err(FitError::OutOfOrder { element: 2 })
     );
     assert_eq!(fit_strip(&[at(5), at(5)]), Err(FitError::NoPeriod));
-    let front = Front::of_trace(&[at(5), at(5)]).unwrap();
+    let front = ParetoFront::of_trace(&[at(5), at(5)]).unwrap();
     assert_eq!(front.stream(Nanos::ZERO), Err(FitError::NoPeriod));
     let fit = fit_monitor(&front, task(1, 1), Span::from_ns(2), ratio(9, 10));
     assert_eq!(fit, Err(FitError::NoPeriod));

@@ -7,9 +7,9 @@
 //! before d.
 
 use overhear_admission::{
-    fit_strip, fit_strip_stream, largest_period, reserve, AfterViolation, Broken, ConformanceCheck,
-    Constraint, CopyPlan, Front, Parameters, PeriodicTask, Pool, Ratio, ReserveError, SensorLoad,
-    SingleSensor, Span, StreamingFit,
+    fit_strip, fit_strip_stream, largest_period, reserve, AfterViolation, ArrivalBound, Broken,
+    ConformanceCheck, CopyPlan, Parameters, ParetoFront, PeriodicTask, Pool, Ratio, ReserveError,
+    SensorLoad, SingleSensor, Span, StreamingFit,
 };
 use overhear_event::{Nanos, Timestamp};
 use serde::Deserialize;
@@ -215,7 +215,7 @@ struct StripOf {
     tau_den: i128,
 }
 
-fn constraint(t: i128, d: i128, tau: i128, tau_late: i128) -> Constraint {
+fn constraint(t: i128, d: i128, tau: i128, tau_late: i128) -> ArrivalBound {
     parameters(t, d, tau, tau_late).unwrap()
 }
 
@@ -224,8 +224,8 @@ fn parameters(
     d: i128,
     tau: i128,
     tau_late: i128,
-) -> Result<Constraint, overhear_admission::ConstraintError> {
-    Constraint::from_parameters(&Parameters {
+) -> Result<ArrivalBound, overhear_admission::ArrivalBoundError> {
+    ArrivalBound::from_parameters(&Parameters {
         period_ns: t,
         distance_ns: d,
         earliness_ns: tau,
@@ -233,7 +233,7 @@ fn parameters(
     })
 }
 
-fn triple(s: Constraint) -> Triple {
+fn triple(s: ArrivalBound) -> Triple {
     Triple {
         T: s.period().as_ns().into(),
         D: s.distance().as_ns().into(),
@@ -360,7 +360,7 @@ impl Vector {
 
     fn check_fit(&self) {
         let trace = times(&self.trace);
-        let front = Front::of_trace(&trace).unwrap();
+        let front = ParetoFront::of_trace(&trace).unwrap();
         assert_eq!(Some(front.least_gap().as_ns()), self.min_gap);
         let vertices: Vec<(u64, u64)> = front.vertices().map(|(m, g)| (m, g.as_ns())).collect();
         assert_eq!(vertices, self.front);

@@ -14,8 +14,8 @@ use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::Nanos;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::Listing;
+use overhear_session::not_connected::NotConnectedListing;
 use overhear_session::place;
-use overhear_session::unheard::UnheardListing;
 
 use crate::args::{
     execution, AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments,
@@ -28,8 +28,8 @@ fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, SessionEr
 }
 
 pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
-    if arguments.unheard {
-        return list_unheard(arguments);
+    if arguments.not_connected {
+        return list_not_connected(arguments);
     }
     let query = query(&arguments.names, &arguments.directory)?;
     let socket = place::socket(arguments.directory.socket)?;
@@ -50,19 +50,21 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
     Err(nothing(&mut connection, &query, &listing.socket)?)
 }
 
-/// The sensors that are not heard.
-fn list_unheard(arguments: ListArguments) -> Result<u8, SessionError> {
+/// The sensors that are not connected.
+fn list_not_connected(arguments: ListArguments) -> Result<u8, SessionError> {
     let socket = place::socket(arguments.directory.socket)?;
-    let sensors = place::connect(&socket)?.unheard().map_err(place::refused)?;
-    let listing = UnheardListing {
+    let sensors = place::connect(&socket)?
+        .not_connected()
+        .map_err(place::refused)?;
+    let listing = NotConnectedListing {
         overhear_version: env!("CARGO_PKG_VERSION").to_string(),
         socket: socket.display().to_string(),
         sensors,
     };
     let width = Width::of(io::stdout());
-    match text::unheard::render(&listing, arguments.form.format(), width) {
+    match text::not_connected::render(&listing, arguments.form.format(), width) {
         Some(text) => print(&text)?,
-        None => say("overhear: no sensor that asked this directory is unheard\n"),
+        None => say("overhear: this directory has connected every sensor that asked for it\n"),
     }
     Ok(COMPLETE)
 }

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One user at full effort against a directory of root: how long the programs of others take to be heard, and
-//! how long a list takes. Each way alone, then all together.
+//! One user at full effort against a directory of root: how long the programs of others take to be
+//! heard, and how long a list takes. Each way alone, then all together.
 //!
-//! The promise: of 100 programs all are heard within half a second, and a list comes within a second, on a
-//! calm machine. Whether it is calm is measured before: how late a thread wakes up that sleeps for a
-//! millisecond at a time. On any other the table is printed and nothing is concluded.
+//! The promise: of 100 programs all are heard within half a second, and a list comes within a
+//! second, on a calm machine. Whether it is calm is measured before: how late a thread wakes up
+//! that sleeps for a millisecond at a time. On any other the table is printed and nothing is
+//! concluded.
 //!
-//! `cargo bench -p overhear-directory --bench hostile`, as root; `make hostile` runs it with the long forms
-//! of the tests.
+//! `cargo bench -p overhear-directory --bench hostile`, as root; `make hostile` runs it with the
+//! long forms of the tests.
 #![allow(missing_docs)]
 
 #[path = "../tests/support/mod.rs"]
@@ -85,7 +86,7 @@ fn lateness() -> Duration {
     worst
 }
 
-/// How long each program took; one that was not heard has taken all its patience, and more.
+/// Time of each program's registration; one without an answer took its whole timeout.
 fn register_all(socket: &Path, of: &str) -> Vec<Duration> {
     let mut sensors = Vec::new();
     let each = (0..PROGRAMS).map(|number| {

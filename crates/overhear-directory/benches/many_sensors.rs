@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Many sensors at once: how fast they are registered, what they cost the directory in memory and
-//! descriptors, and how long a list and an attachment take. Then many lanes, each with a thread that is
-//! looked after: what that costs, and how long it holds up who registers.
+//! descriptors, and how long a list and an attachment take. Then many lanes, each with a thread
+//! that is looked after: what that costs, and how long it holds up who registers.
 //!
 //! `cargo bench -p overhear-directory --bench many_sensors [COUNT]...`
 #![allow(missing_docs)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The program's side of registration. Cold: it allocates, calls the kernel and may wait, but
-//! never longer than [`PATIENCE`] for a registration.
+//! never longer than [`REGISTRATION_TIMEOUT`] for a registration.
 
 use std::ffi::OsString;
 use std::io;
@@ -17,28 +17,28 @@ use crate::packet::{Link, LinkError};
 use crate::protocol::{Register, Reply, Request, Unregister, VERSION};
 use crate::SOCKET_VARIABLE;
 
-/// How long a program waits for the directory, for all its answers to one registration together,
-/// before it goes on unheard.
-pub const PATIENCE: Duration = Duration::from_millis(500);
+/// How long a program waits for all answers of the directory to one registration. Then it goes on
+/// without a directory.
+pub const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// What a program says of a sensor.
+/// The description of a sensor, as a program registers it.
 #[derive(Clone, Debug)]
 pub struct SensorRequest {
     /// What the sensor measures; unique in the task together with `instance`.
     pub sensor: String,
-    /// Which one of several; empty where there is one.
+    /// The instance, of several sensors with this id; empty for a single one.
     pub instance: String,
-    /// What an element contains.
+    /// The payload of an element.
     pub schema: TypeSchema,
     /// The declared rate, if any.
     pub rate: Option<Rate>,
-    /// The least number of slots wanted, in the ring, in each lane, in the queue; 0 for the
-    /// directory's choice.
+    /// The least number of slots, in the ring, in each lane or in the queue; 0 lets the directory
+    /// choose.
     pub capacity: u64,
-    /// Who will write.
+    /// The kind of its writer.
     pub kind: WriterKind,
-    /// How many lanes a laned sensor wants, 0 for the directory's choice. Of a concurrent sensor: how
-    /// many spare elements, for writes at the same time. No meaning for others.
+    /// Lanes of a laned sensor, 0 lets the directory choose. Spare elements of a concurrent sensor,
+    /// one for each write at the same time. Ignored for other kinds.
     pub lanes: u32,
 }
 
@@ -47,68 +47,69 @@ pub struct SensorRequest {
 pub struct Registration {
     /// The stream's memory, writable.
     pub mapping: Arc<Mapping>,
-    /// Where things lie in it.
+    /// The layout of the memory.
     pub shape: Shape,
-    /// What to stamp with.
+    /// The clock of its stamps.
     pub clock: ClockId,
     /// The number of its first stream.
     pub stream: StreamId,
-    /// The sensor's line in the control page, by which it is switched on and off and gets lanes
-    /// back; none where the directory has none.
+    /// The sensor's line in the control page, by which the directory switches it and reclaims
+    /// lanes; `None` if the directory has no control pages.
     pub control: Option<Control>,
-    /// Why there was no memory for the sensor when it was registered. It is switched off until there is,
-    /// and then heard without further ado.
+    /// Why there was no memory for the sensor when it was registered. It is switched off until
+    /// there is memory; then the directory switches it on, and the program does nothing.
     pub deferred: Option<String>,
     token: u64,
     socket: PathBuf,
 }
 
-/// Why a sensor is not heard.
+/// Why a sensor is not connected to a directory.
 #[derive(Debug, thiserror::Error)]
 pub enum RegisterError {
     /// No directory is known.
     #[error("no directory listens: {SOCKET_VARIABLE} is not set, or empty, and none of the usual sockets exists; start the program with `overhear run`")]
     NoDirectory,
-    /// The directory cannot be talked to.
+    /// The directory cannot be reached.
     #[error("cannot {action} the directory at {}: {source}", .socket.display())]
     Unreachable {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// Where.
+        /// The directory's socket.
         socket: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The directory said no.
+    /// The directory refused the sensor.
     #[error("the directory refused sensor `{sensor}`: {sentence}")]
     Refused {
-        /// Which sensor.
+        /// The sensor's id.
         sensor: String,
-        /// Its sentence.
+        /// The reason, as a sentence.
         sentence: String,
     },
-    /// The directory went away, or has no time.
+    /// The directory has ended, or closed the connection because it is overloaded.
     #[error("the directory at {} closed the connection without an answer", .socket.display())]
     Closed {
-        /// Where.
+        /// The directory's socket.
         socket: PathBuf,
     },
-    /// The directory's answer makes no sense.
+    /// The directory's answer cannot be decoded.
     #[error("the directory at {} answered something that this program does not understand; they may be of different versions", .socket.display())]
     Misunderstood {
-        /// Where.
+        /// The directory's socket.
         socket: PathBuf,
     },
     /// The granted memory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// The granted numbers make no sensor.
+    /// The granted layout is invalid.
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }
 
-/// Where the directory listens: the environment's word, then the usual places. An empty variable
-/// switches sensors off. A program with raised privileges does not trust its environment.
+/// The directory's socket: the one that the environment names, else the first default one that
+/// exists. An empty variable switches sensors off. A program with raised privileges ignores its
+/// environment.
 #[must_use]
 pub fn socket_path() -> Option<PathBuf> {
     if let Some(path) = environment(SOCKET_VARIABLE) {
@@ -121,10 +122,10 @@ pub fn socket_path() -> Option<PathBuf> {
     places.into_iter().flatten().find(|path| path.exists())
 }
 
-/// A variable of the environment; none for a program with raised privileges, which does not trust it.
+/// A variable of the environment; `None` in a program with raised privileges, which ignores it.
 #[must_use]
 pub fn environment(name: &str) -> Option<OsString> {
-    // SAFETY: reads a word that the kernel gave to the process at its start.
+    // SAFETY: reads a word of the auxiliary vector, which the kernel wrote at the process' start.
     let secure = unsafe { libc::getauxval(libc::AT_SECURE) } != 0;
     if secure {
         None
@@ -142,48 +143,48 @@ pub fn register(request: SensorRequest) -> Result<Registration, RegisterError> {
     register_at(&socket, request)
 }
 
-/// Registers a sensor with the directory at `socket`. A directory that is started again meanwhile, or has
-/// no room for another connection at this moment, is asked again as long as there is time.
+/// Registers a sensor with the directory at `socket`. If the directory is being restarted, or all
+/// its connections are in use, the request is repeated until [`REGISTRATION_TIMEOUT`].
 ///
 /// # Errors
 /// [`RegisterError`].
 pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Registration, RegisterError> {
-    patiently(|end| register_until(socket, &request, end))
+    retry_until_timeout(|end| register_until(socket, &request, end))
 }
 
-/// Before a directory is asked for the second time.
-const FIRST_PAUSE: Duration = Duration::from_millis(4);
+/// The delay before the first retry. It doubles with each further one.
+const FIRST_RETRY_DELAY: Duration = Duration::from_millis(4);
 
-/// Asks a directory until it answers, or for a lasting reason does not, or there is no time left.
-fn patiently<T>(
-    mut attempt: impl FnMut(Instant) -> Result<T, Failure>,
+/// Repeats an attempt until it succeeds, fails for good, or the time is over.
+fn retry_until_timeout<T>(
+    mut attempt: impl FnMut(Instant) -> Result<T, AttemptError>,
 ) -> Result<T, RegisterError> {
-    let end = Instant::now() + PATIENCE;
-    let mut pause = FIRST_PAUSE;
+    let end = Instant::now() + REGISTRATION_TIMEOUT;
+    let mut pause = FIRST_RETRY_DELAY;
     loop {
         let result = attempt(end);
         let left = end.saturating_duration_since(Instant::now());
         match result {
-            Err(Failure::Passing(_)) if pause < left => {
+            Err(AttemptError::Transient(_)) if pause < left => {
                 std::thread::sleep(pause);
                 pause *= 2;
             }
-            Err(Failure::Passing(error) | Failure::Lasting(error)) => return Err(error),
+            Err(AttemptError::Transient(error) | AttemptError::Final(error)) => return Err(error),
             Ok(answer) => return Ok(answer),
         }
     }
 }
 
-/// Why an attempt failed: for a reason that may pass, or not.
-enum Failure {
-    Passing(RegisterError),
-    Lasting(RegisterError),
+/// Whether another attempt could succeed.
+enum AttemptError {
+    Transient(RegisterError),
+    Final(RegisterError),
 }
 
-impl<E: Into<RegisterError>> From<E> for Failure {
+impl<E: Into<RegisterError>> From<E> for AttemptError {
     fn from(error: E) -> Self {
         let error = error.into();
-        let passes = match &error {
+        let is_transient = match &error {
             RegisterError::Closed { .. } => true,
             RegisterError::Unreachable { source, .. } => matches!(
                 source.kind(),
@@ -191,19 +192,19 @@ impl<E: Into<RegisterError>> From<E> for Failure {
             ),
             _ => false,
         };
-        match passes {
-            true => Self::Passing(error),
-            false => Self::Lasting(error),
+        match is_transient {
+            true => Self::Transient(error),
+            false => Self::Final(error),
         }
     }
 }
 
-fn refused(request: &SensorRequest, sentence: String, again: bool) -> Failure {
+fn refused(request: &SensorRequest, sentence: String, again: bool) -> AttemptError {
     let sensor = request.sensor.clone();
     let error = RegisterError::Refused { sensor, sentence };
     match again {
-        true => Failure::Passing(error),
-        false => Failure::Lasting(error),
+        true => AttemptError::Transient(error),
+        false => AttemptError::Final(error),
     }
 }
 
@@ -211,7 +212,7 @@ fn register_until(
     socket: &Path,
     request: &SensorRequest,
     end: Instant,
-) -> Result<Registration, Failure> {
+) -> Result<Registration, AttemptError> {
     let link = Link::for_one_exchange(socket, end.saturating_duration_since(Instant::now()))?;
     let (kind, payload) = (request.kind, request.schema.size());
     let sent = link.send(&Request::Register(Register {
@@ -226,7 +227,7 @@ fn register_until(
         may_defer: true,
     }));
     let received = link.receive();
-    // Whoever is turned away may find so before anything is sent.
+    // A rejected connection may already have its refusal, although the send failed.
     let (reply, files) = match (sent, received) {
         (_, Ok(received)) => received,
         (Err(error), Err(_)) | (Ok(()), Err(error)) => return Err(error.into()),
@@ -238,12 +239,12 @@ fn register_until(
         _ => return Err(link.misunderstood().into()),
     };
     let shape = Shape::new(granted.kind, payload, granted.capacity, granted.lanes)?;
-    // An older directory knows simple sensors alone, and says so by what it grants.
-    let understood = granted.kind == kind
+    // An older directory grants a simple sensor, whatever kind was requested.
+    let is_supported = granted.kind == kind
         && usize::try_from(granted.stride) == Ok(shape.elements().stride_bytes());
-    // A file shorter than its shape would let the program die of SIGBUS later.
+    // A file shorter than its layout would kill the program by SIGBUS later.
     let size = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size);
-    if !understood || u64::try_from(size).unwrap_or(0) < shape.bytes() as u64 {
+    if !is_supported || u64::try_from(size).unwrap_or(0) < shape.bytes() as u64 {
         return Err(link.misunderstood().into());
     }
     let mapping = Arc::new(match granted.deferred {
@@ -293,7 +294,7 @@ impl From<LinkError> for RegisterError {
 }
 
 impl Registration {
-    /// Whether the sensor still waits for memory.
+    /// Whether the sensor is still deferred.
     #[must_use]
     pub fn is_deferred(&self) -> bool {
         let line = self
@@ -303,14 +304,14 @@ impl Registration {
         self.deferred.is_some() && line.is_some_and(|line| line.is_deferred())
     }
 
-    /// Takes the sensor out of the directory. Monitors read what is left and close the stream.
-    /// The map stays until the registration is dropped.
+    /// Unregisters the sensor. Monitors read the rest and close the stream. The map stays until the
+    /// registration is dropped.
     ///
     /// # Errors
-    /// [`RegisterError`] if the directory is gone; then there is nothing to take out.
+    /// [`RegisterError`] if the directory is gone; then there is nothing to unregister.
     pub fn unregister(&self) -> Result<(), RegisterError> {
-        // Nobody can take it out twice, so it is asked for again where the answer was lost.
-        patiently(|end| {
+        // Unregistering twice does no harm, so the request is repeated if the answer was lost.
+        retry_until_timeout(|end| {
             let left = end.saturating_duration_since(Instant::now());
             let link = Link::for_one_exchange(&self.socket, left)?;
             link.send(&Request::Unregister(Unregister {
@@ -324,7 +325,7 @@ impl Registration {
                 } => {
                     let sensor = self.stream.to_string();
                     let error = RegisterError::Refused { sensor, sentence };
-                    Err(Failure::Passing(error))
+                    Err(AttemptError::Transient(error))
                 }
                 _ => Ok(()),
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading both clocks, and keeping the clock page.
+//! Reads both clocks, and maintains the clock page.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::memory::{MapError, Mapping, MemoryFile};
 
 /// Brackets tried for a pair: the narrowest one wins, so an interruption does no harm.
 const BRACKETS: usize = 50;
-/// How far apart the first two pairs are.
+/// Time between the first two pairs.
 const FIRST_DISTANCE: Duration = Duration::from_millis(20);
 
-/// The time now.
+/// The current time.
 #[must_use]
 pub fn monotonic_now() -> Timestamp {
     let now = clock_gettime(SystemClock::Monotonic);
@@ -83,7 +83,7 @@ pub struct ClockKeeper {
 }
 
 impl ClockKeeper {
-    /// How often [`ClockKeeper::tick`] is to be called.
+    /// The period at which [`ClockKeeper::tick`] is to be called.
     pub const INTERVAL: Duration = Duration::from_millis(100);
 
     /// Measures for 20 ms and publishes the first segment. `None` if sensors stamp with
@@ -111,9 +111,8 @@ impl ClockKeeper {
         Ok(Some(keeper))
     }
 
-    /// Goes on with the page of an earlier life: those who have mapped it hear no more of the
-    /// change than a longer segment. A page without segments, or another clock's, is not gone on
-    /// with: then there is a new one.
+    /// Continues the page of an earlier directory: its readers see a longer segment, and no other
+    /// change. A page without segments, or of another clock, is not continued: a new one is made.
     ///
     /// # Errors
     /// [`MapError`] if the page cannot be mapped.
@@ -128,7 +127,7 @@ impl ClockKeeper {
         let known = HeaderUntrusted::load(&words).and_then(|found| found.check(&header));
         let mut published = Vec::new();
         if let (Ok(()), Ok(mut reader)) = (known, Reader::from_oldest(words, geometry)) {
-            // An error leaves what was read until then.
+            // After an error the segments read so far are used.
             let _ = reader.poll(usize::MAX, |element| {
                 published.extend(Segment::parse(element.stamp, element.payload));
             });
@@ -137,7 +136,7 @@ impl ClockKeeper {
             return Self::start();
         };
         let mut keeper = Self::with(fit, file)?;
-        // At once: a keeper that is killed again soon must have done its part.
+        // At once: the process may be killed again soon.
         keeper.tick();
         Ok(Some(keeper))
     }
@@ -156,12 +155,13 @@ impl ClockKeeper {
         })
     }
 
-    /// Nobody can write the page anew, not even the next directory: for one that will have no next.
+    /// Seals the page against all further writers, also a later directory. For a directory that is
+    /// not kept over a restart.
     pub(crate) fn seal(&self) -> Result<(), MapError> {
         self.file.seal()
     }
 
-    /// The page's file, to be kept: its size is sealed, its contents are not.
+    /// The page's file, to be stored over a restart: its size is sealed, its contents are not.
     ///
     /// # Errors
     /// [`MapError`] if it cannot be sealed.
@@ -169,9 +169,9 @@ impl ClockKeeper {
         self.file.seal_size().map(|()| &self.file)
     }
 
-    /// Measures again and publishes what follows.
+    /// Measures again and publishes the next segment.
     pub fn tick(&mut self) {
-        // A segment must be published before it begins; after a stall it is measured anew.
+        // A segment must be published before it begins. After a stall it is measured again.
         for _ in 0..3 {
             let mut fit = self.fit.clone();
             let segments = fit.observe(best_pair());

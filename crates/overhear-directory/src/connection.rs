@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Somebody who talks to the directory: a program that registers a sensor, or a monitor. What comes of
-//! their packets is in `registration` and `audience`.
+//! A client's connection: a program that registers a sensor, or a monitor. Their requests are
+//! processed in `program_requests` and `monitor_requests`.
 //!
-//! A connection is served in turns. A turn takes one packet, or does a slice of what a packet asked for,
-//! or sends a slice of what is new: so its work is bounded whatever the packet says.
+//! A connection is served in turns. A turn takes one packet, or processes a slice of a request, or
+//! sends a slice of the pending events: so its work is bounded, whatever the packet contains.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -14,54 +14,55 @@ use overhear_event::StreamId;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use crate::audience::{Listing, Switching};
+use crate::monitor_requests::{ListProgress, SwitchProgress};
 use crate::packet::{receive, send, MAX_REQUEST};
 use crate::peer::Peer;
+use crate::program_requests::Grant;
 use crate::protocol::{Reply, Request};
 use crate::quota::{Amounts, Resource};
-use crate::registration::Grant;
 use crate::registry::{lock, MonitorId, Registry};
 use crate::worker::WorkQueue;
 
-/// How long a program may take for a registration, all its packets together, and a monitor for its first.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Time that a program has for all packets of a registration, and a monitor for its first packet.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What a connection takes until a monitor has made itself known, and afterwards.
+/// The charge of a connection until its first request as a monitor. Then [`MONITOR`] replaces it.
 pub(crate) const CONNECTION: Amounts = Amounts::of(Resource::Connections, 1);
 const MONITOR: Amounts = Amounts::of(Resource::Monitors, 1);
 
-/// One conversation.
+/// One client's connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
     fd: OwnedFd,
     number: u32,
     peer: Peer,
-    // Whether the peer may register sensors; it may always ask.
+    // Whether the peer may register sensors, or the refusal. Requests of monitors need no
+    // permission.
     pub(crate) may_register: Result<(), String>,
-    // None for a monitor: it may be silent as long as it likes. It is never put off.
+    // When the connection is closed; never extended. None for a monitor.
     deadline: Option<Instant>,
     pub(crate) grant: Option<Grant>,
-    // What to hand to monitors to read times with.
+    // The clock page, which monitors get to convert stamps.
     clock: Option<Arc<OwnedFd>>,
     work: Option<Work>,
-    /// There is something to read.
+    /// The socket is readable.
     pub(crate) is_readable: bool,
-    /// The peer has to read before anything can be sent.
+    /// The socket is full: the peer has to read first.
     pub(crate) is_full: bool,
-    /// What could not be sent can be sent at the next tick.
+    /// A packet could not be sent and is retried at the next tick.
     pub(crate) is_later: bool,
     pub(crate) is_attached: bool,
 }
 
-/// A request that takes several turns.
+/// A request that needs several turns.
 #[derive(Debug)]
 pub(crate) enum Work {
-    List(Listing),
-    /// The number of the sensor to go on with.
+    List(ListProgress),
+    /// The number of the next sensor.
     Attach(StreamId),
-    Switch(Switching),
+    Switch(SwitchProgress),
     Finished(VecDeque<u32>),
-    /// The worker prepares the buffer.
+    /// The worker is preparing the buffer.
     Prepare,
 }
 
@@ -71,14 +72,14 @@ impl AsFd for Connection {
     }
 }
 
-/// What to do with a connection after its turn.
+/// How a connection is scheduled after a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It gets another turn.
+    /// It gets another turn at once.
     Again,
-    /// It gets one when its socket is ready, or something is new.
+    /// It gets a turn when its socket is ready, or an event is pending.
     Idle,
-    /// It gets one when the worker has done its part.
+    /// It gets a turn when the worker is done.
     Wait,
     Close,
 }
@@ -96,7 +97,7 @@ impl Connection {
             number,
             peer,
             may_register,
-            deadline: Some(Instant::now() + PATIENCE),
+            deadline: Some(Instant::now() + HANDSHAKE_TIMEOUT),
             grant: None,
             clock,
             work: None,
@@ -107,13 +108,13 @@ impl Connection {
         }
     }
 
-    /// Whether its time is over. Time that the directory itself takes does not count.
+    /// Whether its deadline has passed. While the worker prepares its buffer it has no deadline.
     pub(crate) fn is_overdue(&self, now: Instant) -> bool {
         let waits = matches!(self.work, Some(Work::Prepare));
         !waits && self.deadline.is_some_and(|deadline| deadline <= now)
     }
 
-    /// Whether it is a monitor's.
+    /// Whether it belongs to a monitor.
     pub(crate) const fn is_monitor(&self) -> bool {
         self.deadline.is_none()
     }
@@ -134,7 +135,7 @@ impl Connection {
         self.clock.as_ref().map(|clock| clock.as_fd())
     }
 
-    /// From now on it may be silent as long as it likes, if there is room for another monitor.
+    /// Makes it a monitor's connection, without a deadline, if the quotas permit another monitor.
     pub(crate) fn become_monitor(&mut self, registry: &mut Registry) -> Result<(), String> {
         if self.deadline.is_some() {
             let charged = registry.charge(self.peer.uid, MONITOR);
@@ -145,7 +146,7 @@ impl Connection {
         Ok(())
     }
 
-    /// What it is charged.
+    /// The amounts that its user is charged for it.
     pub(crate) const fn amounts(&self) -> Amounts {
         match self.is_monitor() {
             true => MONITOR,
@@ -153,12 +154,12 @@ impl Connection {
         }
     }
 
-    /// Whether somebody should be asked to read, or to write, before its next turn.
+    /// Whether its next turn waits for the socket to become readable, or writable.
     pub(crate) const fn interest(&self) -> (bool, bool) {
         (self.work.is_none(), self.is_full)
     }
 
-    pub(crate) fn go_on_with(&mut self, work: Work) -> Next {
+    pub(crate) fn continue_with(&mut self, work: Work) -> Next {
         let next = match work {
             Work::Prepare => Next::Wait,
             _ if self.is_full || self.is_later => Next::Idle,
@@ -168,19 +169,19 @@ impl Connection {
         next
     }
 
-    /// The worker has done its part.
+    /// The worker has prepared the buffer.
     pub(crate) fn is_prepared(&mut self) {
         self.work = None;
     }
 
-    /// A turn.
+    /// Serves one turn.
     pub(crate) fn serve(&mut self, registry: &Mutex<Registry>, queue: &WorkQueue) -> Next {
         match self.work.take() {
-            Some(Work::List(listing)) => self.list_some(listing, registry),
-            Some(Work::Attach(next)) => self.attach_some(next, registry),
-            Some(Work::Switch(switching)) => self.switch_some(switching, registry),
-            Some(Work::Finished(streams)) => self.finish_some(streams, registry),
-            Some(Work::Prepare) => self.go_on_with(Work::Prepare),
+            Some(Work::List(listing)) => self.list_slice(listing, registry),
+            Some(Work::Attach(next)) => self.attach_slice(next, registry),
+            Some(Work::Switch(switching)) => self.switch_slice(switching, registry),
+            Some(Work::Finished(streams)) => self.finish_slice(streams, registry),
+            Some(Work::Prepare) => self.continue_with(Work::Prepare),
             None if std::mem::take(&mut self.is_readable) => self.take_packet(registry, queue),
             None if self.is_attached => self.send_events(registry),
             None => Next::Idle,
@@ -209,7 +210,7 @@ impl Connection {
             Ok(Request::Switch(switch)) => self.switch(&switch, registry),
             Ok(Request::Finished { streams }) => self.finished(streams),
             Ok(Request::Status { version }) => self.status(version, registry),
-            Ok(Request::Unheard { version }) => self.list_unheard(version, registry),
+            Ok(Request::NotConnected { version }) => self.list_not_connected(version, registry),
             Err(error) => {
                 let sentence = format!("the request is not understood: {error}");
                 self.refuse(registry, "?", &sentence)
@@ -217,15 +218,15 @@ impl Connection {
         }
     }
 
-    /// Says no to a sensor, and remembers it: first in the registry, so that whoever has heard the
-    /// refusal finds it counted.
+    /// Refuses a sensor and counts it. It is counted first, so that a client that has received the
+    /// refusal finds it in the directory's status.
     pub(crate) fn refuse(&self, registry: &Mutex<Registry>, sensor: &str, sentence: &str) -> Next {
         let who = (self.peer.pid, self.peer.uid);
-        lock(registry).unheard(who, sensor, sentence);
+        lock(registry).note_not_connected(who, sensor, sentence);
         self.deny(sentence)
     }
 
-    /// Says no to a monitor.
+    /// Refuses a monitor's request.
     pub(crate) fn deny(&self, sentence: &str) -> Next {
         let sentence = sentence.to_string();
         let again = false;
@@ -233,7 +234,7 @@ impl Connection {
         Next::Close
     }
 
-    /// Sends a reply; false if the other side is gone, or does not read.
+    /// Sends a reply; false if the peer is gone, or does not read.
     pub(crate) fn reply(&self, reply: &Reply, files: &[BorrowedFd<'_>]) -> bool {
         self.try_reply(reply, files).is_ok()
     }

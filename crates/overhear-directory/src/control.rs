@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex, TryLockError, Weak};
 use overhear_stream::CONTROL_LINE_BYTES;
 use overhear_stream::{ControlLayout, ControlLine, KeptWords, LayoutError, HEADER_SIZE};
 
+use crate::file_watch::FileCharge;
 use crate::memory::{MapError, Mapping, MemoryFile};
-use crate::registry::FileCharge;
 
 /// Lines of a task's first page: with its header it takes two pages of memory.
 const FIRST_LINES: u32 = 64;
 /// Lines of the largest page, unless one sensor needs more.
-const MOST_LINES: u32 = 4096;
+const MAX_LINES: u32 = 4096;
 
 /// A sensor's line in mapped memory.
 pub type MappedLine = ControlLine<KeptWords<Arc<Mapping>>>;
@@ -29,13 +29,13 @@ pub(crate) struct ControlPage {
     file: MemoryFile,
     mapping: Arc<Mapping>,
     lines: u32,
-    // Lines that were never used begin here; `free` holds the first of those that were given back, by
-    // how many there are.
+    // The first line that was never used. `free` has the first lines of returned blocks, by block
+    // size.
     used: u32,
     free: BTreeMap<u32, Vec<u32>>,
-    // Under which it is kept over a restart; empty if it is not.
+    // Its name in the service manager's store; empty if it is not stored.
     name: String,
-    // What a user is charged for it.
+    // The charge of its memory.
     charge: Option<FileCharge>,
 }
 
@@ -49,7 +49,7 @@ impl ControlPage {
         Self::adopt(file)
     }
 
-    /// A page that exists already. Which of its lines are in use is said by [`ControlPages::claim`].
+    /// A page from before a restart. [`ControlPages::claim`] marks the lines that are in use.
     pub(crate) fn adopt(file: MemoryFile) -> Result<Self, MapError> {
         let mapping = Arc::new(Mapping::writable(&file, file.bytes())?);
         let lines = file.bytes().saturating_sub(HEADER_SIZE) / CONTROL_LINE_BYTES;
@@ -69,7 +69,7 @@ impl ControlPage {
         self.charge = Some(charge);
     }
 
-    /// Closes the page; what was charged for it is to be released.
+    /// Closes the page. Returns its name and its charge, which the caller releases.
     pub(crate) fn close(self) -> (String, Option<FileCharge>) {
         (self.name, self.charge)
     }
@@ -91,9 +91,9 @@ impl ControlPage {
     }
 }
 
-/// Where a sensor's line is: which of its task's pages, and which line of it.
+/// The position of a sensor's line: the index of the task's page, and the line in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ControlSlot {
     pub(crate) page: usize,
     pub(crate) line: u32,
 }
@@ -103,21 +103,21 @@ pub(crate) struct Place {
 pub(crate) struct ControlPages(BTreeMap<usize, ControlPage>);
 
 impl ControlPages {
-    /// A place for a sensor in one of the pages that there are, switched on or off, none of its lanes
-    /// reclaimed.
-    pub(crate) fn place(&mut self, lanes: u32, enabled: bool) -> Option<Place> {
+    /// Allocates the lines of a sensor in one of the existing pages, with its switch set and no
+    /// lane reclaimed. `None` if no page has room.
+    pub(crate) fn allocate(&mut self, lanes: u32, enabled: bool) -> Option<ControlSlot> {
         let lines = ControlLayout::lines_of_sensor(lanes);
         let mut pages = self.0.iter_mut();
         let (page, line) = pages.find_map(|(page, control)| Some((*page, control.take(lines)?)))?;
-        let place = Place { page, line };
-        if let Some(line) = self.line(place, lanes) {
+        let slot = ControlSlot { page, line };
+        if let Some(line) = self.line(slot, lanes) {
             line.set_enabled(enabled);
             (0..lanes).for_each(|lane| line.reclaim(lane, 0));
         }
-        Some(place)
+        Some(slot)
     }
 
-    /// Makes a further page, with a place for a sensor of so many lanes.
+    /// Makes a further page, with room for a sensor of `lanes` lanes.
     pub(crate) fn next_page(&self, lanes: u32) -> Result<ControlPage, MapError> {
         ControlPage::create(self.next_lines(lanes))
     }
@@ -131,7 +131,7 @@ impl ControlPages {
     fn next_lines(&self, lanes: u32) -> u32 {
         let all: u32 = self.0.values().map(|page| page.lines).sum();
         let lines = ControlLayout::lines_of_sensor(lanes);
-        all.clamp(FIRST_LINES, MOST_LINES).max(lines)
+        all.clamp(FIRST_LINES, MAX_LINES).max(lines)
     }
 
     /// Adds a page; returns its index.
@@ -141,59 +141,59 @@ impl ControlPages {
         index
     }
 
-    /// All pages, which are given up.
+    /// All pages, for closing.
     pub(crate) fn into_pages(self) -> impl Iterator<Item = ControlPage> {
         self.0.into_values()
     }
 
-    /// How many pages there are.
+    /// Number of pages.
     pub(crate) fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// The sensor is gone; another may have its line.
-    pub(crate) fn give_back(&mut self, place: Place, lanes: u32) {
-        if let Some(page) = self.0.get_mut(&place.page) {
+    /// Returns the lines of a sensor that is gone.
+    pub(crate) fn give_back(&mut self, slot: ControlSlot, lanes: u32) {
+        if let Some(page) = self.0.get_mut(&slot.page) {
             let lines = ControlLayout::lines_of_sensor(lanes);
-            page.free.entry(lines).or_default().push(place.line);
+            page.free.entry(lines).or_default().push(slot.line);
         }
     }
 
-    /// The line at a place.
-    pub(crate) fn line(&self, place: Place, lanes: u32) -> Option<MappedLine> {
-        let mapping = &self.0.get(&place.page)?.mapping;
-        ControlLine::new(mapping.part(0, mapping.bytes()), place.line, lanes).ok()
+    /// The line of a sensor.
+    pub(crate) fn line(&self, slot: ControlSlot, lanes: u32) -> Option<MappedLine> {
+        let mapping = &self.0.get(&slot.page)?.mapping;
+        ControlLine::new(mapping.part(0, mapping.bytes()), slot.line, lanes).ok()
     }
 
-    /// What the task gets to map the page with: it can only be read.
-    pub(crate) fn reader(&self, place: Place) -> Option<OwnedFd> {
-        self.0.get(&place.page)?.file.reader().ok()
+    /// A read-only descriptor of the page, for the task.
+    pub(crate) fn reader(&self, slot: ControlSlot) -> Option<OwnedFd> {
+        self.0.get(&slot.page)?.file.reader().ok()
     }
 
-    /// The pages and the names under which they are kept.
+    /// The pages' indices and their names in the service manager's store.
     pub(crate) fn names(&self) -> impl Iterator<Item = (usize, &str)> {
         self.0
             .iter()
             .map(|(index, page)| (*index, page.name.as_str()))
     }
 
-    /// A page is kept under this name.
+    /// Sets the name of a page in the service manager's store.
     pub(crate) fn set_name(&mut self, index: usize, name: String) {
         if let Some(page) = self.0.get_mut(&index) {
             page.name = name;
         }
     }
 
-    /// Puts a page that was kept back to its index.
+    /// Restores a stored page at its index.
     pub(crate) fn restore(&mut self, index: usize, mut page: ControlPage, name: &str) {
         page.name = name.to_string();
         self.0.insert(index, page);
     }
 
-    /// A sensor that was restored uses these lines.
-    pub(crate) fn claim(&mut self, place: Place, lanes: u32) {
-        if let Some(page) = self.0.get_mut(&place.page) {
-            let end = place.line + ControlLayout::lines_of_sensor(lanes);
+    /// Marks the lines of a restored sensor as in use.
+    pub(crate) fn claim(&mut self, slot: ControlSlot, lanes: u32) {
+        if let Some(page) = self.0.get_mut(&slot.page) {
+            let end = slot.line + ControlLayout::lines_of_sensor(lanes);
             page.used = page.used.max(end);
         }
     }
@@ -208,20 +208,20 @@ pub struct Control {
 }
 
 impl Control {
-    /// Maps the page that came with a grant. The sensors of a task share the map.
+    /// Maps the page of a grant. The sensors of a task share the map.
     pub(crate) fn map(file: &OwnedFd, line: u32, lanes: u32) -> Result<Self, MapError> {
         static PAGES: Mutex<Vec<(u64, Weak<Mapping>)>> = Mutex::new(Vec::new());
         let (inode, size) = rustix::fs::fstat(file).map_or((0, 0), |about| {
             (about.st_ino, usize::try_from(about.st_size).unwrap_or(0))
         });
-        // A forked child may find the lock held for ever by a thread that it has not got; then, as
-        // whenever somebody else has it, the page is mapped once more.
+        // In a forked child the lock may be held for ever by a thread of the parent. Whenever it is
+        // held, the page is mapped once more.
         let mut pages = match PAGES.try_lock() {
             Ok(pages) => Some(pages),
             Err(TryLockError::Poisoned(pages)) => Some(pages.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         };
-        // A page that is mapped keeps its inode, so no other can have the same.
+        // A mapped page keeps its inode, so the inode number is unique among them.
         let known = pages.as_mut().and_then(|pages| {
             pages.retain(|(_, page)| page.strong_count() > 0);
             let page = pages.iter().find(|(of, _)| *of == inode)?.1.upgrade()?;
@@ -244,7 +244,7 @@ impl Control {
         })
     }
 
-    /// The line, to ask whether the sensor is switched on and which lanes are free again.
+    /// The line, which has the sensor's switch and its reclaimed lanes.
     ///
     /// # Errors
     /// [`LayoutError::TooSmall`] if the page ends before the line.
@@ -253,8 +253,8 @@ impl Control {
         ControlLine::new(words, self.line, self.lanes)
     }
 
-    /// Where the line begins: `enabled`, and behind the line the lanes' `reclaimed` words. `None` if
-    /// the page ends before them. Valid as long as [`Self::mapping`] is kept.
+    /// Address of the line; the lanes' `reclaimed` words follow it. `None` if the page ends before
+    /// their end. Valid as long as [`Self::mapping`] lives.
     #[must_use]
     pub fn address(&self) -> Option<NonNull<u64>> {
         let at = HEADER_SIZE + self.line as usize * CONTROL_LINE_BYTES;
@@ -277,43 +277,43 @@ impl Control {
 mod tests {
     use super::{ControlPages, FIRST_LINES};
 
-    /// A place, and whether a page was made for it.
-    fn place(pages: &mut ControlPages, lanes: u32) -> (super::Place, bool) {
-        if let Some(place) = pages.place(lanes, true) {
-            return (place, false);
+    /// Allocates, and returns whether a page was made.
+    fn allocate(pages: &mut ControlPages, lanes: u32) -> (super::ControlSlot, bool) {
+        if let Some(slot) = pages.allocate(lanes, true) {
+            return (slot, false);
         }
         let bytes = pages.next_page_bytes(lanes);
         let page = pages.next_page(lanes).unwrap();
         assert_eq!(page.file().bytes() as u64, bytes);
         pages.add(page);
-        (pages.place(lanes, true).unwrap(), true)
+        (pages.allocate(lanes, true).unwrap(), true)
     }
 
     #[test]
     fn lines_are_used_again_and_pages_grow() {
         let mut pages = ControlPages::default();
-        let (first, new) = place(&mut pages, 0);
+        let (first, new) = allocate(&mut pages, 0);
         assert!(new);
         assert!(pages.line(first, 0).unwrap().is_enabled());
-        let (laned, new) = place(&mut pages, 8);
+        let (laned, new) = allocate(&mut pages, 8);
         assert!(!new);
         assert_eq!(laned.line, first.line + 1);
         pages.line(laned, 8).unwrap().reclaim(7, 99);
         pages.line(laned, 8).unwrap().set_enabled(false);
         pages.give_back(laned, 8);
-        let (again, _) = place(&mut pages, 8);
+        let (again, _) = allocate(&mut pages, 8);
         assert_eq!(again, laned);
         let line = pages.line(again, 8).unwrap();
         assert!(line.is_enabled());
         assert_eq!(line.reclaimed(7), 0);
         for _ in 3..FIRST_LINES {
-            assert!(!place(&mut pages, 0).1);
+            assert!(!allocate(&mut pages, 0).1);
         }
-        let (second, new) = place(&mut pages, 0);
+        let (second, new) = allocate(&mut pages, 0);
         assert!(new);
         assert_eq!((second.page, second.line), (1, 0));
         // A sensor that needs more than a whole page.
-        let (third, new) = place(&mut pages, 4096);
+        let (third, new) = allocate(&mut pages, 4096);
         assert!(new && pages.line(third, 4096).is_some());
     }
 }

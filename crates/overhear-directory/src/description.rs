@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What it costs a directory to know a sensor, apart from its buffer. Pure.
+//! The directory's own memory for a sensor, apart from its buffer. Pure.
 
 use overhear_event::{Field, Origin, StreamDescriptor};
 
-/// What an allocator adds to a piece of memory, and what it may round up.
-const PIECE: u64 = 32;
-/// Records, table entries, names and sets of a sensor, whatever it is called.
+/// Bytes that an allocator adds to an allocation, with rounding.
+const ALLOCATION_OVERHEAD_BYTES: u64 = 32;
+/// Bytes of a sensor's records and table entries, without the text of its names.
 const FIXED_BYTES: u64 = 2048;
-/// Entries of the journal about a sensor, without its names and fields.
+/// Bytes of the journal's entries about a sensor, without its names and fields.
 const FIXED_ENTRY_BYTES: u64 = 768;
-/// How often an entry may stand in memory: in a journal of twice its least length, and in the next one
-/// while that is being written.
-const COPIES_OF_ENTRY: u64 = 3;
+/// Copies of an entry in memory, at most: two in a journal that has doubled, one in its
+/// replacement.
+const MAX_ENTRY_COPIES: u64 = 3;
 const PAGE: u64 = 4096;
 
-/// Upper bound of the directory's own memory for a sensor, in bytes: heap, and entries in the journal. The
-/// last page of its buffer counts here as far as the sensor has no use for it.
+/// Upper bound of the directory's own memory for a sensor, in bytes: heap and journal entries. It
+/// includes the unused rest of the last page of its buffer.
 pub(crate) fn record_bytes(descriptor: &StreamDescriptor, buffer_bytes: u64) -> u64 {
     let comm = match &descriptor.origin {
         Origin::Program(task) => task.comm.len(),
@@ -26,17 +26,20 @@ pub(crate) fn record_bytes(descriptor: &StreamDescriptor, buffer_bytes: u64) -> 
     let fields = descriptor.schema.fields();
     let pieces = fields.iter().flat_map(|field| [&field.name, &field.unit]);
     let pieces = pieces.filter(|text| !text.is_empty());
-    let texts: u64 = pieces.map(|text| PIECE + text.len() as u64).sum();
-    // Names stand in the record and as a key.
+    let texts: u64 = pieces
+        .map(|text| ALLOCATION_OVERHEAD_BYTES + text.len() as u64)
+        .sum();
+    // Names are in the record, and in a key.
     let heap = FIXED_BYTES + 2 * names + size_of_val(fields) as u64 + texts;
     // `{"name":"","kind":"","offset":0,"unit":""},` and the longest kind and offset.
     let each: u64 = fields.iter().map(|field| 64 + 2 * field_text(field)).sum();
     let entry = FIXED_ENTRY_BYTES + 2 * names + each;
     let padding = buffer_bytes.next_multiple_of(PAGE) - buffer_bytes;
-    heap + COPIES_OF_ENTRY * entry + padding
+    heap + MAX_ENTRY_COPIES * entry + padding
 }
 
-/// Bytes of a field's name and unit. A byte takes at most two in JSON: control characters are refused.
+/// Bytes of a field's name and unit. A byte takes at most two in JSON: control characters are
+/// refused.
 fn field_text(field: &Field) -> u64 {
     (field.name.len() + field.unit.len()) as u64
 }
@@ -49,7 +52,7 @@ mod tests {
         FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
     };
 
-    use super::{record_bytes, COPIES_OF_ENTRY, PAGE};
+    use super::{record_bytes, MAX_ENTRY_COPIES, PAGE};
 
     fn descriptor(fields: u32, name: &str, unit: &str) -> StreamDescriptor {
         let mut schema = TypeSchema::builder(&"t".repeat(64));
@@ -83,14 +86,17 @@ mod tests {
             let descriptor = descriptor(fields, name, unit);
             let entry = serde_json::to_vec(&descriptor).unwrap().len() as u64;
             let bytes = record_bytes(&descriptor, PAGE);
-            assert!(bytes > COPIES_OF_ENTRY * entry, "{fields}: {bytes} {entry}");
+            assert!(
+                bytes > MAX_ENTRY_COPIES * entry,
+                "{fields}: {bytes} {entry}"
+            );
             // And not much more than is needed.
             assert!(bytes < 8 * entry + 16_384, "{fields}: {bytes} {entry}");
         }
     }
 
     #[test]
-    fn the_rest_of_a_page_counts() {
+    fn rest_of_a_page_counts() {
         let descriptor = descriptor(1, "n", "");
         let whole = record_bytes(&descriptor, 2 * PAGE);
         assert_eq!(record_bytes(&descriptor, PAGE + 1), whole + PAGE - 1);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fair queuing: users take turns, whatever each of them has in the queue. Pure.
+//! A fair queue: users are served round robin, however many items each has in the queue. Pure.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A queue in which no user waits for more than one item of each other user.
+/// A queue in which a user's item waits for at most one item of each other user.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
-    // Users with something in the queue, in the order of their turns.
+    // Users with items in the queue, the next one first.
     turns: VecDeque<u32>,
     waiting: BTreeMap<u32, VecDeque<T>>,
     members: BTreeSet<T>,
@@ -34,7 +34,7 @@ impl<T: Copy + Ord> FairQueue<T> {
         }
     }
 
-    /// Takes the oldest item of the user whose turn it is.
+    /// Takes the oldest item of the next user.
     pub(crate) fn pop(&mut self) -> Option<T> {
         let uid = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&uid)?;
@@ -76,10 +76,10 @@ mod tests {
     }
 
     proptest! {
-        /// Everything comes out once, each user's in its order, and between an item's turn and the next of
-        /// the same user at most one of each other user's.
+        /// Every item comes out once, those of a user in order. Between two items of a user there
+        /// is at most one item of each other user.
         #[test]
-        fn nobody_waits_for_more_than_one_of_each_other(items in prop::collection::vec((0_u32..5, prop::bool::ANY), 0..100)) {
+        fn item_waits_for_at_most_one_of_each_other_user(items in prop::collection::vec((0_u32..5, prop::bool::ANY), 0..100)) {
             let mut queue = FairQueue::default();
             let (mut pushed, mut popped) = (0_u32, Vec::new());
             for (number, (uid, pops)) in (0_u32..).zip(items) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Until when memory files exist: an inotify instance with a watch on each.
+//! Detects when the kernel frees memory files: an inotify instance with a watch on each.
 //!
-//! A program that was given a file may keep it for as long as it likes: by a descriptor, by a map, in a
-//! message that nobody receives, in another process. The kernel frees the memory with the last of these
-//! references, and tells a watch on the file (`IN_DELETE_SELF`), which is no reference itself. What a user
-//! is charged for a file is released then, and not when the directory has closed it.
+//! A program that has a file may keep it for as long as it likes: by a descriptor, by a map, in a
+//! message that nobody receives, in another process. The kernel frees the memory with the last of
+//! these references, and reports it to a watch on the file (`IN_DELETE_SELF`), which is no
+//! reference itself. The user's charge for the file is released then, and not when the directory
+//! closes it.
 //!
-//! Watches belong to the instance. A service manager that keeps the instance keeps them over a restart.
+//! Watches belong to the instance. If the service manager stores the instance, they outlive a
+//! restart.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,7 +18,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
-/// A watch on a file; its number is not used again for a long time.
+use crate::quota::Amounts;
+
+/// A watch on a file. Its number is reused only after a long time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WatchId(i32);
 
@@ -30,15 +34,39 @@ impl WatchId {
     }
 }
 
+/// The charge of a file, by the event that ends it.
+#[derive(Debug)]
+pub(crate) enum FileCharge {
+    /// Ends when the kernel frees the file.
+    Watched(WatchId),
+    /// Ends when the directory closes the file, where files cannot be watched.
+    Unwatched(u32, Amounts),
+}
+
+impl FileCharge {
+    /// The watch, for a journal.
+    pub(crate) const fn watch(&self) -> Option<i32> {
+        match self {
+            Self::Watched(watch) => Some(watch.as_raw()),
+            Self::Unwatched(..) => None,
+        }
+    }
+
+    /// The charge of a file from before a restart.
+    pub(crate) const fn restored(watch: i32) -> Self {
+        Self::Watched(WatchId::from_raw(watch))
+    }
+}
+
 /// Watches memory files.
 #[derive(Debug)]
 pub(crate) struct FileWatch(OwnedFd);
 
-/// Files that the kernel has freed.
+/// Result of [`FileWatch::take_freed`].
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Freed {
     These(Vec<WatchId>),
-    /// There were more than the kernel could queue: see which ones [`FileWatch::live`] leaves.
+    /// The kernel's queue overflowed: files that [`FileWatch::live`] does not list have been freed.
     TooMany,
 }
 
@@ -48,7 +76,7 @@ impl FileWatch {
         Ok(Self(instance))
     }
 
-    /// An instance that an earlier life of the directory has made.
+    /// The instance of an earlier directory.
     pub(crate) const fn adopt(instance: OwnedFd) -> Self {
         Self(instance)
     }
@@ -56,20 +84,21 @@ impl FileWatch {
     /// Watches a file.
     ///
     /// # Errors
-    /// `ENOSPC` where the directory's user has as many watches as `fs.inotify.max_user_watches` allows.
+    /// `ENOSPC` where the directory's user has as many watches as `fs.inotify.max_user_watches`
+    /// allows.
     pub(crate) fn add(&self, file: impl AsFd) -> io::Result<WatchId> {
         let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
         let watch = inotify::add_watch(&self.0, path, WatchFlags::DELETE_SELF)?;
         Ok(WatchId(watch))
     }
 
-    /// Watches a file no longer.
+    /// Removes a watch.
     pub(crate) fn remove(&self, watch: WatchId) {
-        // It may have been freed meanwhile, and with it the watch.
+        // An error means that the file has been freed meanwhile, and the watch with it.
         let _ = inotify::remove_watch(&self.0, watch.0);
     }
 
-    /// The files that have been freed since the last call.
+    /// Takes the files that were freed since the last call.
     pub(crate) fn take_freed(&self) -> Freed {
         let mut freed = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); 4096];
@@ -79,7 +108,7 @@ impl FileWatch {
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
                     return Freed::TooMany
                 }
-                // Each is told twice: that the file is gone, and that the watch is.
+                // Each file has two events: that of the file, and the removal of its watch.
                 Ok(event) if event.events().contains(ReadFlags::IGNORED) => {
                     freed.push(WatchId(event.wd()));
                 }
@@ -119,9 +148,9 @@ mod tests {
     use super::{FileWatch, Freed};
     use crate::memory::{Mapping, MemoryFile};
 
-    /// Every way to keep memory that a descriptor gives, and what the kernel thinks of it.
+    /// Tries every way to keep a reference to a memory file.
     #[test]
-    fn a_file_is_freed_with_its_last_reference_of_any_kind() {
+    fn file_is_freed_with_its_last_reference_of_any_kind() {
         let watch = FileWatch::new().unwrap();
         let file = MemoryFile::create("watched", 8192, &[]).unwrap();
         let id = watch.add(&file).unwrap();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Globs over names, with a bound on what a match costs.
 //!
-//! Patterns and names both come from other processes, so the worst case counts and not the average. A
-//! match keeps the set of positions in the name that the pattern read so far can have reached, one bit
-//! each, and goes through the pattern once. So it takes at most (characters of the pattern) x (characters
-//! of the name) steps, allocates nothing, and a compiled pattern needs some bytes for each character.
+//! Patterns and names come from other processes, so the worst case counts and not the average. A
+//! match goes through the pattern once, with the set of positions in the name that the pattern can
+//! have reached so far, one bit each. So it takes at most (characters of the pattern) x (characters
+//! of the name) steps and allocates nothing. A compiled pattern takes some bytes per character.
 //!
 //! | pattern | matches |
 //! |---|---|
@@ -14,7 +14,7 @@
 //! | `{this,that}` | one of the alternatives, which are patterns |
 //! | `\*` | the character itself |
 
-/// How deep alternatives may be nested. It bounds the recursion of a match.
+/// Maximum nesting of alternatives. It bounds the recursion of a match.
 const MAX_DEPTH: u32 = 8;
 /// Words of the position set for names of sensors, which have at most 128 bytes.
 const SHORT_WORDS: usize = 3;
@@ -42,7 +42,7 @@ enum Part {
     Alternatives(Box<[Box<[Part]>]>),
 }
 
-/// Why a text is no pattern.
+/// Why a pattern is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GlobError {
     #[error("a `[` has no `]`")]
@@ -80,7 +80,7 @@ impl Glob {
         heap_bytes(&self.parts)
     }
 
-    /// What a match costs at most, in parts of the pattern that are looked at.
+    /// Upper bound of the work of a match, in pattern parts.
     pub(crate) const fn cost(&self) -> u32 {
         self.size
     }
@@ -104,7 +104,7 @@ impl Glob {
     }
 }
 
-/// What of a name the parts can have read, one after the other.
+/// The positions in a name that are reachable after all parts.
 fn run<const WORDS: usize>(
     parts: &[Part],
     mut reached: Positions<WORDS>,
@@ -157,7 +157,7 @@ impl<const WORDS: usize> Positions<WORDS> {
         }
     }
 
-    /// The positions behind one character that is accepted.
+    /// The positions after one accepted character.
     fn step(self, name: &[u8], accepts: impl Fn(char) -> bool) -> Self {
         let mut behind = Self([0; WORDS]);
         for (index, word) in self.0.into_iter().enumerate() {
@@ -175,7 +175,7 @@ impl<const WORDS: usize> Positions<WORDS> {
         behind
     }
 
-    /// The first position and all behind it.
+    /// The first position and all after it.
     fn onwards(self, name: &[u8]) -> Self {
         let mut all = self;
         let words = self.0.iter().enumerate();
@@ -193,7 +193,7 @@ impl<const WORDS: usize> Positions<WORDS> {
     }
 }
 
-/// The character that begins at a position, and its bytes; none at the end.
+/// The character at a position, and its length in bytes; `None` at the end.
 fn char_at(name: &[u8], position: usize) -> Option<(char, usize)> {
     let first = *name.get(position)?;
     if first.is_ascii() {
@@ -210,21 +210,21 @@ fn char_at(name: &[u8], position: usize) -> Option<(char, usize)> {
 }
 
 fn heap_bytes(parts: &[Part]) -> u64 {
-    // What an allocator adds to a piece.
-    const OVERHEAD: u64 = 32;
-    let own = OVERHEAD + size_of_val(parts) as u64;
+    // Bytes that an allocator adds to an allocation.
+    const ALLOCATION_OVERHEAD_BYTES: u64 = 32;
+    let own = ALLOCATION_OVERHEAD_BYTES + size_of_val(parts) as u64;
     let each = parts.iter().map(|part| match part {
-        Part::Set { ranges, .. } => OVERHEAD + size_of_val(&**ranges) as u64,
+        Part::Set { ranges, .. } => ALLOCATION_OVERHEAD_BYTES + size_of_val(&**ranges) as u64,
         Part::Alternatives(all) => {
             let inner: u64 = all.iter().map(|parts| heap_bytes(parts)).sum();
-            OVERHEAD + size_of_val(&**all) as u64 + inner
+            ALLOCATION_OVERHEAD_BYTES + size_of_val(&**all) as u64 + inner
         }
         _ => 0,
     });
     own + each.sum::<u64>()
 }
 
-/// What ended a sequence of parts.
+/// The token that ended a sequence of parts.
 enum End {
     Text,
     Comma,
@@ -241,7 +241,7 @@ impl Parser<'_> {
         let mut parts = Vec::new();
         while let Some(next) = self.rest.next() {
             let part = match next {
-                // Several in a row mean the same as one.
+                // Several in a row match like one.
                 '*' if parts.last() == Some(&Part::AnyChars) => continue,
                 '*' => Part::AnyChars,
                 '?' => Part::AnyChar,
@@ -274,7 +274,8 @@ impl Parser<'_> {
         }
     }
 
-    /// What is behind a `[`. A `]` that comes first belongs to the set, and so does a `-` at either end.
+    /// Parses a set after its `[`. A `]` at the beginning belongs to the set, and so does a `-` at
+    /// either end.
     fn set(&mut self) -> Result<Part, GlobError> {
         let mut next = self.rest.next().ok_or(GlobError::OpenSet)?;
         let negated = matches!(next, '!' | '^');
@@ -382,8 +383,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// The reference is the matcher that the crates registry has for globs. It treats `**` between
-        /// slashes and characters of several bytes in its own way, so neither occurs here.
+        /// The reference is the crate `glob`. It treats `**` between slashes, and characters of
+        /// several bytes, in its own way, so neither occurs here.
         #[test]
         fn matches_are_those_of_an_independent_matcher(
             pattern in string_regex(r"([ab/]|\*|\?|\[!?[abc](-c)?\]|\{[ab*]{0,2}(,[?b]{0,2}){0,2}\}|\\\*){0,8}").unwrap(),
@@ -408,7 +409,7 @@ mod tests {
             }
         }
 
-        /// Whatever the text, a match ends, and the pattern is as small as it says.
+        /// Any pattern ends its match within its cost, and takes no more heap than it states.
         #[test]
         fn any_text_is_bounded(pattern in "\\PC{0,120}", name in "\\PC{0,120}") {
             if let Ok(glob) = Glob::new(&pattern) {

@@ -1,52 +1,54 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the directory knows, kept for the next one: a journal in a memory file.
+//! The directory's state, kept for the next directory: a journal in a memory file.
 //!
-//! The service manager holds the files of a directory that runs as a service: a file per sensor,
-//! the control pages, the clock page, and this journal, which says what they are. A directory that
-//! was killed finds all of them again.
+//! The service manager stores the files of a directory that runs as a service: a file per sensor,
+//! the control pages, the clock page, and this journal, which describes them. After a kill the next
+//! directory gets all of them back.
 //!
 //! # Rules
 //!
-//! 1. A file is given to the store before the journal speaks of it. A file without a line is nobody's
-//!    and is closed at the next start; a line without a file is passed over.
-//! 2. An entry is a line of JSON and is whole if its line break is there: a directory can die at any
-//!    byte of it.
-//! 3. A journal begins with all that is known and the entry `whole`, and is given to the store behind
-//!    it. When what follows has grown, a new journal takes its place: the one with the greatest number
-//!    that has its `whole` counts.
-//! 4. The new journal is written in slices, beside the old one. An entry that comes meanwhile goes into
-//!    both. What it changes the slices find changed, and an entry about something that a journal does not
-//!    know yet changes nothing: so the order of slices and other entries does not matter.
+//! 1. A file is stored before the journal has a line about it. A file without a line is closed at
+//!    the next start; a line without a file is skipped.
+//! 2. An entry is a line of JSON and is whole if its line break is there: a directory can die at
+//!    any byte of it.
+//! 3. A journal begins with a snapshot of the state and the entry `whole`; then it is stored. When
+//!    it has grown enough, a new journal replaces it. Of several, the one with the greatest number
+//!    that has its `whole` is valid.
+//! 4. The new journal is written in slices while the old one is still in use. An entry that comes
+//!    in between goes into both. Slices see the state after such an entry, and an entry about an
+//!    object that a journal does not have yet changes nothing: so the order of slices and entries
+//!    does not matter.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use overhear_event::{ClockId, StreamDescriptor, WriterKind};
+use overhear_event::{ClockId, StreamDescriptor, StreamId, WriterKind};
 use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::record::SensorState;
+use crate::file_watch::WatchId;
+use crate::sensor_record::SensorState;
 
-/// The version of the journal: another one's is not understood.
+/// The version of the journal. A journal of another version is ignored.
 pub(crate) const VERSION: u32 = 2;
-/// Bytes by which a journal may grow before it is written anew, and at least by its own length.
-const GROWTH: u64 = 1 << 20;
+/// A journal is rewritten after it has grown by these bytes, and by its own initial length.
+const MIN_GROWTH_BYTES: u64 = 1 << 20;
 
-/// Where files outlive the directory's process. Names are short: all of them together go into one
-/// variable of the environment.
+/// A store in which files outlive the directory's process. Names are short, because the service
+/// manager passes all of them in one environment variable.
 pub(crate) trait Store: Send + std::fmt::Debug {
-    /// Keeps a file under a name.
+    /// Stores a file under a name.
     fn keep(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()>;
-    /// Keeps it no longer.
+    /// Removes the file with this name.
     fn forget(&self, name: &str);
 }
 
-/// A file that was kept, and its name.
+/// A stored file and its name.
 pub(crate) type KeptFile = (String, OwnedFd);
 
-/// What is written down.
+/// A change of the directory's state.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Entry {
@@ -56,20 +58,21 @@ pub(crate) enum Entry {
         clock: ClockId,
         restarts: u64,
         freed_unread: u64,
-        unheard: u64,
+        #[serde(alias = "unheard")]
+        not_connected: u64,
     },
-    /// Where the next free stream number is looked for.
+    /// The start of the search for a free stream number.
     Next {
         stream: u32,
     },
     Page {
         pid: u32,
-        /// Whose it is.
+        /// The user that is charged for it.
         uid: u32,
         index: usize,
         name: String,
     },
-    /// A file that a user is charged for as long as there is a watch on it with this number.
+    /// A user is charged for a file for as long as the watch with this number exists.
     Charged {
         watch: i32,
         uid: u32,
@@ -79,7 +82,7 @@ pub(crate) enum Entry {
         deferred: u64,
     },
     Sensor(Box<KeptSensor>),
-    /// What came before is all that there was.
+    /// End of the snapshot at the start of a journal.
     Whole,
     Ended {
         stream: u32,
@@ -89,25 +92,28 @@ pub(crate) enum Entry {
         stream: u32,
         unread: bool,
     },
-    /// Some monitor has read a sensor to its end.
+    /// A monitor has read a sensor to its end.
     Read {
         stream: u32,
     },
-    /// So many requests have not been heard, in all lives together.
-    Unheard {
+    /// Total of requests for sensors that were refused or deferred, over all restarts.
+    #[serde(alias = "unheard")]
+    NotConnected {
         count: u64,
     },
-    /// Nobody needs a sensor, where only what is needed is observed, or no longer.
-    Spared {
+    /// Whether a sensor is off only because no monitor needs it (`switching`, rule 1).
+    #[serde(alias = "spared")]
+    AutoDisabled {
         stream: u32,
-        spared: bool,
+        #[serde(alias = "spared")]
+        auto_disabled: bool,
     },
     TaskGone {
         pid: u32,
     },
 }
 
-/// A sensor, as the next directory must know it.
+/// A sensor's record for the next directory.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct KeptSensor {
     pub(crate) descriptor: StreamDescriptor,
@@ -119,24 +125,45 @@ pub(crate) struct KeptSensor {
     pub(crate) uid: u32,
     pub(crate) state: SensorState,
     pub(crate) was_read: bool,
-    #[serde(default)]
-    pub(crate) spared: bool,
-    /// Page and line; none once it is not live.
-    pub(crate) place: Option<(usize, u32)>,
-    /// The watch on its file, while it waits for memory.
+    #[serde(default, alias = "spared")]
+    pub(crate) auto_disabled: bool,
+    /// Control page and line; `None` once the sensor is not live.
+    #[serde(alias = "place")]
+    pub(crate) slot: Option<(usize, u32)>,
+    /// The watch on its file, of a deferred sensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deferred: Option<i32>,
 }
 
-/// The journal of this directory, and the store that it describes.
+/// The position of a snapshot in the registry: per kind, the least key that is still to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotCursor {
+    pub(crate) charge: WatchId,
+    pub(crate) task: u32,
+    pub(crate) sensor: StreamId,
+    pub(crate) deferred: StreamId,
+}
+
+impl Default for SnapshotCursor {
+    fn default() -> Self {
+        Self {
+            charge: WatchId::from_raw(0),
+            task: 0,
+            sensor: StreamId::from_raw(0),
+            deferred: StreamId::from_raw(0),
+        }
+    }
+}
+
+/// The journal of this directory, and the store whose files it describes.
 #[derive(Debug)]
 pub(crate) struct Journal {
     store: Box<dyn Store>,
     file: JournalFile,
     number: u64,
-    // As long as it was when it had its `whole`.
+    // Bytes up to and including `whole`.
     begun: u64,
-    // The journal that will take its place.
+    // The journal that will replace it, while it is written.
     next: Option<JournalFile>,
     pages: u64,
     failure: Option<String>,
@@ -165,7 +192,7 @@ impl JournalFile {
 }
 
 impl Journal {
-    /// A journal with this number, `pages` being the greatest number of a control page so far.
+    /// Starts the journal `number`. `pages` is the greatest number of a control page so far.
     pub(crate) fn begin(
         store: Box<dyn Store>,
         number: u64,
@@ -190,22 +217,22 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Whether it has grown so far that it should be written anew.
+    /// Whether it has grown enough to be rewritten.
     pub(crate) const fn has_grown(&self) -> bool {
-        let most = if self.begun > GROWTH {
+        let most = if self.begun > MIN_GROWTH_BYTES {
             self.begun
         } else {
-            GROWTH
+            MIN_GROWTH_BYTES
         };
         self.file.bytes > self.begun + most
     }
 
-    /// Whether a journal that will take its place is being written.
+    /// Whether its replacement is being written.
     pub(crate) const fn is_rewriting(&self) -> bool {
         self.next.is_some()
     }
 
-    /// Begins the journal that will take its place.
+    /// Starts its replacement.
     pub(crate) fn begin_next(&mut self) {
         match JournalFile::new() {
             Ok(next) => self.next = Some(next),
@@ -213,7 +240,7 @@ impl Journal {
         }
     }
 
-    /// Adds a slice of what is known to the next journal.
+    /// Adds a slice of the snapshot to the next journal.
     pub(crate) fn add_to_next(&mut self, entries: impl Iterator<Item = Entry>) {
         if let Some(next) = &mut self.next {
             if let Err(error) = lines(entries).and_then(|lines| next.append(&lines)) {
@@ -222,7 +249,7 @@ impl Journal {
         }
     }
 
-    /// The next journal has all that is known: it takes the place of this one.
+    /// The snapshot in the next journal is whole: it replaces this one.
     pub(crate) fn finish_next(&mut self) {
         self.add_to_next([Entry::Whole].into_iter());
         let Some(next) = self.next.take() else { return };
@@ -239,7 +266,8 @@ impl Journal {
         }
     }
 
-    /// The old one still counts; it is tried again when as much has come again.
+    /// Drops the next journal after an error. The old one stays valid; the next attempt comes after
+    /// as much growth again.
     fn give_up_next(&mut self, error: &io::Error) {
         self.next = None;
         self.begun = self.file.bytes;
@@ -273,7 +301,7 @@ impl Journal {
         format!("c{}", base36(self.pages))
     }
 
-    /// Remembers that something is not kept for want of room.
+    /// Remembers that a file was not stored because a quota is used up.
     pub(crate) fn note_unkept(&mut self, sentence: &str) {
         self.fail(&io::Error::other(sentence));
     }
@@ -288,7 +316,7 @@ impl Journal {
         });
     }
 
-    /// Why something is not kept, told once.
+    /// Why a file was not stored; each reason is returned once.
     pub(crate) fn take_failure(&mut self) -> Option<String> {
         self.failure.take()
     }
@@ -329,18 +357,18 @@ fn base36(mut number: u64) -> String {
     }
 }
 
-/// What a journal says.
+/// A journal that was read.
 #[derive(Debug)]
-pub(crate) struct Read {
+pub(crate) struct JournalContents {
     pub(crate) entries: Vec<Entry>,
     pub(crate) number: u64,
 }
 
-/// Reads the journal that counts among the files that were kept, and takes all of them out. The
-/// names of those that do not count any more are returned behind it.
-pub(crate) fn read(files: &mut Vec<KeptFile>) -> (Option<Read>, Vec<String>) {
+/// Takes all journals out of the stored files and reads the valid one. The second value has the
+/// names of the others.
+pub(crate) fn read(files: &mut Vec<KeptFile>) -> (Option<JournalContents>, Vec<String>) {
     let numbered = |name: &str| name.strip_prefix('j')?.parse::<u64>().ok();
-    let (mut best, mut others): (Option<(String, Read)>, _) = (None, Vec::new());
+    let (mut best, mut others): (Option<(String, JournalContents)>, _) = (None, Vec::new());
     let mut rest = Vec::new();
     for (name, file) in files.drain(..) {
         let Some(number) = numbered(&name) else {
@@ -352,7 +380,7 @@ pub(crate) fn read(files: &mut Vec<KeptFile>) -> (Option<Read>, Vec<String>) {
         let newest = best.as_ref().is_none_or(|(_, read)| read.number < number);
         others.push(name.clone());
         if whole && newest {
-            best = Some((name, Read { entries, number }));
+            best = Some((name, JournalContents { entries, number }));
         }
     }
     *files = rest;
@@ -369,7 +397,7 @@ fn contents(file: OwnedFd) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The entries up to the first that is not whole or not understood.
+/// The entries up to the first one that is torn or unknown.
 fn parse(bytes: &[u8]) -> Vec<Entry> {
     bytes
         .split_inclusive(|&byte| byte == b'\n')
@@ -387,9 +415,9 @@ mod tests {
 
     /// Keeps files as the service manager does.
     #[derive(Clone, Debug, Default)]
-    struct Shelf(Arc<Mutex<Vec<KeptFile>>>);
+    struct MemoryStore(Arc<Mutex<Vec<KeptFile>>>);
 
-    impl Shelf {
+    impl MemoryStore {
         fn files(&self) -> Vec<KeptFile> {
             let files = self.0.lock().unwrap();
             let again = |file: &OwnedFd| file.as_fd().try_clone_to_owned().unwrap();
@@ -400,7 +428,7 @@ mod tests {
         }
     }
 
-    impl Store for Shelf {
+    impl Store for MemoryStore {
         fn keep(&self, name: &str, file: BorrowedFd<'_>) -> std::io::Result<()> {
             let file = file.try_clone_to_owned()?;
             self.0.lock().unwrap().push((name.to_string(), file));
@@ -428,8 +456,8 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_whole_journal_counts() {
-        let shelf = Shelf::default();
+    fn newest_whole_journal_counts() {
+        let shelf = MemoryStore::default();
         let first = [free(1)].into_iter();
         let mut journal = Journal::begin(Box::new(shelf.clone()), 1, 0, first).unwrap();
         journal.write(&free(2));
@@ -455,8 +483,8 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_entry_and_what_follows_is_not_read() {
-        let shelf = Shelf::default();
+    fn torn_entry_and_what_follows_is_not_read() {
+        let shelf = MemoryStore::default();
         let entries = [free(1), free(2)].into_iter();
         let journal = Journal::begin(Box::new(shelf.clone()), 1, 0, entries).unwrap();
         let length = journal.file.bytes;

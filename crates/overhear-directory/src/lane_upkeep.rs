@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Gives lanes back whose threads have ended.
+//! Reclaims lanes whose threads have ended.
 //!
-//! The kernel is asked without the lock: a look-up costs microseconds, and there may be a thread for each
-//! of many thousand lanes. What looking after a user's lanes costs is bounded: the next look waits until
-//! it has taken no more than a twentieth of the time.
+//! Threads are looked up without the registry's lock: a look-up costs microseconds, and there may
+//! be a thread for each of many thousand lanes. The time spent for a user is bounded: the next scan
+//! of its lanes waits until the last one amounts to at most a twentieth of the time.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -14,23 +14,23 @@ use overhear_event::StreamId;
 use crate::registry::{lock, OwnedLane, Registry};
 use crate::task::Threads;
 
-/// How often the threads of laned sensors are looked after.
+/// Time between two rounds over all laned sensors.
 const INTERVAL: Duration = Duration::from_millis(250);
-/// Lanes that are looked at while the registry is locked.
-const LANES_AT_ONCE: usize = 512;
-/// How long a turn lasts.
-const TURN: Duration = Duration::from_millis(5);
-/// The part of the time that may be spent for a user.
-const SHARE: u32 = 20;
+/// Lanes collected while the registry is locked, at most.
+const LANES_PER_LOCK: usize = 512;
+/// Maximum length of a turn.
+const MAX_TURN: Duration = Duration::from_millis(5);
+/// A user's lanes may take one part in this many of the time.
+const TIME_DIVISOR: u32 = 20;
 
-/// Looks after the lanes of all sensors, round by round.
+/// Reclaims lanes of all sensors, round by round.
 #[derive(Debug)]
 pub(crate) struct LaneUpkeep {
     registry: Arc<Mutex<Registry>>,
-    // The lane at which the next look begins; none between two rounds.
+    // The lane to continue at; `None` between two rounds.
     next_lane: Option<(StreamId, u32)>,
     next_round: Instant,
-    // When a user whose lanes took long is looked after again.
+    // When the lanes of a user are scanned next, of users whose last scan took long.
     pauses: BTreeMap<u32, Instant>,
 }
 
@@ -44,20 +44,20 @@ impl LaneUpkeep {
         }
     }
 
-    /// A bounded turn.
+    /// One turn, of bounded length.
     pub(crate) fn turn(&mut self) {
         let begun = Instant::now();
         if begun < self.next_round {
             return;
         }
         self.pauses.retain(|_, until| *until > begun);
-        while begun.elapsed() < TURN {
+        while begun.elapsed() < MAX_TURN {
             let from = self.next_lane.unwrap_or((StreamId::from_raw(0), 0));
             let pauses = &self.pauses;
             let rests = |uid| pauses.contains_key(&uid);
-            let (owned, next) = lock(&self.registry).owned_lanes(from, LANES_AT_ONCE, rests);
+            let (owned, next) = lock(&self.registry).owned_lanes(from, LANES_PER_LOCK, rests);
             self.next_lane = next;
-            let left = self.left(owned);
+            let left = self.ended_lanes(owned);
             if !left.is_empty() {
                 lock(&self.registry).reclaim(&left);
             }
@@ -69,14 +69,14 @@ impl LaneUpkeep {
     }
 
     /// The lanes whose threads have ended.
-    fn left(&mut self, owned: Vec<OwnedLane>) -> Vec<OwnedLane> {
+    fn ended_lanes(&mut self, owned: Vec<OwnedLane>) -> Vec<OwnedLane> {
         let mut left = Vec::new();
         for lanes in owned.chunk_by(|one, other| one.pid == other.pid) {
             let begun = Instant::now();
             let [OwnedLane { pid, uid, .. }, ..] = lanes[0..1] else {
                 continue;
             };
-            // Whose turn it was before may have taken too long for this one.
+            // The user's budget may be used up by an earlier lane of this turn.
             if self.pauses.contains_key(&uid) {
                 continue;
             }
@@ -84,8 +84,9 @@ impl LaneUpkeep {
             let ended = lanes.iter().filter(|lane| threads.has_ended(lane.tid()));
             left.extend(ended.copied());
             let spent = begun.elapsed();
-            if spent > INTERVAL / SHARE {
-                self.pauses.insert(uid, Instant::now() + spent * SHARE);
+            if spent > INTERVAL / TIME_DIVISOR {
+                self.pauses
+                    .insert(uid, Instant::now() + spent * TIME_DIVISOR);
             }
         }
         left

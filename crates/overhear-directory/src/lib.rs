@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who exists: the sensor directory.
+//! The sensor directory: registers sensors, owns their memory, and connects monitors to them.
 //!
-//! A program that wants to be heard *registers* its sensors here ([`client`]); the directory
-//! allocates their streams as sealed memory files, hands them over, and tells monitors. Sensors
-//! and monitors know the directory, never each other (seed 000, section 3.4).
+//! A program *registers* its sensors here ([`client`]). The directory allocates their streams as
+//! sealed memory files, gives them to the program, and passes them on to monitors. Sensors and
+//! monitors know the directory, never each other (seed 000, section 3.4).
 //!
 //! - [`Directory`] is the service, embedded in a process: `overhear run` starts one for the
 //!   program that it runs. It also keeps the clock page.
@@ -12,31 +12,32 @@
 //!   and attaches to those that a [`Query`] names, which gives an [`AttachedSource`].
 //! - [`client::register`] is the program's side; `liboverhear` and the crate `overhear` call it.
 //!
-//! The program `overheard` (`daemon`) is a directory for a user or a machine: it has rules and quotas,
-//! and what it owns outlives its restart (`docs/directory.md`).
+//! The program `overheard` (`daemon`) is a directory for a user or a machine: it has rules and
+//! quotas, and its sensors outlive its restart (`docs/directory.md`).
 //!
-//! # Hand-over of a stream (`DESIGN` decision 5)
+//! # Registration of a sensor
 //!
-//! 1. The program connects, sends `register`; the kernel vouches for its process and user.
-//! 2. The directory checks, allocates the memory file, writes the header, sends `granted` with the
-//!    file. With it comes the task's control page, by which sensors are switched and lanes given
-//!    back.
+//! 1. The program connects and sends `register`. The kernel supplies the ids of its process and
+//!    user.
+//! 2. The directory checks the request, allocates the memory file, writes the header, and sends
+//!    `granted` with the file and with the task's control page, which switches sensors and reclaims
+//!    lanes.
 //! 3. The program maps the first writable and the second read-only, closes the files and sends
 //!    `mapped`.
-//! 4. The directory seals the file: from here nobody can map or write it, not even root, nor
-//!    change its size. It opens the stream for monitors and sends `sealed`.
-//! 5. The program closes the connection. No file descriptor stays in it: programs that close all
-//!    descriptors, as daemons do, keep their sensors. That a process has ended the directory
-//!    learns from a pidfd.
+//! 4. The directory seals the file: from here nobody, not even root, can make a writable map of it,
+//!    write it by a system call or change its size. It opens the stream for monitors and sends
+//!    `sealed`.
+//! 5. The program closes the connection and keeps no file descriptor: programs that close all
+//!    descriptors, as daemons do, keep their sensors. A pidfd reports the end of the process to the
+//!    directory.
 //!
-//! A program that finds no directory writes into private memory and runs on unchanged.
+//! A program that finds no directory writes into private memory; nothing else changes for it.
 
 #![cfg_attr(
     not(feature = "daemon"),
-    allow(dead_code, reason = "what only a service does is written for it")
+    allow(dead_code, reason = "some code is used by the service alone")
 )]
 
-mod audience;
 pub mod client;
 mod clock;
 mod connection;
@@ -48,23 +49,24 @@ mod fair_queue;
 mod file_watch;
 mod glob;
 mod journal;
-mod kept;
 mod lane_upkeep;
 mod limits;
 mod memory;
 mod monitor;
+mod monitor_requests;
 mod needs;
 mod opening;
 mod packet;
 mod peer;
 mod poller;
+mod program_requests;
 mod protocol;
 mod query;
 mod quota;
-mod record;
-mod registration;
+mod recovery;
 mod registry;
 mod rules;
+mod sensor_record;
 mod service;
 mod sizing;
 mod source;
@@ -79,8 +81,8 @@ pub use monitor::{AttachError, AttachedSource, Begin, MonitorConnection};
 pub use needs::Needs;
 pub use packet::LinkError;
 pub use query::{Matcher, Query, QueryError};
-pub use record::{DirectoryStatus, SensorRecord, SensorState, UnheardRecord};
-pub use registry::Unheard;
+pub use registry::NotConnected;
+pub use sensor_record::{DirectoryStatus, NotConnectedRecord, SensorRecord, SensorState};
 pub use service::{Directory, DirectoryBuilder, DirectoryError};
 pub use sizing::{elements_within, suggested_capacity};
 pub use source::ProgramSource;

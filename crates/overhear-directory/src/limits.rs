@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The limits of a directory: what its configuration gives, and what the machine allows where it gives
-//! nothing. Pure.
+//! The limits of a directory: those of its configuration, and defaults from the machine's limits
+//! for the others. Pure.
 
 use crate::quota::{Limit, Limits, LimitsOfUsers, Quotas, Resource};
 
-/// Descriptors that are neither of connections nor of sensors: sockets, clock, journal, pipes.
+/// Descriptors besides those of connections and sensors: sockets, clock, journal, pipes.
 const OTHER_DESCRIPTORS: u64 = 64;
-/// Files that the service manager keeps: with the longest names all of them go into one variable of 128 KiB,
-/// without which the directory could not be started again.
+/// Maximum number of stored files. The service manager passes their names in one variable of at
+/// most 128 KiB; with more the directory could not be started again.
 const KEPT_FILES: u64 = 14_000;
-/// Descriptors of a connection: the socket, and the process at its other end.
+/// Descriptors of a connection: the socket and the pidfd of its peer.
 const DESCRIPTORS_PER_CONNECTION: u64 = 2;
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 
-/// What the machine allows a directory.
+/// The machine's limits for the directory's process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
     pub(crate) memory_bytes: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Machine {
     pub(crate) watches: u64,
 }
 
-/// What a configuration says of limits.
+/// The limits that a configuration sets.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LimitSettings {
     /// For all users, by resource.
@@ -32,12 +32,12 @@ pub(crate) struct LimitSettings {
     /// For each user.
     pub(crate) each: Vec<(Resource, u64)>,
     pub(crate) of_users: LimitsOfUsers,
-    /// Whether all users are those of one program: then none needs protection from the others.
+    /// Whether the directory serves one program: then users need no protection from each other.
     pub(crate) is_embedded: bool,
 }
 
 impl LimitSettings {
-    /// The quotas of a directory of this user on this machine, of which nothing is used.
+    /// The quotas of this owner's directory on this machine, with nothing used.
     pub(crate) fn quotas(&self, machine: &Machine, owner: u32) -> Quotas {
         Quotas::new(self.resolve(machine), self.of_users.clone(), owner)
     }
@@ -50,9 +50,9 @@ impl LimitSettings {
             .descriptors
             .saturating_sub(connected + OTHER_DESCRIPTORS)
             .max(machine.descriptors / 4);
-        // Others of the directory's user have watches, too.
+        // Other processes of the directory's user have watches, too.
         let sensors = (64 * 1024).min(descriptors).min(machine.watches / 4 * 3);
-        // Where the kernel does not say, a small machine.
+        // A small machine is assumed if the kernel gives no number.
         let memory = machine.memory_bytes.max(2 * GIB);
         let buffers = match self.is_embedded {
             true => GIB,
@@ -84,7 +84,7 @@ impl LimitSettings {
 
     fn limit(&self, resource: Resource, all: u64, configured: Option<u64>) -> Limit {
         let shared = Limit::shared(all);
-        // Much more than programs need, much less than a machine has.
+        // Far above the need of programs, far below the machine's memory.
         let standard = match resource {
             Resource::BufferBytes => GIB,
             Resource::Sensors => 16 * 1024,
@@ -148,7 +148,7 @@ mod tests {
             }
         }
         let all = |resource| LimitSettings::default().resolve(&small).get(resource).all;
-        // What all connections and all sensors need is there.
+        // The descriptors suffice for all connections and all sensors.
         let connections = all(Resource::Connections) + all(Resource::Monitors);
         assert!(2 * connections + all(Resource::Descriptors) <= 400);
         assert!(all(Resource::Descriptors) >= 100);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_of_the_documentation_is_what_a_server_gets() {
+    fn table_of_the_documentation_is_what_a_server_gets() {
         let limits = LimitSettings::default().resolve(&SERVER);
         let of = |resource| {
             let limit = limits.get(resource);
@@ -170,15 +170,16 @@ mod tests {
         assert_eq!(of(Resource::Patterns), (65_536, 262_144));
         assert_eq!(of(Resource::Deferred), (256, 1_024));
         assert_eq!(of(Resource::Kept), (3_500, 14_000));
-        // With the letter and the comma, of the largest number that a stream can have.
-        let longest = sensor_name((1 << 30) - 1).len() as u64 + 1;
+        // The name of the largest stream number, with its letter and a comma.
+        let longest =
+            sensor_name(overhear_event::StreamIdRange::SESSION.end().as_raw() - 1).len() as u64 + 1;
         assert!(of(Resource::Kept).1 * longest < 120 * 1024);
         // A sensor takes one, and its process at most two more.
         assert!(of(Resource::Descriptors).0 >= 3 * 16_384);
     }
 
     #[test]
-    fn what_is_configured_goes_before_what_the_machine_allows() {
+    fn configured_limits_override_defaults_of_the_machine() {
         let settings = LimitSettings {
             all: vec![(Resource::BufferBytes, 1000)],
             each: vec![(Resource::BufferBytes, 500), (Resource::Monitors, 3)],

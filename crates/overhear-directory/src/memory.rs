@@ -11,15 +11,15 @@ use overhear_stream::{KeptWords, SharedWords};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Memory for a stream could not be made or mapped.
+/// Memory for a stream could not be allocated or mapped.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {action} {bytes} bytes for a stream: {source}")]
 pub struct MapError {
-    /// What was tried.
+    /// The operation that failed.
     action: &'static str,
-    /// How much memory.
+    /// Bytes of the memory.
     bytes: usize,
-    /// What the kernel said.
+    /// The kernel's error.
     source: io::Error,
 }
 
@@ -35,18 +35,19 @@ impl MapError {
 
 /// A memory file: a sensor's memory, or a page that the directory alone writes.
 ///
-/// Holding one proves that the size of the file cannot change: the seals come before anybody else gets it.
+/// Holding one proves that the size of the file cannot change: the seals are set before anybody
+/// else gets it.
 #[derive(Debug)]
 pub(crate) struct MemoryFile {
-    // An open file of its own, which no program is given: see `is_open_elsewhere`.
+    // An open file description that no program gets: see `is_open_elsewhere`.
     file: OwnedFd,
     bytes: usize,
 }
 
 impl MemoryFile {
-    /// Makes the file and writes what must stand in it: words, and the byte at which they begin. Other
-    /// pages do not exist yet: a program allocates those of its buffer itself, so that its own control
-    /// group pays for them.
+    /// Makes the file and writes its initial words; each entry of `initial` has the byte offset of
+    /// its words. Other pages do not exist yet: a program allocates those of its buffer itself, so
+    /// that its own control group is charged for them.
     pub(crate) fn create(
         name: &str,
         bytes: usize,
@@ -54,7 +55,7 @@ impl MemoryFile {
     ) -> Result<Self, MapError> {
         let fail = |action| move |errno| MapError::new(action, bytes, errno);
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        // Not executable; kernels before 6.3 do not know the flag.
+        // Not executable; kernels before 6.3 refuse the flag.
         let made = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(fail("create a memory file of"))?;
@@ -65,20 +66,20 @@ impl MemoryFile {
             let head: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
             rustix::io::pwrite(&made, &head, *at as u64).map_err(fail("write the header of"))?;
         }
-        // The kernel counts who has a file open for writing from the second time on only.
+        // The kernel counts writers of a file only from the second open on.
         let file = reopen(&made, OFlags::RDWR).map_err(fail("open"))?;
         Ok(Self { file, bytes })
     }
 
-    /// A file that this directory made in an earlier life.
+    /// A file from before a restart.
     pub(crate) fn adopt(file: OwnedFd) -> Self {
         let size = rustix::fs::fstat(&file).map_or(0, |stat| stat.st_size);
         let bytes = usize::try_from(size).unwrap_or(0);
         Self { file, bytes }
     }
 
-    /// Allocates pages of a part of the file, as far as they do not exist: writers never fault for want
-    /// of memory then.
+    /// Allocates the missing pages of a part of the file, so that writers never fault for lack of
+    /// memory.
     pub(crate) fn allocate(&self, part: Range<usize>) -> Result<(), MapError> {
         let fail = |errno| MapError::new("allocate", self.bytes, errno);
         let part = part.start..part.end.min(self.bytes);
@@ -89,39 +90,41 @@ impl MemoryFile {
         allocate(&self.file, from, bytes).map_err(fail)
     }
 
-    /// How much of the file exists, in bytes.
+    /// Bytes of the pages that exist.
     pub(crate) fn allocated_bytes(&self) -> u64 {
         let blocks = rustix::fs::fstat(&self.file).map_or(0, |stat| stat.st_blocks);
         u64::try_from(blocks).unwrap_or(0) * 512
     }
 
-    /// Forbids further seals for good; the directory can still write, also after a restart.
+    /// Seals the size, and forbids further seals; the directory can still write, also after a
+    /// restart.
     pub(crate) fn seal_size(&self) -> Result<(), MapError> {
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         if rustix::fs::fcntl_get_seals(&self.file).is_ok_and(|present| present.contains(seals)) {
-            return Ok(()); // In an earlier life.
+            return Ok(()); // Sealed before a restart.
         }
         rustix::fs::fcntl_add_seals(&self.file, seals)
             .map_err(|errno| MapError::new("seal", self.bytes, errno))
     }
 
-    /// A descriptor through which the file can only be read: what others get of a page that the
-    /// directory writes. They cannot open it anew for writing either, because the mode of the file
-    /// forbids it to everybody but its owner, who could just as well trace the directory, and root.
+    /// A read-only descriptor, for pages that the directory alone writes. Its holder cannot reopen
+    /// it for writing either: the mode of the file permits that only to its owner, who could as
+    /// well trace the directory, and to root.
     pub(crate) fn reader(&self) -> Result<OwnedFd, MapError> {
         let fail = |errno| MapError::new("share", self.bytes, errno);
         rustix::fs::fchmod(&self.file, Mode::RUSR).map_err(fail)?;
         reopen(&self.file, OFlags::RDONLY).map_err(fail)
     }
 
-    /// An open file for the program that writes here. It counts as long as the program, or whoever has
-    /// it from the program, keeps a descriptor or a map: see [`MemoryFile::is_open_elsewhere`].
+    /// A descriptor for the program that writes the file. [`MemoryFile::is_open_elsewhere`] is true
+    /// as long as the program, or another process that has it from there, keeps a descriptor or a
+    /// map.
     pub(crate) fn share(&self) -> Result<OwnedFd, MapError> {
         reopen(&self.file, OFlags::RDWR).map_err(|errno| MapError::new("share", self.bytes, errno))
     }
 
-    /// Whether somebody has what [`MemoryFile::share`] gave: a descriptor of it, or a map. The kernel
-    /// grants a lease on a file to its only opener. Where leases are switched off the answer is yes.
+    /// Whether a descriptor or map from [`MemoryFile::share`] still exists: the kernel grants a
+    /// lease on a file only to its sole opener. True where leases are switched off.
     pub(crate) fn is_open_elsewhere(&self) -> bool {
         const F_SETLEASE: libc::c_int = 1024;
         const WRITE_LEASE: libc::c_int = 1;
@@ -136,8 +139,8 @@ impl MemoryFile {
         !granted
     }
 
-    /// Forbids new writable maps, writes and changes of size, for everybody and for good. The map
-    /// that the sensor's process already has keeps working.
+    /// Forbids new writable maps, writes and changes of size, permanently and for everybody. The
+    /// map that the sensor's process already has stays writable.
     pub(crate) fn seal(&self) -> Result<(), MapError> {
         let seals = SealFlags::FUTURE_WRITE | SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&self.file, seals)
@@ -150,13 +153,13 @@ impl MemoryFile {
     }
 }
 
-/// Opens a memory file once more: another open file, not another descriptor of the same one.
+/// Opens a memory file again: a new open file description, not a duplicate.
 fn reopen(file: &OwnedFd, access: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
 }
 
-/// Allocates pages of a file. A signal interrupts the kernel, which then keeps nothing of it.
+/// Allocates pages of a file. After a signal the kernel has allocated nothing, and it is repeated.
 fn allocate(file: impl AsFd, from: u64, bytes: u64) -> rustix::io::Result<()> {
     rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), from, bytes))
 }
@@ -167,7 +170,7 @@ impl AsFd for MemoryFile {
     }
 }
 
-/// A map of a stream, undone when dropped.
+/// A map of a stream. Unmapped when dropped.
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
@@ -188,12 +191,12 @@ impl Mapping {
         Self::shared(file, bytes, ProtFlags::READ)
     }
 
-    /// The same without faulting pages in: see [`Mapping::lock_part`].
+    /// As [`Mapping::read_only`], without faulting pages in: see [`Mapping::lock_part`].
     pub(crate) fn read_only_later(file: impl AsFd, bytes: usize) -> Result<Self, MapError> {
         Self::with_flags(file, bytes, ProtFlags::READ, MapFlags::SHARED)
     }
 
-    /// The same for writing: pages exist once somebody touches them.
+    /// As [`Mapping::read_only_later`], for writing: pages exist once they are touched.
     pub(crate) fn writable_later(file: impl AsFd, bytes: usize) -> Result<Self, MapError> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         Self::with_flags(file, bytes, protection, MapFlags::SHARED)
@@ -207,8 +210,8 @@ impl Mapping {
         Self::shared(file, bytes, ProtFlags::READ | ProtFlags::WRITE)
     }
 
-    /// The same, and makes sure that every page exists: the map faults them in as far as there is memory,
-    /// and what it left out is asked for by a call that can fail.
+    /// As [`Mapping::writable`], and guarantees that every page exists: pages that the map did not
+    /// fault in are allocated by a call that can fail.
     ///
     /// # Errors
     /// [`MapError`] with the kernel's reason.
@@ -222,7 +225,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Private memory of zeros, for a sensor that nobody hears.
+    /// Private zeroed memory, for a sensor without a directory.
     ///
     /// # Errors
     /// [`MapError`] with the kernel's reason.
@@ -278,13 +281,13 @@ impl Mapping {
         Ok(Self { base, bytes })
     }
 
-    /// Where the map begins.
+    /// Address of the map.
     #[must_use]
     pub const fn base(&self) -> NonNull<u8> {
         self.base
     }
 
-    /// How long it is.
+    /// Length of the map.
     #[must_use]
     pub const fn bytes(&self) -> usize {
         self.bytes
@@ -301,8 +304,8 @@ impl Mapping {
         unsafe { SharedWords::new(self.base.cast(), self.bytes / 8) }
     }
 
-    /// A part of the map as words that keep the map: whole words from the byte `at` on, as far as the
-    /// map goes.
+    /// A part of the map as words that keep the map alive: whole words from the byte `at` on, cut
+    /// at the end of the map.
     pub(crate) fn part(self: &Arc<Self>, at: usize, bytes: usize) -> KeptWords<Arc<Self>> {
         let at = at.next_multiple_of(8).min(self.bytes);
         let words = bytes.min(self.bytes - at) / 8;
@@ -312,9 +315,9 @@ impl Mapping {
         unsafe { SharedWords::new(self.base.add(at).cast(), words) }.kept_by(Arc::clone(self))
     }
 
-    /// Replaces the pages by private zeros at the same address. Writers that still point here
-    /// write where nobody reads: this is what a forked child does to its parent's streams.
-    /// Async-signal-safe: one system call.
+    /// Replaces the pages by private zeroed ones at the same address, so that no reader sees later
+    /// writes: a forked child does this to its parent's streams. Async-signal-safe: one system
+    /// call.
     pub fn make_private(&self) {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         // SAFETY: exactly the pages of this map are replaced, by pages of the same size that
@@ -328,13 +331,13 @@ impl Mapping {
             )
         };
         if replaced.is_err() {
-            // The kernel is out of map entries. The child must not go on with its parent's stream,
-            // and an unmapped range would be given to somebody else: there is no way on.
+            // The kernel is out of map entries. The child must not write its parent's stream, and
+            // an unmapped range could be reused by another map: the process cannot continue.
             std::process::abort();
         }
     }
 
-    /// Faults the pages of a part in and asks for them to stay in memory.
+    /// Faults the pages of a part in and locks them in memory.
     ///
     /// # Errors
     /// As for [`Mapping::lock`]; the pages are faulted in all the same.
@@ -350,17 +353,17 @@ impl Mapping {
         let locked = unsafe { rustix::mm::mlock(begin, end - from) };
         if locked.is_err() {
             let advice = rustix::mm::Advice::LinuxPopulateRead;
-            // SAFETY: faults pages of this map in and changes nothing. Kernels before 5.14 do not know
-            // the advice; their readers fault the pages in.
+            // SAFETY: faults pages of this map in and changes nothing. Kernels before 5.14 refuse
+            // the advice; there the readers fault the pages in.
             let _ = unsafe { rustix::mm::madvise(begin, end - from, advice) };
         }
         Ok(locked?)
     }
 
-    /// Asks for the pages to stay in memory; without the right to that they may be swapped out.
+    /// Locks the pages in memory. Without permission for that they may be swapped out.
     ///
     /// # Errors
-    /// What the kernel said: `ENOMEM` or `EPERM` where the limit of locked memory is too low.
+    /// The kernel's error: `ENOMEM` or `EPERM` where the limit of locked memory is too low.
     pub fn lock(&self) -> std::io::Result<()> {
         // SAFETY: locks exactly the pages of this map.
         unsafe { rustix::mm::mlock(self.base.as_ptr().cast(), self.bytes) }?;

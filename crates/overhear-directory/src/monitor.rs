@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The monitor's side: what is there, and the memory of what it wants to read.
+//! The monitor's side of the protocol: lists sensors, switches them, and maps the ones to read.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -14,41 +14,41 @@ use crate::clock::page_geometry;
 use crate::memory::{MapError, Mapping};
 use crate::needs::Needs;
 use crate::packet::{Link, LinkError, MAX_REPLY};
-use crate::protocol::{About, Attached, Opened, Reply, Request, Switch, VERSION};
+use crate::protocol::{Attached, Opened, QueryRequest, Reply, Request, Switch, VERSION};
 use crate::query::Query;
-use crate::record::{DirectoryStatus, SensorRecord, UnheardRecord};
-use crate::registry::Registered;
+use crate::registry::ReadableSensor;
+use crate::sensor_record::{DirectoryStatus, NotConnectedRecord, SensorRecord};
 use crate::streams::StreamSet;
 
 pub use crate::streams::Begin;
 
-/// How long a monitor waits for an answer of the directory.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How often a monitor whose directory is gone looks for the next.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
-/// How many sensors that were read to their end are remembered.
-const REMEMBERED: usize = 64 * 1024;
-/// How many packets are taken in one round: elements must not wait for a thousand sensors.
-const AT_ONCE: usize = 1024;
+/// How long a monitor waits for an answer.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time between two attempts to reach a directory again.
+const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
+/// Finished sensors that are remembered for a directory that may not know of them, at most.
+const MAX_FINISHED_SENSORS: usize = 64 * 1024;
+/// Packets taken in one round, at most: elements must not wait for a thousand new sensors.
+const MAX_PACKETS_PER_ROUND: usize = 1024;
 
-/// A directory cannot be asked, or says no.
+/// Why a request to a directory failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// It cannot be talked to.
+    /// The directory cannot be reached.
     #[error(transparent)]
     Link(#[from] LinkError),
-    /// It said no.
+    /// The directory refused the request.
     #[error("the directory at {} refuses: {sentence}", .socket.display())]
     Refused {
-        /// Where.
+        /// The directory's socket.
         socket: PathBuf,
-        /// Its sentence.
+        /// The reason, as a sentence.
         sentence: String,
     },
-    /// What it handed over cannot be mapped.
+    /// A memory file from the directory cannot be mapped.
     #[error(transparent)]
     Map(#[from] MapError),
-    /// What it said of a sensor makes no sense.
+    /// The layout of a sensor from the directory is invalid.
     #[error(transparent)]
     Layout(#[from] LayoutError),
 }
@@ -74,13 +74,13 @@ pub struct MonitorConnection {
 
 impl MonitorConnection {
     /// Connects to the directory at `socket`; [`client::socket_path`](crate::client::socket_path)
-    /// knows where it usually is. The directory gives a connection up over which nothing is asked for two
-    /// seconds; once something was, it may be silent.
+    /// has the default. The directory closes a connection without a first request within two
+    /// seconds; after it there is no time limit.
     ///
     /// # Errors
     /// [`AttachError::Link`] if nobody listens there.
     pub fn connect(socket: &Path) -> Result<Self, AttachError> {
-        let link = Link::open(socket, PATIENCE)?;
+        let link = Link::open(socket, RESPONSE_TIMEOUT)?;
         Ok(Self { link })
     }
 
@@ -96,15 +96,15 @@ impl MonitorConnection {
         }
     }
 
-    fn about(query: &Query) -> About {
-        About {
+    fn about(query: &Query) -> QueryRequest {
+        QueryRequest {
             version: VERSION,
             query: query.clone(),
             needs: Needs::all(),
         }
     }
 
-    /// The sensors that match and that this user may hear, in the order of their registration.
+    /// The sensors that match and that this user may read, in the order of their registration.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -124,7 +124,7 @@ impl MonitorConnection {
         }
     }
 
-    /// How the directory is doing.
+    /// The directory's status.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -136,20 +136,21 @@ impl MonitorConnection {
         }
     }
 
-    /// The latest sensors that were not heard, of this user; for root and the directory's own user, of
-    /// everybody.
+    /// The latest sensors that were refused or deferred: those of this user, or of all users for
+    /// root and the directory's own user.
     ///
     /// # Errors
     /// [`AttachError`].
-    pub fn unheard(&mut self) -> Result<Vec<UnheardRecord>, AttachError> {
-        self.link.send(&Request::Unheard { version: VERSION })?;
+    pub fn not_connected(&mut self) -> Result<Vec<NotConnectedRecord>, AttachError> {
+        self.link
+            .send(&Request::NotConnected { version: VERSION })?;
         match self.link.receive()?.0 {
-            Reply::Unheard { sensors } => Ok(sensors),
+            Reply::NotConnected { sensors } => Ok(sensors),
             other => Err(self.unexpected(other)),
         }
     }
 
-    /// Switches the sensors that match on or off, and returns how many that changed. Use
+    /// Switches the sensors that match on or off, and returns the number that changed. Use
     /// [`Query::stream`] for a single one.
     ///
     /// # Errors
@@ -166,8 +167,8 @@ impl MonitorConnection {
         }
     }
 
-    /// Reads the sensors that match: those that are there, from `begin` on, and those that will
-    /// appear, from their first element on. Returns when everything that is there has been mapped.
+    /// Attaches to the sensors that match: to existing ones from `begin` on, to later ones from
+    /// their first element on. Returns when all existing ones have been mapped.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -175,8 +176,8 @@ impl MonitorConnection {
         self.attach_needing(query, begin, Needs::all())
     }
 
-    /// The same, and says which of these are evaluated: where only what is needed is observed, these are
-    /// switched on.
+    /// As [`Self::attach`], and states which of the sensors are evaluated: a directory that
+    /// switches off unneeded sensors switches these on.
     ///
     /// # Errors
     /// [`AttachError`].
@@ -194,11 +195,11 @@ impl MonitorConnection {
             socket: self.link.socket().to_path_buf(),
             directory: 0,
             streams: StreamSet::default(),
-            opened_again: BTreeSet::new(),
+            named_again: BTreeSet::new(),
             read: BTreeSet::new(),
             settled: false,
             renumbered: false,
-            look_again: Instant::now(),
+            next_reconnect: Instant::now(),
             complaints: Vec::new(),
             packet: vec![0; MAX_REPLY],
         };
@@ -217,32 +218,32 @@ impl MonitorConnection {
 
 /// Reads sensors of a directory in another process.
 ///
-/// If the directory goes away, the sensors that are attached are read on, and the next directory at
-/// the same place is asked for those that have appeared meanwhile.
+/// If the directory ends, reading of the attached sensors continues. The source connects to the
+/// next directory at the same socket and attaches to sensors that appeared meanwhile.
 #[derive(Debug)]
 pub struct AttachedSource {
     query: Query,
     needs: Needs,
-    // Of sensors that were there before: none once the monitor has seen them all.
+    // Start position for sensors that existed before; `None` once all of them are attached.
     begin: Option<Begin>,
-    // None while the directory is gone.
+    // None while no directory is connected.
     link: Option<Link>,
     socket: PathBuf,
     directory: u64,
     streams: StreamSet,
-    // Sensors that the directory has named since the monitor attached, until all are named: others
-    // are gone.
-    opened_again: BTreeSet<StreamId>,
-    // Sensors read to their end, of which a directory that died meanwhile may not have heard: the
-    // youngest of them.
+    // Sensors that a directory after a reconnect has named so far. Once all are named, the others
+    // have ended.
+    named_again: BTreeSet<StreamId>,
+    // The newest sensors that were read to their end: they are reported again to a restarted
+    // directory.
     read: BTreeSet<StreamId>,
     settled: bool,
-    // The streams being read have the numbers of a directory that is gone: they are closed before
-    // the next one's are heard of.
+    // The current streams have numbers of a directory that is gone: they are closed before streams
+    // of the next one are opened.
     renumbered: bool,
-    look_again: Instant,
+    next_reconnect: Instant,
     complaints: Vec<SourceError>,
-    // Room for what the directory says.
+    // Buffer for a packet.
     packet: Vec<u8>,
 }
 
@@ -253,28 +254,28 @@ impl AttachedSource {
         self.streams.clock_segments()
     }
 
-    /// Keeps no clock segments from now on, for monitors that record nothing: then a round in which no
-    /// sensor appears or ends needs no memory.
+    /// Drops the history of clock segments, for monitors that record nothing: then a round in which
+    /// no sensor appears or ends allocates nothing.
     pub fn forget_clock_segments(&mut self) {
         self.streams.forget_history();
     }
 
-    /// Whether a directory tells of sensors that appear and end. Without one, what is attached is
-    /// read on.
+    /// Whether a directory is connected. Without one, the attached sensors are read, and no new
+    /// ones appear.
     #[must_use]
     pub const fn is_connected(&self) -> bool {
         self.link.is_some()
     }
 
-    /// How many sensors are read.
+    /// Number of attached sensors.
     #[must_use]
     pub fn sensors(&self) -> usize {
         self.streams.ids().count()
     }
 
-    /// Subscribes; returns why some sensors are not heard, if that is so.
+    /// Attaches over this connection. Returns a sentence if some matching sensors may not be read.
     fn subscribe(&mut self, connection: MonitorConnection) -> Result<Option<String>, AttachError> {
-        let request = Request::Attach(About {
+        let request = Request::Attach(QueryRequest {
             needs: self.needs.clone(),
             ..MonitorConnection::about(&self.query)
         });
@@ -289,7 +290,7 @@ impl AttachedSource {
             other => return Err(connection.unexpected(other)),
         };
         if directory != self.directory {
-            // Another directory: it knows nothing of what is being read, and numbers anew.
+            // Another directory: it does not have the current sensors, and its numbers start again.
             let all: Vec<StreamId> = self.streams.ids().collect();
             self.renumbered = !all.is_empty();
             self.read.clear();
@@ -300,20 +301,20 @@ impl AttachedSource {
         self.directory = directory;
         let page = files.into_iter().next();
         let bytes = page_geometry().bytes();
-        let page = page.filter(|page| holds(page, bytes));
+        let page = page.filter(|page| is_at_least(page, bytes));
         let page = page
             .map(|page| Mapping::read_only(&page, bytes))
             .transpose()?;
         self.streams.set_clock(page.map(Arc::new));
         self.link = Some(connection.link);
-        self.opened_again.clear();
+        self.named_again.clear();
         self.settled = false;
         let denied = (denied > 0).then(|| {
             let matching = match denied {
                 1 => "1 sensor that matches",
                 _ => &format!("{denied} sensors that match"),
             };
-            format!("{matching} `{}` cannot be heard: {sentence}", self.query)
+            format!("{matching} `{}` cannot be read: {sentence}", self.query)
         });
         self.complaints.extend(denied.clone().map(SourceError));
         Ok(denied)
@@ -331,8 +332,9 @@ impl AttachedSource {
             Reply::Ended { stream } => self.streams.end(StreamId::from_raw(stream)),
             Reply::Settled => {
                 self.settled = true;
-                // What the directory no longer knows has been freed while nobody listened.
-                let known = std::mem::take(&mut self.opened_again);
+                // Sensors that the directory does not have were freed while no monitor was
+                // connected.
+                let known = std::mem::take(&mut self.named_again);
                 let gone = self.streams.ids().filter(|id| !known.contains(id));
                 let gone: Vec<StreamId> = gone.collect();
                 for stream in gone {
@@ -341,7 +343,7 @@ impl AttachedSource {
             }
             _ => {
                 let socket = self.socket.clone();
-                self.lose(LinkError::Misunderstood { socket });
+                self.disconnect(LinkError::Misunderstood { socket });
             }
         }
     }
@@ -350,24 +352,24 @@ impl AttachedSource {
         let Opened { sensor, fresh } = opened;
         let id = sensor.descriptor.id;
         if !self.settled {
-            self.opened_again.insert(id);
+            self.named_again.insert(id);
         }
         if self.streams.contains(id) {
             return Ok(());
         }
         if self.read.contains(&id) {
-            return self.finish(&[id]);
+            return self.report_finished(&[id]);
         }
         let misunderstood = || LinkError::Misunderstood {
             socket: self.socket.clone(),
         };
         let file = files.into_iter().next().ok_or_else(misunderstood)?;
         let shape = sensor.shape()?;
-        if !holds(&file, shape.bytes()) {
+        if !is_at_least(&file, shape.bytes()) {
             return Err(misunderstood().into());
         }
         let mapping = Arc::new(Mapping::read_only(&file, shape.bytes())?);
-        let registered = Registered {
+        let registered = ReadableSensor {
             descriptor: Arc::new(sensor.descriptor),
             mapping,
             shape,
@@ -380,10 +382,10 @@ impl AttachedSource {
         Ok(())
     }
 
-    /// Tells that these sensors have been read to their end.
-    fn finish(&mut self, finished: &[StreamId]) -> Result<(), AttachError> {
+    /// Reports to the directory that these sensors have been read to their end.
+    fn report_finished(&mut self, finished: &[StreamId]) -> Result<(), AttachError> {
         self.read.extend(finished);
-        while self.read.len() > REMEMBERED {
+        while self.read.len() > MAX_FINISHED_SENSORS {
             self.read.pop_first();
         }
         if let (false, Some(link)) = (finished.is_empty(), &self.link) {
@@ -393,35 +395,36 @@ impl AttachedSource {
         Ok(())
     }
 
-    /// The directory is gone.
-    fn lose(&mut self, error: LinkError) {
+    /// Handles the end of the directory.
+    fn disconnect(&mut self, error: LinkError) {
         self.link = None;
-        self.look_again = Instant::now() + LOOK_AGAIN;
+        self.next_reconnect = Instant::now() + RECONNECT_INTERVAL;
         let sentence =
             format!("{error}; what is attached is read on, new sensors are not heard of");
         self.complaints.push(SourceError(sentence));
     }
 
-    /// Takes the directory's news.
-    fn hear(&mut self) {
-        if self.link.is_none() && Instant::now() >= self.look_again {
-            self.look_again = Instant::now() + LOOK_AGAIN;
-            // What it has not seen has appeared meanwhile: of that every element counts.
+    /// Takes pending packets, or reconnects.
+    fn receive_replies(&mut self) {
+        if self.link.is_none() && Instant::now() >= self.next_reconnect {
+            self.next_reconnect = Instant::now() + RECONNECT_INTERVAL;
+            // Sensors that were not attached before have appeared meanwhile: they are read from the
+            // start.
             self.begin = None;
             if let Ok(connection) = MonitorConnection::connect(&self.socket) {
-                // The next attempt may go better.
+                // Tried again later.
                 let _ = self.subscribe(connection);
             }
         }
         if self.renumbered {
             return;
         }
-        for _ in 0..AT_ONCE {
+        for _ in 0..MAX_PACKETS_PER_ROUND {
             let Some(link) = &self.link else { return };
             match link.receive_now(&mut self.packet) {
                 Ok(Some((reply, files))) => self.take(reply, files),
                 Ok(None) => return,
-                Err(error) => self.lose(error),
+                Err(error) => self.disconnect(error),
             }
         }
     }
@@ -429,8 +432,8 @@ impl AttachedSource {
 
 impl Source for AttachedSource {
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
-        // Whoever has ended by now has published all it will: asked before the last read.
-        self.hear();
+        // Ends are taken before the rings are read: a sensor that has ended publishes nothing more.
+        self.receive_replies();
         for complaint in self.complaints.drain(..) {
             inbox.complain(complaint);
         }
@@ -438,15 +441,15 @@ impl Source for AttachedSource {
         if std::mem::take(&mut self.renumbered) {
             return Ok(());
         }
-        if let Err(AttachError::Link(error)) = self.finish(&finished) {
-            self.lose(error);
+        if let Err(AttachError::Link(error)) = self.report_finished(&finished) {
+            self.disconnect(error);
         }
         Ok(())
     }
 }
 
-/// Whether a file is as large as it must be: a map beyond its end would kill the monitor.
-fn holds(file: &OwnedFd, bytes: usize) -> bool {
+/// Whether a file has at least these bytes: access to a map beyond its end would kill the monitor.
+fn is_at_least(file: &OwnedFd, bytes: usize) -> bool {
     let size = rustix::fs::fstat(file).map_or(0, |stat| stat.st_size);
     usize::try_from(size).is_ok_and(|size| size >= bytes)
 }

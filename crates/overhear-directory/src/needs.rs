@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What monitors need: which of the sensors that they may read they evaluate.
+//! The sensors that a monitor needs: those that it evaluates, of the ones that it attaches to.
 //!
-//! Whoever attaches says what it needs. A directory in which somebody wishes that only what is needed is
-//! observed switches off what nobody needs, for as long as that holds.
+//! A monitor states its needs when it attaches. If a monitor, or the directory's configuration,
+//! asks for it, the directory switches off all sensors that no monitor needs.
 
 use overhear_event::{EventSet, StreamDescriptor};
 use serde::{Deserialize, Serialize};
 
 use crate::query::{Matcher, Query, QueryError};
 
-/// What a monitor evaluates of the sensors that it attaches to, and whether others need be written.
+/// The sensors that a monitor evaluates, of those that it attaches to, and whether all unneeded
+/// ones are to be switched off.
 ///
 /// ```
 /// use overhear_directory::{Needs, Query};
 /// use overhear_event::EventName;
 ///
-/// // What these two evaluations look at, and nothing else while somebody is attached so.
+/// // The sensors of two evaluations. While the monitor is attached, unneeded sensors are off.
 /// let events = [EventName::user("request")].into_iter().collect();
 /// let needs = Needs::events(events).and(Query::parse("server/*")?).only();
 /// # let _ = needs;
@@ -23,7 +24,7 @@ use crate::query::{Matcher, Query, QueryError};
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Needs {
-    /// All that it attaches to; else what follows.
+    /// Whether all sensors are needed. If not, `events` and `sensors` name those that are.
     all: bool,
     #[serde(default, skip_serializing_if = "EventSet::is_empty")]
     events: EventSet,
@@ -51,7 +52,7 @@ impl Needs {
         }
     }
 
-    /// The sensors of these events: what metrics and constraints require.
+    /// The sensors of these events, as metrics and constraints require them.
     #[must_use]
     pub const fn events(events: EventSet) -> Self {
         Self {
@@ -69,8 +70,9 @@ impl Needs {
         self
     }
 
-    /// Sensors that no monitor needs are switched off as long as this one is attached: those that it may
-    /// switch, and that nobody has switched on himself meanwhile. Afterwards they are as they were.
+    /// Asks the directory to switch off all sensors that no monitor needs, as long as this monitor
+    /// is attached. It concerns sensors that this monitor may switch, and that no user has switched
+    /// on explicitly. When the monitor detaches, they are switched on again.
     #[must_use]
     pub const fn only(mut self) -> Self {
         self.only = true;
@@ -82,7 +84,7 @@ impl Needs {
         self.sensors.iter().map(Query::pattern_characters).sum()
     }
 
-    /// What decides. It may come from another process, so it is checked here.
+    /// Compiles the patterns. Needs may come from another process, so they are checked here.
     pub(crate) fn compile(&self) -> Result<Needed, QueryError> {
         let sensors = self.sensors.iter().map(Query::compile);
         Ok(Needed {
@@ -94,13 +96,13 @@ impl Needs {
     }
 }
 
-/// Needs, ready to decide.
+/// Compiled needs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Needed {
     all: bool,
     events: EventSet,
     sensors: Vec<Matcher>,
-    /// Whether what nobody needs is to be switched off.
+    /// Whether unneeded sensors are to be switched off.
     pub(crate) only: bool,
 }
 
@@ -114,7 +116,7 @@ impl Needed {
 
     /// Upper bound of the memory that it takes, in bytes.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        // A name with the piece of memory that it lies in, and its place in a set.
+        // A name with its allocation and its entry in a set.
         let events = self
             .events
             .iter()

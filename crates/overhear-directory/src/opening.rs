@@ -1,25 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sensors between their grant and the moment when monitors can read them.
+//! Sensors that are granted, and not yet open for monitors.
 
 use std::sync::Arc;
 
 use overhear_event::{ClockId, StreamDescriptor, StreamId};
 use overhear_stream::Shape;
 
-use crate::control::Place;
+use crate::control::ControlSlot;
 use crate::description::record_bytes;
+use crate::file_watch::FileCharge;
 use crate::journal::KeptSensor;
 use crate::memory::{Mapping, MemoryFile};
 use crate::quota::{Amounts, Resource};
-use crate::record::{shape_of, SensorState};
-use crate::registry::{FileCharge, Refusal, Registered, Registry, Sensor, TOUCHED_BYTES};
+use crate::registry::{ReadableSensor, Refusal, Registry, Sensor, MAX_TOUCHED_BYTES};
+use crate::sensor_record::{shape_of, SensorState};
 
 const PAGE: u64 = 4096;
 
-/// A sensor that is not open for monitors yet, without its memory.
+/// A granted sensor that is not open for monitors yet, without its memory.
 #[derive(Debug)]
 pub(crate) struct Opening {
-    /// The connection that waits for it; none of a deferred sensor.
+    /// The connection that waits for it; `None` for a deferred sensor.
     pub(crate) connection: Option<u32>,
     pub(crate) pid: u32,
     pub(crate) uid: u32,
@@ -29,19 +30,19 @@ pub(crate) struct Opening {
     pub(crate) descriptor: StreamDescriptor,
     pub(crate) shape: Shape,
     pub(crate) clock: ClockId,
-    pub(crate) place: Place,
-    /// Why it has to wait for memory, if it has.
+    pub(crate) slot: ControlSlot,
+    /// Why it waits for memory, of a deferred sensor.
     pub(crate) deferred: Option<String>,
 }
 
-/// What a sensor is charged before it exists.
+/// The charges of a sensor, by the event that ends them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Charged {
-    /// Until its file is freed.
+    /// Ends when the kernel frees its file.
     pub(crate) file: Amounts,
-    /// Until the directory forgets it.
+    /// Ends when the directory removes its record.
     record: Amounts,
-    /// As long as the directory keeps the file open.
+    /// Ends when the directory closes its file.
     descriptor: Amounts,
 }
 
@@ -56,23 +57,23 @@ impl Charged {
         }
     }
 
-    /// The same for a sensor that waits for memory: its headers, and what its program may touch.
+    /// The charges of a deferred sensor: its headers, and the pages that its program may touch.
     pub(crate) fn deferred(self, shape: &Shape) -> Self {
-        // Each piece begins somewhere in a page and ends in another.
+        // Each header may begin in one page and end in the next.
         let pieces = shape.initial(ClockId::Monotonic, 0).into_iter();
         let headers = pieces.map(|(_, words)| (8 * words.len() as u64).next_multiple_of(PAGE));
-        let bytes = headers.sum::<u64>() + TOUCHED_BYTES;
+        let bytes = headers.sum::<u64>() + MAX_TOUCHED_BYTES;
         Self {
             file: Amounts::of(Resource::RecordBytes, bytes).and(Resource::Deferred, 1),
             ..self
         }
     }
 
-    /// Charges a user: all of it or, after an error, nothing.
+    /// Charges a user. After an error nothing is charged.
     pub(crate) fn charge(mut self, uid: u32, registry: &mut Registry) -> Result<Self, Refusal> {
         match registry.charge(uid, self.descriptor) {
             Ok(()) => {}
-            // The monitor in this process needs no descriptor; others cannot have this sensor.
+            // Without a descriptor only the monitor in this process can read the sensor.
             Err(_) if registry.has_embedded_monitor() => self.descriptor = Amounts::NONE,
             Err(shortage) => return Err(shortage.into()),
         }
@@ -94,7 +95,8 @@ impl Charged {
         registry.release(uid, self.file);
     }
 
-    /// Counts what a deferred sensor of an earlier life has besides its file, which its watch knows of.
+    /// Counts the charges of a restored deferred sensor, except that of its file, which its watch
+    /// has.
     fn count(self, uid: u32, registry: &mut Registry) -> Self {
         registry.quotas.count(uid, self.record);
         registry.quotas.count(uid, self.descriptor);
@@ -111,29 +113,29 @@ impl Opening {
         (&self.descriptor.sensor, &self.descriptor.instance)
     }
 
-    /// It does not come to exist: what it was given is taken back. Its memory has been closed; it counts
-    /// until nobody else has it.
+    /// Takes the grant back: the sensor will not exist. Its file has been closed, and stays charged
+    /// until the kernel frees it.
     pub(crate) fn give_back(self, registry: &mut Registry) {
-        registry.give_back(self.pid, self.place, self.shape.lanes());
+        registry.give_back(self.pid, self.slot, self.shape.lanes());
         registry.give_back_streams(self.descriptor.id);
         registry.release(self.uid, self.charged.record);
         registry.release(self.uid, self.charged.descriptor);
         registry.file_closed(Some(self.file_charge));
     }
 
-    /// The same, and remembers why.
+    /// Takes the grant back and records the reason.
     pub(crate) fn refuse(self, registry: &mut Registry, sentence: &str) {
-        registry.unheard((self.pid, self.uid), &self.descriptor.sensor, sentence);
+        registry.note_not_connected((self.pid, self.uid), &self.descriptor.sensor, sentence);
         self.give_back(registry);
     }
 
-    /// What is charged for its file once there is memory for it.
+    /// The charge of its file once it is no longer deferred.
     pub(crate) fn file_amounts(&self) -> Amounts {
         Charged::of(&self.descriptor, &self.shape).file
     }
 
-    /// There is memory for a deferred sensor, which has been charged: it takes the place of what was charged
-    /// for a sensor that waits.
+    /// A deferred sensor gets its memory, which has been charged: this charge replaces that of its
+    /// headers.
     pub(crate) fn admitted(mut self, registry: &mut Registry) -> Self {
         let charged = self.file_amounts();
         registry.recharge_file(&mut self.file_charge, self.uid, self.charged.file, charged);
@@ -152,7 +154,7 @@ impl Opening {
         registry: &mut Registry,
     ) -> StreamId {
         let stream = self.descriptor.id;
-        let registered = Registered {
+        let registered = ReadableSensor {
             descriptor: Arc::new(self.descriptor),
             mapping: Arc::new(mapping),
             shape: self.shape,
@@ -162,13 +164,13 @@ impl Opening {
         let is_kept = self.charged.descriptor != Amounts::NONE;
         let file = is_kept.then_some(file);
         let mut sensor = Sensor::new(registered, file, self.token, self.pid, self.uid);
-        sensor.place = Some(self.place);
+        sensor.slot = Some(self.slot);
         sensor.charge = Some(self.file_charge);
         registry.open(sensor);
         stream
     }
 
-    /// What the next directory must know of a sensor that waits.
+    /// The record of a deferred sensor for the next directory.
     pub(crate) fn kept(&self) -> KeptSensor {
         KeptSensor {
             descriptor: self.descriptor.clone(),
@@ -180,16 +182,17 @@ impl Opening {
             uid: self.uid,
             state: SensorState::Live,
             was_read: false,
-            spared: false,
-            place: Some((self.place.page, self.place.line)),
+            auto_disabled: false,
+            slot: Some((self.slot.page, self.slot.line)),
             deferred: self.file_charge.watch(),
         }
     }
 
-    /// A sensor that waited in an earlier life of the directory; none if that cannot have been one.
+    /// A deferred sensor from before a restart; `None` if the record is not one of a deferred
+    /// sensor.
     pub(crate) fn restore(kept: KeptSensor, registry: &mut Registry) -> Option<Self> {
         let shape = shape_of(&kept.descriptor, kept.kind, kept.lanes).ok()?;
-        let (page, line) = kept.place?;
+        let (page, line) = kept.slot?;
         let charged = Charged::of(&kept.descriptor, &shape).deferred(&shape);
         Some(Self {
             connection: None,
@@ -201,7 +204,7 @@ impl Opening {
             descriptor: kept.descriptor,
             shape,
             clock: kept.clock,
-            place: Place { page, line },
+            slot: ControlSlot { page, line },
             deferred: Some(String::new()),
         })
     }

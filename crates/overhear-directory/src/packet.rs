@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets with files over SEQPACKET sockets, and a client's end of such a connection.
+//! Packets with file descriptors over SEQPACKET sockets, and a client's end of such a connection.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,17 +19,17 @@ use serde::Serialize;
 
 /// The largest packet to the directory: a schema of some hundred fields.
 pub(crate) const MAX_REQUEST: usize = 64 * 1024;
-/// The largest packet from the directory: what a request said of a sensor, and what the directory
-/// knows besides. The kernel's default buffers take it.
+/// The largest packet from the directory: a sensor's description from its request, and the
+/// directory's own data. The kernel's default socket buffers hold it.
 pub(crate) const MAX_REPLY: usize = 128 * 1024;
 /// The most files that come with a packet.
 const MAX_FILES: usize = 2;
 
-/// Receives a packet and the files that come with it. An empty packet means that the other side
-/// has gone.
+/// Receives a packet and its descriptors. An empty packet means that the peer has closed the
+/// connection.
 ///
 /// # Errors
-/// What the kernel said; [`Errno::MSGSIZE`] for a packet larger than `limit`.
+/// The kernel's error; [`Errno::MSGSIZE`] for a packet larger than `limit`.
 pub(crate) fn receive(
     fd: impl AsFd,
     limit: usize,
@@ -41,7 +41,7 @@ pub(crate) fn receive(
     Ok((packet, files))
 }
 
-/// The same into memory that is there, and the packet's length.
+/// As [`receive`], into existing memory. Returns the packet's length.
 ///
 /// # Errors
 /// As for [`receive`].
@@ -57,7 +57,7 @@ fn receive_into(
         let flags = flags | RecvFlags::CMSG_CLOEXEC;
         recvmsg(&fd, slices, &mut ancillary, flags)
     })?;
-    // Drained before anything else: files that are not taken out would stay open.
+    // Drained first: descriptors that are not taken out would stay open.
     let files = ancillary
         .drain()
         .filter_map(|message| match message {
@@ -72,10 +72,10 @@ fn receive_into(
     Ok((message.bytes, files))
 }
 
-/// Sends a packet, and files with it, without waiting for room.
+/// Sends a packet with descriptors, without waiting for space.
 ///
 /// # Errors
-/// What the kernel said; [`Errno::AGAIN`] if the other side does not read.
+/// The kernel's error; [`Errno::AGAIN`] if the peer does not read.
 pub(crate) fn send(
     fd: impl AsFd,
     packet: &[u8],
@@ -86,35 +86,35 @@ pub(crate) fn send(
     if !files.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(files));
     }
-    // NOSIGNAL: a peer that went away must not kill this process.
+    // NOSIGNAL: a peer that has gone must not kill this process.
     let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
     rustix::net::sendmsg(fd, &[IoSlice::new(packet)], &mut ancillary, flags)?;
     Ok(())
 }
 
-/// The directory cannot be talked to.
+/// Why the communication with a directory failed.
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    /// The kernel said no.
+    /// A system call failed.
     #[error("cannot {action} the directory at {}: {source}", .socket.display())]
     Unreachable {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
-        /// Where.
+        /// The directory's socket.
         socket: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// The directory went away, or has no time.
+    /// The directory has ended, or closed the connection because it is overloaded.
     #[error("the directory at {} closed the connection without an answer", .socket.display())]
     Closed {
-        /// Where.
+        /// The directory's socket.
         socket: PathBuf,
     },
-    /// The directory's answer makes no sense.
+    /// The directory's answer cannot be decoded.
     #[error("the directory at {} answered something that this program does not understand; they may be of different versions", .socket.display())]
     Misunderstood {
-        /// Where.
+        /// The directory's socket.
         socket: PathBuf,
     },
 }
@@ -124,25 +124,25 @@ pub enum LinkError {
 pub(crate) struct Link {
     fd: OwnedFd,
     socket: PathBuf,
-    // How long to wait for an answer.
-    patience: Duration,
-    // When all waiting ends, of a link for one exchange.
+    // Time limit of each wait.
+    timeout: Duration,
+    // Time limit of all waits together, of a link for one exchange.
     end: Option<Instant>,
 }
 
 impl Link {
     /// A link for one exchange: connecting, sending and all answers together wait no longer than
-    /// `patience`.
-    pub(crate) fn for_one_exchange(socket: &Path, patience: Duration) -> Result<Self, LinkError> {
-        let end = Instant::now() + patience;
-        let link = Self::open(socket, patience)?;
+    /// `timeout`.
+    pub(crate) fn for_one_exchange(socket: &Path, timeout: Duration) -> Result<Self, LinkError> {
+        let end = Instant::now() + timeout;
+        let link = Self::open(socket, timeout)?;
         Ok(Self {
             end: Some(end),
             ..link
         })
     }
 
-    pub(crate) fn open(socket: &Path, patience: Duration) -> Result<Self, LinkError> {
+    pub(crate) fn open(socket: &Path, timeout: Duration) -> Result<Self, LinkError> {
         let fail = |action| {
             move |errno: Errno| LinkError::Unreachable {
                 action,
@@ -158,15 +158,15 @@ impl Link {
             None,
         )
         .map_err(fail("open a socket to"))?;
-        for timeout in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
-            sockopt::set_socket_timeout(&fd, timeout, Some(patience))
+        for direction in [sockopt::Timeout::Recv, sockopt::Timeout::Send] {
+            sockopt::set_socket_timeout(&fd, direction, Some(timeout))
                 .map_err(fail("limit the wait for"))?;
         }
         connect(&fd, &address).map_err(fail("connect to"))?;
         Ok(Self {
             fd,
             socket: socket.to_path_buf(),
-            patience,
+            timeout,
             end: None,
         })
     }
@@ -189,11 +189,11 @@ impl Link {
         }
     }
 
-    /// Waits until the directory is ready for something, but not longer than its patience in all. A
-    /// program with an interval timer, as profilers set, is interrupted again and again: each wait is
-    /// for what is left. What is ready already counts, however late it is.
+    /// Waits until the socket is ready, no longer than the timeout in all. An interval timer, as
+    /// profilers set one, interrupts the wait again and again: each wait is for the rest of the
+    /// time. A socket that is ready is used even after the deadline.
     fn wait_for(&self, flags: PollFlags, action: &'static str) -> Result<(), LinkError> {
-        let deadline = self.end.unwrap_or_else(|| Instant::now() + self.patience);
+        let deadline = self.end.unwrap_or_else(|| Instant::now() + self.timeout);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec {
@@ -214,7 +214,7 @@ impl Link {
     pub(crate) fn send(&self, request: &impl Serialize) -> Result<(), LinkError> {
         let packet = serde_json::to_vec(request).map_err(|_| self.misunderstood())?;
         self.wait_for(PollFlags::OUT, "write to")?;
-        // NOSIGNAL: a directory that went away must not kill the program.
+        // NOSIGNAL: a directory that has gone must not kill the program.
         rustix::io::retry_on_intr(|| rustix::net::send(&self.fd, &packet, SendFlags::NOSIGNAL))
             .map_err(|errno| self.unreachable("write to", errno))?;
         Ok(())
@@ -228,9 +228,8 @@ impl Link {
         Ok((self.parse(&packet)?, files))
     }
 
-    /// Takes what has come already, if anything has. `packet` has room for [`MAX_REPLY`] bytes: monitors
-    /// that guarantee something look here in every period, and memory for a packet, had only then, would
-    /// cost them page faults.
+    /// Takes a packet that has arrived, if there is one. `packet` has [`MAX_REPLY`] bytes: monitors
+    /// with a guarantee call this in every period, and must not have page faults for a new buffer.
     pub(crate) fn receive_now<R: DeserializeOwned>(
         &self,
         packet: &mut [u8],
@@ -260,7 +259,7 @@ mod tests {
 
     use super::{Link, LinkError};
 
-    /// Two answers of a directory that is slow with the second; whether that was waited for.
+    /// Whether a link waits for the second answer of a directory that sends it late.
     fn waits_for_a_late_answer(link: impl FnOnce(&std::path::Path, Duration) -> Link) -> bool {
         const PATIENCE: Duration = Duration::from_millis(150);
         let folder = tempfile::tempdir().unwrap();
@@ -298,8 +297,8 @@ mod tests {
     fn one_exchange_has_one_deadline() {
         // On a busy machine either may be late by chance, but not again and again.
         let one =
-            |socket: &std::path::Path, patience| Link::for_one_exchange(socket, patience).unwrap();
-        let many = |socket: &std::path::Path, patience| Link::open(socket, patience).unwrap();
+            |socket: &std::path::Path, timeout| Link::for_one_exchange(socket, timeout).unwrap();
+        let many = |socket: &std::path::Path, timeout| Link::open(socket, timeout).unwrap();
         assert!((0..50).any(|_| !waits_for_a_late_answer(one)));
         assert!((0..50).any(|_| waits_for_a_late_answer(many)));
     }

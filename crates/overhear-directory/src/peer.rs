@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is at the other end of a connection: the kernel vouches for it.
+//! The peer of a connection, as the kernel identifies it.
 //!
-//! A process id alone says little: when its process has ended, another one gets it. So a peer is a pidfd,
-//! taken when the connection is accepted, and whatever is read by the id (`/proc`) counts only if the
-//! process still lives afterwards.
+//! A process id alone does not identify a process: it is reused after the process has ended. So a
+//! peer has a pidfd, taken when the connection is accepted, and data that is read by the id
+//! (`/proc`) is valid only if the process is still alive afterwards.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -18,27 +18,28 @@ const SO_PEERPIDFD: libc::c_int = 77;
 /// The most supplementary groups of a process (`NGROUPS_MAX`).
 const MAX_GROUPS: usize = 65_536;
 
-/// A process, its user and its groups at the time when it connected.
+/// A process, with its user and groups at the time of the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
     pub(crate) pid: u32,
     pub(crate) uid: u32,
     pub(crate) groups: Groups,
-    // The process that connected, if it lived when the connection was accepted.
+    // The pidfd of the process, if it was alive when the connection was accepted.
     process: Option<Arc<OwnedFd>>,
 }
 
 /// The groups of a peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Groups {
-    /// The process' own group first, then the others that its user is in.
+    /// The process' primary group, then its supplementary ones.
     Known(Arc<[u32]>),
-    /// The kernel does not say: a rule that forbids fits, and one that permits does not.
+    /// The kernel does not report them. A rule with groups applies then if it forbids, and does not
+    /// if it permits.
     Unknown,
 }
 
 impl Peer {
-    /// Asks the kernel; `None` if it does not say.
+    /// The peer of a connection; `None` if the kernel does not report it.
     pub(crate) fn of(connection: impl AsFd) -> Option<Self> {
         let (pid, uid, own_group) = credentials(&connection)?;
         let groups = match groups(connection.as_fd()) {
@@ -54,12 +55,12 @@ impl Peer {
         })
     }
 
-    /// The user at the other end: one system call, to refuse somebody cheaply.
+    /// The user of a connection's peer: one system call, so that a refusal is cheap.
     pub(crate) fn user_of(connection: impl AsFd) -> Option<u32> {
         credentials(connection).map(|(_, uid, _)| uid)
     }
 
-    /// The process, if it lives. As long as it does, its id is nobody else's.
+    /// The process, if it is alive. Until it ends its id is unique.
     pub(crate) fn process(&self) -> Option<&Arc<OwnedFd>> {
         self.process.as_ref().filter(|process| is_alive(process))
     }
@@ -75,8 +76,8 @@ impl Peer {
     }
 }
 
-/// Process, user and group of a connection's other end. The process is 0 if it lives in a namespace that
-/// this one does not see.
+/// Process, user and group of a connection's peer. The process id is 0 if the process is in a PID
+/// namespace that is not visible here.
 fn credentials(connection: impl AsFd) -> Option<(u32, u32, u32)> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -97,7 +98,7 @@ fn credentials(connection: impl AsFd) -> Option<(u32, u32, u32)> {
     (result == 0).then_some((peer.pid.unsigned_abs(), peer.uid, peer.gid))
 }
 
-/// Whether the process of a pidfd has not ended.
+/// Whether the process of a pidfd is alive.
 pub(crate) fn is_alive(process: impl AsFd) -> bool {
     let mut waited = [PollFd::new(&process, PollFlags::IN)];
     let no_time = Timespec {
@@ -107,7 +108,7 @@ pub(crate) fn is_alive(process: impl AsFd) -> bool {
     matches!(poll(&mut waited, Some(&no_time)), Ok(0))
 }
 
-/// A pidfd of the process that connected; none if it has ended.
+/// A pidfd of the process that connected; `None` if it has ended.
 fn peer_process(connection: BorrowedFd<'_>, pid: u32, uid: u32) -> Option<OwnedFd> {
     let process = match peer_pidfd(connection) {
         Ok(process) => process,
@@ -117,9 +118,9 @@ fn peer_process(connection: BorrowedFd<'_>, pid: u32, uid: u32) -> Option<OwnedF
     is_alive(&process).then_some(process)
 }
 
-/// A pidfd of the process with this id, if it is this user's and started at the same time before and after
-/// the pidfd was made. For Linux before 6.5: who connected and ended at once may still have left its id to
-/// another process of the same user by then.
+/// A pidfd of the process with this id, if it belongs to this user and its start time is the same
+/// before and after the pidfd was made. For Linux before 6.5. If the process that connected ended
+/// at once, its id may by then belong to another process of the same user.
 fn process_by_id(pid: u32, uid: u32) -> Option<OwnedFd> {
     let start = start_of(pid)?;
     let raw = Pid::from_raw(pid.cast_signed())?;
@@ -156,7 +157,7 @@ fn user_of_process(pid: u32) -> Option<u32> {
     line.split_whitespace().nth(2)?.parse().ok()
 }
 
-/// The supplementary groups of a socket's other end; `None` if the kernel does not say.
+/// The supplementary groups of a socket's peer; `None` if the kernel does not report them.
 fn groups(connection: BorrowedFd<'_>) -> Option<Vec<u32>> {
     let mut groups = vec![0_u32; 64];
     loop {
@@ -176,7 +177,7 @@ fn groups(connection: BorrowedFd<'_>) -> Option<Vec<u32>> {
             groups.truncate(found);
             return Some(groups);
         }
-        // Too many for the vector: the kernel says how many.
+        // Too many for the vector: the kernel returns the size.
         let error = std::io::Error::last_os_error().raw_os_error();
         if error != Some(libc::ERANGE) || found <= groups.len() || found > MAX_GROUPS {
             return None;
@@ -192,7 +193,7 @@ mod tests {
     use super::{is_alive, process_by_id, Groups, Peer};
 
     #[test]
-    fn a_process_without_peer_pidfd_is_known_by_user_and_start() {
+    fn process_without_peer_pidfd_is_known_by_user_and_start() {
         let (own, user) = (std::process::id(), rustix::process::geteuid().as_raw());
         let process = process_by_id(own, user).unwrap();
         assert!(is_alive(&process));
@@ -203,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_process_knows_itself() {
+    fn process_knows_itself() {
         let (one, _other) = UnixStream::pair().unwrap();
         let peer = Peer::of(&one).unwrap();
         assert_eq!(peer.pid, std::process::id());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the service waits for: one epoll instance, and what its events mean.
+//! The epoll instance of the service, and the meaning of its events.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,16 +8,16 @@ use std::time::Duration;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::event::Timespec;
 
-/// Who has something to say.
+/// The object that an event is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// Whoever holds the directory wants it to end.
+    /// The directory is being dropped.
     Stop,
-    /// Somebody connects at the listening socket with this index.
+    /// The listening socket with this index has a connection to accept.
     Listener(u32),
-    /// A connection.
+    /// The connection with this number is ready.
     Connection(u32),
-    /// A process has ended.
+    /// The process with this id has ended.
     Process(u32),
     /// The kernel has freed files.
     Freed,
@@ -51,7 +51,7 @@ impl Token {
     }
 }
 
-/// What is waited for. A descriptor that is closed is waited for no longer.
+/// An epoll instance. A closed descriptor leaves it by itself.
 #[derive(Debug)]
 pub(crate) struct Poller(OwnedFd);
 
@@ -60,35 +60,35 @@ impl Poller {
         epoll::create(CreateFlags::CLOEXEC).map(Self)
     }
 
-    /// Waits for something to read from this descriptor.
+    /// Adds a descriptor that is waited for until it is readable.
     pub(crate) fn add(&self, fd: impl AsFd, token: Token) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token.to_raw());
         epoll::add(&self.0, fd, data, EventFlags::IN)
     }
 
-    /// Waits for this descriptor no longer.
+    /// Removes a descriptor.
     pub(crate) fn remove(&self, fd: impl AsFd) {
-        // An error means that it is not waited for.
+        // An error means that it was not in the instance.
         let _ = epoll::delete(&self.0, fd);
     }
 
-    /// Waits once for something to read from this descriptor.
+    /// Adds a descriptor for one event: readable.
     pub(crate) fn add_once(&self, fd: impl AsFd, token: Token) -> rustix::io::Result<()> {
         let data = EventData::new_u64(token.to_raw());
         epoll::add(&self.0, fd, data, EventFlags::IN | EventFlags::ONESHOT)
     }
 
-    /// Waits once more: for something to read, for room to write, or for the end of the other side alone.
+    /// Enables one more event: readable, writable, or the end of the peer alone.
     pub(crate) fn rearm(&self, fd: impl AsFd, token: Token, reads: bool, writes: bool) {
         let data = EventData::new_u64(token.to_raw());
         let mut flags = EventFlags::ONESHOT;
         flags.set(EventFlags::IN, reads);
         flags.set(EventFlags::OUT, writes);
-        // An error means that the descriptor is not waited for: then its connection is about to go.
+        // An error means that it is not in the instance: then its connection is about to be closed.
         let _ = epoll::modify(&self.0, fd, data, flags);
     }
 
-    /// Waits until something can be done, or the time is over; says what.
+    /// Waits for events until the timeout and returns them.
     pub(crate) fn wait(&self, timeout: Duration) -> Vec<(Token, Ready)> {
         let timeout = Timespec {
             tv_sec: 0,
@@ -102,7 +102,7 @@ impl Poller {
     }
 }
 
-/// What can be done with a descriptor. An end of the other side is read and written like anything else.
+/// Readiness of a descriptor. The end of the peer makes it readable and writable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ready {
     pub(crate) to_read: bool,

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What programs and monitors say to the directory, and it to them: one JSON document per SEQPACKET
-//! packet.
+//! The protocol between the directory and its clients: one JSON document per SEQPACKET packet.
 //!
-//! JSON, because registration is cold, additions stay readable to older peers, and `strace`
-//! shows what happens.
+//! JSON, because registration is cold, older peers ignore additions, and `strace` shows the
+//! packets.
 //!
 //! A program registers one sensor per connection: `register`, `granted`, `mapped`, `sealed`. A
-//! monitor keeps its connection: after `attach` comes `attached`, an `opened` with a file for each
-//! sensor that matches, `settled`, and from then on an `opened` for each sensor that appears and an
-//! `ended` for each that is gone. The monitor says `finished` when it has read what had ended.
+//! monitor keeps its connection: `attach` is answered by `attached`, an `opened` with a file for
+//! each sensor that matches, and `settled`. Then comes an `opened` for each new sensor and an
+//! `ended` for each that has ended. The monitor sends `finished` when it has read such a sensor to
+//! its end.
 
 use overhear_event::{ClockId, Rate, TypeSchema, WriterKind};
 use serde::{Deserialize, Serialize};
 
 use crate::needs::Needs;
 use crate::query::Query;
-use crate::record::{SensorRecord, UnheardRecord};
+use crate::sensor_record::{NotConnectedRecord, SensorRecord};
 
-/// The version of the protocol. Unknown fields are ignored, so additions need no new one.
+/// The version of the protocol. Unknown fields are ignored, so additions do not change it.
 pub(crate) const VERSION: u32 = 1;
 
-/// To the directory.
+/// A packet to the directory.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -28,21 +28,21 @@ pub(crate) enum Request {
     /// The memory is mapped.
     Mapped,
     Unregister(Unregister),
-    /// Which sensors are there?
-    List(About),
-    /// Hand over the sensors that match, now and later.
-    Attach(About),
+    /// Requests a list of the sensors that match.
+    List(QueryRequest),
+    /// Requests the sensors that match, existing and later ones.
+    Attach(QueryRequest),
     Switch(Switch),
     /// The monitor has read these sensors to their end.
     Finished {
         streams: Vec<u32>,
     },
-    /// How is the directory?
+    /// Requests the directory's status.
     Status {
         version: u32,
     },
-    /// Which sensors of this user are not heard?
-    Unheard {
+    /// Requests the latest sensors that were refused or deferred.
+    NotConnected {
         version: u32,
     },
 }
@@ -54,14 +54,14 @@ pub(crate) struct Register {
     pub(crate) instance: String,
     pub(crate) schema: TypeSchema,
     pub(crate) rate: Option<Rate>,
-    /// The least number of slots that the program wants: in the ring, in each lane, in the queue.
+    /// The least number of slots: in the ring, in each lane, in the queue.
     pub(crate) capacity: u64,
     #[serde(default)]
     pub(crate) kind: WriterKind,
-    /// Of a laned sensor; 0 for the directory's choice. Of a concurrent sensor: spare elements.
+    /// Lanes of a laned sensor, 0 lets the directory choose. Spare elements of a concurrent sensor.
     #[serde(default)]
     pub(crate) lanes: u32,
-    /// Whether the program knows of sensors that wait for memory.
+    /// Whether the program supports deferred sensors.
     #[serde(default)]
     pub(crate) may_defer: bool,
 }
@@ -72,12 +72,12 @@ pub(crate) struct Unregister {
     pub(crate) token: u64,
 }
 
-/// Which sensors a request is about.
+/// The sensors of a `list` or `attach`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct About {
+pub(crate) struct QueryRequest {
     pub(crate) version: u32,
     pub(crate) query: Query,
-    /// Of a monitor that attaches: what it evaluates of these.
+    /// For `attach`: the sensors that the monitor evaluates.
     #[serde(default)]
     pub(crate) needs: Needs,
 }
@@ -89,44 +89,44 @@ pub(crate) struct Switch {
     pub(crate) enabled: bool,
 }
 
-/// From the directory.
+/// A packet from the directory.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
     Granted(Granted),
-    /// Monitors know the stream.
+    /// The stream is open for monitors.
     Sealed,
     Unregistered,
     Refused {
         sentence: String,
-        /// It is worth while to ask again in a moment: nothing has been looked at.
+        /// Whether the request may be repeated soon: it was rejected unread.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         again: bool,
     },
-    /// Some of the sensors that match; the last packet says that there are no more.
+    /// Some of the sensors that match. `more` is false in the last packet.
     Sensors {
         sensors: Vec<SensorRecord>,
         more: bool,
     },
     Attached(Attached),
     Opened(Opened),
-    /// Everything that was there when the monitor attached has been opened.
+    /// All sensors that existed at the `attach` have been opened.
     Settled,
-    /// Nothing more will be written. The monitor reads what is left and says `finished`.
+    /// The sensor has ended. The monitor reads the rest and sends `finished`.
     Ended {
         stream: u32,
     },
     Switched {
         changed: u32,
     },
-    Status(crate::record::DirectoryStatus),
-    /// The latest of them.
-    Unheard {
-        sensors: Vec<UnheardRecord>,
+    Status(crate::sensor_record::DirectoryStatus),
+    /// The latest sensors that were refused or deferred.
+    NotConnected {
+        sensors: Vec<NotConnectedRecord>,
     },
 }
 
-/// Where to write. The memory file comes along, and the control page's behind it.
+/// A granted sensor. Its memory file comes with the packet, then that of the control page.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Granted {
     pub(crate) stream: u32,
@@ -139,28 +139,28 @@ pub(crate) struct Granted {
     pub(crate) kind: WriterKind,
     #[serde(default)]
     pub(crate) lanes: u32,
-    /// The sensor's line in the control page; none without one.
+    /// The sensor's line in the control page; `None` without a page.
     #[serde(default)]
     pub(crate) line: Option<u32>,
-    /// Why there is no memory yet, of a sensor that waits for it. Its line says when there is.
+    /// Why there is no memory yet, of a deferred sensor. Its control line changes when there is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deferred: Option<String>,
 }
 
-/// The monitor's subscription begins. The clock page comes along, if there is one.
+/// The subscription has begun. The clock page comes with the packet, if there is one.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Attached {
-    /// Tells directories apart: stream numbers are unique within one.
+    /// The directory's identity: stream numbers are unique within one directory.
     pub(crate) directory: u64,
-    /// Sensors that match and that this monitor may not hear, and by which rule.
+    /// Number of matching sensors that this monitor cannot read, and the reason.
     pub(crate) denied: u32,
     pub(crate) sentence: String,
 }
 
-/// A sensor to read. Its memory file comes along.
+/// A sensor to read. Its memory file comes with the packet.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Opened {
     pub(crate) sensor: SensorRecord,
-    /// It appeared after the monitor attached: there was no element before.
+    /// Whether it appeared after the `attach`: then it is read from its first element.
     pub(crate) fresh: bool,
 }

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which sensors somebody means: globs over names.
+//! Selects sensors by globs over their names.
 //!
 //! `TASK/SENSOR#INSTANCE`, where each part is a glob with `*`, `?`, `[abc]` and `{this,that}`:
 //!
-//! - TASK is held against the process' short name (`server`), its label (`server(4711)`) and its
-//!   process id (`4711`); it ends at the first `/`. Without a `/` it is any task.
-//! - SENSOR is held against the sensor's id. Empty is any sensor.
-//! - INSTANCE is held against the sensor's instance; it begins behind the last `#`. Without a `#`
-//!   it is any instance; a `#` with nothing behind it is the empty instance.
+//! - TASK matches the process' short name (`server`), its label (`server(4711)`) or its process id
+//!   (`4711`); it ends at the first `/`. A pattern without a `/` matches any task.
+//! - SENSOR matches the sensor's id. Empty matches any sensor.
+//! - INSTANCE matches the sensor's instance; it follows the last `#`. A pattern without a `#`
+//!   matches any instance; nothing after the `#` matches the empty instance.
 //!
-//! The name of an event is a pattern for its streams: `user:queue` is `queue`, and `kernel:probe/read`, as
-//! exports print it, is `kernel/probe/read`.
+//! The name of an event is a pattern for its streams: `user:queue` means `queue`, and
+//! `kernel:probe/read`, as exports print it, means `kernel/probe/read`.
 //!
-//! So `*`, or nothing, is everything, `queue` is every sensor `queue`, `server/*` is everything of
-//! all processes `server`, and `4711/queue#2` is one sensor.
+//! So `*`, or an empty pattern, matches everything, `queue` every sensor `queue`, `server/*` all
+//! sensors of all processes `server`, and `4711/queue#2` one sensor.
 
 use overhear_event::{Origin, StreamDescriptor, StreamId};
 use serde::{Deserialize, Serialize};
 
 use crate::glob::Glob;
 
-/// Longer globs are refused: they cost the directory time and memory.
-const LONGEST: usize = 512;
+/// Longer patterns are refused, because they cost the directory time and memory.
+const MAX_PATTERN_BYTES: usize = 512;
 
-/// Which sensors somebody means; see the module's text for the grammar.
+/// A selection of sensors; the module's documentation has the grammar.
 ///
 /// ```
 /// use overhear_directory::Query;
@@ -46,18 +46,18 @@ pub struct Query {
     stream: Option<StreamId>,
 }
 
-/// A glob cannot be understood.
+/// Why a pattern is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum QueryError {
-    /// Not a glob.
+    /// It is not a glob.
     #[error("`{glob}` is not a pattern for sensors: {reason}; write TASK/SENSOR#INSTANCE with `*`, `?`, `[abc]`, `{{a,b}}`")]
     BadGlob {
-        /// What was given.
+        /// The pattern.
         glob: String,
-        /// What is wrong.
+        /// The error in it.
         reason: String,
     },
-    /// Too long.
+    /// It is too long.
     #[error("a pattern of {0} bytes is too long; use at most 512")]
     TooLong(usize),
 }
@@ -91,7 +91,7 @@ impl Query {
         }
     }
 
-    /// Of these, the sensors whose type id matches.
+    /// Restricts the selection to sensors whose type id matches.
     ///
     /// # Errors
     /// [`QueryError`] if the text is no pattern.
@@ -101,22 +101,23 @@ impl Query {
         Ok(self)
     }
 
-    /// Whether this sensor is meant. To ask for many sensors, ask the directory.
+    /// Whether this sensor is selected. It compiles the query each time; for many sensors use
+    /// [`Self::compile`].
     #[must_use]
     pub fn matches(&self, sensor: &StreamDescriptor) -> bool {
-        // Every query that exists has been compiled before.
+        // Every query was compiled when it was made.
         self.compile().is_ok_and(|matcher| matcher.matches(sensor))
     }
 
-    /// Whether some sensor of this id could be meant, whatever its task and instance.
+    /// Whether a sensor with this id could be selected, for some task and instance.
     #[must_use]
     pub fn may_name(&self, sensor: &str) -> bool {
         let matcher = self.compile().ok();
         matcher.is_some_and(|it| it.sensor.is_none_or(|glob| glob.is_match(sensor)))
     }
 
-    /// Which streams the pattern of an evaluation names. Sensors of programs are what patterns are
-    /// about; other streams are meant where their origin is named.
+    /// The streams that the pattern of an evaluation selects. Patterns select sensors of programs;
+    /// other streams only if the pattern names their origin.
     ///
     /// # Errors
     /// [`QueryError`] if it is no pattern.
@@ -134,7 +135,7 @@ impl Query {
         (1 + self.names.len() + type_id) as u64
     }
 
-    /// What decides. A query may come from another process, so it is checked here.
+    /// Compiles the query. It may come from another process, so it is checked here.
     ///
     /// # Errors
     /// [`QueryError`] if one of its parts is no pattern.
@@ -176,7 +177,9 @@ impl std::fmt::Display for Query {
 fn task_and_sensor(names: &str) -> (&str, &str) {
     match names.split_once(':') {
         Some(("user", sensor)) => return ("", sensor),
-        Some((origin @ ("kernel" | "clerk"), sensor)) => return (origin, sensor),
+        Some((origin @ ("kernel" | "sampler"), sensor)) => return (origin, sensor),
+        // The name of samplers in older configurations.
+        Some(("clerk", sensor)) => return ("sampler", sensor),
         _ => {}
     }
     names.split_once('/').unwrap_or(("", names))
@@ -184,7 +187,7 @@ fn task_and_sensor(names: &str) -> (&str, &str) {
 
 /// A glob over a name; `*` also stands for `/`, because ids may contain it.
 fn compile_glob(glob: &str) -> Result<Glob, QueryError> {
-    if glob.len() > LONGEST {
+    if glob.len() > MAX_PATTERN_BYTES {
         return Err(QueryError::TooLong(glob.len()));
     }
     Glob::new(glob).map_err(|error| QueryError::BadGlob {
@@ -237,7 +240,7 @@ impl Matcher {
                         || glob.is_match(&format!("{}({})", task.comm, task.pid))
                 }
                 Origin::Kernel { .. } => glob.is_match("kernel"),
-                Origin::Clerk => glob.is_match("clerk"),
+                Origin::Sampler => glob.is_match("sampler"),
             })
     }
 }
@@ -327,7 +330,7 @@ mod tests {
             ("kernel:probe/*#shop", [false, true]),
             ("kernel/probe/shop::price(int)", [false, true]),
             ("kernel:net/queue", [false, false]),
-            ("clerk:net/queue", [false, false]),
+            ("sampler:net/queue", [false, false]),
         ] {
             let streams = Query::streams(names).unwrap();
             assert_eq!([&of_program, &probe].map(&streams), expected, "{names}");
@@ -345,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused_with_a_reason() {
+    fn invalid_pattern_is_refused_with_a_reason() {
         for names in ["[", "a/[b", "{a", "*/x#[9"] {
             let error = Query::parse(names).unwrap_err();
             assert!(matches!(error, QueryError::BadGlob { .. }), "{names}");

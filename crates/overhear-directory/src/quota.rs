@@ -5,8 +5,8 @@
 //!
 //! 1. An amount is charged to a user before it exists, and released when it no longer does.
 //! 2. [`Limit::all`] bounds all users together, [`Limit::each`] an ordinary user.
-//! 3. Root and the directory's own user are *privileged*: [`Limit::privileged`] bounds each of them, and
-//!    ordinary users together leave [`Limit::reserved`] to them.
+//! 3. Root and the directory's own user are *privileged*: [`Limit::privileged`] bounds each of
+//!    them, and ordinary users together leave [`Limit::reserved`] to them.
 //!
 //! So no user can take what another one needs, and no number of ordinary users what root needs.
 
@@ -17,7 +17,8 @@ use std::collections::BTreeMap;
 pub(crate) enum Resource {
     /// Memory of buffers, in bytes, for as long as anybody holds it.
     BufferBytes,
-    /// The directory's own memory, in bytes: descriptions of sensors, journal, control pages, patterns.
+    /// The directory's own memory, in bytes: descriptions of sensors, journal, control pages,
+    /// patterns.
     RecordBytes,
     /// Buffers, for as long as anybody holds them.
     Sensors,
@@ -84,16 +85,16 @@ impl Amounts {
     }
 }
 
-/// The limits of one resource.
+/// The limits of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
-    /// For all users together.
+    /// Limit of all users together.
     pub(crate) all: u64,
-    /// For each ordinary user.
+    /// Limit of each ordinary user.
     pub(crate) each: u64,
-    /// For root, and for the directory's own user.
+    /// Limit of root, and of the directory's own user.
     pub(crate) privileged: u64,
-    /// The part of `all` that ordinary users leave to the others.
+    /// The part of `all` that ordinary users cannot use.
     pub(crate) reserved: u64,
 }
 
@@ -141,25 +142,25 @@ impl Limits {
 /// Limits that single users have instead of [`Limit::each`].
 pub(crate) type LimitsOfUsers = BTreeMap<u32, BTreeMap<Resource, u64>>;
 
-/// Why something cannot be charged.
+/// The reason why amounts cannot be charged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shortage {
     pub(crate) resource: Resource,
-    /// Whose amounts would have to be released: a user's or anybody's.
+    /// The user whose limit is exceeded; `None` for the limit of all users.
     pub(crate) user: Option<u32>,
-    /// Whether no release would ever suffice.
+    /// Whether the request exceeds the limit by itself, so that no release helps.
     pub(crate) is_permanent: bool,
     pub(crate) sentence: String,
 }
 
 impl Shortage {
-    /// Whether a sensor may wait until a buffer's share is released.
+    /// Whether a sensor can be deferred until buffers are released.
     pub(crate) const fn may_pass_for_buffers(&self) -> bool {
         !self.is_permanent && matches!(self.resource, Resource::BufferBytes | Resource::Sensors)
     }
 }
 
-/// Limits and what is used of them.
+/// The limits, and the amounts in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Quotas {
     limits: Limits,
@@ -184,22 +185,22 @@ impl Quotas {
         }
     }
 
-    /// Whether a user has a part of the reserve.
+    /// Whether a user may use the reserve.
     pub(crate) const fn is_privileged(&self, uid: u32) -> bool {
         uid == 0 || uid == self.owner
     }
 
-    /// What all users have.
+    /// The amounts of all users.
     pub(crate) const fn used(&self) -> &Amounts {
         &self.all
     }
 
-    /// What a user has.
+    /// The amounts of a user.
     pub(crate) fn used_by(&self, uid: u32) -> Amounts {
         self.used.get(&uid).copied().unwrap_or_default()
     }
 
-    /// Charges what is about to exist: all of it or, after an error, nothing.
+    /// Charges a user. After an error nothing is charged.
     pub(crate) fn charge(&mut self, uid: u32, wanted: Amounts) -> Result<(), Shortage> {
         for resource in Resource::ALL {
             if wanted.get(resource) > 0 {
@@ -219,7 +220,7 @@ impl Quotas {
             (None, false) => limit.each,
         };
         let used = self.used_by(uid).get(resource);
-        // Who may have all is told of the limit for all.
+        // A user whose own limit is that of all gets the sentence for all.
         if most < limit.all && wanted > most.saturating_sub(used) {
             return Err(Shortage {
                 resource,
@@ -235,7 +236,7 @@ impl Quotas {
                 limit.all.saturating_sub(limit.reserved),
             ),
         };
-        // Privileged users may use what ordinary ones left, so both sums are within bounds.
+        // Ordinary users leave the reserve, so the sums of both kinds of users are bounded.
         let left = most.saturating_sub(used);
         let left = left.min(limit.all.saturating_sub(self.all.get(resource)));
         if wanted > left {
@@ -249,7 +250,7 @@ impl Quotas {
         Ok(())
     }
 
-    /// Charges what exists already, within the limits or not: what outlived a restart.
+    /// Charges without a check of the limits: for objects that outlived a restart.
     pub(crate) fn count(&mut self, uid: u32, found: Amounts) {
         self.used.entry(uid).or_default().add(&found);
         self.all.add(&found);
@@ -258,13 +259,13 @@ impl Quotas {
         }
     }
 
-    /// Releases what exists no longer.
+    /// Releases amounts.
     pub(crate) fn release(&mut self, uid: u32, gone: Amounts) {
         self.all.subtract(&gone);
         if !self.is_privileged(uid) {
             self.ordinary.subtract(&gone);
         }
-        // Users come and go; the account of one that has nothing is not kept.
+        // Accounts without amounts are removed: users come and go.
         if let Some(used) = self.used.get_mut(&uid) {
             used.subtract(&gone);
             if *used == Amounts::NONE {
@@ -273,7 +274,7 @@ impl Quotas {
         }
     }
 
-    /// Of the users that have something of a resource, the one that has most.
+    /// The user with the largest amount of a resource, and the amount.
     pub(crate) fn largest_user(&self, resource: Resource) -> Option<(u32, u64)> {
         let all = self.used.iter();
         let all = all.map(|(uid, used)| (used.get(resource), *uid));

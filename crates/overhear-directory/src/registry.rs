@@ -1,72 +1,70 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the directory knows: sensors, their tasks, who reads them, and what is not heard.
+//! The registry: sensors, their tasks, the monitors that read them, and refused sensors.
 //!
-//! A sensor is *live* until its process takes it out (*unregistered*) or ends (*retained*). Monitors
-//! that are attached to it hold it until they say that they have read it to its end. Its memory is
-//! freed
+//! A sensor is *live* until its process unregisters it (*unregistered*) or ends (*retained*). An
+//! attached monitor holds it until it reports that it has read it to its end. Its memory is freed
 //!
 //! - once it is not live, and every monitor that held it has read it;
-//! - at once if it was taken out and nobody holds it;
-//! - if its process ended and nobody was attached: when the retention time has passed, or when its
+//! - at once if it is unregistered and no monitor holds it;
+//! - if it is retained and no monitor was attached: when the retention time has passed, or when its
 //!   user's quota is needed for a new sensor.
 
 mod charges;
 mod deferred;
+mod not_connected;
 mod numbers;
 mod sensors;
 mod subscriptions;
 mod switching;
 mod tasks;
 mod tidying;
-mod unheard;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ClockId, StreamDescriptor, StreamId};
+use overhear_event::{ClockId, StreamDescriptor, StreamId, StreamIdRange};
 use overhear_stream::{Header, Shape, Tally};
 
-use crate::journal::Journal;
-use crate::kept::Snapshot;
+use crate::journal::{Journal, SnapshotCursor};
 use crate::memory::Mapping;
 use crate::needs::Needed;
 use crate::poller::Poller;
 use crate::quota::{Quotas, Resource};
-use crate::record::{DirectoryStatus, SensorState};
 use crate::rules::Rules;
+use crate::sensor_record::{DirectoryStatus, SensorState};
 use crate::sizing::Sizing;
 use crate::worker::WorkQueue;
 
 use charges::FileCharges;
 use deferred::DeferredSensors;
+use not_connected::NotConnectedSensors;
 use numbers::StreamNumbers;
-use subscriptions::{Departure, Monitor};
+use subscriptions::{DetachedMonitor, Monitor};
 use tasks::TaskEntry;
-use unheard::UnheardSensors;
 
-pub(crate) use charges::{FileCharge, Refusal};
-pub(crate) use deferred::TOUCHED_BYTES;
+pub(crate) use charges::Refusal;
+pub(crate) use deferred::MAX_TOUCHED_BYTES;
+pub use not_connected::NotConnected;
 pub(crate) use sensors::Sensor;
 pub(crate) use subscriptions::{Event, MonitorId, Slice, Subscription};
 pub(crate) use tasks::OwnedLane;
-pub use unheard::Unheard;
 
 /// A sensor that monitors may read.
 #[derive(Clone, Debug)]
-pub(crate) struct Registered {
-    /// Who writes it, and what. Of a laned sensor, the first lane without its number.
+pub(crate) struct ReadableSensor {
+    /// Its descriptor. Of a laned sensor that of the first lane, without a lane number.
     pub(crate) descriptor: Arc<StreamDescriptor>,
     /// Its memory, read-only.
     pub(crate) mapping: Arc<Mapping>,
-    /// Where things lie in it.
+    /// The layout of the memory.
     pub(crate) shape: Shape,
-    /// What its stamps count.
+    /// The clock of its stamps.
     pub(crate) clock: ClockId,
 }
 
-impl Registered {
-    /// What its header said when it was made.
+impl ReadableSensor {
+    /// The header as the directory wrote it.
     pub(crate) fn header(&self) -> Header {
         self.shape
             .header(self.clock, u64::from(self.descriptor.id.as_raw()))
@@ -78,19 +76,20 @@ impl Registered {
     }
 }
 
-/// What the service's thread and the monitor's source share.
+/// The state that the service's thread and the source of the embedded monitor share.
 #[derive(Debug)]
 pub(crate) struct Registry {
     pub(crate) clock: ClockId,
-    /// The program that this directory was made for: its descendants are served whoever they are.
+    /// The program that this directory was made for. Its descendants are served, whatever their
+    /// user.
     pub(crate) program: Option<u32>,
     pub(crate) rules: Rules,
     pub(crate) quotas: Quotas,
     pub(crate) retention: Duration,
     pub(crate) sizing: Sizing,
-    /// What this directory's own process needs, where only what is needed is to be observed.
+    /// The needs of the directory's own process, if unneeded sensors are to be off.
     pub(crate) needs: Option<Needed>,
-    /// Tells directories apart.
+    /// A random number that identifies the directory.
     pub(crate) identity: u64,
     pub(crate) restarts: u64,
     numbers: StreamNumbers,
@@ -98,49 +97,49 @@ pub(crate) struct Registry {
     names: HashMap<(u32, String, String), StreamId>,
     tasks: BTreeMap<u32, TaskEntry>,
     monitors: BTreeMap<MonitorId, Monitor>,
-    // Monitors with events that came since they were last asked for.
-    news: BTreeSet<MonitorId>,
-    // Monitors and processes that are gone, whose sensors are still to be looked at.
-    departures: VecDeque<Departure>,
-    endings: VecDeque<BTreeSet<StreamId>>,
+    // Monitors with new events since the last `take_pending`.
+    pending: BTreeSet<MonitorId>,
+    // Detached monitors and ended tasks, whose sensors are still to be updated.
+    detached_monitors: VecDeque<DetachedMonitor>,
+    ended_tasks: VecDeque<BTreeSet<StreamId>>,
     files: FileCharges,
-    // Sensors whose process has ended, by the time at which they are freed; and the same by user.
+    // Retained sensors by the time at which they are freed; and the same by user.
     retained: BTreeSet<(Instant, StreamId)>,
     retained_of: BTreeMap<u32, BTreeSet<(Instant, StreamId)>>,
-    // Live sensors with lanes, whose threads are looked after.
+    // Live laned sensors, whose lanes are reclaimed.
     pub(crate) laned: BTreeSet<StreamId>,
     poller: Arc<Poller>,
-    /// Files that the service manager keeps, by their names: whose they are.
+    /// Files in the service manager's store: name and user.
     pub(crate) kept: BTreeMap<String, u32>,
-    /// What the next directory is to know; none where nobody keeps files.
+    /// The journal for the next directory; `None` without a service manager.
     pub(crate) journal: Option<Journal>,
-    // How far the next journal has come.
-    pub(crate) rewritten: Snapshot,
-    // When the log may say again that something is not kept.
+    // Progress of the snapshot in the next journal.
+    pub(crate) rewritten: SnapshotCursor,
+    // When the log may report unstored files again.
     next_complaint: Instant,
-    // Where the next look for unmapped sensors begins.
+    // Where the next scan for unmapped sensors starts.
     looked_at: StreamId,
     deferred: DeferredSensors,
-    unheard: UnheardSensors,
+    not_connected: NotConnectedSensors,
     freed_unread: u64,
     turned_away: u64,
-    unlocked: Unlocked,
-    /// Takes what takes long.
+    unlocked: UnlockedBuffers,
+    /// Work for the second thread.
     pub(crate) work_queue: Option<Arc<WorkQueue>>,
 }
 
-/// That some buffer is not locked in memory, which is told once.
+/// Whether a buffer could not be locked in memory, which is reported once.
 #[derive(Debug, Default)]
-enum Unlocked {
+enum UnlockedBuffers {
     #[default]
-    Never,
-    Untold(std::io::Error),
-    Told,
+    None,
+    Unreported(std::io::Error),
+    Reported,
 }
 
 impl Registry {
     pub(crate) fn new(
-        first_stream: u32,
+        streams: StreamIdRange,
         clock: ClockId,
         rules: Rules,
         quotas: Quotas,
@@ -156,14 +155,14 @@ impl Registry {
             needs: None,
             identity: random(),
             restarts: 0,
-            numbers: StreamNumbers::new(first_stream),
+            numbers: StreamNumbers::new(streams),
             sensors: BTreeMap::new(),
             names: HashMap::new(),
             tasks: BTreeMap::new(),
             monitors: BTreeMap::new(),
-            news: BTreeSet::new(),
-            departures: VecDeque::new(),
-            endings: VecDeque::new(),
+            pending: BTreeSet::new(),
+            detached_monitors: VecDeque::new(),
+            ended_tasks: VecDeque::new(),
             files: FileCharges::default(),
             retained: BTreeSet::new(),
             retained_of: BTreeMap::new(),
@@ -171,31 +170,33 @@ impl Registry {
             poller,
             kept: BTreeMap::new(),
             journal: None,
-            rewritten: Snapshot::default(),
+            rewritten: SnapshotCursor::default(),
             next_complaint: Instant::now(),
             looked_at: StreamId::default(),
             deferred: DeferredSensors::default(),
-            unheard: UnheardSensors::default(),
+            not_connected: NotConnectedSensors::default(),
             freed_unread: 0,
             turned_away: 0,
-            unlocked: Unlocked::Never,
+            unlocked: UnlockedBuffers::None,
             work_queue: None,
         }
     }
 
-    /// Remembers whether a buffer could be locked in memory.
+    /// Notes the result of locking a buffer in memory.
     pub(crate) fn locked(&mut self, locked: std::io::Result<()>) {
-        if let (Err(error), Unlocked::Never) = (locked, &self.unlocked) {
-            self.unlocked = Unlocked::Untold(error);
+        if let (Err(error), UnlockedBuffers::None) = (locked, &self.unlocked) {
+            self.unlocked = UnlockedBuffers::Unreported(error);
         }
     }
 
-    /// That a buffer is not locked in memory, the first time that this happens.
+    /// A sentence for the first buffer that could not be locked in memory.
     pub(crate) fn take_unlocked(&mut self) -> Option<String> {
-        if !matches!(self.unlocked, Unlocked::Untold(_)) {
+        if !matches!(self.unlocked, UnlockedBuffers::Unreported(_)) {
             return None;
         }
-        let Unlocked::Untold(error) = std::mem::replace(&mut self.unlocked, Unlocked::Told) else {
+        let UnlockedBuffers::Unreported(error) =
+            std::mem::replace(&mut self.unlocked, UnlockedBuffers::Reported)
+        else {
             return None;
         };
         Some(format!(
@@ -204,13 +205,13 @@ impl Registry {
         ))
     }
 
-    /// Numbers for the streams of a sensor, which follow one another.
+    /// Takes consecutive numbers for the streams of a sensor.
     pub(crate) fn take_streams(&mut self, count: u32) -> Result<StreamId, Refusal> {
         let first = self.numbers.take(count).map(StreamId::from_raw);
         Ok(first.ok_or("all stream numbers of this directory are in use")?)
     }
 
-    /// What the next sensor is sized for.
+    /// The sizing of the next sensor.
     pub(crate) fn sizing(&self) -> Sizing {
         Sizing {
             sensors: self.quotas.used().get(Resource::Sensors),
@@ -230,18 +231,18 @@ impl Registry {
         self.numbers.next()
     }
 
-    /// Where an earlier life would have looked for the next number.
-    pub(crate) fn go_on_from_stream(&mut self, next: u32) {
-        self.numbers.go_on_from(next);
+    /// Continues the search for stream numbers where the earlier directory was.
+    pub(crate) fn resume_at_stream(&mut self, next: u32) {
+        self.numbers.resume_at(next);
     }
 
-    /// Losses of an earlier life.
-    pub(crate) fn count_lost(&mut self, freed_unread: u64, unheard: u64) {
+    /// Adds losses from before a restart.
+    pub(crate) fn count_lost(&mut self, freed_unread: u64, not_connected: u64) {
         self.freed_unread += freed_unread;
-        self.unheard.count_earlier(unheard);
+        self.not_connected.count_earlier(not_connected);
     }
 
-    /// A connection found no room.
+    /// Counts a rejected connection.
     pub(crate) fn count_turned_away(&mut self) {
         self.turned_away += 1;
     }
@@ -257,7 +258,7 @@ impl Registry {
             bytes: used.get(Resource::BufferBytes),
             monitors: self.monitors.len() as u64,
             freed_unread: self.freed_unread,
-            unheard: self.unheard.total(),
+            not_connected: self.not_connected.total(),
             restarts: self.restarts,
             turned_away: self.turned_away,
             deferred: self.count_deferred(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who may register, attach and switch. Pure: credentials come in, a permission or a sentence comes
-//! out.
+//! Access rules: which users may register, attach to and switch which sensors. Pure: from
+//! credentials, a sensor's descriptor and its owner to a permission or a refusal.
 
 use overhear_event::StreamDescriptor;
 use serde::Deserialize;
@@ -8,13 +8,13 @@ use serde::Deserialize;
 use crate::peer::{Groups, Peer};
 use crate::query::Matcher;
 
-/// What somebody wants to do.
+/// An action on sensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Action {
-    /// Register sensors with certain names.
+    /// Register sensors with these names.
     Register,
-    /// Read sensors, and see them in lists.
+    /// Read sensors, and list them.
     Attach,
     /// Switch sensors on and off.
     Switch,
@@ -30,19 +30,19 @@ impl Action {
     }
 }
 
-/// One rule: it decides about whoever and whatever it fits.
+/// A rule: a permission or a refusal for all actions, users and sensors that it matches.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rule {
-    /// The rule's name in refusals.
+    /// Name of the rule, for refusals.
     pub(crate) title: String,
     pub(crate) permits: bool,
     pub(crate) actions: Vec<Action>,
-    /// Who is meant: one of these users, or a member of one of these groups; without both anybody.
+    /// Matches these users, and members of `groups`; anybody if both are `None`.
     pub(crate) users: Option<Vec<u32>>,
     pub(crate) groups: Option<Vec<u32>>,
-    /// Whose sensors are meant, anybody's without.
+    /// Matches sensors of these users; of all users if it is `None`.
     pub(crate) owners: Option<Vec<u32>>,
-    /// Which sensors are meant, all without.
+    /// Matches these sensors; all if it is `None`.
     pub(crate) sensors: Option<Matcher>,
 }
 
@@ -52,7 +52,7 @@ impl Rule {
         let named = |users: &Vec<u32>| users.contains(&peer.uid);
         let member = |groups: &Vec<u32>| match &peer.groups {
             Groups::Known(of_peer) => of_peer.iter().any(|group| groups.contains(group)),
-            // In doubt, no.
+            // Unknown groups: a refusal applies, a permission does not.
             Groups::Unknown => !self.permits,
         };
         self.actions.contains(&action)
@@ -70,8 +70,8 @@ impl Rule {
     }
 }
 
-/// Who may do what: the first rule that fits decides. If none does, a user may register where the
-/// directory serves it, and may read and switch its own sensors; root may do all of it.
+/// The rules in order: the first one that matches decides. If none matches, a user may register
+/// where the directory serves it, and may read and switch its own sensors; root may do everything.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rules(Vec<Rule>);
 
@@ -80,7 +80,7 @@ impl Rules {
         Self(rules)
     }
 
-    /// Whether this peer may register this sensor. `by_default` is what holds without a rule.
+    /// Whether this peer may register this sensor. `by_default` is the result if no rule matches.
     pub(crate) fn register(
         &self,
         peer: &Peer,
@@ -99,8 +99,8 @@ impl Rules {
         patterns.map(Matcher::cost).sum()
     }
 
-    /// Whether this peer may read this sensor of the user `owner`, and know that it exists; the rule that
-    /// forbids it.
+    /// Whether this peer may read and list this sensor of the user `owner`. The error names the
+    /// rule.
     pub(crate) fn may_attach(
         &self,
         peer: &Peer,
@@ -110,7 +110,7 @@ impl Rules {
         self.own(Action::Attach, peer, owner, sensor)
     }
 
-    /// Whether this peer may switch this sensor of the user `owner` on and off; the rule that forbids it.
+    /// Whether this peer may switch this sensor of the user `owner`. The error names the rule.
     pub(crate) fn may_switch(
         &self,
         peer: &Peer,
@@ -139,7 +139,7 @@ impl Rules {
         }
     }
 
-    /// What the first rule that fits says, if one does.
+    /// The decision of the first rule that matches.
     fn decide(
         &self,
         action: Action,
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_rule_that_fits_decides() {
+    fn first_rule_that_fits_decides() {
         let secret = Query::parse("secret*").unwrap().compile().unwrap();
         let rules = Rules::new(vec![
             Rule {
@@ -241,7 +241,7 @@ mod tests {
         assert_eq!(decide(Action::Attach, peer(6, &[1]), 1000, "queue"), None);
         assert_eq!(decide(Action::Attach, peer(5, &[]), 1001, "queue"), None);
         assert_eq!(decide(Action::Switch, peer(5, &[]), 1000, "queue"), None);
-        // Whose groups are not known might be a member where that forbids, and is none where it permits.
+        // Unknown groups match a rule that forbids, and no rule that permits.
         let unknown = |uid| Peer::for_test(1, uid, Groups::Unknown);
         assert_eq!(
             decide(Action::Attach, unknown(6), 1000, "queue"),

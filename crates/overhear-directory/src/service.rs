@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The service: one thread that accepts registrations and monitors, keeps the sensors and the clock
-//! page.
+//! The service: one thread that serves programs and monitors, and maintains the registry and the
+//! clock page.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use overhear_event::{printable, ClockId, EventSet, Nanos, StreamId};
+use overhear_event::{printable, ClockId, EventSet, Nanos, StreamId, StreamIdRange};
 use rustix::fs::Mode;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{getrlimit, Resource as ProcessResource};
@@ -20,7 +20,7 @@ use crate::connection::{Connection, Next, CONNECTION};
 use crate::fair_queue::FairQueue;
 use crate::file_watch::FileWatch;
 use crate::journal::Store;
-use crate::kept::{Left, CLOCK_NAME};
+use crate::lane_upkeep::LaneUpkeep;
 use crate::limits::{LimitSettings, Machine};
 use crate::memory::{MapError, Mapping};
 use crate::needs::Needs;
@@ -30,25 +30,26 @@ use crate::peer::Peer;
 use crate::poller::{Poller, Ready, Token};
 use crate::protocol::Reply;
 use crate::quota::Resource;
-use crate::record::DirectoryStatus;
-use crate::registry::{lock, Registry, Unheard};
+use crate::recovery::{Recovered, CLOCK_NAME};
+use crate::registry::{lock, NotConnected, Registry};
 use crate::rules::Rules;
+use crate::sensor_record::DirectoryStatus;
 use crate::sizing::Sizing;
 use crate::task;
 use crate::worker::{Prepared, PreparedBuffer, WorkQueue, Worker};
 
-/// How long connections have their turns before it is asked again who is ready.
-const TURNS: Duration = Duration::from_millis(2);
+/// Time for the turns of connections between two polls.
+const SERVE_DURATION: Duration = Duration::from_millis(2);
 
-/// The directory could not start.
+/// Why a directory could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum DirectoryError {
     /// The socket could not be made.
     #[error("cannot listen at {}: {source}", .socket.display())]
     Listen {
-        /// Where.
+        /// The socket.
         socket: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
     /// No memory for the clock page.
@@ -62,7 +63,7 @@ pub enum DirectoryError {
 /// Settings of a [`Directory`].
 #[derive(Clone, Debug)]
 pub struct DirectoryBuilder {
-    first_stream: u32,
+    streams: StreamIdRange,
     limits: LimitSettings,
     uid: u32,
     standalone: bool,
@@ -72,34 +73,34 @@ pub struct DirectoryBuilder {
     needs: Option<Needs>,
 }
 
-/// What comes from the service manager, if there is one.
+/// The state inherited from the service manager, if there is one.
 #[derive(Debug, Default)]
 pub(crate) struct Inherited {
-    /// Sockets that listen already.
+    /// Listening sockets.
     pub(crate) listeners: Vec<OwnedFd>,
-    /// What an earlier directory left.
-    pub(crate) left: Left,
-    /// Where files outlive this one.
+    /// The state of an earlier directory.
+    pub(crate) left: Recovered,
+    /// The store of files for the next directory.
     pub(crate) store: Option<Box<dyn Store>>,
 }
 
 impl DirectoryBuilder {
-    /// The number of the first stream; smaller ones are left to the kernel's streams.
+    /// The number of the first stream; smaller ones are those of the kernel's streams.
     #[must_use]
     pub const fn first_stream(mut self, id: StreamId) -> Self {
-        self.first_stream = id.as_raw();
+        self.streams = StreamIdRange::SESSION.starting_at(id);
         self
     }
 
-    /// How many bytes all buffers together may take. 1 GiB by default.
+    /// Limit of the bytes of all buffers together. 1 GiB by default.
     #[must_use]
     pub fn quota_bytes(mut self, bytes: u64) -> Self {
         self.limits.all = vec![(Resource::BufferBytes, bytes)];
         self
     }
 
-    /// About how many bytes the buffers of sensors without a declared rate take together: each gets less, the
-    /// more sensors there are. Without it, each gets 64 Ki elements or 4 MiB.
+    /// QueryRequest how many bytes the buffers of sensors without a declared rate take together:
+    /// each gets less, the more sensors there are. Without it, each gets 64 Ki elements or 4 MiB.
     #[must_use]
     pub const fn unrated_bytes(mut self, bytes: u64) -> Self {
         self.sizing.unrated_bytes = Some(bytes);
@@ -116,40 +117,40 @@ impl DirectoryBuilder {
         self
     }
 
-    /// Nobody in this process reads: a [`ProgramSource`](crate::ProgramSource) of this directory
-    /// yields nothing, and sensors do not wait for one.
+    /// Makes a directory without a monitor in this process: a
+    /// [`ProgramSource`](crate::ProgramSource) of it yields nothing, and sensors are not held for
+    /// one.
     #[must_use]
     pub const fn standalone(mut self) -> Self {
         self.standalone = true;
         self
     }
 
-    /// How long the buffers of a process that ended are kept for a monitor to come. A minute by
-    /// default.
+    /// How long the buffers of an ended process are kept for a later monitor. A minute by default.
     #[must_use]
     pub const fn retention(mut self, retention: Duration) -> Self {
         self.retention = retention;
         self
     }
 
-    /// The largest period of a monitor for which streams with a declared rate are sized: of a sensor that
-    /// keeps its rate such a monitor misses nothing, if it wakes at most 50 ms late. A second by
-    /// default.
+    /// The largest monitor period for which streams with a declared rate are sized. A monitor with
+    /// this period misses no element of a sensor that keeps its rate, if it wakes at most 50 ms
+    /// late. A second by default.
     #[must_use]
     pub const fn largest_period(mut self, period: Nanos) -> Self {
         self.sizing.largest_period = period;
         self
     }
 
-    /// Resolves what evaluations require: the sensors of these events begin switched on, all others
-    /// switched off, until a monitor switches them. Without it all begin switched on.
+    /// Switches on the sensors of these events, as evaluations require them, and all others off,
+    /// until a monitor switches them. By default all are on.
     #[must_use]
     pub fn required(self, events: EventSet) -> Self {
         self.needs(Needs::events(events))
     }
 
-    /// The same for sensors that are named in other ways. What a monitor needs that attaches is switched on
-    /// as long as it does, here as everywhere.
+    /// As [`Self::required`], for other selections. Sensors that an attached monitor needs are on
+    /// as well.
     #[must_use]
     pub fn needs(mut self, needs: Needs) -> Self {
         self.needs = Some(needs);
@@ -171,7 +172,7 @@ impl DirectoryBuilder {
         Ok(directory)
     }
 
-    /// Makes a socket to be asked at.
+    /// Makes a listening socket.
     pub(crate) fn listen(&self, socket: &Path) -> Result<OwnedFd, DirectoryError> {
         let fail = |errno: rustix::io::Errno| DirectoryError::Listen {
             socket: socket.to_path_buf(),
@@ -187,15 +188,15 @@ impl DirectoryBuilder {
         let address = SocketAddrUnix::new(socket).map_err(fail)?;
         rustix::net::bind(&listener, &address).map_err(fail)?;
         if self.uid == 0 {
-            // Programs of root may drop their privileges; who may register is decided by peer
-            // credentials, not by the mode of a file.
+            // Programs of root may drop their privileges: peer credentials decide about
+            // registrations, not the mode of the socket's file.
             rustix::fs::chmod(socket, Mode::from_raw_mode(0o666)).map_err(fail)?;
         }
         rustix::net::listen(&listener, 256).map_err(fail)?;
         Ok(listener)
     }
 
-    /// Starts the directory with what the service manager hands over.
+    /// Starts the directory with the state inherited from the service manager.
     pub(crate) fn start_with(self, inherited: Inherited) -> Result<Directory, DirectoryError> {
         let Inherited {
             listeners,
@@ -225,7 +226,7 @@ impl DirectoryBuilder {
             ClockId::Monotonic
         };
         let mut registry = Registry::new(
-            self.first_stream,
+            self.streams,
             sensor_clock,
             self.rules,
             self.limits.quotas(&machine(), self.uid),
@@ -250,7 +251,7 @@ impl DirectoryBuilder {
                 }
                 complaints.extend(registry.restore(left, store).err());
             }
-            // Nobody will go on with these pages, so nobody has to be able to write them anew.
+            // No later directory continues the page, so it is sealed.
             None => clock.as_ref().map_or(Ok(()), ClockKeeper::seal)?,
         }
         if let Some(watch) = registry.file_watch() {
@@ -263,7 +264,8 @@ impl DirectoryBuilder {
         poller.add(&*queue, Token::Worker).map_err(fail)?;
         registry.work_queue = Some(Arc::clone(&queue));
         let registry = Arc::new(Mutex::new(registry));
-        let worker = Worker::start(Arc::clone(&queue), Arc::clone(&registry));
+        let mut lanes = LaneUpkeep::new(Arc::clone(&registry));
+        let worker = Worker::start(Arc::clone(&queue), move || lanes.turn());
         let worker = worker.map_err(DirectoryError::Thread)?;
         let service = Service {
             listeners,
@@ -295,7 +297,7 @@ impl DirectoryBuilder {
     }
 }
 
-/// What this machine allows.
+/// The limits of this machine.
 fn machine() -> Machine {
     let about = rustix::system::sysinfo();
     let watches = std::fs::read_to_string("/proc/sys/fs/inotify/max_user_watches");
@@ -309,12 +311,12 @@ fn machine() -> Machine {
     }
 }
 
-/// A running directory. It ends, and removes its socket, when dropped; buffers stay with those
-/// who have mapped them.
+/// A running directory. It ends, and removes its socket, when dropped; existing maps of its buffers
+/// stay valid.
 #[derive(Debug)]
 pub struct Directory {
     socket: PathBuf,
-    // The file of the socket goes with a directory that made it.
+    // Whether this directory made the socket's file, and removes it.
     owns_socket: bool,
     registry: Arc<Mutex<Registry>>,
     clock_map: Option<Arc<Mapping>>,
@@ -328,7 +330,7 @@ impl Directory {
     pub fn builder() -> DirectoryBuilder {
         let uid = rustix::process::geteuid().as_raw();
         DirectoryBuilder {
-            first_stream: 1,
+            streams: StreamIdRange::SESSION,
             limits: LimitSettings {
                 is_embedded: true,
                 ..LimitSettings::default()
@@ -342,25 +344,25 @@ impl Directory {
         }
     }
 
-    /// Where it listens: the value for [`SOCKET_VARIABLE`](crate::SOCKET_VARIABLE).
+    /// Its socket: the value for [`SOCKET_VARIABLE`](crate::SOCKET_VARIABLE).
     #[must_use]
     pub fn socket(&self) -> &Path {
         &self.socket
     }
 
-    /// What wanted to be heard since the last call, and is not.
+    /// Takes the sensors that were refused, given up or deferred since the last call.
     #[must_use]
-    pub fn take_unheard(&self) -> Unheard {
-        lock(&self.registry).take_unheard()
+    pub fn take_not_connected(&self) -> NotConnected {
+        lock(&self.registry).take_not_connected()
     }
 
-    /// Names the program that this directory serves: its descendants may register as whatever user
-    /// they run. Without it a directory of root serves everybody, any other its own user and root.
+    /// Names the program that this directory serves: its descendants may register, whatever their
+    /// user. By default a directory of root serves everybody, any other its own user and root.
     pub fn serve_program(&self, pid: u32) {
         lock(&self.registry).program = Some(pid);
     }
 
-    /// How it is doing.
+    /// Its status.
     #[must_use]
     pub fn status(&self) -> DirectoryStatus {
         lock(&self.registry).status()
@@ -389,7 +391,7 @@ impl Drop for Directory {
 
 struct Service {
     listeners: Vec<OwnedFd>,
-    // Waited for by the poller.
+    // Kept open for the poller.
     _stopped: OwnedFd,
     uid: u32,
     clock: Option<ClockKeeper>,
@@ -400,9 +402,9 @@ struct Service {
     _worker: Worker,
     connections: BTreeMap<u32, Connection>,
     next_connection: u32,
-    // Connections that have something to do.
+    // Connections that are ready for a turn.
     turns: FairQueue<u32>,
-    // What cannot be kept over a restart, not told yet.
+    // Sentences about state that cannot be stored, not logged yet.
     complaints: Vec<String>,
 }
 
@@ -434,10 +436,10 @@ impl Service {
             for (uid, file, opening) in admitted {
                 self.queue.prepare(uid, file, opening);
             }
-            self.take_news();
+            self.take_pending();
             let now = Instant::now();
             if now >= next_tick {
-                // The clock first: it is the only one that is waited for.
+                // The clock first: it alone has a deadline.
                 if let Some(clock) = &mut self.clock {
                     clock.tick();
                 }
@@ -447,7 +449,7 @@ impl Service {
         }
     }
 
-    /// What is done ten times a second.
+    /// The periodic work, ten times a second.
     fn tick(&mut self, now: Instant) {
         let overdue = self.connections.iter().filter(|(_, c)| c.is_overdue(now));
         let overdue: Vec<u32> = overdue.map(|(number, _)| *number).collect();
@@ -463,13 +465,13 @@ impl Service {
         registry.end_unmapped();
         self.complaints.extend(registry.take_complaints(now));
         drop(registry);
-        // Only services complain, and theirs is the journal of the service manager.
+        // Only a service has complaints; its standard error is the service manager's log.
         for complaint in self.complaints.drain(..) {
             eprintln!("overheard: {}", printable(&complaint));
         }
     }
 
-    /// A socket can be read or written.
+    /// Handles a socket that is readable or writable.
     fn is_ready(&mut self, number: u32, ready: Ready) {
         if let Some(connection) = self.connections.get_mut(&number) {
             connection.is_readable |= ready.to_read;
@@ -478,12 +480,12 @@ impl Service {
         }
     }
 
-    /// Users take turns, for as long as nobody else has to be waited for.
+    /// Serves connections round robin by user, until the next poll is due.
     fn take_turns(&mut self) {
         let begun = Instant::now();
         while let Some(number) = self.turns.pop() {
             self.serve(number);
-            if begun.elapsed() >= TURNS {
+            if begun.elapsed() >= SERVE_DURATION {
                 return;
             }
         }
@@ -505,7 +507,7 @@ impl Service {
         }
     }
 
-    /// Opens what the worker has prepared.
+    /// Opens the buffers that the worker has prepared.
     fn take_prepared(&mut self) {
         for Prepared { opening, result } in self.queue.take_prepared() {
             let Some(number) = opening.connection else {
@@ -534,7 +536,7 @@ impl Service {
         }
     }
 
-    /// Opens a sensor that has waited for memory, if its process still lives.
+    /// Opens a deferred sensor whose buffer is prepared, if its process is alive.
     fn open_deferred(&mut self, opening: Opening, result: PreparedBuffer) {
         let mut registry = lock(&self.registry);
         match result {
@@ -550,10 +552,10 @@ impl Service {
         }
     }
 
-    /// Lets monitors have their turns for whom there is something new.
-    fn take_news(&mut self) {
-        let news = lock(&self.registry).take_news();
-        for (number, goes_on) in news {
+    /// Queues turns for monitors with new events.
+    fn take_pending(&mut self) {
+        let pending = lock(&self.registry).take_pending();
+        for (number, goes_on) in pending {
             match self.connections.get(&number) {
                 Some(connection) if goes_on => {
                     if !connection.is_full {
@@ -567,8 +569,8 @@ impl Service {
 
     fn accept(&mut self, index: usize) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // A round of connections, then what they want: who connects for ever must not keep others
-        // from being served.
+        // A bounded number of connections, then their requests: endless connections of one user
+        // must not block the others.
         for _ in 0..64 {
             let Some(listener) = self.listeners.get(index) else {
                 return;
@@ -576,19 +578,19 @@ impl Service {
             let Ok(fd) = rustix::net::accept_with(listener, flags) else {
                 return;
             };
-            // Before anything else is asked, so that a flood of connections costs little.
+            // First, so that a flood of connections costs little.
             if let Some(uid) = Peer::user_of(&fd) {
-                match self.make_room(uid) {
+                match self.charge_connection(uid) {
                     Ok(()) => self.admit(fd, uid),
-                    Err(sentence) => self.turn_away(&fd, sentence),
+                    Err(sentence) => self.reject(&fd, sentence),
                 }
             }
         }
     }
 
-    /// Charges a user for another connection. Where all are in use, a user who has more than this one has
-    /// to do with one less: the oldest of those that no monitor has.
-    fn make_room(&mut self, uid: u32) -> Result<(), String> {
+    /// Charges a user for another connection. If all are in use, the user with the most loses its
+    /// oldest one that is not a monitor's, if it has more than this user.
+    fn charge_connection(&mut self, uid: u32) -> Result<(), String> {
         let mut registry = lock(&self.registry);
         let Err(shortage) = registry.charge(uid, CONNECTION) else {
             return Ok(());
@@ -610,20 +612,20 @@ impl Service {
         charged.map_err(|shortage| shortage.sentence)
     }
 
-    /// Says that there is no room now.
-    fn turn_away(&self, fd: &OwnedFd, sentence: String) {
+    /// Rejects a connection for now.
+    fn reject(&self, fd: &OwnedFd, sentence: String) {
         lock(&self.registry).count_turned_away();
         let reply = Reply::Refused {
             sentence,
             again: true,
         };
         if let Ok(packet) = serde_json::to_vec(&reply) {
-            // Who does not read it has gone.
+            // An error means that the peer is gone.
             let _ = send(fd, &packet, &[]);
         }
     }
 
-    /// A connection for which its user is charged.
+    /// Adds a connection that has been charged.
     fn admit(&mut self, fd: OwnedFd, uid: u32) {
         let Some(peer) = Peer::of(&fd) else {
             lock(&self.registry).release(uid, CONNECTION);
@@ -647,7 +649,7 @@ impl Service {
         }
         let program = lock(&self.registry).program;
         let served = match program {
-            // What was read of the peer counts if it was the peer that was read of.
+            // Data read by the process id is valid only if the peer is alive afterwards.
             Some(program) => task::descends_from(peer.pid, program) && peer.process().is_some(),
             None => self.uid == 0,
         };
@@ -662,7 +664,7 @@ impl Service {
 
     fn close(&mut self, number: u32) {
         if let Some(mut connection) = self.connections.remove(&number) {
-            // A program that stops talking between grant and map loses its grant.
+            // A program that goes away between grant and map loses the grant.
             connection.withdraw(&self.registry);
             let mut registry = lock(&self.registry);
             registry.release(connection.peer().uid, connection.amounts());

@@ -1,44 +1,42 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How large a stream must be. The directory decides, because only it knows both the sensor's
-//! rate and the monitors' periods (seed 000, section 3.4).
+//! The size of a stream. The directory decides it, because only it has both the sensor's rate and
+//! the monitors' periods (seed 000, section 3.4).
 
-use overhear_admission::Constraint;
+use overhear_admission::ArrivalBound;
 use overhear_event::{Nanos, Rate};
 use overhear_stream::MAX_CAPACITY;
 
 /// The largest monitor period that streams are sized for, unless the configuration says otherwise.
 const LARGEST_PERIOD: Nanos = Nanos::from_ms(1_000);
-/// Wake-up lateness, tardiness and hold-back of a monitor.
-const ALLOWANCE: Nanos = Nanos::from_ms(50);
-/// The element that may be in the making, and one more for a monitor that checks at the border.
-const SPARE: u64 = 2;
-/// Without a declared rate: this many elements,
+/// Allowance for a monitor's wake-up lateness, tardiness and hold-back.
+const WAKEUP_ALLOWANCE: Nanos = Nanos::from_ms(50);
+/// Slots for the element that is being written, and for a monitor that reads exactly at the bound.
+const SPARE_SLOTS: u64 = 2;
+/// Elements of a stream without a declared rate,
 const DEFAULT_ELEMENTS: u64 = 64 * 1024;
-/// but not more than these bytes.
+/// but at most this number of bytes.
 const DEFAULT_BYTES: u64 = 4 * 1024 * 1024;
 /// A ring smaller than this saves nothing: the header page alone is larger.
-const LEAST_ELEMENTS: u64 = 64;
-/// Of the bytes that sensors without a rate have together, the part that the n-th sensor gets is an n-th of
-/// one in this many: a hundred sensors get all of them, ten thousand twice as much.
-const HARMONIC_PART: u64 = 5;
+const MIN_ELEMENTS: u64 = 64;
+/// The n-th sensor without a rate gets the total bytes divided by n and by this number: a hundred
+/// sensors get all of the total, ten thousand get twice the total.
+const HARMONIC_DIVISOR: u64 = 5;
 
-/// E(t): how many elements of a stream with this rate fall into any half-open interval of length
-/// `t` (seed 000, equation 2), at most `u64::MAX`.
-///
-/// A rate whose fields were never checked bounds nothing, so it yields that number, too.
+/// E(t): the largest number of elements of a stream with this rate in a half-open interval of
+/// length `t` (seed 000, equation 2); `u64::MAX` if it is larger, or the rate is invalid.
 #[must_use]
 pub fn elements_within(rate: &Rate, t: Nanos) -> u64 {
-    match Constraint::from_rate(rate) {
+    match ArrivalBound::from_rate(rate) {
         Ok(stream) => u64::try_from(stream.elements_within(t.into())).unwrap_or(u64::MAX),
         Err(_) => u64::MAX,
     }
 }
 
-/// Slots for a stream of this rate and element size, where nothing is configured: a power of two. Of
-/// `rings` rings, each may carry the whole rate, but without one they share the default.
+/// Default number of slots for a stream of this rate and element size: a power of two, and at least
+/// `at_least`, which comes from the program.
 ///
-/// With a rate, enough for a monitor with a period of a second that wakes late; `at_least` comes
-/// from the program. Without one, the default.
+/// With a rate, it suffices for a monitor with a period of a second that wakes late; each of
+/// `rings` rings may carry the whole rate. Without a rate, the rings share the default size.
 #[must_use]
 pub fn suggested_capacity(
     rate: Option<&Rate>,
@@ -49,14 +47,14 @@ pub fn suggested_capacity(
     Sizing::default().capacity(rate, stride_bytes, rings, at_least)
 }
 
-/// What the streams of a directory are sized for.
+/// The inputs of the size of a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizing {
     /// Monitors with longer periods may miss elements, even of sensors that keep their rate.
     pub(crate) largest_period: Nanos,
-    /// Bytes that sensors without a rate have together, about; no limit if this is `None`.
+    /// Approximate bytes of all sensors without a rate; `None` for no limit.
     pub(crate) unrated_bytes: Option<u64>,
-    /// Sensors that there are already.
+    /// Number of existing sensors.
     pub(crate) sensors: u64,
 }
 
@@ -85,10 +83,10 @@ impl Sizing {
             .next_power_of_two()
     }
 
-    /// Elements for a queue: a power of two, which may be more than a queue can have.
+    /// Elements of a queue: a power of two, which may exceed the limit of queues.
     ///
-    /// The elements that are in the hands of `writers` come on top of those that are wanted to be read:
-    /// of those for the rate and of `at_least`, but not of the default, which is arbitrary and large.
+    /// One spare element per writer is added to the elements for the rate and to `at_least`, but
+    /// not to the default, which is arbitrary and large.
     pub(crate) fn queue(
         &self,
         rate: Option<&Rate>,
@@ -100,7 +98,7 @@ impl Sizing {
         let wanted = match rate {
             Some(_) => wanted.max(at_least),
             None if at_least > 0 => at_least,
-            None => wanted.saturating_sub(writers.into()).max(LEAST_ELEMENTS),
+            None => wanted.saturating_sub(writers.into()).max(MIN_ELEMENTS),
         };
         let all = wanted.saturating_add(writers.into());
         all.min(MAX_CAPACITY).next_power_of_two()
@@ -108,24 +106,24 @@ impl Sizing {
 
     /// Bytes of a sensor without a rate.
     fn default_bytes(&self) -> u64 {
-        let part = |all| all / HARMONIC_PART / (self.sensors + 1);
+        let part = |all| all / HARMONIC_DIVISOR / (self.sensors + 1);
         let share = self.unrated_bytes.map_or(DEFAULT_BYTES, part);
         share.min(DEFAULT_BYTES)
     }
 
-    /// Elements that a ring should have room for, as far as the directory knows.
+    /// The least number of elements of a ring.
     fn wanted(&self, rate: Option<&Rate>, stride_bytes: u64, rings: u32) -> u64 {
         match rate {
             Some(rate) => {
                 let period = self.largest_period;
-                let span = period.plus(period).plus(ALLOWANCE);
+                let span = period.plus(period).plus(WAKEUP_ALLOWANCE);
                 elements_within(rate, span)
-                    .saturating_add(SPARE)
-                    .max(LEAST_ELEMENTS)
+                    .saturating_add(SPARE_SLOTS)
+                    .max(MIN_ELEMENTS)
             }
             None => {
                 let all = stride_bytes.max(8) * u64::from(rings.max(1));
-                let fitting = (self.default_bytes() / all).max(LEAST_ELEMENTS);
+                let fitting = (self.default_bytes() / all).max(MIN_ELEMENTS);
                 // Rounded down: the next power of two could double the memory.
                 let fitting = 1 << fitting.ilog2();
                 DEFAULT_ELEMENTS.min(fitting)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The view of a monitor in the directory's own process: every sensor of every program.
+//! The source of a monitor in the directory's own process: every sensor of every program.
 
 use std::sync::{Arc, Mutex};
 
@@ -10,7 +10,7 @@ use crate::registry::{lock, Event, MonitorId, Registry};
 use crate::service::Directory;
 use crate::streams::{Begin, StreamSet};
 
-/// Reads the sensors of a directory in this process; new ones join at the next poll.
+/// Reads the sensors of a directory in this process, new ones from the next poll on.
 #[derive(Debug)]
 pub struct ProgramSource {
     registry: Arc<Mutex<Registry>>,
@@ -18,8 +18,7 @@ pub struct ProgramSource {
 }
 
 impl ProgramSource {
-    /// A source for the sensors of `directory`. There should be one: each sensor is handed out
-    /// once.
+    /// A source for the sensors of `directory`. There should be one: each sensor is delivered once.
     #[must_use]
     pub fn new(directory: &Directory) -> Self {
         Self {
@@ -37,7 +36,7 @@ impl ProgramSource {
 
 impl Source for ProgramSource {
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
-        // Whoever has ended by now has published all it will: asked before the last read.
+        // Ends are taken before the rings are read: a sensor that has ended publishes nothing more.
         let mut registry = lock(&self.registry);
         while let Some(event) = registry.take_event(MonitorId::Embedded) {
             match event {

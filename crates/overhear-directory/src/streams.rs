@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reading sensors: what the monitor in the directory's process and one outside have in common.
+//! Reading sensors: the common part of the monitor in the directory's process and those outside.
 //!
-//! A sensor is one stream, or one for each of its lanes. A lane is announced when it is first used,
-//! the first one at once, so that a sensor without elements is known as well.
+//! A sensor is one stream, or one for each of its lanes. A lane is opened in the inbox when it is
+//! first used; the first one at once, so that a sensor without elements appears as well.
 
 mod conversion;
 
@@ -10,51 +10,52 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use overhear_event::{
-    ClockId, GapCause, Inbox, Nanos, Places, SourceError, StreamDescriptor, StreamId,
+    ClockId, GapCause, InPlaceMemory, Inbox, Nanos, SourceError, StreamDescriptor, StreamId,
     IN_PLACE_BYTES,
 };
 use overhear_stream::{
-    ClockMap, FoundRun, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, RingPlaces,
+    ClockMap, FoundRun, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, RingInPlace,
     Segment, Shape, StreamGeometry, Tally, Words, HEADER_SIZE,
 };
 
 use self::conversion::{Conversion, Last};
 use crate::clock::page_geometry;
 use crate::memory::Mapping;
-use crate::registry::Registered;
+use crate::registry::ReadableSensor;
 
-/// How far back segments are kept to convert with. Streams are read every few milliseconds; only a
-/// stamp that its writer left lying about is older, and that one is late whatever it converts to.
-const KEPT: Nanos = Nanos::from_ms(20_000);
-/// Segments for which there is room from the beginning: more than come within [`KEPT`].
-const ROOM: usize = 512;
+/// Age up to which segments are kept for conversion. Streams are read every few milliseconds; an
+/// older stamp is of an element that was published very late, and is discarded as late anyway.
+const SEGMENT_HISTORY: Nanos = Nanos::from_ms(20_000);
+/// Segments for which memory is reserved: more than come within [`SEGMENT_HISTORY`].
+const INITIAL_SEGMENTS: usize = 512;
 
-/// Elements that cannot have been written between two rounds: an hour of one per nanosecond.
-const IMPOSSIBLE: u64 = 3_600_000_000_000;
+/// An advance of the element counter between two rounds that no writer can reach: an hour of one
+/// element per nanosecond.
+const MAX_COUNTER_ADVANCE: u64 = 3_600_000_000_000;
 
-type Part = KeptWords<Arc<Mapping>>;
+type MappedWords = KeptWords<Arc<Mapping>>;
 
-/// From where on a sensor is read that was there before its monitor.
+/// The start position in a sensor that existed before its monitor attached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Begin {
-    /// From the element that is written next.
+    /// The next element that is written.
     #[default]
     Now,
-    /// From the oldest element that still lies in the buffer. What was overwritten before the
-    /// monitor came is not missed: nobody was there to miss it.
+    /// The oldest element in the buffer. Elements overwritten before the monitor attached do not
+    /// count as missed.
     Buffer,
 }
 
 /// The clock page, read like any other stream.
 #[derive(Debug)]
 struct ClockReader {
-    reader: Reader<Part>,
+    reader: Reader<MappedWords>,
     map: ClockMap,
-    // Every segment since the start, for the trace; none where nobody wants them.
+    // Every segment since the start, for the trace; `None` if it is not recorded.
     history: Option<Vec<Segment>>,
 }
 
-/// Sensors that are read.
+/// The sensors that a monitor reads.
 #[derive(Debug, Default)]
 pub(crate) struct StreamSet {
     clock: Option<ClockReader>,
@@ -64,8 +65,9 @@ pub(crate) struct StreamSet {
 #[derive(Debug)]
 struct Sensor {
     clock: ClockId,
-    // The header page of the whole sensor. That of a simple one is its ring's, which checks it.
-    head: Part,
+    // The header page of the whole sensor. A simple sensor has that of its ring alone, which checks
+    // it.
+    head: MappedWords,
     header: HeaderCheck,
     lost_full: u64,
     rings: Vec<Ring>,
@@ -76,14 +78,14 @@ struct Sensor {
 #[derive(Debug)]
 struct Ring {
     descriptor: Arc<StreamDescriptor>,
-    reader: Reader<Part>,
+    reader: Reader<MappedWords>,
     header: HeaderCheck,
-    // Of a ring with large elements, until it is announced.
-    places: Option<Arc<dyn Places>>,
-    // Whether its elements stay where they are.
+    // The reader in place, of a ring with large elements, until the stream is opened.
+    payloads: Option<Arc<dyn InPlaceMemory>>,
+    // Whether its elements are read in place.
     in_place: bool,
     bound: u64,
-    // Whether elements before the bound were left for want of room.
+    // Whether elements before the bound were left because the inbox was full.
     left: bool,
     announced: bool,
     lost_nested: u64,
@@ -91,18 +93,18 @@ struct Ring {
     last: Last,
 }
 
-/// What the directory recorded of a header, until a difference has been told.
+/// The recorded header; `None` after a difference has been reported.
 #[derive(Debug)]
 struct HeaderCheck(Option<Header>);
 
 impl HeaderCheck {
-    fn look(&mut self, words: &impl Words) -> Result<(), LayoutError> {
+    fn check(&mut self, words: &impl Words) -> Result<(), LayoutError> {
         let Some(expected) = &self.0 else {
             return Ok(());
         };
         let result = HeaderUntrusted::load(words).and_then(|found| found.check(expected));
         if result.is_err() {
-            // Said once; the numbers in use are the directory's, so reading goes on.
+            // Reported once. Reading continues with the recorded geometry.
             self.0 = None;
         }
         result
@@ -110,21 +112,21 @@ impl HeaderCheck {
 }
 
 impl StreamSet {
-    /// No sensors yet, and the page to convert their stamps with.
+    /// A set without sensors, with the page to convert stamps with.
     pub(crate) fn new(clock_page: Option<Arc<Mapping>>) -> Self {
         let mut set = Self::default();
         set.set_clock(clock_page);
         set
     }
 
-    /// Reads another clock page from now on. What the old one said stays in the history.
+    /// Sets another clock page. The segments of the old one stay in the history.
     pub(crate) fn set_clock(&mut self, clock_page: Option<Arc<Mapping>>) {
         let clock = clock_page.and_then(|mapping| {
             let words = mapping.part(0, mapping.bytes());
             let reader = Reader::from_start(words, page_geometry()).ok()?;
             Some(ClockReader {
                 reader,
-                map: ClockMap::with_room(ROOM),
+                map: ClockMap::with_room(INITIAL_SEGMENTS),
                 history: Some(Vec::new()),
             })
         });
@@ -140,7 +142,7 @@ impl StreamSet {
         history.map_or(&[], Vec::as_slice)
     }
 
-    /// Keeps no clock segments for a trace: then a round needs no memory.
+    /// Drops the history of clock segments: then a round allocates nothing.
     pub(crate) fn forget_history(&mut self) {
         if let Some(clock) = &mut self.clock {
             clock.history = None;
@@ -155,10 +157,10 @@ impl StreamSet {
         self.sensors.keys().copied()
     }
 
-    /// Reads a sensor from now on; `begin` says from where, `None` for its very first element.
+    /// Adds a sensor, read from `begin` on; `None` for its very first element.
     pub(crate) fn admit(
         &mut self,
-        registered: Registered,
+        registered: ReadableSensor,
         begin: Option<Begin>,
     ) -> Result<(), SourceError> {
         let id = registered.descriptor.id;
@@ -168,17 +170,17 @@ impl StreamSet {
         Ok(())
     }
 
-    /// Nothing more is written to a sensor: it is closed after the next round.
+    /// Marks the end of a sensor: it is closed after the next round.
     pub(crate) fn end(&mut self, stream: StreamId) {
         if let Some(sensor) = self.sensors.get_mut(&stream) {
             sensor.ended = true;
         }
     }
 
-    /// A round. Returns the sensors that were read to their end, and are forgotten.
+    /// Runs a round. Returns the sensors that were read to their end, and removes them.
     pub(crate) fn poll(&mut self, inbox: &mut dyn Inbox) -> Vec<StreamId> {
-        // First the bounds, then the clock: no stamp before its bound is then younger than the
-        // newest segment that might cover it.
+        // First the bounds, then the clock: so no stamp before its bound is younger than the newest
+        // segment that could cover it.
         for sensor in self.sensors.values_mut() {
             for ring in &mut sensor.rings {
                 ring.bound = ring.reader.published();
@@ -205,10 +207,14 @@ impl StreamSet {
 }
 
 impl Sensor {
-    fn new(registered: Registered, begin: Option<Begin>, epoch: u32) -> Result<Self, SourceError> {
+    fn new(
+        registered: ReadableSensor,
+        begin: Option<Begin>,
+        epoch: u32,
+    ) -> Result<Self, SourceError> {
         let label = registered.descriptor.label();
         let header = registered.header();
-        let Registered {
+        let ReadableSensor {
             descriptor,
             mapping,
             shape,
@@ -262,7 +268,7 @@ impl Sensor {
         self.rings.iter().any(|ring| ring.left)
     }
 
-    /// Delivers what can be read; says whether the sensor is beyond reading.
+    /// Delivers all readable elements; true if the sensor cannot be read any further.
     fn poll(&mut self, clock: Option<&ClockReader>, inbox: &mut dyn Inbox) -> bool {
         let epoch = clock.map_or(0, ClockReader::epoch);
         let converts = self.clock != ClockId::Monotonic;
@@ -289,7 +295,7 @@ impl Sensor {
                 }
             }
         }
-        // What belongs to the sensor and to none of its lanes stands with the first.
+        // Losses of the sensor as a whole are reported with its first lane.
         if let Some(first) = self.rings.first() {
             let (id, position) = (first.descriptor.id, first.reader.position());
             let lost_full = Tally::of_header(&self.head, 0).lost_full;
@@ -298,7 +304,7 @@ impl Sensor {
             if lost > 0 {
                 inbox.gap(id, position, lost, GapCause::Full);
             }
-            if let Err(error) = self.header.look(&self.head) {
+            if let Err(error) = self.header.check(&self.head) {
                 inbox.gap(id, position, 0, GapCause::Corrupt);
                 inbox.complain(first.sentence(&error));
             }
@@ -309,7 +315,7 @@ impl Sensor {
 
 impl Ring {
     fn new(
-        part: Part,
+        part: MappedWords,
         geometry: impl Into<StreamGeometry>,
         header: Header,
         descriptor: Arc<StreamDescriptor>,
@@ -321,9 +327,9 @@ impl Ring {
             Some(_) => Tally::of_header(&part, 0).lost_nested,
         };
         let geometry = geometry.into();
-        let places: Option<Arc<dyn Places>> = match geometry {
+        let payloads: Option<Arc<dyn InPlaceMemory>> = match geometry {
             StreamGeometry::Ring(ring) if descriptor.schema.size() > IN_PLACE_BYTES => {
-                Some(Arc::new(RingPlaces::new(part.share(), ring)?))
+                Some(Arc::new(RingInPlace::new(part.share(), ring)?))
             }
             _ => None,
         };
@@ -336,7 +342,7 @@ impl Ring {
             descriptor,
             reader,
             header: HeaderCheck(Some(header)),
-            places,
+            payloads,
             in_place: false,
             bound: 0,
             left: false,
@@ -350,9 +356,9 @@ impl Ring {
     fn announce(&mut self, inbox: &mut dyn Inbox) {
         self.announced = true;
         let descriptor = Arc::clone(&self.descriptor);
-        match self.places.take() {
-            Some(places) => {
-                self.in_place = inbox.open_in_place(descriptor, places);
+        match self.payloads.take() {
+            Some(payloads) => {
+                self.in_place = inbox.open_in_place(descriptor, payloads);
                 if self.in_place {
                     self.reader.heads_only();
                 }
@@ -361,7 +367,7 @@ impl Ring {
         }
     }
 
-    /// Whether nobody has written here.
+    /// Whether nothing was ever written.
     fn is_unused(&self) -> bool {
         let tally = Tally::of_header(self.reader.words(), 0);
         self.bound == self.reader.position() && tally.lost_nested == self.lost_nested
@@ -371,7 +377,7 @@ impl Ring {
         SourceError(format!("{}: {error}", self.descriptor.label()))
     }
 
-    /// Delivers what can be read. An error ends the stream; a complaint does not.
+    /// Delivers all readable elements. An error ends the stream; a complaint does not.
     fn poll(
         &mut self,
         clock: Option<&ClockReader>,
@@ -412,14 +418,14 @@ impl Ring {
         if lost > 0 {
             inbox.gap(id, self.reader.position(), lost, GapCause::Nested);
         }
-        if jump >= IMPOSSIBLE {
+        if jump >= MAX_COUNTER_ADVANCE {
             let label = self.descriptor.label();
             return Ok(Some(SourceError(format!(
                 "{label}: the element counter jumped ahead by {jump}, more than anybody can write: \
                  the sensor's process damaged its stream"
             ))));
         }
-        if let Err(error) = self.header.look(self.reader.words()) {
+        if let Err(error) = self.header.check(self.reader.words()) {
             inbox.gap(id, self.reader.position(), 0, GapCause::Corrupt);
             return Ok(Some(self.sentence(&error)));
         }
@@ -430,8 +436,8 @@ impl Ring {
 impl ClockReader {
     fn update(&mut self) {
         let (map, history) = (&mut self.map, &mut self.history);
-        // The page is written by the directory itself, so an error cannot occur; segments that
-        // were overwritten unread are a second old and not needed.
+        // The directory itself writes the page, so an error cannot occur. Segments that were
+        // overwritten unread are more than a second old and not needed.
         let _ = self.reader.poll(usize::MAX, |element| {
             if let Some(segment) = Segment::parse(element.stamp, element.payload) {
                 map.push(segment);
@@ -441,7 +447,7 @@ impl ClockReader {
             }
         });
         if let Some(newest) = map.last() {
-            map.forget_before(newest.time.minus(KEPT));
+            map.forget_before(newest.time.minus(SEGMENT_HISTORY));
         }
     }
 

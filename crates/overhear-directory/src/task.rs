@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who is at the other end of a connection, in the kernel's words.
+//! Processes and threads in `/proc`.
 
 use std::collections::BTreeSet;
 use std::{fs, io};
 
 use overhear_event::{Task, Timestamp};
 
-/// The process with this id. What cannot be read (it may have ended) stays empty.
+/// The process with this id. Fields that cannot be read, because it has ended, stay empty.
 pub(crate) fn of_pid(pid: u32) -> Task {
     let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     Task {
@@ -16,13 +16,13 @@ pub(crate) fn of_pid(pid: u32) -> Task {
     }
 }
 
-/// When the process with this id has started; `None` if there is none.
+/// Start time of the process with this id; `None` if there is none.
 pub(crate) fn start_of(pid: u32) -> Option<Timestamp> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     start_time(&stat)
 }
 
-/// The threads of a process, looked up when they are asked for.
+/// The threads of a process, looked up on demand.
 #[derive(Debug)]
 pub(crate) struct Threads {
     folder: String,
@@ -30,15 +30,15 @@ pub(crate) struct Threads {
     view: View,
 }
 
-/// How the threads of a process are found.
+/// How the threads of a process are looked up.
 #[derive(Debug)]
 enum View {
-    /// The process has ended or cannot be read: nothing is said of its threads.
+    /// The process has ended or cannot be read: its threads are not known.
     Unknown,
-    /// It has the same numbers for its threads as this process.
+    /// Its threads have the same ids in its PID namespace as here.
     Same,
-    /// It lives in a namespace of its own: the numbers that its threads know themselves by. None is known
-    /// until the first is asked for.
+    /// It is in another PID namespace: the ids of its threads there. `None` before the first
+    /// look-up.
     Other(Option<BTreeSet<u32>>),
 }
 
@@ -53,15 +53,15 @@ impl Threads {
         Self { folder, pid, view }
     }
 
-    /// Whether a thread has ended, the process having not. `tid` is the number that the thread knows
-    /// itself by: in containers it is another one than the directory's.
+    /// Whether a thread has ended while its process is alive. `tid` is the thread's id in its own
+    /// PID namespace, which differs from the directory's in containers.
     pub(crate) fn has_ended(&mut self, tid: u32) -> bool {
         let folder = &self.folder;
         match &mut self.view {
             View::Unknown => false,
             View::Same => {
                 tid != self.pid && !fs::exists(format!("{folder}/{tid}")).unwrap_or(true) && {
-                    // The process may have ended in between.
+                    // The process may have ended between the two look-ups.
                     fs::exists(folder).unwrap_or(false)
                 }
             }
@@ -73,9 +73,9 @@ impl Threads {
     }
 }
 
-/// The numbers by which the threads of a process know themselves; none if one of them cannot be read.
+/// The ids of a process' threads in their own PID namespace; empty if one cannot be read.
 ///
-/// Listed twice: where threads end while they are listed, the kernel may pass over others that live.
+/// The folder is listed twice: if threads end during a listing, the kernel may skip living ones.
 fn own_numbers(folder: &str) -> BTreeSet<u32> {
     let mut all = BTreeSet::new();
     for _ in 0..2 {
@@ -96,12 +96,12 @@ fn own_numbers(folder: &str) -> BTreeSet<u32> {
     all
 }
 
-/// Whether a thread could not be read because it has ended.
+/// Whether the error means that the thread has ended.
 fn has_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
 }
 
-/// The number by which a thread knows itself: the last one in `NSpid` of its status.
+/// A thread's id in its own PID namespace: the last one in `NSpid` of its status.
 fn own_number(folder: &str, tid: u32) -> io::Result<u32> {
     let status = fs::read_to_string(format!("{folder}/{tid}/status"))?;
     let line = status.lines().find(|line| line.starts_with("NSpid:"));
@@ -109,10 +109,10 @@ fn own_number(folder: &str, tid: u32) -> io::Result<u32> {
     number.ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))
 }
 
-/// Whether a process was started by another one, directly or through others that still live.
+/// Whether a process is a descendant of another one. The processes between them must be alive.
 pub(crate) fn descends_from(pid: u32, ancestor: u32) -> bool {
     let mut pid = pid;
-    // Bounded, because the tree may change under the walk.
+    // Bounded, because the tree may change during the walk.
     for _ in 0..64 {
         if pid == ancestor {
             return true;
@@ -126,14 +126,14 @@ pub(crate) fn descends_from(pid: u32, ancestor: u32) -> bool {
     false
 }
 
-/// The parent in a line of `/proc/PID/stat`: field 4, counted behind the last parenthesis.
+/// The parent in a line of `/proc/PID/stat`: field 4, counted after the last parenthesis.
 fn parent(stat: &str) -> Option<u32> {
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// The start time in a line of `/proc/PID/stat`: field 22, in hundredths of a second since boot.
-/// The name in field 2 may contain anything, so fields are counted behind its last parenthesis.
+/// The name in field 2 may contain anything, so fields are counted after its last parenthesis.
 fn start_time(stat: &str) -> Option<Timestamp> {
     let (_, fields) = stat.rsplit_once(')')?;
     let ticks: u64 = fields.split_whitespace().nth(19)?.parse().ok()?;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The directory's second thread: what takes the kernel longer than others should wait for.
+//! The directory's second thread, for system calls that take long.
 //!
-//! Large buffers are allocated, mapped, locked and given up here, and the threads of laned sensors are
-//! looked up. Users take turns here as well, and each turn is bounded: a buffer is gone through in pieces.
+//! It allocates, maps, locks and closes large buffers, and looks up the threads of laned sensors.
+//! Users are served round robin, and each turn is bounded: a buffer is processed in pieces.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,60 +14,58 @@ use std::time::Duration;
 use rustix::event::{eventfd, EventfdFlags};
 
 use crate::fair_queue::FairQueue;
-use crate::lane_upkeep::LaneUpkeep;
 use crate::memory::{Mapping, MemoryFile};
 use crate::opening::Opening;
-use crate::registry::Registry;
 
-/// Buffers up to this size take so little time that the service's own thread sees to them.
+/// Buffers up to this size take little time: the service's own thread prepares them.
 pub(crate) const LARGE_BYTES: usize = 4 << 20;
-/// What of a buffer is allocated, mapped or locked in one turn.
+/// Bytes of a buffer that are allocated or locked in one turn.
 const PIECE_BYTES: usize = 8 << 20;
-/// How long nothing but lanes is waited for.
-const IDLE: Duration = Duration::from_millis(250);
+/// Time after which the thread looks after lanes, if no job comes.
+const IDLE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// A buffer that its program has mapped, and that monitors cannot read yet.
+/// The preparation of a buffer that its program has mapped, for monitors.
 #[derive(Debug)]
 struct Preparation {
     opening: Opening,
     file: MemoryFile,
     mapping: Option<Mapping>,
-    // How far the present pass has come.
+    // Bytes done in the current pass.
     done_bytes: usize,
     locked: io::Result<()>,
 }
 
-/// What came of a preparation.
+/// The result of a preparation.
 #[derive(Debug)]
 pub(crate) struct Prepared {
     pub(crate) opening: Opening,
     pub(crate) result: PreparedBuffer,
 }
 
-/// A buffer with its map, and whether it is locked in memory; or why there is none.
+/// A buffer with its map, and whether it is locked in memory; or the reason of the failure.
 pub(crate) type PreparedBuffer = Result<(MemoryFile, Mapping, io::Result<()>), String>;
 
-/// Something to be done.
+/// A job of the worker.
 #[derive(Debug)]
-enum Chore {
+enum Job {
     Prepare(Box<Preparation>),
-    /// Memory that the directory gives up: often the last reference.
+    /// Closes memory: often the last reference, so that the kernel frees it.
     Close(MemoryFile, Arc<Mapping>),
 }
 
-/// What the service's thread and the worker share.
+/// The queue between the service's thread and the worker.
 #[derive(Debug)]
 pub(crate) struct WorkQueue {
     state: Mutex<State>,
     changed: Condvar,
-    // Readable when there are results.
+    // An eventfd: readable when there are results.
     results: OwnedFd,
 }
 
 #[derive(Debug, Default)]
 struct State {
     turns: FairQueue<u64>,
-    chores: BTreeMap<u64, (u32, Chore)>,
+    jobs: BTreeMap<u64, (u32, Job)>,
     next: u64,
     prepared: Vec<Prepared>,
     stops: bool,
@@ -84,20 +82,20 @@ impl WorkQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        // Every change is a single step, so the contents are good after a panic, too.
+        // Every change is a single step, so the contents are consistent after a panic, too.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, uid: u32, chore: Chore) {
+    fn push(&self, uid: u32, job: Job) {
         let mut state = self.state();
         let number = state.next;
         state.next += 1;
-        state.chores.insert(number, (uid, chore));
+        state.jobs.insert(number, (uid, job));
         state.turns.push(uid, number);
         self.changed.notify_one();
     }
 
-    /// Allocates what is missing of a sealed buffer, maps it for reading, and locks it in memory.
+    /// Allocates the missing pages of a sealed buffer, maps it for reading, and locks it in memory.
     pub(crate) fn prepare(&self, uid: u32, file: MemoryFile, opening: Opening) {
         let preparation = Preparation {
             opening,
@@ -106,40 +104,41 @@ impl WorkQueue {
             done_bytes: 0,
             locked: Ok(()),
         };
-        self.push(uid, Chore::Prepare(Box::new(preparation)));
+        self.push(uid, Job::Prepare(Box::new(preparation)));
     }
 
-    /// Gives memory up.
+    /// Closes a buffer.
     pub(crate) fn close(&self, uid: u32, file: MemoryFile, mapping: Arc<Mapping>) {
-        self.push(uid, Chore::Close(file, mapping));
+        self.push(uid, Job::Close(file, mapping));
     }
 
-    /// The buffers that are ready since the last call.
+    /// Takes the results since the last call.
     pub(crate) fn take_prepared(&self) -> Vec<Prepared> {
         let mut count = [0; 8];
-        // An error means that there was no result; the list says so, too.
+        // An error means that there was no result; then the list is empty.
         let _ = rustix::io::read(&self.results, &mut count);
         std::mem::take(&mut self.state().prepared)
     }
 
-    /// The next chore, and whose it is; waits for one for a while. `None` in the end.
-    fn next(&self) -> Option<Option<(u32, Chore)>> {
+    /// The next job and its user; `Some(None)` if none came within [`IDLE_TIMEOUT`]. `None` at the
+    /// end.
+    fn next(&self) -> Option<Option<(u32, Job)>> {
         let mut state = self.state();
         if state.turns.is_empty() && !state.stops {
-            let waited = self.changed.wait_timeout(state, IDLE);
+            let waited = self.changed.wait_timeout(state, IDLE_TIMEOUT);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         if state.stops {
             return None;
         }
         let number = state.turns.pop();
-        Some(number.and_then(|number| state.chores.remove(&number)))
+        Some(number.and_then(|number| state.jobs.remove(&number)))
     }
 
     fn finish(&self, prepared: Prepared) {
         self.state().prepared.push(prepared);
         let one = 1_u64.to_ne_bytes();
-        // It only fails if the count is at its greatest, and then it is readable.
+        // It fails only if the count is at its maximum, and then it is readable.
         let _ = rustix::io::write(&self.results, &one);
     }
 
@@ -155,7 +154,7 @@ impl AsFd for WorkQueue {
     }
 }
 
-/// The thread. It ends when dropped.
+/// The worker's thread. It ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Worker {
     queue: Arc<WorkQueue>,
@@ -163,16 +162,18 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(crate) fn start(queue: Arc<WorkQueue>, registry: Arc<Mutex<Registry>>) -> io::Result<Self> {
+    pub(crate) fn start(
+        queue: Arc<WorkQueue>,
+        mut upkeep: impl FnMut() + Send + 'static,
+    ) -> io::Result<Self> {
         let own = Arc::clone(&queue);
         let thread = std::thread::Builder::new().name("oh-dir-worker".to_string());
         let thread = thread.spawn(move || {
-            let mut lanes = LaneUpkeep::new(registry);
-            while let Some(chore) = own.next() {
-                if let Some((uid, chore)) = chore {
-                    own.turn(uid, chore);
+            while let Some(job) = own.next() {
+                if let Some((uid, job)) = job {
+                    own.turn(uid, job);
                 }
-                lanes.turn();
+                upkeep();
             }
         })?;
         Ok(Self {
@@ -193,11 +194,11 @@ impl Drop for Worker {
 }
 
 impl WorkQueue {
-    fn turn(&self, uid: u32, chore: Chore) {
-        match chore {
-            Chore::Close(file, mapping) => drop((file, mapping)),
-            Chore::Prepare(mut preparation) => match preparation.turn() {
-                Ok(false) => self.push(uid, Chore::Prepare(preparation)),
+    fn turn(&self, uid: u32, job: Job) {
+        match job {
+            Job::Close(file, mapping) => drop((file, mapping)),
+            Job::Prepare(mut preparation) => match preparation.turn() {
+                Ok(false) => self.push(uid, Job::Prepare(preparation)),
                 Ok(true) => {
                     let Preparation {
                         opening,
@@ -213,7 +214,7 @@ impl WorkQueue {
                 }
                 Err(sentence) => {
                     let Preparation { opening, file, .. } = *preparation;
-                    // Closed before anybody asks whether that was the last reference.
+                    // Closed before the check whether that was the last reference.
                     drop(file);
                     let result = Err(sentence);
                     self.finish(Prepared { opening, result });
@@ -224,7 +225,7 @@ impl WorkQueue {
 }
 
 impl Preparation {
-    /// A piece of the work; says whether all is done.
+    /// Processes a piece; true if all is done.
     fn turn(&mut self) -> Result<bool, String> {
         let bytes = self.file.bytes();
         let piece = self.done_bytes..(self.done_bytes + PIECE_BYTES).min(bytes);
@@ -244,7 +245,7 @@ impl Preparation {
                 Ok(false)
             }
             Some(mapping) => {
-                // The first failure is the one to tell.
+                // The first failure is reported.
                 if let (Ok(()), Err(error)) = (&self.locked, mapping.lock_part(piece.clone())) {
                     self.locked = Err(error);
                 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Another user: what the rules of a directory let it do, and what it hears otherwise.
+//! Access of another user: the actions that the rules of a directory permit, and its refusals.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -113,7 +113,7 @@ fn another_user_may_do_what_the_rules_permit_and_no_more() {
     if !as_nobody("what_nobody_tries", &manager.socket) {
         return;
     }
-    // Root hears everybody.
+    // Root reads the sensors of all users.
     let mut root = MonitorConnection::connect(&manager.socket).unwrap();
     let all = root.list(&Query::all()).unwrap();
     let owners: Vec<u32> = all.iter().map(|sensor| sensor.uid).collect();

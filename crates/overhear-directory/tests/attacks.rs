@@ -11,7 +11,7 @@ use serde_json::json;
 use support::{register_packet, Here, Raw};
 
 #[test]
-fn a_buffer_cannot_be_cut_or_grown_by_its_program() {
+fn buffer_cannot_be_cut_or_grown_by_its_program() {
     let here = Here::start();
     let raw = Raw::connect(&here.socket());
     raw.send(&register_packet("kept in size"));
@@ -19,8 +19,8 @@ fn a_buffer_cannot_be_cut_or_grown_by_its_program() {
     assert!(granted["granted"].is_object(), "{granted}");
     let file = file.expect("the memory comes along");
     let size = rustix::fs::fstat(&file).unwrap().st_size.unsigned_abs();
-    // A monitor that maps a file that is shorter dies of SIGBUS at its first look; a longer one would be
-    // memory that nobody has counted.
+    // A monitor that maps a file that is shorter dies of SIGBUS at its first look; a longer one
+    // would be memory without a charge.
     for other in [0, size - 1, size + 1, 256 << 20] {
         assert_eq!(rustix::fs::ftruncate(&file, other), Err(Errno::PERM));
     }
@@ -34,16 +34,19 @@ fn a_buffer_cannot_be_cut_or_grown_by_its_program() {
 }
 
 #[test]
-fn a_grant_that_is_not_taken_up_is_told() {
+fn unmapped_grant_is_reported() {
     let here = Here::start();
     let raw = Raw::connect(&here.socket());
     raw.send(&register_packet("given up"));
     assert!(raw.receive().0["granted"].is_object());
     drop(raw);
     here.register("witness");
-    let unheard = here.directory.take_unheard();
-    assert_eq!(unheard.count, 1, "{unheard:?}");
-    assert!(unheard.sentences[0].contains("given up"), "{unheard:?}");
+    let not_connected = here.directory.take_not_connected();
+    assert_eq!(not_connected.count, 1, "{not_connected:?}");
+    assert!(
+        not_connected.sentences[0].contains("given up"),
+        "{not_connected:?}"
+    );
 }
 
 #[test]

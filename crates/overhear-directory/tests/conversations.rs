@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thousands of broken conversations of an ordinary user with a directory of root: mutated packets, rubbish,
-//! nesting, ends in the wrong place, up to 80 descriptors with a packet. Afterwards the directory has the
-//! descriptors and the memory that it had before, and answers.
+//! Thousands of broken conversations of an ordinary user with a directory of root: mutated packets,
+//! rubbish, nesting, ends in the wrong place, up to 80 descriptors with a packet. Afterwards the
+//! directory has the descriptors and the memory that it had before, and answers.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -17,7 +17,7 @@ use support::mutations::{mutate, nasty, Chance};
 use support::users::{directory_of_root, is_root, memory_of, socket, Other, MALLORY};
 use support::{eventually, register_packet, register_patiently, Raw};
 
-/// How many, unless the environment says otherwise: `make hostile` does.
+/// Default number; `make hostile` sets another one in the environment.
 const CONVERSATIONS: u64 = 3_000;
 /// What a heap may have grown by for good: pieces that the allocator keeps.
 const MOST_GROWTH_BYTES: u64 = 8 << 20;
@@ -36,7 +36,7 @@ fn descriptors(pid: u32) -> usize {
 }
 
 #[test]
-fn broken_conversations_leave_nothing_behind() {
+fn broken_connections_leave_no_resources() {
     if !is_root() {
         return;
     }
@@ -144,7 +144,8 @@ fn converse(socket: &Path, number: u64, chance: &mut Chance) -> bool {
     answered
 }
 
-/// Whether a packet may be one that is not answered: a monitor that says what it has read, and nothing at all.
+/// Whether a packet may be one that is not answered: a monitor that says what it has read, and
+/// nothing at all.
 fn is_silent(packet: &[u8]) -> bool {
     let text = String::from_utf8_lossy(packet);
     packet.is_empty() || text.contains("finished")
@@ -170,7 +171,7 @@ fn packet(number: u64, chance: &mut Chance) -> Vec<u8> {
         json!({ "switch": { "version": 1, "query": { "stream": 3 }, "enabled": false } }),
         json!({ "finished": { "streams": [1, 2, 3] } }),
         json!({ "status": { "version": 1 } }),
-        json!({ "unheard": { "version": 1 } }),
+        json!({ "not_connected": { "version": 1 } }),
     ];
     let mut packet = seeds[chance.below(seeds.len())].clone();
     match chance.below(8) {

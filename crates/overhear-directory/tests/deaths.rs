@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that are killed: programs at each step of their registration, monitors while they read.
-//! Nobody else is disturbed, and nothing of them stays.
+//! Processes that are killed: programs at each step of their registration, monitors while they
+//! read. Nobody else is disturbed, and nothing of them stays.
 
 mod support;
 
@@ -108,7 +108,7 @@ fn play() {
 }
 
 #[test]
-fn a_program_may_die_at_any_step_of_its_registration() {
+fn program_may_die_at_any_step_of_its_registration() {
     let here = Here::standalone();
     let mut witness = Writer::new(here.register("witness"));
     let mut source = MonitorConnection::connect(&here.socket())
@@ -124,8 +124,8 @@ fn a_program_may_die_at_any_step_of_its_registration() {
         witness.write(10);
         victim.kill();
         witness.write(10);
-        // From "told" on monitors may know the sensor, from "sealed" on they do; all that it wrote is
-        // read, and then nothing of it is left, so the next one of its name is welcome.
+        // From "told" on monitors may know the sensor, from "sealed" on they do; all that it wrote
+        // is read, and then nothing of it is left, so the next one of its name is welcome.
         let written = if *role == "written" { WRITTEN } else { 0 };
         seen += 20 + written;
         heard.until(&mut source, |heard| heard.elements == seen);
@@ -149,7 +149,7 @@ fn a_program_may_die_at_any_step_of_its_registration() {
 }
 
 #[test]
-fn what_a_program_wrote_until_it_was_killed_is_read_or_counted() {
+fn elements_of_a_killed_program_are_read_or_counted() {
     let here = Here::standalone();
     let connect = || MonitorConnection::connect(&here.socket()).unwrap();
     for _ in 0..5 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sensors for which there is no memory wait for it, switched off, and are heard from the moment on when
-//! there is some: their programs do nothing for it.
+//! Sensors without memory are deferred: switched off, and open for monitors once memory is
+//! released. Their programs do nothing for it.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -48,7 +48,7 @@ fn until_admitted(registration: &Registration) {
 }
 
 #[test]
-fn a_sensor_is_heard_when_there_is_memory_for_it() {
+fn deferred_sensor_opens_when_memory_is_released() {
     let here = with_room_for(1);
     let first = here.register("first");
     let mut source = attach(&here);
@@ -58,8 +58,11 @@ fn a_sensor_is_heard_when_there_is_memory_for_it() {
     assert!(shortage.contains("0 bytes left of the quota"), "{shortage}");
     assert!(second.registration.is_deferred() && !is_on(&second.registration));
     let status = here.directory.status();
-    assert_eq!((status.deferred, status.sensors, status.unheard), (1, 1, 1));
-    let told = here.directory.take_unheard().sentences;
+    assert_eq!(
+        (status.deferred, status.sensors, status.not_connected),
+        (1, 1, 1)
+    );
+    let told = here.directory.take_not_connected().sentences;
     assert!(told[0].contains("waits for memory"), "{told:?}");
 
     first.unregister().unwrap();
@@ -86,7 +89,7 @@ fn a_sensor_is_heard_when_there_is_memory_for_it() {
 }
 
 #[test]
-fn every_kind_of_sensor_can_wait() {
+fn every_kind_of_sensor_can_be_deferred() {
     for kind in [WriterKind::Laned, WriterKind::Concurrent] {
         let mut wanted = request("of several threads");
         (wanted.kind, wanted.lanes) = (kind, 4);
@@ -119,7 +122,7 @@ fn every_kind_of_sensor_can_wait() {
 }
 
 #[test]
-fn large_buffers_can_wait_too() {
+fn large_buffers_can_be_deferred() {
     const LARGE: u64 = 1 << 20;
     let here = Here::with(Directory::builder().standalone().quota_bytes(40 << 20));
     let wanted = |name: &str| {
@@ -140,7 +143,7 @@ fn large_buffers_can_wait_too() {
 }
 
 #[test]
-fn they_are_admitted_in_the_order_of_their_registration() {
+fn deferred_sensors_are_admitted_in_order_of_registration() {
     let here = with_room_for(1);
     let mut there = here.register("there");
     let mut waiting: Vec<Registration> = (0..5)
@@ -157,7 +160,7 @@ fn they_are_admitted_in_the_order_of_their_registration() {
 }
 
 #[test]
-fn one_that_nobody_needs_stays_off() {
+fn unneeded_deferred_sensor_stays_off() {
     let probe = Here::standalone();
     let bytes = probe.register("any").shape.bytes() as u64;
     let builder = Directory::builder().standalone().quota_bytes(bytes);
@@ -173,7 +176,7 @@ fn one_that_nobody_needs_stays_off() {
 }
 
 #[test]
-fn programs_that_do_not_know_of_it_are_refused() {
+fn programs_without_support_for_deferral_are_refused() {
     let here = with_room_for(1);
     let _first = here.register("first");
     let raw = Raw::connect(&here.socket());
@@ -182,17 +185,17 @@ fn programs_that_do_not_know_of_it_are_refused() {
 }
 
 #[test]
-fn what_will_never_fit_does_not_wait() {
+fn sensor_larger_than_the_quota_is_not_deferred() {
     let here = with_room_for(4);
     let mut wanted = request("huge");
     wanted.capacity = 1 << 20;
     assert!(register_at(&here.socket(), wanted).is_err());
     let status = here.directory.status();
-    assert_eq!((status.deferred, status.unheard), (0, 1));
+    assert_eq!((status.deferred, status.not_connected), (0, 1));
 }
 
 #[test]
-fn whoever_is_gone_waits_no_longer() {
+fn ended_programs_are_not_deferred_any_more() {
     let here = with_room_for(1);
     let first = here.register("first");
     let waiting = |names: &[&str]| -> Vec<Registration> {
@@ -225,7 +228,8 @@ fn whoever_is_gone_waits_no_longer() {
     assert_eq!((status.sensors, status.deferred), (1, 1));
 }
 
-/// Writes to every page of a sensor that waits, with as much memory as the quota allows; how much that is.
+/// Writes to every page of a sensor that waits, with as much memory as the quota allows; how much
+/// that is.
 fn touch_all(here: &Here, name: &str) -> usize {
     let builder = Directory::builder().standalone().quota_bytes(300_000);
     let other = Here::with(builder);
@@ -248,7 +252,7 @@ fn touch_all(here: &Here, name: &str) -> usize {
 /// Starts a process with a sensor that waits.
 fn waiting_process(socket: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_process_that_waits", "--nocapture"])
+        .args(["--exact", "process_that_waits", "--nocapture"])
         .env("SENSOR_THAT_WAITS", socket)
         .stdout(Stdio::null())
         .stdin(Stdio::piped())
@@ -258,7 +262,7 @@ fn waiting_process(socket: &Path) -> Child {
 
 /// What [`waiting_process`] runs; nothing otherwise.
 #[test]
-fn the_process_that_waits() {
+fn process_that_waits() {
     let Some(socket) = std::env::var_os("SENSOR_THAT_WAITS") else {
         return;
     };
@@ -268,7 +272,7 @@ fn the_process_that_waits() {
 }
 
 #[test]
-fn a_process_that_ends_waits_no_longer() {
+fn deferred_sensor_of_an_ended_process_is_removed() {
     let here = with_room_for(1);
     let _first = here.register("first");
     let mut child = waiting_process(&here.socket());
@@ -279,7 +283,7 @@ fn a_process_that_ends_waits_no_longer() {
 }
 
 #[test]
-fn waiting_outlives_a_restart() {
+fn deferred_sensor_outlives_a_restart() {
     let probe = Here::standalone();
     let bytes = probe.register("any").shape.bytes();
     let mut manager = support::manager::Manager::new(&[]);
@@ -353,7 +357,7 @@ fn one_of_several_users() {
 }
 
 #[test]
-fn the_unheard_are_listed() {
+fn sensors_not_connected_are_listed() {
     let here = with_room_for(1);
     let _first = here.register("first");
     let _second = here.register("second");
@@ -361,9 +365,11 @@ fn the_unheard_are_listed() {
         assert!(register_at(&here.socket(), request("first")).is_err());
     }
     let raw = Raw::connect(&here.socket());
-    assert!(raw.send(&json!({ "unheard": { "version": 1 } })));
+    assert!(raw.send(&json!({ "not_connected": { "version": 1 } })));
     let answer = raw.receive().0;
-    let sensors = answer["unheard"]["sensors"].as_array().expect("a list");
+    let sensors = answer["not_connected"]["sensors"]
+        .as_array()
+        .expect("a list");
     let names = sensors
         .iter()
         .map(|sensor| sensor["sensor"].as_str().unwrap());

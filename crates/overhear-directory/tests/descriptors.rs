@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors. A directory that has none left refuses new sensors with a sentence, and everything else
-//! goes on. Programs and monitors need none: they close what they have mapped.
+//! Descriptors. A directory that has none left refuses new sensors with a sentence, and everything
+//! else goes on. Programs and monitors need none: they close what they have mapped.
 #![cfg(feature = "daemon")]
 
 mod support;

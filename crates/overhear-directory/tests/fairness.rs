@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One user at full effort, and everybody else is heard: by counts, with as many attempts as a busy machine
-//! needs. How long it takes is measured by `make hostile`.
+//! With one user at full effort all others are served: measured by counts, with as many attempts as
+//! a busy machine needs. `make hostile` measures the times.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -125,8 +125,8 @@ fn all_ways_together_delay_nobody() {
     everybody_else_is_heard(&WAYS);
 }
 
-/// What another user runs; nothing otherwise. It opens connections, asks over each if it is told to, and
-/// says how many are served.
+/// What another user runs; nothing otherwise. It opens connections, asks over each if it is told
+/// to, and says how many are served.
 #[test]
 fn one_of_many_connects() {
     let Some(socket) = socket() else { return };
@@ -184,7 +184,7 @@ fn ordinary_users_leave_monitors_to_root() {
 }
 
 #[test]
-fn the_largest_user_makes_room_for_another() {
+fn largest_user_makes_room_for_another() {
     if !is_root() {
         return;
     }
@@ -193,8 +193,8 @@ fn the_largest_user_makes_room_for_another() {
     let users: Vec<Other> = [60_001, 60_002]
         .map(|uid| connections(uid, 8, false, &manager.socket).begin("@ connected"))
         .into();
-    // All that ordinary users may have is in use; one of theirs goes for each of hers. Before they have
-    // been silent for too long, that is: it is tried as soon as they are connected.
+    // All that ordinary users may have is in use; one of theirs goes for each of hers. Before they
+    // have been silent for too long, that is: it is tried as soon as they are connected.
     Other::start(ALICE, "alice_registers_all", &manager.socket).passes();
     let (_sensors, attempts) = register_all(&manager.socket, "root");
     println!("root: {attempts} attempts");

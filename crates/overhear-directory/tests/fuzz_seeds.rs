@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzzer of patterns runs, over its seeds and what is near them. Conversations are in `mutations.rs`.
+//! What the fuzzer of patterns runs, over its seeds and what is near them. Conversations are in
+//! `mutations.rs`.
 
 #[path = "../../../fuzz/subjects/glob.rs"]
 mod glob;

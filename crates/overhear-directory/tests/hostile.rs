@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Monitors and programs that mean harm to the directory itself: its memory and its time stay bounded,
-//! and everybody else is served.
+//! Monitors and programs that mean harm to the directory itself: its memory and its time stay
+//! bounded, and everybody else is served.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn connect(here: &Here) -> MonitorConnection {
 }
 
 #[test]
-fn a_monitor_that_never_reads_holds_nobody_up() {
+fn monitor_that_never_reads_holds_nobody_up() {
     let here = Here::standalone();
     let attach = json!({ "attach": { "version": 1, "query": {} } });
     let list = json!({ "list": { "version": 1, "query": {} } });
@@ -258,7 +258,7 @@ fn monitors_survive_a_process_that_writes_rubbish_while_they_read() {
             sound.write(3);
             source.poll(&mut found).unwrap();
         }
-        // What it tells is bounded by what rings hold, whatever their counters say.
+        // Reports are bounded by the capacity of rings, whatever their counters contain.
         let (polls, slots, streams) = (10, 128, 7);
         assert!(found.elements <= polls * slots * streams);
         assert!(found.complaints.len() as u64 <= polls * streams);

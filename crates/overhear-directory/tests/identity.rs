@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who somebody is, is decided when the connection is accepted: nobody can borrow the number of another
-//! process, or leave groups behind.
+//! A peer is identified when its connection is accepted: no process can use the id of another one
+//! that has ended, or drop groups afterwards.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -110,7 +110,7 @@ fn register_late(socket: &Path) -> (Value, Victim) {
 }
 
 #[test]
-fn a_process_that_has_ended_cannot_register_as_the_one_that_got_its_number() {
+fn process_that_has_ended_cannot_register_as_the_one_that_got_its_number() {
     if !is_root() {
         return;
     }
@@ -124,7 +124,7 @@ fn a_process_that_has_ended_cannot_register_as_the_one_that_got_its_number() {
 }
 
 #[test]
-fn the_last_of_very_many_groups_counts() {
+fn last_of_very_many_groups_counts() {
     const STAFF: u32 = 4711;
     if !is_root() {
         return;
@@ -177,7 +177,8 @@ fn child_with(groups: &[u32], act: impl FnOnce() -> bool) -> Living {
         .iter()
         .map(|group| group.as_raw())
         .collect();
-    // SAFETY: the array is as long as it says. A child inherits the groups, and they are put back at once.
+    // SAFETY: the array is as long as it says. A child inherits the groups, and they are put back
+    // at once.
     unsafe { assert_eq!(libc::setgroups(groups.len(), groups.as_ptr()), 0) };
     let child = child(|| {
         // SAFETY: descriptors of this process, which it has no use for.

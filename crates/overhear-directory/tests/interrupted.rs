@@ -116,7 +116,7 @@ fn seqpacket(flags: SocketFlags) -> OwnedFd {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
 }
 
-/// A directory that takes connections and says nothing, with room for so many of them.
+/// A directory that accepts this number of connections and never answers.
 fn mute(socket: &Path, room: i32) -> OwnedFd {
     let mute = seqpacket(SocketFlags::CLOEXEC);
     rustix::net::bind(&mute, &SocketAddrUnix::new(socket).unwrap()).unwrap();
@@ -125,7 +125,7 @@ fn mute(socket: &Path, room: i32) -> OwnedFd {
 }
 
 #[test]
-fn a_mute_directory_is_given_up_under_an_interval_timer() {
+fn mute_directory_is_given_up_under_an_interval_timer() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("mute.sock");
     let _mute = mute(&socket, 8);
@@ -135,7 +135,7 @@ fn a_mute_directory_is_given_up_under_an_interval_timer() {
 }
 
 #[test]
-fn a_directory_without_room_is_given_up_under_an_interval_timer() {
+fn directory_without_room_is_given_up_under_an_interval_timer() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("full.sock");
     let _mute = mute(&socket, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overheard` is killed in the middle of registrations and of their ends: programs go on, heard or unheard,
-//! nobody hangs, and the directory that comes back knows each sensor wholly or not at all.
+//! `overheard` is killed during registrations and their ends: programs continue, with or without a
+//! directory, nothing hangs, and the restarted directory has each sensor completely or not at all.
 #![cfg(feature = "daemon")]
 #![allow(
     clippy::disallowed_types,
@@ -23,7 +23,8 @@ fn connect(manager: &Manager) -> MonitorConnection {
     MonitorConnection::connect(&manager.socket).unwrap()
 }
 
-/// What the directory knows, by names. Its sums agree with it, once it has seen who broke off.
+/// The directory's sensors, by name. Its sums agree with them once it has noticed the ended
+/// clients.
 #[track_caller]
 fn known(manager: &Manager) -> BTreeMap<String, SensorRecord> {
     let look = || {
@@ -54,7 +55,7 @@ enum Step {
 }
 
 #[test]
-fn a_directory_may_be_killed_at_any_step_of_a_registration() {
+fn directory_may_be_killed_at_any_step_of_a_registration() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let mut witness = Writer::new(register_patiently(&manager.socket, "witness").unwrap());
@@ -97,7 +98,7 @@ fn a_directory_may_be_killed_at_any_step_of_a_registration() {
         }
         manager.start();
         if step > Step::Connected {
-            // Whoever waits for an answer hears of the end: what came before it, then nothing.
+            // A client that waits for an answer gets the packets before the end, then the end.
             while raw.receive().0 != Value::Null {}
         }
         drop(raw);
@@ -109,7 +110,7 @@ fn a_directory_may_be_killed_at_any_step_of_a_registration() {
             names.filter(|known| *known == name).count()
         };
         match step {
-            // It was never told that the memory is mapped.
+            // It never got `mapped`.
             Step::Connected | Step::Asked | Step::Granted => {
                 eventually(names, |count| *count == 0);
                 let again = register_patiently(&manager.socket, &name);
@@ -157,7 +158,7 @@ fn churn(manager: &std::path::Path, round: u32, progress: &AtomicU32, own: &mut 
 }
 
 #[test]
-fn a_directory_may_be_killed_at_any_moment_of_registrations() {
+fn directory_may_be_killed_at_any_moment_of_registrations() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let mut own = Own::default();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overheard` is killed again and again, as fast as a manager starts it, while sensors write, come and go:
-//! everything is heard, in order and at its time, and every account adds up.
+//! `overheard` is killed again and again, as fast as a manager starts it, while sensors write, come
+//! and go: everything is heard, in order and at its time, and every account adds up.
 #![cfg(feature = "daemon")]
 #![allow(
     clippy::disallowed_types,
@@ -21,7 +21,7 @@ use overhear_stream::sync::{AtomicBool, AtomicU64, Ordering};
 use support::manager::Manager;
 use support::{ask_patiently, eventually, request, Writer};
 
-/// How often the directory is killed, unless the environment says otherwise: `make hostile` does.
+/// Default number of kills; `make hostile` sets another one in the environment.
 const KILLS: u64 = 50;
 /// Sensors that write all the time.
 const STEADY: usize = 4;
@@ -33,7 +33,7 @@ fn kills() -> u64 {
     named.and_then(|text| text.parse().ok()).unwrap_or(KILLS)
 }
 
-/// What a monitor hears.
+/// The items of a monitor.
 #[derive(Debug, Default)]
 struct Heard {
     names: BTreeMap<StreamId, String>,
@@ -106,7 +106,7 @@ fn write(writer: &mut Writer) {
 #[derive(Default)]
 struct Churn {
     written: BTreeMap<StreamId, u64>,
-    unheard: Vec<String>,
+    not_connected: Vec<String>,
 }
 
 fn churn(socket: &Path, goes_on: &AtomicBool) -> Churn {
@@ -124,7 +124,7 @@ fn churn(socket: &Path, goes_on: &AtomicBool) -> Churn {
                 let _ = writer.registration.unregister();
                 own.written.insert(writer.registration.stream, 3);
             }
-            Err(_) => own.unheard.push(name),
+            Err(_) => own.not_connected.push(name),
         }
         std::thread::sleep(Duration::from_millis(3));
     }
@@ -132,7 +132,7 @@ fn churn(socket: &Path, goes_on: &AtomicBool) -> Churn {
 }
 
 #[test]
-fn a_directory_may_be_killed_as_often_as_one_likes() {
+fn directory_survives_many_kills() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let socket = manager.socket.clone();
@@ -203,8 +203,8 @@ fn a_directory_may_be_killed_as_often_as_one_likes() {
         let elements = heard.elements[&stream];
         assert_eq!(elements, written.load(Ordering::Relaxed), "steady {number}");
     }
-    // A sensor whose registration was answered is heard wholly, or it came and went while the monitor had
-    // no directory: then nobody was there to hear it.
+    // A sensor whose registration was answered is read completely, or it came and went while the
+    // monitor had no directory.
     let (mut whole, mut between) = (0, 0);
     for (stream, written) in &own.written {
         match heard.names.get(stream) {
@@ -228,7 +228,7 @@ fn a_directory_may_be_killed_as_often_as_one_likes() {
         "{} kills: {whole} brief sensors heard wholly, {between} came and went between two lives, \
          {} got no answer",
         kills(),
-        own.unheard.len()
+        own.not_connected.len()
     );
     assert!(whole > 0);
     let mut monitor = MonitorConnection::connect(&socket).unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overheard` that may not lock buffers in memory says so, once, and serves all the same.
+//! `overheard` without permission to lock buffers in memory reports that once, and serves clients.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -16,7 +16,7 @@ use rustix::thread::{remove_capability_from_bounding_set, CapabilitySet};
 use support::{eventually, register_patiently};
 
 #[test]
-fn buffers_that_are_not_locked_are_told_once() {
+fn unlocked_buffers_are_reported_once() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
     let mut command = Command::new(env!("CARGO_BIN_EXE_overheard"));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Monitors outside the directory's process: what they are told, what they read, and from where on.
+//! Monitors outside the directory's process: their events, the elements that they read, and their
+//! start positions.
 
 mod support;
 
@@ -30,7 +31,7 @@ fn sequences(heard: &Heard) -> Vec<u64> {
 }
 
 #[test]
-fn a_list_says_all_that_is_known_of_a_sensor() {
+fn list_has_all_fields_of_a_sensor() {
     let here = Here::standalone();
     let mut queue = Writer::new(here.register("queue"));
     let _cache = here.register("cache");
@@ -56,7 +57,7 @@ fn a_list_says_all_that_is_known_of_a_sensor() {
 }
 
 #[test]
-fn a_list_of_many_sensors_comes_in_packets_and_is_whole() {
+fn list_of_many_sensors_comes_in_packets_and_is_whole() {
     let here = Here::standalone();
     let registrations: Vec<_> = (0..500).map(|n| here.register(&format!("{n}"))).collect();
     let all = connect(&here).list(&Query::all()).unwrap();
@@ -69,7 +70,7 @@ fn a_list_of_many_sensors_comes_in_packets_and_is_whole() {
 }
 
 #[test]
-fn a_bad_pattern_is_refused_and_the_connection_goes_on_elsewhere() {
+fn bad_pattern_is_refused_and_the_connection_goes_on_elsewhere() {
     let here = Here::standalone();
     let raw = support::Raw::connect(here.directory.socket());
     let packet = serde_json::json!({ "list": { "version": 1, "query": { "names": "[" } } });
@@ -79,7 +80,7 @@ fn a_bad_pattern_is_refused_and_the_connection_goes_on_elsewhere() {
 }
 
 #[test]
-fn a_monitor_begins_now_or_with_what_lies_in_the_buffer() {
+fn monitor_begins_now_or_with_what_lies_in_the_buffer() {
     let here = Here::standalone();
     let mut writer = Writer::new(here.register("queue"));
     writer.write(100);
@@ -106,7 +107,7 @@ fn a_monitor_begins_now_or_with_what_lies_in_the_buffer() {
 }
 
 #[test]
-fn a_monitor_hears_of_sensors_that_appear_and_end() {
+fn monitor_gets_new_and_ended_sensors() {
     let here = Here::standalone();
     let mut source = connect(&here)
         .attach(query("*/wanted*"), Begin::Now)
@@ -114,7 +115,7 @@ fn a_monitor_hears_of_sensors_that_appear_and_end() {
     assert_eq!(source.sensors(), 0);
     let _other = here.register("other");
     let mut wanted = Writer::new(here.register("wanted"));
-    // Before the monitor hears of it: nothing of it is lost.
+    // Before the monitor has the sensor: no element of it is lost.
     wanted.write(7);
     let mut heard = Heard::default();
     heard.until(&mut source, |heard| heard.elements == 7);
@@ -133,7 +134,7 @@ fn a_monitor_hears_of_sensors_that_appear_and_end() {
 }
 
 #[test]
-fn the_monitor_in_the_directory_and_one_outside_read_the_same() {
+fn monitor_in_the_directory_and_one_outside_read_the_same() {
     let here = Here::start();
     let mut inside = ProgramSource::new(&here.directory);
     let mut writer = Writer::new(here.register("queue"));
@@ -149,7 +150,7 @@ fn the_monitor_in_the_directory_and_one_outside_read_the_same() {
 }
 
 #[test]
-fn a_switch_reaches_the_sensor() {
+fn switch_reaches_the_sensor() {
     let here = Here::standalone();
     let [one, two] = ["one", "two"].map(|name| here.register(name));
     let on = |registration: &overhear_directory::client::Registration| {
@@ -176,14 +177,14 @@ fn a_switch_reaches_the_sensor() {
 }
 
 #[test]
-fn nobody_listens_where_there_is_no_directory() {
+fn connecting_without_a_directory_fails() {
     let error = MonitorConnection::connect(std::path::Path::new("/nonexistent/sock")).unwrap_err();
     assert!(matches!(error, AttachError::Link(_)));
     assert!(error.to_string().contains("/nonexistent/sock"), "{error}");
 }
 
 #[test]
-fn lanes_are_streams_of_one_sensor_and_their_losses_are_told_once() {
+fn lanes_are_streams_of_one_sensor_and_losses_are_reported_once() {
     let here = Here::standalone();
     let mut laned = request("laned");
     (laned.kind, laned.lanes) = (WriterKind::Laned, 3);
@@ -240,7 +241,7 @@ fn lanes_are_streams_of_one_sensor_and_their_losses_are_told_once() {
 }
 
 #[test]
-fn a_concurrent_sensor_is_one_stream_in_the_order_of_commits() {
+fn concurrent_sensor_is_one_stream_in_the_order_of_commits() {
     let here = Here::standalone();
     let mut concurrent = request("concurrent");
     // 64 elements for the rate, and those of the writers on top.

@@ -88,10 +88,10 @@ fn broken_packets_harm_nobody() {
     println!("{granted} granted, {refused} refused, {closed} closed, {answered} answered");
     // Mutations that hit nothing are granted; most hit something.
     assert!(granted > 10 && refused > PACKETS / 4 && closed > 10 && answered > 10);
-    // What is said about them is bounded.
-    let told = here.directory.take_unheard();
+    // Sentences about them are bounded.
+    let told = here.directory.take_not_connected();
     assert_eq!(told.sentences.len(), 100, "the first hundred");
-    // Monitors that are refused are told, and not counted: nothing is unheard because of them.
+    // Refused monitors get a reply and are not counted: no sensor is refused because of them.
     assert!(told.count > PACKETS / 5, "{} counted", told.count);
     assert!(told
         .sentences
@@ -108,13 +108,13 @@ fn packets_beyond_the_largest_are_not_read() {
         let sentence = raw.receive().0["refused"]["sentence"].to_string();
         assert!(sentence.contains("exceeds 65536 bytes"), "{sentence}");
     }
-    assert_eq!(here.directory.take_unheard().count, 2);
+    assert_eq!(here.directory.take_not_connected().count, 2);
     here.register("witness");
 }
 
 /// The conversations that the fuzzer begins with, and the same with their ends cut off.
 #[test]
-fn every_conversation_of_the_fuzzers_is_survived() {
+fn directory_survives_the_fuzzers_seeds() {
     let seeds = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/protocol");
     let Ok(seeds) = std::fs::read_dir(seeds) else {
         println!("skipped: the fuzzer's seeds are not here");

@@ -58,7 +58,7 @@ fn register(here: &Here, number: u32) -> (Mapping, Value) {
 }
 
 #[test]
-fn nothing_of_those_who_went_stays() {
+fn ended_clients_leave_no_resources() {
     /// A leak of each fourth grant's pages would be more.
     const MOST_GROWTH_BYTES: u64 = 4 << 20;
     let here = Here::standalone();
@@ -68,11 +68,11 @@ fn nothing_of_those_who_went_stays() {
     let settled = descriptors();
     let before = resident();
     break_off(&here, 2_000);
-    // A grant that nobody takes leaves nothing.
+    // A grant that is not mapped leaves no resources.
     eventually(descriptors, |now| *now <= settled);
     let grown = resident().saturating_sub(before);
     assert!(grown < MOST_GROWTH_BYTES, "grown by {grown} bytes");
-    assert!(here.directory.take_unheard().count > 0);
+    assert!(here.directory.take_not_connected().count > 0);
 
     // One descriptor for each sensor, to hand to monitors that attach later.
     register_and_take_out(&here, 1_000, Some(settled));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Quotas bound what a user can take of a directory of root, whatever the user keeps, enlarges or describes.
+//! Quotas bound what a user can take of a directory of root, whatever the user keeps, enlarges or
+//! describes.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -144,7 +145,7 @@ fn mallory_keeps_what_is_unregistered() {
 }
 
 #[test]
-fn a_buffer_has_the_size_that_was_counted() {
+fn buffer_has_the_size_that_was_counted() {
     if !is_root() {
         return;
     }
@@ -197,7 +198,7 @@ fn descriptions_count_with_all_that_they_take() {
     let mut monitor = MonitorConnection::connect(&manager.socket).unwrap();
     eventually(
         || monitor.status().unwrap(),
-        |status| status.unheard > 0 && status.sensors > 10,
+        |status| status.not_connected > 0 && status.sensors > 10,
     );
     let sensors = monitor.status().unwrap().sensors;
     let journal: u64 = {

@@ -36,7 +36,7 @@ fn smallest() -> u64 {
 }
 
 #[test]
-fn a_sensor_is_announced_and_taken_out_again() {
+fn sensor_is_announced_and_taken_out_again() {
     let here = Here::start();
     let mut source = ProgramSource::new(&here.directory);
     let registration = here.register("queue");
@@ -53,7 +53,7 @@ fn a_sensor_is_announced_and_taken_out_again() {
     registration.unregister().unwrap();
     source.poll(&mut heard).unwrap();
     assert_eq!(heard.closed, [registration.stream]);
-    assert!(here.directory.take_unheard().sentences.is_empty());
+    assert!(here.directory.take_not_connected().sentences.is_empty());
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn another_version_is_refused_by_number() {
     let mut packet = register_packet("queue");
     packet["register"]["version"] = json!(99);
     Raw::connect(&here.socket()).is_refused(&packet, &["version 99", "version 1"]);
-    let told = here.directory.take_unheard().sentences;
+    let told = here.directory.take_not_connected().sentences;
     assert!(
         told.len() == 1 && told[0].contains("sensor `queue`"),
         "{told:?}"
@@ -81,7 +81,7 @@ fn names_that_would_spoil_a_terminal_or_a_trace_are_refused() {
     let mut packet = register_packet("good");
     packet["register"]["instance"] = json!("\t");
     Raw::connect(&here.socket()).is_refused(&packet, &["its instance"]);
-    for told in here.directory.take_unheard().sentences {
+    for told in here.directory.take_not_connected().sentences {
         assert!(!told.chars().any(char::is_control), "{told:?}");
     }
     here.register(&"x".repeat(128));
@@ -89,7 +89,7 @@ fn names_that_would_spoil_a_terminal_or_a_trace_are_refused() {
 }
 
 #[test]
-fn a_twin_is_refused_until_the_first_one_is_gone() {
+fn twin_is_refused_until_the_first_one_is_gone() {
     let here = Here::start();
     let first = here.register("twin");
     assert!(refusal(&here, "twin").contains("give the second one an instance"));
@@ -101,7 +101,7 @@ fn a_twin_is_refused_until_the_first_one_is_gone() {
 }
 
 #[test]
-fn a_registration_whose_program_forgot_it_does_not_block_its_name() {
+fn registration_whose_program_forgot_it_does_not_block_its_name() {
     let here = Here::start();
     // Unmapped without a word, as exec does it.
     drop(here.register("forgotten"));
@@ -109,7 +109,7 @@ fn a_registration_whose_program_forgot_it_does_not_block_its_name() {
 }
 
 #[test]
-fn the_quota_bounds_what_all_buffers_take() {
+fn quota_bounds_what_all_buffers_take() {
     let one = smallest();
     let here = Here::with_quota(2 * one);
     let mut source = ProgramSource::new(&here.directory);
@@ -158,7 +158,7 @@ fn grants_that_are_not_mapped_yet_count() {
 }
 
 #[test]
-fn programs_that_say_nothing_hold_nobody_up_and_are_dismissed() {
+fn silent_programs_delay_nobody_and_are_closed() {
     let here = Here::start();
     let mute: Vec<Raw> = (0..50).map(|_| Raw::connect(&here.socket())).collect();
     let granted = Raw::connect(&here.socket());
@@ -181,7 +181,7 @@ fn programs_that_say_nothing_hold_nobody_up_and_are_dismissed() {
 }
 
 #[test]
-fn the_order_of_the_protocol_is_kept() {
+fn order_of_the_protocol_is_kept() {
     let here = Here::start();
     let raw = Raw::connect(&here.socket());
     assert!(raw.send(&json!("mapped")));
@@ -192,7 +192,7 @@ fn the_order_of_the_protocol_is_kept() {
 }
 
 #[test]
-fn only_who_holds_the_token_can_unregister() {
+fn unregistering_needs_the_token() {
     let here = Here::start();
     let mut source = ProgramSource::new(&here.directory);
     let registration = here.register("mine");
@@ -259,7 +259,7 @@ fn files_that_nobody_asked_for_are_closed() {
 }
 
 #[test]
-fn the_socket_goes_with_the_directory_and_its_buffers_stay() {
+fn socket_goes_with_the_directory_and_its_buffers_stay() {
     let here = Here::start();
     let socket = here.socket();
     assert!(std::fs::metadata(&socket).unwrap().file_type().is_socket());

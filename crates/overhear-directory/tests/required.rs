@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What evaluations require, resolved: exactly the sensors of these events are switched on, and what was
-//! switched off for that is as it was when nobody wishes it any more.
+//! What evaluations require, resolved: exactly the sensors of these events are switched on, and
+//! what was switched off for that is as it was when nobody wishes it any more.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn on(here: &Here) -> Vec<String> {
     enabled.map(|sensor| sensor.descriptor.sensor).collect()
 }
 
-/// Waits until the directory has heard that a monitor is gone.
+/// Waits until the directory has noticed the end of a monitor.
 #[track_caller]
 fn until_on(here: &Here, sensors: &[&str]) {
     let begun = Instant::now();
@@ -93,7 +93,7 @@ fn what_a_monitor_needs_is_on_as_long_as_it_is_attached() {
 }
 
 #[test]
-fn who_wishes_only_what_is_needed_leaves_everything_as_it_was() {
+fn detached_monitor_leaves_switches_as_they_were() {
     let here = Here::standalone();
     let _sensors = ["a", "b", "c", "d"].map(|sensor| here.register(sensor));
     connect(&here)

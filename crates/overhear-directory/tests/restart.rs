@@ -38,7 +38,7 @@ fn is_on(registration: &Registration) -> bool {
 }
 
 #[test]
-fn a_killed_directory_comes_back_with_everything() {
+fn killed_directory_comes_back_with_everything() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let mut writers: Vec<Writer> = (0..20)
@@ -57,7 +57,7 @@ fn a_killed_directory_comes_back_with_everything() {
     let before = connect(&manager).list(&Query::all()).unwrap();
 
     manager.kill();
-    // Nobody is there, and nobody is disturbed.
+    // No directory runs, and the clients are not disturbed.
     writers.iter_mut().for_each(|writer| writer.write(10));
     heard.until(&mut source, |heard| heard.elements == 400);
     manager.start();
@@ -98,7 +98,7 @@ fn a_killed_directory_comes_back_with_everything() {
     };
     assert!(sentence.contains("has such a sensor already"), "{sentence}");
     writers[0].registration.unregister().unwrap();
-    // The monitor that was there all the time goes on, hears of the new one and of the end.
+    // The earlier monitor continues, and gets the new sensor and the end.
     writers[1].write(5);
     heard.until(&mut source, |heard| {
         heard.elements == 405 && heard.opened.len() == 21
@@ -126,7 +126,7 @@ fn a_killed_directory_comes_back_with_everything() {
 }
 
 #[test]
-fn what_was_read_to_its_end_is_not_read_again() {
+fn finished_sensor_is_not_read_again() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let mut child = sensor_process(&manager.socket);
@@ -165,7 +165,7 @@ fn what_was_read_to_its_end_is_not_read_again() {
 }
 
 #[test]
-fn what_a_departed_monitor_has_read_is_not_freed_unread_after_a_restart() {
+fn sensor_read_by_a_detached_monitor_is_not_freed_unread_after_a_restart() {
     let mut manager = Manager::new(&[]);
     let config = manager.folder.path().join("directory.toml");
     manager.arguments = vec!["--config".to_string(), config.display().to_string()];
@@ -188,7 +188,7 @@ fn what_a_departed_monitor_has_read_is_not_freed_unread_after_a_restart() {
     let mut heard = Heard::default();
     heard.until(&mut reader, |heard| !heard.closed.is_empty());
     drop(reader);
-    // The directory has heard that one of the two has read it when it holds it no longer.
+    // Once one of the two does not hold it any more, the directory has got its report.
     eventually(
         || connect(&manager).list(&query).unwrap(),
         |found| found.first().is_none_or(|sensor| sensor.monitors < 2),
@@ -204,7 +204,7 @@ fn what_a_departed_monitor_has_read_is_not_freed_unread_after_a_restart() {
 }
 
 #[test]
-fn a_sensor_that_never_pauses_is_heard_through_restarts() {
+fn sensor_that_never_pauses_is_heard_through_restarts() {
     const ELEMENTS: u64 = 40_000;
     let mut manager = Manager::new(&[]);
     manager.start();
@@ -247,7 +247,7 @@ fn a_sensor_that_never_pauses_is_heard_through_restarts() {
 }
 
 #[test]
-fn what_is_overwritten_while_nobody_is_there_is_counted_exactly() {
+fn elements_overwritten_without_a_directory_are_counted_exactly() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let mut writer = Writer::new(register(&manager, "fast"));
@@ -276,7 +276,7 @@ fn what_is_overwritten_while_nobody_is_there_is_counted_exactly() {
         assert_eq!(heard.gaps.len() as u64, 2 * turn, "{:?}", heard.gaps);
         assert_eq!(heard.elements, 10 + 2 * turn * (capacity - 1));
         assert!(heard.gaps.iter().all(|gap| gap.3 == GapCause::Overwritten));
-        // Who comes now has missed nothing: nobody was there.
+        // A later monitor has missed nothing.
         let mut late = connect(&manager)
             .attach(Query::all(), Begin::Buffer)
             .unwrap();
@@ -288,7 +288,7 @@ fn what_is_overwritten_while_nobody_is_there_is_counted_exactly() {
 }
 
 #[test]
-fn a_process_that_ends_while_nobody_is_there_is_missed() {
+fn process_that_ends_without_a_directory_is_noticed() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let mut child = sensor_process(&manager.socket);
@@ -329,7 +329,7 @@ fn a_process_that_ends_while_nobody_is_there_is_missed() {
 }
 
 #[test]
-fn what_is_freed_while_a_directory_starts_is_not_kept() {
+fn sensor_freed_during_a_restart_is_not_kept() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let registration = register(&manager, "held");
@@ -360,7 +360,8 @@ fn no_user_takes_the_store_of_others() {
     if !is_root() {
         return;
     }
-    // Mallory's share is ten of sixteen, and two are reserved for root. Each process has a control page, too.
+    // Mallory's share is ten of sixteen, and two are reserved for root. Each process has a control
+    // page, too.
     let mut manager = directory_of_root("[quota]\ntotal_kept_files = 16\nkept_files = 10\n");
     let begin = |uid| Other::prepare(uid, "one_who_registers_ten", &manager.socket);
     let others = [MALLORY, ALICE].map(|uid| begin(uid).begin("@ registered"));
@@ -372,7 +373,7 @@ fn no_user_takes_the_store_of_others() {
     };
     // All are served. What the store has room for outlives the restart, and the rest is counted.
     assert_eq!(count(&manager), [10, 10, 1]);
-    // The clock, the journal and the watch are nobody's.
+    // The clock, the journal and the watch belong to no user.
     let shelf = || manager.shelf.lock().unwrap().len();
     eventually(shelf, |files| *files == 16 + 3);
     manager.kill();
@@ -436,7 +437,7 @@ fn lanes_are_given_back_also_after_a_restart() {
 }
 
 #[test]
-fn the_last_of_many_lanes_is_given_back_too() {
+fn last_of_many_lanes_is_given_back_too() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let second = overhear_event::Nanos::from_ms(1_000);
@@ -475,7 +476,7 @@ fn the_last_of_many_lanes_is_given_back_too() {
 /// Starts a process with one sensor, which has written 30 elements and waits to be killed.
 fn sensor_process(socket: &Path) -> std::process::Child {
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_process_with_a_sensor", "--nocapture"])
+        .args(["--exact", "process_with_a_sensor", "--nocapture"])
         .env("SENSOR_OF_A_CHILD", socket)
         .stdout(Stdio::null())
         .stdin(Stdio::piped())
@@ -485,7 +486,7 @@ fn sensor_process(socket: &Path) -> std::process::Child {
 
 /// What [`sensor_process`] runs; nothing otherwise.
 #[test]
-fn the_process_with_a_sensor() {
+fn process_with_a_sensor() {
     let Some(socket) = std::env::var_os("SENSOR_OF_A_CHILD") else {
         return;
     };
@@ -497,7 +498,7 @@ fn the_process_with_a_sensor() {
 }
 
 #[test]
-fn a_manager_that_keeps_nothing_gets_a_directory_that_begins_anew() {
+fn directory_without_kept_files_starts_empty() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let mut writer = Writer::new(register(&manager, "old"));
@@ -524,7 +525,7 @@ fn a_manager_that_keeps_nothing_gets_a_directory_that_begins_anew() {
 }
 
 #[test]
-fn what_was_off_because_nobody_needed_it_is_on_again_after_a_restart() {
+fn unneeded_sensor_is_on_again_after_a_restart() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let sensors = ["needed", "unneeded", "off"].map(|sensor| register(&manager, sensor));
@@ -545,7 +546,7 @@ fn what_was_off_because_nobody_needed_it_is_on_again_after_a_restart() {
 }
 
 #[test]
-fn who_was_not_heard_is_counted_beyond_a_restart() {
+fn count_of_refused_sensors_outlives_a_restart() {
     let mut manager = Manager::new(&[]);
     manager.start();
     let _first = register(&manager, "only one");
@@ -553,12 +554,12 @@ fn who_was_not_heard_is_counted_beyond_a_restart() {
         let refused = register_patiently(&manager.socket, "only one");
         assert!(matches!(refused, Err(RegisterError::Refused { .. })));
     }
-    let unheard = connect(&manager).status().unwrap().unheard;
-    assert!(unheard >= 3, "{unheard}");
+    let not_connected = connect(&manager).status().unwrap().not_connected;
+    assert!(not_connected >= 3, "{not_connected}");
     manager.kill();
     manager.start();
     let status = connect(&manager).status().unwrap();
-    assert_eq!((status.unheard, status.restarts), (unheard, 1));
+    assert_eq!((status.not_connected, status.restarts), (not_connected, 1));
 }
 
 /// Remembers when elements were written, by the directory's clock.
@@ -593,8 +594,8 @@ impl Inbox for Times {
     fn close(&mut self, _: StreamId) {}
 }
 
-/// The clock page goes on where it was: times ascend over a restart, those of the time in between included,
-/// and who comes later gets the very same ones.
+/// The clock page goes on where it was: times ascend over a restart, those of the time in between
+/// included, and who comes later gets the very same ones.
 #[test]
 fn times_go_on_without_a_break_over_a_restart() {
     const TOLERANCE_NS: u64 = 50_000_000;

@@ -18,7 +18,7 @@ use support::{eventually, register_patiently, request, Heard, Here, Writer};
 /// A process with one sensor and 30 elements in it.
 fn sensor_process(socket: &Path) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "the_process_with_a_sensor", "--nocapture"])
+        .args(["--exact", "process_with_a_sensor", "--nocapture"])
         .env("SENSOR_OF_A_CHILD", socket)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -32,7 +32,7 @@ fn sensor_process(socket: &Path) -> Child {
 
 /// What [`sensor_process`] runs; nothing otherwise.
 #[test]
-fn the_process_with_a_sensor() {
+fn process_with_a_sensor() {
     let Some(socket) = std::env::var_os("SENSOR_OF_A_CHILD") else {
         return;
     };
@@ -61,7 +61,7 @@ fn until_retained(here: &Here, sensors: u64) {
 }
 
 #[test]
-fn what_a_killed_process_wrote_is_read_by_a_monitor_that_comes_later() {
+fn buffer_of_a_killed_process_is_read_by_a_later_monitor() {
     let here = Here::standalone();
     kill(sensor_process(&here.socket()));
     until_retained(&here, 1);
@@ -84,7 +84,7 @@ fn what_a_killed_process_wrote_is_read_by_a_monitor_that_comes_later() {
 }
 
 #[test]
-fn what_nobody_reads_is_freed_after_a_while_and_counted() {
+fn unread_buffer_is_freed_after_the_retention_and_counted() {
     let builder = Directory::builder().standalone();
     let here = Here::with(builder.retention(Duration::from_millis(200)));
     kill(sensor_process(&here.socket()));
@@ -108,7 +108,7 @@ fn what_nobody_reads_is_freed_after_a_while_and_counted() {
 }
 
 #[test]
-fn a_monitor_that_leaves_has_not_read() {
+fn monitor_that_leaves_has_not_read() {
     let here = Here::standalone();
     let child = sensor_process(&here.socket());
     let leaving = connect(&here).attach(Query::all(), Begin::Now).unwrap();

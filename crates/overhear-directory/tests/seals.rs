@@ -17,7 +17,7 @@ use support::attempts::{can_only_be_read, is_sealed};
 use support::{register_packet, Here, Raw};
 
 #[test]
-fn nobody_can_change_a_stream_behind_its_writers_back() {
+fn sealed_stream_cannot_be_changed_by_others() {
     let here = Here::start();
     let raw = Raw::connect(&here.socket());
     assert!(raw.send(&register_packet("sealed")));
@@ -54,7 +54,7 @@ fn nobody_can_change_a_stream_behind_its_writers_back() {
 }
 
 #[test]
-fn a_monitor_can_change_nothing_of_what_it_gets() {
+fn monitor_can_change_nothing_of_what_it_gets() {
     let here = Here::standalone();
     let registration = here.register("watched");
     let raw = Raw::connect(&here.socket());
@@ -77,7 +77,7 @@ fn a_monitor_can_change_nothing_of_what_it_gets() {
 }
 
 #[test]
-fn a_program_can_only_read_its_control_page() {
+fn program_can_only_read_its_control_page() {
     let here = Here::start();
     let raw = Raw::connect(&here.socket());
     assert!(raw.send(&register_packet("switched")));
@@ -105,9 +105,9 @@ fn seals_bind_an_ordinary_user_too() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
         .args([
-            "nobody_can_change_a_stream_behind_its_writers_back",
-            "a_monitor_can_change_nothing_of_what_it_gets",
-            "a_program_can_only_read_its_control_page",
+            "sealed_stream_cannot_be_changed_by_others",
+            "monitor_can_change_nothing_of_what_it_gets",
+            "program_can_only_read_its_control_page",
         ])
         .uid(65_534)
         .gid(65_534)

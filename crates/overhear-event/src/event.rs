@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of events, and sets of them: what an evaluation asks the directory for.
+//! Names of events, and sets of them, as evaluations require them.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -10,10 +10,26 @@ use serde::{Deserialize, Serialize};
 use crate::kernel::is_probe;
 
 /// The name of a kind of event: `kernel:sched_switch` for a kernel hook, `user:SENSOR` for the
-/// sensors of that id in any task, `clerk:SENSOR` for sampled values.
+/// sensors of that id in any task, `sampler:SENSOR` for sampled values. Files of older versions
+/// have `clerk:SENSOR`, which is read as `sampler:SENSOR`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[serde(from = "String", into = "String")]
 pub struct EventName(String);
+
+impl From<String> for EventName {
+    fn from(name: String) -> Self {
+        match name.strip_prefix("clerk:") {
+            Some(sensor) => Self::sampler(sensor),
+            None => Self(name),
+        }
+    }
+}
+
+impl From<EventName> for String {
+    fn from(name: EventName) -> Self {
+        name.0
+    }
+}
 
 impl EventName {
     /// The event of a kernel hook, named after its tracepoint.
@@ -28,8 +44,9 @@ impl EventName {
         Self(alloc::format!("user:{sensor}"))
     }
 
-    /// The elements of a sensor of a program that is named by its id, or as this event, or of a probe, named as its
-    /// event: both belong to a thread. `None` if it names another event of the kernel or a clerk.
+    /// The event of a program's sensor or of a probe, from the sensor's id or the event's name.
+    /// Both kinds of elements belong to a thread. `None` for other events of the kernel, and for
+    /// samplers.
     ///
     /// ```
     /// use overhear_event::EventName;
@@ -44,24 +61,25 @@ impl EventName {
         match sensor.split_once(':') {
             Some(("user", id)) => Some(Self::user(id)),
             Some(("kernel", probe)) if is_probe(probe) => Some(Self::kernel(probe)),
-            Some(("kernel" | "clerk", _)) => None,
+            Some(("kernel" | "sampler" | "clerk", _)) => None,
             _ => Some(Self::user(sensor)),
         }
     }
 
-    /// The samples a clerk takes.
+    /// The samples of a sampler's sensor.
     #[must_use]
-    pub fn clerk(sensor: &str) -> Self {
-        Self(alloc::format!("clerk:{sensor}"))
+    pub fn sampler(sensor: &str) -> Self {
+        Self(alloc::format!("sampler:{sensor}"))
     }
 
-    /// Whether it is the event of a probe: a place that a user has named ([`is_probe`]).
+    /// Whether it is the event of a probe, at a function or tracepoint that a user named
+    /// ([`is_probe`]).
     #[must_use]
     pub fn is_of_probe(&self) -> bool {
         self.0.strip_prefix("kernel:").is_some_and(is_probe)
     }
 
-    /// The name as it is written in configuration files.
+    /// The name as in configuration files.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

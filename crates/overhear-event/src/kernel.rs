@@ -16,7 +16,7 @@ pub const SCHED_SWITCH: &str = "sched_switch";
 pub const SCHED_WAKE: &str = "sched_wake";
 /// Sensor name of fork, exec and exit.
 pub const TASK_LIFE: &str = "task_life";
-/// Sensor name of the clerk that samples `/proc/PID/task/TID/schedstat`.
+/// Sensor name of the sampler that reads `/proc/PID/task/TID/schedstat`.
 pub const SCHEDSTAT: &str = "schedstat";
 
 /// A context switch on one CPU. 24 bytes.
@@ -36,14 +36,14 @@ pub struct Switch {
     pub prev_state: u16,
     /// See the constants of this type.
     pub flags: u16,
-    /// How long the leaving thread has been on the CPU since its last departure, by the kernel's
-    /// own account, in nanoseconds; [`Switch::UNKNOWN`] where that is not known or does not fit.
-    /// It tells when the thread arrived if its arrival was not seen.
+    /// Time of the leaving thread on the CPU since its last departure, by the kernel's account, in
+    /// nanoseconds; [`Switch::UNKNOWN`] if it is not known or does not fit. If the thread's arrival
+    /// was not recorded, it can be computed from this.
     pub prev_run_ns: u32,
 }
 
 impl Switch {
-    /// A thread that the record does not name, or a time it does not tell.
+    /// A thread or a time that the record does not have.
     pub const UNKNOWN: u32 = u32::MAX;
     /// The leaving thread was preempted: it did not call the scheduler itself.
     pub const PREEMPTED: u16 = 1;
@@ -54,8 +54,8 @@ impl Switch {
     /// The kernel counted this departure in `voluntary_ctxt_switches`. It differs from
     /// `prev_state != 0` where a pending signal kept the thread from falling asleep.
     pub const VOLUNTARY: u16 = 8;
-    /// The first of its stream since the monitor was resumed, which had been suspended: where threads are
-    /// does not follow from the elements before it.
+    /// The first switch of its stream since the monitor was resumed: the positions of threads do
+    /// not follow from the elements before it.
     pub const RESUMED: u16 = 16;
 
     /// Whether the leaving thread asked to wait, sleep or end.
@@ -131,7 +131,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// The waker begins the wake-up: from here the latency counts.
+    /// The waker begins the wake-up: the latency is counted from here.
     pub const WAKING: u32 = 1;
     /// The thread has become runnable.
     pub const WAKEUP: u32 = 2;
@@ -218,10 +218,10 @@ impl Life {
     pub const EXIT: u32 = 3;
     /// The thread has this name; its life is not changed.
     pub const NAME: u32 = 4;
-    /// The monitor tracks the thread from here on; its life began before. All that is told of it
-    /// comes later.
+    /// The monitor starts to track the thread, whose life began before. All other elements of the
+    /// thread come later.
     pub const TRACKED: u32 = 5;
-    /// The monitor tracks the thread no more; its life goes on.
+    /// The monitor stops tracking the thread, which lives on.
     pub const UNTRACKED: u32 = 6;
 
     /// The thread's short name as text.
@@ -291,8 +291,8 @@ impl Life {
     }
 }
 
-/// A sample of a thread's `/proc/PID/task/TID/schedstat`: what remains of scheduling when BPF is
-/// not permitted. 24 bytes.
+/// A sample of a thread's `/proc/PID/task/TID/schedstat`, for machines where BPF is not permitted.
+/// 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedStat {
     /// The thread.
@@ -375,8 +375,8 @@ fn bytes(words: [u32; 6]) -> [u8; 24] {
 /// What the names of sensors begin with that users put at places of programs and of the kernel.
 const PROBES: [&str; 4] = ["probe/", "usdt/", "tracepoint/", "kprobe/"];
 
-/// Whether a sensor of the kernel is a probe: a place that a user has named. What its elements consist of is known
-/// where it is attached, and from its streams.
+/// Whether a sensor of the kernel is a probe: a place that a user has named. What its elements
+/// consist of is known where it is attached, and from its streams.
 ///
 /// ```
 /// use overhear_event::kernel::is_probe;

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The vocabulary of Overhear.
 //!
-//! A *sensor* produces *elements*. The elements of one writer form a *stream*: they carry
-//! ascending time stamps and are numbered by their *sequence*, the position in the stream since
-//! its start. A [`Source`] yields the elements of one or more streams; where it had to skip some
-//! it yields a [`Gap`] that says how many, between which times, and why. The monitor merges all
-//! sources into one total order (time, stream, sequence) and hands every [`Item`] to its
-//! [`Update`]s, the code that evaluates: each item is an element, a gap, or an *advance*, the
-//! promise that nothing older than a given time can still come.
+//! A *sensor* produces *elements*. The elements of one writer form a *stream*: they carry ascending
+//! time stamps and are numbered by their *sequence*, the position in the stream since its start. A
+//! [`Source`] yields the elements of one or more streams. Elements that it had to skip it reports
+//! by a [`Gap`]: their number, the times around them, and the cause. The monitor merges all sources
+//! into one total order (time, stream, sequence) and passes every [`Item`] to its [`Update`]s, the
+//! code that evaluates. An item is an element, a gap, or an *advance*, the promise that no item
+//! older than a given time follows.
 //!
-//! Three nouns describe what flows:
+//! Three groups of types describe the items:
 //!
-//! - [`Timestamp`], [`Nanos`] and [`Ticks`] are the three kinds of time; none converts silently
-//!   into another.
+//! - [`Timestamp`], [`Nanos`] and [`Ticks`] are the three kinds of time, without implicit
+//!   conversions.
 //! - [`TypeSchema`] describes a payload: named fields with kinds and units, without padding, so
 //!   that generic tools can print, plot and export it.
-//! - [`StreamDescriptor`] says who writes a stream: task, sensor, schema, declared rate.
+//! - [`StreamDescriptor`] describes a stream: task, sensor, schema, declared rate.
 //!
 //! ```
 //! use overhear_event::{FieldKind, TypeSchema, Value};
@@ -43,27 +43,29 @@ extern crate alloc;
 
 mod event;
 mod flow;
+mod in_place;
 pub mod kernel;
+mod loser_tree;
 pub mod parts;
-mod place;
 mod printable;
 mod run;
 mod schema;
 mod stream;
+mod stream_id;
 mod time;
-mod turns;
 mod writer;
 
 pub use event::{EventName, EventSet};
 pub use flow::{ElementView, Gap, GapCause, Inbox, Item, Source, SourceError, Update};
-pub use place::{ElementInPlace, ElementKey, Places, IN_PLACE_BYTES};
+pub use in_place::{ElementInPlace, ElementKey, InPlaceMemory, IN_PLACE_BYTES};
+pub use loser_tree::{CompactKey, KeyOrigin, LoserTree, MergeKey};
 pub use printable::{csv_cell, printable, printable_json, printable_lines};
 pub use run::Run;
 pub use schema::{
     Field, FieldKind, SchemaError, ShownValue, TypeSchema, TypeSchemaBuilder, Value, HEXADECIMAL,
     MAX_PAYLOAD_BYTES, WRITER_FLAGS, WRITER_TID,
 };
-pub use stream::{Origin, Rate, RateError, StreamDescriptor, StreamId, Task};
+pub use stream::{Origin, Rate, RateError, StreamDescriptor, Task};
+pub use stream_id::{StreamId, StreamIdRange};
 pub use time::{ClockId, Nanos, RelativeTime, Ticks, Timestamp};
-pub use turns::{Turn, TurnScale, TurnWord, Turns};
 pub use writer::WriterKind;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Output of variable size: messages, split over elements of one sensor and rejoined by who reads.
 //!
-//! Elements have one size for each sensor; "nevertheless, the sensor can still produce arbitrary output
-//! by splitting variably sized data" (seed 000, section 4.1 and its footnote 10). An element that is
-//! a *part* begins with three numbers and then carries a piece of the message:
+//! Elements have one size for each sensor; "nevertheless, the sensor can still produce arbitrary
+//! output by splitting variably sized data" (seed 000, section 4.1 and its footnote 10). An element
+//! that is a *part* begins with three numbers and then carries a piece of the message:
 //!
 //! | offset | size | field | meaning |
 //! |--:|--:|---|---|
@@ -18,8 +18,8 @@
 //! a message whole or counts it as lost: because messages are numbered, it needs no word from
 //! anybody about what was missed.
 //!
-//! Several threads may write messages to one laned or concurrent sensor. Then the numbers are those of
-//! each thread, which its elements name, and there is a rejoiner for each.
+//! Several threads may write messages to one laned or concurrent sensor. Then the numbers are those
+//! of each thread, which its elements name, and there is a rejoiner for each.
 
 use alloc::vec::Vec;
 
@@ -40,7 +40,8 @@ pub struct PartLayout {
 }
 
 impl PartLayout {
-    /// Parts with so many bytes of a message each, 1 to 4072; `None` beyond.
+    /// A layout with parts of `data_bytes` bytes of a message each, 1 to 4072; `None` for other
+    /// sizes.
     #[must_use]
     pub const fn new(data_bytes: u32) -> Option<Self> {
         if data_bytes == 0 || data_bytes > MAX_PAYLOAD_BYTES - LEAD_BYTES {
@@ -57,8 +58,9 @@ impl PartLayout {
         (*schema == expected).then_some(layout)
     }
 
-    /// The same of elements that say which thread wrote them, as those of laned and concurrent sensors:
-    /// two words before the part. Each thread's parts are a sequence of messages of its own.
+    /// The same of elements that say which thread wrote them, as those of laned and concurrent
+    /// sensors: two words before the part. Each thread's parts are a sequence of messages of its
+    /// own.
     #[must_use]
     pub fn of_writers(schema: &TypeSchema) -> Option<Self> {
         let lead = schema.size().checked_sub(WRITER_BYTES)?;
@@ -93,7 +95,7 @@ impl PartLayout {
         self.data_bytes as usize
     }
 
-    /// Parts of a message with so many bytes.
+    /// Number of parts of a message of this length.
     #[must_use]
     pub const fn parts(self, bytes: u32) -> u32 {
         match bytes {
@@ -156,17 +158,17 @@ pub enum Rejoined<'a> {
     Lost {
         /// The number of the first.
         first: u64,
-        /// How many there are; exact for honest writers.
+        /// Number of messages; exact for honest writers.
         count: u64,
     },
 }
 
-/// How far the awaited message has come.
+/// Progress of the current message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     /// No part yet.
     Awaited,
-    /// The first so many parts, of a message of so many bytes.
+    /// The first parts, with their number, and the length of the message.
     Begun { parts: u32, bytes: u32 },
     /// A part is missing: it is counted already, and further parts are ignored.
     GivenUp,
@@ -183,7 +185,7 @@ pub struct Rejoiner {
     /// joined late.
     message: Option<u64>,
     progress: Progress,
-    /// What its parts have brought so far.
+    /// The bytes of its parts so far.
     bytes: Vec<u8>,
     lost: u64,
     rejected_corrupt: u64,
@@ -286,7 +288,7 @@ impl Rejoiner {
         self.lost
     }
 
-    /// Parts that no honest writer has written.
+    /// Parts that no honest writer writes.
     #[must_use]
     pub const fn rejected_corrupt(&self) -> u64 {
         self.rejected_corrupt
@@ -377,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn a_layout_is_known_by_its_schema() {
+    fn layout_is_known_by_its_schema() {
         let layout = PartLayout::new(48).unwrap();
         let schema = layout.schema("log").unwrap();
         assert_eq!(schema.size(), 64);
@@ -393,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_is_joined_late_begins_with_the_next_message() {
+    fn stream_that_is_joined_late_begins_with_the_next_message() {
         let layout = PartLayout::new(4).unwrap();
         let mut parts = split(layout, 7, b"seven is long");
         parts.extend(split(layout, 8, b"eight"));
@@ -406,7 +408,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_beyond_all_reason_is_lost_without_taking_memory() {
+    fn message_beyond_all_reason_is_lost_without_taking_memory() {
         let layout = PartLayout::new(4).unwrap();
         let mut part = split(layout, 0, b"abcd").remove(0);
         part[12..16].copy_from_slice(&u32::MAX.to_ne_bytes());
@@ -462,9 +464,9 @@ mod tests {
             prop_assert_eq!(rejoiner.rejected_corrupt(), 0);
         }
 
-        /// Parts from a process that lies: no panic, and no memory beyond what has arrived.
+        /// Arbitrary parts cause no panic, and take no more memory than has arrived.
         #[test]
-        fn arbitrary_parts_do_no_harm(
+        fn arbitrary_parts_are_harmless(
             data_bytes in 1..8_u32,
             numbers in prop::collection::vec((0..4_u64, 0..4_u32, 0..20_u32, any::<bool>()), 0..100),
         ) {

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Names from programs, made safe for terminals, tables and spreadsheets.
 //!
-//! Names of tasks, ids of sensors, units, texts and host names are chosen by observed programs and by other
-//! tracers. Some characters act on what shows them: control characters start escape sequences of terminals,
-//! bidirectional overrides reorder a line, zero-width characters make two names look alike. Output for people
-//! shows each of these as an escape: `\x1b` for control characters, `\u{202e}` for others. A backslash stays as it
-//! is, so an escape may also be the name itself: JSON has the exact characters.
+//! Names of tasks, ids of sensors, units, texts and host names come from observed programs and
+//! other tracers. Some characters change how a display works: control characters start escape
+//! sequences of terminals, bidirectional overrides reorder a line, zero-width characters make two
+//! names look alike. Output for users shows each of these as an escape: `\x1b` for control
+//! characters, `\u{202e}` for others. A backslash is not escaped, so the name itself may look like
+//! an escape: JSON has the exact characters.
 
 use alloc::borrow::Cow;
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write as _;
 
-/// Whether a character acts on what shows it instead of being shown.
+/// Whether a character controls a display instead of being shown.
 fn acts_on_display(c: char) -> bool {
     c.is_control()
         || matches!(c,
@@ -25,7 +26,7 @@ fn acts_on_display(c: char) -> bool {
             | '\u{e0000}'..='\u{e007f}')
 }
 
-/// The text with an escape for each character that acts on what shows it, line ends included.
+/// The text with an escape for each character that controls a display, including line ends.
 #[must_use]
 pub fn printable(text: &str) -> Cow<'_, str> {
     escaped(text, acts_on_display)
@@ -54,8 +55,8 @@ fn escaped(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A JSON text with `\u` escapes for the characters that act on what shows them. Its value is the same: outside
-/// strings JSON has none of them but white space.
+/// A JSON text with `\u` escapes for the characters that control a display. Its value is unchanged:
+/// outside strings JSON has no such characters but white space.
 #[must_use]
 pub fn printable_json(text: &str) -> Cow<'_, str> {
     let acts = |c: char| !c.is_ascii_whitespace() && acts_on_display(c);
@@ -75,8 +76,8 @@ pub fn printable_json(text: &str) -> Cow<'_, str> {
     Cow::Owned(shown)
 }
 
-/// A cell of comma-separated values, before it is quoted: [`printable`], and with an apostrophe in front where a
-/// spreadsheet would take it for a formula. Numbers stay as they are.
+/// A cell of comma-separated values, before quoting: [`printable`], with an apostrophe in front if
+/// a spreadsheet would take it for a formula. Numbers are unchanged.
 #[must_use]
 pub fn csv_cell(text: &str) -> Cow<'_, str> {
     let shown = printable(text);
@@ -93,7 +94,7 @@ mod tests {
     use super::{csv_cell, printable, printable_json, printable_lines};
 
     #[test]
-    fn characters_that_act_are_escaped() {
+    fn control_characters_are_escaped() {
         for (name, shown) in [
             ("plain name é 漢 \\ 👍", "plain name é 漢 \\ 👍"),
             ("\x1b]0;PWN\x07", "\\x1b]0;PWN\\x07"),

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements of one stream that are delivered together.
+//! Consecutive elements of one stream that are delivered together.
 
 use crate::Timestamp;
 
 /// Bytes of an element before its payload: its time.
 const LEAD: usize = 8;
 
-/// Elements of one stream that follow each other without a hole: what a [`Source`](crate::Source) has copied
-/// at once.
+/// Consecutive elements of one stream, without a gap between them, as a [`Source`](crate::Source)
+/// copies them.
 ///
-/// They lie in equal distances, each with its time, in nanoseconds and the byte order of the machine, and
-/// the payload behind it.
+/// Each takes `stride` bytes: its time, in nanoseconds and the machine's byte order, then its
+/// payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     first: u64,
@@ -20,8 +20,8 @@ pub struct Run<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// A run whose first element has the position `first`. Each takes `stride` bytes, of which the first eight are
-    /// its time and the `payload` next ones its payload. Bytes behind the last whole element are not looked at.
+    /// A run whose first element has the position `first`. Each element takes `stride` bytes: eight
+    /// for its time, then `payload` bytes. Bytes after the last whole element are ignored.
     ///
     /// # Panics
     /// If time and payload do not fit into the stride.
@@ -63,7 +63,7 @@ impl<'a> Run<'a> {
         self.payload
     }
 
-    /// The elements from the one with this index on, counted in the run.
+    /// The elements from this index in the run on.
     #[must_use]
     pub fn behind(self, index: usize) -> Self {
         let begin = (index * self.stride).min(self.bytes.len());
@@ -94,8 +94,8 @@ impl<'a> Run<'a> {
             .map(|(at, (time, payload))| (at, time, payload))
     }
 
-    /// As [`Run::iter`] for the commonest elements, a word each, with nothing between them: numbers that the compiler
-    /// knows. `None` for others.
+    /// As [`Run::iter`], for payloads of one word without padding, the most common ones: the sizes
+    /// are constants for the compiler. `None` for others.
     #[inline(always)]
     #[must_use]
     pub fn iter_words(&self) -> Option<impl Iterator<Item = (Timestamp, &'a [u8])> + 'a> {

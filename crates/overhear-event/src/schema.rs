@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Schemas of payloads. TSDL, JSON and C renderings live with their formats elsewhere.
+//! Schemas of payloads. Their forms in TSDL, JSON and C are in the modules of these formats.
 
 use alloc::collections::BTreeSet;
 use alloc::string::{String, ToString};
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 /// The largest payload of an element, in bytes: an element must fit into one page with its stamp.
 pub const MAX_PAYLOAD_BYTES: u32 = 4088;
 
-/// The field that names the writing thread where several can write; see
+/// The field with the writing thread, of sensors with several writers; see
 /// [`TypeSchema::with_writer`].
 pub const WRITER_TID: &str = "writer_tid";
-/// The field behind [`WRITER_TID`]: flags of the element.
+/// The field after [`WRITER_TID`]: flags of the element.
 pub const WRITER_FLAGS: &str = "writer_flags";
 
 /// The unit of a number that is an address, or bits without a value: it is shown in hexadecimal.
@@ -108,7 +108,7 @@ impl FieldKind {
         (kind.size() == size).then_some(kind)
     }
 
-    /// The number that these bytes are; `None` for text, and if they are not as many.
+    /// The number in these bytes; `None` for text, and if the length does not match.
     pub(crate) fn number(self, bytes: &[u8]) -> Option<Value<'static>> {
         Some(match self {
             Self::U8 => Value::Unsigned(u64::from(u8::from_ne_bytes(array(bytes)?))),
@@ -132,7 +132,7 @@ impl FieldKind {
     }
 }
 
-/// The value of a field, as generic tools see it.
+/// The value of a field, for generic tools.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Value<'a> {
@@ -200,16 +200,16 @@ impl fmt::Display for ShownValue<'_> {
 pub struct Field {
     /// The field's name: a C identifier.
     pub name: String,
-    /// What it holds.
+    /// The kind of its value.
     pub kind: FieldKind,
-    /// Where it starts in the payload, in bytes.
+    /// Offset in the payload, in bytes.
     pub offset: u32,
     /// The unit of its values (`ns`, `B`, `1/s`), empty for a plain number.
     pub unit: String,
 }
 
 impl Field {
-    /// A value of this field for people: an address in hexadecimal.
+    /// A value of this field for display: addresses in hexadecimal.
     ///
     /// ```
     /// use overhear_event::{FieldKind, TypeSchema, Value, HEXADECIMAL};
@@ -253,7 +253,7 @@ impl TryFrom<UncheckedSchema> for TypeSchema {
     type Error = SchemaError;
 
     fn try_from(mut unchecked: UncheckedSchema) -> Result<Self, SchemaError> {
-        // They may be kept for long, and there may be many.
+        // Shrunk, because many schemas may be kept for long.
         unchecked.fields.shrink_to_fit();
         Self::new(unchecked.id, unchecked.size, unchecked.fields)
     }
@@ -347,7 +347,7 @@ impl TypeSchema {
     pub fn new(id: String, size: u32, fields: Vec<Field>) -> Result<Self, SchemaError> {
         check_name(&id)?;
         let mut end: u32 = 0;
-        // A schema may come from another process with as many fields as it likes.
+        // A schema from another process may have any number of fields.
         let mut names = BTreeSet::new();
         for field in &fields {
             check_name(&field.name)?;
@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn the_writer_stands_before_the_payload() {
+    fn writer_precedes_the_payload() {
         let own = TypeSchema::builder("t").field("a", FieldKind::U64, "ns");
         let own = own.build().unwrap();
         let seen = own.with_writer().unwrap();

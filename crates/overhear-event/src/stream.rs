@@ -1,56 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who writes a stream, and what its elements look like.
+//! The description of a stream: its writer, its schema, its declared rate.
 
 use alloc::string::String;
 use alloc::sync::Arc;
-use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{EventName, Field, Nanos, Timestamp, TypeSchema, HEXADECIMAL};
-
-/// The number of a stream, unique within one directory and its traces.
-///
-/// It is the second key of the total order: two elements with the same time are ordered by it.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-#[serde(transparent)]
-pub struct StreamId(u32);
-
-impl StreamId {
-    /// From the number the directory gave.
-    #[must_use]
-    pub const fn from_raw(raw: u32) -> Self {
-        Self(raw)
-    }
-
-    /// The number the directory gave.
-    #[must_use]
-    pub const fn as_raw(self) -> u32 {
-        self.0
-    }
-}
-
-impl fmt::Display for StreamId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
-    }
-}
+use crate::{EventName, Field, Nanos, StreamId, Timestamp, TypeSchema, HEXADECIMAL};
 
 /// A process that owns sensors. Process ids are reused, the pair with the start time is not.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Task {
-    /// Process id, as the directory sees it.
+    /// Process id, in the directory's PID namespace.
     pub pid: u32,
-    /// When the process started, since boot: the time that the machine was suspended is included,
-    /// unlike in the stamps of elements. It tells processes apart, it is not to be compared.
+    /// Start time of the process since boot, which includes suspended time, unlike stamps of
+    /// elements. It distinguishes processes with the same id; it cannot be compared with other
+    /// times.
     pub start: Timestamp,
     /// The process' short name (`comm`) when it registered.
     pub comm: String,
 }
 
-/// What kind of writer a stream has.
+/// The kind of origin of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
@@ -61,8 +32,9 @@ pub enum Origin {
         /// The CPU whose ring this is.
         cpu: u32,
     },
-    /// A clerk: Overhear itself sampled the values from the operating system.
-    Clerk,
+    /// A sampler: Overhear itself read the values from the operating system.
+    #[serde(alias = "clerk")]
+    Sampler,
 }
 
 /// A declared production rate: the jitter-constrained stream (T, D, tau) of seed 000, section
@@ -74,7 +46,7 @@ pub struct Rate {
     pub period: Nanos,
     /// D, the least distance of two elements; at most T.
     pub distance: Nanos,
-    /// tau, by how much elements may come early in sum.
+    /// tau, the amount by which elements may come early in total.
     pub jitter: Nanos,
 }
 
@@ -118,26 +90,26 @@ impl Rate {
     }
 }
 
-/// All that is known of a stream besides its elements.
+/// The description of a stream.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StreamDescriptor {
     /// The stream's number.
     pub id: StreamId,
-    /// Who writes.
+    /// Its origin.
     pub origin: Origin,
-    /// The sensor's id: what it measures. For kernel streams, the hook.
+    /// The sensor's id, which names what it measures. For kernel streams, the hook.
     pub sensor: String,
-    /// Which instance of the sensor this is; empty where there is only one.
+    /// The instance, of several sensors with this id in a task; empty for a single one.
     pub instance: String,
-    /// Which lane of a laned sensor this is; `None` for sensors of other kinds. The lanes of a
-    /// sensor are streams of their own with consecutive numbers, and one sensor for people.
+    /// The lane of a laned sensor; `None` for sensors of other kinds. The lanes of a sensor are
+    /// streams with consecutive numbers, and are shown to users as one sensor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lane: Option<u32>,
-    /// What an element's payload contains.
+    /// The schema of the payload.
     pub schema: Arc<TypeSchema>,
     /// The declared rate, if any.
     pub rate: Option<Rate>,
-    /// How many elements the buffer holds, for people; readers have their own geometry.
+    /// Number of elements that the buffer holds, for display; readers use their own geometry.
     pub capacity: u64,
 }
 
@@ -146,12 +118,12 @@ impl StreamDescriptor {
     #[must_use]
     pub const fn first_stream(&self) -> StreamId {
         match self.lane {
-            Some(lane) => StreamId(self.id.0.wrapping_sub(lane)),
+            Some(lane) => StreamId::from_raw(self.id.as_raw().wrapping_sub(lane)),
             None => self.id,
         }
     }
 
-    /// Whether both are lanes of one sensor, or one sensor of the kernel on two CPUs.
+    /// Whether both streams are of one sensor: lanes, or a kernel sensor on two CPUs.
     #[must_use]
     pub fn is_same_sensor(&self, other: &Self) -> bool {
         match (&self.origin, &other.origin) {
@@ -162,9 +134,9 @@ impl StreamDescriptor {
         }
     }
 
-    /// Whether a field is more than an id or a kind, so that its least, mean and greatest value say something: every
-    /// field of programs may be, and of the kernel those with a unit, and the arguments and results of probes (the
-    /// program knows what they mean). An address is none.
+    /// Whether least, mean and greatest value of a field are meaningful, because it is more than an
+    /// id or a kind. That holds for all fields of programs except addresses; and of the kernel for
+    /// fields with a unit, and for arguments and results of probes.
     #[must_use]
     pub fn is_quantity(&self, field: &Field) -> bool {
         let of_probe = crate::kernel::is_probe(&self.sensor);
@@ -180,12 +152,12 @@ impl StreamDescriptor {
         match self.origin {
             Origin::Program(_) => EventName::user(&self.sensor),
             Origin::Kernel { .. } => EventName::kernel(&self.sensor),
-            Origin::Clerk => EventName::clerk(&self.sensor),
+            Origin::Sampler => EventName::sampler(&self.sensor),
         }
     }
 
-    /// The name for people: `comm(pid)/sensor#instance`, `kernel/hook@cpu`, `clerk/sensor`; a lane
-    /// has its number behind it, `comm(pid)/sensor[2]`.
+    /// The name for display: `comm(pid)/sensor#instance`, `kernel/hook@cpu`, `sampler/sensor`; a
+    /// lane has its number at the end, `comm(pid)/sensor[2]`.
     #[must_use]
     pub fn label(&self) -> String {
         let name = self.sensor_label();
@@ -195,8 +167,8 @@ impl StreamDescriptor {
         }
     }
 
-    /// The name of what wrote the stream, for a sentence about its schema: [`Self::sensor_label`] for programs, the
-    /// event of the kernel, whose streams of all CPUs have one schema.
+    /// The name for a sentence about the schema: [`Self::sensor_label`] for programs; for the
+    /// kernel the event, because the streams of all CPUs have one schema.
     #[must_use]
     pub fn schema_label(&self) -> String {
         match self.origin {
@@ -205,12 +177,12 @@ impl StreamDescriptor {
         }
     }
 
-    /// The name of the sensor for people: that of [`Self::label`] without the lane.
+    /// The name of the sensor for display: [`Self::label`] without the lane.
     #[must_use]
     pub fn sensor_label(&self) -> String {
         match &self.origin {
             Origin::Kernel { cpu } => alloc::format!("kernel/{}@{cpu}", self.sensor),
-            Origin::Clerk => alloc::format!("clerk/{}", self.sensor),
+            Origin::Sampler => alloc::format!("sampler/{}", self.sensor),
             Origin::Program(task) if self.instance.is_empty() => {
                 alloc::format!("{}({})/{}", task.comm, task.pid, self.sensor)
             }

@@ -125,7 +125,7 @@ impl CStream {
         let (origin, pid, cpu) = match &descriptor.origin {
             Origin::Program(task) => (1, task.pid, 0),
             Origin::Kernel { cpu } => (2, 0, *cpu),
-            Origin::Clerk => (3, 0, 0),
+            Origin::Sampler => (3, 0, 0),
         };
         let raw = RawStream {
             size: size_of::<RawStream>() as u32,

@@ -281,7 +281,7 @@ impl Numbering {
     pub(crate) fn describe_sampler(self) -> Arc<StreamDescriptor> {
         Arc::new(StreamDescriptor {
             id: self.sampler(),
-            origin: Origin::Clerk,
+            origin: Origin::Sampler,
             sensor: SCHEDSTAT.to_owned(),
             instance: String::new(),
             lane: None,

@@ -9,7 +9,7 @@ use std::sync::mpsc::channel;
 
 use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
 use overhear_kernel::{ActiveBackend, Backend, KernelMonitor, Sensor};
-use overhear_monitor::{Clock, Monitor, PageFaults, Room, SystemClock};
+use overhear_monitor::{Clock, Monitor, PageFaults, QueueMemory, SystemClock};
 use rustix::mm::{mlockall, MlockAllFlags};
 
 use counting::calls;
@@ -73,7 +73,7 @@ fn rounds_over_kernel_rings_neither_allocate_nor_fault() {
     kernel.process_monitor(std::process::id()).unwrap();
     kernel.resume().unwrap();
 
-    let mut monitor = Monitor::with_room(Nanos::from_ms(1), Room::Reserved);
+    let mut monitor = Monitor::with_memory(Nanos::from_ms(1), QueueMemory::Reserved);
     monitor.add_source(Box::new(kernel));
     let mut sum = Sum::default();
     monitor.round(SystemClock.now(), &mut sum);

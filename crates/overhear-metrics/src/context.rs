@@ -65,7 +65,7 @@ impl WriterContext {
         match &stream.origin {
             Origin::Program(task) => word(WRITER_TID).map_or(Self::Process(task.pid), Self::Thread),
             // A sampler runs on a thread of its own.
-            Origin::Clerk => Self::Unknown,
+            Origin::Sampler => Self::Unknown,
             Origin::Kernel { .. } => {
                 let kind = word("kind");
                 let below = |limit| match (word("tid"), kind) {

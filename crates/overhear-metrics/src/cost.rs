@@ -191,7 +191,7 @@ impl Costs {
             }
             Origin::Program(_) => self.simple,
             // A sampler runs on a thread of its own.
-            Origin::Clerk => Some(0.0),
+            Origin::Sampler => Some(0.0),
         };
         named.or(self.every)
     }
@@ -383,7 +383,7 @@ mod tests {
         assert_eq!(of(&costs, EventName::kernel(SCHED_SWITCH)), Some(263));
         assert_eq!(of(&costs, EventName::kernel(SCHED_WAKE)), None);
         assert_eq!(of(&costs, EventName::user("frame")), Some(9));
-        assert_eq!(of(&costs, EventName::clerk("schedstat")), Some(0));
+        assert_eq!(of(&costs, EventName::sampler("schedstat")), Some(0));
         let all = Costs::from(Nanos::from_ns(7));
         assert_eq!(of(&all, EventName::kernel(SCHED_WAKE)), Some(7));
         assert_eq!(of(&all, EventName::user("frame")), Some(7));

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use overhear_admission::{AfterViolation, ConformanceCheck, Constraint};
+use overhear_admission::{AfterViolation, ArrivalBound, ConformanceCheck};
 use overhear_event::{
     ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
 };
@@ -65,7 +65,7 @@ impl RecentSensor {
         let constraint = stream
             .rate
             .as_ref()
-            .and_then(|rate| Constraint::from_rate(rate).ok());
+            .and_then(|rate| ArrivalBound::from_rate(rate).ok());
         Self {
             check: constraint.map(|s| ConformanceCheck::new(s, AfterViolation::Restart)),
             stream,

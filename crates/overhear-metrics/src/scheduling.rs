@@ -424,7 +424,7 @@ impl<O: Observer> Update for Scheduling<O> {
             EventName::kernel(kernel::SCHED_WAKE),
             EventName::kernel(kernel::TASK_LIFE),
             EventName::kernel(kernel::events::FLUTTER),
-            EventName::clerk(kernel::SCHEDSTAT),
+            EventName::sampler(kernel::SCHEDSTAT),
         ]
         .into_iter()
         .collect()
@@ -455,7 +455,7 @@ impl<O: Observer> Update for Scheduling<O> {
                     _ => {}
                 }
             }
-            Origin::Clerk if stream.sensor == kernel::SCHEDSTAT => {
+            Origin::Sampler if stream.sensor == kernel::SCHEDSTAT => {
                 if let Some(sample) = SchedStat::parse(element.payload) {
                     let index = self.find(sample.tid, sample.pid, now);
                     let sampled = (
@@ -472,7 +472,7 @@ impl<O: Observer> Update for Scheduling<O> {
                     }
                 }
             }
-            Origin::Clerk | Origin::Program(_) => {}
+            Origin::Sampler | Origin::Program(_) => {}
         }
     }
 

@@ -249,7 +249,7 @@ impl Accounts {
                 };
                 self.kernel.get_mut(place)
             }
-            Origin::Kernel { .. } | Origin::Clerk => None,
+            Origin::Kernel { .. } | Origin::Sampler => None,
         }
     }
 

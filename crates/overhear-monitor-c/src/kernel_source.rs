@@ -155,7 +155,7 @@ fn describe(raw: &RawStream, id: StreamId) -> Option<StreamDescriptor> {
         id,
         origin: match raw.origin {
             2 => Origin::Kernel { cpu: raw.cpu },
-            _ => Origin::Clerk,
+            _ => Origin::Sampler,
         },
         sensor,
         instance,

@@ -69,10 +69,10 @@ pub(crate) unsafe fn read_events(list: *const *const c_char) -> Result<Option<Ev
         all.insert(match name.split_once(':') {
             Some(("user", sensor)) => EventName::user(sensor),
             Some(("kernel", hook)) => EventName::kernel(hook),
-            Some(("clerk", sensor)) => EventName::clerk(sensor),
+            Some(("sampler" | "clerk", sensor)) => EventName::sampler(sensor),
             _ => {
                 return Err(FfiError::invalid(format!(
-                    "`{name}` names no event; write user:SENSOR, kernel:HOOK or clerk:SENSOR"
+                    "`{name}` names no event; write user:SENSOR, kernel:HOOK or sampler:SENSOR"
                 )));
             }
         });

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use overhear::{NotEvaluated, Waiter};
 use overhear_directory::{Directory, Needs, Query};
-use overhear_event::{Nanos, Timestamp};
+use overhear_event::{Nanos, StreamIdRange, Timestamp};
 use overhear_ffi::{release, sized, text, FfiError};
 use overhear_metrics::automaton::{Results, SharedMetrics};
 use overhear_monitor::plugin::PluginUpdate;
@@ -58,12 +58,10 @@ pub(crate) struct RawMonitor {
     monitor: ApplicationMonitor,
     // Indexed by the number that C has for an update; `None` for removed ones.
     updates: Vec<Option<AddedUpdate>>,
-    // First stream id for the next kernel monitor.
-    next_stream: u32,
+    // Stream ids for further kernel monitors, which no directory gives out.
+    free_streams: StreamIdRange,
 }
 
-/// First stream id that no directory has given out: directories count from 1.
-const FIRST_KERNEL_STREAM: u32 = 1 << 30;
 /// Pause between two looks whether the monitor's thread has ended its round.
 const ROUND_POLL: Duration = Duration::from_micros(250);
 
@@ -226,7 +224,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
         let monitor = RawMonitor {
             monitor,
             updates: Vec::new(),
-            next_stream: FIRST_KERNEL_STREAM,
+            free_streams: StreamIdRange::LOCAL,
         };
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(monitor))) };
@@ -363,10 +361,14 @@ pub(crate) unsafe extern "C" fn oh_monitor_hear(
             ));
         };
         outside.deny_own_thread()?;
-        let first = outside.next_stream;
-        outside.next_stream = first.saturating_add(STREAMS_PER_SOURCE);
+        let Some(streams) = outside.free_streams.take(STREAMS_PER_SOURCE) else {
+            return Err(FfiError::invalid(
+                "the monitor has no stream numbers left for another kernel monitor",
+            ));
+        };
         // SAFETY: by contract.
-        let source = unsafe { KernelEvents::new(kernel, calls, most_events, first) };
+        let source =
+            unsafe { KernelEvents::new(kernel, calls, most_events, streams.first().as_raw()) };
         outside.monitor.add_source(Box::new(source));
         Ok(0)
     })

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements that the merge hands over together.
+//! Batches: consecutive elements that the merge delivers in one call.
 //!
-//! Elements of several streams that follow each other in the total order, and between which nothing else
-//! comes, are collected and handed over at once: what it costs to call an evaluation, to ask who wants a
-//! stream and to be ready for a panic is paid once for many. The order is that of the elements, one by
-//! one. A gap, an element in place and an advance are handed over behind what was collected before them.
+//! Elements that follow each other in the total order, of one or several streams, without another
+//! item between them, are collected and delivered in one call: the cost of calling an evaluation,
+//! of selecting the updates of a stream and of catching a panic is paid once for many. The order
+//! within a batch is the total order. A gap, an element in place or an advance first flushes the
+//! batch.
 //!
-//! Where somebody asks before each element whether there have been enough, every element is handed over
-//! by itself: what the answer depends on is known only when the one before has been evaluated.
+//! If the caller limits the release after each element ([`UntilEnough`]), every element is
+//! delivered alone: the limit depends on the evaluation of the element before it.
 //!
-//! An evaluation that panics leaves what it was handed behind: these elements have left their queues, and nobody
-//! has them any more. They are kept as [`Lost`], and missed by whoever releases next. Handed over one by one
-//! they are those behind the one at which it panicked; handed over together it is not known how far it had come,
-//! and all of them are missed.
+//! Elements of a call that panics have left their queues. They are kept as [`Lost`], and reported
+//! as missed by the next release. If they were delivered one by one, these are the elements after
+//! the last one that returned; if they were delivered in one call, all of them, because the
+//! progress of the call is not known.
 
 use std::cell::{Cell, RefCell};
 
@@ -20,12 +21,12 @@ use overhear_event::{
     ElementInPlace, ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp,
 };
 
-/// So many are handed over at once at most: few enough that they lie in the nearest cache.
-const MOST: usize = 64;
+/// Maximum number of elements in a batch: few enough to stay in the first-level cache.
+const BATCH_ELEMENTS: usize = 64;
 
-/// What the merge hands over: an [`Item`], or several elements.
+/// A delivery of the merge: an [`Item`], or a batch of elements.
 pub(crate) enum Released<'a> {
-    /// And how many of them have been delivered, for who delivers them one by one.
+    /// A batch. A sink that delivers the elements one by one counts them in the cell.
     Elements(&'a [ElementView<'a>], &'a Cell<usize>),
     InPlace(&'a ElementInPlace<'a>),
     Gap(&'a StreamDescriptor, Gap),
@@ -33,7 +34,7 @@ pub(crate) enum Released<'a> {
 }
 
 impl Released<'_> {
-    /// One by one.
+    /// Delivers the items one by one.
     pub(crate) fn each(self, mut sink: impl FnMut(Item<'_>)) {
         match self {
             Self::Elements(elements, delivered) => {
@@ -49,7 +50,7 @@ impl Released<'_> {
     }
 }
 
-/// An element that a call which panicked has not delivered.
+/// An element of a call that panicked before it was delivered.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lost {
     pub(crate) stream: StreamId,
@@ -57,20 +58,20 @@ pub(crate) struct Lost {
     pub(crate) time: Timestamp,
 }
 
-/// When elements have to be handed over.
-pub(crate) trait Portion {
-    /// How many elements may be collected.
-    const MOST: usize;
+/// The limit of a release.
+pub(crate) trait ReleaseLimit {
+    /// Maximum number of elements per batch.
+    const MAX_ELEMENTS: usize;
 
-    /// Asked before each element.
+    /// Whether the release ends before the next element.
     fn is_enough(&mut self) -> bool;
 }
 
-/// All that there is.
-pub(crate) struct Everything;
+/// No limit.
+pub(crate) struct Unlimited;
 
-impl Portion for Everything {
-    const MOST: usize = MOST;
+impl ReleaseLimit for Unlimited {
+    const MAX_ELEMENTS: usize = BATCH_ELEMENTS;
 
     #[inline(always)]
     fn is_enough(&mut self) -> bool {
@@ -78,11 +79,11 @@ impl Portion for Everything {
     }
 }
 
-/// Until somebody says that there have been enough.
-pub(crate) struct Until<F>(pub(crate) F);
+/// A function that ends the release.
+pub(crate) struct UntilEnough<F>(pub(crate) F);
 
-impl<F: FnMut() -> bool> Portion for Until<F> {
-    const MOST: usize = 1;
+impl<F: FnMut() -> bool> ReleaseLimit for UntilEnough<F> {
+    const MAX_ELEMENTS: usize = 1;
 
     #[inline(always)]
     fn is_enough(&mut self) -> bool {
@@ -90,27 +91,28 @@ impl<F: FnMut() -> bool> Portion for Until<F> {
     }
 }
 
-/// Collects elements and hands them over.
+/// Collects elements and delivers them.
 pub(crate) struct Batch<'q, P, S> {
-    // Those behind `count` mean nothing.
-    elements: [ElementView<'q>; MOST],
+    // Only the first `count` are valid.
+    elements: [ElementView<'q>; BATCH_ELEMENTS],
     count: usize,
-    // How many are in a call of the sink that has not returned, and of these how many are delivered.
+    // Number of elements in a call of the sink that has not returned, and the delivered ones of
+    // these.
     handed: usize,
     delivered: Cell<usize>,
-    // What is evaluated in place by a call of the sink that has not returned.
+    // The element in place of a call of the sink that has not returned.
     in_place: Option<Lost>,
     lost: &'q RefCell<Vec<Lost>>,
-    portion: P,
+    limit: P,
     sink: S,
 }
 
-impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
-    /// An empty one, for elements of any streams; one of them is given.
+impl<'q, P: ReleaseLimit, S: FnMut(Released<'_>)> Batch<'q, P, S> {
+    /// An empty batch, for elements of any stream. `stream` is a placeholder for unused elements.
     pub(crate) fn new(
         stream: &'q StreamDescriptor,
         lost: &'q RefCell<Vec<Lost>>,
-        portion: P,
+        limit: P,
         sink: S,
     ) -> Self {
         let nothing = ElementView {
@@ -120,42 +122,42 @@ impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
             payload: &[],
         };
         Self {
-            elements: [nothing; MOST],
+            elements: [nothing; BATCH_ELEMENTS],
             count: 0,
             handed: 0,
             delivered: Cell::new(0),
             in_place: None,
             lost,
-            portion,
+            limit,
             sink,
         }
     }
 
-    /// Whether there have been enough elements; asked before the next one.
+    /// Whether the release ends before the next element.
     #[inline(always)]
     pub(crate) fn is_enough(&mut self) -> bool {
-        self.portion.is_enough()
+        self.limit.is_enough()
     }
 
-    /// Takes the next element.
+    /// Adds the next element.
     #[inline(always)]
     pub(crate) fn push(&mut self, element: ElementView<'q>) {
         self.elements[self.count] = element;
         self.count += 1;
-        if self.count == P::MOST {
-            self.hand_over();
+        if self.count == P::MAX_ELEMENTS {
+            self.flush();
         }
     }
 
-    /// Hands over something else, behind what was collected.
-    pub(crate) fn pass(&mut self, other: Released<'_>) {
-        self.hand_over();
+    /// Delivers the collected elements, then another item.
+    pub(crate) fn flush_with(&mut self, other: Released<'_>) {
+        self.flush();
         (self.sink)(other);
     }
 
-    /// Hands over an element that stays where it is, behind what was collected.
-    pub(crate) fn pass_in_place(&mut self, element: &ElementInPlace<'_>) {
-        self.hand_over();
+    /// Delivers the collected elements, then an element in place.
+    pub(crate) fn flush_in_place(&mut self, element: &ElementInPlace<'_>) {
+        self.flush();
         let key = element.key();
         self.in_place = Some(Lost {
             stream: key.stream.id,
@@ -166,9 +168,9 @@ impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
         self.in_place = None;
     }
 
-    /// Hands over what was collected.
+    /// Delivers the collected elements.
     #[inline(never)]
-    pub(crate) fn hand_over(&mut self) {
+    pub(crate) fn flush(&mut self) {
         let count = std::mem::take(&mut self.count);
         if count > 0 {
             self.handed = count;
@@ -180,7 +182,7 @@ impl<'q, P: Portion, S: FnMut(Released<'_>)> Batch<'q, P, S> {
 }
 
 impl<P, S> Drop for Batch<'_, P, S> {
-    /// Keeps what a panic has left: otherwise there is nothing.
+    /// Keeps the elements that a panic left. Without a panic there are none.
     fn drop(&mut self) {
         let handed = self.elements[..self.handed].iter();
         let handed = handed.skip(self.delivered.get());

@@ -5,8 +5,7 @@ use overhear_event::{Nanos, Timestamp};
 use rustix::thread::{clock_nanosleep_absolute, ClockId as SleepClock};
 use rustix::time::{clock_gettime, ClockId, Timespec};
 
-/// What an executor's account of a round is computed from. A trait, so that the account is tested
-/// with times that the test makes up.
+/// The clocks that an executor measures rounds with. A trait, so that tests can supply the times.
 pub trait Clock {
     /// `CLOCK_MONOTONIC`.
     fn now(&self) -> Timestamp;

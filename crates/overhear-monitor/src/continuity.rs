@@ -1,58 +1,62 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Proofs that context switches are missing.
+//! Detection of missing context switches.
 //!
-//! Streams of context switches contradict themselves where the kernel recorded nothing for a switch: its
-//! tracepoint did not fire, another tracer dropped an event without counting it. A reader that believes the
-//! elements then computes runs that never were. [`Continuity`] follows the switches of all CPUs in total order
-//! and names the CPUs on which one is missing.
+//! Streams of context switches contradict themselves if the kernel recorded nothing for a switch:
+//! its tracepoint did not fire, or another tracer dropped the event without counting it. A reader
+//! that trusts the elements then computes runs that never happened. [`Continuity`] follows the
+//! switches of all CPUs in total order and names the CPUs on which a switch is missing.
 //!
 //! # Rules
 //!
-//! Of each CPU the last thread that entered it is known, of each thread the CPU it is on, or that it is off.
-//! Tid 0, the idle thread of every CPU, is no thread here.
+//! The state has, per CPU, the last thread that entered it; and per thread the CPU that it is on,
+//! or that it is off. Tid 0, the idle thread of every CPU, is no thread here.
 //!
-//! 1. The thread on a CPU is the one that leaves it next. A switch from another thread, or into a tracked thread
-//!    from nobody, proves that the departure of the first one is missing on that CPU.
-//! 2. A thread that leaves a CPU has entered it. If it has left a CPU before and not entered one since, its arrival
-//!    is missing on the CPU that it leaves, unless the element has `prev_run_ns`: the arrival is then known,
-//!    and nothing is lost.
-//! 3. A thread that enters a CPU, or leaves one, is on no other CPU. Else its departure is missing on the other one.
+//! 1. The thread on a CPU is the one that leaves it next. A switch from another thread, or into a
+//!    tracked thread from nobody, proves that the departure of the first one is missing on that
+//!    CPU.
+//! 2. A thread that leaves a CPU has entered it. If it has left a CPU before and not entered one
+//!    since, its arrival is missing on the CPU that it leaves, unless the element has
+//!    `prev_run_ns`: the arrival is then known, and nothing is lost.
+//! 3. A thread that enters a CPU, or leaves one, is on no other CPU. Else its departure is missing
+//!    on the other one.
 //!
-//! A missing switch breaks several rules at once; each CPU is named once, so what is counted is the least number
-//! of missing elements.
+//! A missing switch breaks several rules at once. Each CPU is named once per element, so the count
+//! is a lower bound of the missing elements.
 //!
 //! # What is no proof
 //!
-//! Monitors record tracked threads alone ([`Scope::Tracked`]). Between the elements of a CPU any number of other
-//! threads may have run, and a thread that became tracked while it ran leaves without an arrival. So nothing is
-//! concluded from a thread before its first switch, after TRACKED and UNTRACKED, after a gap in the stream of the CPU
-//! in question or in a stream of lives, and after the monitor was resumed ([`Switch::RESUMED`]). A thread that has
-//! announced its exit need not leave: perf records no last departure. A thread that executes a program takes over
-//! the id of its leader before the EXEC element says so.
+//! Monitors record tracked threads alone ([`Scope::Tracked`]). Between the elements of a CPU any
+//! number of other threads may have run, and a thread that became tracked while it ran leaves
+//! without an arrival. So nothing is concluded from a thread before its first switch, after TRACKED
+//! and UNTRACKED, after a gap in the stream of the CPU in question or in a stream of lives, and
+//! after the monitor was resumed ([`Switch::RESUMED`]). A thread that has announced its exit need
+//! not leave: perf records no last departure. A thread that executes a program takes over the id of
+//! its leader before the EXEC element says so.
 //!
-//! A trace of a whole machine ([`Scope::Machine`]) has every switch of its CPUs, so rule 2 holds for threads that were
-//! never seen, too, once the CPU is known to be idle. Clocks of its CPUs may disagree, and rule 3 and the thread's part
-//! of rule 2 compare times of two CPUs: [`Continuity::unordered`] leaves them out, and finds out whether they may be used
+//! A trace of a whole machine ([`Scope::Machine`]) has every switch of its CPUs, so rule 2 holds
+//! for threads that were never seen, too, once the CPU is known to be idle. Clocks of its CPUs may
+//! disagree, and rule 3 and the thread's part of rule 2 compare times of two CPUs:
+//! [`Continuity::unordered`] leaves them out, and finds out whether they may be used
 //! ([`Continuity::is_disordered`]).
 
 use std::collections::HashMap;
 
 use overhear_event::kernel::{Life, Switch};
 
-/// The idle thread: nobody who is tracked is on the CPU.
+/// The idle thread: no tracked thread is on the CPU.
 const IDLE: u32 = 0;
 /// The thread on a CPU is not known.
 const UNKNOWN: u32 = u32::MAX;
 /// The kernel's state bits of a thread that never runs again: EXIT_DEAD, EXIT_ZOMBIE and TASK_DEAD.
 const DEAD: u16 = 0x10 | 0x20 | 0x80;
-/// No gap has come yet.
+/// The epoch before the first gap.
 const FIRST_EPOCH: u32 = 1;
-/// Threads with different ids modulo this number are found without a hash table.
-const NEAR_THREADS: usize = 1024;
-/// Threads beyond these for which a table of fixed size has room.
-const FAR_THREADS: usize = 4096;
+/// Entries of the direct table, indexed by thread id modulo this number.
+const DIRECT_ENTRIES: usize = 1024;
+/// Further threads in the hash table, of a table of fixed size.
+const OVERFLOW_ENTRIES: usize = 4096;
 
-/// Which switches the streams are to contain.
+/// The switches that the streams should contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Those of tracked threads, as elements of our own kernel monitors.
@@ -73,14 +77,14 @@ impl CpuIndex {
     }
 }
 
-/// CPUs on which a switch is missing. One element proves it of three at most.
+/// CPUs on which a switch is missing. One element can prove it for at most three.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Holes {
+pub struct MissingSwitches {
     cpus: [Option<CpuIndex>; 3],
 }
 
-impl Holes {
-    /// Whether nothing is missing.
+impl MissingSwitches {
+    /// Whether no switch is missing.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.cpus[0].is_none()
@@ -92,14 +96,15 @@ impl Holes {
     }
 
     fn add(&mut self, cpu: CpuIndex) {
-        let free = (self.cpus.iter_mut()).find(|place| place.is_none_or(|known| known == cpu));
-        if let Some(place) = free {
-            *place = Some(cpu);
+        let free =
+            (self.cpus.iter_mut()).find(|position| position.is_none_or(|known| known == cpu));
+        if let Some(position) = free {
+            *position = Some(cpu);
         }
     }
 }
 
-/// What is known of a CPU.
+/// The state of a CPU.
 #[derive(Clone, Copy, Debug)]
 struct Cpu {
     /// The tracked thread on it, [`IDLE`] or [`UNKNOWN`].
@@ -110,16 +115,17 @@ struct Cpu {
     gap: u32,
 }
 
-/// Where a thread was seen last, and the epoch up to which that explains nothing: gaps of later epochs can hide
-/// where it has gone.
+/// The last known position of a thread, and the epoch of that observation: a gap of a later epoch
+/// can have hidden a move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
-    /// The CPU that it has entered, and is still on if the CPU says so; or one of the constants.
+struct ThreadPosition {
+    /// The CPU that it entered last, or one of the constants. It is still there if the CPU's state
+    /// agrees.
     cpu: u32,
     epoch: u32,
 }
 
-impl Place {
+impl ThreadPosition {
     /// It has left a CPU.
     const OFF: u32 = u32::MAX - 2;
     /// It is tracked no more; a switch at the same moment may follow.
@@ -136,67 +142,70 @@ impl Place {
     }
 }
 
-/// The places of threads by id: a small array in front of a hash table.
+/// The positions of threads by id: a direct table, and a hash table for collisions.
 #[derive(Debug, Default)]
 struct Threads {
-    near: Box<[(u32, Place)]>,
-    far: HashMap<u32, Place>,
+    near: Box<[(u32, ThreadPosition)]>,
+    far: HashMap<u32, ThreadPosition>,
     is_fixed: bool,
 }
 
 impl Threads {
     fn new(is_fixed: bool) -> Self {
-        let far = if is_fixed { FAR_THREADS } else { 0 };
+        let far = if is_fixed { OVERFLOW_ENTRIES } else { 0 };
         Self {
-            near: vec![(IDLE, Place::UNKNOWN); NEAR_THREADS].into(),
+            near: vec![(IDLE, ThreadPosition::UNKNOWN); DIRECT_ENTRIES].into(),
             far: HashMap::with_capacity(far),
             is_fixed,
         }
     }
 
     #[inline]
-    fn get(&self, tid: u32) -> Place {
-        let (near, place) = self.near[tid as usize % NEAR_THREADS];
+    fn get(&self, tid: u32) -> ThreadPosition {
+        let (near, position) = self.near[tid as usize % DIRECT_ENTRIES];
         if near == tid {
-            return place;
+            return position;
         }
-        self.far_place(tid)
+        self.far_position(tid)
     }
 
     #[cold]
-    fn far_place(&self, tid: u32) -> Place {
-        self.far.get(&tid).copied().unwrap_or(Place::UNKNOWN)
+    fn far_position(&self, tid: u32) -> ThreadPosition {
+        self.far
+            .get(&tid)
+            .copied()
+            .unwrap_or(ThreadPosition::UNKNOWN)
     }
 
     #[inline]
-    fn set(&mut self, tid: u32, place: Place) {
-        let entry = &mut self.near[tid as usize % NEAR_THREADS];
+    fn set(&mut self, tid: u32, position: ThreadPosition) {
+        let entry = &mut self.near[tid as usize % DIRECT_ENTRIES];
         if entry.0 != tid {
-            let other = std::mem::replace(entry, (tid, place));
+            let other = std::mem::replace(entry, (tid, position));
             self.displace(tid, other);
         } else {
-            entry.1 = place;
+            entry.1 = position;
         }
     }
 
-    /// Makes room in the array for a thread. In a table of fixed size that is full another one is forgotten: then
-    /// fewer proofs are found.
+    /// Moves the thread of an entry to the hash table. A full table of fixed size forgets a thread:
+    /// then fewer missing switches are found.
     #[cold]
-    fn displace(&mut self, tid: u32, (other, place): (u32, Place)) {
+    fn displace(&mut self, tid: u32, (other, position): (u32, ThreadPosition)) {
         self.far.remove(&tid);
-        let has_room = !self.is_fixed || self.far.len() < FAR_THREADS;
-        if place != Place::UNKNOWN && has_room {
-            self.far.insert(other, place);
+        let has_room = !self.is_fixed || self.far.len() < OVERFLOW_ENTRIES;
+        if position != ThreadPosition::UNKNOWN && has_room {
+            self.far.insert(other, position);
         }
     }
 
     fn clear(&mut self) {
-        self.near.fill((IDLE, Place::UNKNOWN));
+        self.near.fill((IDLE, ThreadPosition::UNKNOWN));
         self.far.clear();
     }
 }
 
-/// Follows switches and lives of threads, in total order. See the module's text.
+/// Follows switches and lives of threads, in total order. See the module's documentation.
 #[derive(Debug)]
 pub struct Continuity {
     scope: Scope,
@@ -209,7 +218,7 @@ pub struct Continuity {
 }
 
 impl Continuity {
-    /// Knows of no CPU and no thread.
+    /// A state without CPUs and threads.
     #[must_use]
     pub fn new(scope: Scope) -> Self {
         Self {
@@ -219,7 +228,8 @@ impl Continuity {
         }
     }
 
-    /// The same with memory that never grows: of more than some thousand threads at once not every proof is found.
+    /// Limits the memory: with more than some thousand threads at once, some missing switches are
+    /// not found.
     #[must_use]
     pub(crate) fn with_fixed_memory(self) -> Self {
         Self {
@@ -228,7 +238,7 @@ impl Continuity {
         }
     }
 
-    /// One that has no memory, and can have no CPU.
+    /// A state without memory, to which no CPU can be added.
     pub(crate) fn without_memory() -> Self {
         Self {
             scope: Scope::Tracked,
@@ -240,7 +250,7 @@ impl Continuity {
         }
     }
 
-    /// The same without rules that compare times of two CPUs.
+    /// Disables the rules that compare times of two CPUs.
     #[must_use]
     pub fn unordered(self) -> Self {
         Self {
@@ -249,14 +259,14 @@ impl Continuity {
         }
     }
 
-    /// Whether an [unordered](Self::unordered) one has seen a thread enter a CPU before it had left another, and leave
-    /// that one later: the clocks of the CPUs disagree.
+    /// Whether an [unordered](Self::unordered) one has seen a thread enter a CPU before it had left
+    /// another, and leave that one later: the clocks of the CPUs disagree.
     #[must_use]
     pub const fn is_disordered(&self) -> bool {
         self.is_disordered
     }
 
-    /// Adds a CPU. Who is on it is not known.
+    /// Adds a CPU, on which the thread is unknown.
     pub fn add_cpu(&mut self) -> CpuIndex {
         let index = CpuIndex(u32::try_from(self.cpus.len()).unwrap_or(u32::MAX));
         self.cpus.push(Cpu {
@@ -268,9 +278,9 @@ impl Continuity {
     }
 
     /// Takes the next switch of a CPU, and returns where switches before it are missing.
-    pub fn switch(&mut self, cpu: CpuIndex, switch: &Switch) -> Holes {
+    pub fn switch(&mut self, cpu: CpuIndex, switch: &Switch) -> MissingSwitches {
         if self.follow(cpu, switch) {
-            return Holes::default();
+            return MissingSwitches::default();
         }
         let holes = self.holes(cpu, switch);
         holes.iter().for_each(|cpu| self.gap(cpu));
@@ -280,9 +290,9 @@ impl Continuity {
 
     /// Takes the next switch of a CPU if it proves nothing; else nothing has changed.
     ///
-    /// Nearly all are taken here: the thread that is known to be on the CPU leaves, and one that is on no CPU enters.
-    /// That the first one has left is known from its CPU, so only the place of the second one changes. In which epoch
-    /// it left matters only once there is a second one.
+    /// Nearly all are taken here: the thread that is known to be on the CPU leaves, and one that is
+    /// on no CPU enters. That the first one has left is known from its CPU, so only the place of
+    /// the second one changes. In which epoch it left matters only once there is a second one.
     #[inline(always)]
     pub(crate) fn follow(&mut self, cpu: CpuIndex, switch: &Switch) -> bool {
         let (prev, next) = (leaving(switch), entering(switch));
@@ -292,16 +302,16 @@ impl Continuity {
             return self.follow_rare(cpu, switch);
         }
         if next != IDLE {
-            let (tid, place) = &mut self.threads.near[next as usize % NEAR_THREADS];
-            let was_on = match self.cpus.get(place.cpu as usize) {
+            let (tid, position) = &mut self.threads.near[next as usize % DIRECT_ENTRIES];
+            let was_on = match self.cpus.get(position.cpu as usize) {
                 Some(last) => last.on,
-                None if place.cpu == Place::OFF => IDLE,
+                None if position.cpu == ThreadPosition::OFF => IDLE,
                 None => next,
             };
             if *tid != next || was_on == next {
                 return self.follow_rare(cpu, switch);
             }
-            *place = Place {
+            *position = ThreadPosition {
                 cpu: cpu.0,
                 epoch: self.epoch,
             };
@@ -321,8 +331,8 @@ impl Continuity {
     }
 
     /// The CPUs on which switches before this one are missing. Nothing changes.
-    pub(crate) fn holes(&self, cpu: CpuIndex, switch: &Switch) -> Holes {
-        let mut holes = Holes::default();
+    pub(crate) fn holes(&self, cpu: CpuIndex, switch: &Switch) -> MissingSwitches {
+        let mut holes = MissingSwitches::default();
         if switch.flags & Switch::RESUMED != 0 {
             return holes;
         }
@@ -343,7 +353,7 @@ impl Continuity {
 
     /// Rule 1, and rule 2 of a thread that was not on the CPU.
     #[cold]
-    fn holes_of_cpu(&self, cpu: CpuIndex, switch: &Switch, holes: &mut Holes) {
+    fn holes_of_cpu(&self, cpu: CpuIndex, switch: &Switch, holes: &mut MissingSwitches) {
         if self.is_taken_over(cpu, switch) {
             return;
         }
@@ -357,14 +367,15 @@ impl Continuity {
 
     /// Rules 2 and 3 of the thread that leaves a CPU on which it was not known to be.
     #[cold]
-    fn holes_of_thread(&self, cpu: CpuIndex, switch: &Switch, holes: &mut Holes) {
+    fn holes_of_thread(&self, cpu: CpuIndex, switch: &Switch, holes: &mut MissingSwitches) {
         let prev = leaving(switch);
         let Cpu { on, gap, .. } = self.cpus[cpu.get()];
         let is_arrival_known = switch.prev_run_ns != Switch::UNKNOWN;
-        let place = self.threads.get(prev);
-        let has_come = if place.was_seen() && self.is_ordered {
-            // It was not on this CPU at the last element, or when it was last seen; no gap can have hidden it.
-            on != UNKNOWN || place.epoch >= gap
+        let position = self.threads.get(prev);
+        let has_come = if position.was_seen() && self.is_ordered {
+            // It was not on this CPU at the last element, or when it was last seen; no gap can have
+            // hidden it.
+            on != UNKNOWN || position.epoch >= gap
         } else {
             self.scope == Scope::Machine && on == IDLE
         };
@@ -387,7 +398,8 @@ impl Continuity {
         (is_there && other != cpu.0 && self.is_ordered).then_some(CpuIndex(other))
     }
 
-    /// Whether the leaving thread is the one on the CPU, under the id of its leader, which has exited.
+    /// Whether the leaving thread is the one on the CPU, under the id of its leader, which has
+    /// exited.
     fn is_taken_over(&self, cpu: CpuIndex, switch: &Switch) -> bool {
         let Cpu { on, pid, .. } = self.cpus[cpu.get()];
         let prev = leaving(switch);
@@ -406,7 +418,7 @@ impl Continuity {
         let (prev, next) = (leaving(switch), entering(switch));
         let on = self.cpus[cpu.get()].on;
         if on != prev && on != UNKNOWN && self.is_taken_over(cpu, switch) {
-            self.threads.set(on, Place::UNKNOWN);
+            self.threads.set(on, ThreadPosition::UNKNOWN);
         }
         let epoch = self.epoch;
         if prev != IDLE {
@@ -416,22 +428,22 @@ impl Continuity {
             if on != prev {
                 self.leave_elsewhere(prev, cpu);
             }
-            let place = match switch.prev_state & DEAD {
-                0 => Place {
-                    cpu: Place::OFF,
+            let position = match switch.prev_state & DEAD {
+                0 => ThreadPosition {
+                    cpu: ThreadPosition::OFF,
                     epoch,
                 },
-                _ => Place::UNKNOWN,
+                _ => ThreadPosition::UNKNOWN,
             };
-            self.threads.set(prev, place);
+            self.threads.set(prev, position);
         }
         let mut entered = next;
         if next != IDLE {
-            if self.threads.get(next).cpu == Place::UNTRACKED {
+            if self.threads.get(next).cpu == ThreadPosition::UNTRACKED {
                 entered = UNKNOWN;
             } else {
                 self.leave_elsewhere(next, cpu);
-                self.threads.set(next, Place { cpu: cpu.0, epoch });
+                self.threads.set(next, ThreadPosition { cpu: cpu.0, epoch });
             }
         }
         let here = &mut self.cpus[cpu.get()];
@@ -451,8 +463,8 @@ impl Continuity {
         match life.kind {
             Life::FORK => {
                 self.clear(life.tid);
-                let born = Place {
-                    cpu: Place::OFF,
+                let born = ThreadPosition {
+                    cpu: ThreadPosition::OFF,
                     epoch: self.epoch,
                 };
                 self.threads.set(life.tid, born);
@@ -463,8 +475,8 @@ impl Continuity {
             Life::TRACKED => self.clear(life.tid),
             Life::UNTRACKED => {
                 self.clear(life.tid);
-                let gone = Place {
-                    cpu: Place::UNTRACKED,
+                let gone = ThreadPosition {
+                    cpu: ThreadPosition::UNTRACKED,
                     epoch: self.epoch,
                 };
                 self.threads.set(life.tid, gone);
@@ -479,28 +491,30 @@ impl Continuity {
         if let Some(here) = self.cpus.get_mut(last as usize).filter(|cpu| cpu.on == tid) {
             here.on = UNKNOWN;
         }
-        self.threads.set(tid, Place::UNKNOWN);
+        self.threads.set(tid, ThreadPosition::UNKNOWN);
     }
 
     /// A thread has another id from here on.
     fn rename(&mut self, old: u32, new: u32, pid: u32) {
-        let place = self.threads.get(old);
-        let last = self.cpus.get_mut(place.cpu as usize);
+        let position = self.threads.get(old);
+        let last = self.cpus.get_mut(position.cpu as usize);
         if let Some(here) = last.filter(|cpu| cpu.on == old) {
             (here.on, here.pid) = (new, pid);
-            self.threads.set(new, place);
+            self.threads.set(new, position);
         }
-        self.threads.set(old, Place::UNKNOWN);
+        self.threads.set(old, ThreadPosition::UNKNOWN);
     }
 
-    /// Switches of this CPU are missing, and counted: that explains what would contradict the same elements.
+    /// Switches of this CPU are missing, and counted: that explains what would contradict the same
+    /// elements.
     pub fn gap(&mut self, cpu: CpuIndex) {
         self.epoch += 1;
         let here = &mut self.cpus[cpu.get()];
         (here.on, here.gap) = (UNKNOWN, self.epoch);
     }
 
-    /// Nothing that was known holds any more: lives of threads are missing, or the monitor did not record for a while.
+    /// Nothing that was known holds any more: lives of threads are missing, or the monitor did not
+    /// record for a while.
     pub fn forget(&mut self) {
         self.epoch += 1;
         for cpu in &mut self.cpus {
@@ -515,8 +529,8 @@ impl Continuity {
         let numbered = (0..).map(CpuIndex).zip(&self.cpus);
         let held = numbered.filter(|(_, cpu)| !matches!(cpu.on, IDLE | UNKNOWN));
         let elsewhere = held.filter(|(index, cpu)| {
-            let place = self.threads.get(cpu.on);
-            place.was_seen() && place.cpu != index.0
+            let position = self.threads.get(cpu.on);
+            position.was_seen() && position.cpu != index.0
         });
         elsewhere.map(|(index, _)| index)
     }

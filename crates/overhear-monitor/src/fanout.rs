@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several evaluations as one.
+//! Several updates as one.
 
 use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp, Update};
 
 /// Passes every item on to each update, in order.
 ///
-/// Elements that come together are passed on together: an update hears of all of them before the next one hears of
-/// the first. Gaps and advances keep their places between them.
+/// A batch is passed on as a batch: an update gets all of it before the next update gets it. Gaps
+/// and advances keep their positions between batches.
 pub struct Fanout<'a>(pub Vec<&'a mut dyn Update>);
 
 impl Update for Fanout<'_> {

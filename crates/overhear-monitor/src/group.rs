@@ -7,12 +7,12 @@ use std::hash::BuildHasherDefault;
 
 use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 
-use crate::merge::Spread;
-use crate::updates::{Answer, Subscription};
+use crate::merge::StreamIdHasher;
+use crate::updates::{Subscription, SubscriptionMatch};
 
-/// An algorithm that evaluates the elements of some sensors and keeps what it knows in a context
-/// that it shares with others: the seed's update function (seed 000, section 4.3). A closure that
-/// takes the context and an element is one.
+/// A function that evaluates the elements of some sensors with a context that it shares with
+/// others: the seed's update function (seed 000, section 4.3). A closure that takes the context and
+/// an element is one.
 pub trait UpdateFunction<C> {
     /// Prepares for evaluations that must neither allocate nor fault; see [`Update::warm_up`].
     fn warm_up(&mut self, context: &mut C) {
@@ -22,12 +22,12 @@ pub trait UpdateFunction<C> {
     /// Evaluates one element.
     fn element(&mut self, context: &mut C, element: &ElementView<'_>);
 
-    /// Learns of elements that were missed.
+    /// Reports missed elements.
     fn gap(&mut self, context: &mut C, stream: &StreamDescriptor, gap: &Gap) {
         let _ = (context, stream, gap);
     }
 
-    /// Learns that nothing older than `now` can still come.
+    /// Promises that no item older than `now` follows.
     fn advance(&mut self, context: &mut C, now: Timestamp) {
         let _ = (context, now);
     }
@@ -68,7 +68,7 @@ pub struct Group<C> {
     functions: Vec<(Subscription, Box<dyn UpdateFunction<C> + Send>)>,
     on_gap: Option<GapFunction<C>>,
     // For each stream the functions that are called, in the order in which they were bound.
-    routes: HashMap<StreamId, Vec<usize>, BuildHasherDefault<Spread>>,
+    routes: HashMap<StreamId, Vec<usize>, BuildHasherDefault<StreamIdHasher>>,
     complaints: Vec<String>,
 }
 
@@ -100,8 +100,8 @@ impl<C> Group<C> {
         self
     }
 
-    /// What becomes of the context when elements of any of the sensors were missed, after the
-    /// functions have learned of it.
+    /// Sets a function that is called when elements of any of the sensors were missed, after the
+    /// functions of the group.
     #[must_use]
     pub fn on_gap(
         mut self,
@@ -111,20 +111,19 @@ impl<C> Group<C> {
         self
     }
 
-    /// What the functions know.
+    /// The context.
     #[must_use]
     pub const fn context(&self) -> &C {
         &self.context
     }
 
-    /// The same, for good.
+    /// Takes the context out of the group.
     #[must_use]
     pub fn into_context(self) -> C {
         self.context
     }
 
-    /// Sensors that a function was bound to and whose elements are not of its type: a sentence for
-    /// each.
+    /// Sensors of a function's subscription with elements of another type: a sentence for each.
     #[must_use]
     pub fn complaints(&self) -> &[String] {
         &self.complaints
@@ -135,9 +134,9 @@ impl<C> Group<C> {
         let mut route = Vec::new();
         for (index, (subscription, _)) in self.functions.iter().enumerate() {
             match subscription.answer(stream) {
-                Answer::Yes => route.push(index),
-                Answer::No => {}
-                Answer::OtherType(sentence) => self.complaints.push(sentence),
+                SubscriptionMatch::Yes => route.push(index),
+                SubscriptionMatch::No => {}
+                SubscriptionMatch::OtherType(sentence) => self.complaints.push(sentence),
             }
         }
         self.routes.insert(stream.id, route);

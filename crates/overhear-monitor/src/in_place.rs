@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements that some of several updates evaluate in place, and the others as copies.
+//! Evaluation of an element by several updates, some in place and the others from a copy.
 //!
-//! All of them decide together, so that an element is evaluated by all or missed by all: first every
-//! update prepares, or the copy is made, then it is looked up once whether the element was whole, then each
-//! commits, or gets the copy.
+//! An element is evaluated by all of them or missed by all: first every update prepares, or the
+//! copy is made; then the element is checked once; then each update commits, or gets the copy.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -11,48 +10,49 @@ use std::hash::BuildHasherDefault;
 use overhear_event::{ElementInPlace, ElementKey, ElementView, StreamDescriptor, StreamId};
 use zerocopy::IntoBytes as _;
 
-use crate::merge::Spread;
+use crate::merge::StreamIdHasher;
 
-/// How many updates can be told apart: the bits of a word. What has a higher place gets copies.
-const PLACES: usize = 64;
+/// Updates that can read in place: the bits of a word. Updates with a higher index get copies.
+const MAX_IN_PLACE_UPDATES: usize = 64;
 
-/// Who reads what in place, and the element between prepare and commit.
+/// The updates that read each stream in place, and the state of an element between prepare and
+/// commit.
 #[derive(Debug, Default)]
-pub(crate) struct Mixed {
-    // For each stream with large elements a bit for each update that reads it in place.
-    wanted: HashMap<StreamId, u64, BuildHasherDefault<Spread>>,
-    // Room for the largest payload of these.
+pub(crate) struct InPlaceEvaluation {
+    // For each stream with large elements, the updates that read it in place: a bit each.
+    readers: HashMap<StreamId, u64, BuildHasherDefault<StreamIdHasher>>,
+    // Buffer for the largest payload of these.
     copy: Vec<u64>,
-    // Updates that were asked to prepare this element, and those of them that have something to commit.
+    // Updates that have prepared this element, and those of them that have a result to commit.
     prepared: u64,
     ready: u64,
 }
 
-/// What an update is called with after [`Mixed::begin`].
+/// The next call of an update after [`InPlaceEvaluation::begin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
-    /// Commit, if this is true and the element was whole.
+pub(crate) enum NextCall {
+    /// `commit`, valid if this is true and the element was whole.
     Commit(bool),
-    /// A copy, if the element was whole.
+    /// `element` with the copy, if the element was whole.
     Copy,
-    /// Nothing.
+    /// None.
     None,
 }
 
-pub(crate) fn bit(place: usize) -> u64 {
-    match place {
-        0..PLACES => 1 << place,
+pub(crate) fn bit(update: usize) -> u64 {
+    match update {
+        0..MAX_IN_PLACE_UPDATES => 1 << update,
         _ => 0,
     }
 }
 
-impl Mixed {
+impl InPlaceEvaluation {
     /// A stream whose elements the update at `place` reads in place, or not.
-    pub(crate) fn note(&mut self, stream: &StreamDescriptor, place: usize, reads: bool) {
-        let wanted = self.wanted.entry(stream.id).or_default();
-        *wanted &= !bit(place);
+    pub(crate) fn note(&mut self, stream: &StreamDescriptor, update: usize, reads: bool) {
+        let readers = self.readers.entry(stream.id).or_default();
+        *readers &= !bit(update);
         if reads {
-            *wanted |= bit(place);
+            *readers |= bit(update);
         }
         let words = words_of(stream);
         if self.copy.len() < words {
@@ -61,15 +61,15 @@ impl Mixed {
     }
 
     /// The update at this place has gone.
-    pub(crate) fn forget(&mut self, place: usize) {
-        for wanted in self.wanted.values_mut() {
-            *wanted &= !bit(place);
+    pub(crate) fn forget(&mut self, update: usize) {
+        for readers in self.readers.values_mut() {
+            *readers &= !bit(update);
         }
     }
 
     /// The updates that read this stream in place.
-    pub(crate) fn wanted(&self, stream: StreamId) -> u64 {
-        self.wanted.get(&stream).copied().unwrap_or(0)
+    pub(crate) fn readers(&self, stream: StreamId) -> u64 {
+        self.readers.get(&stream).copied().unwrap_or(0)
     }
 
     /// Begins with an element, which is copied if somebody needs a copy.
@@ -82,20 +82,20 @@ impl Mixed {
     }
 
     /// The update at `place` was asked to prepare.
-    pub(crate) fn prepared(&mut self, place: usize, ready: bool) {
-        self.prepared |= bit(place);
+    pub(crate) fn prepared(&mut self, update: usize, ready: bool) {
+        self.prepared |= bit(update);
         if ready {
-            self.ready |= bit(place);
+            self.ready |= bit(update);
         }
     }
 
     /// What the update at `place` is called with now.
-    pub(crate) fn turn(&self, stream: StreamId, place: usize) -> Turn {
-        let bit = bit(place);
-        match (self.wanted(stream) & bit != 0, self.prepared & bit != 0) {
-            (true, true) => Turn::Commit(self.ready & bit != 0),
-            (true, false) => Turn::None,
-            (false, _) => Turn::Copy,
+    pub(crate) fn next_call(&self, stream: StreamId, update: usize) -> NextCall {
+        let bit = bit(update);
+        match (self.readers(stream) & bit != 0, self.prepared & bit != 0) {
+            (true, true) => NextCall::Commit(self.ready & bit != 0),
+            (true, false) => NextCall::None,
+            (false, _) => NextCall::Copy,
         }
     }
 

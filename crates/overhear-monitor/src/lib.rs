@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Merges streams into one total order and feeds evaluations.
 //!
-//! Elements come in through [`Source`](overhear_event::Source)s, stream by stream. [`Merge`]
-//! brings them into the one order that holds everywhere, (time, stream, sequence), holding back
-//! the newest for a moment because a writer can be preempted between stamp and publication. What
-//! is older than the hold-back goes to the [`Update`](overhear_event::Update)s, together with the
-//! gaps at their places and the promise that nothing older can still come. [`Monitor`] connects
-//! the three and keeps the account of what was missed, per stream and cause ([`Losses`]).
-//! An [`UpdateSet`] calls several updates, each for its own sensors.
-//! An [`executor`] runs it: [`best_effort`] without any promise, [`executor::deadline()`] on what was
-//! admitted. [`scheduler`] asks the kernel what a guarantee needs: CPU time that is reserved, and
-//! [`Partition`] for a CPU of the monitor's own. What is found can call for a [`reaction`], which another
-//! thread carries out.
+//! Elements come in through [`Source`](overhear_event::Source)s, stream by stream. [`Merge`] brings
+//! them into the one order that holds everywhere, (time, stream, sequence), holding back the newest
+//! for a moment because a writer can be preempted between stamp and publication. What is older than
+//! the hold-back goes to the [`Update`](overhear_event::Update)s, together with the gaps at their
+//! places and the promise that nothing older can still come. [`Monitor`] connects the three and
+//! keeps the account of what was missed, per stream and cause ([`Losses`]). An [`UpdateSet`] calls
+//! several updates, each for its own sensors. An [`executor`] runs it: [`best_effort`] without any
+//! promise, [`executor::deadline()`] on what was admitted. [`scheduler`] asks the kernel what a
+//! guarantee needs: CPU time that is reserved, and [`Partition`] for a CPU of the monitor's own.
+//! What is found can call for a [`reaction`], which another thread carries out.
 //!
 //! Evaluations know nothing about executors; the merge knows no clock: time is an argument.
 //!
@@ -72,10 +71,12 @@
 mod batch;
 mod clock;
 mod continuity;
+mod continuity_checks;
 pub mod executor;
 mod fanout;
 mod group;
 mod in_place;
+pub mod interference;
 mod losses;
 #[allow(unsafe_code, reason = "a system call without a safe function")]
 mod memory;
@@ -88,23 +89,21 @@ mod queue;
 pub mod reaction;
 #[allow(unsafe_code, reason = "system calls without a function in libc")]
 pub mod scheduler;
-mod sentinel;
 mod updates;
-mod watch;
-pub mod yardstick;
+mod watchdog;
 
 pub use clock::{Clock, SystemClock};
-pub use continuity::{Continuity, CpuIndex, Holes, Scope};
+pub use continuity::{Continuity, CpuIndex, MissingSwitches, Scope};
 pub use executor::best_effort;
 pub use fanout::Fanout;
 pub use group::{Group, UpdateFunction};
 pub use losses::{Loss, Losses};
 pub use memory::PageFaults;
-pub use merge::{Merge, Room};
+pub use merge::{Merge, QueueMemory};
 pub use monitor::{Monitor, SourceKey, HOLD_BACK};
-pub use partition::{Inside, Partition, PartitionError};
-pub use sentinel::{CpuLateness, Sentinel, SentinelError, Watchfulness};
+pub use partition::{Partition, PartitionError, PartitionGuard};
 pub use updates::{
     AddError, Binding, MissedPolicy, Start, Subscription, Supervisor, UpdateRef, UpdateSet,
     UpdateState, UpdateStatus, WaitError, MOST_UPDATES,
 };
+pub use watchdog::{CpuLateness, LatencyWatchdog, WatchdogError, WatchdogStats};

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The account of what was missed.
+//! Counts of missed elements.
 
 use std::collections::BTreeMap;
 
 use overhear_event::{ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, Update};
 
-/// What one stream missed for one cause.
+/// The missed elements of one stream, for one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Loss {
     /// Elements missed.
     pub missed: u64,
-    /// In how many gaps. A gap that missed no element is a damage whose extent is unknown.
+    /// Number of gaps. A gap with 0 missed elements is damage of unknown extent.
     pub gaps: u64,
 }
 
-/// Counts gaps per stream and cause. An [`Update`] like any other, so that a recorded trace
-/// yields the same account as the live run.
+/// Counts gaps per stream and cause. It is an [`Update`], so that a recorded trace gives the same
+/// counts as the live run.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
     // For each stream its label and the losses, in the order of the causes.
@@ -23,7 +23,7 @@ pub struct Losses {
 }
 
 impl Losses {
-    /// Elements missed in all streams, for whatever cause.
+    /// Elements missed in all streams, for any cause.
     #[must_use]
     pub fn missed(&self) -> u64 {
         self.iter().fold(0, |sum: u64, (_, _, _, loss)| {
@@ -43,7 +43,7 @@ impl Losses {
 }
 
 impl Update for Losses {
-    /// Makes room for the stream's losses, so that counting them needs no memory.
+    /// Allocates the stream's entry, so that counting allocates nothing.
     fn open(&mut self, stream: &StreamDescriptor) {
         self.streams
             .entry(stream.id)

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is there before it is needed, and the proof of it: page faults, counted.
+//! Locks memory before it is used, and counts page faults as the proof.
 
 use rustix::mm::{mlockall, MlockAllFlags};
 
 /// How much stack is touched before the start: far more than a round takes.
 const STACK_BYTES: usize = 256 << 10;
 
-/// Locks all memory of the process, what there is and what will come, and touches the stack of the
-/// calling thread. The memory stays locked: other threads may have asked for it as well.
+/// Locks all current and future memory of the process, and touches the calling thread's stack. The
+/// memory stays locked, because other threads may rely on it.
 ///
 /// # Errors
-/// What the kernel said: `EPERM` or `ENOMEM` where `RLIMIT_MEMLOCK` is too low.
+/// The kernel's error: `EPERM` or `ENOMEM` where `RLIMIT_MEMLOCK` is too low.
 pub(crate) fn lock() -> Result<(), rustix::io::Errno> {
     mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?;
     touch_stack();

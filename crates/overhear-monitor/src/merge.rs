@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The one total order: (time, stream, sequence).
+//! Merges streams into the total order (time, stream, sequence).
 //!
 //! Each stream has a queue. A *round* fills the queues (the calls of [`Inbox`]) and then releases
 //! what is older than the watermark, smallest first. The watermark is the time at which the round
@@ -8,23 +8,22 @@
 //! hold-back between its stamp and its publication. Such an element cannot take its place in the
 //! order any more: it is missed, with the cause *late*.
 //!
-//! A gap lies before the next element of its stream and is released with it. If no element
-//! follows, it is released once the watermark passes the round that found it, so that whoever
-//! waits for a verdict hears of it in time.
+//! A gap is released with the next element of its stream. If no element follows, it is released
+//! once the watermark passes the round that found it, so that verdicts get it in time.
 //!
 //! Writers are not trusted: an element whose time lies before its predecessor's, or after the
 //! round, is missed with the cause *corrupt*. So is one that finds its queue full: an honest stream
 //! holds back no more than a few rounds can read.
 //!
-//! Streams of context switches can prove by themselves that elements are missing which nobody counted
-//! ([`Continuity`](crate::Continuity)). Such a gap is released before the element that proves it, with the cause
-//! *inconsistent*, in the stream in which the switch is missing, and takes a position there: positions of later elements
-//! move by one.
+//! Streams of context switches can prove that elements are missing that no counter has
+//! ([`Continuity`](crate::Continuity)). Such a gap is released before the element that proves it,
+//! with the cause *inconsistent*, in the stream that lacks the switch. It takes a position there:
+//! positions of later elements move by one.
 //!
 //! # Memory
 //!
-//! Queues grow with what they hold, up to a limit. With [`Room::Reserved`] each has all of its
-//! memory from the moment its stream is opened, and rounds allocate none.
+//! Queues grow with their contents, up to a limit. With [`QueueMemory::Reserved`] each queue gets
+//! all of its memory when its stream is opened, and rounds allocate none.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -32,81 +31,82 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use overhear_event::{
-    GapCause, Inbox, Item, Nanos, Places, Run, SourceError, StreamDescriptor, StreamId, Timestamp,
-    Turn, Turns,
+    GapCause, InPlaceMemory, Inbox, Item, LoserTree, MergeKey, Nanos, Run, SourceError,
+    StreamDescriptor, StreamId, Timestamp,
 };
 
-use crate::batch::{Batch, Everything, Lost, Portion, Released, Until};
+use crate::batch::{Batch, Lost, ReleaseLimit, Released, Unlimited, UntilEnough};
+use crate::continuity_checks::{ContinuityChecks, Role};
 use crate::queue::{Limits, Queue};
-use crate::watch::{Role, Watches};
 
-/// By how much an element's time may lie after the round's begin: the error of a clock segment, and
-/// the time between the reading of the clock and the poll. That is long where the machine does not
-/// give the monitor a CPU, and what was written meanwhile is sound. The limit is only there to
-/// refuse nonsense, which until then harms nothing but the stream it is in.
-const FUTURE: Nanos = Nanos::from_ms(10_000);
+/// Limit of the time of an element after the begin of the round: the error of a clock segment, and
+/// the time from the reading of the clock to the poll, which is long if the machine does not give
+/// the monitor a CPU. Elements written in that time are valid. The limit only rejects nonsense,
+/// which until then harms its own stream alone.
+const MAX_AHEAD: Nanos = Nanos::from_ms(10_000);
 
-/// How many rounds of a whole ring each may lie in a queue. Within the hold-back there are two or
-/// three; more come from stamps that lie in the future.
-const ROUNDS: usize = 8;
-/// Bytes of elements that are held at one time, about: streams have equal shares of them. Rings may have far
-/// more; what is left in them is read once what is held is evaluated.
+/// Rounds of a whole ring each that a queue can hold. The hold-back needs two or three; more come
+/// from stamps in the future.
+const QUEUED_ROUNDS: usize = 8;
+/// Approximate bytes of queued elements, shared equally by the streams. Rings may have far more;
+/// the rest stays in them until the queued elements have been evaluated.
 const HELD_BYTES: usize = 16 << 20;
-/// Elements of a stream that are held in any case, however many streams there are.
-const LEAST_SHARE: u64 = 256;
-/// Streams whose capacity is small or not known may hold back this much per round all the same.
-const LEAST_LIMIT: usize = 64 * 1024;
-/// More elements than a ring of a directory ever has; a descriptor that names more is not believed.
-const MOST_RESERVED: usize = 1 << 22;
+/// Elements that each stream can queue, however many streams there are.
+const MIN_ELEMENTS_PER_STREAM: u64 = 256;
+/// Least limit of queued elements per round, for streams with a small or unknown capacity.
+const MIN_QUEUE_LIMIT: usize = 64 * 1024;
+/// Elements that are reserved at most: more than a ring of a directory has. Larger capacities in a
+/// descriptor are ignored.
+const MAX_RESERVED_ELEMENTS: usize = 1 << 22;
 
-/// How the queues of a merge get their memory.
+/// The memory of a merge's queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Room {
-    /// As much as is needed, when it is needed, within a generous limit. Sources that can leave elements where
-    /// they are do so beyond some 16 MiB.
+pub enum QueueMemory {
+    /// Allocated on demand, up to a generous limit. Sources that can leave elements in their rings
+    /// do so beyond some 16 MiB.
     #[default]
     Growing,
-    /// Twice the capacity of the stream's ring, all of it when the stream is opened: what one round
-    /// can read, and as much again that is held back. Rounds then allocate nothing, and the memory
-    /// is known beforehand ([`Merge::memory_bytes`]). What does not fit is missed, with the cause
-    /// *overwritten*: the monitor's buffer was too small. Of a ring that is large enough for its
-    /// declared rate (seed 000, section 4.2.1, with the hold-back) everything fits.
+    /// Twice the capacity of the stream's ring, allocated when the stream is opened: one ring can
+    /// be read in a round while another one is held back. Rounds then allocate nothing, and the
+    /// memory is known in advance ([`Merge::memory_bytes`]). Elements that do not fit are missed
+    /// with the cause *overwritten*: the monitor's buffer was too small. All elements fit if the
+    /// ring is large enough for its declared rate (seed 000, section 4.2.1, with the hold-back).
     Reserved,
 }
 
-/// Queues and order. See the module's text.
+/// The merge. See the module's documentation.
 #[derive(Debug, Default)]
 pub struct Merge {
     queues: Vec<Queue>,
-    // Where a stream's queue is.
-    places: HashMap<StreamId, u32, BuildHasherDefault<Spread>>,
-    // The place asked for last: elements of a stream come in runs.
+    // Index of each stream's queue.
+    queue_of: HashMap<StreamId, u32, BuildHasherDefault<StreamIdHasher>>,
+    // Index of the last queue that was looked up: elements of a stream come in runs.
     last: usize,
-    turns: Turns,
-    room: Room,
+    tree: LoserTree,
+    room: QueueMemory,
     limits: Limits,
-    // Whether a source has left elements in this round.
+    // Whether a source left elements in its ring in this round.
     has_left: bool,
-    // Whether a queue waits to be empty and forgotten.
+    // Whether a closed queue is not empty yet.
     closing: bool,
-    // What the last release has taken out and not delivered, because it ended with a panic.
+    // Elements that the last release took out and did not deliver, because it panicked.
     lost: RefCell<Vec<Lost>>,
-    watches: Watches,
+    watches: ContinuityChecks,
     opened: Vec<Arc<StreamDescriptor>>,
-    // How many of them were announced.
+    // Number of these that were announced.
     announced: usize,
     complaints: Vec<SourceError>,
-    untold: u64,
+    dropped_complaints: u64,
 }
 
-/// How many complaints are kept until somebody takes them; the rest is counted.
-const COMPLAINTS: usize = 100;
+/// Complaints kept until they are taken; the rest is counted.
+const MAX_COMPLAINTS: usize = 100;
 
-/// Stream numbers are given one after the other; multiplying spreads them well enough.
+/// Hashes stream numbers, which are consecutive, by a multiplication.
 #[derive(Debug, Default)]
-pub(crate) struct Spread(u64);
+pub(crate) struct StreamIdHasher(u64);
 
-impl Hasher for Spread {
+impl Hasher for StreamIdHasher {
     fn finish(&self) -> u64 {
         self.0
     }
@@ -130,45 +130,45 @@ impl Merge {
         Self::default()
     }
 
-    /// An empty merge whose queues get their memory like this.
+    /// An empty merge with this memory.
     #[must_use]
-    pub fn with_room(room: Room) -> Self {
+    pub fn with_memory(room: QueueMemory) -> Self {
         Self {
             room,
             ..Self::default()
         }
     }
 
-    /// Bytes of the memory that the queues have now. With [`Room::Reserved`] it changes only when a
-    /// stream is opened or forgotten.
+    /// Bytes of the memory that the queues have now. With [`QueueMemory::Reserved`] it changes only
+    /// when a stream is opened or forgotten.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.queues.iter().map(Queue::memory_bytes).sum()
     }
 
-    /// What [`Merge::memory_bytes`] will count with [`Room::Reserved`] for a stream of this capacity whose
-    /// elements have so many bytes and are copied. In place it is less.
+    /// The bytes of [`Merge::memory_bytes`] with [`QueueMemory::Reserved`] for a stream of this
+    /// capacity, with copied payloads of this size. In place it is less.
     #[must_use]
     pub fn bytes_for(payload: u32, capacity: u64) -> usize {
         Queue::reserved_bytes(payload, reserved_elements(capacity))
     }
 
-    /// The streams that are opened from now on come from the source of this number. Kernel streams of one source
-    /// are of one kernel monitor.
+    /// Sets the number of the source of streams that are opened from now on. Kernel streams of one
+    /// source belong to one kernel monitor.
     pub fn begin_source(&mut self, number: u32) {
         self.watches.begin_source(number);
     }
 
-    /// Begins a round: everything that comes in from now on was read after `now`.
+    /// Begins a round: all items from now on were read after `now`.
     pub fn begin_round(&mut self, now: Timestamp) {
         self.limits.round = self.limits.round.max(now);
-        self.limits.latest = self.limits.round.plus(FUTURE);
+        self.limits.latest = self.limits.round.plus(MAX_AHEAD);
         if std::mem::take(&mut self.has_left) {
             self.queues.iter_mut().for_each(|queue| queue.left = false);
         }
     }
 
-    /// Whether a source has left elements for want of room, which another round reads.
+    /// Whether a source left elements in its ring, because a queue was full, for another round.
     pub(crate) const fn has_left(&self) -> bool {
         self.has_left
     }
@@ -185,7 +185,7 @@ impl Merge {
         &self.opened
     }
 
-    /// Tells of the streams that were opened since the last call of this function.
+    /// Calls `told` for each stream that was opened since the last call.
     pub(crate) fn announce(&mut self, mut told: impl FnMut(&StreamDescriptor)) {
         for stream in &self.opened[self.announced..] {
             told(stream);
@@ -197,14 +197,14 @@ impl Merge {
     #[must_use]
     pub fn take_complaints(&mut self) -> Vec<SourceError> {
         let mut complaints = std::mem::take(&mut self.complaints);
-        match std::mem::take(&mut self.untold) {
+        match std::mem::take(&mut self.dropped_complaints) {
             0 => {}
             more => complaints.push(SourceError(format!("{more} more complaints were not kept"))),
         }
         complaints
     }
 
-    /// A source speaks of a stream that it did not open, or closed: a bug of the source.
+    /// Reports items of a stream that is not open: a bug of the source.
     #[cold]
     fn stray(&mut self, stream: StreamId, elements: u64) {
         let sentence = format!(
@@ -214,54 +214,56 @@ impl Merge {
         self.complain(SourceError(sentence));
     }
 
-    /// The queue of a stream, and what decides about its elements.
+    /// The queue of a stream, and the limits for its elements.
     #[inline(always)]
     fn queue(&mut self, stream: StreamId) -> Option<(&mut Queue, &Limits)> {
         let is_last = |queue: &Queue| queue.descriptor.id == stream;
         if !self.queues.get(self.last).is_some_and(is_last) {
-            self.last = *self.places.get(&stream)? as usize;
+            self.last = *self.queue_of.get(&stream)? as usize;
         }
         Some((&mut self.queues[self.last], &self.limits))
     }
 
-    /// Releases everything before `until` in total order, then an advance. A panic of `sink` passes through; the
-    /// elements that have left their queues by then and were not delivered are missed in the next release,
-    /// with the cause *late*.
+    /// Releases all items before `until` in total order, then an advance. A panic of `sink` is
+    /// passed on; the elements that had left their queues and were not delivered are missed in the
+    /// next release, with the cause *late*.
     pub fn release(&mut self, until: Timestamp, mut sink: impl FnMut(Item<'_>)) {
-        self.release_batches(until, Everything, |released| released.each(&mut sink));
+        self.release_batches(until, Unlimited, |released| released.each(&mut sink));
     }
 
-    /// Like [`Merge::release`], but asks before each element whether there have been enough. Then the
-    /// rest stays, and the advance goes to the first element of the rest.
+    /// As [`Merge::release`], but ends before an element if `enough` returns true. The rest stays
+    /// queued, and the advance goes to the first element of the rest.
     pub fn release_some(
         &mut self,
         until: Timestamp,
         enough: impl FnMut() -> bool,
         mut sink: impl FnMut(Item<'_>),
     ) {
-        self.release_batches(until, Until(enough), |released| released.each(&mut sink));
+        self.release_batches(until, UntilEnough(enough), |released| {
+            released.each(&mut sink)
+        });
     }
 
-    /// Releases this much of what lies before `until`, elements that follow each other at once.
+    /// Releases items before `until` up to the limit, consecutive elements in batches.
     pub(crate) fn release_batches(
         &mut self,
         until: Timestamp,
-        portion: impl Portion,
+        limit: impl ReleaseLimit,
         mut sink: impl FnMut(Released<'_>),
     ) {
-        // What was left of a stream is not older than what was read of it.
+        // Elements left in a ring are not older than those read from it.
         let left = self.queues.iter().filter(|queue| queue.left);
         let until = left.map(Queue::newest).fold(until, Timestamp::min);
         let until = until.max(self.limits.watermark);
         if !self.lost.get_mut().is_empty() {
             self.miss_lost();
         }
-        let turns = (0..).zip(&self.queues).filter_map(|(place, queue)| {
+        let keys = (0..).zip(&self.queues).filter_map(|(place, queue)| {
             let time = queue.head().filter(|&time| time < until)?;
-            Some(Turn::new(time, queue.descriptor.id, place))
+            Some(MergeKey::new(time, queue.descriptor.id, place))
         });
-        self.turns.refill(turns);
-        let rest = self.take_turns(until, portion, &mut sink);
+        self.tree.refill(keys);
+        let rest = self.release_keys(until, limit, &mut sink);
         if self.closing {
             self.forget_closed();
         }
@@ -270,7 +272,7 @@ impl Merge {
         sink(Released::Advance(until));
     }
 
-    /// What a panic has left of each stream becomes a gap before what is still queued.
+    /// Reports the elements that a panic left: a gap per stream, before its queued items.
     #[cold]
     fn miss_lost(&mut self) {
         let mut gaps: BTreeMap<StreamId, (Lost, u64, Timestamp)> = BTreeMap::new();
@@ -286,90 +288,90 @@ impl Merge {
         }
     }
 
-    /// Releases what comes before `until`. Where there have been enough before that, returns the time of the
-    /// first element of the rest.
-    fn take_turns(
+    /// Releases items before `until`. If the limit ends it, returns the time of the first remaining
+    /// element.
+    fn release_keys(
         &mut self,
         until: Timestamp,
-        portion: impl Portion,
+        limit: impl ReleaseLimit,
         sink: impl FnMut(Released<'_>),
     ) -> Option<Timestamp> {
-        let first = self.turns.top()?;
-        let end = Turn::begin_of(until);
+        let first = self.tree.top()?;
+        let end = MergeKey::start_of(until);
         let queues = &self.queues;
-        let (watches, places) = (&mut self.watches, &self.places);
-        let find = |id| Some(&queues[*places.get(&id)? as usize]);
-        let mut batch = Batch::new(&queues[first.index()].descriptor, &self.lost, portion, sink);
+        let (watches, queue_of) = (&mut self.watches, &self.queue_of);
+        let find = |id| Some(&queues[*queue_of.get(&id)? as usize]);
+        let mut batch = Batch::new(&queues[first.index()].descriptor, &self.lost, limit, sink);
         let mut left = None;
-        while let Some(turn) = self.turns.top() {
-            let queue = &queues[turn.index()];
-            // What comes of this stream before the next head of another one, in one go. Where payloads
-            // lie elsewhere neighbours that are gone are to be one gap.
-            let others = match queue.lies_elsewhere() {
-                false => self.turns.reach().min(end),
-                true => self.turns.runner_up().min(end),
+        while let Some(key) = self.tree.top() {
+            let queue = &queues[key.index()];
+            // All items of this stream before the head of another one. In place, adjacent
+            // overwritten elements become one gap, so the limit is the head of the runner-up.
+            let others = match queue.is_in_place() {
+                false => self.tree.run_limit().min(end),
+                true => self.tree.runner_up().min(end),
             };
             let rest = match queue.role {
-                Role::Unwatched => queue.release(turn, others, &mut batch),
-                _ => queue.release_watched(turn, others, &mut batch, watches, find),
+                Role::Unwatched => queue.release(key, others, &mut batch),
+                _ => queue.release_watched(key, others, &mut batch, watches, find),
             };
             if rest.is_some_and(|rest| rest < others) {
-                // Nothing older than this is left, of any stream: its turn was the first.
+                // This stream was first, so its head is the oldest remaining item.
                 left = queue.head();
                 break;
             }
             match rest.filter(|&rest| rest < end) {
-                Some(rest) => self.turns.replace_top(rest),
-                None => self.turns.remove_top(),
+                Some(rest) => self.tree.replace_top(rest),
+                None => self.tree.remove_top(),
             }
         }
-        batch.hand_over();
+        batch.flush();
         left
     }
 
-    /// Everything older has been released.
+    /// All older items have been released.
     #[must_use]
     pub const fn watermark(&self) -> Timestamp {
         self.limits.watermark
     }
 
-    /// Makes a queue; its elements lie in `places`, or are copied.
+    /// Makes a queue; with `payloads` its elements are read in place, else they are copied.
     pub(crate) fn open_queue(
         &mut self,
         descriptor: Arc<StreamDescriptor>,
-        places: Option<Arc<dyn Places>>,
+        payloads: Option<Arc<dyn InPlaceMemory>>,
     ) {
         self.opened.push(Arc::clone(&descriptor));
         let id = descriptor.id;
         let mut queue = match self.room {
-            Room::Growing => {
+            QueueMemory::Growing => {
                 let capacity = usize::try_from(descriptor.capacity).unwrap_or(usize::MAX);
-                let limit = capacity.max(LEAST_LIMIT).saturating_mul(ROUNDS);
-                Queue::growing(descriptor, places, limit)
+                let limit = capacity.max(MIN_QUEUE_LIMIT).saturating_mul(QUEUED_ROUNDS);
+                Queue::growing(descriptor, payloads, limit)
             }
-            Room::Reserved => reserved_queue(descriptor, places),
+            QueueMemory::Reserved => reserved_queue(descriptor, payloads),
         };
-        queue.role = match queue.lies_elsewhere() {
+        queue.role = match queue.is_in_place() {
             true => Role::Unwatched,
             false => self.watches.open(&queue.descriptor, self.room),
         };
-        match self.places.get(&id) {
+        match self.queue_of.get(&id) {
             Some(&place) => self.queues[place as usize] = queue,
             None => {
-                self.places.insert(id, self.queues.len() as u32);
+                self.queue_of.insert(id, self.queues.len() as u32);
                 self.queues.push(queue);
-                self.turns.reserve(self.queues.len());
+                self.tree.reserve(self.queues.len());
             }
         }
     }
 
-    /// Streams that were closed go once they are empty.
+    /// Removes closed streams that are empty.
     #[cold]
     fn forget_closed(&mut self) {
         let queues = &mut self.queues;
         queues.retain(|queue| !queue.closed || !queue.is_empty());
-        self.places.clear();
-        self.places.extend(
+        self.queue_of.clear();
+        self.queue_of.extend(
             queues
                 .iter()
                 .zip(0..)
@@ -380,15 +382,18 @@ impl Merge {
     }
 }
 
-fn reserved_queue(descriptor: Arc<StreamDescriptor>, places: Option<Arc<dyn Places>>) -> Queue {
+fn reserved_queue(
+    descriptor: Arc<StreamDescriptor>,
+    payloads: Option<Arc<dyn InPlaceMemory>>,
+) -> Queue {
     let elements = reserved_elements(descriptor.capacity);
-    Queue::reserved(descriptor, places, elements)
+    Queue::reserved(descriptor, payloads, elements)
 }
 
-/// What one round can read, and as much again that is held back.
+/// The elements of one round, and the same number held back.
 fn reserved_elements(capacity: u64) -> usize {
     let capacity = usize::try_from(capacity).unwrap_or(usize::MAX);
-    capacity.clamp(1, MOST_RESERVED).saturating_mul(2)
+    capacity.clamp(1, MAX_RESERVED_ELEMENTS).saturating_mul(2)
 }
 
 impl Inbox for Merge {
@@ -419,15 +424,17 @@ impl Inbox for Merge {
     }
 
     fn room(&mut self, stream: StreamId) -> u64 {
-        let (streams, is_reserved) = (self.queues.len(), self.room == Room::Reserved);
+        let (streams, is_reserved) = (self.queues.len(), self.room == QueueMemory::Reserved);
         let Some((queue, _)) = self.queue(stream).filter(|_| !is_reserved) else {
             return u64::MAX;
         };
         let share = HELD_BYTES / streams / queue.element_bytes();
-        // What has the time of the newest element is released only with what follows.
+        // Elements with the time of the newest one are released only after later ones have come.
         let waits = queue.head() == Some(queue.newest());
         let held = if waits { 0 } else { queue.held() };
-        LEAST_SHARE.max(share as u64).saturating_sub(held)
+        MIN_ELEMENTS_PER_STREAM
+            .max(share as u64)
+            .saturating_sub(held)
     }
 
     fn leave(&mut self, stream: StreamId) {
@@ -438,10 +445,10 @@ impl Inbox for Merge {
     }
 
     fn complain(&mut self, complaint: SourceError) {
-        if self.complaints.len() < COMPLAINTS {
+        if self.complaints.len() < MAX_COMPLAINTS {
             self.complaints.push(complaint);
         } else {
-            self.untold += 1;
+            self.dropped_complaints += 1;
         }
     }
 

@@ -1,46 +1,50 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A monitor: sources, the merge, and the account of losses.
+//! A monitor: sources, the merge, and the losses.
 
 use std::sync::Arc;
 
 use overhear_event::{
-    GapCause, Inbox, Nanos, Places, Run, Source, SourceError, StreamDescriptor, StreamId,
+    GapCause, InPlaceMemory, Inbox, Nanos, Run, Source, SourceError, StreamDescriptor, StreamId,
     Timestamp, Update,
 };
 
-use crate::batch::{Everything, Portion, Released, Until};
+use crate::batch::{ReleaseLimit, Released, Unlimited, UntilEnough};
 use crate::losses::Losses;
-use crate::merge::{Merge, Room};
+use crate::merge::{Merge, QueueMemory};
 
 /// How long elements are held back by default: longer than a preemption between stamp and
 /// publication usually lasts.
 pub const HOLD_BACK: Nanos = Nanos::from_ms(2);
 
-/// Names a source of a monitor.
+/// Identifies a source of a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceKey(u32);
 
-struct Attended {
+struct SourceEntry {
     key: SourceKey,
     source: Box<dyn Source>,
-    // What it has opened.
+    // The streams that it has opened.
     streams: Vec<StreamId>,
 }
 
-/// The merge, where the update says which streams it evaluates in place.
-struct Asking<'a> {
+/// The merge as an inbox that lets the update choose the streams to evaluate in place.
+struct InPlaceInbox<'a> {
     merge: &'a mut Merge,
     update: &'a dyn Update,
 }
 
-impl Inbox for Asking<'_> {
+impl Inbox for InPlaceInbox<'_> {
     fn open(&mut self, stream: Arc<StreamDescriptor>) {
         self.merge.open(stream);
     }
 
-    fn open_in_place(&mut self, stream: Arc<StreamDescriptor>, places: Arc<dyn Places>) -> bool {
+    fn open_in_place(
+        &mut self,
+        stream: Arc<StreamDescriptor>,
+        payloads: Arc<dyn InPlaceMemory>,
+    ) -> bool {
         let wanted = self.update.reads_in_place(&stream);
-        self.merge.open_queue(stream, wanted.then_some(places));
+        self.merge.open_queue(stream, wanted.then_some(payloads));
         wanted
     }
 
@@ -74,13 +78,13 @@ impl Inbox for Asking<'_> {
     }
 }
 
-/// How often a round reads and evaluates by turns: a writer that is faster than the evaluation would keep it
-/// for ever.
-const MOST_TURNS: usize = 64;
+/// Passes of reading and evaluating per round, at most: a writer that is faster than the evaluation
+/// would make it endless.
+const MAX_PASSES: usize = 64;
 
 /// Reads sources and feeds an update in total order, one round at a time.
 pub struct Monitor {
-    sources: Vec<Attended>,
+    sources: Vec<SourceEntry>,
     next_key: u32,
     merge: Merge,
     losses: Losses,
@@ -89,7 +93,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// A monitor that holds elements back for this long.
+    /// A monitor with this hold-back.
     #[must_use]
     pub fn new(hold_back: Nanos) -> Self {
         Self {
@@ -102,20 +106,20 @@ impl Monitor {
         }
     }
 
-    /// A monitor whose memory is had like this; see [`Room`].
+    /// A monitor with this memory for its queues.
     #[must_use]
-    pub fn with_room(hold_back: Nanos, room: Room) -> Self {
+    pub fn with_memory(hold_back: Nanos, room: QueueMemory) -> Self {
         Self {
-            merge: Merge::with_room(room),
+            merge: Merge::with_memory(room),
             ..Self::new(hold_back)
         }
     }
 
-    /// Reads this source too, from the next round on.
+    /// Adds a source, read from the next round on.
     pub fn add_source(&mut self, source: Box<dyn Source>) -> SourceKey {
         let key = SourceKey(self.next_key);
         self.next_key += 1;
-        self.sources.push(Attended {
+        self.sources.push(SourceEntry {
             key,
             source,
             streams: Vec::new(),
@@ -123,9 +127,8 @@ impl Monitor {
         key
     }
 
-    /// Reads a source no more, and gives it back, so that its end costs the monitor nothing. What
-    /// was read of its streams is still evaluated, then they are closed. The other sources do not
-    /// notice.
+    /// Removes a source and returns it, so that the caller pays for its end. Items that were read
+    /// from it are still evaluated, then its streams are closed. Other sources are not affected.
     pub fn remove_source(&mut self, key: SourceKey) -> Option<Box<dyn Source>> {
         let at = self.sources.iter().position(|found| found.key == key)?;
         let removed = self.sources.remove(at);
@@ -135,29 +138,29 @@ impl Monitor {
         Some(removed.source)
     }
 
-    /// Bytes of the memory that elements are held back in, now.
+    /// Bytes of the queues' memory now.
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         self.merge.memory_bytes()
     }
 
-    /// Reads all sources and evaluates what is older than the hold-back. Where there is more than fits into
-    /// memory, it is read and evaluated by turns.
+    /// Reads all sources and evaluates items older than the hold-back. A backlog that does not fit
+    /// into memory is read and evaluated in several passes.
     ///
     /// `now` is the time just before the call.
     pub fn round(&mut self, now: Timestamp, update: &mut dyn Update) {
         let until = now.minus(self.hold_back);
-        for _ in 0..MOST_TURNS {
+        for _ in 0..MAX_PASSES {
             self.read(now, update);
-            self.release(until, Everything, update);
+            self.release(until, Unlimited, update);
             if !self.merge.has_left() || self.merge.watermark() >= until {
                 return;
             }
         }
     }
 
-    /// Like [`Monitor::round`], but asks before each element whether there have been enough: the rest is
-    /// left to the rounds that follow.
+    /// As [`Monitor::round`], but ends before an element if `enough` returns true. Later rounds
+    /// evaluate the rest.
     pub fn round_within(
         &mut self,
         now: Timestamp,
@@ -165,10 +168,10 @@ impl Monitor {
         update: &mut dyn Update,
     ) {
         self.read(now, update);
-        self.release(now.minus(self.hold_back), Until(enough), update);
+        self.release(now.minus(self.hold_back), UntilEnough(enough), update);
     }
 
-    /// Everything older has been evaluated, or counted as missed.
+    /// All older elements have been evaluated, or counted as missed.
     #[must_use]
     pub const fn evaluated_until(&self) -> Timestamp {
         self.merge.watermark()
@@ -181,7 +184,7 @@ impl Monitor {
         }
         loop {
             self.read(now, update);
-            self.release(Timestamp::MAX, Everything, update);
+            self.release(Timestamp::MAX, Unlimited, update);
             if !self.merge.has_left() {
                 return;
             }
@@ -193,7 +196,7 @@ impl Monitor {
         for attended in &mut self.sources {
             let known = self.merge.opened().len();
             self.merge.begin_source(attended.key.0);
-            let mut asking = Asking {
+            let mut asking = InPlaceInbox {
                 merge: &mut self.merge,
                 update,
             };
@@ -205,22 +208,22 @@ impl Monitor {
         }
     }
 
-    fn release(&mut self, until: Timestamp, portion: impl Portion, update: &mut dyn Update) {
+    fn release(&mut self, until: Timestamp, limit: impl ReleaseLimit, update: &mut dyn Update) {
         let (losses, elements) = (&mut self.losses, &mut self.elements);
         self.merge.announce(|stream| {
             losses.open(stream);
             update.open(stream);
         });
         let merge = &mut self.merge;
-        merge.release_batches(until, portion, |released| match released {
+        merge.release_batches(until, limit, |released| match released {
             Released::Elements(batch, _) => {
                 update.elements(batch);
-                // Behind the call: one that panics has evaluated nothing, and its elements are missed.
+                // After the call: elements of a call that panics are missed, not evaluated.
                 *elements += batch.len() as u64;
             }
             Released::InPlace(element) => {
                 element.evaluate(update);
-                // Else it is missed, and follows as a gap.
+                // If not, it is missed, and a gap follows.
                 *elements += u64::from(element.is_whole());
             }
             Released::Gap(stream, gap) => {
@@ -237,7 +240,7 @@ impl Monitor {
         self.elements
     }
 
-    /// What was missed so far, per stream and cause.
+    /// The losses so far, per stream and cause.
     #[must_use]
     pub const fn losses(&self) -> &Losses {
         &self.losses
@@ -249,7 +252,7 @@ impl Monitor {
         self.merge.take_opened()
     }
 
-    /// Sentences about sources since the last call: what broke, what is damaged.
+    /// Takes the complaints about sources since the last call: failures and damage.
     #[must_use]
     pub fn take_complaints(&mut self) -> Vec<SourceError> {
         self.merge.take_complaints()

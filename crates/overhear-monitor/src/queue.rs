@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the merge holds back of one stream: elements in a ring of slots, gaps beside them.
+//! The queue of one stream in a merge: elements in a ring of slots, and a list of gaps.
 //!
 //! A slot is `{u64 time, u64 sequence, payload}`, filled up to whole words, so that an element is
 //! copied once, when it comes in, and lent out from where it lies. Gaps are rare; each knows the
 //! slot that it stands before.
 //!
-//! Of a stream that is evaluated in place the slots hold no payloads. What was overwritten before or while it
-//! is evaluated becomes a gap when it is released.
+//! Of a stream that is evaluated in place the slots hold no payloads. What was overwritten before
+//! or while it is evaluated becomes a gap when it is released.
 
 mod release;
 
@@ -15,16 +15,16 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use overhear_event::{GapCause, Places, Run, StreamDescriptor, Timestamp};
+use overhear_event::{GapCause, InPlaceMemory, Run, StreamDescriptor, Timestamp};
 
-use crate::watch::Role;
+use crate::continuity_checks::Role;
 
 /// Words of a slot before its payload: time and sequence.
 const HEAD_WORDS: usize = 2;
 /// Slots of a queue that grows, at the beginning.
 const FIRST_SLOTS: usize = 64;
-/// So many words at most are moved to where the slots begin: about a microsecond.
-const MOST_MOVED: usize = 4096;
+/// Words that are moved to the first slots at once, at most: about a microsecond.
+const MAX_MOVED_WORDS: usize = 4096;
 /// Gaps for which there is room in a queue with reserved memory. A stream that makes more of them
 /// between two releases has the last ones joined.
 const RESERVED_GAPS: usize = 1024;
@@ -34,33 +34,34 @@ const NOTHING_SEEN: (u64, Timestamp) = (u64::MAX, Timestamp::ZERO);
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) descriptor: Arc<StreamDescriptor>,
-    // Where the payloads lie, if not in the slots.
-    places: Option<Arc<dyn Places>>,
+    // The memory of the payloads, if they are read in place.
+    payloads: Option<Arc<dyn InPlaceMemory>>,
     slots: Vec<u64>,
     stride: usize,
     // Bytes of a payload in its slot.
     payload: usize,
-    // How many slots there are, a power of two, less one.
+    // Number of slots, a power of two, minus one.
     mask: u64,
-    // Positions of the oldest element and of the next one: they ascend and wrap with `mask`. What is released
-    // is in cells, because it is lent out while more is released.
+    // Positions of the oldest element and of the next one: they ascend and wrap with `mask`. What
+    // is released is in cells, because it is lent out while more is released.
     head: Cell<u64>,
     tail: u64,
     gaps: RefCell<VecDeque<QueuedGap>>,
-    // How many elements the queue may hold.
+    // Maximum number of queued elements.
     limit: usize,
     is_reserved: bool,
     // Time of the newest element that was queued, and of the newest that was released.
     queued: Timestamp,
     released: Cell<Timestamp>,
-    // Position and time of an element that is held; of none at the end of all positions.
+    // A position and the time of its element, as a cache; the greatest position for none.
     seen: Cell<(u64, Timestamp)>,
-    // What is checked of its elements. Of one that is watched: by how much positions are moved, and the next one.
+    // What is checked of its elements. Of one that is watched: by how much positions are moved, and
+    // the next one.
     pub(crate) role: Role,
     moved: Cell<u64>,
     next: Cell<u64>,
     pub(crate) closed: bool,
-    /// Whether the source has left elements of this round for want of room.
+    /// Whether the source left elements of this round in its ring, because this queue was full.
     pub(crate) left: bool,
 }
 
@@ -75,32 +76,32 @@ struct QueuedGap {
 }
 
 impl Queue {
-    /// A queue that grows up to so many elements.
+    /// A queue that grows up to `limit` elements.
     pub(crate) fn growing(
         descriptor: Arc<StreamDescriptor>,
-        places: Option<Arc<dyn Places>>,
+        payloads: Option<Arc<dyn InPlaceMemory>>,
         limit: usize,
     ) -> Self {
-        Self::new(descriptor, places, FIRST_SLOTS, limit, false)
+        Self::new(descriptor, payloads, FIRST_SLOTS, limit, false)
     }
 
-    /// A queue that has room for so many elements and never gets more.
+    /// A queue with memory for `elements` elements, which never grows.
     pub(crate) fn reserved(
         descriptor: Arc<StreamDescriptor>,
-        places: Option<Arc<dyn Places>>,
+        payloads: Option<Arc<dyn InPlaceMemory>>,
         elements: usize,
     ) -> Self {
-        Self::new(descriptor, places, elements, elements, true)
+        Self::new(descriptor, payloads, elements, elements, true)
     }
 
     fn new(
         descriptor: Arc<StreamDescriptor>,
-        places: Option<Arc<dyn Places>>,
+        payloads: Option<Arc<dyn InPlaceMemory>>,
         slots: usize,
         limit: usize,
         is_reserved: bool,
     ) -> Self {
-        let payload = match places {
+        let payload = match payloads {
             Some(_) => 0,
             None => descriptor.schema.size() as usize,
         };
@@ -117,7 +118,7 @@ impl Queue {
         let gaps = if is_reserved { RESERVED_GAPS } else { 0 };
         Self {
             descriptor,
-            places,
+            payloads,
             slots,
             stride,
             payload,
@@ -138,7 +139,8 @@ impl Queue {
         }
     }
 
-    /// Bytes of the memory that [`Queue::reserved`] takes for so many elements of so many bytes each.
+    /// Bytes of the memory that [`Queue::reserved`] takes for so many elements of so many bytes
+    /// each.
     pub(crate) fn reserved_bytes(payload: u32, elements: usize) -> usize {
         let stride = HEAD_WORDS + payload.div_ceil(8) as usize;
         let slots = elements.max(1).next_power_of_two();
@@ -153,12 +155,12 @@ impl Queue {
         self.slots.capacity() * size_of::<u64>() + gaps * size_of::<QueuedGap>()
     }
 
-    /// Elements that are held.
+    /// Number of queued elements.
     pub(crate) fn held(&self) -> u64 {
         self.tail - self.head.get()
     }
 
-    /// Bytes that an element takes while it is held.
+    /// Bytes of a queued element.
     pub(crate) const fn element_bytes(&self) -> usize {
         self.stride * size_of::<u64>()
     }
@@ -172,13 +174,13 @@ impl Queue {
         self.head.get() == self.tail && self.gaps.borrow().is_empty()
     }
 
-    /// Whether the payloads are not in the slots.
+    /// Whether the payloads are read in place.
     #[inline]
-    pub(crate) fn lies_elsewhere(&self) -> bool {
-        self.places.is_some()
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.payloads.is_some()
     }
 
-    /// The time of what is released next.
+    /// The time of the next item.
     #[inline]
     pub(crate) fn head(&self) -> Option<Timestamp> {
         let head = self.head.get();
@@ -199,7 +201,7 @@ impl Queue {
         Timestamp::from_monotonic_ns(self.slots[self.start(position)])
     }
 
-    /// Queues an element. What cannot have its place becomes a gap that ends with the round.
+    /// Queues an element. One that is out of order becomes a gap that ends with the round.
     #[inline]
     pub(crate) fn element(
         &mut self,
@@ -245,8 +247,8 @@ impl Queue {
         }
     }
 
-    /// Queues elements of the run, from the first on, as long as they are sound and there are slots up to where
-    /// these begin anew. Returns how many.
+    /// Queues elements of the run, from the first on, as long as they are sound and there are slots
+    /// up to where these begin anew. Returns how many.
     fn run_into_slots(&mut self, run: Run<'_>, limits: &Limits) -> usize {
         let held = (self.tail - self.head.get()) as usize;
         let gaps = self.gaps.get_mut().len();
@@ -258,7 +260,8 @@ impl Queue {
         let room = (self.limit - held - gaps).min(slots - held).min(slots - at);
         let slots = &mut self.slots[at * self.stride..][..room * self.stride];
         let sound = self.queued.max(limits.watermark)..=limits.latest;
-        // The commonest element, of one word, has a loop of its own, whose numbers the compiler knows.
+        // The commonest element, of one word, has a loop of its own, whose numbers the compiler
+        // knows.
         let (queued, last) = match run.iter_words() {
             Some(words) => fill(slots, HEAD_WORDS + 1, run.first(), words, sound),
             None => fill(slots, self.stride, run.first(), run.iter(), sound),
@@ -285,14 +288,15 @@ impl Queue {
         self.push_gap(limits.round, sequence, 1, cause);
     }
 
-    /// Moves what is held to the first slots, if it is little and others have gone since the last time: then a
-    /// queue with room for many elements that holds few uses few slots, which stay in a cache.
+    /// Moves what is held to the first slots, if it is little and others have gone since the last
+    /// time: then a queue with room for many elements that holds few uses few slots, which stay in
+    /// a cache.
     fn begin_anew(&mut self) {
         let head = self.head.get();
         let held = self.tail - head;
         let words = held as usize * self.stride;
         // No more is moved than has been released.
-        if head < held.max(1) || self.tail > self.mask + 1 || words > MOST_MOVED {
+        if head < held.max(1) || self.tail > self.mask + 1 || words > MAX_MOVED_WORDS {
             return;
         }
         let begin = self.start(head);
@@ -406,8 +410,8 @@ fn store(slot: &mut [u64], sequence: u64, time: Timestamp, payload: &[u8]) {
     }
 }
 
-/// Puts elements into slots of this stride until there is no slot, or a time is not sound or lies before that of
-/// its predecessor. Returns how many there were, and the time of the last one.
+/// Puts elements into slots of this stride until there is no slot, or a time is not sound or lies
+/// before that of its predecessor. Returns how many there were, and the time of the last one.
 #[inline(always)]
 fn fill<'a>(
     slots: &mut [u64],
@@ -436,6 +440,6 @@ pub(crate) struct Limits {
     pub(crate) round: Timestamp,
     /// Later times are nonsense.
     pub(crate) latest: Timestamp,
-    /// Everything before it has been released.
+    /// All items before it have been released.
     pub(crate) watermark: Timestamp,
 }

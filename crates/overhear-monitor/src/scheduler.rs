@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The kernel's real-time schedulers: what is reserved, whether it would take one more, and the calling
-//! thread's own reservation.
+//! The kernel's real-time schedulers: existing reservations, a test whether another one is
+//! accepted, and the calling thread's own reservation.
 //!
 //! The unsafe code here is two system calls that libc has no functions for.
 
@@ -12,17 +12,17 @@ use overhear_event::Nanos;
 use rustix::process::Pid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity, CpuSet};
 
-/// What the kernel says to a reservation.
+/// The kernel's answer to a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelVerdict {
-    /// It takes it.
+    /// It accepts it.
     Accepted,
     /// All reservations together would exceed what it gives away (`EBUSY`).
     Busy,
-    /// The caller may not reserve CPU time (`EPERM`): that needs `CAP_SYS_NICE` and threads that may
-    /// run on every CPU of their root domain.
+    /// The caller may not reserve CPU time (`EPERM`): that needs `CAP_SYS_NICE` and threads that
+    /// may run on every CPU of their root domain.
     NotPermitted,
-    /// It does not take these numbers (`EINVAL`), or has no deadline scheduler at all.
+    /// It does not accept these numbers (`EINVAL`), or has no deadline scheduler.
     Unacceptable,
 }
 
@@ -51,8 +51,8 @@ const RESET_ON_FORK: u64 = 1;
 /// `SIGXCPU` for a job that exceeds its runtime.
 const DL_OVERRUN: u64 = 4;
 
-/// Asks the kernel by reserving in a thread that ends at once, which gives the reservation back.
-/// The answer holds for this moment: somebody else may reserve meanwhile.
+/// Tests a reservation by making it in a thread that ends at once. The answer is valid for this
+/// moment: another process may reserve meanwhile.
 #[must_use]
 pub fn ask_kernel(reservation: DeadlineReservation) -> KernelVerdict {
     let asking = std::thread::Builder::new()
@@ -87,9 +87,9 @@ pub struct ReservedThread(
 );
 
 impl ReservedThread {
-    /// Reserves for the calling thread. With `tell_overruns` the kernel sends the process a `SIGXCPU`
-    /// for each job that exceeds its runtime; whoever asks for that handles the signal, which would
-    /// otherwise end the process.
+    /// Reserves for the calling thread. With `tell_overruns` the kernel sends the process a
+    /// `SIGXCPU` for each job that exceeds its runtime; whoever asks for that handles the signal,
+    /// which would otherwise end the process.
     ///
     /// # Errors
     /// The kernel's verdict, which is not [`KernelVerdict::Accepted`].
@@ -105,7 +105,7 @@ impl ReservedThread {
 
 impl Drop for ReservedThread {
     fn drop(&mut self) {
-        // Giving back cannot be refused.
+        // The release cannot fail.
         let _ = set_policy(&Attributes {
             size: 48,
             policy: SCHED_OTHER,
@@ -139,8 +139,8 @@ pub(crate) fn take_highest_priority() -> Result<(), KernelVerdict> {
     set_policy(&attributes).map_err(KernelVerdict::of_refusal)
 }
 
-/// Gives the calling thread precedence over all ordinary ones: the lowest fixed priority. What it creates
-/// inherits it. For measurements, which ordinary work of the machine shall not disturb.
+/// Gives the calling thread the lowest fixed priority, above all ordinary threads. Its children
+/// inherit it. For measurements that ordinary work of the machine must not disturb.
 ///
 /// # Errors
 /// [`KernelVerdict`] if that is not permitted: the thread stays as it is.
@@ -197,9 +197,9 @@ pub fn bind_to(tid: u32, cpu: u32) -> io::Result<()> {
 /// A thread that has reserved CPU time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeadlineThread {
-    /// Its number.
+    /// Its thread id.
     pub tid: u32,
-    /// What it has reserved.
+    /// Its reservation.
     pub reservation: DeadlineReservation,
 }
 
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_is_asked_and_its_answer_told() {
+    fn kernel_verdict_is_reported() {
         let small = reservation(100, 100_000);
         match ask_kernel(small) {
             KernelVerdict::NotPermitted => {

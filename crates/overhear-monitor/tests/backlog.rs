@@ -166,7 +166,7 @@ fn end_evaluates_all_that_was_left() {
 }
 
 #[test]
-fn what_is_too_new_to_be_evaluated_is_left() {
+fn elements_within_the_hold_back_stay_queued() {
     let (mut monitor, polls) = monitor(&[(1_000, 1, 600_000), (500, 1, 600_000)]);
     let mut seen = Seen::default();
     // The hold-back begins before any of the elements.

@@ -79,11 +79,12 @@ impl Update for OneByOne<'_> {
     }
 }
 
-/// Which of the sensors it wants, from when on, how many elements it bears, and whether it panics then.
+/// Which of the sensors it wants, from when on, how many elements it bears, and whether it panics
+/// then.
 type Wish = (u8, u64, u32, bool);
 
-/// What became of a set: all that its members were called with, how they are doing, and how many elements were
-/// counted.
+/// What became of a set: all that its members were called with, how they are doing, and how many
+/// elements were counted.
 type Outcome = (Vec<(usize, String)>, Vec<UpdateStatus>, u64, u64);
 
 /// Writes to the sensors and evaluates after each step.
@@ -144,7 +145,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn who_is_called_with_what_and_when_does_not_depend_on_how_many_are_handed_over(
+    fn batched_and_single_delivery_are_equivalent(
         wishes in prop::collection::vec((1_u8..8, 0_u64..60, 1_u32..90, any::<bool>()), 0..4),
         steps in prop::collection::vec(prop::collection::vec((0_usize..3, 0_u64..4), 0..40), 0..9),
     ) {
@@ -203,7 +204,7 @@ fn observe(update: &mut dyn Update) {
 }
 
 #[test]
-fn several_updates_get_together_what_one_gets_together() {
+fn all_updates_get_the_same_batches() {
     let mut one = Calls::default();
     observe(&mut one);
     let has = |what: &str| one.0.iter().any(|call| call.starts_with(what));

@@ -4,8 +4,8 @@
 //! The writer is a process of its own, and the kernel really stops it there: it sends itself
 //! `SIGSTOP` when it has read the clock for the stamp. What it publishes when it goes on has its
 //! place in the total order if the hold-back was longer than the stop; else it is a missed element
-//! with the cause *late*. How long the stop lasts is decided by the test, which waits for conditions
-//! and for no span of time.
+//! with the cause *late*. How long the stop lasts is decided by the test, which waits for
+//! conditions and for no span of time.
 
 mod support;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large elements, evaluated where they lie: the same results as by copies, and exact about what was
-//! overwritten before, or while, it was evaluated.
+//! Large elements, evaluated where they lie: the same results as by copies, and exact about what
+//! was overwritten before, or while, it was evaluated.
 
 mod support;
 
@@ -10,8 +10,8 @@ use overhear_event::{
     ClockId, ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, Inbox, Nanos,
     Source, SourceError, StreamDescriptor, Ticks, Timestamp, TypeSchema, Update, WriterKind,
 };
-use overhear_monitor::{Binding, Monitor, Room, UpdateSet, UpdateState};
-use overhear_stream::{Found, Geometry, Header, OwnedWords, Reader, RingPlaces, SimpleWriter};
+use overhear_monitor::{Binding, Monitor, QueueMemory, UpdateSet, UpdateState};
+use overhear_stream::{Found, Geometry, Header, OwnedWords, Reader, RingInPlace, SimpleWriter};
 
 use support::{at, descriptor};
 
@@ -68,8 +68,8 @@ fn camera() -> (Camera, Film) {
 impl Source for Film {
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
         let in_place = *self.opened.get_or_insert_with(|| {
-            let places = RingPlaces::new(self.memory.share(), self.geometry).unwrap();
-            let taken = inbox.open_in_place(Arc::clone(&self.stream), Arc::new(places));
+            let payloads = RingInPlace::new(self.memory.share(), self.geometry).unwrap();
+            let taken = inbox.open_in_place(Arc::clone(&self.stream), Arc::new(payloads));
             if taken {
                 self.reader.heads_only();
             }
@@ -101,8 +101,8 @@ enum Learned {
     Gap(u64, u64, u64, u64),
 }
 
-/// Notes each frame with its last pixel, in place or not, and films further frames while it prepares the
-/// one of this number.
+/// Notes each frame with its last pixel, in place or not, and films further frames while it
+/// prepares the one of this number.
 struct Notes {
     in_place: bool,
     prepared: Option<(u64, u64)>,
@@ -167,7 +167,7 @@ impl Update for Notes {
 }
 
 fn monitor(film: Film) -> Monitor {
-    let mut monitor = Monitor::with_room(Nanos::from_ns(100), Room::Reserved);
+    let mut monitor = Monitor::with_memory(Nanos::from_ns(100), QueueMemory::Reserved);
     monitor.add_source(Box::new(film));
     monitor
 }
@@ -207,7 +207,7 @@ fn in_place_and_by_copies_the_results_are_the_same() {
 }
 
 #[test]
-fn what_was_overwritten_before_it_was_evaluated_is_one_gap() {
+fn adjacent_overwritten_elements_are_one_gap() {
     let (camera, film) = camera();
     let mut monitor = monitor(film);
     let mut notes = Notes::new(true);
@@ -228,7 +228,7 @@ fn what_was_overwritten_before_it_was_evaluated_is_one_gap() {
 }
 
 #[test]
-fn what_is_overwritten_while_it_is_prepared_is_dropped_and_missed() {
+fn element_overwritten_during_prepare_is_dropped_and_missed() {
     let (camera, film) = camera();
     let mut monitor = monitor(film);
     let mut notes = Notes::new(true);
@@ -287,7 +287,7 @@ fn updates_in_a_set_evaluate_an_element_all_or_none() {
 }
 
 #[test]
-fn who_comes_to_a_stream_that_is_copied_gets_copies() {
+fn update_added_to_a_copied_stream_gets_copies() {
     let (camera, film) = camera();
     let mut monitor = monitor(film);
     let mut set = UpdateSet::new();

@@ -19,7 +19,7 @@ use overhear_metrics::automaton::{
 use overhear_monitor::executor::SensorIndex;
 use overhear_monitor::reaction::{decider, Condition, Measure, Occurrence, ReactionIndex, Trigger};
 use overhear_monitor::{
-    Binding, Merge, MissedPolicy, Monitor, Room, Subscription, UpdateSet, UpdateState,
+    Binding, Merge, MissedPolicy, Monitor, QueueMemory, Subscription, UpdateSet, UpdateState,
 };
 
 use counting::calls;
@@ -53,7 +53,7 @@ impl Update for Sum {
 fn rounds_neither_allocate_nor_free() {
     const STREAMS: u32 = 5;
     const CAPACITY: u64 = 256;
-    let mut monitor = Monitor::with_room(Nanos::from_ns(100), Room::Reserved);
+    let mut monitor = Monitor::with_memory(Nanos::from_ns(100), QueueMemory::Reserved);
     let mut writers = Vec::new();
     let mut stated = 0;
     for id in 1..=STREAMS {
@@ -124,8 +124,8 @@ fn rounds_neither_allocate_nor_free() {
     assert!(first.elements > 0 && first.elements < all.elements);
 }
 
-/// Deciding allocates nothing either, however far the other end lags behind. Called by the test of rounds, in whose
-/// thread calls are counted.
+/// Deciding allocates nothing either, however far the other end lags behind. Called by the test of
+/// rounds, in whose thread calls are counted.
 fn reactions_are_decided() {
     let condition = Condition {
         reaction: ReactionIndex(0),

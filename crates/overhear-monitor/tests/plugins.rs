@@ -7,10 +7,10 @@ mod support;
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, Places, StreamDescriptor,
-    StreamId, Timestamp, TypeSchema, Update,
+    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, InPlaceMemory,
+    StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
 };
-use overhear_monitor::plugin::{Plugin, PluginUpdate, Told};
+use overhear_monitor::plugin::{Plugin, PluginUpdate, ResultValue};
 use overhear_monitor::{Binding, MissedPolicy, Subscription, UpdateSet, UpdateState};
 
 use support::{at, descriptor};
@@ -36,7 +36,7 @@ fn create(plugin: &Plugin, name: &str, argument: &str) -> PluginUpdate {
 fn texts(update: &mut PluginUpdate) -> Vec<String> {
     let results = update.report();
     let texts = results.iter().filter_map(|(_, told)| match told {
-        Told::Text(text) => Some(text.clone()),
+        ResultValue::Text(text) => Some(text.clone()),
         _ => None,
     });
     texts.collect()
@@ -126,7 +126,7 @@ struct Numbered {
     shift: u64,
 }
 
-impl Places for Numbered {
+impl InPlaceMemory for Numbered {
     fn load(&self, _: u64, first: usize, to: &mut [u64]) {
         for (word, to) in (first as u64..).zip(to) {
             let number = word.wrapping_sub(self.shift) as u32;
@@ -158,12 +158,15 @@ fn large_elements_cross_the_border_in_place() {
                 sequence,
                 time: at(70),
             };
-            let places = Numbered { is_whole, shift };
-            ElementInPlace::new(key, &places).evaluate(&mut update);
+            let payloads = Numbered { is_whole, shift };
+            ElementInPlace::new(key, &payloads).evaluate(&mut update);
         }
         let results = update.report();
-        let told: Vec<(&str, &Told)> = results.iter().collect();
-        let expected = [("sum", &Told::Signed(74)), ("dropped", &Told::Signed(74))];
+        let told: Vec<(&str, &ResultValue)> = results.iter().collect();
+        let expected = [
+            ("sum", &ResultValue::Signed(74)),
+            ("dropped", &ResultValue::Signed(74)),
+        ];
         assert_eq!((told.as_slice(), update.failure()), (&expected[..], None));
         // A panic in prepare commits nothing.
         let key = ElementKey {
@@ -171,11 +174,11 @@ fn large_elements_cross_the_border_in_place() {
             sequence: 5,
             time: at(71),
         };
-        let places = Numbered {
+        let payloads = Numbered {
             is_whole: true,
             shift: 100,
         };
-        ElementInPlace::new(key, &places).evaluate(&mut update);
+        ElementInPlace::new(key, &payloads).evaluate(&mut update);
         let said = update.failure().unwrap();
         assert!(
             said.contains("`prepare` failed: it panicked: it broke"),
@@ -190,13 +193,13 @@ fn results_are_numbers_texts_and_documents() {
     let mut update = create(&plugin, "faithful", "");
     update.advance(Timestamp::MAX);
     let results = update.report();
-    let results: Vec<(&str, &Told)> = results.iter().collect();
-    let advance = Told::Text(format!("advance {}", u64::MAX));
-    let json = Told::Json("[1]".to_string());
+    let results: Vec<(&str, &ResultValue)> = results.iter().collect();
+    let advance = ResultValue::Text(format!("advance {}", u64::MAX));
+    let json = ResultValue::Json("[1]".to_string());
     let expected = [
         ("00", &advance),
-        ("signed", &Told::Signed(-1)),
-        ("float", &Told::Float(0.25)),
+        ("signed", &ResultValue::Signed(-1)),
+        ("float", &ResultValue::Float(0.25)),
         ("json", &json),
     ];
     assert_eq!(results, expected);
@@ -207,7 +210,7 @@ const REFUSED: &str = "update `faithful` evaluates type `sample` of 8 bytes (val
                        this sensor is evaluated by it";
 
 #[test]
-fn a_sensor_of_another_type_is_refused() {
+fn sensor_of_another_type_is_refused() {
     let Some(plugin) = plugin() else { return };
     let mut update = create(&plugin, "faithful", "");
     let other = descriptor(1, "sample", 64);
@@ -251,7 +254,7 @@ fn in_a_set_only_what_reaches_an_update_counts() {
 }
 
 #[test]
-fn a_panic_becomes_a_sentence_and_the_update_is_called_no_more() {
+fn panic_becomes_a_sentence_and_the_update_is_called_no_more() {
     let Some(plugin) = plugin() else { return };
     for place in ["open", "warm_up", "element", "gap", "advance", "report"] {
         let mut update = create(&plugin, "fragile", place);
@@ -283,7 +286,7 @@ fn a_panic_becomes_a_sentence_and_the_update_is_called_no_more() {
 }
 
 #[test]
-fn what_is_no_plug_in_is_refused_by_the_file_and_the_entry() {
+fn invalid_plugin_is_refused_with_file_and_entry() {
     let here = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let refused = |place: &std::path::Path, words: &str| {
         let error = Plugin::load(place).unwrap_err().to_string();

@@ -59,7 +59,7 @@ fn heard(elements: &[(u64, &str, u64)]) -> Vec<(u64, String, u64)> {
 }
 
 #[test]
-fn each_update_hears_the_sensors_it_asked_for_in_the_order_of_time() {
+fn update_gets_its_sensors_in_order_of_time() {
     let (mut a, source_a) = ring(descriptor(1, "a", 64));
     let (mut b, source_b) = ring(descriptor(2, "b", 64));
     let mut monitor = Monitor::new(Nanos::from_ns(0));
@@ -112,7 +112,7 @@ impl Update for Warmed {
 }
 
 #[test]
-fn who_comes_after_the_warm_up_is_warmed_up_as_well() {
+fn update_added_after_the_warm_up_is_warmed_up() {
     let mut set = UpdateSet::new();
     let supervisor = set.supervisor();
     let broken = || Warmed {
@@ -141,7 +141,7 @@ fn who_comes_after_the_warm_up_is_warmed_up_as_well() {
 }
 
 #[test]
-fn updates_and_sensors_come_and_go_and_the_others_do_not_notice() {
+fn added_and_removed_updates_do_not_affect_others() {
     let (mut a, source_a) = ring(descriptor(1, "a", 64));
     let (mut b, source_b) = ring(descriptor(2, "b", 64));
     let mut monitor = Monitor::new(Nanos::from_ns(0));
@@ -197,7 +197,7 @@ fn updates_and_sensors_come_and_go_and_the_others_do_not_notice() {
 }
 
 #[test]
-fn a_start_discards_what_is_older_and_what_was_missed_before() {
+fn start_discards_what_is_older_and_what_was_missed_before() {
     let (mut a, source) = ring(descriptor(1, "a", 4));
     let mut monitor = Monitor::new(Nanos::from_ns(0));
     monitor.add_source(Box::new(source));
@@ -323,7 +323,7 @@ impl Update for Fragile {
 }
 
 #[test]
-fn a_panic_ends_one_update_and_is_told() {
+fn panic_ends_one_update_and_is_reported() {
     let (mut a, source) = ring(descriptor(1, "a", 64));
     let mut monitor = Monitor::new(Nanos::from_ns(0));
     monitor.add_source(Box::new(source));
@@ -354,7 +354,7 @@ impl Drop for Mortal {
 }
 
 #[test]
-fn updates_are_destroyed_by_whoever_lets_go_last_and_never_in_a_round() {
+fn update_is_destroyed_with_its_last_reference_outside_rounds() {
     let mut set = UpdateSet::new();
     let supervisor = set.supervisor();
     let (deaths, death) = channel();
@@ -398,7 +398,7 @@ fn updates_are_destroyed_by_whoever_lets_go_last_and_never_in_a_round() {
 }
 
 #[test]
-fn a_program_waits_until_its_element_has_been_evaluated() {
+fn program_waits_until_its_element_has_been_evaluated() {
     let (mut a, source) = ring(descriptor(1, "a", 64));
     let mut monitor = Monitor::new(Nanos::from_ns(5));
     monitor.add_source(Box::new(source));
@@ -438,7 +438,7 @@ fn a_program_waits_until_its_element_has_been_evaluated() {
 }
 
 #[test]
-fn a_set_says_when_it_is_full() {
+fn full_set_refuses_an_update() {
     let mut set = UpdateSet::new();
     for _ in 0..MOST_UPDATES {
         let _ = set.add(Heard::default(), Binding::new("one")).unwrap();

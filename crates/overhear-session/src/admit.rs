@@ -7,8 +7,8 @@
 use std::path::Path;
 
 use overhear_admission::{
-    choose, Choice, ChooseError, DeadlineReservation, JobEnd, KernelLimits, Lateness, Level, Ratio,
-    SensorLoad, Span, Wish,
+    choose, AdmissionRequest, DeadlineReservation, JobEnd, KernelLimits, Lateness, Level,
+    PlanError, Ratio, ReservationPlan, SensorLoad, Span,
 };
 use overhear_event::Nanos;
 use overhear_monitor::executor::{Terms, UpdateTerms};
@@ -214,11 +214,11 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
     let loads = loads(&entries);
     let choice = match choose_with_reading(&loads, &wish) {
         Ok(choice) => choice,
-        Err(error @ ChooseError::Density { .. }) => return Err(error.to_string()),
+        Err(error @ PlanError::Density { .. }) => return Err(error.to_string()),
         Err(error) => {
             let hint = hint(config, &entries, &selection, &wish);
             report.reason = match error {
-                ChooseError::TooSlow {
+                PlanError::TooSlow {
                     sensor,
                     wcet,
                     period,
@@ -234,7 +234,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
             return Ok(report.refused());
         }
     };
-    let reservation = DeadlineReservation::of_choice(&choice, lateness, JobEnd::Sleep);
+    let reservation = DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep);
     let reservation = match reservation {
         Ok(reservation) => reservation,
         Err(error) => {
@@ -340,9 +340,9 @@ fn buffered_length(config: &Config, selection: &Selection) -> Nanos {
     wished.map_or(config.monitor.largest_period.0, |(_, latency)| latency)
 }
 
-fn wish_of(config: &Config, latency: Nanos, lateness: Nanos) -> Wish {
+fn wish_of(config: &Config, latency: Nanos, lateness: Nanos) -> AdmissionRequest {
     let monitor = &config.monitor;
-    Wish {
+    AdmissionRequest {
         latency: latency.into(),
         least_period: monitor.least_period.0,
         largest_period: monitor.largest_period.0,
@@ -399,7 +399,10 @@ pub(crate) fn terms_without_guarantee(
 /// The cheapest monitor, where the overhead includes what the merge costs: it reads everything that has
 /// come since the last period into private memory, and evaluations of several sensors cannot be
 /// interrupted when their common time is used up.
-fn choose_with_reading(loads: &[SensorLoad], wish: &Wish) -> Result<Choice, ChooseError> {
+fn choose_with_reading(
+    loads: &[SensorLoad],
+    wish: &AdmissionRequest,
+) -> Result<ReservationPlan, PlanError> {
     // A period starts evaluations while less than Q is spent: the last one may be the longest.
     let whole = match loads {
         [_] => 0,
@@ -424,7 +427,7 @@ fn choose_with_reading(loads: &[SensorLoad], wish: &Wish) -> Result<Choice, Choo
     let mut granted = 0;
     for _ in 0..4 {
         let overhead = overhead(granted);
-        let choice = choose(loads, &Wish { overhead, ..*wish })?;
+        let choice = choose(loads, &AdmissionRequest { overhead, ..*wish })?;
         let needed = reading(choice.task.l_min());
         if needed <= granted {
             return Ok(choice);
@@ -432,7 +435,7 @@ fn choose_with_reading(loads: &[SensorLoad], wish: &Wish) -> Result<Choice, Choo
         granted = needed;
     }
     let overhead = overhead(reading(wish.latency));
-    choose(loads, &Wish { overhead, ..*wish })
+    choose(loads, &AdmissionRequest { overhead, ..*wish })
 }
 
 /// Numbers of elements beyond 64 bits do not occur; they would be shown as the largest.
@@ -455,7 +458,7 @@ impl UpdateConfig {
 
 /// Elements that are evaluated in place stay in the sensor's buffer until then: what can come within the
 /// latency must fit. The one under evaluation is among them.
-fn too_small_in_place(entries: &[Entry<'_>], choice: &Choice) -> Option<String> {
+fn too_small_in_place(entries: &[Entry<'_>], choice: &ReservationPlan) -> Option<String> {
     let mut in_place = entries.iter().filter(|it| it.in_place && it.count > 0);
     in_place.find_map(|entry| {
         let come = narrow(entry.load.stream.elements_within(choice.latency));

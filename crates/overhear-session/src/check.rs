@@ -183,7 +183,7 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Sessio
     for sentence in recording::damage(&reader, run.as_ref(), &replayed) {
         verdicts.distrust(sentence);
     }
-    if let Some(sentence) = run.and_then(|run| unheard(run.unheard)) {
+    if let Some(sentence) = run.and_then(|run| not_connected(run.not_connected)) {
         verdicts.distrust(sentence);
     }
     verdicts.finish(end);
@@ -191,11 +191,11 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Sessio
 }
 
 /// What it means for verdicts that sensors wanted to be heard and were not.
-pub fn unheard(sensors: u64) -> Option<String> {
+pub fn not_connected(sensors: u64) -> Option<String> {
     match sensors {
         0 => None,
-        1 => Some("1 sensor was not heard".to_owned()),
-        more => Some(format!("{more} sensors were not heard")),
+        1 => Some("1 sensor was not connected".to_owned()),
+        more => Some(format!("{more} sensors were not connected")),
     }
 }
 

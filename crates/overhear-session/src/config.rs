@@ -113,9 +113,9 @@ pub struct MonitorConfig {
     #[serde(default = "copies")]
     #[schemars(range(min = 2, max = 4194304))]
     pub copies: u64,
-    /// Whether a sentinel measures how late the machine is, a thousand times per second on each CPU.
-    #[serde(default)]
-    pub sentinel: bool,
+    /// Whether a watchdog measures how late the machine is, a thousand times per second on each CPU.
+    #[serde(default, alias = "sentinel")]
+    pub watchdog: bool,
 }
 
 /// Who runs an update.

@@ -152,10 +152,10 @@ impl Evaluations {
     pub(crate) fn finish(
         &mut self,
         end: Timestamp,
-        unheard: u64,
+        not_connected: u64,
         threads: impl Iterator<Item = (u32, String)>,
     ) -> (Option<CheckReport>, Option<MetricsReport>) {
-        if let Some(sentence) = check::unheard(unheard) {
+        if let Some(sentence) = check::not_connected(not_connected) {
             self.verdicts.distrust(sentence);
         }
         self.comms.extend(threads);

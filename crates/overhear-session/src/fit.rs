@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use overhear_admission::{Constraint, Front};
+use overhear_admission::{ArrivalBound, ParetoFront};
 use overhear_event::{
     ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
 };
@@ -104,7 +104,7 @@ pub fn fit(dir: &Path, sensor: &str, period: Option<Nanos>) -> Result<FitReport,
     let fail = |error: &dyn std::fmt::Display| {
         usage(format!("{}: sensor {label}: {error}", dir.display()))
     };
-    let front = Front::of_trace(&times.times).map_err(|error| fail(&error))?;
+    let front = ParetoFront::of_trace(&times.times).map_err(|error| fail(&error))?;
     let mean = u64::try_from(front.mean_gap().floor()).unwrap_or(u64::MAX);
     let period = period.unwrap_or(Nanos::from_ns((mean / 10 * 9 + mean % 10 * 9 / 10).max(1)));
     let stream = front.stream(period).map_err(|error| fail(&error))?;
@@ -127,9 +127,9 @@ impl FitReport {
     /// # Panics
     /// Never: the numbers come from such a stream.
     #[must_use]
-    pub fn stream(&self) -> Constraint {
+    pub fn stream(&self) -> ArrivalBound {
         let [t, d, tau] = [self.period_ns, self.distance_ns, self.jitter_ns].map(Nanos::from_ns);
-        Constraint::new(t, d, tau, Nanos::ZERO).expect("it was one before")
+        ArrivalBound::new(t, d, tau, Nanos::ZERO).expect("it was one before")
     }
 }
 
@@ -196,7 +196,7 @@ fn of_kernel(reader: &TraceReader, name: &str) -> Result<(String, Vec<StreamId>)
 }
 
 /// Points of the front at which the jitter begins to grow faster, up to the mean distance.
-fn points(front: &Front) -> Vec<FrontPoint> {
+fn points(front: &ParetoFront) -> Vec<FrontPoint> {
     let mut periods: Vec<u64> = front
         .slopes()
         .filter_map(|slope| u64::try_from(slope.floor()).ok())

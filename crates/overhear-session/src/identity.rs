@@ -72,7 +72,7 @@ pub fn task_and_pid(origin: &Origin) -> (String, u32) {
     match origin {
         Origin::Program(task) => (format!("{}({})", task.comm, task.pid), task.pid),
         Origin::Kernel { cpu } => (format!("kernel@{cpu}"), 0),
-        Origin::Clerk => ("clerk".to_string(), 0),
+        Origin::Sampler => ("sampler".to_string(), 0),
     }
 }
 

@@ -210,7 +210,7 @@ impl Update for Meter {
                     self.assumed.insert(stream.id, entry);
                 }
             }
-            Origin::Clerk => {}
+            Origin::Sampler => {}
         }
     }
 

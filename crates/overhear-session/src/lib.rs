@@ -50,6 +50,7 @@ pub mod listing;
 pub mod measurements;
 pub mod metrics;
 pub mod named_sensors;
+pub mod not_connected;
 mod other_threads;
 pub mod output;
 pub mod place;
@@ -71,5 +72,4 @@ pub mod signals;
 #[cfg(test)]
 mod testing;
 mod trust;
-pub mod unheard;
 pub mod updates;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use overhear_directory::monotonic_now;
-use overhear_event::{Nanos, StreamId, Timestamp, Update};
+use overhear_event::{Nanos, StreamIdRange, Timestamp, Update};
 use overhear_kernel::{Backend, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
 use overhear_metrics::automaton::{events_required_by, Metric};
 use overhear_metrics::compensation::Delays;
@@ -114,7 +114,7 @@ impl Wishes {
             .probes(self.probes.iter().cloned())
             // Whoever is selected is told once at the beginning; there may be many.
             .life_elements(16_384)
-            .first_stream(StreamId::from_raw(1));
+            .first_stream(StreamIdRange::SESSION.first());
         if let Some(bytes) = self.buffer_bytes {
             builder = builder.buffer_bytes(bytes);
         }

@@ -30,9 +30,9 @@ pub struct Recording {
     /// Messages about what else should be known.
     #[serde(default)]
     pub notes: Vec<String>,
-    /// Sensors that wanted to be heard and are not.
-    #[serde(default)]
-    pub unheard: u64,
+    /// Number of sensors that the directory refused or deferred.
+    #[serde(default, alias = "unheard")]
+    pub not_connected: u64,
 }
 
 /// Whether the recorder wrote all that it had. Not all recordings are of a `run`; the summary is the last that any
@@ -149,7 +149,7 @@ impl Recording {
             start_ns: start.as_monotonic_ns(),
             end: None,
             notes: Vec::new(),
-            unheard: 0,
+            not_connected: 0,
         }
     }
 

@@ -56,8 +56,9 @@ pub struct Report {
     pub losses: Vec<LossReport>,
     /// Sum of all elements missed.
     pub missed_total: u64,
-    /// Sensors that wanted to be heard and are not; `notes` says why.
-    pub unheard: u64,
+    /// Number of sensors that the directory refused or deferred; `notes` has the reasons.
+    #[serde(alias = "unheard")]
+    pub not_connected: u64,
     /// Whether nothing is known or suspected to be missing.
     pub complete: bool,
     /// `complete`, `violated` or `inconclusive`: the worst of all findings and of what was missed.
@@ -466,8 +467,8 @@ pub fn of<O: Observer>(recording: &Recording, found: &Found<'_, O>) -> Report {
         threads: threads(found.scheduling),
         sensors: sensors(found.statistics),
         kernel_sensors: kernel_sensors(found.statistics),
-        unheard: recording.unheard,
-        complete: lost.is_empty() && recording.unheard == 0 && recording.end.is_some(),
+        not_connected: recording.not_connected,
+        complete: lost.is_empty() && recording.not_connected == 0 && recording.end.is_some(),
         other_threads: Vec::new(),
         outcome: String::new(),
         findings: Vec::new(),

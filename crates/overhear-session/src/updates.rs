@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use overhear_directory::Query;
 use overhear_event::{Gap, StreamDescriptor, Update as _};
-use overhear_monitor::plugin::{Plugin, PluginUpdate, Results, Told};
+use overhear_monitor::plugin::{Plugin, PluginUpdate, ResultValue, Results};
 use overhear_monitor::{
     Binding, MissedPolicy, Subscription, Supervisor, UpdateRef, UpdateSet, UpdateState,
     UpdateStatus,
@@ -332,11 +332,11 @@ pub fn stopped_by(gap: &Gap) -> String {
 fn tell(results: &Results, report: &mut UpdateReport) {
     for (key, told) in results.iter() {
         let value = match told {
-            Told::Unsigned(value) => (*value).into(),
-            Told::Signed(value) => (*value).into(),
-            Told::Float(value) => (*value).into(),
-            Told::Text(text) => text.as_str().into(),
-            Told::Json(text) => match serde_json::from_str(text) {
+            ResultValue::Unsigned(value) => (*value).into(),
+            ResultValue::Signed(value) => (*value).into(),
+            ResultValue::Float(value) => (*value).into(),
+            ResultValue::Text(text) => text.as_str().into(),
+            ResultValue::Json(text) => match serde_json::from_str(text) {
                 Ok(value) => value,
                 Err(error) => {
                     let name = &report.name;

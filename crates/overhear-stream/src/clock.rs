@@ -11,9 +11,10 @@
 //! - *Continuous and monotone*: a segment begins where its predecessor ends there, and its slope
 //!   is positive. An error that was found is not jumped over but worked off along the next
 //!   segment, so elements never change their order.
-//! - *Good for as long as nobody goes on*: a segment whose slope differs from the measured one, because
-//!   it works off an error, is followed by one with the measured slope. A keeper may die behind every
-//!   segment, and the next may come seconds later: the line has not overshot meanwhile.
+//! - *Good for as long as nobody goes on*: a segment whose slope differs from the measured one,
+//!   because it works off an error, is followed by one with the measured slope. A keeper may die
+//!   behind every segment, and the next may come seconds later: the line has not overshot
+//!   meanwhile.
 //! - *Honest*: each segment states its error.
 //!
 //! When the two clocks have parted by more than a millisecond (suspend, a restored virtual
@@ -39,8 +40,8 @@ const LEAD: Nanos = Nanos::from_ms(5);
 const INTERVAL: Nanos = Nanos::from_ms(100);
 /// Within which time a segment works off the error found: it is over before the next one begins.
 const CORRECTION: Nanos = Nanos::from_ms(80);
-/// A slope that differs from the measured one by more than this part of it is not gone on with: left alone
-/// for ten seconds, it would be 200 us off.
+/// A slope that differs from the measured one by more than this part of it is not gone on with:
+/// left alone for ten seconds, it would be 200 us off.
 const TOLERATED: u64 = 50_000;
 /// Distance of two pairs from which on a slope is measured.
 const BASE: Nanos = Nanos::from_ms(20);
@@ -238,9 +239,10 @@ impl ClockFit {
         })
     }
 
-    /// Goes on behind the segments that were published by somebody who is gone, oldest first; `None`
-    /// without any. The oldest one of their epoch is a pair, too, and a distant one: the slope is known at
-    /// once. If the clocks have parted meanwhile, the first observation begins a new epoch.
+    /// Goes on behind the segments that were published by somebody who is gone, oldest first;
+    /// `None` without any. The oldest one of their epoch is a pair, too, and a distant one: the
+    /// slope is known at once. If the clocks have parted meanwhile, the first observation begins a
+    /// new epoch.
     #[must_use]
     pub fn resume(published: &[Segment]) -> Option<Self> {
         let current = *published.last()?;
@@ -275,8 +277,9 @@ impl ClockFit {
         }
     }
 
-    /// Takes the next pair and returns the segments to publish, one or two, in their order. The first begins
-    /// 5 ms after the pair; a caller that comes later than that must throw them away and measure again.
+    /// Takes the next pair and returns the segments to publish, one or two, in their order. The
+    /// first begins 5 ms after the pair; a caller that comes later than that must throw them away
+    /// and measure again.
     pub fn observe(&mut self, pair: ClockPair) -> Vec<Segment> {
         let predicted = self.convert(pair.ticks);
         let off = pair
@@ -322,7 +325,8 @@ impl ClockFit {
         let rise = guess.convert(goal).since(time).as_ns();
         let run = (goal.as_raw() - from.as_raw()).max(1);
         let meeting = ((u128::from(rise) << SHIFT) / u128::from(run)) as u64;
-        // The tolerance bounds the error to a few per cent of the time; the clamp guards the arithmetic.
+        // The tolerance bounds the error to a few per cent of the time; the clamp guards the
+        // arithmetic.
         let meeting = meeting.clamp(mult - mult / 50, mult + mult / 50);
         let error_ns = bound(Nanos::from_ns(off))
             .saturating_add(bound(pair.error))
@@ -460,8 +464,8 @@ mod tests {
         }
     }
 
-    /// Keepers that are killed at any moment, and others that go on: what each of them publishes, and how far
-    /// it is off at most, in nanoseconds, at any time from the first publication on.
+    /// Keepers that are killed at any moment, and others that go on: what each of them publishes,
+    /// and how far it is off at most, in nanoseconds, at any time from the first publication on.
     fn killed_again_and_again(lives: &[(u64, u64, i64)], ppm: i64) -> (ClockMap, u64) {
         let mut fit = ClockFit::begin(pair(0, ppm, 0), pair(20 * MS, ppm, 0)).unwrap();
         let mut map = ClockMap::new();
@@ -502,8 +506,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// However often and when keepers are killed, the clock has no break and is not off by more than its
-        /// readings are.
+        /// However often and when keepers are killed, the clock has no break and is not off by more
+        /// than its readings are.
         #[test]
         fn keepers_may_be_killed_at_any_moment(
             lives in prop::collection::vec((0_u64..400, 1_u64..3_000, -300_i64..300), 1..200),
@@ -516,7 +520,7 @@ mod tests {
     }
 
     #[test]
-    fn a_jump_begins_an_epoch() {
+    fn jump_begins_an_epoch() {
         let mut fit = ClockFit::begin(pair(0, 0, 0), pair(20 * MS, 0, 0)).unwrap();
         let after = pair(100 * MS, 0, 2_000_000_000);
         let segments = fit.observe(after);
@@ -558,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standing_counter_is_no_clock() {
+    fn standing_counter_is_no_clock() {
         let standing = ClockPair {
             ticks: pair(0, 0, 0).ticks,
             ..pair(MS, 0, 0)

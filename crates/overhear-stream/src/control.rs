@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The control page (section 8): what the directory tells a task's sensors while they run.
+//! The control page (section 8): switches and reclaimed lanes, which the directory writes for a
+//! task.
 //!
 //! One writer, the directory; the sensors' process maps the memory read-only. A sensor has a cache
 //! line of its own, found by the number that came with its grant; a laned sensor has the following
@@ -13,8 +14,8 @@
 //!   with release after it has seen the end; a thread that finds it equal to the lane's owner word
 //!   loads it with acquire and may claim the lane: `SYNC(reclaim)`. Owner words carry a count of
 //!   claims, so an old one never frees a lane that was claimed again.
-//! - `deferred` is 1 while there is no memory for the stream. The directory clears it before it switches
-//!   the sensor on; it orders nothing. Relaxed on both sides.
+//! - `deferred` is 1 while there is no memory for the stream. The directory clears it before it
+//!   switches the sensor on; it orders nothing. Relaxed on both sides.
 
 use crate::layout::{pair, LayoutError, HEADER_SIZE, VERSION};
 use crate::sync::Ordering;
@@ -135,8 +136,8 @@ impl<W: Words> ControlLine<W> {
         word.store(deferred.into(), Ordering::Relaxed);
     }
 
-    /// How often a lane of this sensor has been reclaimed: a thread that found none tries again when
-    /// it has changed.
+    /// How often a lane of this sensor has been reclaimed: a thread that found none tries again
+    /// when it has changed.
     #[must_use]
     pub fn reclaims(&self) -> u64 {
         // Relaxed: a hint; what it announces is loaded with acquire.

@@ -4,9 +4,9 @@
 //! # Protocol of the pool
 //!
 //! State in memory, per lane: the *owner* word in the lane's header, which threads of the sensor's
-//! process change by compare-and-exchange alone; the *reclaimed* word in the control page, which the
-//! directory alone writes. State in the process, per lane: the *claimant*, the number of the thread
-//! that owns it. Numbers of threads are given once in the life of a process; tids come back.
+//! process change by compare-and-exchange alone; the *reclaimed* word in the control page, which
+//! the directory alone writes. State in the process, per lane: the *claimant*, the number of the
+//! thread that owns it. Numbers of threads are given once in the life of a process; tids come back.
 //!
 //! 1. A lane is free if its owner word is 0 or equals its reclaimed word. An owner word names a tid
 //!    and counts claims, so a reclaimed word frees one claim and never a later one.
@@ -20,10 +20,10 @@
 //!    claimed in between, uses what the handler claimed.
 //! 6. Without a lane the write is refused and the pool's `lost_full` incremented.
 //!
-//! `SYNC(reclaim)`: the directory stores the reclaimed word with release after it has seen the thread
-//! end; the thread that claims loads it with acquire, so it finds the lane's counter as the dead
-//! thread left it. `SYNC(claim)`: a claim is an acquire-release exchange, so that what a thread finds
-//! in a lane that was never reclaimed but adopted by rule 3 is ordered as well.
+//! `SYNC(reclaim)`: the directory stores the reclaimed word with release after it has seen the
+//! thread end; the thread that claims loads it with acquire, so it finds the lane's counter as the
+//! dead thread left it. `SYNC(claim)`: a claim is an acquire-release exchange, so that what a
+//! thread finds in a lane that was never reclaimed but adopted by rule 3 is ordered as well.
 //!
 //! Progress: lock-free; in fact bounded, because a pass looks at each lane once. A pass that meets
 //! only lost exchanges refuses, although a lane may have become free behind it: that is a loss that
@@ -31,21 +31,21 @@
 //!
 //! # Protocol of a lane
 //!
-//! A lane is a simple ring and written by the steps of [`SimpleWriter`](crate::SimpleWriter), by the
-//! thread that owns it and by the signal handlers that interrupt this thread. All of these run on one
-//! thread, so what they share in the process (`count` and `open`) needs to be ordered for the
-//! compiler only.
+//! A lane is a simple ring and written by the steps of [`SimpleWriter`](crate::SimpleWriter), by
+//! the thread that owns it and by the signal handlers that interrupt this thread. All of these run
+//! on one thread, so what they share in the process (`count` and `open`) needs to be ordered for
+//! the compiler only.
 //!
-//! 1. `open` is 0, or the place of the [`Frame`] of a write that has begun and is not committed; `mark`
-//!    is 0, or the frame's mark.
+//! 1. `open` is 0, or the place of the [`Frame`] of a write that has begun and is not committed;
+//!    `mark` is 0, or the frame's mark.
 //! 2. A write begins by storing its place into `open`, if that is 0, and then its mark; it ends by
-//!    storing 0 into `mark`, and then into `open`, after `count`. A handler that comes before the first
-//!    store or after the last writes as if it were alone; one that comes between finds `open` and is
-//!    *nested*. A mark that is not 0 is always that of the open write.
+//!    storing 0 into `mark`, and then into `open`, after `count`. A handler that comes before the
+//!    first store or after the last writes as if it were alone; one that comes between finds `open`
+//!    and is *nested*. A mark that is not 0 is always that of the open write.
 //! 3. A nested write is refused and counted in the lane's `lost_nested`, unless the open write was
 //!    abandoned: jumped over by `longjmp`, or forgotten. The frames tell, see [`Frame`].
-//! 4. The slot of a write that was found abandoned is published as a void element, and the new write
-//!    takes the next. So a judgement that was wrong tears no element: the open write goes on
+//! 4. The slot of a write that was found abandoned is published as a void element, and the new
+//!    write takes the next. So a judgement that was wrong tears no element: the open write goes on
 //!    filling a slot that nobody reads, and its commit finds that it is not open any more, is
 //!    refused and counted. `open` is taken over before the void element is published: a handler in
 //!    between is nested in the new write.
@@ -74,7 +74,7 @@ pub struct Claimant {
     pub number: NonZeroU64,
 }
 
-/// The lanes of a sensor and who has them, in the sensor's process.
+/// The lanes of a sensor and their owners, in the sensor's process.
 #[derive(Debug)]
 pub struct LaneClaims<W, C> {
     words: W,
@@ -124,8 +124,8 @@ impl<W: Words, C: Words> LaneClaims<W, C> {
         &self.words
     }
 
-    /// Whether no lane has become free since a search found none: a thread that has searched need not
-    /// do so again.
+    /// Whether no lane has become free since a search found none: a thread that has searched need
+    /// not do so again.
     #[must_use]
     pub fn is_exhausted(&self) -> bool {
         // Relaxed: a hint. If it is outdated, one more write is refused, and counted.
@@ -144,8 +144,8 @@ impl<W: Words, C: Words> LaneClaims<W, C> {
     /// counted here: see [`Self::refuse`].
     ///
     /// `prepare` is called with the lane between the claim and the moment from which
-    /// [`Self::claim`] finds it again. Async-signal safe: a handler that interrupts a claim and claims
-    /// itself gets the same lane, or another one, and both are the thread's.
+    /// [`Self::claim`] finds it again. Async-signal safe: a handler that interrupts a claim and
+    /// claims itself gets the same lane, or another one, and both are the thread's.
     pub fn claim(&self, thread: Claimant, prepare: impl Fn(u32)) -> Option<u32> {
         // Before the search: what is reclaimed behind it makes another one worth while.
         let reclaims = self.reclaims();
@@ -222,9 +222,9 @@ impl<W: Words, C: Words> LaneClaims<W, C> {
 /// Stacks grow downwards, and a function ends before those that called it. So if a write is begun
 /// in a frame that is *not deeper* than that of the write that is open, on the same stack, the open
 /// one's function has ended or has been left by a jump, or it begins anew: it was abandoned. In a
-/// deeper frame the place cannot tell. But C gives the place of the function's return address, which
-/// stays as it is for as long as the function has not ended: if another value stands there now, the
-/// open write was abandoned.
+/// deeper frame the place cannot tell. But C gives the place of the function's return address,
+/// which stays as it is for as long as the function has not ended: if another value stands there
+/// now, the open write was abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     // An address in bits 3 to 63; the others say what it is.
@@ -314,9 +314,9 @@ pub struct Nested;
 /// Decides whether the open write (first frame) was abandoned, seen from the second frame.
 pub type Abandoned = fn(Frame, Frame) -> bool;
 
-/// One lane as its thread writes it. What leads to the shared memory and what belongs to the process lie
-/// side by side, in 64 bytes that `include/overhear/laned.h` mirrors. They are aligned to twice as many,
-/// because CPUs fetch cache lines in pairs and the neighbour is another thread's.
+/// One lane as its thread writes it. What leads to the shared memory and what belongs to the
+/// process lie side by side, in 64 bytes that `include/overhear/laned.h` mirrors. They are aligned
+/// to twice as many, because CPUs fetch cache lines in pairs and the neighbour is another thread's.
 ///
 /// Everybody may hold a reference, but only the thread that has claimed the lane may write; another
 /// one would do nothing worse than to damage elements.
@@ -352,8 +352,8 @@ impl<W: Words> Lane<W> {
         })
     }
 
-    /// Makes the lane that of the calling thread, which has just claimed it: it continues behind the
-    /// elements that are there, and a write that the last owner left open is forgotten.
+    /// Makes the lane that of the calling thread, which has just claimed it: it continues behind
+    /// the elements that are there, and a write that the last owner left open is forgotten.
     pub fn take(&self, tid: u32) {
         // A handler may interrupt this, take the lane and write. Then `count` has moved, the
         // exchange fails, and what the handler left is right. Relaxed: see the protocol.
@@ -370,10 +370,12 @@ impl<W: Words> Lane<W> {
     pub fn fault_in(&self) {
         for index in (0..self.geometry.words()).step_by(4096 / 8) {
             let word = self.words.word(index);
-            // Relaxed: words that this thread alone writes, and the header's first, which nobody does.
+            // Relaxed: words that this thread alone writes, and the header's first, which nobody
+            // does.
             let same = word.load(Ordering::Relaxed);
-            // An exchange, because compilers make a mere load of adding nothing, and a page of private memory
-            // that was only read has no memory of its own yet. It fails if a handler has just written there.
+            // An exchange, because compilers make a mere load of adding nothing, and a page of
+            // private memory that was only read has no memory of its own yet. It fails if a handler
+            // has just written there.
             let _ = word.compare_exchange(same, same, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -399,7 +401,7 @@ impl<W: Words> Lane<W> {
     /// [`Nested`] inside another write of this thread.
     ///
     /// # Panics
-    /// If the payload has another size than the geometry says.
+    /// If the payload has another size than that of the geometry.
     #[inline(always)]
     pub fn write(
         &self,
@@ -505,7 +507,7 @@ impl<W: Words> Lane<W> {
     /// Fills the element of the open write.
     ///
     /// # Panics
-    /// If the payload has another size than the geometry says.
+    /// If the payload has another size than that of the geometry.
     #[inline(always)]
     pub fn fill(&self, payload: &[u8]) {
         assert!(

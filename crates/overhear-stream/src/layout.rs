@@ -24,7 +24,7 @@ pub(crate) const COUNTER_WORD: usize = COUNTER_OFFSET / 8;
 /// The reserved bit of the header's flags: an element counter in two words (section 6).
 const FLAG_TWO_WORD_COUNTER: u32 = 1;
 
-/// Why memory or numbers do not describe a stream.
+/// Why a layout is invalid, or a header contradicts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The capacity is no power of two, or out of range.
@@ -36,17 +36,17 @@ pub enum LayoutError {
     /// The payload is too large.
     #[error("a payload of {0} bytes exceeds {MAX_PAYLOAD_BYTES}; split it over several elements")]
     BadPayload(u64),
-    /// A laned sensor without lanes, or with more than can be searched.
+    /// The number of lanes is out of range.
     #[error("a pool of {0} lanes is out of range; ask for 1 to 4096, one per thread that writes")]
     BadLanes(u32),
-    /// The memory is smaller than the geometry says.
+    /// The memory is smaller than the geometry requires.
     #[error(
         "the buffer has {found} bytes, but its geometry needs {needed}; register the sensor again"
     )]
     TooSmall {
-        /// Bytes that there are.
+        /// Bytes of the memory.
         found: u64,
-        /// Bytes that there must be.
+        /// Required bytes.
         needed: u64,
     },
     /// The first bytes are not the magic.
@@ -60,15 +60,15 @@ pub enum LayoutError {
     Contradiction {
         /// The field.
         field: &'static str,
-        /// What the header says.
+        /// The value in the header.
         found: u64,
-        /// What the directory recorded.
+        /// The value in the directory's record.
         expected: u64,
     },
-    /// A word of a queue's index array has the position of no element that can be there.
+    /// A word of a queue's index array has an impossible position.
     #[error("the index word of element {position} belongs to another one: the sensor's process damaged its stream")]
     BadIndex {
-        /// The element's position, counted from behind the dummy elements.
+        /// The element's position, less the number of dummy elements.
         position: u64,
     },
     /// The header has the flag of an element counter in two words of 32 bits (section 6).
@@ -84,16 +84,16 @@ pub enum LayoutError {
     },
 }
 
-/// Where the parts of a stream lie. Comes from the directory's record.
+/// The layout of a stream. It comes from the directory's record.
 ///
-/// Holding one proves that the capacity is a power of two from 2 to 2^32, that an element's
-/// payload fits behind its lead within the stride, and that the whole size fits into an `usize`.
+/// Holding one proves that the capacity is a power of two from 2 to 2^32, that an element's lead
+/// and payload fit into the stride, and that the total size fits into an `usize`.
 ///
 /// Laid out as in C, because it is a part of the lanes that C writes too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Geometry {
-    // What precedes the payload: one word, the stamp, or two, stamp and writer (section 4).
+    // Words before the payload: 1 for the stamp, or 2 for stamp and writer (section 4).
     lead_words: u32,
     payload_bytes: u32,
     stride_words: u32,
@@ -118,8 +118,8 @@ impl Geometry {
         Self::with_stride(payload_bytes, stride_bytes, capacity)
     }
 
-    /// The geometry of a ring whose elements name their writer, as those of lanes and queues do:
-    /// two words before the payload (section 4).
+    /// The geometry of a ring whose elements have their writer, as those of lanes and queues: two
+    /// words before the payload (section 4).
     ///
     /// # Errors
     /// [`LayoutError::BadCapacity`], [`LayoutError::BadPayload`].
@@ -135,7 +135,7 @@ impl Geometry {
         Ok(geometry)
     }
 
-    /// A geometry whose stride is given, as kernel rings need it.
+    /// A geometry with a given stride, for kernel rings.
     ///
     /// # Errors
     /// [`LayoutError::BadCapacity`], [`LayoutError::BadPayload`] (also for a stride that is no
@@ -182,8 +182,8 @@ impl Geometry {
         self.lead_words as usize
     }
 
-    /// Bytes behind the stamp: the writer where elements name it, and the payload. This is what a
-    /// [`Reader`](crate::Reader) hands out.
+    /// Bytes after the stamp: the writer, if elements have it, and the payload. A
+    /// [`Reader`](crate::Reader) delivers these.
     #[inline(always)]
     #[must_use]
     pub const fn body_bytes(&self) -> usize {
@@ -210,24 +210,24 @@ impl Geometry {
         self.stride_words as usize
     }
 
-    /// The word where the element at this position begins. In bounds for every position.
+    /// Index of the first word of the element at this position. In bounds for every position.
     #[inline(always)]
     pub(crate) const fn slot(&self, position: u64) -> usize {
         HEADER_SIZE / 8 + (position & (self.capacity - 1)) as usize * self.stride_words as usize
     }
 
-    /// Words of an element: stamp, what names the writer, and payload.
+    /// Words of an element: stamp, writer and payload.
     pub(crate) const fn used_words(&self) -> usize {
         1 + self.body_bytes().div_ceil(8)
     }
 
-    /// Slots from this position's on, its own included, until the ring begins again.
+    /// Number of slots from this position's to the end of the ring, both included.
     pub(crate) const fn until_wrap(&self, position: u64) -> u64 {
         self.capacity - (position & (self.capacity - 1))
     }
 
-    /// The stamp in the slot of this position, as its own writer finds it. Another process needs a
-    /// [`Reader`](crate::Reader), which proves that it belongs to this position.
+    /// The stamp in the slot of this position, for its own writer. Another process needs a
+    /// [`Reader`](crate::Reader), which proves that the stamp belongs to this position.
     ///
     /// # Panics
     /// If the memory is smaller than the geometry.
@@ -254,7 +254,7 @@ impl Geometry {
     }
 }
 
-/// Whether there is as much memory as a geometry needs.
+/// Checks that the memory has at least these bytes.
 pub(crate) fn check_size(words: &impl Words, bytes: usize) -> Result<(), LayoutError> {
     let (found, needed) = (words.len() as u64 * 8, bytes as u64);
     if found < needed {
@@ -303,8 +303,8 @@ impl Header {
     pub(crate) fn of_pool(pool: &LanePool, clock: ClockId, stream_id: u64) -> Self {
         let mut header = Self::new(pool.lane(), WriterKind::Laned, clock, stream_id);
         header.capacity = pool.lanes().into();
-        // At most 2^32 * 4096 bytes in units of 4096: the numbers of a pool are bounded by its own
-        // check, and a distance that does not fit in 32 bits is no longer compared, only told.
+        // In pages. A distance that does not fit in 32 bits is stored as the maximum, for display
+        // only: readers use the geometry of the directory's record.
         header.stride = u32::try_from(pool.lane_stride_bytes() / 4096).unwrap_or(u32::MAX);
         header
     }
@@ -324,7 +324,7 @@ impl Header {
         ]
     }
 
-    /// Writes the header into memory that nobody else uses yet.
+    /// Writes the header into memory that is not shared yet.
     ///
     /// # Panics
     /// If the memory is smaller than a header.
@@ -393,7 +393,7 @@ pub(crate) const fn unpair(word: u64) -> (u32, u32) {
     }
 }
 
-/// A header as found in memory that another process can write.
+/// A header in memory that another process can write.
 #[derive(Clone, Copy, Debug)]
 pub struct HeaderUntrusted([u64; 8]);
 
@@ -416,8 +416,8 @@ impl HeaderUntrusted {
         })))
     }
 
-    /// Compares with what the directory recorded. Readers never use the header's numbers, so a
-    /// contradiction is not dangerous, but its process has damaged the stream.
+    /// Compares the header with the directory's record. Readers never use the header's numbers, so
+    /// a contradiction is not dangerous, but shows that the sensor's process damaged the stream.
     ///
     /// # Errors
     /// [`LayoutError`] naming the first field that differs.
@@ -471,7 +471,7 @@ impl HeaderUntrusted {
     }
 }
 
-/// Words of the header that lanes and pools have besides the counter (section 2).
+/// Further header words of lanes and pools (section 2).
 pub(crate) const LOST_NESTED_WORD: usize = 136 / 8;
 pub(crate) const LOST_FULL_WORD: usize = 144 / 8;
 pub(crate) const OWNER_WORD: usize = 160 / 8;
@@ -571,7 +571,8 @@ mod tests {
         ];
         for (word, expected) in damage {
             let before = memory.word(word).load(Ordering::Relaxed);
-            // The first field of the word, and not its lowest bit, which is a reserved flag in word 2.
+            // The first field of the word, and not its lowest bit, which is a reserved flag in word
+            // 2.
             let damaged = before ^ pair(2, 0);
             memory.word(word).store(damaged, Ordering::Relaxed);
             let sentence = alloc::string::ToString::to_string(&check().unwrap_err());

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Streams in shared memory: one byte layout for programs, the kernel and clerks.
+//! Streams in shared memory: one byte layout for programs, the kernel and samplers.
 //!
 //! A *writer* fills the next slot of a ring, stamps it and publishes it by storing the element
-//! counter. Any number of *readers* look at the same memory through read-only maps, copy elements
-//! and prove afterwards, by reading the counter again, that the copy is whole. Neither waits for
-//! the other; a reader that is too slow misses elements and knows exactly how many.
+//! counter. Any number of *readers* have read-only maps of the same memory. They copy elements, and
+//! prove afterwards, by reading the counter again, that the copy is whole. Neither side waits for
+//! the other. A reader that is too slow misses elements, and counts them exactly.
 //!
-//! - [`Geometry`] says where things lie in a ring, [`Shape`] in a whole sensor, be it simple, laned
-//!   or concurrent; both come from the directory, never from the memory.
+//! - [`Geometry`] is the layout of a ring, [`Shape`] that of a whole sensor: simple, laned or
+//!   concurrent. Both come from the directory, never from the memory.
 //! - [`SimpleWriter`] is the writer's right: wait-free, no allocation, no system call.
 //!   [`QueueWriter`] is that of any number of threads at once: lock-free, one total order.
 //! - [`LaneClaims`] gives each thread of a laned sensor a [`Lane`] of its own, lock-free.
-//! - [`Reader`] yields validated copies and the exact number of missed elements. [`RingPlaces`] lets large
-//!   elements be evaluated where they lie, and says afterwards whether they were whole.
+//! - [`Reader`] yields validated copies and the exact number of missed elements. [`RingInPlace`]
+//!   reads large elements in place, and checks afterwards whether they were whole.
 //! - [`Segment`] and [`ClockFit`] turn stamps into time; [`ClockMap`] applies them.
 //!
 //! The normative description, for all kinds of writers and in terms of bytes, is
@@ -41,11 +41,11 @@
 //!
 //! # Design constraints
 //!
-//! The reader does not trust the memory: the writer's process can put anything there, at any
-//! moment. Positions and sizes that index memory come from [`Geometry`] alone; stamps and
-//! payloads are copied as atomic words before anyone looks at them; a counter that runs backwards
-//! is an error, not undefined behaviour. The writer does not trust the reader either, and need
-//! not: it never reads what another process can write.
+//! The reader does not trust the memory: the writer's process can change it to anything at any
+//! moment. Positions and sizes that index memory come from [`Geometry`] alone. Stamps and payloads
+//! are copied as atomic words before they are used. A counter that runs backwards is an error, not
+//! undefined behaviour. The writer need not trust the reader: it never reads memory that another
+//! process can write.
 //!
 //! The price of the single counter is one slot: the writer may be filling the slot at the counter
 //! at any time, so `capacity - 1` elements are readable.
@@ -57,9 +57,9 @@ extern crate alloc;
 
 mod clock;
 mod control;
+mod in_place;
 mod lanes;
 mod layout;
-mod place;
 mod queue;
 mod reader;
 mod run;
@@ -76,11 +76,11 @@ pub use clock::{ClockFit, ClockMap, ClockPair, Segment, CLOCK_PAGE_CAPACITY};
 #[cfg(not(loom))]
 pub use control::Switch;
 pub use control::{ControlLayout, ControlLine, CONTROL_LINE_BYTES, CONTROL_MAGIC};
+pub use in_place::RingInPlace;
 pub use lanes::{Abandoned, Claimant, Frame, Lane, LaneClaims, Nested};
 pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError};
 pub use layout::{COUNTER_OFFSET, HEADER_SIZE, MAGIC, MAX_CAPACITY, VERSION};
 pub use overhear_event::WriterKind;
-pub use place::RingPlaces;
 pub use queue::{QueueFull, QueueWriter, Taken, ELEMENT_VOID};
 pub use reader::{Copied, Found, FoundRun, PollReport, Reader};
 pub use run::CopiedRun;

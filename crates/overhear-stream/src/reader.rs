@@ -13,15 +13,15 @@
 //! 6. Reject the copies that are not whole; they are the oldest ones of the batch. They and the
 //!    skipped positions are the missed elements.
 //!
-//! A bound on the positions changes only where a poll ends: what lies behind it is left for the
-//! next one, and the checks are those above.
+//! A bound on the positions only moves the end of a poll: later elements are left for the next
+//! poll, and the checks are those above.
 //!
 //! A queue is read likewise: elements are found through the index words, `head` is the counter, and
 //! what is whole follows from `tail` instead of the counter (see [`crate::queue`]). Void elements
-//! are passed over in silence.
+//! are skipped.
 //!
-//! Progress: wait-free. A batch is tried once; a reader that is always lapped misses everything
-//! and says so, it never loops.
+//! Progress: wait-free. A batch is tried once. A reader that is always lapped counts every element
+//! as missed; it never loops.
 
 use alloc::vec::Vec;
 
@@ -38,37 +38,36 @@ use crate::words::{load_words, Words};
 /// but a reader close to being lapped loses more of them.
 const BATCH: u64 = 256;
 
-/// Words between two elements that are rather loaded than left out: half a cache line.
+/// Padding words between two elements up to which they are loaded too: half a cache line.
 const MOST_SPARE_WORDS: usize = 4;
 
-/// An element that was copied and found whole.
+/// A validated copy of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Copied<'a> {
-    /// Its position in the stream; in a queue counted from behind the dummy elements.
+    /// Its position in the stream; in a queue less the number of dummy elements.
     pub sequence: u64,
     /// Its stamp, as its writer read it.
     pub stamp: Ticks,
-    /// What lies behind the stamp: the payload, in lanes and queues with the writer before it.
+    /// The bytes after the stamp: in lanes and queues the writer, then the payload.
     pub payload: &'a [u8],
 }
 
-/// What a reader finds, in the order of positions and without holes between them, but for the void
-/// elements of lanes and queues.
+/// An item of a reader, in the order of positions. No position is left out, except void elements of
+/// lanes and queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found<'a> {
     /// An element, copied and whole.
     Element(Copied<'a>),
-    /// Elements that were overwritten before they could be copied. Neighbours are told as one, and
-    /// there is at least one.
+    /// Elements that were overwritten before they could be copied: all adjacent ones, at least one.
     Missed {
         /// The position of the first.
         first: u64,
-        /// How many.
+        /// Their number.
         count: u64,
     },
 }
 
-/// As [`Found`], with elements that follow each other at once.
+/// As [`Found`], with consecutive elements in one item.
 #[derive(Debug)]
 pub enum FoundRun<'a> {
     /// Elements, copied and whole: at least one.
@@ -77,18 +76,18 @@ pub enum FoundRun<'a> {
     Missed {
         /// The position of the first.
         first: u64,
-        /// How many.
+        /// Their number.
         count: u64,
     },
 }
 
-/// What [`Reader::pass`] has to hand out.
+/// An item of [`Reader::pass`].
 enum Passed<'a> {
     Copies(Copies<'a>),
     Missed { first: u64, count: u64 },
 }
 
-/// What one poll found.
+/// The counts of one poll.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use = "missed elements must be counted"]
 pub struct PollReport {
@@ -96,26 +95,26 @@ pub struct PollReport {
     pub delivered: u64,
     /// Elements that were overwritten before they could be copied.
     pub missed: u64,
-    /// Void elements that were passed over. Those among the missed ones count as missed: what they
-    /// were is gone.
+    /// Void elements that were skipped. Void elements among the missed ones are counted as missed,
+    /// because they cannot be distinguished.
     pub void: u64,
 }
 
-/// Reads one stream, a ring or a queue, from a position on.
+/// A reader of one stream, a ring or a queue, from a position on.
 #[derive(Debug)]
 pub struct Reader<W> {
     words: W,
     geometry: Geometry,
-    // Where a queue's elements lie; `None` for a ring.
+    // The layout of a queue; `None` for a ring.
     queue: Option<QueueGeometry>,
     position: u64,
-    // Whether stamps and writers alone are copied, not payloads.
+    // Whether only stamps and writers are copied, without payloads.
     heads: bool,
     copy: Vec<u64>,
 }
 
 impl<W: Words> Reader<W> {
-    /// Reads from the first element of the stream on; elements that are gone count as missed.
+    /// A reader from the first element of the stream on; overwritten elements count as missed.
     ///
     /// # Errors
     /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
@@ -142,8 +141,8 @@ impl<W: Words> Reader<W> {
         })
     }
 
-    /// Hands out the elements of a ring without their payloads, for whoever reads these where they lie
-    /// ([`RingPlaces`](crate::RingPlaces)). A queue's elements are always copied.
+    /// Delivers the elements of a ring without their payloads, for readers in place
+    /// ([`RingInPlace`](crate::RingInPlace)). A queue's elements are always copied.
     pub fn heads_only(&mut self) {
         if self.queue.is_none() {
             self.heads = true;
@@ -160,7 +159,7 @@ impl<W: Words> Reader<W> {
         }
     }
 
-    /// Reads from the element that is written next.
+    /// A reader from the next element that is written.
     ///
     /// # Errors
     /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
@@ -172,8 +171,8 @@ impl<W: Words> Reader<W> {
         Ok(reader)
     }
 
-    /// Goes on where another reader has ended ([`Self::position`]). Behind what was committed there is
-    /// nothing to go on with: the first poll will say that the counter went back.
+    /// A reader from the position of another reader ([`Self::position`]). If fewer elements were
+    /// published, the first poll fails with [`LayoutError::CounterBackwards`].
     ///
     /// # Errors
     /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
@@ -187,7 +186,8 @@ impl<W: Words> Reader<W> {
         Ok(reader)
     }
 
-    /// Reads from the oldest element on that is still there; what is gone does not count.
+    /// A reader from the oldest element in the buffer on; overwritten elements do not count as
+    /// missed.
     ///
     /// # Errors
     /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
@@ -212,7 +212,7 @@ impl<W: Words> Reader<W> {
         &self.words
     }
 
-    /// How many elements have been published: the bound for [`Self::poll_until`].
+    /// Number of published elements: the bound for [`Self::poll_until`].
     #[must_use]
     pub fn published(&self) -> u64 {
         match self.queue() {
@@ -222,11 +222,11 @@ impl<W: Words> Reader<W> {
         }
     }
 
-    /// The bound for a poll that delivers at most so many of the elements before `end`: `end` itself if that are
-    /// all. What the writer has lapped is missed, and counts for nothing.
+    /// The bound for a poll that delivers at most `elements` of those before `end`; `end` itself if
+    /// there are no more. Overwritten elements are not counted.
     #[must_use]
     pub fn bound_within(&self, end: u64, elements: u64) -> u64 {
-        // A counter that went back is found out by the poll.
+        // The poll reports a counter that went back.
         let Ok(ahead) = self.distance(end) else {
             return end;
         };
@@ -244,8 +244,9 @@ impl<W: Words> Reader<W> {
         Some(QueueView { words, queue })
     }
 
-    /// How many of the next elements, of which `ahead` are published, may be gone. As many as the
-    /// capacity may be there, so the work of a poll is bounded whatever the memory says.
+    /// Number of elements from the position on that may be overwritten, with `ahead` published
+    /// ones. At most `capacity` are left, so the work of a poll is bounded, whatever the memory
+    /// contains.
     fn gone(&self, ahead: u64) -> u64 {
         let capacity = self.geometry.capacity();
         match self.queue() {
@@ -257,20 +258,20 @@ impl<W: Words> Reader<W> {
         }
     }
 
-    /// How many positions from the next one on lie before `oldest`.
+    /// Number of positions from the current one to `oldest`.
     fn passed_by(&self, oldest: u64) -> u64 {
         self.distance(oldest).unwrap_or(0)
     }
 
     /// Delivers the elements that were published before the call, at most `limit`, oldest first.
     ///
-    /// Elements delivered, missed and void add up to the positions passed over. Where it matters which
-    /// ones were missed, use [`Self::poll_until`].
+    /// Elements delivered, missed and void add up to the advance of the position.
+    /// [`Self::poll_until`] reports which ones were missed.
     ///
     /// # Errors
-    /// [`LayoutError::CounterBackwards`] if the counter lies before what was read already: the
-    /// stream is damaged and nothing more can be said about it. [`LayoutError::BadIndex`] if a word
-    /// of a queue's index array belongs to another position: likewise.
+    /// [`LayoutError::CounterBackwards`] if the counter is less than the position: the stream is
+    /// damaged and cannot be read any further. [`LayoutError::BadIndex`] if a word of a queue's
+    /// index array belongs to another position: likewise.
     pub fn poll(
         &mut self,
         limit: usize,
@@ -283,12 +284,12 @@ impl<W: Words> Reader<W> {
         })
     }
 
-    /// Delivers or accounts for every position before `end`, and none behind it.
+    /// Delivers or counts every position before `end`, and none from it on.
     ///
-    /// A caller with several streams takes the bounds of all ([`Self::published`]) before it polls
-    /// the first: then no writer in full swing keeps it from the others, and what it delivers was
-    /// published before one moment. A bound that was passed already yields nothing; one that lies
-    /// ahead of the counter is cut to it.
+    /// A caller with several streams reads the bounds of all ([`Self::published`]) before it polls
+    /// the first: then a fast writer does not keep it from the others, and all delivered elements
+    /// were published before one moment. A bound before the position delivers nothing; one after
+    /// the counter is cut to it.
     ///
     /// ```
     /// use overhear_stream::{Found, Geometry, OwnedWords, Reader, SimpleWriter};
@@ -313,7 +314,7 @@ impl<W: Words> Reader<W> {
     /// ```
     ///
     /// # Errors
-    /// As for [`Self::poll`]; what was found missing until then has been told.
+    /// As for [`Self::poll`]; elements missed until then have been reported.
     pub fn poll_until(
         &mut self,
         end: u64,
@@ -329,8 +330,8 @@ impl<W: Words> Reader<W> {
         })
     }
 
-    /// As [`Self::poll_until`], with elements that follow each other at once: for whoever handles many faster
-    /// than each by itself.
+    /// As [`Self::poll_until`], with consecutive elements in one call, which is faster for most
+    /// callers.
     ///
     /// # Errors
     /// As for [`Self::poll_until`].
@@ -349,9 +350,9 @@ impl<W: Words> Reader<W> {
         })
     }
 
-    /// Passes over the positions before `end`, until `limit` elements have been delivered.
-    /// `published` is a counter that was loaded with acquire. `sink` returns how many of the copies that it
-    /// is called with are void.
+    /// Processes the positions before `end`, until `limit` elements have been delivered.
+    /// `published` is a counter that was loaded with acquire. `sink` returns the number of void
+    /// ones among the copies.
     fn pass(
         &mut self,
         published: u64,
@@ -365,10 +366,10 @@ impl<W: Words> Reader<W> {
             return Ok(PollReport::default());
         }
         let mut report = PollReport::default();
-        // Missed elements that have not been told yet: the next may be missed as well.
+        // Missed elements that are not reported yet: the next one may be missed as well.
         let mut run = 0;
-        // Behind the lap the whole ring is tried, whatever is written meanwhile: a batch that was
-        // overwritten is rejected, so the number of batches is bounded.
+        // After the lap the whole ring is tried, whatever is written meanwhile: an overwritten
+        // batch is rejected, so the number of batches is bounded.
         let lapped = self.gone(ahead).min(pending);
         self.miss(lapped, &mut run, &mut report);
         pending -= lapped;
@@ -397,14 +398,14 @@ impl<W: Words> Reader<W> {
         Ok(report)
     }
 
-    /// Passes over elements that are gone.
+    /// Skips overwritten elements.
     fn miss(&mut self, count: u64, run: &mut u64, report: &mut PollReport) {
         self.position = self.position.wrapping_add(count);
         *run += count;
         report.missed += count;
     }
 
-    /// Tells of the missed elements right before the position.
+    /// Reports the missed elements right before the position.
     fn tell(&self, count: u64, sink: &mut impl FnMut(Passed<'_>) -> u64) {
         if count > 0 {
             let first = self.position.wrapping_sub(count);
@@ -412,8 +413,8 @@ impl<W: Words> Reader<W> {
         }
     }
 
-    /// How far `published` lies ahead. Half of the counter's range counts as ahead, so that the
-    /// wrap-around of 2^64 is no special case.
+    /// Distance from the position to `published`. Half of the counter's range counts as ahead, so
+    /// that the wrap-around of 2^64 is no special case.
     fn distance(&self, published: u64) -> Result<u64, LayoutError> {
         let distance = published.wrapping_sub(self.position);
         if distance > u64::MAX / 2 {
@@ -430,8 +431,8 @@ impl<W: Words> Reader<W> {
         BATCH.min(self.geometry.capacity())
     }
 
-    /// Copies `batch` elements from the position on and returns how many of them, the oldest
-    /// ones, were not whole.
+    /// Copies `batch` elements from the position on and returns the number of rejected ones, which
+    /// are the oldest.
     fn copy(&mut self, batch: u64) -> Result<u64, LayoutError> {
         if self.queue.is_some() {
             return self.copy_from_queue(batch);
@@ -442,7 +443,7 @@ impl<W: Words> Reader<W> {
         let now = counter(&self.words).load(Ordering::Relaxed);
         let ahead = self.distance(now)?;
         if ahead < batch {
-            // An honest counter never runs back behind what it allowed to read.
+            // An honest counter never decreases below a value that it had.
             let before = self.position.wrapping_add(batch);
             return Err(LayoutError::CounterBackwards { before, now });
         }
@@ -462,8 +463,8 @@ impl<W: Words> Reader<W> {
         };
         let stride = self.geometry.stride_words();
         let used = 1 + self.geometry.body_bytes().div_ceil(8);
-        // How many of the batch, from its beginning on, contain all whose index word has another
-        // position. If the writers are honest, these are lapped.
+        // End of the elements, from the begin of the batch, whose index word has another position.
+        // With honest writers these are lapped.
         let mut strange = 0;
         for index in 0..batch {
             let Some(start) = view.element_word(self.position.wrapping_add(index)) else {
@@ -487,7 +488,7 @@ impl<W: Words> Reader<W> {
     }
 
     /// Loads `batch` slots of a ring from the position on into the copy: at most two runs of
-    /// slots that follow each other, each behind one check of its bounds.
+    /// consecutive slots, each with one bounds check.
     fn copy_slots(&mut self, batch: u64) {
         let stride = self.geometry.stride_words();
         let (copy_stride, used) = match self.heads {
@@ -500,8 +501,8 @@ impl<W: Words> Reader<W> {
             let run = self.geometry.until_wrap(position).min(batch - copied);
             let to = &mut self.copy[copied as usize * copy_stride..][..run as usize * copy_stride];
             let start = self.geometry.slot(position);
-            // What lies between two elements is loaded as well where that costs less than to leave
-            // it out; nobody looks at it.
+            // Padding between two elements is loaded too where that costs less than skipping it; it
+            // is not used.
             if copy_stride == stride && stride - used <= MOST_SPARE_WORDS {
                 load_words(to, self.words.range(start, to.len()));
             } else {
@@ -514,7 +515,7 @@ impl<W: Words> Reader<W> {
         }
     }
 
-    /// The copies from `first` to `end`; the first of them is that of the position.
+    /// The copies from `first` to `end`. The first one is of the element at the position.
     #[inline(always)]
     fn copies(&mut self, first: u64, end: u64) -> Copies<'_> {
         let stride = self.copy_stride();

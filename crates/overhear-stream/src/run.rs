@@ -31,7 +31,8 @@ pub struct CopiedRun<'a> {
 }
 
 impl<'a> CopiedRun<'a> {
-    /// The run with times for stamps; the function is called for each stamp, in the order of positions.
+    /// The run with times for stamps; the function is called for each stamp, in the order of
+    /// positions.
     #[inline(always)]
     pub fn timed(self, mut time_of: impl FnMut(Ticks) -> Timestamp) -> Run<'a> {
         for copy in self.words.chunks_exact_mut(self.stride) {

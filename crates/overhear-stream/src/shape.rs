@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_has_its_indices_between_header_and_elements() {
+    fn queue_has_its_indices_between_header_and_elements() {
         let queue = QueueGeometry::new(8, 1024).unwrap();
         assert_eq!(queue.elements_offset(), 4096 + 8192);
         assert_eq!(queue.index_word(1025), 512 + 1);

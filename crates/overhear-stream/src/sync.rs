@@ -11,14 +11,15 @@
 //!   acquire fence after its copy. A reader whose copy saw any word of a later element also sees
 //!   the counter that allowed that element to be written, and so rejects the copy. In a queue the
 //!   fence stands behind the change of `tail`, and the reader looks at `tail`.
-//! - `SYNC(take)`, `SYNC(give)`, `SYNC(advance)`: `tail`, the index words and `head` of a queue, each
-//!   from the compare-and-exchange that changes it (release) to its loads (acquire). Whoever sees
-//!   position t in `tail` sees that t was taken no earlier than its predecessors were; whoever finds
-//!   an element through its index word sees what its last owner stored into it; whoever sees position
-//!   h in `head` sees the index words before h, or later ones.
+//! - `SYNC(take)`, `SYNC(give)`, `SYNC(advance)`: `tail`, the index words and `head` of a queue,
+//!   each from the compare-and-exchange that changes it (release) to its loads (acquire). Whoever
+//!   sees position t in `tail` sees that t was taken no earlier than its predecessors were; whoever
+//!   finds an element through its index word sees what its last owner stored into it; whoever sees
+//!   position h in `head` sees the index words before h, or later ones.
 //! - `SYNC(reclaim)`: the directory's release store of a reclaimed word, the acquire load of the
 //!   thread that claims the lane. Who claims a lane finds its counter as the dead owner left it.
-//! - `SYNC(claim)`: the exchange of a lane's owner word, with itself in the thread that claims next.
+//! - `SYNC(claim)`: the exchange of a lane's owner word, with itself in the thread that claims
+//!   next.
 
 #[cfg(not(loom))]
 pub use core::hint::spin_loop;
@@ -33,8 +34,8 @@ pub use shuttle::hint::spin_loop;
 #[cfg(shuttle)]
 pub use shuttle::sync::atomic::{fence, AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// A number that a signal handler adds to and anybody reads. Nothing else follows from it, so all of
-/// its accesses are relaxed; they are async-signal-safe and wait-free.
+/// A number that a signal handler adds to and anybody reads. Nothing else follows from it, so all
+/// of its accesses are relaxed; they are async-signal-safe and wait-free.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 pub struct SignalCount(AtomicU64);

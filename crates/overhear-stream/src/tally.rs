@@ -99,7 +99,7 @@ mod tests {
     use crate::words::{OwnedWords, Words};
 
     #[test]
-    fn a_sensor_is_the_sum_of_its_lanes() {
+    fn sensor_is_the_sum_of_its_lanes() {
         let shape = Shape::new(WriterKind::Laned, 8, 16, 3).unwrap();
         let memory = OwnedWords::zeroed(shape.bytes() / 8);
         let set = |word: usize, value| memory.word(word).store(value, Ordering::Relaxed);
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_counts_from_behind_its_dummies() {
+    fn queue_counts_from_behind_its_dummies() {
         let shape = Shape::new(WriterKind::Concurrent, 8, 16, 0).unwrap();
         let memory = OwnedWords::zeroed(shape.bytes() / 8);
         memory

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a thread remembers of itself and of its lanes, so that a write asks nobody.
+//! A thread's cache of its ids and its lanes, so that a write needs no system call and no search.
 //!
 //! # Protocol
 //!
-//! A slot belongs to one thread and to the signal handlers that interrupt it; no other thread looks at
-//! it. It is zero when the thread begins. Every field is one word and changes by one store, so a
+//! A slot belongs to one thread and to the signal handlers that interrupt it; no other thread looks
+//! at it. It is zero when the thread begins. Every field is one word and changes by one store, so a
 //! handler finds it as it was before or as it is after, and leaves it so.
 //!
 //! - `tid` and `number` are given once. A handler that comes between asks for the tid itself, and
 //!   the number is what the first exchange put there.
 //! - An entry of `lanes` holds the key of a sensor and, in its lowest 13 bits, the lane that the
-//!   thread has there, or [`NO_LANE`]. Keys are never used again, so what is left of a sensor that is
-//!   gone is never found. A sensor has one entry that it may use, its key decides which; sensors
+//!   thread has there, or [`NO_LANE`]. Keys are never used again, so what is left of a sensor that
+//!   is gone is never found. A sensor has one entry that it may use, its key decides which; sensors
 //!   that share an entry push each other out, which costs a search and no lane.
 //! - Because key and lane are one word, an entry cannot be seen half replaced. With two words a
 //!   handler could replace them between the two loads of the write that it interrupts.
@@ -21,8 +21,8 @@ use core::num::NonZeroU64;
 use crate::lanes::Claimant;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// How many sensors a thread remembers. The slot is part of the static thread-local memory, which is
-/// small where a library was loaded by `dlopen`.
+/// How many sensors a thread remembers. The slot is part of the static thread-local memory, which
+/// is small where a library was loaded by `dlopen`.
 const THREAD_ENTRIES: usize = 16;
 /// The lane of a thread that found none: behind the largest pool.
 const NO_LANE: u64 = LANE_MASK;
@@ -57,7 +57,7 @@ impl SensorKey {
     }
 }
 
-/// What a slot knows of a thread's lane in a sensor.
+/// The cached lane of a thread in a sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Remembered {
     /// This is the lane.
@@ -72,7 +72,7 @@ pub enum Remembered {
 #[derive(Debug)]
 #[repr(C)]
 pub struct ThreadSlot {
-    // 0: not asked for yet.
+    // 0: not read yet.
     tid: AtomicU32,
     reserved: AtomicU32,
     // 0: not given yet.
@@ -95,7 +95,7 @@ impl ThreadSlot {
         }
     }
 
-    /// Who the calling thread is. It is asked for its tid once.
+    /// The calling thread. Its tid is read from the kernel once.
     #[must_use]
     pub fn identify(&self, gettid: impl FnOnce() -> u32) -> Claimant {
         static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_is_asked_once_and_a_forked_child_again() {
+    fn thread_is_asked_once_and_a_forked_child_again() {
         let slot = ThreadSlot::new();
         let first = slot.identify(|| 7);
         assert_eq!((first.tid, slot.identify(|| 8)), (7, first));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_lies_where_its_offset_says() {
+    fn entry_lies_where_its_offset_says() {
         let slot = ThreadSlot::new();
         let key = SensorKey::fresh();
         slot.remember(key, Some(3));

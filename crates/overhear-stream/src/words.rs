@@ -13,7 +13,7 @@ use crate::sync::{AtomicU64, Ordering};
 /// caller to find out. Indices out of bounds panic: they are broken internal invariants, because
 /// every index is computed from a checked [`Geometry`](crate::Geometry).
 pub trait Words {
-    /// How many words there are.
+    /// Number of words.
     fn len(&self) -> usize;
 
     /// Whether there are none.
@@ -27,14 +27,14 @@ pub trait Words {
     /// If `index` is out of bounds.
     fn word(&self, index: usize) -> &AtomicU64;
 
-    /// The words from `start` on, `count` of them, behind one check instead of one for each.
+    /// `count` words from `start` on, with one bounds check for all.
     ///
     /// # Panics
     /// If they are out of bounds.
     fn range(&self, start: usize, count: usize) -> &[AtomicU64];
 
-    /// The same words behind no check at all, for a caller that has proven it: each line of code that a
-    /// check takes is one more to fetch for a thread that has just been woken.
+    /// As [`Self::range`], without a bounds check, for callers that have proven the bounds: a
+    /// thread that has just been woken has less code to fetch.
     ///
     /// # Safety
     /// They are in bounds.
@@ -61,7 +61,8 @@ impl<W: Words> Words for &W {
     }
 }
 
-/// Stores bytes into words, relaxed. The rest of the last word is zeroed. Words behind it stay.
+/// Stores bytes into words, relaxed. The rest of the last word is zeroed. Later words are
+/// unchanged.
 ///
 /// # Panics
 /// If the bytes do not fit.
@@ -82,8 +83,8 @@ pub(crate) fn store_bytes(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// Loads as many words as fit into both, relaxed: others may store them meanwhile, so what was
-/// loaded is worth nothing before it is validated.
+/// Loads words up to the shorter length, relaxed. Other threads may store them at the same time, so
+/// the values are valid only after a check.
 #[inline(always)]
 pub(crate) fn load_words(to: &mut [u64], from: &[AtomicU64]) {
     // The compiler neither widens atomic loads nor unrolls their loops.
@@ -199,8 +200,8 @@ impl Words for SharedWords {
     #[inline(always)]
     unsafe fn range_unchecked(&self, start: usize, count: usize) -> &[AtomicU64] {
         debug_assert!(start <= self.len && count <= self.len - start);
-        // SAFETY: in bounds by contract; mapped, aligned and accessed atomically only, by the contract
-        // of `new`. An atomic has the layout of its integer.
+        // SAFETY: in bounds by contract; mapped, aligned and accessed atomically only, by the
+        // contract of `new`. An atomic has the layout of its integer.
         unsafe { core::slice::from_raw_parts(self.base.as_ptr().add(start).cast(), count) }
     }
 }
@@ -213,8 +214,8 @@ fn out_of_bounds(start: usize, count: usize, len: usize) -> ! {
     panic!("{count} words at {start} of {len}")
 }
 
-/// Mapped memory together with what keeps it mapped: a stream that a reader can own, also where
-/// several streams share a mapping and `K` is a share in it.
+/// Mapped memory together with the value that keeps it mapped. Several streams can share a mapping:
+/// then `K` is a share of it.
 #[derive(Debug)]
 pub struct KeptWords<K> {
     words: SharedWords,
@@ -238,8 +239,8 @@ impl<T> KeptWords<Arc<T>> {
     /// The same words, kept by another share of the same value.
     #[must_use]
     pub fn share(&self) -> Self {
-        // The contract of `SharedWords::new` holds for as long as the value lives, and so for each of
-        // its shares.
+        // The contract of `SharedWords::new` holds for as long as the value lives, and so for each
+        // of its shares.
         Self {
             words: SharedWords {
                 base: self.words.base,
@@ -251,7 +252,7 @@ impl<T> KeptWords<Arc<T>> {
 }
 
 impl<K> KeptWords<K> {
-    /// What keeps the memory mapped.
+    /// The value that keeps the memory mapped.
     #[must_use]
     pub const fn keeper(&self) -> &K {
         &self.keeper

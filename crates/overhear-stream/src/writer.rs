@@ -13,10 +13,10 @@
 //!    of the next fill, which destroys the element at `c + 1 - capacity`. Without it a reader could
 //!    see words of the new element under the old counter and believe its copy.
 //!
-//! There is no losing path: nobody competes. Progress: wait-free; a write is a fixed number of
-//! stores. It does not allocate, does not enter the kernel and takes no lock, so it may run in
-//! real-time threads. It must not be re-entered by a signal handler that writes to the same
-//! sensor; the borrow checker sees to that in Rust.
+//! There is no losing path, because there is one writer. Progress: wait-free; a write is a fixed
+//! number of stores. It does not allocate, does not enter the kernel and takes no lock, so it may
+//! run in real-time threads. A signal handler that writes to the same sensor must not interrupt it;
+//! in Rust the borrow checker prevents that.
 
 use overhear_event::Ticks;
 
@@ -24,7 +24,7 @@ use crate::layout::{counter, Geometry, LayoutError, COUNTER_WORD};
 use crate::sync::{fence, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
 
-/// The right to write a simple stream.
+/// The writer of a simple stream.
 #[derive(Debug)]
 pub struct SimpleWriter<W> {
     words: W,
@@ -35,10 +35,10 @@ pub struct SimpleWriter<W> {
 }
 
 impl<W: Words> SimpleWriter<W> {
-    /// Takes the writer's right over a stream, continuing behind the elements that are there.
+    /// Makes the writer of a stream. It continues after the existing elements.
     ///
-    /// There must be only one writer at a time; a second one would not be unsafe, but readers
-    /// would reject or miss elements without knowing it.
+    /// There must be one writer at a time. A second one is not unsafe, but readers would reject or
+    /// miss elements without counting them.
     ///
     /// # Errors
     /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
@@ -68,7 +68,7 @@ impl<W: Words> SimpleWriter<W> {
     /// the seed's `commit` does.
     ///
     /// # Panics
-    /// If the payload has another size than the geometry says.
+    /// If the payload has another size than that of the geometry.
     #[inline(always)]
     pub fn write(&mut self, payload: &[u8], stamp: impl FnOnce() -> Ticks) {
         assert!(
@@ -79,19 +79,20 @@ impl<W: Words> SimpleWriter<W> {
         unsafe { self.write_sized(payload, stamp) };
     }
 
-    /// The same of a payload whose size is known to be right: nothing is checked, so that there is as
-    /// little code to fetch as possible for a thread that has just been woken.
+    /// As [`Self::write`], without a check of the size: so a thread that has just been woken has
+    /// less code to fetch.
     ///
     /// # Safety
-    /// The payload has the size that the geometry says.
+    /// The payload has the size of the geometry.
     #[inline(always)]
     pub unsafe fn write_sized(&mut self, payload: &[u8], stamp: impl FnOnce() -> Ticks) {
         debug_assert!(payload.len() == self.geometry.payload_bytes());
         let used = 1 + payload.len().div_ceil(8);
-        // SAFETY: `new` has compared the memory with the geometry, so the header lies in it, and so does
-        // each slot with the stamp and the payload, whose size is right by contract.
+        // SAFETY: `new` has compared the memory with the geometry, so the header lies in it, and so
+        // does each slot with the stamp and the payload, whose size is right by contract.
         let (counter, slot) = unsafe {
-            // Looked up before the stores: for all the compiler knows, they could change the writer.
+            // Looked up before the stores: the compiler must assume that the stores could change
+            // the writer.
             let counter = &self.words.range_unchecked(COUNTER_WORD, 1)[0];
             let slot = self.geometry.slot(self.count);
             (counter, self.words.range_unchecked(slot, used))

@@ -2,10 +2,10 @@
 //! A writer dies at every instruction of a write and a commit, and of a claim.
 //!
 //! The memory is shared. A child process writes; this process lets it execute one instruction after
-//! the other (`ptrace`), and behind each takes a copy of the memory, which is all that a death would leave:
-//! what was committed is readable, nothing is torn, the count never goes back, and another writer goes on.
-//! Around every change, and at some of the other places, the child dies indeed. `native/tests/deaths.c` is
-//! the same for C.
+//! the other (`ptrace`), and behind each takes a copy of the memory, which is all that a death
+//! would leave: what was committed is readable, nothing is torn, the count never goes back, and
+//! another writer goes on. Around every change, and at some of the other places, the child dies
+//! indeed. `native/tests/deaths.c` is the same for C.
 #![cfg(all(target_os = "linux", not(any(loom, miri))))]
 
 use std::fs::File;
@@ -330,8 +330,8 @@ struct Child(libc::pid_t);
 impl Child {
     /// `None` if this machine does not let us step.
     fn start(subject: &impl Subject) -> Option<Self> {
-        // SAFETY: the child calls nothing that another thread could have left locked: ptrace, raise,
-        // the writer, which does not allocate, and _exit.
+        // SAFETY: the child calls nothing that another thread could have left locked: ptrace,
+        // raise, the writer, which does not allocate, and _exit.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: as above.
@@ -380,7 +380,8 @@ impl Child {
     }
 }
 
-/// Dies behind every instruction as far as the others can tell, and for good where something has changed.
+/// Dies behind every instruction as far as the others can tell, and for good where something has
+/// changed.
 fn die_everywhere<S: Subject>(make: impl Fn() -> S) {
     let make = || {
         let subject = make();
@@ -435,16 +436,16 @@ fn goes_on(subject: &impl Subject, place: &str) {
 }
 
 #[test]
-fn the_writer_of_a_simple_sensor_may_die_at_every_instruction() {
+fn writer_of_a_simple_sensor_may_die_at_every_instruction() {
     die_everywhere(Simple::new);
 }
 
 #[test]
-fn a_thread_with_a_lane_may_die_at_every_instruction() {
+fn thread_with_a_lane_may_die_at_every_instruction() {
     die_everywhere(Pool::new);
 }
 
 #[test]
-fn a_thread_with_an_element_of_a_queue_may_die_at_every_instruction() {
+fn thread_with_an_element_of_a_queue_may_die_at_every_instruction() {
     die_everywhere(Queue::new);
 }

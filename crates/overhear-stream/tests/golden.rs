@@ -72,7 +72,7 @@ fn golden() -> Option<Vec<u8>> {
 }
 
 #[test]
-fn the_reader_reads_the_image() {
+fn reader_reads_the_image() {
     let Some(image) = golden() else { return };
     assert_eq!(image.len(), geometry().bytes());
     let memory = OwnedWords::zeroed(geometry().words());
@@ -96,7 +96,7 @@ fn the_reader_reads_the_image() {
 }
 
 #[test]
-fn the_writer_writes_the_image() {
+fn writer_writes_the_image() {
     let Some(image) = golden() else { return };
     assert!(
         write() == image,

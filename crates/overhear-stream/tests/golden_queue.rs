@@ -3,11 +3,11 @@
 //! reads and writes, C reads and writes too (`native/tests/golden_concurrent.c`).
 //!
 //! The image is a queue of 8 elements with the payloads of `golden.rs`. The element of sequence s
-//! holds `{ s, s * s, -s }`, was written by thread `100 + s % 3` and stamped `1,000,000 + 250 s`. Its
-//! story: 0 to 3 are written; one element is taken; 4 and 5 are written; the one that was taken is
-//! abandoned (6); 7 and 8 are written; two are taken, the second is committed first (9, 10). One write
-//! was refused. So the index array is no longer in order, and 3 to 10 are readable. The stream's
-//! id is 9.
+//! holds `{ s, s * s, -s }`, was written by thread `100 + s % 3` and stamped `1,000,000 + 250 s`.
+//! Its story: 0 to 3 are written; one element is taken; 4 and 5 are written; the one that was taken
+//! is abandoned (6); 7 and 8 are written; two are taken, the second is committed first (9, 10). One
+//! write was refused. So the index array is no longer in order, and 3 to 10 are readable. The
+//! stream's id is 9.
 //!
 //! `OVERHEAR_GOLDEN=write cargo test -p overhear-stream --test golden_queue` makes the image anew.
 //! That is right after a change of the layout page only, never to make this test pass.
@@ -94,7 +94,7 @@ fn golden() -> Option<Vec<u8>> {
 }
 
 #[test]
-fn the_reader_reads_the_image() {
+fn reader_reads_the_image() {
     let Some(image) = golden() else { return };
     let (queue, shape) = shape();
     assert_eq!(image.len(), queue.bytes());
@@ -125,7 +125,7 @@ fn the_reader_reads_the_image() {
 }
 
 #[test]
-fn the_writer_writes_the_image() {
+fn writer_writes_the_image() {
     let Some(image) = golden() else { return };
     assert!(
         write() == image,

@@ -91,7 +91,7 @@ fn write_queue(writer: &QueueWriter<OwnedWords>, mut stamp: impl FnMut() -> Tick
 }
 
 #[test]
-fn a_million_writes_do_not_allocate() {
+fn million_writes_do_not_allocate() {
     let before = allocations();
     drop(std::hint::black_box(Box::new(1)));
     assert_eq!(allocations(), before + 2, "the guard counts");
@@ -173,7 +173,7 @@ mod system_calls {
     }
 
     #[test]
-    fn a_million_writes_do_not_enter_the_kernel() {
+    fn million_writes_do_not_enter_the_kernel() {
         // SAFETY: getppid has no preconditions.
         let status = guarded(|| unsafe { libc::getppid() } > 0);
         if libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == REFUSED {

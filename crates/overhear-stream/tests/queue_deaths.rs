@@ -150,8 +150,8 @@ fn spawn(file: &Path, capacity: u64, death: &str, tid: u32) -> Child {
         .unwrap()
 }
 
-/// Reads all there is: whole elements, each thread's in its order. Returns (thread, number), and how many were
-/// missed: with those seen they are all that the reader has passed.
+/// Reads all there is: whole elements, each thread's in its order. Returns (thread, number), and
+/// how many were missed: with those seen they are all that the reader has passed.
 fn read(reader: &mut Reader<Memory>) -> (Vec<(u32, u64)>, u64) {
     let from = reader.position();
     let mut seen = Vec::new();
@@ -182,7 +182,7 @@ fn left(writer: &QueueWriter<Memory>) -> u64 {
 }
 
 #[test]
-fn a_death_at_each_step_costs_one_element_at_most() {
+fn death_at_each_step_costs_one_element_at_most() {
     const CAPACITY: u64 = 16;
     for (&death, (published, kept)) in DEATHS.iter().zip([(1, 1), (1, 1), (2, 0), (2, 0)]) {
         let (file, queue) = create(&format!("queue-death-{death}"), CAPACITY);

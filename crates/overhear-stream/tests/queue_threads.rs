@@ -128,7 +128,7 @@ impl Seen {
 /// Every thread remembers when each write began and ended. One that ended before another began
 /// stands before it, and each stamp lies inside its write.
 #[test]
-fn the_order_of_positions_is_that_of_time() {
+fn order_of_positions_is_that_of_time() {
     const WRITES: u64 = 10_000;
     let (writer, start) = (queue(1 << 16), Instant::now());
     let barrier = Barrier::new(THREADS as usize);
@@ -169,8 +169,9 @@ type Read = (u64, u32, u64, Ticks);
 /// When the writes of one thread began and ended.
 type Spans = Vec<(Ticks, Ticks)>;
 
-/// The same while the ring begins anew again and again, every element is taken out and put back, and readers
-/// read and are lapped meanwhile. All readers must see the same order, and what one misses is counted.
+/// The same while the ring begins anew again and again, every element is taken out and put back,
+/// and readers read and are lapped meanwhile. All readers must see the same order, and what one
+/// misses is counted.
 fn contend(capacity: u64) {
     const WRITES: u64 = 3_000;
     const READERS: usize = 2;
@@ -255,7 +256,7 @@ fn contend(capacity: u64) {
 }
 
 #[test]
-fn the_order_of_positions_is_that_of_time_in_a_ring_that_is_used_again() {
+fn order_of_positions_is_that_of_time_in_a_ring_that_is_used_again() {
     [8, 64, 256].into_iter().for_each(contend);
 }
 

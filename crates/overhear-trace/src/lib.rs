@@ -20,7 +20,7 @@
 //! let schema = TypeSchema::builder("level").field("volts", FieldKind::F64, "V").build()?;
 //! let stream = StreamDescriptor {
 //!     id: StreamId::from_raw(1),
-//!     origin: Origin::Clerk,
+//!     origin: Origin::Sampler,
 //!     sensor: "battery".to_owned(),
 //!     instance: String::new(),
 //!     lane: None,

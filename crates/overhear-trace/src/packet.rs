@@ -73,7 +73,7 @@ impl ContextKind {
         match origin {
             Origin::Program(_) => Self::Program,
             Origin::Kernel { .. } => Self::Kernel,
-            Origin::Clerk => Self::Clerk,
+            Origin::Sampler => Self::Clerk,
         }
     }
 }
@@ -172,7 +172,7 @@ impl PacketLayout {
                 origin.extend(comm);
             }
             Origin::Kernel { cpu } => origin.extend(cpu.to_ne_bytes()),
-            Origin::Clerk => {}
+            Origin::Sampler => {}
         }
         Self {
             class,

@@ -7,8 +7,8 @@
 use std::slice;
 
 use overhear_event::{
-    ElementView, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Turn, TurnScale, TurnWord,
-    Turns, Update,
+    CompactKey, ElementView, Gap, GapCause, KeyOrigin, LoserTree, MergeKey, Nanos,
+    StreamDescriptor, Timestamp, Update,
 };
 
 use crate::map::fetch;
@@ -56,7 +56,7 @@ struct Records<'a> {
     sequence: u64,
     /// The turn of the one behind the next. It is looked at early, because whose turn is next waits for it. Less than
     /// the next one's where it is not that simple: the packet ends, or time goes back, or too far ahead.
-    behind: TurnWord,
+    behind: CompactKey,
 }
 
 impl<'a> Records<'a> {
@@ -64,22 +64,22 @@ impl<'a> Records<'a> {
     #[inline(always)]
     fn take(
         &mut self,
-        turn: TurnWord,
-        scale: TurnScale,
+        key: CompactKey,
+        origin: KeyOrigin,
         room: &mut slice::IterMut<'_, ElementView<'a>>,
-    ) -> Option<TurnWord> {
+    ) -> Option<CompactKey> {
         let (stream, sequence, behind) = (self.stream, self.sequence, self.behind);
         let (_, rest) = self.left.split_first_chunk::<TIME_BYTES>()?;
         let (payload, left) = rest.split_at_checked(self.payload_bytes as usize)?;
         let element = room.next()?;
         self.sequence = sequence + 1;
         self.left = left;
-        self.look_ahead(scale, turn.rank());
+        self.look_ahead(origin, key.rank());
         fetch(left, AHEAD);
         *element = ElementView {
             stream,
             sequence,
-            time: scale.time(turn),
+            time: origin.time(key),
             payload,
         };
         Some(behind)
@@ -87,11 +87,11 @@ impl<'a> Records<'a> {
 
     /// Looks at the one behind the next.
     #[inline(always)]
-    fn look_ahead(&mut self, scale: TurnScale, rank: usize) {
+    fn look_ahead(&mut self, origin: KeyOrigin, rank: usize) {
         let at = TIME_BYTES + self.payload_bytes as usize;
         self.behind = match self.left.get(at..at + TIME_BYTES) {
-            Some(time) => scale.word(record_time(time), rank),
-            None => TurnWord::UNKNOWN,
+            Some(time) => origin.key(record_time(time), rank),
+            None => CompactKey::UNKNOWN,
         };
     }
 }
@@ -234,7 +234,7 @@ impl TraceReader {
                 left: &[],
                 payload_bytes: stream.descriptor.schema.size(),
                 sequence: 0,
-                behind: TurnWord::UNKNOWN,
+                behind: CompactKey::UNKNOWN,
             };
             let time = cursor.go_on(&mut records, Timestamp::ZERO);
             (cursor, records, time)
@@ -242,12 +242,12 @@ impl TraceReader {
         let mut streams: Vec<_> = self.recorded().iter().map(begin).collect();
         // Those that have a turn come first, in the order of the turns.
         streams.sort_by_key(|(cursor, _, time)| (time.is_none(), cursor.stream.descriptor.id));
-        let turns = (0..)
+        let tree = (0..)
             .zip(&streams)
             .filter_map(|(index, (cursor, _, time))| {
-                Some(Turn::new((*time)?, cursor.stream.descriptor.id, index))
+                Some(MergeKey::new((*time)?, cursor.stream.descriptor.id, index))
             });
-        let turns = Turns::new(turns.collect());
+        let tree = LoserTree::new(tree.collect());
         let (cursors, records): (_, Vec<_>) = streams.into_iter().map(|it| (it.0, it.1)).unzip();
         let nothing = records.first().map(|records: &Records<'_>| ElementView {
             stream: records.stream,
@@ -259,8 +259,8 @@ impl TraceReader {
             reader: self,
             cursors,
             records,
-            scale: turns.scale(),
-            turns,
+            origin: tree.origin(),
+            tree,
             batch: nothing.map_or(Vec::new(), |nothing| vec![nothing; BATCH]),
             waiting: 0,
             summary: ReplaySummary::default(),
@@ -280,9 +280,9 @@ pub struct Replay<'a> {
     cursors: Vec<Cursor<'a>>,
     /// As the cursors.
     records: Vec<Records<'a>>,
-    turns: Turns,
+    tree: LoserTree,
     /// What the words in the records are written with.
-    scale: TurnScale,
+    origin: KeyOrigin,
     /// Elements that follow each other, and room for as many as are handed over at once.
     batch: Vec<ElementView<'a>>,
     /// So many of them have not been handed over; none between steps.
@@ -307,7 +307,7 @@ impl<'a> Replay<'a> {
         }
         let mut left = elements;
         let mut due = self.summary.advanced_to.plus(ADVANCE);
-        while let Some(top) = self.turns.top() {
+        while let Some(top) = self.tree.top() {
             if left == 0 {
                 self.hand_over(updates);
                 return true;
@@ -346,12 +346,12 @@ impl<'a> Replay<'a> {
     #[inline(never)]
     fn collect(&mut self, most: u64, until: Timestamp) -> u64 {
         // What each element needs is at hand, not behind `self`.
-        let (records, scale) = (&mut self.records[..], self.scale);
+        let (records, origin) = (&mut self.records[..], self.origin);
         let room = &mut self.batch[self.waiting..];
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(room.len());
         let mut room = room[..most].iter_mut();
-        let is_open = self.turns.take(until, |turn| {
-            records[turn.rank()].take(turn, scale, &mut room)
+        let is_open = self.tree.run_until(until, |key| {
+            records[key.rank()].take(key, origin, &mut room)
         });
         let collected = most - room.len();
         self.waiting += collected;
@@ -363,15 +363,15 @@ impl<'a> Replay<'a> {
 
     /// Goes on with the top's stream, whose turn has been taken.
     fn go_on(&mut self) {
-        let Some(top) = self.turns.top() else { return };
+        let Some(top) = self.tree.top() else { return };
         let rank = top.index();
         let records = &mut self.records[rank];
         match self.cursors[rank].go_on(records, top.time()) {
-            Some(time) => self.turns.go_on_at(time),
-            None => self.turns.remove_top(),
+            Some(time) => self.tree.advance_top(time),
+            None => self.tree.remove_top(),
         }
-        if self.scale == self.turns.scale() {
-            records.look_ahead(self.scale, rank);
+        if self.origin == self.tree.origin() {
+            records.look_ahead(self.origin, rank);
         } else {
             self.look_ahead();
         }
@@ -379,9 +379,9 @@ impl<'a> Replay<'a> {
 
     /// Looks at the records behind the next ones, of all streams.
     fn look_ahead(&mut self) {
-        self.scale = self.turns.scale();
+        self.origin = self.tree.origin();
         for (rank, records) in self.records.iter_mut().enumerate() {
-            records.look_ahead(self.scale, rank);
+            records.look_ahead(self.origin, rank);
         }
     }
 

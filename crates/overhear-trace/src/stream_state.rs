@@ -124,7 +124,7 @@ mod tests {
             let schema = TypeSchema::builder("t").field("text", FieldKind::Text(payload_bytes), "");
             let descriptor = StreamDescriptor {
                 id: StreamId::from_raw(1),
-                origin: Origin::Clerk,
+                origin: Origin::Sampler,
                 sensor: "a".to_owned(),
                 instance: String::new(),
                 lane: None,

@@ -698,7 +698,7 @@ mod tests {
         let schema = TypeSchema::builder("s").field("value", FieldKind::U64, "");
         StreamDescriptor {
             id: StreamId::from_raw(1),
-            origin: Origin::Clerk,
+            origin: Origin::Sampler,
             sensor: "s".to_owned(),
             instance: String::new(),
             lane: None,

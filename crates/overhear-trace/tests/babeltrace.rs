@@ -40,7 +40,7 @@ fn line(item: &Owned, streams: &[StreamDescriptor]) -> Option<String> {
             stream.id, task.pid, task.comm
         ),
         Origin::Kernel { cpu } => write!(line, "{{ stream = {}, cpu_id = {cpu} }}, {{ ", stream.id),
-        Origin::Clerk => write!(line, "{{ stream = {} }}, {{ ", stream.id),
+        Origin::Sampler => write!(line, "{{ stream = {} }}, {{ ", stream.id),
     };
     let fields: Vec<_> = stream
         .schema
@@ -178,8 +178,8 @@ fn every_kind_of_field_and_gap_reads_the_same() {
             every_kind(),
         ),
         descriptor(2, "phase", program(), every_kind()),
-        descriptor(3, "quiet", Origin::Clerk, pair()),
-        descriptor(4, "lost", Origin::Clerk, pair()),
+        descriptor(3, "quiet", Origin::Sampler, pair()),
+        descriptor(4, "lost", Origin::Sampler, pair()),
     ];
     let mut writer = TraceWriter::create(dir.path(), identity())
         .unwrap()
@@ -247,7 +247,7 @@ fn a_trace_without_elements_is_a_trace() {
     let mut writer = TraceWriter::create(dir.path(), identity()).unwrap();
     assert_eq!(babeltrace(dir.path(), &[]), "");
     writer
-        .open(&descriptor(1, "s", Origin::Clerk, pair()))
+        .open(&descriptor(1, "s", Origin::Sampler, pair()))
         .unwrap();
     writer.advance(at(1)).unwrap();
     assert_eq!(babeltrace(dir.path(), &[]), "");

@@ -28,7 +28,7 @@ const FIRST_SEQUENCE: usize = 44;
 
 fn streams() -> [StreamDescriptor; 2] {
     [
-        descriptor(1, "a", Origin::Clerk, pair()),
+        descriptor(1, "a", Origin::Sampler, pair()),
         descriptor(2, "b", program(), pair()),
     ]
 }

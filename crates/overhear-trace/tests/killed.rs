@@ -26,7 +26,7 @@ fn streams() -> [StreamDescriptor; 3] {
     [
         descriptor(1, "tick", program(), pair()),
         descriptor(2, "hook", Origin::Kernel { cpu: 1 }, pair()),
-        descriptor(3, "sample", Origin::Clerk, pair()),
+        descriptor(3, "sample", Origin::Sampler, pair()),
     ]
 }
 

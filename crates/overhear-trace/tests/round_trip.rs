@@ -63,7 +63,7 @@ fn advances(items: &[Owned], end: Timestamp) -> Vec<(usize, Timestamp)> {
 #[test]
 fn updates_share_one_replay_and_end_with_the_observation() {
     let dir = tempfile::tempdir().unwrap();
-    let stream = descriptor(1, "s", Origin::Clerk, pair());
+    let stream = descriptor(1, "s", Origin::Sampler, pair());
     let mut writer = TraceWriter::create(dir.path(), identity()).unwrap();
     for time in [1_000_000, 5_000_000] {
         let payload = pair_payload(time);

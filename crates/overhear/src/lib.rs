@@ -55,9 +55,9 @@
 //! A sensor is *unheard* if no directory owns its stream, so that no monitor can read it.
 //!
 //! - [`Sensor::unheard_because`] returns the reason.
-//! - With `OVERHEAR_UNHEARD=stderr` in its environment a program prints the reason of its first
+//! - With `OVERHEAR_NOT_CONNECTED=stderr` in its environment a program prints the reason of its first
 //!   unheard sensor.
-//! - `overhear list --unheard` lists the sensors that a directory had to refuse.
+//! - `overhear list --not-connected` lists the sensors that a directory had to refuse.
 //!
 //! If the directory has no memory for a sensor at present, the sensor waits, switched off. It is
 //! switched on when there is memory, without a call of the program.

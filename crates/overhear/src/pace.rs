@@ -10,7 +10,7 @@
 
 use std::time::Duration;
 
-use overhear_admission::{Constraint, Pacer};
+use overhear_admission::{ArrivalBound, Pacer};
 use overhear_directory::monotonic_now;
 use overhear_event::{ClockId, Nanos, Rate, Ticks, Timestamp};
 use overhear_stream::read_hardware_ticks;
@@ -60,7 +60,7 @@ impl Moment {
 impl Pace {
     /// The pace of a sensor that has written `count` elements.
     pub(crate) fn new(rate: Rate, clock: ClockId, count: u64) -> Result<Self, PaceError> {
-        let constraint = Constraint::from_rate(&rate).map_err(|_| PaceError)?;
+        let constraint = ArrivalBound::from_rate(&rate).map_err(|_| PaceError)?;
         let margin = match clock {
             ClockId::Monotonic => Nanos::ZERO,
             ClockId::X86Tsc | ClockId::ArmCntvct => PACE_MARGIN,

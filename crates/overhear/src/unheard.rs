@@ -2,7 +2,7 @@
 //! The line on standard error about an unheard sensor.
 //!
 //! Standard error belongs to the program, so the line is printed only with
-//! `OVERHEAR_UNHEARD=stderr` in the environment, and once per process. `overhear list --unheard`
+//! `OVERHEAR_NOT_CONNECTED=stderr` in the environment, and once per process. `overhear list --not-connected`
 //! lists all sensors that a directory had to refuse.
 
 use std::io::Write;
@@ -11,7 +11,7 @@ use std::sync::Once;
 use overhear_directory::client::environment;
 
 /// The variable, and the value that asks for the line.
-const VARIABLE: &str = "OVERHEAR_UNHEARD";
+const VARIABLE: &str = "OVERHEAR_NOT_CONNECTED";
 const WANTED: &str = "stderr";
 
 /// Prints the line for the first unheard sensor, if the environment requests it. Cold, like
@@ -23,7 +23,7 @@ pub(crate) fn report(sensor: &str, reason: &str) {
             // An error of standard error cannot be reported.
             let _ = writeln!(
                 std::io::stderr(),
-                "overhear: sensor `{}` is not heard: {reason}",
+                "overhear: sensor `{}` is not connected: {reason}",
                 sensor.escape_debug()
             );
         });

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use overhear_event::Nanos;
 
-use super::bill::Bill;
-use super::{Effort, Wish, EFFORT, ITERATIONS};
+use super::plan_cost::PlanCost;
+use super::{AdmissionRequest, Effort, EFFORT, ITERATIONS};
 use crate::exact::{add, mul, signed, Ratio};
 use crate::several::cost;
 use crate::{largest_period, Overflow, SensorLoad, Span};
@@ -20,22 +20,22 @@ const BETWEEN: i128 = 4;
 /// The periods that were tried, and the cheapest bill.
 pub(super) struct Search<'a> {
     pub(super) sensors: &'a [SensorLoad],
-    pub(super) wish: &'a Wish,
+    pub(super) request: &'a AdmissionRequest,
     pub(super) top: i128,
     pub(super) tried: BTreeSet<i128>,
     pub(super) effort: Effort,
     /// Utilisation and T_M of all that fit.
     pub(super) fitting: Vec<(Ratio, i128)>,
-    pub(super) best: Option<Bill>,
+    pub(super) best: Option<PlanCost>,
 }
 
 impl<'a> Search<'a> {
-    pub(super) fn new(sensors: &'a [SensorLoad], wish: &'a Wish) -> Self {
-        let longest = i128::from(wish.largest_period.as_ns());
+    pub(super) fn new(sensors: &'a [SensorLoad], request: &'a AdmissionRequest) -> Self {
+        let longest = i128::from(request.largest_period.as_ns());
         Self {
             sensors,
-            wish,
-            top: wish.longest_deadline(0).min(longest),
+            request,
+            top: request.longest_deadline(0).min(longest),
             tried: BTreeSet::new(),
             effort: Effort(EFFORT),
             fitting: Vec::new(),
@@ -54,23 +54,24 @@ impl<'a> Search<'a> {
         self.refine()
     }
 
-    /// The longest period of each vector (R_1, R_2, ...) that can be the best one, from (1, 1, ...) on.
+    /// The longest period of each vector (R_1, R_2, ...) that can be the best one, from (1, 1, ...)
+    /// on.
     ///
-    /// A vector R costs Q(R), needs the deadline d(R) = Q(R)/density and allows the period
-    /// T(R) = min over i of T_i(R_i, d(R)). Let R lie below the best vector R* in every place, and let b
-    /// be a sensor that binds T(R). Either R_b < R*_b: then raising R_b stays below R*. Or R_b = R*_b:
-    /// then T(R) >= T_b(R*_b, d(R*)) >= T(R*), since d(R) <= d(R*), and R costs no more than R*, so R is
-    /// as good. So the chain that raises the binding sensor meets the best vector, as long as it goes
-    /// by single steps and neither copies nor a pool change the cost.
+    /// A vector R costs Q(R), needs the deadline d(R) = Q(R)/density and allows the period T(R) =
+    /// min over i of T_i(R_i, d(R)). Let R lie below the best vector R* in every place, and let b
+    /// be a sensor that binds T(R). Either R_b < R*_b: then raising R_b stays below R*. Or R_b =
+    /// R*_b: then T(R) >= T_b(R*_b, d(R*)) >= T(R*), since d(R) <= d(R*), and R costs no more than
+    /// R*, so R is as good. So the chain that raises the binding sensor meets the best vector, as
+    /// long as it goes by single steps and neither copies nor a pool change the cost.
     pub(super) fn chain(&mut self) -> Result<(), Overflow> {
         let mut r = alloc::vec![1_u128; self.sensors.len()];
         let longest = Span::of(self.top.max(0));
         while !self.effort.is_spent() {
-            let mut runtime = i128::from(self.wish.overhead.as_ns());
+            let mut runtime = i128::from(self.request.overhead.as_ns());
             for (load, &r) in self.sensors.iter().zip(&r) {
                 runtime = add(runtime, cost(r, load.wcet)?)?;
             }
-            let d = self.wish.least_deadline(runtime)?;
+            let d = self.request.least_deadline(runtime)?;
             if d > self.top {
                 break;
             }
@@ -104,20 +105,21 @@ impl<'a> Search<'a> {
     /// Tries a period, cut off at the largest one.
     pub(super) fn attempt(&mut self, t_m: i128) -> Result<(), Overflow> {
         let t_m = t_m.min(self.top);
-        let least = i128::from(self.wish.least_period.as_ns()).max(1);
+        let least = i128::from(self.request.least_period.as_ns()).max(1);
         if t_m < least || self.effort.is_spent() || !self.tried.insert(t_m) {
             return Ok(());
         }
-        let Some(bill) = Bill::cheapest(self.sensors, t_m, self.wish, &mut self.effort)? else {
+        let Some(cost) = PlanCost::cheapest(self.sensors, t_m, self.request, &mut self.effort)?
+        else {
             return Ok(());
         };
-        self.fitting.push((bill.utilisation(), t_m));
+        self.fitting.push((cost.utilisation(), t_m));
         let better = self.best.as_ref().is_none_or(|best| {
-            let order = bill.utilisation().cmp(&best.utilisation());
+            let order = cost.utilisation().cmp(&best.utilisation());
             order.is_lt() || (order.is_eq() && t_m > best.task.t_m())
         });
         if better {
-            self.best = Some(bill);
+            self.best = Some(cost);
         }
         Ok(())
     }
@@ -147,11 +149,11 @@ impl<'a> Search<'a> {
                 self.attempt(t_m)?;
                 // The deadline that this period needs leaves less of the latency to the period.
                 let d_here = d.min(t_m);
-                let bill = Bill::of(self.sensors, t_m, d_here, self.wish, &mut self.effort)?;
-                let Some(bill) = bill else {
+                let cost = PlanCost::of(self.sensors, t_m, d_here, self.request, &mut self.effort)?;
+                let Some(cost) = cost else {
                     break;
                 };
-                let needed = self.wish.least_deadline(bill.runtime)?;
+                let needed = self.request.least_deadline(cost.runtime)?;
                 if needed <= d {
                     break;
                 }
@@ -179,12 +181,12 @@ impl<'a> Search<'a> {
         d: i128,
         r: u128,
     ) -> Result<Option<i128>, Overflow> {
-        let effective = add(d, i128::from(self.wish.lateness.as_ns()))?;
+        let effective = add(d, i128::from(self.request.lateness.as_ns()))?;
         let Ok(effective) = u64::try_from(effective).map(Nanos::from_ns) else {
             return Ok(None);
         };
         let stream = self.sensors[i].stream;
-        let longest = largest_period(stream, effective, r, self.wish.latency)?;
+        let longest = largest_period(stream, effective, r, self.request.latency)?;
         Ok(longest.map(Span::as_ns))
     }
 
@@ -194,7 +196,7 @@ impl<'a> Search<'a> {
             let Some(best) = self.best.clone() else {
                 return Ok(());
             };
-            let d = self.wish.least_deadline(best.runtime)?;
+            let d = self.request.least_deadline(best.runtime)?;
             let mut t_m = self.top;
             for (i, share) in best.shares.iter().enumerate() {
                 t_m = t_m.min(self.longest_with(i, d, share.r)?.unwrap_or(0));

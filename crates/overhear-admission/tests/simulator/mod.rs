@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A slow, obvious simulator: streams by their pairwise definition, monitors period by period.
 //!
-//! Nothing here uses the formulas under test. Times are small whole numbers. An evaluation that ends
-//! just before an instant is booked at that instant, and elements that come at it do not count yet:
-//! that is the limit which the bounds promise to stay below.
+//! Nothing here uses the formulas under test. Times are small whole numbers. An evaluation that
+//! ends just before an instant is booked at that instant, and elements that come at it do not count
+//! yet: that is the limit which the bounds promise to stay below.
 
 #![allow(dead_code)] // Each test program uses its own part.
 
-use overhear_admission::{Constraint, PeriodicTask};
+use overhear_admission::{ArrivalBound, PeriodicTask};
 use overhear_event::Nanos;
 
-pub(crate) fn stream(t: u64, d: u64, tau: u64) -> Constraint {
+pub(crate) fn stream(t: u64, d: u64, tau: u64) -> ArrivalBound {
     let [t, d, tau] = [t, d, tau].map(Nanos::from_ns);
-    Constraint::new(t, d, tau, Nanos::ZERO).unwrap()
+    ArrivalBound::new(t, d, tau, Nanos::ZERO).unwrap()
 }
 
 pub(crate) fn task(t_m: u64, d: u64) -> PeriodicTask {
@@ -28,7 +28,7 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    pub(crate) fn of(s: Constraint) -> Self {
+    pub(crate) fn of(s: ArrivalBound) -> Self {
         let [t, d, tau] =
             [s.period(), s.distance(), s.jitter()].map(|x| i64::try_from(x.as_ns()).unwrap());
         Self { t, d, tau }
@@ -99,7 +99,8 @@ pub(crate) fn before(times: &[i64], at: i64) -> usize {
 }
 
 /// One sensor under a monitor that behaves, in period k, as `late(k)` says: how long after the
-/// begin it checks, and how long after the begin it has finished (the length itself is not reached).
+/// begin it checks, and how long after the begin it has finished (the length itself is not
+/// reached).
 pub(crate) fn run(
     elements: &[i64],
     (t_m, d): (i64, i64),

@@ -72,10 +72,10 @@ pub(crate) struct ListArguments {
     /// Which sensors; all of them without it.
     #[arg(value_name = "GLOB", default_value = "*")]
     pub(crate) names: String,
-    /// Lists the sensors instead that asked the directory and are not heard, and why. Those of other
+    /// Lists the sensors that the directory refused or deferred, with the reason. Those of other
     /// users are shown to root and to the directory's own user.
     #[arg(long, conflicts_with_all = ["names", "type_id"])]
-    pub(crate) unheard: bool,
+    pub(crate) not_connected: bool,
     #[command(flatten)]
     pub(crate) form: FormArguments,
     #[command(flatten)]

@@ -43,7 +43,8 @@ pub(crate) fn render(report: &Report, width: Width) -> String {
     headline(&mut text, report);
     for source in &report.sources {
         // Where no sensor wanted to be heard, how it would have been does not matter.
-        let matters = source.name != "programs" || !report.sensors.is_empty() || report.unheard > 0;
+        let matters =
+            source.name != "programs" || !report.sensors.is_empty() || report.not_connected > 0;
         if matters {
             let _ = writeln!(text, "{}", source.sentence);
         }
@@ -376,16 +377,20 @@ fn losses(text: &mut String, report: &Report) {
     }
     if report.missed_total > 0 {
         let _ = writeln!(text, "INCOMPLETE: {} elements missed", report.missed_total);
-    } else if report.unheard == 0 {
+    } else if report.not_connected == 0 {
         text.push_str("INCOMPLETE: how much is missing is not known\n");
     }
-    if report.unheard > 0 {
-        let sensors = if report.unheard == 1 {
+    if report.not_connected > 0 {
+        let sensors = if report.not_connected == 1 {
             "sensor is"
         } else {
             "sensors are"
         };
-        let _ = writeln!(text, "INCOMPLETE: {} {sensors} not heard", report.unheard);
+        let _ = writeln!(
+            text,
+            "INCOMPLETE: {} {sensors} not connected",
+            report.not_connected
+        );
     }
     for loss in &report.losses {
         let gaps = if loss.gaps == 1 { "gap" } else { "gaps" };

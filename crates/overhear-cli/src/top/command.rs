@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
 use overhear_event::kernel::SCHED_WAKE;
-use overhear_event::{Nanos, StreamId, Timestamp, Update};
+use overhear_event::{Nanos, StreamId, StreamIdRange, Timestamp, Update};
 use overhear_kernel::{Backend, Kernel};
 use overhear_metrics::{RecentSensors, Scheduling};
 use overhear_monitor::{Fanout, Monitor, HOLD_BACK};
@@ -30,8 +30,6 @@ use overhear_session::shared::Shared;
 
 /// How often sensors are read; at most so long a key waits.
 const ROUND: Duration = Duration::from_millis(10);
-/// Streams of the kernel have numbers that no directory gives to sensors.
-const KERNEL_STREAMS: u32 = 1 << 31;
 /// Notes that are kept.
 const MOST_NOTES: usize = 20;
 
@@ -260,7 +258,7 @@ fn follow(pid: u32) -> Result<Kernel, SessionError> {
     };
     let mut kernel = Kernel::builder()
         .backend(Backend::Auto)
-        .first_stream(StreamId::from_raw(KERNEL_STREAMS))
+        .first_stream(StreamIdRange::LOCAL.first())
         .build()
         .map_err(|error| unavailable(&error))?;
     kernel.follow(pid).map_err(|error| unavailable(&error))?;

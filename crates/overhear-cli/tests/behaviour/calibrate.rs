@@ -86,7 +86,7 @@ fn sensors_are_measured_and_kept() {
     let file = place.path().join("new/calibration.json");
     let named = file.to_str().unwrap();
     keeps(|| {
-        let witness = Witness::without_sentinel();
+        let witness = Witness::without_watchdog();
         let ended = finish(&mut overhear(&[
             "calibrate",
             "--rounds",
@@ -353,7 +353,7 @@ fn perf_records_have_a_price_of_their_own() {
     };
     let unpriced = found["unpriced"].to_string();
     assert!(!unpriced.contains("kernel:sched_switch"), "{unpriced}");
-    // Samples of the clerk cost the program nothing.
+    // Samples of the sampler cost the program nothing.
     let total = number(&found, "total_ns");
     assert!(total > 0 && total.is_multiple_of(700), "{found:#}");
 }

@@ -34,7 +34,7 @@ fn record(dir: &Path) {
     for id in [1, 2] {
         let stream = StreamDescriptor {
             id: StreamId::from_raw(id),
-            origin: Origin::Clerk,
+            origin: Origin::Sampler,
             sensor: format!("sensor{id}"),
             instance: String::new(),
             lane: None,

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE};
 use overhear_metrics::Estimate;
+use overhear_monitor::interference::{is_undisturbed, median, InterferenceProbe};
 use overhear_monitor::scheduler::run_on;
-use overhear_monitor::yardstick::{is_undisturbed, median, Yardstick};
 use overhear_session::calibrate::{ordinary, Calibration};
 use tempfile::TempDir;
 
@@ -279,7 +279,7 @@ fn what_observing_adds_is_taken_away() {
         laps.iter().map(|lap| length(lap) / TRIPS as f64).collect()
     };
     let work_ns = median(&bare) as u64 * WORK_TENTHS / 10;
-    let steps = Yardstick::of_about(work_ns).steps();
+    let steps = InterferenceProbe::with_length(work_ns).steps();
     let place = tempfile::tempdir().unwrap();
     let asked = std::env::var("OVERHEAR_COMPENSATION_BENCH").ok();
     if let Some(pairs) = asked.and_then(|pairs| pairs.parse().ok()) {
@@ -293,7 +293,7 @@ fn what_observing_adds_is_taken_away() {
         steps,
     };
     keeps(|| {
-        let (witness, begun) = (Witness::without_sentinel(), Instant::now());
+        let (witness, begun) = (Witness::without_watchdog(), Instant::now());
         let found = self::pairs(plan, &place);
         let machine = witness.stop();
         let ended = match found {

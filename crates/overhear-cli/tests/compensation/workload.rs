@@ -11,8 +11,8 @@ use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use overhear_directory::monotonic_now;
+use overhear_monitor::interference::InterferenceProbe;
 use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
-use overhear_monitor::yardstick::Yardstick;
 
 /// Steps of work before each byte, and the CPU.
 const VARIABLE: &str = "OVERHEAR_TEST_PING_PONG";
@@ -119,7 +119,7 @@ impl Drop for Workload {
 }
 
 /// Answers each byte of standard input on standard error: the test's harness talks on standard output.
-fn answer(work: Yardstick) {
+fn answer(work: InterferenceProbe) {
     let mut byte = [0];
     while stdin().read_exact(&mut byte).is_ok() {
         work.work();
@@ -133,7 +133,7 @@ fn answer(work: Yardstick) {
 #[test]
 fn ping_pong() {
     if let Ok(steps) = std::env::var(ANSWER) {
-        return answer(Yardstick::new(steps.parse().unwrap()));
+        return answer(InterferenceProbe::new(steps.parse().unwrap()));
     }
     let Some(wish) = std::env::var(VARIABLE).ok() else {
         return;
@@ -152,10 +152,10 @@ fn ping_pong() {
         eprintln!("\n{} {MARK}", words.join(" "));
     };
     tell(&[u64::from(answerer.id())]);
-    let work = Yardstick::new(steps);
+    let work = InterferenceProbe::new(steps);
     let mut trip = || {
         let mut byte = [0];
-        let spent = work.lay();
+        let spent = work.time();
         out.write_all(&byte).unwrap();
         back.read_exact(&mut byte).unwrap();
         spent

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use overhear_event::Nanos;
-use overhear_monitor::Sentinel;
+use overhear_monitor::LatencyWatchdog;
 use serde_json::Value;
 
 use crate::harness::{turn, Backend, OVERHEAR};
@@ -24,7 +24,7 @@ const SECONDS: u64 = 2;
 /// What an element costs the observed program here, in the short run: of the calibrations in
 /// docs/calibration.md the least, so that not too much is subtracted.
 const ELEMENT_COST: &str = "200ns";
-/// What the sentinel may find without being asked about it: whatever it is, it counts.
+/// What the watchdog may find without being asked about it: whatever it is, it counts.
 const ALLOWED: Nanos = Nanos::from_ms(1_000);
 /// What the metrics of the overheads need.
 const SENSORS: &str = "syscall,page_fault,irq,softirq,timer,schedule,lock";
@@ -159,7 +159,7 @@ impl Since for Nanos {
 enum Outcome {
     /// Every job kept what was computed.
     Kept,
-    /// It did not, and the sentinel was late by as much.
+    /// It did not, and the watchdog was late by as much.
     Disturbed(String),
     /// It did not, and nothing is known that would explain it.
     Unexplained(String),
@@ -187,8 +187,8 @@ fn observed_response_times_are_at_most_the_computed_ones() {
     for attempt in 0..RUNS {
         let dir = place.path().join(attempt.to_string());
         let dir = dir.to_str().unwrap();
-        let Ok(sentinel) = Sentinel::start(ALLOWED) else {
-            return println!("skipped: a sentinel needs a real-time priority");
+        let Ok(watchdog) = LatencyWatchdog::start(ALLOWED) else {
+            return println!("skipped: a watchdog needs a real-time priority");
         };
         let length = seconds.to_string();
         let mut words = vec!["run", "--quiet", "--out", dir];
@@ -198,7 +198,7 @@ fn observed_response_times_are_at_most_the_computed_ones() {
         }
         words.extend(["--", program.to_str().unwrap(), &length]);
         let (status, said_by_program, said) = overhear(&words);
-        let watched = sentinel.stop();
+        let watched = watchdog.stop();
         if status == 77 {
             return println!("skipped: {}", said.trim());
         }
@@ -278,7 +278,7 @@ fn observed_response_times_are_at_most_the_computed_ones() {
                 .1,
         );
         println!(
-            "the sentinel was at most {} late, {} were stolen",
+            "the watchdog was at most {} late, {} were stolen",
             watched.worst(),
             watched.stolen()
         );

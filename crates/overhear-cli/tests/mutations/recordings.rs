@@ -89,7 +89,7 @@ fn streams() -> Vec<StreamDescriptor> {
         lane: Some(id - 31),
         ..stream(id, "laned", task(), level())
     }));
-    all.push(stream(40, "sampled", Origin::Clerk, level()));
+    all.push(stream(40, "sampled", Origin::Sampler, level()));
     all
 }
 

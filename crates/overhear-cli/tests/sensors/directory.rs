@@ -129,7 +129,7 @@ fn a_program_says_on_request_that_it_is_not_heard_and_the_directory_lists_it() {
     let builder = overhear_directory::Directory::builder().standalone();
     let directory = builder.quota_bytes(1000).start(&socket).unwrap();
     let list = |more: &[&str]| {
-        let mut command = overhear(&["list", "--unheard", "--socket", path(&socket)]);
+        let mut command = overhear(&["list", "--not-connected", "--socket", path(&socket)]);
         finish(command.args(more))
     };
     let ended = list(&[]);
@@ -138,7 +138,7 @@ fn a_program_says_on_request_that_it_is_not_heard_and_the_directory_lists_it() {
     let mut command = Command::new(program());
     command.arg("two").stdin(Stdio::null());
     command.env("OVERHEAR_DIRECTORY", &socket);
-    command.env("OVERHEAR_UNHEARD", "stderr");
+    command.env("OVERHEAR_NOT_CONNECTED", "stderr");
     let ended = finish(&mut command);
     assert_eq!(ended.status, 0, "{ended:#?}");
     // Once, whatever the number of sensors.

@@ -21,7 +21,7 @@ const ALWAYS: [&str; 15] = [
     "updates",
     "losses",
     "missed_total",
-    "unheard",
+    "not_connected",
     "complete",
     "notes",
     "histograms",

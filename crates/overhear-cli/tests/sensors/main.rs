@@ -114,7 +114,7 @@ fn a_second_sensor_of_the_same_name_is_refused_with_a_sentence() {
     // Whatever the second one wrote is missing.
     assert_eq!(ended.status, 3, "{ended:#?}");
     assert_eq!(
-        (&report["unheard"], &report["complete"]),
+        (&report["not_connected"], &report["complete"]),
         (&1.into(), &false.into())
     );
     assert!(ended.stdout.contains("heard-twin 0"), "{ended:#?}");
@@ -132,7 +132,7 @@ fn a_second_sensor_of_the_same_name_is_refused_with_a_sentence() {
         "{notes:?}"
     );
     assert!(
-        note.contains("is not heard") && note.contains("instance"),
+        note.contains("is not connected") && note.contains("instance"),
         "{note}"
     );
 }

@@ -3,7 +3,7 @@
 //! monitors see, keep it exactly.
 
 use overhear::{Element, Nanos, Rate, Sensor};
-use overhear_admission::{AfterViolation, ConformanceCheck, Constraint};
+use overhear_admission::{AfterViolation, ArrivalBound, ConformanceCheck};
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
 use overhear_trace::TraceReader;
 
@@ -61,7 +61,7 @@ fn conforms(program: &[&str]) {
     let mut times = Times::default();
     TraceReader::open(&out).unwrap().replay(&mut [&mut times]);
     assert_eq!(times.0.len(), ELEMENTS);
-    let constraint = Constraint::from_rate(&rate()).unwrap();
+    let constraint = ArrivalBound::from_rate(&rate()).unwrap();
     let mut check = ConformanceCheck::new(constraint, AfterViolation::Keep);
     for time in &times.0 {
         assert_eq!(check.push(*time), None);

@@ -119,7 +119,7 @@ fn a_program_in_rust_is_heard() {
     assert_eq!(sensors[0]["fields"][1]["unit"], "ns");
     assert_eq!(sensors[0]["fields"][1]["max"].as_f64(), Some(99_000.0));
     assert_eq!(
-        (&report["unheard"], &report["complete"]),
+        (&report["not_connected"], &report["complete"]),
         (&1.into(), &false.into())
     );
 }

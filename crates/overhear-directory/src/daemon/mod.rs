@@ -22,14 +22,15 @@ pub use settings::SettingsError;
 #[command(name = "overheard", version, about, long_about = None)]
 struct Arguments {
     /// Where to listen. Without it: the sockets of the service manager, or else
-    /// /run/overhear/directory.sock for root and $XDG_RUNTIME_DIR/overhear/directory.sock for others
+    /// /run/overhear/directory.sock for root and $XDG_RUNTIME_DIR/overhear/directory.sock for
+    /// others
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// Quotas, retention and rules, a TOML file. Without it: /etc/overhear/directory.toml for root
     /// and $XDG_CONFIG_HOME/overhear/directory.toml for others, if that is there
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Reads the configuration, says what is wrong with it, and ends
+    /// Checks the configuration, prints its errors, and exits
     #[arg(long)]
     check: bool,
 }
@@ -41,7 +42,7 @@ enum DaemonError {
     Settings(#[from] SettingsError),
     #[error(transparent)]
     Directory(#[from] DirectoryError),
-    #[error("cannot tell where to listen: XDG_RUNTIME_DIR is not set; give --socket PATH")]
+    #[error("there is no default socket, because XDG_RUNTIME_DIR is not set; give --socket PATH")]
     NoPlace,
     #[error("cannot make the folder {}: {source}", .folder.display())]
     Folder {
@@ -77,11 +78,11 @@ fn run(arguments: &Arguments) -> Result<(), DaemonError> {
         println!("overheard: the configuration is good");
         return Ok(());
     }
-    // First of all: descriptors that are handed over must not be taken for others.
+    // First: later descriptors could have the numbers of inherited ones.
     let mut inherited = systemd::inherited().map_err(DaemonError::Inherited)?;
     raise_limits();
     let builder = settings.apply(Directory::builder().standalone());
-    // A signal that comes from now on is waited for, in whichever thread.
+    // From now on a signal stays pending until it is waited for, in every thread.
     let mut signals = signal_hook::iterator::Signals::new([
         signal_hook::consts::SIGTERM,
         signal_hook::consts::SIGINT,
@@ -93,7 +94,7 @@ fn run(arguments: &Arguments) -> Result<(), DaemonError> {
         (None, true) => Some(usual_socket()?),
     };
     if let Some(socket) = &own {
-        make_place(socket)?;
+        prepare_socket_path(socket)?;
         inherited.listeners.push(builder.listen(socket)?);
     }
     let directory = start(builder, inherited)?;
@@ -117,7 +118,7 @@ fn start(
     builder.start_with(inherited)
 }
 
-/// Every sensor takes a descriptor and locked memory, so as much of both as this process may have.
+/// Raises the limits of descriptors and of locked memory: every sensor takes some of both.
 fn raise_limits() {
     for resource in [Resource::Nofile, Resource::Memlock] {
         let Rlimit { maximum, .. } = getrlimit(resource);
@@ -125,8 +126,8 @@ fn raise_limits() {
             current: maximum,
             maximum,
         };
-        // Without it the directory refuses sensors earlier, with a sentence, and tells that buffers
-        // are not locked.
+        // With lower limits the directory refuses sensors earlier, and reports buffers that are not
+        // locked.
         let _ = setrlimit(resource, raised);
     }
 }
@@ -141,7 +142,7 @@ fn usual_socket() -> Result<PathBuf, DaemonError> {
 }
 
 /// Makes the folder, and removes the socket of a directory that is gone.
-fn make_place(socket: &Path) -> Result<(), DaemonError> {
+fn prepare_socket_path(socket: &Path) -> Result<(), DaemonError> {
     if let Some(folder) = socket.parent() {
         std::fs::create_dir_all(folder).map_err(|source| DaemonError::Folder {
             folder: folder.to_path_buf(),

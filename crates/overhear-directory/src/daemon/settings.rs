@@ -16,36 +16,36 @@ use crate::quota::Resource;
 use crate::rules::{Action, Rule, Rules};
 use crate::service::DirectoryBuilder;
 
-/// A configuration cannot be used.
+/// Why a configuration is invalid.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingsError {
     /// It cannot be read.
     #[error("cannot read {}: {source}", .file.display())]
     Read {
-        /// Where.
+        /// The file.
         file: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: std::io::Error,
     },
-    /// It is not what it should be.
+    /// Its contents are invalid.
     #[error("{}: {reason}", .file.display())]
     Wrong {
-        /// Where.
+        /// The file.
         file: PathBuf,
-        /// What is wrong.
+        /// The error in it.
         reason: String,
     },
 }
 
-/// The file.
+/// The contents of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Settings {
-    /// How long the buffers of a process that ended are kept for a monitor to come.
+    /// How long the buffers of an ended process are kept for a later monitor, in seconds.
     retention_seconds: Option<u64>,
-    /// The largest period of a monitor that streams with a declared rate are sized for.
+    /// The largest monitor period, in ms, that streams with a declared rate are sized for.
     largest_period_ms: Option<NonZeroU32>,
-    /// Whether sensors are switched off that no monitor needs.
+    /// Whether sensors that no monitor needs are switched off.
     only_needed: bool,
     quota: QuotaSettings,
     rule: Vec<RuleSettings>,
@@ -88,7 +88,7 @@ struct UserQuota {
     kept_files: Option<u64>,
 }
 
-/// The resources of which an amount is given.
+/// The resources for which the file has an amount.
 fn given<const N: usize>(
     all: [(Resource, Option<u64>); N],
 ) -> impl Iterator<Item = (Resource, u64)> {
@@ -153,11 +153,11 @@ impl UserQuota {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RuleSettings {
-    /// How refusals name it.
+    /// The rule's name in refusals.
     title: String,
-    /// What it permits, or
+    /// The permitted actions. Either this or `forbid` is given.
     permit: Option<Vec<Action>>,
-    /// what it forbids.
+    /// The forbidden actions.
     forbid: Option<Vec<Action>>,
     users: Option<Vec<Who>>,
     groups: Option<Vec<Who>>,
@@ -166,7 +166,7 @@ struct RuleSettings {
     sensors: Option<String>,
 }
 
-/// A user or a group, by number or name.
+/// A user or a group, by id or name.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 enum Who {
@@ -174,7 +174,7 @@ enum Who {
     Name(String),
 }
 
-/// Reads the configuration from a file that is named, or from the usual place if there is one.
+/// Reads the configuration from `file`, or from the default file if that exists.
 pub(super) fn load(file: Option<&Path>) -> Result<Checked, SettingsError> {
     let named = file.is_some();
     let Some(file) = file.map(Path::to_path_buf).or_else(usual_file) else {
@@ -202,7 +202,7 @@ fn usual_file() -> Option<PathBuf> {
     Some(folder?.join("overhear/directory.toml"))
 }
 
-/// Settings whose every name is resolved.
+/// Settings after validation, with all names resolved.
 #[derive(Debug)]
 pub(crate) struct Checked {
     retention: Duration,
@@ -302,7 +302,7 @@ mod tests {
     use crate::quota::{Amounts, Resource};
 
     #[test]
-    fn a_whole_file_is_understood() {
+    fn whole_file_is_understood() {
         let text = r#"
             retention_seconds = 5
             largest_period_ms = 10000
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_settings_are_named() {
         let cases = [
             ("retention = 5", "unknown field `retention`"),
             ("largest_period_ms = 0", "largest_period_ms"),

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The service manager: sockets and files that it hands over, files that it keeps, readiness.
+//! The service manager: inherited sockets and files, the store of files, readiness.
 //!
-//! The protocol is that of `sd_listen_fds(3)` and `sd_notify(3)`; any manager that speaks it will do.
+//! The protocol is that of `sd_listen_fds(3)` and `sd_notify(3)`, which other managers have as
+//! well.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -9,15 +10,15 @@ use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use sd_notify::NotifyState;
 
 use crate::journal::Store;
-use crate::kept::Left;
+use crate::recovery::Recovered;
 use crate::service::{Directory, Inherited};
 
-/// What the service manager hands over. Called once, before this process has opened anything.
+/// The inherited sockets and files. Called once, before this process has opened anything.
 pub(super) fn inherited() -> io::Result<Inherited> {
     let mut listeners = Vec::new();
     let mut kept = Vec::new();
     for (raw, name) in sd_notify::listen_fds_with_names()? {
-        // SAFETY: the service manager opened it for this process, whose environment says so, and
+        // SAFETY: the environment states that the service manager opened it for this process, and
         // this function is called once: nobody else owns it.
         let file = unsafe { OwnedFd::from_raw_fd(raw) };
         if is_listener(&file) {
@@ -33,7 +34,7 @@ pub(super) fn inherited() -> io::Result<Inherited> {
     };
     Ok(Inherited {
         listeners,
-        left: Left::new(kept),
+        left: Recovered::new(kept),
         store,
     })
 }
@@ -42,13 +43,13 @@ fn is_listener(file: &OwnedFd) -> bool {
     rustix::net::sockopt::socket_acceptconn(file).unwrap_or(false)
 }
 
-/// Keeps files with the service manager.
+/// The service manager's store of file descriptors.
 #[derive(Debug)]
 struct Manager;
 
 impl Store for Manager {
     fn keep(&self, name: &str, file: BorrowedFd<'_>) -> io::Result<()> {
-        // Not watched by the manager: memory files have nothing to say.
+        // The manager need not poll it: a memory file has no events.
         let states = [
             NotifyState::FdStore,
             NotifyState::FdName(name),
@@ -58,19 +59,19 @@ impl Store for Manager {
     }
 
     fn forget(&self, name: &str) {
-        // A manager that is gone keeps nothing either.
+        // An error means that the manager is gone, and its store with it.
         let _ = sd_notify::notify(&[NotifyState::FdStoreRemove, NotifyState::FdName(name)]);
     }
 }
 
-/// Programs and monitors are served from now on.
+/// Reports readiness: programs and monitors are served from now on.
 pub(super) fn ready(directory: &Directory) {
     let kept = directory.status().sensors;
     let status = format!("{kept} sensors taken over");
     let _ = sd_notify::notify(&[NotifyState::Ready, NotifyState::Status(&status)]);
 }
 
-/// Nobody is served any more.
+/// Reports the end of the service.
 pub(super) fn stopping() {
     let _ = sd_notify::notify(&[NotifyState::Stopping]);
 }

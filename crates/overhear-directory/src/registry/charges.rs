@@ -1,64 +1,41 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What users are charged for, and until when.
+//! The charges of users.
 //!
-//! Memory files are charged until the kernel has freed them: closing one here says nothing of those who
-//! have a descriptor or a map of it. Everything else is charged as long as the directory has it.
+//! A memory file is charged until the kernel frees it: other processes may have a descriptor or a
+//! map after the directory has closed it. Everything else is charged as long as the directory has
+//! it.
 
 use std::collections::{BTreeMap, HashMap};
 
 use overhear_event::StreamId;
 
 use super::Registry;
-use crate::file_watch::{FileWatch, Freed, WatchId};
+use crate::file_watch::{FileCharge, FileWatch, Freed, WatchId};
 use crate::journal::Entry;
 use crate::memory::MemoryFile;
 use crate::quota::{Amounts, Resource, Shortage};
 
-/// Until when a file is charged.
-#[derive(Debug)]
-pub(crate) enum FileCharge {
-    /// Until the kernel has freed it.
-    Watched(WatchId),
-    /// Until the directory closes it, where files cannot be watched.
-    Unwatched(u32, Amounts),
-}
-
-impl FileCharge {
-    /// The watch, for a journal.
-    pub(crate) const fn watch(&self) -> Option<i32> {
-        match self {
-            Self::Watched(watch) => Some(watch.as_raw()),
-            Self::Unwatched(..) => None,
-        }
-    }
-
-    /// The charge of a file of an earlier life.
-    pub(crate) const fn restored(watch: i32) -> Self {
-        Self::Watched(WatchId::from_raw(watch))
-    }
-}
-
-/// The charges of files that exist.
+/// The charges of existing files.
 #[derive(Debug, Default)]
 pub(super) struct FileCharges {
     watch: Option<FileWatch>,
     of_files: BTreeMap<WatchId, (u32, Amounts)>,
 }
 
-/// Why something is not granted.
+/// Why a request is refused.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Something is short that may be released later.
+    /// A quota is used up, and may be released later.
     Shortage(Shortage),
-    /// For good.
-    Sentence(String),
+    /// For a reason that does not pass.
+    Permanent(String),
 }
 
 impl Refusal {
     pub(crate) fn into_sentence(self) -> String {
         match self {
             Self::Shortage(shortage) => shortage.sentence,
-            Self::Sentence(sentence) => sentence,
+            Self::Permanent(sentence) => sentence,
         }
     }
 }
@@ -71,13 +48,13 @@ impl From<Shortage> for Refusal {
 
 impl From<String> for Refusal {
     fn from(sentence: String) -> Self {
-        Self::Sentence(sentence)
+        Self::Permanent(sentence)
     }
 }
 
 impl From<&str> for Refusal {
     fn from(sentence: &str) -> Self {
-        Self::Sentence(sentence.to_string())
+        Self::Permanent(sentence.to_string())
     }
 }
 
@@ -92,11 +69,11 @@ fn entry(watch: WatchId, uid: u32, charged: Amounts) -> Entry {
     }
 }
 
-/// How many retained buffers are looked at for one that nobody reads.
-const MAX_LOOKED_AT: usize = 64;
+/// Retained buffers that are scanned for one without readers, at most.
+const MAX_RETAINED_SCANNED: usize = 64;
 
 impl Registry {
-    /// Watches files from now on, by an instance that is new or was kept.
+    /// Sets the inotify instance, a new one or a stored one.
     pub(crate) fn watch_files(&mut self, watch: FileWatch) {
         self.files.watch = Some(watch);
     }
@@ -105,9 +82,9 @@ impl Registry {
         self.files.watch.as_ref()
     }
 
-    /// Charges a user. Where something is short, what has been freed meanwhile is released first, and then
-    /// retained buffers that nobody reads make room, oldest first: those of the same user, and for root
-    /// those of everybody.
+    /// Charges a user. If a quota is used up, charges of files freed meanwhile are released first;
+    /// then retained buffers without readers are freed, oldest first: those of the same user, and
+    /// for root those of all users.
     pub(crate) fn charge(&mut self, uid: u32, wanted: Amounts) -> Result<(), Shortage> {
         loop {
             let shortage = match self.quotas.charge(uid, wanted) {
@@ -135,7 +112,7 @@ impl Registry {
         }
     }
 
-    /// The retained buffer that makes room for a user.
+    /// The retained buffer to free for a user.
     fn oldest_unread(&self, uid: u32) -> Option<StreamId> {
         let unread = |stream: &StreamId| {
             let sensor = self.sensors.get(stream);
@@ -143,21 +120,20 @@ impl Registry {
         };
         let own = self.retained_of.get(&uid).into_iter().flatten();
         let own = own.map(|&(_, stream)| stream);
-        own.take(MAX_LOOKED_AT).find(unread).or_else(|| {
+        own.take(MAX_RETAINED_SCANNED).find(unread).or_else(|| {
             let all = self.retained.iter().map(|&(_, stream)| stream);
-            let mut all = all.take(MAX_LOOKED_AT);
+            let mut all = all.take(MAX_RETAINED_SCANNED);
             all.find(|stream| self.quotas.is_privileged(uid) && unread(stream))
         })
     }
 
-    /// Releases what the directory had for a user.
+    /// Releases amounts of a user.
     pub(crate) fn release(&mut self, uid: u32, gone: Amounts) {
         self.quotas.release(uid, gone);
         self.note_room();
     }
 
-    /// Watches a file that is about to be handed out. What was charged for it is released when the kernel
-    /// has freed it.
+    /// Watches a file before a program gets it. Its charge is released when the kernel frees it.
     ///
     /// # Errors
     /// A sentence if it cannot be watched, in a directory that serves more than one program.
@@ -187,8 +163,8 @@ impl Registry {
         }
     }
 
-    /// Charges something else for a file from now on: it has been charged already, and what it takes the
-    /// place of is released.
+    /// Replaces the charge of a file. The new one has been charged already; the old one is
+    /// released.
     pub(crate) fn recharge_file(
         &mut self,
         charge: &mut FileCharge,
@@ -208,12 +184,12 @@ impl Registry {
         self.quotas.release(uid, before);
     }
 
-    /// Takes over what was charged in an earlier life, as far as the files exist.
+    /// Restores the charges of files that still exist after a restart.
     pub(crate) fn restore_charges(&mut self, charges: HashMap<WatchId, (u32, Amounts)>) {
         let Some(watch) = &self.files.watch else {
             return;
         };
-        // Without a list of them all count: more than there is, until the next restart.
+        // Without a list of live watches all charges count: too many, until the next restart.
         let live = watch.live().ok();
         for (id, (uid, charged)) in charges {
             if live.as_ref().is_none_or(|live| live.contains(&id)) {
@@ -221,7 +197,7 @@ impl Registry {
                 self.files.of_files.insert(id, (uid, charged));
             }
         }
-        // Made by a directory that died before it could write that down.
+        // Watches of a directory that died before the journal had their entries.
         for unknown in live.into_iter().flatten() {
             if !self.files.of_files.contains_key(&unknown) {
                 watch.remove(unknown);
@@ -229,7 +205,7 @@ impl Registry {
         }
     }
 
-    /// What is charged for files, from a watch on, for a journal.
+    /// The charges of files from a watch on, for a journal.
     pub(crate) fn charges_from(
         &self,
         first: WatchId,
@@ -242,14 +218,15 @@ impl Registry {
     pub(crate) fn file_closed(&mut self, charge: Option<FileCharge>) {
         match charge {
             Some(FileCharge::Unwatched(uid, charged)) => self.release(uid, charged),
-            // Often that was the last reference.
+            // This was often the last reference.
             Some(FileCharge::Watched(_)) | None => {
                 self.collect_freed();
             }
         }
     }
 
-    /// Releases what was charged for files that the kernel has freed since; says whether there were any.
+    /// Releases the charges of files that the kernel has freed since the last call. True if there
+    /// were any.
     pub(crate) fn collect_freed(&mut self) -> bool {
         let Some(watch) = &self.files.watch else {
             return false;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sensors that wait for memory.
+//! Deferred sensors, which wait for memory.
 //!
-//! A sensor for which a quota of buffers is short is not turned away, if its program knows of this. It gets
-//! its file, of which only the pages with headers exist, and is switched off: its program writes nothing,
-//! at the price of a switched-off sensor. When memory is released that suffices, the directory allocates
-//! the rest, opens the sensor for monitors and switches it on. The program need not do anything, and the
-//! code that writes elements knows nothing of it.
+//! If a quota of buffers is used up, a sensor is deferred instead of refused, if its program
+//! supports that. The program gets the file, of which only the header pages exist, and the sensor
+//! is switched off, at the usual price of a switched-off sensor. When enough memory is released,
+//! the directory allocates the rest, opens the sensor for monitors and switches it on. The program
+//! does nothing for it, and the code that writes elements has no special case.
 //!
-//! What a deferred sensor takes is charged, and it may not take more: one whose program touches other pages
-//! is forgotten, and so is one whose process ends. What the program has filled in then is its own.
+//! The pages of a deferred sensor are charged. If its program touches further pages, or its process
+//! ends, the directory removes the sensor.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,20 +19,20 @@ use crate::journal::{sensor_name, Entry, KeptSensor};
 use crate::memory::MemoryFile;
 use crate::opening::Opening;
 
-/// Memory that the program of a deferred sensor may touch besides its headers: the first element of each
-/// ring, in C even while the sensor is off.
-pub(crate) const TOUCHED_BYTES: u64 = 64 * 1024;
-/// How many are looked at, or admitted, at once.
-const AT_ONCE: usize = 16;
+/// Bytes that the program of a deferred sensor may touch besides its headers: the first element of
+/// each ring, in C even while the sensor is off.
+pub(crate) const MAX_TOUCHED_BYTES: u64 = 64 * 1024;
+/// Sensors checked, or admitted, per tick, at most.
+const MAX_PER_TICK: usize = 16;
 
-/// The sensors, and in which order they are admitted.
+/// The deferred sensors, and the order in which they are admitted.
 #[derive(Debug, Default)]
 pub(super) struct DeferredSensors {
     sensors: BTreeMap<StreamId, Deferred>,
     of_users: BTreeMap<u32, BTreeSet<StreamId>>,
-    // Something was released since they were looked at last.
+    // Whether amounts were released since the last attempt to admit sensors.
     is_due: bool,
-    // The user whose turn it was last, and the sensor that was looked at last.
+    // The user served last, and the sensor to continue the checks at.
     last_user: u32,
     looked_at: StreamId,
 }
@@ -41,12 +41,12 @@ pub(super) struct DeferredSensors {
 struct Deferred {
     file: MemoryFile,
     opening: Opening,
-    // Its size when it was handed out.
+    // Allocated bytes when the program got the file.
     allocated_bytes: u64,
 }
 
 impl Registry {
-    /// A sensor waits for memory from now on. Its program has mapped it.
+    /// Defers a sensor. Its program has mapped it.
     pub(crate) fn defer(&mut self, file: MemoryFile, opening: Opening) {
         let (stream, uid, pid) = (opening.stream(), opening.uid, opening.pid);
         self.keep_file(uid, sensor_name(stream.as_raw()), &file);
@@ -64,23 +64,23 @@ impl Registry {
             .entry(uid)
             .or_default()
             .insert(stream);
-        if !self.task_waits(pid, stream) {
+        if !self.defer_in_task(pid, stream) {
             self.forget_deferred(stream);
         }
-        // What was released between the refusal and now counts.
+        // Memory may have been released since the charge failed.
         self.deferred.is_due = true;
     }
 
-    /// A sensor that waited in an earlier life; false if its program cannot be waited for any more.
+    /// Restores a deferred sensor; false if its process has ended, or its record is invalid.
     pub(crate) fn restore_deferred(&mut self, kept: KeptSensor, file: MemoryFile) -> bool {
         let (stream, pid) = (kept.descriptor.id, kept.pid);
-        if self.restored_task(pid, kept.uid).is_none() || !self.task_waits(pid, stream) {
+        if self.restored_task(pid, kept.uid).is_none() || !self.defer_in_task(pid, stream) {
             return false;
         }
         let Some(opening) = Opening::restore(kept, self) else {
             return false;
         };
-        self.claim_place(pid, opening.place, opening.shape.lanes());
+        self.claim_slot(pid, opening.slot, opening.shape.lanes());
         self.claim_streams(stream, opening.shape.streams());
         let of_user = self.deferred.of_users.entry(opening.uid).or_default();
         of_user.insert(stream);
@@ -94,24 +94,25 @@ impl Registry {
         true
     }
 
-    /// Those that wait, from a number on, for a journal.
+    /// The deferred sensors from a number on, for a journal.
     pub(crate) fn deferred_from(&self, first: StreamId) -> impl Iterator<Item = &Opening> {
         let sensors = self.deferred.sensors.range(first..);
         sensors.map(|(_, waiting)| &waiting.opening)
     }
 
-    /// Something was released that may suffice.
+    /// Amounts were released: deferred sensors may be admitted.
     pub(super) fn note_room(&mut self) {
         self.deferred.is_due = true;
     }
 
-    /// How many sensors wait.
+    /// Number of deferred sensors.
     pub(super) fn count_deferred(&self) -> u64 {
         self.deferred.sensors.len() as u64
     }
 
-    /// Those of a user whose turn it is for which there is memory now: charged, and to be prepared. Users
-    /// take turns, and each user's sensors wait in the order of their registration.
+    /// Takes deferred sensors for which there is memory now, and charges them. The caller prepares
+    /// them. Users are served round robin, the sensors of a user in the order of their
+    /// registration.
     pub(crate) fn admit_deferred(&mut self) -> Vec<(u32, MemoryFile, Opening)> {
         let mut admitted = Vec::new();
         if !std::mem::take(&mut self.deferred.is_due) {
@@ -124,8 +125,8 @@ impl Registry {
             first.chain(then).map(|(uid, _)| *uid).collect()
         };
         for uid in users {
-            if admitted.len() == AT_ONCE {
-                // The others come next time.
+            if admitted.len() == MAX_PER_TICK {
+                // The others are served in the next tick.
                 self.deferred.is_due = true;
                 break;
             }
@@ -149,7 +150,7 @@ impl Registry {
             if let Some(Deferred { file, opening, .. }) = self.take_deferred(stream) {
                 let opening = opening.admitted(self);
                 admitted.push((uid, file, opening));
-                // There may be room for another one.
+                // There may be memory for another one.
                 self.deferred.is_due = true;
             }
         }
@@ -165,11 +166,11 @@ impl Registry {
                 self.deferred.of_users.remove(&uid);
             }
         }
-        self.task_waits_no_longer(deferred.opening.pid, stream);
+        self.undefer_in_task(deferred.opening.pid, stream);
         Some(deferred)
     }
 
-    /// It waits no longer: its program has ended, or taken it out, or touched what it was not given.
+    /// Removes a deferred sensor: its program has ended, unregistered it, or touched further pages.
     pub(super) fn forget_deferred(&mut self, stream: StreamId) {
         if let Some(Deferred { file, opening, .. }) = self.take_deferred(stream) {
             drop(file);
@@ -178,7 +179,7 @@ impl Registry {
         }
     }
 
-    /// What was kept of a sensor that waited is not kept any more.
+    /// Removes the stored file of a deferred sensor.
     pub(crate) fn forget_kept(&mut self, stream: StreamId) {
         if let Some(journal) = &mut self.journal {
             let (stream, unread) = (stream.as_raw(), false);
@@ -187,7 +188,7 @@ impl Registry {
         self.forget_file(&sensor_name(stream.as_raw()));
     }
 
-    /// Takes a deferred sensor out if the token fits; says whether it did.
+    /// Unregisters a deferred sensor if the token matches; true if it did.
     pub(super) fn unregister_deferred(&mut self, stream: StreamId, token: u64) -> bool {
         let waiting = self.deferred.sensors.get(&stream);
         let fits = waiting.is_some_and(|waiting| waiting.opening.token == token);
@@ -197,7 +198,8 @@ impl Registry {
         fits
     }
 
-    /// Whether a sensor of a process waits under these names; one that its program has unmapped does not.
+    /// Whether a process has a deferred sensor with these names. One that its program has unmapped
+    /// is removed first.
     pub(super) fn has_deferred_twin(&mut self, pid: u32, sensor: &str, instance: &str) -> bool {
         let twins = self.deferred.sensors.iter().filter(|(_, waiting)| {
             waiting.opening.pid == pid && waiting.opening.names() == (sensor, instance)
@@ -214,15 +216,15 @@ impl Registry {
         any
     }
 
-    /// Forgets those whose programs have unmapped them, or touched more than they were given. A few are
-    /// looked at in each call.
+    /// Removes sensors whose programs have unmapped them, or touched further pages. Each call
+    /// checks a few.
     pub(super) fn look_after_deferred(&mut self) {
         let from = self.deferred.looked_at;
-        let sensors = self.deferred.sensors.range(from..).take(AT_ONCE);
+        let sensors = self.deferred.sensors.range(from..).take(MAX_PER_TICK);
         let (mut gone, mut last) = (Vec::new(), None);
         for (stream, waiting) in sensors {
             last = Some(*stream);
-            let most = waiting.allocated_bytes + TOUCHED_BYTES;
+            let most = waiting.allocated_bytes + MAX_TOUCHED_BYTES;
             if waiting.file.allocated_bytes() > most || !waiting.file.is_open_elsewhere() {
                 gone.push(*stream);
             }

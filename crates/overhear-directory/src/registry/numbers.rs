@@ -1,48 +1,47 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The numbers of streams. Pure.
+//! Allocates the numbers of streams. Pure.
 //!
-//! A sensor takes as many as it has lanes, one behind the other, and gives them back when the directory
-//! forgets it. They are handed out in ascending order and begin again at the first, passing over those in
-//! use: nobody can use them up, and a number comes back only after all others.
+//! A sensor takes one number per stream: a laned sensor as many consecutive ones as it has lanes.
+//! It returns them when the directory forgets the sensor. Numbers are handed out in ascending
+//! order; at the end of the range the search starts again at the first, and skips those in use. So
+//! no sequence of registrations exhausts them, and a number is reused only after all others.
 
 use std::collections::BTreeMap;
 
-/// Numbers from here on are those of streams that no directory knows (`overhear`'s further sources).
-const END: u32 = 1 << 30;
+use overhear_event::{StreamId, StreamIdRange};
 
-/// Which numbers are in use.
+/// The numbers in use, out of a range.
 #[derive(Debug)]
 pub(crate) struct StreamNumbers {
-    // The least number; smaller ones are the kernel's.
-    first: u32,
-    // Where the next free one is looked for.
+    range: StreamIdRange,
+    // Where the search for free numbers starts; from the range's first number to its end.
     next: u32,
-    // How many are in use from a number on.
+    // First number of each allocation, and its count. No two overlap.
     in_use: BTreeMap<u32, u32>,
 }
 
 impl StreamNumbers {
-    pub(super) const fn new(first: u32) -> Self {
+    pub(super) const fn new(range: StreamIdRange) -> Self {
         Self {
-            first,
-            next: first,
+            range,
+            next: range.first().as_raw(),
             in_use: BTreeMap::new(),
         }
     }
 
-    /// Takes numbers that follow one another; none if there are none so many.
+    /// Takes `count` consecutive numbers and returns the first; `None` if no such run is free.
     pub(super) fn take(&mut self, count: u32) -> Option<u32> {
-        let (mut at, mut has_begun_again) = (self.next, false);
+        let (mut at, mut has_wrapped) = (self.next, false);
         loop {
-            if u64::from(at) + u64::from(count) > u64::from(END) {
-                if std::mem::replace(&mut has_begun_again, true) {
+            if u64::from(at) + u64::from(count) > u64::from(self.range.end().as_raw()) {
+                if std::mem::replace(&mut has_wrapped, true) {
                     return None;
                 }
-                at = self.first;
+                at = self.range.first().as_raw();
                 continue;
             }
-            // The last range that begins before the end of this one is the only one that can overlap it
-            // at its end.
+            // The last allocation that begins before the end of this one is the only one that can
+            // overlap it at its end.
             match self.in_use.range(..at + count).next_back() {
                 Some((first, used)) if first + used > at => at = first + used,
                 _ => break,
@@ -53,7 +52,7 @@ impl StreamNumbers {
         Some(at)
     }
 
-    /// Numbers that a sensor of an earlier life has.
+    /// Marks the numbers of a sensor from before a restart as in use.
     pub(super) fn claim(&mut self, first: u32, count: u32) {
         self.in_use.insert(first, count);
     }
@@ -62,14 +61,15 @@ impl StreamNumbers {
         self.in_use.remove(&first);
     }
 
-    /// Where the next free number is looked for.
+    /// Where the search for free numbers starts.
     pub(super) const fn next(&self) -> u32 {
         self.next
     }
 
-    /// The same, of an earlier life.
-    pub(super) fn go_on_from(&mut self, next: u32) {
-        self.next = next.clamp(self.first, END);
+    /// Sets the start of the search, as it was before a restart.
+    pub(super) const fn resume_at(&mut self, next: u32) {
+        let rest = self.range.starting_at(StreamId::from_raw(next));
+        self.next = rest.first().as_raw();
     }
 }
 
@@ -77,22 +77,31 @@ impl StreamNumbers {
 mod tests {
     use proptest::prelude::{prop, prop_assert, proptest};
 
-    use super::{StreamNumbers, END};
+    use overhear_event::{StreamId, StreamIdRange};
+
+    use super::StreamNumbers;
+
+    const END: u32 = StreamIdRange::SESSION.end().as_raw();
+
+    fn numbers_from(first: u32) -> StreamNumbers {
+        let first = StreamId::from_raw(first);
+        StreamNumbers::new(StreamIdRange::SESSION.starting_at(first))
+    }
 
     #[test]
-    fn numbers_begin_again_behind_the_last() {
-        let mut numbers = StreamNumbers::new(5);
+    fn allocation_wraps_at_the_end_of_the_range() {
+        let mut numbers = numbers_from(5);
         assert_eq!(numbers.take(3), Some(5));
         assert_eq!(numbers.take(1), Some(8));
         numbers.give_back(5);
-        numbers.go_on_from(END - 2);
+        numbers.resume_at(END - 2);
         assert_eq!(numbers.take(2), Some(END - 2));
-        // Only three are free before the one in use.
+        // Numbers 5 to 7 are free, and 8 is in use.
         assert_eq!(numbers.take(4), Some(9));
-        numbers.go_on_from(END);
+        numbers.resume_at(END);
         assert_eq!(numbers.take(3), Some(5));
         assert_eq!(numbers.take(u32::MAX), None);
-        let mut few = StreamNumbers::new(END - 3);
+        let mut few = numbers_from(END - 3);
         assert_eq!(few.take(2), Some(END - 3));
         assert_eq!(few.take(2), None);
         assert_eq!(few.take(1), Some(END - 1));
@@ -102,8 +111,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_number_is_taken_twice(steps in prop::collection::vec((1_u32..5, prop::bool::ANY), 0..200)) {
-            let mut numbers = StreamNumbers::new(END - 40);
+        fn allocated_numbers_never_overlap(steps in prop::collection::vec((1_u32..5, prop::bool::ANY), 0..200)) {
+            let mut numbers = numbers_from(END - 40);
             let mut held: Vec<(u32, u32)> = Vec::new();
             for (count, gives_back) in steps {
                 if gives_back && !held.is_empty() {

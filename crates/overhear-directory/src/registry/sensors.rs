@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sensors: how they come, end and are freed.
+//! The life of sensors: opened, ended, freed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use overhear_event::{StreamDescriptor, StreamId};
 
-use super::{FileCharge, MonitorId, Registered, Registry};
-use crate::control::Place;
+use super::{MonitorId, ReadableSensor, Registry};
+use crate::control::ControlSlot;
 use crate::description::record_bytes;
+use crate::file_watch::FileCharge;
 use crate::journal::{sensor_name, Entry};
 use crate::memory::MemoryFile;
 use crate::quota::{Amounts, Resource};
-use crate::record::{SensorRecord, SensorState};
+use crate::sensor_record::{SensorRecord, SensorState};
 use crate::worker::LARGE_BYTES;
 
 /// The record of a sensor.
 #[derive(Debug)]
 pub(crate) struct Sensor {
-    pub(crate) registered: Registered,
-    /// To be handed to monitors. Missing where descriptors were short.
+    pub(crate) registered: ReadableSensor,
+    /// The file for monitors. `None` if the quota of descriptors was used up.
     pub(crate) file: Option<MemoryFile>,
     pub(crate) token: u64,
-    // Until when the file is charged; none for what outlived a restart, whose watch knows.
+    // The charge of the file; `None` after a restart: the watch has it.
     pub(crate) charge: Option<FileCharge>,
-    // The directory's own memory for it, which is charged as long as it is here.
+    // The charge of the directory's own memory for it.
     record: Amounts,
     pub(crate) pid: u32,
     pub(crate) uid: u32,
-    pub(crate) place: Option<Place>,
+    pub(crate) slot: Option<ControlSlot>,
     pub(crate) enabled: bool,
-    /// What somebody has switched it to (`switching`, rule 2).
-    pub(super) chosen: Option<bool>,
-    /// Whether nobody needs it, where only what is needed is observed.
+    /// The explicit switch setting of a user (`switching`, rule 2).
+    pub(super) manual: Option<bool>,
+    /// Whether it is unneeded (`switching`, rule 1).
     pub(super) unneeded: bool,
-    /// Whether it is unneeded, and nobody has switched it off besides: what the journal says.
-    pub(crate) spared: bool,
+    /// Whether it is off only because it is unneeded. The journal has this.
+    pub(crate) auto_disabled: bool,
     pub(crate) state: SensorState,
     freed_at: Option<Instant>,
-    // Monitors that read it, and whether they need it.
+    // Monitors that hold it, and whether each needs it.
     pub(super) holders: BTreeMap<MonitorId, bool>,
-    // Monitors that wish it off unless it is needed.
-    pub(super) spared_by: BTreeSet<MonitorId>,
+    // Monitors that ask for it to be off while it is unneeded.
+    pub(super) disabled_by: BTreeSet<MonitorId>,
     // Whether the directory itself needs it.
     pub(super) is_needed_here: bool,
     pub(crate) was_read: bool,
@@ -49,7 +50,7 @@ pub(crate) struct Sensor {
 
 impl Sensor {
     pub(crate) fn new(
-        registered: Registered,
+        registered: ReadableSensor,
         file: Option<MemoryFile>,
         token: u64,
         pid: u32,
@@ -64,15 +65,15 @@ impl Sensor {
             record,
             pid,
             uid,
-            place: None,
+            slot: None,
             enabled: true,
-            chosen: None,
+            manual: None,
             unneeded: false,
-            spared: false,
+            auto_disabled: false,
             state: SensorState::Live,
             freed_at: None,
             holders: BTreeMap::new(),
-            spared_by: BTreeSet::new(),
+            disabled_by: BTreeSet::new(),
             is_needed_here: false,
             was_read: false,
         }
@@ -107,8 +108,8 @@ impl Sensor {
 }
 
 impl Registry {
-    /// Takes a sensor of an earlier life back.
-    pub(crate) fn readmit(&mut self, mut sensor: Sensor, state: SensorState, spared: bool) {
+    /// Restores a sensor from before a restart.
+    pub(crate) fn readmit(&mut self, mut sensor: Sensor, state: SensorState, auto_disabled: bool) {
         let stream = sensor.registered.descriptor.id;
         self.quotas.count(sensor.uid, sensor.record);
         let lanes = sensor.registered.shape.lanes();
@@ -116,14 +117,14 @@ impl Registry {
             SensorState::Live => self.restored_task(sensor.pid, sensor.uid),
             _ => None,
         };
-        // Its process may have ended meanwhile: then it is ended in a moment.
+        // Its process may have ended meanwhile: `end_departed` handles that.
         if let Some(task) = task {
             task.sensors.insert(stream);
-            if let Some(place) = sensor.place {
-                task.control.claim(place, lanes);
-                let line = task.control.line(place, lanes);
+            if let Some(slot) = sensor.slot {
+                task.control.claim(slot, lanes);
+                let line = task.control.line(slot, lanes);
                 let enabled = line.is_none_or(|line| line.is_enabled());
-                sensor.recall(enabled, spared);
+                sensor.restore_switch(enabled, auto_disabled);
             }
         }
         let own = self.needs.as_ref();
@@ -131,8 +132,8 @@ impl Registry {
         let streams = sensor.registered.shape.streams();
         self.numbers.claim(stream.as_raw(), streams);
         self.insert(sensor);
-        // Nobody who could need it is attached yet.
-        self.settle(stream);
+        // No monitor is attached yet.
+        self.update_switch(stream);
         if state != SensorState::Live {
             self.end(stream, state);
         }
@@ -147,8 +148,7 @@ impl Registry {
         self.sensors.insert(stream, sensor);
     }
 
-    /// Opens a sensor for monitors. A process that has ended meanwhile is no error: its sensor has
-    /// ended.
+    /// Opens a sensor for monitors. If its process has ended meanwhile, the sensor ends at once.
     pub(crate) fn open(&mut self, mut sensor: Sensor) {
         let stream = sensor.registered.descriptor.id;
         let pid = sensor.pid;
@@ -163,13 +163,13 @@ impl Registry {
         self.insert(sensor);
         let monitors: Vec<MonitorId> = self.monitors.keys().copied().collect();
         for id in monitors {
-            self.introduce(id, stream, true);
+            self.meet(id, stream, true);
         }
-        // Its line was written when it was granted, and somebody may have come or gone since.
-        if let Some((place, lanes)) = self.place_of(stream) {
-            self.set_deferred(pid, place, lanes, false);
+        // Its line was written at the grant; monitors may have attached or detached since.
+        if let Some((slot, lanes)) = self.control_slot_of(stream) {
+            self.set_deferred(pid, slot, lanes, false);
         }
-        self.settle(stream);
+        self.update_switch(stream);
         self.write_switch(stream);
         match self.tasks.get_mut(&pid) {
             Some(task) => {
@@ -180,25 +180,25 @@ impl Registry {
         }
     }
 
-    fn place_of(&self, stream: StreamId) -> Option<(Place, u32)> {
+    fn control_slot_of(&self, stream: StreamId) -> Option<(ControlSlot, u32)> {
         let sensor = self.sensors.get(&stream)?;
-        Some((sensor.place?, sensor.registered.shape.lanes()))
+        Some((sensor.slot?, sensor.registered.shape.lanes()))
     }
 
     pub(crate) fn sensor(&self, stream: StreamId) -> Option<&Sensor> {
         self.sensors.get(&stream)
     }
 
-    /// Sensors behind a number, in the order of their numbers.
+    /// The sensors from a number on, in order.
     pub(crate) fn sensors_from(&self, first: StreamId) -> impl Iterator<Item = &Sensor> {
         self.sensors.range(first..).map(|(_, sensor)| sensor)
     }
 
-    /// Sees to it that a process has no sensor of these names when it gets one.
+    /// Frees these names for a new sensor of a process, if their sensor is unmapped or has ended.
     ///
     /// # Errors
-    /// If it has one already.
-    pub(crate) fn make_way(
+    /// If the process has a live sensor with these names.
+    pub(crate) fn free_name(
         &mut self,
         pid: u32,
         descriptor: &StreamDescriptor,
@@ -224,13 +224,13 @@ impl Registry {
         if twin.is_some_and(|twin| twin.file.as_ref().is_none_or(is_open)) {
             return has_already();
         }
-        // An `exec` unmaps the stream and ends nothing that the directory watches: the process
-        // goes on as another program, which may have sensors of the same names.
+        // An `exec` unmaps the stream without an event for the directory: the process continues
+        // with another program, which may register the same names.
         self.end(stream, SensorState::Retained);
         Ok(())
     }
 
-    /// Takes a sensor out if the token fits; says whether it did.
+    /// Unregisters a sensor if the token matches; true if it did.
     pub(crate) fn unregister(&mut self, stream: StreamId, token: u64) -> bool {
         let fits = self
             .sensors
@@ -238,14 +238,14 @@ impl Registry {
             .is_some_and(|sensor| sensor.token == token);
         if fits {
             self.end(stream, SensorState::Unregistered);
-            self.retain_no_longer(stream);
+            self.release_unmapped(stream);
         }
         fits || self.unregister_deferred(stream, token)
     }
 
-    /// A program has unmapped its sensor before it took it out, and the directory has noticed: nobody else
-    /// need be waited for than those who hold it.
-    fn retain_no_longer(&mut self, stream: StreamId) {
+    /// A program has unregistered a sensor whose end the directory had already seen, because it was
+    /// unmapped: it is freed once no monitor holds it, without retention.
+    fn release_unmapped(&mut self, stream: StreamId) {
         let retained = self.sensors.get_mut(&stream);
         let retained = retained.filter(|sensor| sensor.state == SensorState::Retained);
         if let Some(sensor) = retained.filter(|sensor| sensor.holders.is_empty()) {
@@ -254,7 +254,7 @@ impl Registry {
         }
     }
 
-    /// Nothing more is written to a sensor.
+    /// Ends a sensor: its program writes nothing more.
     pub(crate) fn end(&mut self, stream: StreamId, state: SensorState) {
         let live = |sensor: &&mut Sensor| sensor.state == SensorState::Live;
         let Some(sensor) = self.sensors.get_mut(&stream).filter(live) else {
@@ -272,9 +272,9 @@ impl Registry {
         }
         if let Some(task) = self.tasks.get_mut(&pid) {
             task.sensors.remove(&stream);
-            if let Some(place) = sensor.place.take() {
+            if let Some(slot) = sensor.slot.take() {
                 task.control
-                    .give_back(place, sensor.registered.shape.lanes());
+                    .give_back(slot, sensor.registered.shape.lanes());
             }
         }
         if state == SensorState::Retained {
@@ -285,7 +285,7 @@ impl Registry {
             of_user.insert((freed_at, stream));
         }
         let unneeded = state == SensorState::Unregistered && sensor.holders.is_empty();
-        self.tell_end(stream);
+        self.queue_ended(stream);
         self.forget_if_idle(pid);
         if unneeded {
             self.free(stream);
@@ -305,7 +305,7 @@ impl Registry {
                     self.retained_of.remove(&sensor.uid);
                 }
             }
-            // Whoever takes it out wants nobody to read it any more.
+            // A sensor that was unregistered is not retained for later monitors.
             unread = !sensor.was_read && sensor.state == SensorState::Retained;
             self.freed_unread += u64::from(unread);
         }
@@ -324,19 +324,19 @@ impl Registry {
         let charge = sensor.charge;
         let mapping = sensor.registered.mapping;
         match (sensor.file, &self.work_queue) {
-            // Its pages take the kernel a while.
+            // Freeing its pages takes the kernel long.
             (Some(file), Some(queue)) if file.bytes() > LARGE_BYTES => {
                 queue.close(sensor.uid, file, mapping);
             }
-            // Closed before it is asked whether they were the last to have it.
+            // Closed before the check whether these were the last references.
             (file, _) => drop((mapping, file)),
         }
         self.file_closed(charge);
     }
 }
 
-/// What the directory has of a sensor besides its buffer.
-fn record_of(registered: &Registered, has_file: bool) -> Amounts {
+/// The charge of a sensor besides its buffer.
+fn record_of(registered: &ReadableSensor, has_file: bool) -> Amounts {
     let bytes = registered.shape.bytes() as u64;
     let record = record_bytes(&registered.descriptor, bytes);
     Amounts::of(Resource::RecordBytes, record).and(Resource::Descriptors, has_file.into())

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who reads what: monitors, what they hold, and the events that wait for them.
+//! Subscriptions: monitors, the sensors that they hold, and their pending events.
 //!
-//! A monitor attaches and departs in slices, each with a bound on its work: there may be many thousand
-//! sensors, and the patterns come from somebody else. From its first slice on it gets what is opened; the
-//! slices add what was there before.
+//! Attaching and detaching are done in slices of bounded work: there may be many thousand sensors,
+//! and the patterns come from another process. From its first slice on a monitor gets every sensor
+//! that is opened; the slices add those that existed before.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -15,25 +15,25 @@ use crate::needs::Needed;
 use crate::peer::Peer;
 use crate::query::Matcher;
 use crate::quota::{Amounts, Resource, Shortage};
-use crate::record::SensorState;
+use crate::sensor_record::SensorState;
 
-/// How many events may wait for a monitor that does not take them.
+/// Pending events of a monitor, at most.
 const MAX_EVENTS: usize = 64 * 1024;
-/// Memory of a monitor without its patterns.
+/// Bytes of a monitor without its patterns.
 const MONITOR_BYTES: u64 = 4096;
-/// Events and sensors of a monitor are charged in portions of so many,
-const PORTION: usize = 1024;
-/// at so many bytes each: an entry in a queue or in a set.
+/// Events and held sensors of a monitor are charged in portions of this number of entries.
+const ENTRIES_PER_CHARGE: usize = 1024;
+/// Bytes of an entry in a queue or in a set.
 const ENTRY_BYTES: u64 = 64;
 
-/// The number of a monitor. It is that of its connection; the monitor in this process has none.
+/// A monitor's identity: the number of its connection, or the monitor in this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MonitorId {
     Embedded,
     Connection(u32),
 }
 
-/// What happened to a sensor that a monitor holds.
+/// A change of a sensor that a monitor holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
     Opened { stream: StreamId, fresh: bool },
@@ -41,75 +41,76 @@ pub(crate) enum Event {
     Ended(StreamId),
 }
 
-/// What a monitor subscribes to.
+/// The subscription of a monitor.
 #[derive(Clone, Debug)]
 pub(crate) struct Subscription {
     pub(crate) peer: Peer,
     pub(crate) matcher: Matcher,
-    /// What it evaluates of that.
+    /// The sensors that it evaluates, of those that match.
     pub(crate) needs: Needed,
 }
 
 impl Subscription {
-    /// What it takes of the directory. Characters of patterns are counted by whoever has them.
+    /// The charge of the subscription. `pattern_characters` counts the characters of all its
+    /// patterns.
     pub(crate) fn amounts(&self, pattern_characters: u64) -> Amounts {
         let memory = MONITOR_BYTES + self.matcher.memory_bytes() + self.needs.memory_bytes();
         Amounts::of(Resource::RecordBytes, memory).and(Resource::Patterns, pattern_characters)
     }
 }
 
-/// Somebody who reads.
+/// A monitor.
 #[derive(Debug, Default)]
 pub(super) struct Monitor {
-    // Who it is and what it wants; the monitor in this process wants everything.
+    // Its peer and its pattern; `None` for the monitor in this process, which reads everything.
     wants: Option<(Peer, Matcher)>,
-    /// What it evaluates of that.
+    /// The sensors that it evaluates, of those that match.
     pub(super) needs: Needed,
     charged: Amounts,
     pub(super) events: VecDeque<Event>,
     pub(super) holds: BTreeSet<StreamId>,
-    // Portions of events and sensors that are charged.
-    portions: usize,
-    // There was no memory for an event: it cannot go on.
+    // Charged portions of events and held sensors.
+    charged_portions: usize,
+    // Whether an event could not be charged: then it is disconnected.
     is_lost: bool,
     denied: u32,
     sentence: String,
 }
 
 impl Monitor {
-    /// Who it is; nobody in particular in this process.
+    /// Its peer; `None` for the monitor in this process.
     pub(super) fn peer(&self) -> Option<&Peer> {
         self.wants.as_ref().map(|(peer, _)| peer)
     }
 
-    /// Whether it attaches to this sensor, as far as names decide.
+    /// Whether its pattern matches this sensor.
     pub(super) fn wants(&self, sensor: &StreamDescriptor) -> bool {
         let wants = self.wants.as_ref();
         wants.is_none_or(|(_, matcher)| matcher.matches(sensor))
     }
 }
 
-/// A monitor that is gone, and what is still to be let go of.
+/// A monitor that is gone, with the sensors that are still to be released.
 #[derive(Debug)]
-pub(super) struct Departure {
+pub(super) struct DetachedMonitor {
     id: MonitorId,
     holds: BTreeSet<StreamId>,
-    // Where to go on looking for sensors that were off for its sake; none if it had no such wish.
-    spared_from: Option<StreamId>,
+    // The next sensor to check for `disabled_by` this monitor; `None` if it never asked for that.
+    disabled_from: Option<StreamId>,
 }
 
-/// A slice of some work ended where its bound was reached, or at the end.
+/// The end of a slice of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Slice {
-    /// Go on from this sensor.
+    /// The bound was reached: continue from this sensor.
     Next(StreamId),
     Done,
 }
 
 impl Registry {
-    /// The monitor in this process takes part: every sensor waits for it.
+    /// Attaches the monitor in this process: it holds every sensor.
     pub(crate) fn attach_embedded(&mut self) {
-        // Where the directory was told what is needed, that is what this monitor needs.
+        // The needs of the directory's builder are those of this monitor.
         let needs = match self.needs {
             Some(_) => Needed::default(),
             None => Needed::all(),
@@ -125,10 +126,10 @@ impl Registry {
         self.monitors.contains_key(&MonitorId::Embedded)
     }
 
-    /// A monitor takes part from now on. What is there already it gets by [`Registry::attach_some`].
+    /// Attaches a monitor to later sensors. [`Registry::attach_slice`] adds the existing ones.
     ///
     /// # Errors
-    /// Which quota its patterns exceed.
+    /// The quota that its patterns exceed.
     pub(crate) fn begin_attach(
         &mut self,
         id: MonitorId,
@@ -152,8 +153,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Hands a monitor what was there before it: the sensors from a number on, as far as `work` goes.
-    pub(crate) fn attach_some(&mut self, id: MonitorId, first: StreamId, work: u32) -> Slice {
+    /// Adds existing sensors to a monitor, from `first` on, until `work` is used up.
+    pub(crate) fn attach_slice(&mut self, id: MonitorId, first: StreamId, work: u32) -> Slice {
         let cost = |monitor: &Monitor| {
             let wants = monitor.wants.as_ref();
             wants.map_or(1, |(_, matcher)| matcher.cost()) + monitor.needs.cost()
@@ -167,8 +168,8 @@ impl Registry {
             _ => (&streams[..], None),
         };
         for &stream in now {
-            self.introduce(id, stream, false);
-            self.settle(stream);
+            self.meet(id, stream, false);
+            self.update_switch(stream);
         }
         match next {
             Some(next) => Slice::Next(next),
@@ -181,7 +182,7 @@ impl Registry {
         }
     }
 
-    /// How many of the sensors that a monitor may read it cannot be given, and why.
+    /// Number of sensors that a monitor may read and cannot get, and the reason.
     pub(crate) fn denied(&self, id: MonitorId) -> (u32, String) {
         let monitor = self.monitors.get(&id);
         monitor.map_or((0, String::new()), |monitor| {
@@ -189,9 +190,9 @@ impl Registry {
         })
     }
 
-    /// A monitor and a sensor meet: what the one wants of the other is found out, once. Whether the sensor
-    /// is needed then is for the caller to settle.
-    pub(super) fn introduce(&mut self, id: MonitorId, stream: StreamId, fresh: bool) {
+    /// Evaluates the subscription of a monitor for a sensor, once per pair. The caller then updates
+    /// the sensor's switch.
+    pub(super) fn meet(&mut self, id: MonitorId, stream: StreamId, fresh: bool) {
         let (Some(monitor), Some(sensor)) = (self.monitors.get(&id), self.sensors.get(&stream))
         else {
             return;
@@ -200,8 +201,8 @@ impl Registry {
             return;
         }
         let descriptor = &sensor.registered.descriptor;
-        let spares = self.spares(monitor, sensor.uid, descriptor);
-        // Whoever may not read a sensor learns nothing of it, not even by a count.
+        let disables_unneeded = self.disables_unneeded(monitor, sensor.uid, descriptor);
+        // A monitor gets no hint of a sensor that it may not read, not even by a count.
         let may = |peer| self.rules.may_attach(peer, sensor.uid, descriptor).is_ok();
         let wants = monitor.peer().is_none_or(may) && monitor.wants(descriptor);
         let needs = wants && monitor.needs.matches(descriptor);
@@ -211,8 +212,8 @@ impl Registry {
         else {
             return;
         };
-        if spares {
-            sensor.spared_by.insert(id);
+        if disables_unneeded {
+            sensor.disabled_by.insert(id);
         }
         if is_denied {
             monitor.denied += 1;
@@ -223,11 +224,11 @@ impl Registry {
             sensor.holders.insert(id, needs);
         }
         if wants && !is_denied {
-            self.hand_out(id, stream, fresh);
+            self.queue_opened(id, stream, fresh);
         }
     }
 
-    fn hand_out(&mut self, id: MonitorId, stream: StreamId, fresh: bool) {
+    fn queue_opened(&mut self, id: MonitorId, stream: StreamId, fresh: bool) {
         let (Some(monitor), Some(sensor)) = (self.monitors.get_mut(&id), self.sensors.get(&stream))
         else {
             return;
@@ -237,34 +238,39 @@ impl Registry {
         if sensor.state != SensorState::Live {
             monitor.events.push_back(Event::Ended(stream));
         }
-        self.note_news(id);
+        self.note_pending_events(id);
     }
 
-    /// A monitor has new events: they count, and are to be sent.
-    fn note_news(&mut self, id: MonitorId) {
-        self.news.insert(id);
+    /// Charges a monitor's new events, and marks them to be sent.
+    fn note_pending_events(&mut self, id: MonitorId) {
+        self.pending.insert(id);
         let Some(monitor) = self.monitors.get_mut(&id) else {
             return;
         };
         let entries = monitor.events.len() + monitor.holds.len();
-        let more = entries.div_ceil(PORTION).saturating_sub(monitor.portions);
+        let more = entries
+            .div_ceil(ENTRIES_PER_CHARGE)
+            .saturating_sub(monitor.charged_portions);
         let (Some((peer, _)), true) = (&monitor.wants, more > 0) else {
             return;
         };
         let uid = peer.uid;
-        let memory = Amounts::of(Resource::RecordBytes, (more * PORTION) as u64 * ENTRY_BYTES);
+        let memory = Amounts::of(
+            Resource::RecordBytes,
+            (more * ENTRIES_PER_CHARGE) as u64 * ENTRY_BYTES,
+        );
         let charged = self.quotas.charge(uid, memory).is_ok();
         if let Some(monitor) = self.monitors.get_mut(&id) {
             monitor.is_lost |= !charged || monitor.events.len() > MAX_EVENTS;
             if charged {
-                monitor.portions += more;
+                monitor.charged_portions += more;
                 monitor.charged.add(&memory);
             }
         }
     }
 
-    /// The end of a sensor, for those who hold it.
-    pub(super) fn tell_end(&mut self, stream: StreamId) {
+    /// Queues the end of a sensor for the monitors that hold it.
+    pub(super) fn queue_ended(&mut self, stream: StreamId) {
         let sensor = self.sensors.get(&stream);
         let holders = sensor.map(|sensor| sensor.holders.keys().copied().collect());
         let holders: Vec<MonitorId> = holders.unwrap_or_default();
@@ -272,53 +278,53 @@ impl Registry {
             if let Some(monitor) = self.monitors.get_mut(&id) {
                 monitor.events.push_back(Event::Ended(stream));
             }
-            self.note_news(id);
+            self.note_pending_events(id);
         }
     }
 
-    /// A monitor is gone. What it held is let go of by [`Registry::let_go_of_some`]: what nobody has read
-    /// is kept as if it had not been there.
+    /// Detaches a monitor. [`Registry::release_departed`] releases its sensors: one that it has not
+    /// read to the end is retained as if the monitor had never held it.
     pub(crate) fn detach(&mut self, id: MonitorId) {
         let Some(monitor) = self.monitors.remove(&id) else {
             return;
         };
-        self.news.remove(&id);
+        self.pending.remove(&id);
         if let Some(peer) = monitor.peer() {
             self.quotas.release(peer.uid, monitor.charged);
         }
-        let departure = Departure {
+        let departure = DetachedMonitor {
             id,
             holds: monitor.holds,
-            spared_from: monitor.needs.only.then_some(StreamId::from_raw(0)),
+            disabled_from: monitor.needs.only.then_some(StreamId::from_raw(0)),
         };
-        self.departures.push_back(departure);
+        self.detached_monitors.push_back(departure);
     }
 
-    /// Lets go of what departed monitors held, for at most so many sensors; says whether there is more.
-    pub(super) fn let_go_of_some(&mut self, mut most: u32) -> bool {
-        while let Some(mut departure) = self.departures.pop_front() {
+    /// Releases sensors of detached monitors, at most `most`; true if there are more.
+    pub(super) fn release_departed(&mut self, mut most: u32) -> bool {
+        while let Some(mut departure) = self.detached_monitors.pop_front() {
             let id = departure.id;
             while most > 0 {
                 let Some(stream) = departure.holds.pop_first() else {
                     break;
                 };
                 most -= 1;
-                self.let_go(id, stream, false);
+                self.release_hold(id, stream, false);
             }
-            while let (Some(from), true) = (departure.spared_from, most > 0) {
+            while let (Some(from), true) = (departure.disabled_from, most > 0) {
                 most -= 1;
                 let mut sensors = self.sensors.range_mut(from..);
-                departure.spared_from = sensors.next().map(|(stream, sensor)| {
-                    sensor.spared_by.remove(&id);
+                departure.disabled_from = sensors.next().map(|(stream, sensor)| {
+                    sensor.disabled_by.remove(&id);
                     *stream
                 });
-                if let Some(stream) = departure.spared_from {
-                    self.settle(stream);
-                    departure.spared_from = Some(StreamId::from_raw(stream.as_raw() + 1));
+                if let Some(stream) = departure.disabled_from {
+                    self.update_switch(stream);
+                    departure.disabled_from = Some(StreamId::from_raw(stream.as_raw() + 1));
                 }
             }
             if most == 0 {
-                self.departures.push_front(departure);
+                self.detached_monitors.push_front(departure);
                 return true;
             }
         }
@@ -332,11 +338,11 @@ impl Registry {
             .get_mut(&id)
             .is_some_and(|monitor| monitor.holds.remove(&stream));
         if held {
-            self.let_go(id, stream, true);
+            self.release_hold(id, stream, true);
         }
     }
 
-    fn let_go(&mut self, id: MonitorId, stream: StreamId, read: bool) {
+    fn release_hold(&mut self, id: MonitorId, stream: StreamId, read: bool) {
         let Some(sensor) = self.sensors.get_mut(&stream) else {
             return;
         };
@@ -349,7 +355,7 @@ impl Registry {
             }
         }
         let unneeded = match sensor.state {
-            // Broken, or the monitor has lost interest; others may come.
+            // The monitor stopped reading, for instance after damage. Other monitors may attach.
             SensorState::Live => false,
             SensorState::Unregistered => true,
             SensorState::Retained => sensor.was_read,
@@ -357,11 +363,11 @@ impl Registry {
         if unneeded && sensor.holders.is_empty() {
             self.free(stream);
         } else if needed == Some(true) {
-            self.settle(stream);
+            self.update_switch(stream);
         }
     }
 
-    /// The next event for a monitor, which stays there until it is taken.
+    /// The next event of a monitor, without taking it.
     pub(crate) fn next_event(&self, id: MonitorId) -> Option<Event> {
         self.monitors.get(&id)?.events.front().copied()
     }
@@ -370,17 +376,17 @@ impl Registry {
         self.monitors.get_mut(&id)?.events.pop_front()
     }
 
-    /// Connections for which there are new events since the last call, and whether they can still take
-    /// them: of those that do not read no more is kept than is charged.
-    pub(crate) fn take_news(&mut self) -> Vec<(u32, bool)> {
-        let news = std::mem::take(&mut self.news).into_iter();
-        let news = news.filter_map(|id| match id {
+    /// Connections with new events since the last call, and whether their monitors are still
+    /// served: one whose events could not be charged is not.
+    pub(crate) fn take_pending(&mut self) -> Vec<(u32, bool)> {
+        let pending = std::mem::take(&mut self.pending).into_iter();
+        let pending = pending.filter_map(|id| match id {
             MonitorId::Connection(number) => {
                 let monitor = self.monitors.get(&id)?;
                 Some((number, !monitor.is_lost))
             }
             MonitorId::Embedded => None,
         });
-        news.collect()
+        pending.collect()
     }
 }

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which sensors are written: what monitors need, and what somebody has chosen.
+//! Which sensors are switched on: by the needs of monitors, and by explicit settings.
 //!
-//! 1. A sensor is *unneeded* if this directory or an attached monitor wishes that only what is needed is
-//!    observed, and neither the directory nor any monitor that reads it needs it. A monitor's wish concerns
-//!    the sensors that it may switch.
-//! 2. A choice, by `switch`, goes before that. Off stays off until it is on again. On, of a sensor that is
-//!    unneeded, holds until it is needed or nobody wishes any more; of any other it leaves no choice behind.
-//! 3. So when a monitor that had the wish is gone, what was switched off for its sake alone is on again, and
-//!    nothing else. The journal says which sensors are off because they are unneeded: a directory that is
-//!    started again finds them so, and nobody attached yet.
+//! 1. A sensor is *unneeded* if this directory or an attached monitor asks for unneeded sensors to
+//!    be off ([`Needs::only`](crate::Needs::only)), and neither the directory nor a monitor that
+//!    holds the sensor needs it. A monitor's request concerns the sensors that it may switch.
+//! 2. An explicit setting, by the request `switch`, overrides rule 1. *Off* lasts until *on*. *On*
+//!    of an unneeded sensor lasts until the sensor is needed, or no request of rule 1 is left; *on*
+//!    of any other sensor leaves no setting.
+//! 3. So when the last monitor with such a request detaches, exactly the sensors that were off
+//!    because of rule 1 are switched on. The journal has these sensors, for a directory after a
+//!    restart, which has no monitors yet.
 //!
-//! What a monitor needs and wishes is decided once for each sensor, when the two meet, and kept with the
-//! sensor: to find out anew what is unneeded takes no pattern.
+//! A monitor's needs and requests are evaluated once per sensor, when the pair is new, and stored
+//! with the sensor: later updates compare no patterns.
 
 use overhear_event::{StreamDescriptor, StreamId};
 
@@ -19,18 +20,18 @@ use super::{Registry, Sensor};
 use crate::journal::Entry;
 
 impl Registry {
-    /// Rule 1, for a sensor of the user `owner` that is about to exist.
+    /// Rule 1, for a new sensor of the user `owner`.
     pub(crate) fn is_unneeded(&self, owner: u32, sensor: &StreamDescriptor) -> bool {
         let own = self.needs.as_ref();
-        let is_spared = |monitor| self.spares(monitor, owner, sensor);
+        let is_spared = |monitor| self.disables_unneeded(monitor, owner, sensor);
         let needs = |monitor| self.needs_new(monitor, owner, sensor);
         (own.is_some() || self.monitors.values().any(is_spared))
             && !own.is_some_and(|own| own.matches(sensor))
             && !self.monitors.values().any(needs)
     }
 
-    /// Whether a monitor wishes this sensor off unless it is needed.
-    pub(super) fn spares(
+    /// Whether a monitor asks for this sensor to be off while it is unneeded.
+    pub(super) fn disables_unneeded(
         &self,
         monitor: &super::Monitor,
         owner: u32,
@@ -45,52 +46,55 @@ impl Registry {
         monitor.peer().is_none_or(may) && monitor.wants(sensor) && monitor.needs.matches(sensor)
     }
 
-    /// Finds out anew whether a sensor is unneeded, when who needs it has changed.
-    pub(super) fn settle(&mut self, stream: StreamId) {
+    /// Evaluates rules 1 and 2 for a sensor whose needs have changed, and sets its switch.
+    pub(super) fn update_switch(&mut self, stream: StreamId) {
         let is_sparing = self.needs.is_some();
         let Some(sensor) = self.sensors.get_mut(&stream) else {
             return;
         };
-        let unneeded = (is_sparing || !sensor.spared_by.is_empty())
+        let unneeded = (is_sparing || !sensor.disabled_by.is_empty())
             && !sensor.is_needed_here
             && !sensor.holders.values().any(|needs| *needs);
         if sensor.unneeded != unneeded {
             sensor.unneeded = unneeded;
-            if sensor.chosen == Some(true) {
-                sensor.chosen = None;
+            if sensor.manual == Some(true) {
+                sensor.manual = None;
             }
             self.write_switch(stream);
         }
     }
 
-    /// Switches a sensor; says whether that changed anything.
+    /// Sets a sensor's switch explicitly; true if that changed it.
     pub(crate) fn set_enabled(&mut self, stream: StreamId, enabled: bool) -> bool {
         let Some(sensor) = self.sensors.get_mut(&stream) else {
             return false;
         };
         let before = sensor.enabled;
-        sensor.chosen = match enabled {
+        sensor.manual = match enabled {
             false => Some(false),
             true => sensor.unneeded.then_some(true),
         };
         self.write_switch(stream) != before
     }
 
-    /// Writes the switch of a sensor into its control page; says whether it is on then.
+    /// Writes a sensor's switch into its control page; true if it is on.
     pub(super) fn write_switch(&mut self, stream: StreamId) -> bool {
         let Some(sensor) = self.sensors.get_mut(&stream) else {
             return false;
         };
-        let enabled = sensor.chosen.unwrap_or(!sensor.unneeded);
-        let spared = sensor.unneeded && sensor.chosen != Some(false);
-        if let (Some(journal), true) = (&mut self.journal, sensor.spared != spared) {
+        let enabled = sensor.manual.unwrap_or(!sensor.unneeded);
+        let auto_disabled = sensor.unneeded && sensor.manual != Some(false);
+        if let (Some(journal), true) = (&mut self.journal, sensor.auto_disabled != auto_disabled) {
             let stream = stream.as_raw();
-            journal.write(&Entry::Spared { stream, spared });
+            journal.write(&Entry::AutoDisabled {
+                stream,
+                auto_disabled,
+            });
         }
-        sensor.spared = spared;
-        let line = sensor.place.and_then(|place| {
+        sensor.auto_disabled = auto_disabled;
+        let line = sensor.slot.and_then(|slot| {
             let lanes = sensor.registered.shape.lanes();
-            self.tasks.get(&sensor.pid)?.control.line(place, lanes)
+            self.tasks.get(&sensor.pid)?.control.line(slot, lanes)
         });
         // A sensor without a line cannot be switched.
         if let Some(line) = line {
@@ -104,9 +108,9 @@ impl Registry {
 }
 
 impl Sensor {
-    /// What is known of a sensor of an earlier life, by its control line and the journal.
-    pub(super) fn recall(&mut self, enabled: bool, spared: bool) {
-        (self.enabled, self.unneeded, self.spared) = (enabled, spared, spared);
-        self.chosen = (enabled == spared).then_some(enabled);
+    /// Restores the switch of a sensor after a restart, from its control line and the journal.
+    pub(super) fn restore_switch(&mut self, enabled: bool, auto_disabled: bool) {
+        (self.enabled, self.unneeded, self.auto_disabled) = (enabled, auto_disabled, auto_disabled);
+        self.manual = (enabled == auto_disabled).then_some(enabled);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes with sensors: that they end, and what the directory tells them by their control pages.
+//! Processes with sensors: their control pages, and their end.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -8,8 +8,8 @@ use std::sync::Arc;
 use overhear_event::StreamId;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use super::{Refusal, Registered, Registry};
-use crate::control::{ControlPage, ControlPages, MappedLine, Place};
+use super::{ReadableSensor, Refusal, Registry};
+use crate::control::{ControlPage, ControlPages, ControlSlot, MappedLine};
 use crate::journal::Entry;
 use crate::peer::{is_alive, Peer};
 use crate::poller::Token;
@@ -18,14 +18,14 @@ use crate::quota::{Amounts, Resource};
 /// A process with sensors.
 #[derive(Debug)]
 pub(super) struct TaskEntry {
-    // Readable once the process has ended.
+    // A pidfd: readable once the process has ended.
     process: Arc<OwnedFd>,
-    // Who is charged for the descriptors of the process and of its pages.
+    // The user that is charged for the descriptors of the process and of its pages.
     uid: u32,
     pub(super) sensors: BTreeSet<StreamId>,
-    // Places given to sensors that are not open yet.
+    // Number of control slots of sensors that are not open yet.
     pub(super) granted: u32,
-    // Those of them that wait for memory.
+    // The deferred sensors among them.
     deferred: BTreeSet<StreamId>,
     pub(super) control: ControlPages,
 }
@@ -34,22 +34,22 @@ pub(super) struct TaskEntry {
 const ONE_DESCRIPTOR: Amounts = Amounts::of(Resource::Descriptors, 1);
 
 impl Registry {
-    /// Watches a process and gives a sensor of it a line in a control page.
+    /// Watches a process and allocates a line in a control page for a sensor of it.
     ///
     /// # Errors
-    /// Why the process cannot be watched, or which quota its pages exceed.
-    pub(crate) fn place(
+    /// If the process cannot be watched, or its pages exceed a quota.
+    pub(crate) fn allocate_slot(
         &mut self,
         peer: &Peer,
         lanes: u32,
         enabled: bool,
-    ) -> Result<Place, Refusal> {
+    ) -> Result<ControlSlot, Refusal> {
         let process = peer.process().ok_or("its process has ended")?;
         self.watch_process(peer.pid, peer.uid, process)?;
-        let placed = match self.place_in_pages(peer.pid, lanes, enabled) {
-            Some(place) => Ok(place),
+        let placed = match self.allocate_in_pages(peer.pid, lanes, enabled) {
+            Some(slot) => Ok(slot),
             None => self.add_page(peer, lanes).and_then(|()| {
-                let placed = self.place_in_pages(peer.pid, lanes, enabled);
+                let placed = self.allocate_in_pages(peer.pid, lanes, enabled);
                 placed.ok_or_else(|| Refusal::from("its control page has no line left"))
             }),
         };
@@ -60,9 +60,9 @@ impl Registry {
         placed
     }
 
-    fn place_in_pages(&mut self, pid: u32, lanes: u32, enabled: bool) -> Option<Place> {
+    fn allocate_in_pages(&mut self, pid: u32, lanes: u32, enabled: bool) -> Option<ControlSlot> {
         let task = self.tasks.get_mut(&pid)?;
-        task.control.place(lanes, enabled)
+        task.control.allocate(lanes, enabled)
     }
 
     /// Makes a further control page for a task, and charges it to its user.
@@ -119,24 +119,24 @@ impl Registry {
         Ok(())
     }
 
-    /// What a task gets to map its control page with.
-    pub(crate) fn control_reader(&self, pid: u32, place: Place) -> Option<OwnedFd> {
-        self.tasks.get(&pid)?.control.reader(place)
+    /// A read-only descriptor of a control page, for its task.
+    pub(crate) fn control_reader(&self, pid: u32, slot: ControlSlot) -> Option<OwnedFd> {
+        self.tasks.get(&pid)?.control.reader(slot)
     }
 
-    /// A sensor that was to have this place does not come to exist.
-    pub(crate) fn give_back(&mut self, pid: u32, place: Place, lanes: u32) {
+    /// Returns the control slot of a sensor that will not exist.
+    pub(crate) fn give_back(&mut self, pid: u32, slot: ControlSlot, lanes: u32) {
         if let Some(task) = self.tasks.get_mut(&pid) {
-            task.control.give_back(place, lanes);
+            task.control.give_back(slot, lanes);
             task.granted = task.granted.saturating_sub(1);
         }
         self.forget_if_idle(pid);
     }
 
-    /// Watches a process, if that is not done already.
+    /// Watches a process, if it is not watched yet.
     fn watch_process(&mut self, pid: u32, uid: u32, process: &Arc<OwnedFd>) -> Result<(), Refusal> {
         if self.tasks.contains_key(&pid) {
-            // The id may have passed to another process whose predecessor's end is still to be read.
+            // The id may have been reused before the end of its earlier process was handled.
             self.process_ended(pid);
         }
         if self.tasks.contains_key(&pid) {
@@ -159,7 +159,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Watches the process of a sensor that outlived a restart, if it lives.
+    /// Watches the process of a sensor that outlived a restart, if it is alive.
     pub(super) fn restored_task(&mut self, pid: u32, uid: u32) -> Option<&mut TaskEntry> {
         if !self.tasks.contains_key(&pid) {
             let raw = Pid::from_raw(pid.cast_signed())?;
@@ -169,36 +169,36 @@ impl Registry {
         self.tasks.get_mut(&pid)
     }
 
-    /// A sensor of a process waits for memory; false if the process has ended.
-    pub(super) fn task_waits(&mut self, pid: u32, stream: StreamId) -> bool {
+    /// Notes a deferred sensor of a process; false if the process has ended.
+    pub(super) fn defer_in_task(&mut self, pid: u32, stream: StreamId) -> bool {
         let task = self.tasks.get_mut(&pid);
         task.map(|task| task.deferred.insert(stream)).is_some()
     }
 
-    /// It waits no longer.
-    pub(super) fn task_waits_no_longer(&mut self, pid: u32, stream: StreamId) {
+    /// Removes a deferred sensor of a process.
+    pub(super) fn undefer_in_task(&mut self, pid: u32, stream: StreamId) {
         if let Some(task) = self.tasks.get_mut(&pid) {
             task.deferred.remove(&stream);
         }
     }
 
-    /// Writes into a sensor's line whether it waits for memory.
-    pub(crate) fn set_deferred(&self, pid: u32, place: Place, lanes: u32, deferred: bool) {
+    /// Writes into a sensor's line whether it is deferred.
+    pub(crate) fn set_deferred(&self, pid: u32, slot: ControlSlot, lanes: u32, deferred: bool) {
         let task = self.tasks.get(&pid);
-        if let Some(line) = task.and_then(|task| task.control.line(place, lanes)) {
+        if let Some(line) = task.and_then(|task| task.control.line(slot, lanes)) {
             line.set_deferred(deferred);
         }
     }
 
-    /// The place of a deferred sensor of an earlier life.
-    pub(super) fn claim_place(&mut self, pid: u32, place: Place, lanes: u32) {
+    /// Marks the control slot of a restored deferred sensor as in use.
+    pub(super) fn claim_slot(&mut self, pid: u32, slot: ControlSlot, lanes: u32) {
         if let Some(task) = self.tasks.get_mut(&pid) {
-            task.control.claim(place, lanes);
+            task.control.claim(slot, lanes);
             task.granted += 1;
         }
     }
 
-    /// A task without sensors is nobody to watch, and its control pages serve nobody.
+    /// Forgets a task without sensors, and its control pages.
     pub(super) fn forget_if_idle(&mut self, pid: u32) {
         let idle = |task: &TaskEntry| task.granted == 0 && task.sensors.is_empty();
         if self.tasks.get(&pid).is_some_and(idle) {
@@ -210,7 +210,7 @@ impl Registry {
         let Some(task) = self.tasks.remove(&pid) else {
             return BTreeSet::new();
         };
-        // A connection of the process may have the descriptor, too.
+        // A connection of the process may share the descriptor.
         self.poller.remove(&task.process);
         if let Some(journal) = &mut self.journal {
             journal.write(&Entry::TaskGone { pid });
@@ -226,13 +226,13 @@ impl Registry {
         task.sensors
     }
 
-    /// Tasks that were restored, and none of whose sensors were.
-    pub(crate) fn forget_idle_tasks(&mut self) {
+    /// Forgets restored tasks without restored sensors.
+    pub(crate) fn forget_tasks_without_sensors(&mut self) {
         let all: Vec<u32> = self.tasks.keys().copied().collect();
         all.into_iter().for_each(|pid| self.forget_if_idle(pid));
     }
 
-    /// Puts a control page back that was kept; false if its process cannot be watched any more.
+    /// Restores a stored control page; false if its process has ended.
     pub(crate) fn restore_page(
         &mut self,
         (pid, uid): (u32, u32),
@@ -252,7 +252,7 @@ impl Registry {
         self.tasks.contains_key(&pid)
     }
 
-    /// The control pages of tasks, from a process on, for a journal.
+    /// The control pages from a process on, for a journal.
     pub(crate) fn pages_from(&self, first: u32) -> impl Iterator<Item = (u32, Vec<Entry>)> + '_ {
         self.tasks.range(first..).map(|(&pid, task)| {
             let uid = task.uid;
@@ -284,8 +284,8 @@ impl Registry {
         }
     }
 
-    /// Lanes that belong to somebody, out of `most` that are looked at from a lane on, and the lane to
-    /// go on with; none at the end. Those of users that rest are passed over.
+    /// The claimed lanes among the next `most` lanes, and the lane to continue at; `None` at the
+    /// end. Lanes of users for which `rests` is true are skipped.
     pub(crate) fn owned_lanes(
         &self,
         (first, lane): (StreamId, u32),
@@ -297,7 +297,7 @@ impl Registry {
             if looked >= most {
                 return (owned, Some((stream, 0)));
             }
-            // A sensor that is passed over is looked at, too.
+            // A skipped sensor counts as one lane.
             looked += 1;
             let Some((sensor, line)) = self.laned_sensor(stream) else {
                 continue;
@@ -306,7 +306,7 @@ impl Registry {
             if rests(uid) {
                 continue;
             }
-            let Registered { shape, mapping, .. } = &sensor.registered;
+            let ReadableSensor { shape, mapping, .. } = &sensor.registered;
             let words = mapping.part(0, mapping.bytes());
             let begin = if stream == first { lane } else { 0 };
             for lane in begin..shape.lanes() {
@@ -329,7 +329,7 @@ impl Registry {
         (owned, None)
     }
 
-    /// Gives lanes back whose threads have ended.
+    /// Reclaims lanes whose threads have ended.
     pub(crate) fn reclaim(&self, ended: &[OwnedLane]) {
         for lane in ended {
             if let Some((_, line)) = self.laned_sensor(lane.stream) {
@@ -342,12 +342,12 @@ impl Registry {
         let sensor = self.sensors.get(&stream)?;
         let task = self.tasks.get(&sensor.pid)?;
         let lanes = sensor.registered.shape.lanes();
-        Some((sensor, task.control.line(sensor.place?, lanes)?))
+        Some((sensor, task.control.line(sensor.slot?, lanes)?))
     }
 }
 
-/// A lane and the claim on it: a thread that claims it later leaves another owner word, so what is
-/// found out of this one may be told late.
+/// A lane and its owner word. A later claim changes the word, so a late reclaim of this owner does
+/// no harm.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnedLane {
     stream: StreamId,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What follows from the end of processes and monitors and from the passing of time, in slices: others are
-//! served in between.
+//! What follows from the end of processes and monitors and from the passing of time, in slices:
+//! others are served in between.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -9,8 +9,8 @@ use overhear_event::StreamId;
 
 use super::{Registry, Sensor};
 use crate::journal::Journal;
-use crate::kept::Snapshot;
-use crate::record::SensorState;
+use crate::journal::SnapshotCursor;
+use crate::sensor_record::SensorState;
 
 /// How many sensors are ended, let go of or freed in a slice.
 const SLICE: u32 = 64;
@@ -22,13 +22,13 @@ const SWEEP: usize = 16;
 impl Registry {
     /// The sensors of a process that has ended.
     pub(super) fn end_later(&mut self, sensors: BTreeSet<StreamId>) {
-        self.endings.push_back(sensors);
+        self.ended_tasks.push_back(sensors);
     }
 
     /// A slice of what is to be done; says whether there is more.
     pub(crate) fn tidy(&mut self, now: Instant) -> bool {
         let ends = self.end_some();
-        let departs = self.let_go_of_some(SLICE);
+        let departs = self.release_departed(SLICE);
         let frees = self.free_outdated(now);
         let writes = self.rewrite_journal();
         ends || departs || frees || writes
@@ -36,15 +36,15 @@ impl Registry {
 
     fn end_some(&mut self) -> bool {
         for _ in 0..SLICE {
-            let Some(sensors) = self.endings.front_mut() else {
+            let Some(sensors) = self.ended_tasks.front_mut() else {
                 return false;
             };
             match sensors.pop_first() {
                 Some(stream) => self.end(stream, SensorState::Retained),
-                None => drop(self.endings.pop_front()),
+                None => drop(self.ended_tasks.pop_front()),
             }
         }
-        !self.endings.is_empty()
+        !self.ended_tasks.is_empty()
     }
 
     /// Frees what has been retained long enough. Monitors that still read it keep their maps.
@@ -66,7 +66,7 @@ impl Registry {
         if !journal.is_rewriting() && journal.has_grown() {
             journal.begin_next();
             journal.add_to_next([self.directory_entry()].into_iter());
-            self.rewritten = Snapshot::default();
+            self.rewritten = SnapshotCursor::default();
         }
         if journal.is_rewriting() {
             let entries = self.snapshot(SLICE as usize);
@@ -83,8 +83,8 @@ impl Registry {
         goes_on
     }
 
-    /// Ends sensors whose programs have unmapped them without a word, as `exec` does, and whoever lost the
-    /// answer to a registration. A few are looked at in each call.
+    /// Ends sensors whose programs have unmapped them without a word, as `exec` does, and whoever
+    /// lost the answer to a registration. A few are looked at in each call.
     pub(crate) fn end_unmapped(&mut self) {
         self.look_after_deferred();
         let sensors = self.sensors.range(self.looked_at..).take(SWEEP);
@@ -115,7 +115,7 @@ impl Registry {
         // An embedded directory lives as long as one program, and `doctor` tells its user.
         if !self.has_embedded_monitor() {
             complaints.extend(self.take_unlocked());
-            complaints.extend(self.report_unheard(now));
+            complaints.extend(self.log_not_connected(now));
         }
         complaints
     }

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The times of a stream's stamps.
+//! Conversion of a stream's stamps to times.
 
 use overhear_event::{Nanos, Ticks, Timestamp};
 use overhear_stream::{ClockMap, Segment};
 
-/// The last element's stamp and time.
+/// Stamp and time of the last element.
 pub(super) type Last = (Ticks, Timestamp);
 
 /// Converts the stamps of one stream, one after the other.
 ///
-/// Stamps that ascend become times that do not descend: where two segments meet, or a stamp was converted
-/// before the segment that covers it was published, rounding could otherwise turn the order of two neighbours
-/// by a nanosecond.
+/// Stamps that ascend become times that do not descend: where two segments meet, or a stamp was
+/// converted before the segment that covers it was published, rounding could otherwise turn the
+/// order of two neighbours by a nanosecond.
 pub(super) struct Conversion<'a> {
-    // None where stamps are times already.
+    // None if stamps are times already.
     map: Option<&'a ClockMap>,
-    // It covers nearly all stamps.
+    // The newest segment, which covers nearly all stamps.
     newest: Option<Segment>,
     last: &'a mut Last,
 }
@@ -31,7 +31,7 @@ impl<'a> Conversion<'a> {
     pub(super) fn time_of(&mut self, stamp: Ticks) -> Timestamp {
         if let Some(newest) = self.newest.filter(|newest| newest.from <= stamp) {
             let time = newest.convert(stamp);
-            // Then no order was turned by rounding.
+            // Then rounding did not reverse the order.
             if time >= self.last.1 {
                 *self.last = (stamp, time);
                 return time;
@@ -47,7 +47,7 @@ impl<'a> Conversion<'a> {
             Some(map) => {
                 let time = map.convert(stamp).unwrap_or(Timestamp::ZERO);
                 let (last_stamp, last_time) = *self.last;
-                // By how much a converted time can be wrong.
+                // The error of a converted time.
                 let error = map.last().map_or(0, |segment| segment.error_ns);
                 let was_rounded =
                     stamp >= last_stamp && last_time.since(time) <= Nanos::from_ns(error.into());
@@ -72,9 +72,10 @@ mod tests {
     use super::Conversion;
 
     proptest! {
-        /// Segments that meet, overlap in rounding, and begin new epochs; stamps of any order around them.
+        /// Segments that meet, overlap in rounding, and begin new epochs; stamps of any order
+        /// around them.
         #[test]
-        fn the_newest_segment_changes_no_time(
+        fn newest_segment_changes_no_time(
             segments in prop::collection::vec((0_u64..200, 0_u64..600, 1_u64..2_000, 0_u32..5, 0_u32..2), 0..5),
             stamps in prop::collection::vec(0_u64..1_000, 0..50),
         ) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a jump of the clock does to streams: a clock page and sensors made by hand.
+//! Streams with jumps of the clock: a clock page and sensors made by hand.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use overhear_stream::{Frame, Header, Lane, Segment, Shape, SharedWords, SimpleWr
 use super::{Begin, StreamSet};
 use crate::clock::page_geometry;
 use crate::memory::{Mapping, MemoryFile};
-use crate::registry::Registered;
+use crate::registry::ReadableSensor;
 
-/// Memory as the directory makes it, mapped by a writer and by readers.
+/// Memory like the directory's, mapped by a writer and by readers.
 struct Memory {
     writer: Mapping,
     readers: Arc<Mapping>,
@@ -35,10 +35,10 @@ impl Memory {
     }
 }
 
-/// A clock page that says what the test wants: one tick is a nanosecond, and the epochs lie apart.
-struct Page(Memory);
+/// A clock page written by the test: one tick is a nanosecond, and the epochs are far apart.
+struct ClockPage(Memory);
 
-impl Page {
+impl ClockPage {
     fn new() -> Self {
         let geometry = page_geometry();
         let header = Header::new(&geometry, WriterKind::Simple, ClockId::X86Tsc, 0);
@@ -63,7 +63,7 @@ impl Page {
 }
 
 /// A sensor without payload, and its memory.
-fn sensor(kind: WriterKind, clock: ClockId, id: u32) -> (Memory, Registered) {
+fn sensor(kind: WriterKind, clock: ClockId, id: u32) -> (Memory, ReadableSensor) {
     let shape = Shape::new(kind, 0, 8, 2).unwrap();
     let memory = Memory::new(shape.bytes(), &shape.initial(clock, id.into()));
     let schema = TypeSchema::builder("tick").build().unwrap();
@@ -71,7 +71,7 @@ fn sensor(kind: WriterKind, clock: ClockId, id: u32) -> (Memory, Registered) {
         true => schema.with_writer().unwrap(),
         false => schema,
     };
-    let registered = Registered {
+    let registered = ReadableSensor {
         descriptor: Arc::new(StreamDescriptor {
             id: StreamId::from_raw(id),
             origin: Origin::Program(Task {
@@ -93,11 +93,11 @@ fn sensor(kind: WriterKind, clock: ClockId, id: u32) -> (Memory, Registered) {
     (memory, registered)
 }
 
-/// What was said, in order: elements by stream and time, gaps by stream, position and cause.
+/// What was recorded, in order: elements by stream and time, gaps by stream, position and cause.
 #[derive(Debug, Default, PartialEq)]
-struct Said(Vec<(u32, String)>);
+struct RecordedItems(Vec<(u32, String)>);
 
-impl Inbox for Said {
+impl Inbox for RecordedItems {
     fn open(&mut self, _: Arc<StreamDescriptor>) {}
 
     fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, _: &[u8]) {
@@ -118,22 +118,22 @@ impl Inbox for Said {
 }
 
 #[test]
-fn a_jump_of_the_clock_is_a_gap_in_every_stream_that_it_concerns() {
-    let page = Page::new();
+fn clock_jump_is_a_gap_in_every_stream_of_the_clock() {
+    let page = ClockPage::new();
     page.publish(0, 1_000_000, 0);
     let mut set = StreamSet::new(Some(Arc::clone(&page.0.readers)));
     let (simple, simple_record) = sensor(WriterKind::Simple, ClockId::X86Tsc, 1);
     let (laned, laned_record) = sensor(WriterKind::Laned, ClockId::X86Tsc, 10);
     let (kernel_clock, kernel_clock_record) = sensor(WriterKind::Simple, ClockId::Monotonic, 20);
     // In use, as the directory hands them to its monitors.
-    set.poll(&mut Said::default());
+    set.poll(&mut RecordedItems::default());
     for record in [&simple_record, &laned_record, &kernel_clock_record] {
         set.admit(record.clone(), Some(Begin::Now)).unwrap();
     }
     let Shape::Laned(pool) = laned_record.shape else {
         panic!("{:?}", laned_record.shape);
     };
-    let write_simple = |memory: &Memory, record: &Registered, ticks| {
+    let write_simple = |memory: &Memory, record: &ReadableSensor, ticks| {
         let geometry = *record.shape.elements();
         let mut writer = SimpleWriter::new(memory.words(), geometry).unwrap();
         writer.write(&[], || Ticks::from_raw(ticks));
@@ -148,9 +148,9 @@ fn a_jump_of_the_clock_is_a_gap_in_every_stream_that_it_concerns() {
         write_simple(&kernel_clock, &kernel_clock_record, ticks);
     };
     let hear = |set: &mut StreamSet| {
-        let mut said = Said::default();
-        assert_eq!(set.poll(&mut said), []);
-        said.0
+        let mut recorded = RecordedItems::default();
+        assert_eq!(set.poll(&mut recorded), []);
+        recorded.0
     };
     let line = |stream: u32, what: &str| (stream, what.to_owned());
 
@@ -180,28 +180,28 @@ fn a_jump_of_the_clock_is_a_gap_in_every_stream_that_it_concerns() {
             line(20, "2 at 2500"),
         ]
     );
-    // It is told once.
+    // It is reported once.
     write_all(2_600);
     assert_eq!(hear(&mut set).len(), 3);
 }
 
-/// Has room for some elements of each stream in each poll.
-struct Narrow {
+/// An inbox with room for some elements of each stream per poll.
+struct LimitedInbox {
     room: u64,
-    said: Said,
+    recorded: RecordedItems,
     left: Vec<u32>,
     closed: u32,
 }
 
-impl Inbox for Narrow {
+impl Inbox for LimitedInbox {
     fn open(&mut self, _: Arc<StreamDescriptor>) {}
 
     fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
-        self.said.element(stream, sequence, time, payload);
+        self.recorded.element(stream, sequence, time, payload);
     }
 
     fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
-        self.said.gap(stream, first, missed, cause);
+        self.recorded.gap(stream, first, missed, cause);
     }
 
     fn room(&mut self, _: StreamId) -> u64 {
@@ -224,14 +224,14 @@ fn sensor_that_ended_is_closed_once_all_of_it_is_read() {
     set.admit(record.clone(), None).unwrap();
     let geometry = *record.shape.elements();
     let mut writer = SimpleWriter::new(memory.words(), geometry).unwrap();
-    // Two laps: of what is gone nothing is left.
+    // Two laps: the first one is overwritten.
     for tick in 0..20 {
         writer.write(&[], || Ticks::from_raw(tick));
     }
     set.end(StreamId::from_raw(1));
-    let mut inbox = Narrow {
+    let mut inbox = LimitedInbox {
         room: 3,
-        said: Said::default(),
+        recorded: RecordedItems::default(),
         left: Vec::new(),
         closed: 0,
     };
@@ -241,10 +241,10 @@ fn sensor_that_ended_is_closed_once_all_of_it_is_read() {
         assert_eq!((inbox.left.len(), inbox.closed), (polls, 0));
     }
     assert_eq!((polls, inbox.closed), (2, 1));
-    let said: Vec<_> = inbox.said.0.into_iter().map(|(_, what)| what).collect();
+    let recorded: Vec<_> = inbox.recorded.0.into_iter().map(|(_, what)| what).collect();
     let mut expected = vec!["13 missed from 0: Overwritten".to_owned()];
     expected.extend((13..20).map(|tick| format!("{tick} at {tick}")));
-    assert_eq!(said, expected);
+    assert_eq!(recorded, expected);
 }
 
 fn lane_words(memory: &Memory, at: usize) -> SharedWords {

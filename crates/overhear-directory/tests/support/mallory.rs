@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an ordinary user can do to keep a directory of root busy: each way at full effort, until the process
-//! is ended.
+//! What an ordinary user can do to keep a directory of root busy: each way at full effort, until
+//! the process is ended.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::io::Write;
@@ -87,7 +87,8 @@ fn register_packet(sensor: &str, capacity: u64) -> Value {
     } })
 }
 
-/// Connections that are granted a buffer and never map it, renewed before the directory closes them.
+/// Connections that are granted a buffer and never map it, renewed before the directory closes
+/// them.
 fn never_map(socket: &Path) {
     let mut connections: Vec<Option<OwnedFd>> = (0..300).map(|_| None).collect();
     let mut round = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plays the service manager's part for `overheard`: hands over sockets and kept files, keeps files,
-//! waits for readiness.
+//! Plays the service manager's part for `overheard`: hands over sockets and kept files, keeps
+//! files, waits for readiness.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::collections::BTreeMap;

@@ -131,7 +131,7 @@ pub fn send_with_files(socket: impl AsFd, packet: &[u8], files: &[BorrowedFd<'_>
     rustix::net::sendmsg(socket, &slices, &mut ancillary, SendFlags::NOSIGNAL).is_ok()
 }
 
-/// A connection that says what it is told to.
+/// A connection that sends the given packets.
 pub struct Raw(OwnedFd);
 
 impl Raw {
@@ -271,7 +271,7 @@ impl Writer {
     }
 }
 
-/// Remembers what a source says.
+/// Records the items of a source.
 #[derive(Debug, Default)]
 pub struct Heard {
     pub opened: Vec<Arc<StreamDescriptor>>,

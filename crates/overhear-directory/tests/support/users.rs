@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory of root, and what ordinary users do with it: tests of the same file that run as somebody
-//! else, in processes of their own.
+//! A directory of root, and what ordinary users do with it: tests of the same file that run as
+//! somebody else, in processes of their own.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,7 @@ pub const ALICE: u32 = 61_234;
 /// Names the directory to a process of [`Other`].
 const SOCKET: &str = "OVERHEAR_TEST_OF_ANOTHER_USER";
 
-/// Whether this process may become other users; says so if not.
+/// Whether this process may become other users; prints a line if not.
 pub fn is_root() -> bool {
     let is_root = rustix::process::geteuid().is_root();
     if !is_root {
@@ -115,7 +115,8 @@ impl Prepared {
         loop {
             match self.command.spawn() {
                 Ok(child) => return Other(Some(child)),
-                // A process that another thread has just forked still has the copy open that it inherited.
+                // A process that another thread has just forked still has the copy open that it
+                // inherited.
                 Err(error) if error.raw_os_error() == Some(libc::ETXTBSY) => {
                     std::thread::yield_now();
                 }

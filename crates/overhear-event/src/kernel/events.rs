@@ -191,7 +191,8 @@ pub fn ipc_schema() -> TypeSchema {
     )
 }
 
-/// A thread called the scheduler, which chose it again: a switch to itself, which is no context switch.
+/// A thread called the scheduler, which chose it again: a switch to itself, which is no context
+/// switch.
 #[must_use]
 pub fn flutter_schema() -> TypeSchema {
     checked(thread("flutter"))

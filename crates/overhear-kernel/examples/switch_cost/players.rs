@@ -7,8 +7,8 @@ use std::process::exit;
 use std::time::Instant;
 
 use overhear_event::ClockId;
+use overhear_monitor::interference::{median, undisturbed, InterferenceProbe, Measured};
 use overhear_monitor::scheduler::take_precedence;
-use overhear_monitor::yardstick::{median, undisturbed, Measured, Yardstick};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{
     read_hardware_ticks, read_hardware_ticks_ordered, Geometry, OwnedWords, QueueGeometry,
@@ -174,11 +174,11 @@ impl Players {
             let (mut spent, mut beside) = ([0; 8], [0; 8]);
             self.control.read_exact(&mut spent)?;
             self.control.read_exact(&mut beside)?;
-            let beside_ns = u64::from_ne_bytes(beside);
-            self.shortest_ns = self.shortest_ns.min(beside_ns);
+            let probe_ns = u64::from_ne_bytes(beside);
+            self.shortest_ns = self.shortest_ns.min(probe_ns);
             all.push(Measured {
                 value: u64::from_ne_bytes(spent) as f64 / TRIPS as f64,
-                beside_ns,
+                probe_ns,
             });
         }
         Ok(all)
@@ -202,7 +202,7 @@ fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) 
     let Ok(mut sensors) = Sensors::new() else {
         exit(1);
     };
-    let yardstick = Yardstick::of_about(YARDSTICK_NS);
+    let yardstick = InterferenceProbe::with_length(YARDSTICK_NS);
     let (mut byte, mut words) = ([0], [[0; 8]; 2]);
     loop {
         for word in &mut words {
@@ -214,7 +214,7 @@ fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) 
         let which = Invoked::ALL[which as usize % Invoked::ALL.len()];
         let mut measured = Vec::new();
         for _ in 0..laps {
-            let before = yardstick.lay();
+            let before = yardstick.time();
             let begun = Instant::now();
             for number in 0..TRIPS {
                 sensors.invoke(which, number);
@@ -226,7 +226,7 @@ fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) 
                 }
             }
             let spent = begun.elapsed().as_nanos() as u64;
-            measured.extend([spent, before.max(yardstick.lay())]);
+            measured.extend([spent, before.max(yardstick.time())]);
         }
         for word in measured {
             let _ = told.write_all(&word.to_ne_bytes());

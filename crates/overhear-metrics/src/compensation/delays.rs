@@ -199,7 +199,7 @@ impl Delays {
                 (Origin::Program(task), _) => {
                     Some(Moved::to(self.program(element, task.pid, at, cost)))
                 }
-                (Origin::Clerk, _) => None,
+                (Origin::Sampler, _) => None,
             };
         // A sampler samples by its own clock.
         moved.unwrap_or_else(|| {

@@ -291,7 +291,7 @@ fn payloads(element: &ElementView<'_>, moved: &Moved) -> (Option<Box<[u8]>>, Box
             }
             _ => unchanged,
         },
-        (Origin::Clerk, SCHEDSTAT) => match SchedStat::parse(payload) {
+        (Origin::Sampler, SCHEDSTAT) => match SchedStat::parse(payload) {
             Some(sample) => {
                 let sample = SchedStat {
                     run_ns: less(sample.run_ns),

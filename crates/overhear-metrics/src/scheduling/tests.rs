@@ -552,11 +552,11 @@ fn schedstat_samples_replace_stamps_and_keep_the_sum() {
         run_ns: 230,
         wait_ns: 5,
     };
-    let clerk = StreamDescriptor {
-        origin: Origin::Clerk,
+    let sampler = StreamDescriptor {
+        origin: Origin::Sampler,
         ..stream(SCHEDSTAT, 0, SchedStat::schema())
     };
-    script.feed(&clerk, 450, &sample.to_payload());
+    script.feed(&sampler, 450, &sample.to_payload());
     script.0.finish(Timestamp::from_monotonic_ns(500));
     assert_eq!(sums(&script, 0), [230, 0, 170, 0]);
 }

@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sensors with bursts, an update with a WCET, and the admission of both: what a guarantee needs
-//! before it can begin.
+//! Two sensors with bursts, an update with a WCET, and the admission of both: what a guarantee
+//! needs before it can begin.
 
 use overhear_admission::{
-    choose, Constraint, DeadlineReservation, JobEnd, Lateness, Level, Ratio, SensorLoad, Wish,
+    choose, AdmissionRequest, ArrivalBound, DeadlineReservation, JobEnd, Lateness, Level, Ratio,
+    SensorLoad,
 };
 use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
 use overhear_monitor::executor::{
     deadline, DeadlineRefusal, DeadlineRun, Guarantee, SensorFigures, SensorIndex, SensorTerms,
     Terms, UpdateTerms, Watch, Watched,
 };
-use overhear_monitor::{Monitor, Room, SystemClock};
+use overhear_monitor::{Monitor, QueueMemory, SystemClock};
 
 use crate::rings::{now, Rings};
 
 pub(crate) const WCET: Nanos = Nanos::from_us(100);
 
 /// (T, D, tau): about a thousand elements per second each, in bursts of 8 and 5.
-pub(crate) fn streams() -> [Constraint; 2] {
+pub(crate) fn streams() -> [ArrivalBound; 2] {
     let us = Nanos::from_us;
     [
-        Constraint::new(us(1_000), us(50), us(7_000), Nanos::ZERO).unwrap(),
-        Constraint::new(us(1_500), us(0), us(6_000), Nanos::ZERO).unwrap(),
+        ArrivalBound::new(us(1_000), us(50), us(7_000), Nanos::ZERO).unwrap(),
+        ArrivalBound::new(us(1_500), us(0), us(6_000), Nanos::ZERO).unwrap(),
     ]
 }
 
@@ -38,7 +39,7 @@ pub(crate) fn terms_with(wcet: Nanos, latency: Nanos, lateness: Lateness) -> Ter
         copy: Nanos::ZERO,
         buffer: None,
     });
-    let wish = Wish {
+    let wish = AdmissionRequest {
         latency: latency.into(),
         least_period: Nanos::from_ms(1),
         largest_period: Nanos::from_ms(20),
@@ -48,7 +49,7 @@ pub(crate) fn terms_with(wcet: Nanos, latency: Nanos, lateness: Lateness) -> Ter
         pooled: false,
     };
     let choice = choose(&loads, &wish).unwrap();
-    let reservation = DeadlineReservation::of_choice(&choice, lateness, JobEnd::Sleep).unwrap();
+    let reservation = DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep).unwrap();
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
     Terms {
         reservation,
@@ -120,7 +121,7 @@ pub(crate) fn run_telling(
     tell: impl FnOnce(),
     go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
 ) -> Result<Ended, DeadlineRefusal> {
-    let mut monitor = Monitor::with_room(terms.lateness.hold_back, Room::Reserved);
+    let mut monitor = Monitor::with_memory(terms.lateness.hold_back, QueueMemory::Reserved);
     monitor.add_source(Box::new(source));
     let watched = Watched {
         update,

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A guarantee under stress: two sensors write as densely as they were admitted, every CPU is loaded by
-//! hogs, forks, writers of files and real-time threads, and a monitor is to keep what was promised.
+//! A guarantee under stress: two sensors write as densely as they were admitted, every CPU is
+//! loaded by hogs, forks, writers of files and real-time threads, and a monitor is to keep what was
+//! promised.
 //!
 //! ```sh
 //! cargo run --release -p overhear-monitor --example stress -- [SECONDS [LATENESS_MS]]
 //! make stress                # ten minutes
 //! ```
 //!
-//! LATENESS_MS is how late the machine may wake a thread, 20 ms by default; the latency that is guaranteed
-//! is 3.5 times that.
+//! LATENESS_MS is how late the machine may wake a thread, 20 ms by default; the latency that is
+//! guaranteed is 3.5 times that.
 //!
 //! Exit status 0: every element was evaluated in time. 1: one was not, although the machine was as
-//! punctual as assumed, or the load was none. 3: an assumption did not hold in each of three tries, and the
-//! verdict said so, and which. 5: this user may not reserve CPU time.
+//! punctual as assumed, or the load was none. 3: an assumption did not hold in each of three tries,
+//! and the verdict said so, and which. 5: this user may not reserve CPU time.
 
 mod admitted;
 mod load;
@@ -135,7 +136,7 @@ fn described(attempt: &Try, terms: &Terms) -> String {
     let written = produced.written;
     let run = &ended.run;
     format!(
-        "{}; {written} elements written; {}; bound {}; latest wake-up {}, latest sentinel {}, stolen {}, \
+        "{}; {written} elements written; {}; bound {}; latest wake-up {}, latest watchdog {}, stolen {}, \
          longest period {} of {}; {} page faults",
         ended.guarantee.verdict(),
         sensors(&ended.figures),

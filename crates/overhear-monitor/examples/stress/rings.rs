@@ -6,7 +6,7 @@ use std::sync::mpsc::{channel, Receiver, Sender, TryRecvError};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use overhear_admission::{Constraint, Pacer};
+use overhear_admission::{ArrivalBound, Pacer};
 use overhear_event::{
     ClockId, GapCause, Inbox, Nanos, Origin, Source, SourceError, StreamDescriptor, StreamId,
     Ticks, Timestamp, TypeSchema, WriterKind,
@@ -59,7 +59,7 @@ pub(crate) fn rings(sensors: &[(&str, u64)]) -> (Vec<Ring>, Rings) {
         Header::new(&geometry, WriterKind::Simple, ClockId::Monotonic, id.into()).store(&words);
         let descriptor = Arc::new(StreamDescriptor {
             id: StreamId::from_raw(id),
-            origin: Origin::Clerk,
+            origin: Origin::Sampler,
             sensor: name.to_string(),
             instance: String::new(),
             lane: None,
@@ -99,8 +99,8 @@ impl Source for Rings {
     }
 }
 
-/// A thread that writes until it is told to stop, each element as early as its stream allows, with a
-/// pause after every `burst` that saves up for the next one.
+/// A thread that writes until it is told to stop, each element as early as its stream allows, with
+/// a pause after every `burst` that saves up for the next one.
 pub(crate) struct Producer {
     stop: Sender<()>,
     thread: JoinHandle<Produced>,
@@ -126,7 +126,7 @@ impl Produced {
 }
 
 impl Producer {
-    pub(crate) fn start(mut ring: Ring, stream: Constraint, burst: u64) -> Self {
+    pub(crate) fn start(mut ring: Ring, stream: ArrivalBound, burst: u64) -> Self {
         let (stop, told) = channel();
         let thread = std::thread::spawn(move || {
             let mut pacer = Pacer::new(stream, Nanos::ZERO);

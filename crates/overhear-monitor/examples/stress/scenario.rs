@@ -1,32 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Dense streams exactly as admitted, while hogs, forks, files and real-time threads load every CPU,
-//! and what may be said of it afterwards.
+//! Dense streams exactly as admitted, while hogs, forks, files and real-time threads load every
+//! CPU, and what may be said of it afterwards.
 //!
-//! - While the machine is as punctual as was assumed, nothing may be missed and no element may be later
-//!   than the bound.
-//! - When it is not, which a sentinel per CPU and the executor's own clock see, the verdict must say
-//!   so and name the instant. Such a try proves nothing else, and is repeated.
-//! - Best effort over the same streams under the same load misses elements or exceeds the bound: the load
-//!   is real, in each try, whatever its verdict.
+//! - While the machine is as punctual as was assumed, nothing may be missed and no element may be
+//!   later than the bound.
+//! - When it is not, which a watchdog per CPU and the executor's own clock see, the verdict must
+//!   say so and name the instant. Such a try proves nothing else, and is repeated.
+//! - Best effort over the same streams under the same load misses elements or exceeds the bound:
+//!   the load is real, in each try, whatever its verdict.
 
 use std::time::Duration;
 
 use overhear_admission::Lateness;
 use overhear_event::{Nanos, StreamDescriptor, Timestamp};
-use overhear_monitor::executor::{BreachCause, SensorFigures, Terms, Verdict, Watch, Watched};
-use overhear_monitor::{best_effort, Monitor, Room, Sentinel, SystemClock, Watchfulness};
+use overhear_monitor::executor::{
+    BreachCause, GuaranteeVerdict, SensorFigures, Terms, Watch, Watched,
+};
+use overhear_monitor::{
+    best_effort, LatencyWatchdog, Monitor, QueueMemory, SystemClock, WatchdogStats,
+};
 
 use crate::admitted::{lasting, run, sensor_of, streams, terms, terms_with, Ended, Sum};
 use crate::load::{Load, RealTimeHogs};
 use crate::rings::{now, rings, Produced, Producer, Rings};
 
-/// How late a machine may be that nobody said more of: what a virtual machine among others does now and
-/// then.
+/// How late a machine may be that nobody said more of: what a virtual machine among others does now
+/// and then.
 pub(crate) const ASSUMED: Nanos = Nanos::from_ms(20);
 
-/// A CPU's clock counts interrupts for whoever runs, and what a hypervisor takes unseen: an update that adds
-/// one has a WCET of at least this, and of three times the longest that was measured under the load, but
-/// never more than what the density of the streams leaves.
+/// A CPU's clock counts interrupts for whoever runs, and what a hypervisor takes unseen: an update
+/// that adds one has a WCET of at least this, and of three times the longest that was measured
+/// under the load, but never more than what the density of the streams leaves.
 const LEAST_WCET: Nanos = Nanos::from_us(200);
 const LARGEST_WCET: Nanos = Nanos::from_us(300);
 
@@ -44,9 +48,9 @@ pub(crate) struct Stress {
 
 /// One run under the deadline executor.
 pub(crate) struct Try {
-    /// What the executor knows, with what the sentinel saw.
+    /// What the executor knows, with what the watchdog saw.
     pub(crate) ended: Ended,
-    pub(crate) seen: Watchfulness,
+    pub(crate) seen: WatchdogStats,
     /// What the sensors wrote, a few elements of it after the end.
     pub(crate) produced: Produced,
 }
@@ -74,8 +78,8 @@ pub(crate) enum LoadProof {
 }
 
 impl Stress {
-    /// Begins to load every CPU of a machine that is assumed to be at most so late. With `to_the_end` each
-    /// try lasts for `length`, else a decided one ends.
+    /// Begins to load every CPU of a machine that is assumed to be at most so late. With
+    /// `to_the_end` each try lasts for `length`, else a decided one ends.
     pub(crate) fn begin(length: Nanos, assumed: Nanos, to_the_end: bool) -> Self {
         let times = |factor: u64, divisor: u64| Nanos::from_ns(assumed.as_ns() * factor / divisor);
         let lateness = Lateness {
@@ -112,20 +116,20 @@ impl Stress {
     /// Runs the set once with its guarantee.
     ///
     /// # Errors
-    /// Why there can be no guarantee here, or no sentinel.
+    /// Why there can be no guarantee here, or no watchdog.
     pub(crate) fn attempt(&self) -> Result<Try, String> {
-        // A sentinel is late by the executor's own work, which is no lateness of the machine.
+        // A watchdog is late by the executor's own work, which is no lateness of the machine.
         let allowed = self.terms.lateness.wake_up;
         let allowed = allowed.plus(self.terms.reservation.runtime);
-        let sentinel = Sentinel::start(allowed).map_err(|error| error.to_string())?;
+        let watchdog = LatencyWatchdog::start(allowed).map_err(|error| error.to_string())?;
         let (producers, source) = produce();
         let mut sum = Sum(0, |_| ());
         let mut last = lasting(self.length);
         let ended = run(&self.terms, source, &mut sum, |monitor, guarantee| {
-            let decided = guarantee.verdict() != Verdict::Held;
+            let decided = guarantee.verdict() != GuaranteeVerdict::Held;
             last(monitor, guarantee) && (self.to_the_end || !decided)
         });
-        let seen = sentinel.stop();
+        let seen = watchdog.stop();
         let produced = Produced::of_all(producers.into_iter().map(Producer::stop));
         let mut ended = ended.map_err(|refusal| refusal.to_string())?;
         for &breach in &seen.breaches {
@@ -156,7 +160,8 @@ impl Stress {
     /// Evaluates by best effort for so long, with the CPU time of each step, and asks the watch.
     fn watched<T>(&self, length: Duration, ask: impl FnOnce(&Watch<'_, SystemClock>) -> T) -> T {
         let (producers, source) = produce();
-        let mut monitor = Monitor::with_room(self.terms.lateness.hold_back, Room::Reserved);
+        let mut monitor =
+            Monitor::with_memory(self.terms.lateness.hold_back, QueueMemory::Reserved);
         monitor.add_source(Box::new(source));
         let mut sum = Sum(0, |_| ());
         let watched = Watched {
@@ -192,8 +197,8 @@ impl Try {
         let failed = figures.iter().any(failed);
         let late = self.seen.worst().max(run.wake_up);
         match guarantee.verdict() {
-            Verdict::Violated => Judgement::Broken(because),
-            Verdict::Held => {
+            GuaranteeVerdict::Violated => Judgement::Broken(because),
+            GuaranteeVerdict::Held => {
                 let evaluated: u64 = figures.iter().map(|sensor| sensor.elements).sum();
                 let written = self.produced.written;
                 if failed || evaluated == 0 || evaluated > written {
@@ -202,16 +207,16 @@ impl Try {
                 }
                 Judgement::Kept
             }
-            Verdict::Inconclusive if guarantee.since().is_none() || because.is_empty() => {
+            GuaranteeVerdict::Inconclusive if guarantee.since().is_none() || because.is_empty() => {
                 Judgement::Broken("inconclusive, and nobody says since when or why".to_string())
             }
             // Nobody but the guarantee itself found the machine late, by far.
-            Verdict::Inconclusive
+            GuaranteeVerdict::Inconclusive
                 if failed && self.seen.is_within() && late < half(terms.lateness.wake_up) =>
             {
                 Judgement::Broken(format!("{figures:?}, bound {bound}, and only: {because}"))
             }
-            Verdict::Inconclusive => {
+            GuaranteeVerdict::Inconclusive => {
                 let first = guarantee.first_breach().map(|breach| breach.cause);
                 let cause = first.map_or_else(String::new, |cause| named(cause, late, terms));
                 Judgement::Inconclusive(format!("{cause}: {because}"))

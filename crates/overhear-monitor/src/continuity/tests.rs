@@ -4,7 +4,7 @@
 use overhear_event::kernel::{Life, Switch};
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest, ProptestConfig};
 
-use super::{Continuity, CpuIndex, Scope, NEAR_THREADS};
+use super::{Continuity, CpuIndex, Scope, DIRECT_ENTRIES};
 
 const UNKNOWN: u32 = Switch::UNKNOWN;
 /// A process of all threads of a scene, unless it says another.
@@ -299,7 +299,7 @@ fn clocks_that_disagree_are_noticed_and_forgiven() {
 
 #[test]
 fn threads_that_share_an_entry_are_told_apart() {
-    let (near, far) = (5, 5 + 3 * NEAR_THREADS as u32);
+    let (near, far) = (5, 5 + 3 * DIRECT_ENTRIES as u32);
     let mut scene = Scene::tracked();
     scene.fine(0, 0, near).fine(1, 0, far).fine(0, near, 0);
     assert_eq!(scene.then(2, 0, far), [1]);
@@ -404,7 +404,8 @@ proptest! {
                 continue;
             }
             machine.on[cpu] = next;
-            // Something is known of the thread that enters: else its first departure proves nothing.
+            // Something is known of the thread that enters: else its first departure proves
+            // nothing.
             let is_known = prev != 0 || known[next as usize];
             if missing.is_none() && number >= lost && is_known {
                 missing = Some((cpu, prev, next));

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The bandwidth executor: a share of a CPU that a user grants, and as many elements as fit into it.
+//! The bandwidth executor: evaluates elements within a share of a CPU that the user grants.
 //!
-//! The kernel's constant-bandwidth server keeps the share (`SCHED_DEADLINE` with deadline = period):
-//! the monitor gets it under any load of normal priority, and no more. No latency is promised; what
-//! does not fit waits in the monitor's memory and in the rings, and is missed, and counted, when these
-//! are full.
+//! The kernel's constant-bandwidth server enforces the share (`SCHED_DEADLINE` with deadline =
+//! period): the monitor gets it under any load of normal priority, and no more. No latency is
+//! promised: elements that do not fit wait in the monitor's memory and in the rings. When these are
+//! full, elements are missed and counted.
 
 use overhear_admission::DeadlineReservation;
 use overhear_event::{Nanos, Update};
@@ -15,7 +15,8 @@ use crate::clock::{sleep_until, Clock, SystemClock};
 use crate::monitor::Monitor;
 use crate::scheduler::ReservedThread;
 
-/// Short against the hold-back's effect on latency, long against what a round costs.
+/// Period of the reservation: short compared to the latency by the hold-back, long compared to the
+/// cost of a round.
 const PERIOD: Nanos = Nanos::from_ms(10);
 
 /// The largest share in per cent: the kernel leaves the rest to threads without a reservation.
@@ -26,15 +27,15 @@ const fn usable(percent: u32) -> Nanos {
     Nanos::from_ns(PERIOD.as_ns() / 100 * percent as u64)
 }
 
-/// What [`bandwidth`] reserves for this share, in per cent: an eighth more than the share, as far as the kernel
-/// permits. `None` for 0 and for more than [`MAX_SHARE_PERCENT`].
+/// What [`bandwidth`] reserves for this share, in per cent: an eighth more than the share, as far
+/// as the kernel permits. `None` for 0 and for more than [`MAX_SHARE_PERCENT`].
 #[must_use]
 pub fn share_of_cpu(percent: u32) -> Option<DeadlineReservation> {
     if !(1..=MAX_SHARE_PERCENT).contains(&percent) {
         return None;
     }
-    // The kernel enforces with the grain of its tick and takes the excess from later periods. The executor stops by
-    // itself when it has used the share, before that.
+    // The kernel enforces with the grain of its tick and takes the excess from later periods. The
+    // executor stops by itself when it has used the share, before that.
     let share = usable(percent).as_ns();
     let runtime = (share + share / 8).min(usable(MAX_SHARE_PERCENT).as_ns());
     Some(DeadlineReservation {
@@ -44,8 +45,8 @@ pub fn share_of_cpu(percent: u32) -> Option<DeadlineReservation> {
     })
 }
 
-/// Runs rounds in the calling thread for `percent` of a CPU, 1 to [`MAX_SHARE_PERCENT`], in each period of 10 ms, until
-/// `go_on` returns false; then the last one, outside the reservation.
+/// Runs rounds in the calling thread for `percent` of a CPU, 1 to [`MAX_SHARE_PERCENT`], in each
+/// period of 10 ms, until `go_on` returns false; then the last one, outside the reservation.
 ///
 /// # Errors
 /// [`DeadlineRefusal`] if the share is refused; then nothing has been evaluated.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Best effort: no guarantee, no reservation, as many rounds as there is time for.
+//! The best-effort executor: rounds without a guarantee and without a reservation.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use overhear_event::{Timestamp, Update};
 
 use crate::monitor::Monitor;
 
-/// Rounds follow each other closely while there is much to read,
+/// Pause after a busy round.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// and leave the CPU to others when there is little.
+/// Longest pause, after rounds with few elements.
 const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-/// A round with more elements than this was busy.
+/// A round with more elements than this is busy.
 const BUSY: u64 = 2_000;
 
-/// Runs rounds in the calling thread, without any guarantee, until `go_on` says no; then the last
-/// one. `now` reads `CLOCK_MONOTONIC`; `wait` sleeps between two rounds, and may return early.
+/// Runs rounds in the calling thread, without a guarantee, until `go_on` returns false; then the
+/// last one. `now` reads `CLOCK_MONOTONIC`; `wait` sleeps between two rounds, and may return early.
 pub fn best_effort(
     monitor: &mut Monitor,
     update: &mut dyn Update,

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The buffered executor: a thread with reserved CPU time copies elements out of the sensors' rings into
-//! private ones, and a thread of best effort evaluates them from there.
+//! The buffered executor: a thread with reserved CPU time copies elements from the sensors' rings
+//! into private rings, and a best-effort thread evaluates them.
 //!
-//! For evaluations without a known WCET, of sensors whose rings are small: nothing is missed while the
-//! evaluation lags behind, as long as the private rings hold what it lags by. Copying has a WCET, so the
-//! copying thread can be admitted like any monitor whose only update costs a copy; no latency of the
+//! It is for evaluations without a known WCET, of sensors with small rings: no element is missed
+//! while the evaluation lags, as long as the private rings hold the backlog. Copying has a WCET, so
+//! the copying thread is admitted like a monitor whose only update is a copy. No latency of the
 //! evaluation is promised.
 //!
-//! Each stream has a private ring of its own, written and read by the protocol of `overhear-stream`, so
-//! that the copying thread never waits for the other one: it laps it, and the reader counts exactly what
-//! it missed, by the sequences. A gap travels as an element, at its place. How far the copies go stands
-//! beside the rings: the reader's monitor takes it for the time, because what was stamped before and is
-//! not copied yet is not late.
+//! Each stream has a private ring with the protocol of `overhear-stream`: the copying thread never
+//! waits for the other one, it laps it, and the reader counts the missed elements by their
+//! sequences. A gap is an entry of the ring, at its position. A separate word has the time up to
+//! which all elements have been copied. The evaluating monitor uses it as its current time, so that
+//! elements that are stamped and not copied yet are not late.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -28,15 +28,15 @@ use crate::clock::{sleep_until, Clock, SystemClock};
 use crate::memory;
 use crate::scheduler::ReservedThread;
 
-/// Bytes before the payload: what it is, its sequence, and how many were missed.
-const HEAD_BYTES: usize = 24;
-/// What it is: an element, or one more than the place of a cause in [`GapCause::ALL`].
+/// Bytes before the payload: kind of the entry, its sequence, number of missed elements.
+const LEAD_BYTES: usize = 24;
+/// Kind of an entry: an element. A gap has the index of its cause in [`GapCause::ALL`], plus one.
 const ELEMENT: u64 = 0;
 
-/// What the copying thread tells the other one: streams that were opened and closed, and complaints.
-/// The lock is taken for these alone, never for elements.
+/// Changes that the copying thread passes to the other one: opened and closed streams, and
+/// complaints. The lock is taken for these, never for elements.
 #[derive(Debug, Default)]
-struct News {
+struct StreamChanges {
     opened: Vec<(Arc<StreamDescriptor>, OwnedWords, Geometry)>,
     closed: Vec<StreamId>,
     complaints: Vec<SourceError>,
@@ -47,7 +47,7 @@ struct News {
 pub struct Copier {
     capacity: u64,
     rings: Vec<(StreamId, SimpleWriter<OwnedWords>, Vec<u8>)>,
-    news: Arc<Mutex<News>>,
+    changes: Arc<Mutex<StreamChanges>>,
     horizon: Horizon,
 }
 
@@ -55,7 +55,7 @@ pub struct Copier {
 #[derive(Debug)]
 pub struct Copies {
     rings: Vec<Copied>,
-    news: Arc<Mutex<News>>,
+    changes: Arc<Mutex<StreamChanges>>,
     horizon: Horizon,
 }
 
@@ -74,24 +74,24 @@ struct Copied {
 /// Both halves of a buffer with private rings of `capacity` elements, a power of two.
 #[must_use]
 pub fn buffer(capacity: u64) -> (Copier, Copies) {
-    let news: Arc<Mutex<News>> = Arc::default();
+    let changes: Arc<Mutex<StreamChanges>> = Arc::default();
     let horizon = Horizon::default();
     let copier = Copier {
         capacity,
         rings: Vec::new(),
-        news: Arc::clone(&news),
+        changes: Arc::clone(&changes),
         horizon: horizon.clone(),
     };
     let copies = Copies {
         rings: Vec::new(),
-        news,
+        changes,
         horizon,
     };
     (copier, copies)
 }
 
-/// Copies what `source` delivers, in the calling thread, on this reservation, once per period, until
-/// `go_on` says no; then for the last time.
+/// Copies the elements of `source` in the calling thread, with this reservation, once per period,
+/// until `go_on` returns false; then once more.
 ///
 /// # Errors
 /// [`DeadlineRefusal`] if memory cannot be locked or CPU time is refused; then nothing was copied.
@@ -118,20 +118,20 @@ pub fn copy_reserved(
 }
 
 impl Copier {
-    /// Copies what can be read now. `now` is the time just before the call.
+    /// Copies all readable elements. `now` is the time just before the call.
     pub fn copy(&mut self, source: &mut dyn Source, now: Timestamp) {
         if let Err(error) = source.poll(self) {
             self.complain(error);
         }
-        // Whoever sees this time finds in the rings what was published before it. Where the other thread
-        // is just looking, the next round tells it.
+        // Set after the copies: all elements published before this time are in the rings. If the
+        // other thread holds the lock, the next round sets it.
         if let Ok(mut far) = self.horizon.0.try_lock() {
             far.copied = now;
         }
     }
 
-    fn tell(&self, tell: impl FnOnce(&mut News)) {
-        tell(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner));
+    fn record(&self, tell: impl FnOnce(&mut StreamChanges)) {
+        tell(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn write(
@@ -147,16 +147,16 @@ impl Copier {
         for (at, word) in [what, sequence, missed].into_iter().enumerate() {
             entry[8 * at..8 * at + 8].copy_from_slice(&word.to_ne_bytes());
         }
-        let room = entry.len() - HEAD_BYTES;
+        let room = entry.len() - LEAD_BYTES;
         let length = payload.len().min(room);
-        entry[HEAD_BYTES..HEAD_BYTES + length].copy_from_slice(&payload[..length]);
+        entry[LEAD_BYTES..LEAD_BYTES + length].copy_from_slice(&payload[..length]);
         writer.write(entry, || Ticks::from_raw(time.as_monotonic_ns()));
     }
 }
 
 impl Inbox for Copier {
     fn open(&mut self, stream: Arc<StreamDescriptor>) {
-        let bytes = HEAD_BYTES as u32 + stream.schema.size();
+        let bytes = LEAD_BYTES as u32 + stream.schema.size();
         let built = Geometry::new(bytes, self.capacity).and_then(|geometry| {
             let words = OwnedWords::zeroed(geometry.words());
             let id = u64::from(stream.id.as_raw());
@@ -175,7 +175,7 @@ impl Inbox for Copier {
             Ok(place) => self.rings[place] = ring,
             Err(place) => self.rings.insert(place, ring),
         }
-        self.tell(|news| news.opened.push((stream, words, geometry)));
+        self.record(|changes| changes.opened.push((stream, words, geometry)));
     }
 
     fn element(&mut self, stream: StreamId, sequence: u64, time: Timestamp, payload: &[u8]) {
@@ -190,31 +190,31 @@ impl Inbox for Copier {
 
     fn close(&mut self, stream: StreamId) {
         self.rings.retain(|(id, ..)| *id != stream);
-        self.tell(|news| news.closed.push(stream));
+        self.record(|changes| changes.closed.push(stream));
     }
 
     fn complain(&mut self, complaint: SourceError) {
-        self.tell(|news| news.complaints.push(complaint));
+        self.record(|changes| changes.complaints.push(complaint));
     }
 }
 
 impl Copies {
-    /// Everything published before this time has been copied: what the reading monitor takes for the
-    /// time of its rounds. Before it has been asked, and there is an answer, nothing is delivered.
+    /// All elements published before this time have been copied. The evaluating monitor uses it as
+    /// the time of its rounds. Elements are delivered only after the first non-zero value was read.
     #[must_use]
     pub fn horizon(&self) -> Horizon {
         self.horizon.clone()
     }
 }
 
-/// How far the copies go.
+/// The time up to which elements have been copied.
 #[derive(Clone, Debug, Default)]
-pub struct Horizon(Arc<Mutex<Far>>);
+pub struct Horizon(Arc<Mutex<CopyProgress>>);
 
 #[derive(Debug, Default)]
-struct Far {
+struct CopyProgress {
     copied: Timestamp,
-    // Whether anybody was told: before that, elements would lie in the future of who reads them.
+    // Whether a time was read: before that, elements would be in the reader's future.
     told: bool,
 }
 
@@ -227,19 +227,19 @@ impl Horizon {
         far.copied
     }
 
-    fn was_told(&self) -> bool {
+    fn has_progress(&self) -> bool {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).told
     }
 }
 
 impl Source for Copies {
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
-        if !self.horizon.was_told() {
+        if !self.horizon.has_progress() {
             return Ok(());
         }
-        let mut news = self.news.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = std::mem::take(&mut *news);
-        for (stream, words, geometry) in news.opened {
+        let mut changes = self.changes.lock().unwrap_or_else(PoisonError::into_inner);
+        let changes = std::mem::take(&mut *changes);
+        for (stream, words, geometry) in changes.opened {
             let reader = Reader::from_start(words, geometry);
             let reader = reader.map_err(|error| SourceError(error.to_string()))?;
             self.rings.push(Copied {
@@ -251,12 +251,12 @@ impl Source for Copies {
             });
             inbox.open(stream);
         }
-        for complaint in news.complaints {
+        for complaint in changes.complaints {
             inbox.complain(complaint);
         }
         for ring in &mut self.rings {
             // Nothing is written after the news of the end.
-            ring.closed |= news.closed.contains(&ring.id);
+            ring.closed |= changes.closed.contains(&ring.id);
             ring.deliver(inbox)?;
             if ring.closed {
                 inbox.close(ring.id);
@@ -274,7 +274,7 @@ impl Copied {
         let delivered = self.reader.poll_until(end, |found| match found {
             Found::Missed { count, .. } => *lapped += count,
             Found::Element(entry) => {
-                let (head, payload) = entry.payload.split_at(HEAD_BYTES);
+                let (head, payload) = entry.payload.split_at(LEAD_BYTES);
                 let word = |at: usize| {
                     let bytes = head[8 * at..8 * at + 8].try_into();
                     u64::from_ne_bytes(bytes.unwrap_or_default())

@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The deadline executor: a monitor that keeps what was admitted.
+//! The deadline executor: runs a monitor with a guarantee, on the terms of its admission.
 //!
 //! It runs in the calling thread, in three phases:
 //!
-//! 1. *Settling.* Rounds without a guarantee, until every sensor of the terms has appeared. They warm
-//!    up the updates in this very thread, and leave nothing behind that later rounds would have to
-//!    catch up with (seed 000, section 4.2.1). Then memory is locked and CPU time reserved, which may
-//!    be refused, and every update is told to warm up ([`Update::warm_up`](overhear_event::Update::warm_up)): whether an element has come
-//!    until now or not, the first one that counts finds all memory mapped.
-//! 2. *Guaranteed.* One round per period T_M, on absolute times: the thread sleeps, looks at the clock,
-//!    reads, evaluates no more than was admitted, by the WCETs, and looks at the clock. So a burst is
-//!    spread over periods as equation 18 foresees, and the kernel, which enforces with the grain of its
-//!    tick, is never asked to. What the thread sees becomes a [`Guarantee`](super::Guarantee).
-//! 3. *Leaving.* Once it is told to stop, rounds go on until everything stamped before that has been
-//!    evaluated, still judged. Then the reservation is given back and the rest is evaluated unjudged.
+//! 1. *Settling.* Rounds without a guarantee, until every sensor of the terms has appeared. They
+//!    warm up the updates in this thread, and leave no backlog for later rounds (seed 000, section
+//!    4.2.1). Then memory is locked and CPU time reserved, which may be refused, and every update
+//!    warms up ([`Update::warm_up`](overhear_event::Update::warm_up)), so that the first element of
+//!    the guarantee causes no page fault, even if no element came before.
+//! 2. *Guaranteed.* One round per period T_M, at absolute times: the thread sleeps, reads the
+//!    clock, reads elements, evaluates at most the admitted amount by the WCETs, and reads the
+//!    clock again. So a burst is spread over periods as in equation 18, and the kernel, which
+//!    enforces at the grain of its tick, does not have to. The observations become a
+//!    [`Guarantee`](super::Guarantee).
+//! 3. *Leaving.* After the request to stop, rounds continue until all elements stamped before it
+//!    have been evaluated, still judged. Then the reservation is released, and the rest is
+//!    evaluated without a guarantee.
 //!
-//! A second thread, at normal priority, looks once per second for reservations that admission did not
-//! know of.
+//! A second thread, at normal priority, searches once per second for reservations that admission
+//! did not have.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -39,10 +41,10 @@ use crate::scheduler::{
     allowed_cpus, deadline_threads, DeadlineThread, KernelVerdict, ReservedThread,
 };
 
-/// How often somebody looks for foreign reservations.
-const LOOK: Duration = Duration::from_secs(1);
-/// How often the sensors are looked for that have not appeared.
-const SETTLING: Nanos = Nanos::from_ms(1);
+/// Period of the search for foreign reservations.
+const SCAN_PERIOD: Duration = Duration::from_secs(1);
+/// Period of rounds while sensors of the terms are missing.
+const SETTLE_PERIOD: Nanos = Nanos::from_ms(1);
 
 /// Why a guarantee cannot begin.
 #[derive(Debug, thiserror::Error)]
@@ -121,7 +123,7 @@ impl DeadlineRefusal {
     }
 }
 
-/// What a run under the deadline executor was like.
+/// The statistics of a run under the deadline executor.
 #[derive(Clone, Debug, Default)]
 pub struct DeadlineRun {
     /// When the guarantee began.
@@ -138,17 +140,17 @@ pub struct DeadlineRun {
     pub longest_job: Nanos,
     /// Page faults of the thread between begin and end.
     pub faults: PageFaults,
-    /// How often the kernel stopped a job of this process because its runtime was used up (`SIGXCPU`). It
-    /// confirms the overruns that the guarantee names. `None` where no handler could be had, so that the
-    /// kernel was not asked to tell.
+    /// How often the kernel stopped a job of this process because its runtime was used up
+    /// (`SIGXCPU`). It confirms the overruns that the guarantee names. `None` where no handler
+    /// could be had, so that the kernel was not asked to tell.
     pub kernel_overruns: Option<u64>,
 }
 
 /// Runs a monitor on these terms in the calling thread until `go_on` says no. It is called in every
 /// period, with what is known of the guarantee, so it must do little.
 ///
-/// `watch` watches with [`SystemClock`]; the verdict is in it afterwards. `tell` is called once, when the
-/// guarantee begins.
+/// `watch` watches with [`SystemClock`]; the verdict is in it afterwards. `tell` is called once,
+/// when the guarantee begins.
 ///
 /// # Errors
 /// [`DeadlineRefusal`] if there will be no guarantee. What came until then has been evaluated, and
@@ -163,13 +165,13 @@ pub fn deadline(
     settle(monitor, watch, &mut go_on)?;
     let present = admitted_with(terms)?;
     memory::lock().map_err(DeadlineRefusal::Memory)?;
-    let lookout = Lookout::start(terms.level, present)?;
-    // Where no handler can be had the kernel is not asked, because the signal would end the process; the
-    // run says that nobody confirms.
+    let scan = ReservationScan::start(terms.level, present)?;
+    // Where no handler can be had the kernel is not asked, because the signal would end the
+    // process; the run says that nobody confirms.
     let overruns = Overruns::listen().ok();
     let reserved = reserve(terms, overruns.is_some())?;
-    // Locking has mapped all memory that there is, of plug-ins too; what an evaluation does only once in a
-    // thread is left.
+    // Locking has mapped all memory that there is, of plug-ins too; what an evaluation does only
+    // once in a thread is left.
     watch.warm_up();
     tell();
 
@@ -193,7 +195,7 @@ pub fn deadline(
         sleep_until(periods.due());
         before = before.or_else(|| overruns.as_ref().map(Overruns::count));
         let woke = job(monitor, watch, &mut run, periods.due());
-        if let Some(breach) = lookout.found() {
+        if let Some(breach) = scan.found() {
             watch.guarantee_mut().breach(breach);
         }
         if stop_at.is_none() && !go_on(monitor, watch.guarantee()) {
@@ -212,14 +214,14 @@ pub fn deadline(
     watch.end_judging();
     drop(reserved);
     // The last second has not been looked at.
-    if let Some(breach) = lookout.stop() {
+    if let Some(breach) = scan.stop() {
         watch.guarantee_mut().breach(breach);
     }
     monitor.finish(SystemClock.now(), watch);
     Ok(run)
 }
 
-/// One period: reads, evaluates, and holds the times against the terms. Returns when it woke.
+/// One period: reads, evaluates, and compares the times with the terms. Returns the wake-up time.
 fn job(
     monitor: &mut Monitor,
     watch: &mut Watch<'_, SystemClock>,
@@ -280,7 +282,7 @@ fn settle(
             let absent: Vec<String> = absent.collect();
             return Err(DeadlineRefusal::Absent(absent.join(", ")));
         }
-        sleep_until(now.plus(SETTLING));
+        sleep_until(now.plus(SETTLE_PERIOD));
     }
 }
 
@@ -300,8 +302,8 @@ fn reserve(terms: &Terms, tell_overruns: bool) -> Result<ReservedThread, Deadlin
     if terms.level == Level::Exclusive && cpus != 1 {
         return Err(DeadlineRefusal::NoPartition { cpus });
     }
-    // The kernel takes a deadline thread only on all CPUs of its root domain: on a single CPU it takes
-    // it only if that is a partition of its own.
+    // The kernel takes a deadline thread only on all CPUs of its root domain: on a single CPU it
+    // takes it only if that is a partition of its own.
     ReservedThread::reserve(terms.reservation, tell_overruns).map_err(|verdict| match verdict {
         KernelVerdict::NotPermitted if terms.level == Level::Exclusive => {
             DeadlineRefusal::NoPartition { cpus }
@@ -310,8 +312,9 @@ fn reserve(terms: &Terms, tell_overruns: bool) -> Result<ReservedThread, Deadlin
     })
 }
 
-/// Whether a guarantee on these terms could begin now: asks for all that [`deadline`] asks for, in a
-/// thread that gives the reservation back, inside `partition` if there is one. Memory stays locked.
+/// Whether a guarantee on these terms could begin now: asks for all that [`deadline`] asks for, in
+/// a thread that gives the reservation back, inside `partition` if there is one. Memory stays
+/// locked.
 ///
 /// # Errors
 /// [`DeadlineRefusal`] as from [`deadline`].
@@ -330,22 +333,22 @@ pub fn may_guarantee(terms: &Terms, partition: Option<&Partition>) -> Result<(),
     memory::lock().map_err(DeadlineRefusal::Memory)
 }
 
-/// Looks for reservations of others, once per second, in a thread of its own: walking through all
-/// threads of the machine takes longer than a period has.
-struct Lookout {
-    shared: Arc<(Mutex<Seen>, Condvar)>,
+/// Searches for reservations of others, once per second, in a separate thread: the walk through all
+/// threads of the machine takes longer than a period.
+struct ReservationScan {
+    shared: Arc<(Mutex<ScanResult>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Default)]
-struct Seen {
+struct ScanResult {
     stop: bool,
     found: Option<Breach>,
 }
 
-impl Lookout {
+impl ReservationScan {
     fn start(level: Level, known: Vec<DeadlineThread>) -> Result<Self, DeadlineRefusal> {
-        let shared: Arc<(Mutex<Seen>, Condvar)> = Arc::default();
+        let shared: Arc<(Mutex<ScanResult>, Condvar)> = Arc::default();
         let theirs = Arc::clone(&shared);
         let me = rustix::thread::gettid()
             .as_raw_nonzero()
@@ -353,7 +356,7 @@ impl Lookout {
             .unsigned_abs();
         let cpus = allowed_cpus();
         let thread = std::thread::Builder::new()
-            .name("oh-lookout".to_string())
+            .name("oh-scan".to_string())
             .spawn(move || {
                 let (seen, wake) = &*theirs;
                 let mut known = known;
@@ -362,7 +365,7 @@ impl Lookout {
                 while !stop {
                     let waiting = seen.lock().unwrap_or_else(PoisonError::into_inner);
                     let (waited, _) = wake
-                        .wait_timeout_while(waiting, LOOK, |seen| !seen.stop)
+                        .wait_timeout_while(waiting, SCAN_PERIOD, |seen| !seen.stop)
                         .unwrap_or_else(PoisonError::into_inner);
                     stop = waited.stop;
                     drop(waited);
@@ -393,14 +396,14 @@ impl Lookout {
         })
     }
 
-    /// What was found since the last call. It never waits: where the other thread is just writing, the
-    /// next period hears of it.
+    /// Takes the breach found since the last call, without waiting: if the lock is held, the next
+    /// period gets it.
     fn found(&self) -> Option<Breach> {
         let mut seen = self.shared.0.try_lock().ok()?;
         seen.found.take()
     }
 
-    /// Looks for the last time.
+    /// Searches for the last time.
     fn stop(mut self) -> Option<Breach> {
         self.end();
         let mut seen = self.shared.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -418,14 +421,14 @@ impl Lookout {
     }
 }
 
-impl Drop for Lookout {
+impl Drop for ReservationScan {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// The reservations of others that this level must know of: all at the shared level, those that may lie
-/// on the same CPU at the exclusive one.
+/// The reservations of others that this level must know of: all at the shared level, those that may
+/// lie on the same CPU at the exclusive one.
 fn foreign(level: Level, me: u32, cpus: &[u32]) -> Vec<DeadlineThread> {
     let mut present = deadline_threads();
     present.retain(|thread| {

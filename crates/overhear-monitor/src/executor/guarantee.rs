@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The verdict on a guarantee: held, violated or inconclusive, and since when.
 //!
-//! A guarantee says: as long as its assumptions hold, no element is missed and none is evaluated too
-//! late. So there are two kinds of facts. A [`Failure`] is what the guarantee excludes. A [`Breach`]
-//! is an assumption that did not hold: the machine was later than admitted, an update took longer
-//! than its WCET, a sensor was faster than its stream, somebody else reserved CPU time. The verdict is
+//! A guarantee promises: as long as its assumptions hold, no element is missed and none is
+//! evaluated too late. So there are two kinds of facts. A [`GuaranteeViolation`] is a missed or
+//! late element. A [`Breach`] is an assumption that did not hold: the machine was later than
+//! admitted, an update took longer than its WCET, a sensor exceeded its rate, another process
+//! reserved CPU time. The verdict is
 //!
-//! - *violated* if something failed before any assumption may have been broken,
+//! - *violated* if a violation happened before any assumption may have been broken,
 //! - else *inconclusive* if an assumption was broken,
 //! - else *held*.
 //!
 //! A breach is found later than it happened, a foreign reservation up to a second later. It counts
 //! from the last moment at which the assumption was known to hold.
 //!
-//! Nothing here allocates: facts are small, and become sentences when somebody asks.
+//! Nothing here allocates: facts are small, and are turned into sentences on request.
 
 use overhear_admission::Violation;
 use overhear_event::{GapCause, Nanos, StreamId, Timestamp};
 
 use super::terms::{SensorIndex, Terms, UpdateIndex};
 
-/// What can be said of a guarantee.
+/// The result of a guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum GuaranteeVerdict {
     /// Every element was evaluated in time, and every assumption held.
     Held,
     /// An element was missed or evaluated too late although every assumption held.
@@ -31,8 +32,8 @@ pub enum Verdict {
     Inconclusive,
 }
 
-impl Verdict {
-    /// The word for it.
+impl GuaranteeVerdict {
+    /// The name in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -43,7 +44,7 @@ impl Verdict {
     }
 }
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for GuaranteeVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(self.name())
     }
@@ -117,7 +118,7 @@ pub enum BreachCause {
         /// Elements that it holds.
         holds: u64,
     },
-    /// A sentinel woke later than assumed.
+    /// A latency watchdog woke later than assumed.
     Machine {
         /// On which CPU.
         cpu: u32,
@@ -138,20 +139,20 @@ pub enum BreachCause {
     },
 }
 
-/// What the guarantee excludes.
+/// A violation of the guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Failure {
-    /// When.
+pub struct GuaranteeViolation {
+    /// Time of the violation.
     pub at: Timestamp,
-    /// Whose element.
+    /// The sensor of the element.
     pub sensor: SensorIndex,
-    /// What.
-    pub what: FailureKind,
+    /// The kind of violation.
+    pub what: ViolationKind,
 }
 
-/// How an element failed.
+/// The kind of a violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailureKind {
+pub enum ViolationKind {
     /// Elements were overwritten before they were read.
     Missed {
         /// The position of the first.
@@ -189,12 +190,12 @@ impl BreachCause {
     }
 }
 
-/// The facts about a guarantee so far.
+/// The facts that decide about a guarantee so far.
 #[derive(Clone, Debug, Default)]
 pub struct Guarantee {
     /// The first breach of each kind, and how many there were.
     breaches: [(Option<Breach>, u64); KINDS],
-    first_failure: Option<Failure>,
+    first_failure: Option<GuaranteeViolation>,
     failures: u64,
 }
 
@@ -209,7 +210,7 @@ impl Guarantee {
     }
 
     /// Takes note of a failure.
-    pub fn fail(&mut self, failure: Failure) {
+    pub fn fail(&mut self, failure: GuaranteeViolation) {
         if self.first_failure.is_none_or(|first| failure.at < first.at) {
             self.first_failure = Some(failure);
         }
@@ -218,12 +219,14 @@ impl Guarantee {
 
     /// The verdict on everything so far.
     #[must_use]
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> GuaranteeVerdict {
         match (self.first_breach(), self.first_failure) {
-            (None, None) => Verdict::Held,
-            (Some(breach), Some(failure)) if failure.at >= breach.from => Verdict::Inconclusive,
-            (Some(_), None) => Verdict::Inconclusive,
-            (_, Some(_)) => Verdict::Violated,
+            (None, None) => GuaranteeVerdict::Held,
+            (Some(breach), Some(failure)) if failure.at >= breach.from => {
+                GuaranteeVerdict::Inconclusive
+            }
+            (Some(_), None) => GuaranteeVerdict::Inconclusive,
+            (_, Some(_)) => GuaranteeVerdict::Violated,
         }
     }
 
@@ -231,9 +234,9 @@ impl Guarantee {
     #[must_use]
     pub fn since(&self) -> Option<Timestamp> {
         match self.verdict() {
-            Verdict::Held => None,
-            Verdict::Violated => self.first_failure.map(|failure| failure.at),
-            Verdict::Inconclusive => self.first_breach().map(|breach| breach.at),
+            GuaranteeVerdict::Held => None,
+            GuaranteeVerdict::Violated => self.first_failure.map(|failure| failure.at),
+            GuaranteeVerdict::Inconclusive => self.first_breach().map(|breach| breach.at),
         }
     }
 
@@ -246,7 +249,7 @@ impl Guarantee {
 
     /// The earliest failure.
     #[must_use]
-    pub const fn first_failure(&self) -> Option<Failure> {
+    pub const fn first_failure(&self) -> Option<GuaranteeViolation> {
         self.first_failure
     }
 
@@ -263,8 +266,8 @@ impl Guarantee {
             .filter_map(|(first, count)| Some(((*first)?, *count)))
     }
 
-    /// What happened, a sentence for each kind of breach, earliest first, and one for the failures. Times are counted
-    /// from `start`.
+    /// What happened, a sentence for each kind of breach, earliest first, and one for the failures.
+    /// Times are counted from `start`.
     #[must_use]
     pub fn sentences(&self, terms: &Terms, start: Timestamp) -> Vec<String> {
         let mut breaches: Vec<(Breach, u64)> = self.breaches().collect();
@@ -359,7 +362,7 @@ impl Breach {
                 "from {at} on stream {stream} is evaluated, which admission did not count"
             ),
             BreachCause::Machine { cpu, late } => {
-                format!("at {at} the sentinel of CPU {cpu} woke {late} late")
+                format!("at {at} the watchdog of CPU {cpu} woke {late} late")
             }
             BreachCause::SmallBuffer { sensor, holds } => format!(
                 "the buffer of sensor `{}` holds {holds} elements, admission assumed {}: give `buffer = {holds}`, \
@@ -381,18 +384,18 @@ impl Breach {
     }
 }
 
-impl Failure {
+impl GuaranteeViolation {
     /// What happened, with its instant counted from `start`.
     #[must_use]
     pub fn sentence(&self, terms: &Terms, start: Timestamp) -> String {
         let sensor = terms.sensor(self.sensor);
         let at = self.at.relative_to(start);
         match self.what {
-            FailureKind::Missed { first, missed } => format!(
+            ViolationKind::Missed { first, missed } => format!(
                 "at {at} {missed} elements of sensor `{sensor}` from {first} on had been overwritten \
                  before they were read"
             ),
-            FailureKind::Late { element, latency } => format!(
+            ViolationKind::Late { element, latency } => format!(
                 "at {at} element {element} of sensor `{sensor}` had been evaluated {latency} after its \
                  stamp, the bound is {}",
                 terms.latency
@@ -405,7 +408,9 @@ impl Failure {
 mod tests {
     use overhear_event::{Nanos, Timestamp};
 
-    use super::{Breach, BreachCause, Failure, FailureKind, Guarantee, Verdict};
+    use super::{
+        Breach, BreachCause, Guarantee, GuaranteeVerdict, GuaranteeViolation, ViolationKind,
+    };
     use crate::executor::terms::SensorIndex;
 
     fn at(ns: u64) -> Timestamp {
@@ -420,11 +425,11 @@ mod tests {
         }
     }
 
-    fn failure(ns: u64) -> Failure {
-        Failure {
+    fn failure(ns: u64) -> GuaranteeViolation {
+        GuaranteeViolation {
             at: at(ns),
             sensor: SensorIndex(0),
-            what: FailureKind::Late {
+            what: ViolationKind::Late {
                 element: 3,
                 latency: Nanos::from_ms(1),
             },
@@ -432,14 +437,14 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_before_a_breach_violates_and_what_fails_after_it_does_not() {
+    fn violation_counts_only_before_the_first_breach() {
         let mut guarantee = Guarantee::default();
         assert_eq!(
             (guarantee.verdict(), guarantee.since()),
-            (Verdict::Held, None)
+            (GuaranteeVerdict::Held, None)
         );
         guarantee.breach(breach(100, 200));
-        let doubtful = (Verdict::Inconclusive, Some(at(200)));
+        let doubtful = (GuaranteeVerdict::Inconclusive, Some(at(200)));
         assert_eq!((guarantee.verdict(), guarantee.since()), doubtful);
         // Found at 200, but it may have begun at 100.
         guarantee.fail(failure(100));
@@ -447,13 +452,13 @@ mod tests {
         guarantee.fail(failure(99));
         assert_eq!(
             (guarantee.verdict(), guarantee.since()),
-            (Verdict::Violated, Some(at(99)))
+            (GuaranteeVerdict::Violated, Some(at(99)))
         );
         // A breach that is told later, but began before.
         guarantee.breach(breach(50, 300));
         assert_eq!(
             (guarantee.verdict(), guarantee.since()),
-            (Verdict::Inconclusive, Some(at(300)))
+            (GuaranteeVerdict::Inconclusive, Some(at(300)))
         );
         assert_eq!((guarantee.failures(), guarantee.breaches().count()), (2, 1));
     }

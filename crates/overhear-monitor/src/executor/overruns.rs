@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel says of overruns: a `SIGXCPU` for each job that it stopped because its runtime was used
-//! up.
+//! Overruns reported by the kernel: a `SIGXCPU` for each job that it stopped because its runtime
+//! was used up.
 //!
-//! The signal comes with the kernel's tick, to the process and without the element's name; where the runtime
-//! is shorter than a tick it may not come at all. So it only confirms what the executor's own clock finds
-//! after each evaluation; it is counted, and decides nothing.
+//! The signal comes with the kernel's tick, to the process, without the element; if the runtime is
+//! shorter than a tick it may not come at all. So it only confirms the overruns that the executor's
+//! own clock finds after each evaluation: it is counted, and decides nothing.
 
 use std::io;
 use std::sync::Arc;
@@ -14,8 +14,8 @@ use signal_hook::consts::SIGXCPU;
 use signal_hook::low_level::{register, unregister};
 use signal_hook::SigId;
 
-/// Counts the signals of this process for as long as it lives. Afterwards they are ignored: one that is
-/// under way would otherwise end the process.
+/// Counts the signals of this process for as long as it lives. Afterwards they are ignored: one
+/// that is under way would otherwise end the process.
 #[derive(Debug)]
 pub(crate) struct Overruns {
     handler: SigId,
@@ -52,7 +52,7 @@ mod tests {
     use crate::scheduler::ReservedThread;
 
     #[test]
-    fn the_kernel_confirms_an_overrun() {
+    fn kernel_confirms_an_overrun() {
         let overruns = Overruns::listen().unwrap();
         assert_eq!(overruns.count(), 0);
         let ms = Nanos::from_ms;

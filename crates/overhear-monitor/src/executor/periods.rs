@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When a periodic executor wakes. Pure: times come in, times go out.
+//! The activation times of a periodic executor. Pure.
 
 use overhear_event::{Nanos, Timestamp};
 
 /// The activations of a periodic thread: begin + k * T_M.
 ///
-/// They are absolute, so that a late one does not move those behind it. Where one is so late that the
-/// next are due already, those are left out: the elements they would have read are read now.
+/// They are absolute, so a late one does not delay the following ones. If one is so late that the
+/// next are due already, these are left out: the current round reads their elements.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Periods {
     period: Nanos,
@@ -29,8 +29,8 @@ impl Periods {
         self.due
     }
 
-    /// Goes on to the next activation: the one after this, or, if `now` is later than that, the last
-    /// one that is due already.
+    /// Advances to the next activation: the following one or, if `now` is later, the last one that
+    /// is due.
     pub(crate) fn advance(&mut self, now: Timestamp) {
         let period = self.period.as_ns().max(1);
         let behind = now.since(self.due).as_ns() / period;
@@ -39,7 +39,7 @@ impl Periods {
         self.due = self.due.plus(Nanos::from_ns(steps.saturating_mul(period)));
     }
 
-    /// Activations that were left out.
+    /// Number of activations that were left out.
     pub(crate) const fn left_out(&self) -> u64 {
         self.left_out
     }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was admitted: the terms on which a monitor guarantees its latency.
+//! The terms of a guarantee: the result of admission.
 
-use overhear_admission::{Constraint, DeadlineReservation, Lateness, Level};
+use overhear_admission::{ArrivalBound, DeadlineReservation, Lateness, Level};
 use overhear_event::Nanos;
 
-/// What admission granted, in the words of the executor that keeps it.
+/// The result of admission, as an executor needs it.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// What the kernel reserves.
+    /// The kernel's reservation.
     pub reservation: DeadlineReservation,
-    /// By how much the machine may be later than the model.
+    /// The lateness of the machine that admission assumed.
     pub lateness: Lateness,
-    /// l: every element is evaluated within this length after its stamp.
+    /// l: every element is evaluated within this time after its stamp.
     pub latency: Nanos,
-    /// Q, the part of the runtime that evaluations share. A period begins no evaluation once those
-    /// that it began have used it up by their WCETs.
+    /// Q, the part of the runtime for evaluations. A period starts no further evaluation once the
+    /// WCETs of the started ones add up to Q.
     pub evaluations: Nanos,
-    /// How far the guarantee reaches.
+    /// The level of the guarantee.
     pub level: Level,
-    /// CPUs that the shared level counts on.
+    /// Number of CPUs, for the shared level.
     pub cpus: u32,
     /// The sensors, one term for each.
     pub sensors: Vec<SensorTerms>,
@@ -26,42 +26,42 @@ pub struct Terms {
     pub updates: Vec<UpdateTerms>,
 }
 
-/// What a sensor promised.
+/// The terms of a sensor.
 #[derive(Clone, Debug)]
 pub struct SensorTerms {
-    /// For people.
+    /// Name for display.
     pub name: String,
     /// (T, D, tau).
-    pub constraint: Constraint,
-    /// W, the sum over the updates that take its elements.
+    pub constraint: ArrivalBound,
+    /// W, the sum of the WCETs of the updates that take its elements.
     pub wcet: Nanos,
-    /// How many sensors were admitted under this term, each with (T, D, tau) and W: where a pattern names
-    /// several. None is waited for where it is 0: the monitor does not read them.
+    /// Number of sensors admitted under this term, each with (T, D, tau) and W; more than one if a
+    /// pattern names several. With 0 the monitor waits for none, because it does not read them.
     pub count: u32,
-    /// B, the elements that admission assumed the buffer of each of these sensors to hold at least; 0 where it
-    /// assumed nothing.
+    /// B, the least capacity of each sensor's buffer that admission assumed, in elements; 0 for no
+    /// assumption.
     pub buffer: u64,
 }
 
-/// What was said of an update.
+/// The terms of an update.
 #[derive(Clone, Debug)]
 pub struct UpdateTerms {
-    /// For people.
+    /// Name for display.
     pub name: String,
     /// The worst-case execution time for one element.
     pub wcet: Nanos,
 }
 
-/// A sensor of [`Terms::sensors`], by its place there.
+/// Index in [`Terms::sensors`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SensorIndex(pub usize);
 
-/// An update of [`Terms::updates`], by its place there.
+/// Index in [`Terms::updates`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UpdateIndex(pub usize);
 
 impl Terms {
-    /// The name of a sensor, for people.
+    /// The name of a sensor for display.
     #[must_use]
     pub fn sensor(&self, index: SensorIndex) -> &str {
         self.sensors
@@ -69,7 +69,7 @@ impl Terms {
             .map_or("?", |sensor| sensor.name.as_str())
     }
 
-    /// The name of an update, for people.
+    /// The name of an update for display.
     #[must_use]
     pub fn update(&self, index: UpdateIndex) -> &str {
         self.updates

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Watches evaluations: how long each takes, how late each element is, whether sensors keep to their
-//! streams. An [`Update`] that hands every item on to the updates it watches.
+//! Measures evaluations: the execution time of each, the latency of each element, and whether
+//! sensors keep their declared rates. An [`Update`] that passes every item on to the watched
+//! updates.
 //!
-//! The clock is read before the first update and after each one, so a step's length is that of one
-//! evaluation, or of one evaluation and whatever preempted it. A length beyond the WCET is therefore
-//! compared with the CPU time that passed, which is dear to read and is read only then: CPU time since
-//! the last reading, less all time outside the step, is CPU time that the step surely took.
+//! The clock is read before the first update and after each one: the length of a step is that of
+//! one evaluation, plus any preemption. A length above the WCET is therefore checked against CPU
+//! time, which is expensive to read and is read only then: the CPU time since the last reading,
+//! less the whole time outside the step, is a lower bound of the step's CPU time.
 //!
-//! What it judges calls for reactions as well ([`Watch::reacting`]): they are decided here and carried out
-//! elsewhere.
+//! Its findings also trigger reactions ([`Watch::reacting`]): decided here, carried out elsewhere.
 
 mod accounts;
 mod judge;
@@ -24,20 +24,20 @@ use overhear_event::{
     StreamId, Timestamp, Update, IN_PLACE_BYTES,
 };
 
-use super::guarantee::{Breach, BreachCause, Failure, FailureKind, Guarantee};
+use super::guarantee::{Breach, BreachCause, Guarantee, GuaranteeViolation, ViolationKind};
 use super::terms::{SensorIndex, SensorTerms, Terms};
 use crate::clock::Clock;
-use crate::in_place::{bit, Mixed, Turn};
+use crate::in_place::{bit, InPlaceEvaluation, NextCall};
 use crate::reaction::{Decider, Occurrence};
-use crate::sentinel::Watchfulness;
 use crate::updates::MissedPolicy;
+use crate::watchdog::WatchdogStats;
 
 use accounts::{is_of_kernel, Account, CpuRing, Known, Step};
-pub use accounts::{Longest, SensorFigures, UpdateFate, Watched};
+pub use accounts::{LongestStep, SensorFigures, UpdateOutcome, Watched};
 
 type SensorOf<'a> = dyn Fn(&StreamDescriptor) -> Option<SensorIndex> + 'a;
 
-/// Times updates and judges elements. See the module's text.
+/// Times updates and judges elements. See the module's documentation.
 pub struct Watch<'a, C> {
     terms: &'a Terms,
     updates: Vec<Step<'a>>,
@@ -49,24 +49,24 @@ pub struct Watch<'a, C> {
     streams: Vec<(StreamId, Known)>,
     guarantee: Guarantee,
     judging: bool,
-    // Before the guarantee begins: what is missed then was promised to nobody.
+    // True before the guarantee begins: elements missed then do not violate it.
     settling: bool,
     measuring: bool,
     // A reading of both clocks, and whether the thread may have slept since then.
     reading: (Timestamp, Nanos),
     slept: bool,
-    // Who decides about reactions.
+    // Decides about reactions.
     decider: Option<Decider>,
     // The WCETs of all evaluations since the period began.
     spent: Rc<Cell<Nanos>>,
-    // Of elements that are read in place: who reads them, and how long each update prepared.
-    mixed: Mixed,
+    // State of elements in place: the updates that read them, and the time of each `prepare`.
+    mixed: InPlaceEvaluation,
     prepared: Vec<Nanos>,
 }
 
 impl<'a, C: Clock> Watch<'a, C> {
-    /// Watches `updates`, one for each of `terms.updates`. `sensor_of` says which sensor of the terms a
-    /// stream belongs to.
+    /// Watches `updates`, one for each of `terms.updates`. `sensor_of` says which sensor of the
+    /// terms a stream belongs to.
     pub fn new(
         terms: &'a Terms,
         updates: Vec<Watched<'a>>,
@@ -97,9 +97,9 @@ impl<'a, C: Clock> Watch<'a, C> {
                 .into_iter()
                 .map(|watched| Step {
                     watched,
-                    longest: Longest::default(),
+                    longest: LongestStep::default(),
                     policy: MissedPolicy::Continue,
-                    fate: UpdateFate::default(),
+                    fate: UpdateOutcome::default(),
                     complaints: Vec::new(),
                 })
                 .collect(),
@@ -116,13 +116,13 @@ impl<'a, C: Clock> Watch<'a, C> {
             slept: false,
             decider: None,
             spent: Rc::default(),
-            mixed: Mixed::default(),
+            mixed: InPlaceEvaluation::default(),
             prepared,
         }
     }
 
-    /// Says what becomes of each update that missed elements; the others go on. What is missed before the
-    /// guarantee begins stops nobody: it is told as a gap, and counted.
+    /// Sets the policy of each update for missed elements; the default is to continue. Elements
+    /// missed before the guarantee begins stop no update: they are reported as a gap, and counted.
     #[must_use]
     pub fn on_missed(mut self, policies: impl IntoIterator<Item = MissedPolicy>) -> Self {
         for (step, policy) in self.updates.iter_mut().zip(policies) {
@@ -131,22 +131,22 @@ impl<'a, C: Clock> Watch<'a, C> {
         self
     }
 
-    /// Has this decider called for what is judged: overruns, sensors that are too fast, missed elements.
+    /// Sets the decider of reactions to overruns, sensors that are too fast, and missed elements.
     #[must_use]
     pub fn reacting(mut self, decider: Decider) -> Self {
         self.decider = Some(decider);
         self
     }
 
-    /// Reads the CPU clock at every step: dearer, but what preempts an evaluation is never counted.
+    /// Reads the CPU clock at every step: slower, but preemptions are never counted.
     #[must_use]
     pub fn measuring(mut self) -> Self {
         self.measuring = true;
         self
     }
 
-    /// Judges from the first element on, for an executor that guarantees nothing: its latencies and what
-    /// sensors exceed are of interest all the same.
+    /// Judges from the first element on, for executors without a guarantee: latencies and violated
+    /// rates are of interest for them, too.
     #[must_use]
     pub fn judging(mut self) -> Self {
         self.judging = true;
@@ -154,8 +154,8 @@ impl<'a, C: Clock> Watch<'a, C> {
         self
     }
 
-    /// Gets to know a stream. As many sensors as a term was admitted for are evaluated under it; others
-    /// were not counted by admission.
+    /// Assigns a stream to a term. A term has the admitted number of sensors; further ones were not
+    /// counted by admission.
     fn admit(&mut self, stream: &StreamDescriptor) {
         let id = stream.first_stream();
         let Err(place) = self.streams.binary_search_by_key(&id, |(id, _)| *id) else {
@@ -193,20 +193,20 @@ impl<'a, C: Clock> Watch<'a, C> {
         self.streams.insert(place, (id, known));
     }
 
-    /// What is known of a stream.
+    /// The assignment of a stream.
     fn known(&self, stream: &StreamDescriptor) -> Known {
         let id = stream.first_stream();
         let place = self.streams.binary_search_by_key(&id, |(id, _)| *id);
         place.map_or_else(|_| Known::default(), |place| self.streams[place].1)
     }
 
-    /// Whether each sensor of the terms has appeared.
+    /// Whether all sensors of the terms have appeared.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.accounts.iter().all(|account| account.stream.is_some())
     }
 
-    /// The terms of the sensors that have not appeared, each with how many did.
+    /// The terms with missing sensors, each with the number of sensors that have appeared.
     #[must_use]
     pub fn absent(&self) -> Vec<(SensorIndex, u32)> {
         let sensors = self.terms.sensors.iter().enumerate();
@@ -218,16 +218,16 @@ impl<'a, C: Clock> Watch<'a, C> {
         absent.collect()
     }
 
-    /// What the sensors are called that are evaluated under a term.
+    /// The labels of a term's sensors.
     pub fn labels(&self, sensor: SensorIndex) -> impl Iterator<Item = &str> + '_ {
         let accounts = self.accounts.iter();
         let present = accounts.filter(move |it| it.sensor == sensor && it.stream.is_some());
         present.map(|account| account.label.as_str())
     }
 
-    /// From now on elements are judged: a guarantee begins, or an executor without one takes over.
+    /// Starts to judge elements: a guarantee begins, or an executor without one takes over.
     pub fn begin_judging(&mut self) {
-        // A sensor that nobody described is evaluated already.
+        // A sensor without a term may have been evaluated already.
         let now = self.clock.now();
         for (stream, known) in &self.streams {
             if known.account.is_none() {
@@ -256,12 +256,12 @@ impl<'a, C: Clock> Watch<'a, C> {
         self.mark();
     }
 
-    /// The guarantee has ended: what comes now is evaluated and not judged.
+    /// Ends the guarantee: further elements are evaluated and not judged.
     pub(crate) fn end_judging(&mut self) {
         self.judging = false;
     }
 
-    /// Reads both clocks, at the begin of a period's work, which has spent nothing yet.
+    /// Reads both clocks at the begin of a period, and resets the spent time.
     pub(crate) fn mark(&mut self) -> (Timestamp, Nanos) {
         self.spent.set(Nanos::ZERO);
         self.reading = (self.clock.now(), self.clock.cpu_time());
@@ -285,14 +285,15 @@ impl<'a, C: Clock> Watch<'a, C> {
         self.terms
     }
 
-    /// Learns what a sentinel saw: where the machine was later than allowed, an assumption is broken.
-    pub fn hear(&mut self, seen: &Watchfulness) {
+    /// Adds the results of a latency watchdog: if the machine was later than allowed, an assumption
+    /// is broken.
+    pub fn note_watchdog(&mut self, seen: &WatchdogStats) {
         for &breach in &seen.breaches {
             self.guarantee.breach(breach);
         }
     }
 
-    /// What is known of the guarantee.
+    /// The guarantee so far.
     #[must_use]
     pub const fn guarantee(&self) -> &Guarantee {
         &self.guarantee
@@ -302,7 +303,7 @@ impl<'a, C: Clock> Watch<'a, C> {
         &mut self.guarantee
     }
 
-    /// What was seen of the sensors of each term, in the order of the terms.
+    /// The figures of the sensors of each term, in the order of the terms.
     pub fn figures(&self) -> impl Iterator<Item = SensorFigures> + '_ {
         let accounts = self.accounts.as_slice();
         (0..self.terms.sensors.len()).map(move |index| {
@@ -324,13 +325,13 @@ impl<'a, C: Clock> Watch<'a, C> {
 
     /// The largest execution time of each update, in the order of the terms.
     #[must_use]
-    pub fn longest(&self) -> Vec<Longest> {
+    pub fn longest(&self) -> Vec<LongestStep> {
         self.updates.iter().map(|step| step.longest).collect()
     }
 
-    /// What became of each update, in the order of the terms.
+    /// The outcome of each update, in the order of the terms.
     #[must_use]
-    pub fn fates(&self) -> Vec<UpdateFate> {
+    pub fn outcomes(&self) -> Vec<UpdateOutcome> {
         self.updates.iter().map(|step| step.fate).collect()
     }
 }
@@ -376,7 +377,7 @@ impl<C: Clock> Update for Watch<'_, C> {
                 step.call(|update| update.warm_up());
             }
         }
-        // What it took is no evaluation's.
+        // The time of the warm-up belongs to no evaluation.
         self.slept = true;
     }
 
@@ -416,7 +417,7 @@ impl<C: Clock> Update for Watch<'_, C> {
             let wcet = self.terms.sensors[sensor.0].wcet;
             self.spent.set(self.spent.get().plus(wcet));
         }
-        let wanted = self.mixed.wanted(key.stream.id);
+        let wanted = self.mixed.readers(key.stream.id);
         let copies = |(index, step): (usize, &Step<'_>)| {
             known.is_for(index, step) && wanted & bit(index) == 0
         };
@@ -443,7 +444,7 @@ impl<C: Clock> Update for Watch<'_, C> {
     fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
         let known = self.known(element.stream);
         let sensor = known.sensor;
-        // One that was overwritten is judged as the gap that follows.
+        // An overwritten element is judged by the gap that follows.
         if let Some(account) = known.account.filter(|_| valid) {
             self.judge_conformance((account, known.ring), element.sequence, element.time);
         }
@@ -454,13 +455,15 @@ impl<C: Clock> Update for Watch<'_, C> {
             if !known.is_for(index, step) {
                 continue;
             }
-            match self.mixed.turn(element.stream.id, index) {
-                Turn::Commit(ready) => step.call(|update| update.commit(element, valid && ready)),
-                Turn::Copy if valid => {
+            match self.mixed.next_call(element.stream.id, index) {
+                NextCall::Commit(ready) => {
+                    step.call(|update| update.commit(element, valid && ready))
+                }
+                NextCall::Copy if valid => {
                     let view = self.mixed.view(element);
                     step.call(|update| update.element(&view));
                 }
-                Turn::Copy | Turn::None => continue,
+                NextCall::Copy | NextCall::None => continue,
             }
             let end = self.clock.now();
             if valid {
@@ -490,7 +493,7 @@ impl<C: Clock> Update for Watch<'_, C> {
         let account = &mut self.accounts[account];
         let sensor = account.sensor;
         account.figures.missed = account.figures.missed.saturating_add(gap.missed);
-        // These were written; what was refused was not.
+        // These elements were written; refused writes were not.
         if matches!(
             gap.cause,
             GapCause::Overwritten | GapCause::Late | GapCause::Corrupt
@@ -511,10 +514,10 @@ impl<C: Clock> Update for Watch<'_, C> {
         };
         self.occurred(gap.to, &occurrence);
         if gap.cause == GapCause::Overwritten {
-            self.guarantee.fail(Failure {
+            self.guarantee.fail(GuaranteeViolation {
                 at: gap.to,
                 sensor,
-                what: FailureKind::Missed {
+                what: ViolationKind::Missed {
                     first: gap.first,
                     missed: gap.missed,
                 },

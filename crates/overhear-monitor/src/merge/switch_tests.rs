@@ -9,7 +9,7 @@ use overhear_event::{
     GapCause, Inbox, Item, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 
-use super::{Everything, Merge, Room};
+use super::{Merge, QueueMemory, Unlimited};
 use crate::batch::Released;
 
 /// Switches of CPU 0 and CPU 1 are the streams 1 and 2.
@@ -46,8 +46,8 @@ fn open(merge: &mut Merge, source: u32, first: u32) {
     merge.open(stream(first - 1 + LIVES, TASK_LIFE, Life::schema()));
 }
 
-fn merge(room: Room) -> Merge {
-    let mut merge = Merge::with_room(room);
+fn merge(room: QueueMemory) -> Merge {
+    let mut merge = Merge::with_memory(room);
     open(&mut merge, 0, 1);
     merge.begin_round(at(1_000));
     merge
@@ -111,7 +111,7 @@ const INCONSISTENT: GapCause = GapCause::Inconsistent;
 
 #[test]
 fn proof_is_released_before_the_element_in_the_stream_that_lacks_the_switch() {
-    for room in [Room::Growing, Room::Reserved] {
+    for room in [QueueMemory::Growing, QueueMemory::Reserved] {
         let mut merge = merge(room);
         put(&mut merge, 1, 0, 10, (0, 5));
         put(&mut merge, 2, 0, 20, (0, 6));
@@ -144,7 +144,7 @@ fn proof_is_released_before_the_element_in_the_stream_that_lacks_the_switch() {
 
 #[test]
 fn proof_reaches_over_rounds() {
-    let mut merge = merge(Room::Growing);
+    let mut merge = merge(QueueMemory::Growing);
     put(&mut merge, 1, 0, 10, (0, 5));
     assert_eq!(release(&mut merge, 1_000).len(), 1);
     merge.begin_round(at(2_000));
@@ -159,7 +159,7 @@ fn proof_reaches_over_rounds() {
 
 #[test]
 fn element_by_element_is_released_alike() {
-    let mut merge = merge(Room::Growing);
+    let mut merge = merge(QueueMemory::Growing);
     put(&mut merge, 1, 0, 10, (0, 5));
     put(&mut merge, 1, 1, 20, (0, 6));
     put(&mut merge, 1, 2, 30, (6, 0));
@@ -183,7 +183,7 @@ fn element_by_element_is_released_alike() {
 
 #[test]
 fn counted_loss_is_not_proven_besides() {
-    let mut merge = merge(Room::Growing);
+    let mut merge = merge(QueueMemory::Growing);
     put(&mut merge, 1, 0, 10, (0, 5));
     // It was counted, but comes out with the element behind it.
     merge.gap(id(1), 1, 3, GapCause::Nested);
@@ -195,7 +195,7 @@ fn counted_loss_is_not_proven_besides() {
 }
 
 #[test]
-fn lives_are_heeded_and_lost_lives_explain_everything() {
+fn lives_are_used_and_lost_lives_prove_nothing() {
     let life = |kind, tid| Life {
         tid,
         pid: 7,
@@ -206,7 +206,7 @@ fn lives_are_heeded_and_lost_lives_explain_everything() {
         cpu_ns: 0,
         comm: [0; 16],
     };
-    let mut merge = merge(Room::Growing);
+    let mut merge = merge(QueueMemory::Growing);
     put(&mut merge, 1, 0, 10, (0, 5));
     let exit = life(Life::EXIT, 5).to_payload();
     merge.element(id(LIVES), 0, at(20), &exit);
@@ -225,7 +225,7 @@ fn lives_are_heeded_and_lost_lives_explain_everything() {
 
 #[test]
 fn monitors_that_track_the_same_thread_do_not_contradict_each_other() {
-    let mut merge = merge(Room::Growing);
+    let mut merge = merge(QueueMemory::Growing);
     open(&mut merge, 1, 101);
     for (sequence, (prev, next)) in [(0, 5), (5, 0), (0, 5), (5, 0)].into_iter().enumerate() {
         for first in [1, 101] {
@@ -240,7 +240,7 @@ fn monitors_that_track_the_same_thread_do_not_contradict_each_other() {
 
 #[test]
 fn streams_of_a_source_that_has_ended_are_given_back() {
-    let mut merge = merge(Room::Growing);
+    let mut merge = merge(QueueMemory::Growing);
     for round in 1..100 {
         let first = 100 * round;
         open(&mut merge, round, first);
@@ -259,12 +259,12 @@ fn streams_of_a_source_that_has_ended_are_given_back() {
 
 #[test]
 fn proof_behind_a_batch_that_panics_is_released_afterwards() {
-    let mut merge = merge(Room::Growing);
+    let mut merge = merge(QueueMemory::Growing);
     put(&mut merge, 1, 0, 10, (0, 5));
     put(&mut merge, 2, 0, 20, (0, 6));
     put(&mut merge, 2, 1, 30, (0, 7));
     let released = catch_unwind(AssertUnwindSafe(|| {
-        merge.release_batches(at(1_000), Everything, |_: Released<'_>| {
+        merge.release_batches(at(1_000), Unlimited, |_: Released<'_>| {
             resume_unwind(Box::new(()));
         });
     }));

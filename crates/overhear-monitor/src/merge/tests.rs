@@ -10,7 +10,7 @@ use overhear_event::{
 };
 use proptest::prelude::{prop, prop_assert_eq, proptest, ProptestConfig};
 
-use super::{Everything, Merge, Room, FUTURE};
+use super::{Merge, QueueMemory, Unlimited, MAX_AHEAD};
 
 fn at(ns: u64) -> Timestamp {
     Timestamp::from_monotonic_ns(ns)
@@ -21,16 +21,16 @@ fn id(raw: u32) -> StreamId {
 }
 
 fn merge(streams: u32) -> Merge {
-    merge_in(Room::Growing, streams)
+    merge_in(QueueMemory::Growing, streams)
 }
 
-fn merge_in(room: Room, streams: u32) -> Merge {
+fn merge_in(room: QueueMemory, streams: u32) -> Merge {
     let schema = TypeSchema::builder("t")
         .field("value", FieldKind::U64, "")
         .build()
         .unwrap();
     let schema = Arc::new(schema);
-    let mut merge = Merge::with_room(room);
+    let mut merge = Merge::with_memory(room);
     for raw in 1..=streams {
         merge.open(Arc::new(StreamDescriptor {
             id: id(raw),
@@ -115,7 +115,7 @@ fn equal_times_are_ordered_by_stream_then_sequence() {
 }
 
 #[test]
-fn a_gap_ends_with_the_next_element_or_with_its_round() {
+fn gap_ends_with_the_next_element_or_with_its_round() {
     let mut merge = merge(2);
     merge.begin_round(at(100));
     put(&mut merge, 1, 0, 10);
@@ -163,7 +163,7 @@ fn late_disordered_and_future_elements_are_missed_with_their_cause() {
     put(&mut merge, 1, 2, 75);
     put(&mut merge, 1, 3, 90);
     put(&mut merge, 1, 4, 85);
-    put(&mut merge, 1, 5, 200 + FUTURE.as_ns() + 1);
+    put(&mut merge, 1, 5, 200 + MAX_AHEAD.as_ns() + 1);
     put(&mut merge, 1, 6, 95);
     let causes: Vec<_> = release(&mut merge, 200)
         .into_iter()
@@ -179,7 +179,7 @@ fn late_disordered_and_future_elements_are_missed_with_their_cause() {
 fn stamps_in_the_future_cannot_fill_the_memory() {
     let mut merge = merge(1);
     merge.begin_round(at(100));
-    let limit = (super::LEAST_LIMIT * super::ROUNDS) as u64;
+    let limit = (super::MIN_QUEUE_LIMIT * super::QUEUED_ROUNDS) as u64;
     for sequence in 0..limit + 7 {
         put(&mut merge, 1, sequence, 5_000);
     }
@@ -199,7 +199,7 @@ fn stamps_in_the_future_cannot_fill_the_memory() {
 }
 
 #[test]
-fn what_is_enough_leaves_the_rest_in_order() {
+fn limited_release_leaves_the_rest_in_order() {
     let mut merge = merge(2);
     merge.begin_round(at(100));
     for (stream, sequence, time) in [(1, 0, 10), (1, 1, 30), (2, 0, 20), (2, 1, 30), (1, 2, 30)] {
@@ -238,8 +238,8 @@ fn closed_streams_go_once_they_are_empty() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// What comes in as a run has the fate of what comes in one by one, whatever the times and wherever a
-    /// queue is full, and what is released at once is what is released one by one.
+    /// What comes in as a run has the fate of what comes in one by one, whatever the times and
+    /// wherever a queue is full, and what is released at once is what is released one by one.
     #[test]
     fn runs_are_elements_one_after_the_other(
         arrivals in prop::collection::vec(
@@ -247,7 +247,7 @@ proptest! {
             1..20,
         ),
     ) {
-        for room in [Room::Growing, Room::Reserved] {
+        for room in [QueueMemory::Growing, QueueMemory::Reserved] {
             let (mut by_runs, mut one_by_one) = (merge_in(room, 3), merge_in(room, 3));
             let mut next = [0_u64; 4];
             let mut now = 0;
@@ -255,9 +255,10 @@ proptest! {
                 now += pause;
                 let first = next[*stream as usize];
                 next[*stream as usize] += steps.len() as u64;
-                // Rarely one lies too far ahead, a payload has the wrong size, or a gap comes before it.
+                // Rarely one lies too far ahead, a payload has the wrong size, or a gap comes
+                // before it.
                 let times: Vec<u64> = steps.iter().map(|step| match (kind, step) {
-                    (0, 7) => now + FUTURE.as_ns() + 1,
+                    (0, 7) => now + MAX_AHEAD.as_ns() + 1,
                     _ => (now + step).saturating_sub(15),
                 }).collect();
                 let payload = if *kind == 1 { 7 } else { 8 };
@@ -289,7 +290,7 @@ proptest! {
     /// Whatever the arrival, the order that comes out is the sorted order of what went in,
     /// and nothing is lost without a gap.
     #[test]
-    fn the_order_is_total_whatever_the_arrival(
+    fn order_is_total_whatever_the_arrival(
         arrivals in prop::collection::vec((1_u32..5, 0_u64..40, 0_u64..60), 1..200),
     ) {
         let mut merge = merge(4);
@@ -337,7 +338,7 @@ fn release_until_panic(merge: &mut Merge, fatal: usize) -> Vec<Seen> {
 }
 
 #[test]
-fn what_a_panic_leaves_is_missed_in_the_next_release() {
+fn elements_of_a_panic_are_missed_in_the_next_release() {
     let mut merge = merge(2);
     merge.begin_round(at(1_000));
     for number in 0..100 {
@@ -376,7 +377,7 @@ fn what_a_panic_leaves_is_missed_in_the_next_release() {
 }
 
 #[test]
-fn a_gap_behind_a_batch_that_panics_is_told_all_the_same() {
+fn gap_after_a_panicked_batch_is_released() {
     let mut merge = merge(1);
     merge.begin_round(at(1_000));
     for number in 0..3 {
@@ -385,7 +386,7 @@ fn a_gap_behind_a_batch_that_panics_is_told_all_the_same() {
     merge.gap(id(1), 3, 100, GapCause::Overwritten);
     put(&mut merge, 1, 103, 500);
     let released = catch_unwind(AssertUnwindSafe(|| {
-        merge.release_batches(at(u64::MAX), Everything, |_| resume_unwind(Box::new(())));
+        merge.release_batches(at(u64::MAX), Unlimited, |_| resume_unwind(Box::new(())));
     }));
     assert!(released.is_err());
     let mut seen = Vec::new();
@@ -401,14 +402,14 @@ fn a_gap_behind_a_batch_that_panics_is_told_all_the_same() {
 }
 
 #[test]
-fn of_a_batch_that_panics_as_a_whole_all_are_missed() {
+fn all_elements_of_a_panicked_batch_are_missed() {
     let mut merge = merge(1);
     merge.begin_round(at(1_000));
     for number in 0..10 {
         put(&mut merge, 1, number, 10 + number);
     }
     let released = catch_unwind(AssertUnwindSafe(|| {
-        merge.release_batches(at(u64::MAX), Everything, |_| resume_unwind(Box::new(())));
+        merge.release_batches(at(u64::MAX), Unlimited, |_| resume_unwind(Box::new(())));
     }));
     assert!(released.is_err());
     let mut missed = 0;

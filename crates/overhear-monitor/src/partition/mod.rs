@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A CPU of the monitor's own: a cpuset partition, made before a guarantee begins and taken apart after
-//! its end. It is what the *exclusive* level stands on: on a CPU that no other reservation can reach,
-//! deadline scheduling of one CPU is exact.
+//! A dedicated CPU for a monitor: a cpuset partition, made before a guarantee begins and removed
+//! after its end. The *exclusive* level is based on it: on a CPU that no other reservation can
+//! reach, deadline scheduling is exact.
 //!
-//! A partition is a control group with one CPU and a root domain of its own. Where the cpuset
-//! controller is in the hierarchy of version 2 ([`v2`]) the kernel takes the CPU away from everybody
-//! else; where version 1 has it ([`v1`]) threads of normal priority may stay on it, which a reservation
-//! goes before. The two are told apart here and nowhere else.
+//! A partition is a control group with one CPU and a root domain of its own. If the cpuset
+//! controller is in the hierarchy of version 2 ([`v2`]), the kernel takes the CPU away from all
+//! other groups. If it is in version 1 ([`v1`]), threads of normal priority may stay on the CPU; a
+//! reservation precedes them. The versions differ here and nowhere else.
 //!
-//! The group bears the number and the start time of the process that made it. What a process left that was killed is
-//! found by this name and cleared the next time that a partition is made, or by
-//! [`Partition::clear_leftovers`]. Makers exclude each other by a lock on the hierarchy's root, which
-//! the kernel drops with its holder.
+//! The group's name has the id and the start time of the process that made it. The partition of a
+//! killed process is found by this name and removed when the next partition is made, or by
+//! [`Partition::clear_leftovers`]. Makers exclude each other by a lock on the hierarchy's root,
+//! which the kernel releases with its holder.
 
 mod names;
 mod v1;
@@ -29,12 +29,13 @@ use rustix::io::Errno;
 use crate::scheduler::deadline_threads;
 use names::{GroupName, Hierarchy, Version};
 
-/// Making a partition takes milliseconds: a lock that is held for longer is not one of a maker.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two tries to take it.
-const PAUSE: Duration = Duration::from_millis(5);
+/// Time limit for the lock: making a partition takes milliseconds, so a lock held longer is
+/// foreign.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time between two attempts to take the lock.
+const LOCK_RETRY_DELAY: Duration = Duration::from_millis(5);
 
-/// Why there is no partition.
+/// Why a partition cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum PartitionError {
     /// No hierarchy with cpusets.
@@ -47,63 +48,63 @@ pub enum PartitionError {
     #[error(
         "no CPU can be set apart: this user may not make control groups in {}; run as root, or start the \
          monitor in a partition that is there (docs/executors.md), or ask for level \"shared\"",
-        .place.display()
+        .root.display()
     )]
     NotPermitted {
         /// The root of the hierarchy.
-        place: PathBuf,
+        root: PathBuf,
     },
-    /// Nothing would be left for the others.
+    /// No CPU would be left for other work.
     #[error("no CPU can be set apart: {free} of the machine's CPUs are free, and one must be left for the others")]
     TooFew {
         /// CPUs that are in no partition.
         free: usize,
     },
-    /// The CPU that was asked for is not there, or in a partition.
+    /// The requested CPU does not exist, or is in a partition.
     #[error("CPU {cpu} cannot be set apart: it is not there, or in another partition")]
     NotFree {
-        /// Which.
+        /// The CPU.
         cpu: u32,
     },
-    /// Somebody has reserved time on it.
+    /// A thread has reserved time on it.
     #[error("CPU {cpu} cannot be set apart: thread {tid} has reserved CPU time that may lie there; end it")]
     Reserved {
-        /// Which.
+        /// The CPU.
         cpu: u32,
-        /// Whose reservation.
+        /// The thread with the reservation.
         tid: u32,
     },
-    /// Somebody else holds the lock that makers of partitions take, and does not let go.
+    /// Another process holds the lock of makers of partitions.
     #[error(
-        "no CPU can be set apart: somebody has held a lock on {} for {patience:?}; see who does (`lslocks`)",
-        .place.display()
+        "no CPU can be set apart: somebody has held a lock on {} for {waited:?}; see who does (`lslocks`)",
+        .root.display()
     )]
     Locked {
         /// The root of the hierarchy.
-        place: PathBuf,
-        /// How long it was waited for.
-        patience: Duration,
+        root: PathBuf,
+        /// Time of the wait.
+        waited: Duration,
     },
     /// The kernel does not accept the partition.
     #[error("CPU {cpu} cannot be set apart: the kernel says `{reason}`")]
     Invalid {
-        /// Which.
+        /// The CPU.
         cpu: u32,
-        /// What it says of the partition.
+        /// The kernel's text about the partition.
         reason: String,
     },
     /// A file of the control groups cannot be read or written.
     #[error("no CPU can be set apart: {}: {error}", .file.display())]
     File {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         error: io::Error,
     },
 }
 
-/// A CPU that is set apart. It is given back when this is dropped, or, if the process is killed, when
-/// the next partition is made.
+/// A dedicated CPU. It is released when this is dropped; if the process is killed, when the next
+/// partition is made.
 #[derive(Debug)]
 pub struct Partition {
     hierarchy: Hierarchy,
@@ -113,9 +114,9 @@ pub struct Partition {
     threaded: bool,
 }
 
-/// The calling thread is in a partition for as long as this lives.
+/// The calling thread is in the partition as long as this lives.
 #[derive(Debug)]
-pub struct Inside {
+pub struct PartitionGuard {
     // The file that takes it back, and what is written there.
     back: PathBuf,
     who: u32,
@@ -124,12 +125,12 @@ pub struct Inside {
 }
 
 impl Partition {
-    /// Sets a CPU apart: `cpu`, or, if that is `None`, the last one that is free.
+    /// Makes a partition of `cpu`, or, if that is `None`, of the last free CPU.
     ///
-    /// What earlier processes left is cleared first.
+    /// Leftovers of earlier processes are cleared first.
     ///
     /// # Errors
-    /// [`PartitionError`]; then everything is as it was.
+    /// [`PartitionError`]; then nothing has changed.
     pub fn make(cpu: Option<u32>) -> Result<Self, PartitionError> {
         let hierarchy = Hierarchy::of_this_process().ok_or(PartitionError::NoCpusets)?;
         let _lock = lock(&hierarchy.root)?;
@@ -148,7 +149,7 @@ impl Partition {
         if free.len() < 2 {
             return Err(PartitionError::TooFew { free: free.len() });
         }
-        // Its root domain would be split under it.
+        // The partition would split the root domain of the reservation.
         let mut present = deadline_threads().into_iter();
         if let Some(thread) = present.find(|thread| thread.cpus().contains(&cpu)) {
             let tid = thread.tid;
@@ -183,12 +184,13 @@ impl Partition {
         self.cpu
     }
 
-    /// Moves the calling thread there until what is returned is dropped. Where the process is not in
-    /// the root of a hierarchy of version 2 the kernel moves no single thread: then it is the whole process.
+    /// Moves the calling thread there until what is returned is dropped. Where the process is not
+    /// in the root of a hierarchy of version 2 the kernel moves no single thread: then it is the
+    /// whole process.
     ///
     /// # Errors
     /// [`PartitionError::File`] or [`PartitionError::NotPermitted`].
-    pub fn enter(&self) -> Result<Inside, PartitionError> {
+    pub fn enter(&self) -> Result<PartitionGuard, PartitionError> {
         let (file, who) = match self.threaded {
             true => (self.hierarchy.threads(), rustix::thread::gettid()),
             false => ("cgroup.procs", rustix::process::getpid()),
@@ -200,15 +202,15 @@ impl Partition {
             .own
             .strip_prefix("/")
             .unwrap_or(Path::new(""));
-        Ok(Inside {
+        Ok(PartitionGuard {
             back: self.hierarchy.root.join(own).join(file),
             who,
             _thread: std::marker::PhantomData,
         })
     }
 
-    /// What processes left that were killed while they had a partition, or while they took it apart: names of
-    /// groups. Their CPUs are set apart still.
+    /// What processes left that were killed while they had a partition, or while they took it
+    /// apart: names of groups. Their CPUs are set apart still.
     ///
     /// # Errors
     /// [`PartitionError`] if the hierarchy cannot be read.
@@ -217,7 +219,7 @@ impl Partition {
             return Ok(Vec::new());
         };
         let all = groups(&hierarchy)?.into_iter();
-        let ended = all.filter(|(name, group)| is_left(&hierarchy, *name, group));
+        let ended = all.filter(|(name, group)| is_abandoned(&hierarchy, *name, group));
         let mut left: Vec<String> = ended.map(|(name, _)| name.to_string()).collect();
         if hierarchy.version == Version::V1 {
             // It comes after the first group, and goes after the last one.
@@ -248,12 +250,12 @@ impl Partition {
 impl Drop for Partition {
     fn drop(&mut self) {
         let _lock = lock(&self.hierarchy.root);
-        // Nobody could do anything about a failure; the next maker tries again.
+        // A failure cannot be handled here; the next maker tries again.
         let _ = remove(&self.hierarchy, self.name, &self.group);
     }
 }
 
-impl Drop for Inside {
+impl Drop for PartitionGuard {
     fn drop(&mut self) {
         // Its group may be gone; then the root takes it, when the partition ends.
         let _ = fs::write(&self.back, self.who.to_string());
@@ -271,7 +273,7 @@ fn has_to_restore_balance(hierarchy: &Hierarchy) -> Result<bool, PartitionError>
     }
 }
 
-/// The partitions of all processes.
+/// The groups of all processes' partitions.
 fn groups(hierarchy: &Hierarchy) -> Result<Vec<(GroupName, PathBuf)>, PartitionError> {
     let root = &hierarchy.root;
     let entries = fs::read_dir(root).map_err(|error| failure(root, error))?;
@@ -286,7 +288,7 @@ fn groups(hierarchy: &Hierarchy) -> Result<Vec<(GroupName, PathBuf)>, PartitionE
 fn clear(hierarchy: &Hierarchy) -> Result<usize, PartitionError> {
     let mut cleared = 0;
     for (name, group) in groups(hierarchy)? {
-        if is_left(hierarchy, name, &group) {
+        if is_abandoned(hierarchy, name, &group) {
             remove(hierarchy, name, &group)?;
             cleared += 1;
         }
@@ -300,9 +302,9 @@ fn clear(hierarchy: &Hierarchy) -> Result<usize, PartitionError> {
     Ok(cleared)
 }
 
-/// Whether the maker of a partition has ended. A process of another PID namespace looks dead from here; a
-/// thread of it inside does not.
-fn is_left(hierarchy: &Hierarchy, name: GroupName, group: &Path) -> bool {
+/// Whether the maker of a partition has ended. A process of another PID namespace looks dead from
+/// here; a thread of it inside does not.
+fn is_abandoned(hierarchy: &Hierarchy, name: GroupName, group: &Path) -> bool {
     let threads = text_of(&group.join(hierarchy.threads()));
     !name.is_alive() && threads.trim().is_empty()
 }
@@ -340,13 +342,13 @@ fn make_group(hierarchy: &Hierarchy, group: &Path) -> Result<(), PartitionError>
     }
 }
 
-/// Excludes other makers for as long as it is held. Anybody who may read the root can hold such a lock, so
-/// it is waited for only so long.
+/// Excludes other makers for as long as it is held. Anybody who may read the root can hold such a
+/// lock, so the wait has a time limit.
 fn lock(root: &Path) -> Result<OwnedFd, PartitionError> {
-    lock_within(root, PATIENCE)
+    lock_within(root, LOCK_TIMEOUT)
 }
 
-fn lock_within(root: &Path, patience: Duration) -> Result<OwnedFd, PartitionError> {
+fn lock_within(root: &Path, timeout: Duration) -> Result<OwnedFd, PartitionError> {
     let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let opened = rustix::fs::open(root, directory, Mode::empty());
     let file = opened.map_err(|error| failure(root, error.into()))?;
@@ -354,17 +356,22 @@ fn lock_within(root: &Path, patience: Duration) -> Result<OwnedFd, PartitionErro
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
-            Err(Errno::WOULDBLOCK) if begun.elapsed() < patience => std::thread::sleep(PAUSE),
+            Err(Errno::WOULDBLOCK) if begun.elapsed() < timeout => {
+                std::thread::sleep(LOCK_RETRY_DELAY)
+            }
             Err(Errno::WOULDBLOCK) => {
-                let place = root.to_path_buf();
-                return Err(PartitionError::Locked { place, patience });
+                let root = root.to_path_buf();
+                return Err(PartitionError::Locked {
+                    root,
+                    waited: timeout,
+                });
             }
             Err(error) => return Err(failure(root, error.into())),
         }
     }
 }
 
-/// What a file says; nothing if it cannot be read.
+/// The contents of a file; empty if it cannot be read.
 fn text_of(file: &Path) -> String {
     fs::read_to_string(file).unwrap_or_default()
 }
@@ -376,8 +383,8 @@ fn write(file: &Path, text: &str) -> Result<(), PartitionError> {
 fn failure(file: &Path, error: io::Error) -> PartitionError {
     match error.kind() {
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            let place = file.parent().unwrap_or(file).to_path_buf();
-            PartitionError::NotPermitted { place }
+            let root = file.parent().unwrap_or(file).to_path_buf();
+            PartitionError::NotPermitted { root }
         }
         _ => PartitionError::File {
             file: file.to_path_buf(),
@@ -393,7 +400,7 @@ mod tests {
     use super::{lock_within, PartitionError};
 
     #[test]
-    fn a_lock_that_nobody_lets_go_is_told() {
+    fn lock_held_too_long_is_an_error() {
         let root = std::env::temp_dir().join(format!("overhear-lock-{}", std::process::id()));
         std::fs::create_dir(&root).unwrap();
         let held = lock_within(&root, Duration::ZERO).unwrap();

@@ -46,7 +46,8 @@ impl Hierarchy {
             found.map(PathBuf::from)
         };
         mounts.lines().find_map(|line| {
-            // Fields of a mount, a dash, then kind, source and options of the file system (proc(5)).
+            // Fields of a mount, a dash, then kind, source and options of the file system
+            // (proc(5)).
             let (mount, system) = line.split_once(" - ")?;
             let mut fields = mount.split(' ').skip(3);
             let (inner, place) = (fields.next()?, fields.next()?);
@@ -169,7 +170,7 @@ mod tests {
     const OWN: &str = "3:cpuset:/box\n1:cpu:/other\n0::/user.slice/a:b\n";
 
     #[test]
-    fn the_hierarchy_with_cpusets_is_found() {
+    fn hierarchy_with_cpusets_is_found() {
         let found = |mounts: &str, v2| Hierarchy::find(mounts, OWN, |_| v2);
         let hybrid = format!("{V2}{V1}");
         assert_eq!(
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn names_tell_who_made_a_partition() {
+    fn group_name_identifies_the_maker() {
         for (text, balanced) in [
             ("overhear-12-345", false),
             ("overhear-12-345-balanced", true),
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_start_is_found_behind_any_name_and_zombies_have_ended() {
+    fn start_is_found_behind_any_name_and_zombies_have_ended() {
         let stat = |state| {
             format!("7 (a) b (c) {state} 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4711 99 3")
         };

@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Partitions of control groups version 1 (`Documentation/scheduler/sched-deadline.rst`, section 5).
+//! Partitions of control groups version 1 (`Documentation/scheduler/sched-deadline.rst`, section
+//! 5).
 //!
-//! The kernel makes a root domain of each cpuset that balances its load, as long as the root cpuset does not.
-//! So that the CPUs that are left go on being balanced they are in a cpuset as well, [`REST`], which
-//! holds no thread: balancing goes by CPUs, not by threads.
+//! Who needs this: machines whose init mounts the cpuset controller as version 1, as older
+//! distributions, container hosts and small virtual machines do. There the controller is missing in
+//! version 2, so without this module no monitor could have a CPU of its own.
+//!
+//! Who needs this: machines whose init mounts the cpuset controller as version 1, as older
+//! distributions, container hosts and small virtual machines do. There the controller is missing in
+//! version 2, so without this module no monitor could have a CPU of its own.
+//!
+//! The kernel makes a root domain of each cpuset that balances its load, as long as the root cpuset
+//! does not. So that the CPUs that are left go on being balanced they are in a cpuset as well,
+//! [`REST`], which holds no thread: balancing goes by CPUs, not by threads.
 
 use std::fs;
 use std::path::Path;
@@ -53,8 +62,8 @@ pub(super) fn set_apart(root: &Path, group: &Path, cpu: u32) -> Result<(), Parti
     write(&root.join("cpuset.sched_load_balance"), "0")
 }
 
-/// Gives the rest all CPUs but `taken`, those of the partitions that are left. `last` is told of the last
-/// partition: whether the root balanced before there were any.
+/// Gives the rest all CPUs but `taken`, those of the partitions that are left. `last` is told of
+/// the last partition: whether the root balanced before there were any.
 pub(super) fn settle(root: &Path, taken: &[u32], last: Option<bool>) -> Result<(), PartitionError> {
     let rest = root.join(REST);
     let Some(balanced) = last else {

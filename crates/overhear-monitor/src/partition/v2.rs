@@ -5,7 +5,8 @@ use std::path::Path;
 
 use super::{text_of, write, PartitionError};
 
-/// Makes a partition of a group that was just made below the root, where every other group loses the CPU.
+/// Makes a partition of a group that was just made below the root, where every other group loses
+/// the CPU.
 pub(super) fn set_apart(group: &Path, cpu: u32, threaded: bool) -> Result<(), PartitionError> {
     if threaded {
         write(&group.join("cgroup.type"), "threaded")?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The types of `include/overhear/update.h`, which says what they mean. The assertions below hold
-//! both to the same bytes.
+//! The types of `include/overhear/update.h`, which documents them. The assertions below check that
+//! both have the same layout.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::offset_of;
@@ -179,3 +179,16 @@ const _: () = {
     assert!(size_of::<RawKey>() == 24);
     assert!(size_of::<RawPlugin>() == 24);
 };
+
+/// A string of a plug-in, `None` for NULL.
+///
+/// # Safety
+/// `text` is NULL or a string that ends with a zero byte.
+pub(super) unsafe fn text(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: by contract.
+    let text = unsafe { std::ffi::CStr::from_ptr(text) };
+    Some(text.to_string_lossy().into_owned())
+}

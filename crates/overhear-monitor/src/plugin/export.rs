@@ -9,7 +9,7 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, Gap, GapCause, Nanos, Origin, Places,
+    ElementInPlace, ElementKey, ElementView, Gap, GapCause, InPlaceMemory, Nanos, Origin,
     StreamDescriptor, StreamId, Task, Timestamp, TypeSchema, Update,
 };
 use overhear_ffi::{c_text, read_fields, text};
@@ -18,25 +18,25 @@ use super::abi::{
     RawElement, RawField, RawGap, RawHost, RawInPlace, RawKey, RawPlugin, RawStream, RawUpdate,
     ABI, MISSED_STOP,
 };
-use super::results::{Results, Told};
+use super::results::{ResultValue, Results};
 use crate::updates::{sentence_of, MissedPolicy};
 
 /// An update that a plug-in exports.
 ///
-/// What it gets to see is what `update.h` lets through: the payloads are the sensors' own, without the
-/// fields that name the writer; rates, lanes and capacities are not known; a program's start is not,
-/// either.
+/// What it gets to see is what `update.h` lets through: the payloads are the sensors' own, without
+/// the fields that name the writer; rates, lanes and capacities are not known; a program's start is
+/// not, either.
 pub trait Exported: Update + Sized + 'static {
     /// Names it in `--update FILE.so:NAME` and in the report.
     const NAME: &'static str;
-    /// Which sensors: `TASK/SENSOR#INSTANCE` with `*`, `?`, `[abc]`, `{a,b}`; all of programs if it is
-    /// empty. The kernel's streams are meant by `kernel/HOOK` alone, a clerk's by `clerk/SENSOR`.
+    /// Which sensors: `TASK/SENSOR#INSTANCE` with `*`, `?`, `[abc]`, `{a,b}`; all of programs if it
+    /// is empty. `kernel/HOOK` selects streams of the kernel, `sampler/SENSOR` those of a sampler.
     const SENSORS: &'static str = "";
     /// What it does when elements of its sensors were missed.
     const MISSED: MissedPolicy = MissedPolicy::Continue;
 
-    /// Whether it evaluates large elements in place: [`Update::reads_in_place`] is not asked across this
-    /// border.
+    /// Whether it evaluates large elements in place: [`Update::reads_in_place`] is not asked across
+    /// this border.
     const READS_IN_PLACE: bool = false;
 
     /// The only type of elements that it evaluates; `None` for any.
@@ -144,8 +144,8 @@ pub fn table(entries: impl FnOnce() -> Vec<ExportedEntry>) -> *const RawPlugin {
     catch_unwind(AssertUnwindSafe(|| TABLE.get_or_init(make).0)).unwrap_or(ptr::null())
 }
 
-/// Makes a shared object a plug-in with these updates, each [`Exported`](crate::plugin::Exported). Once
-/// in each.
+/// Makes a shared object a plug-in with these updates, each [`Exported`](crate::plugin::Exported).
+/// Once in each.
 #[macro_export]
 macro_rules! export_updates {
     ($($update:ty),+ $(,)?) => {
@@ -161,8 +161,8 @@ macro_rules! export_updates {
 struct Instance<U> {
     update: U,
     streams: Vec<StreamDescriptor>,
-    // Where a stream is, by its number, and where the one of the last call is.
-    places: HashMap<u32, usize>,
+    // Index in `streams` by stream number, and the index of the last call.
+    index_of: HashMap<u32, usize>,
     last: usize,
 }
 
@@ -171,12 +171,12 @@ impl<U> Instance<U> {
     fn stream(&mut self, raw: &RawStream) -> (&mut U, &StreamDescriptor) {
         let is_it = |stream: &StreamDescriptor| stream.id.as_raw() == raw.id;
         if !self.streams.get(self.last).is_some_and(is_it) {
-            self.last = match self.places.get(&raw.id) {
+            self.last = match self.index_of.get(&raw.id) {
                 Some(&place) => place,
                 None => {
                     // SAFETY: a stream of the host, with strings and fields as update.h says.
                     self.streams.push(unsafe { descriptor(raw) });
-                    self.places.insert(raw.id, self.streams.len() - 1);
+                    self.index_of.insert(raw.id, self.streams.len() - 1);
                     self.streams.len() - 1
                 }
             };
@@ -209,7 +209,7 @@ unsafe fn descriptor(raw: &RawStream) -> StreamDescriptor {
                     .map_or_else(String::new, |(comm, _)| comm.to_string()),
             }),
             2 => Origin::Kernel { cpu: raw.cpu },
-            _ => Origin::Clerk,
+            _ => Origin::Sampler,
         },
         sensor,
         instance,
@@ -235,13 +235,15 @@ thread_local! {
     static HOST: Cell<*mut RawHost> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Asks for the reactions of `overhear.toml` that are bound to the update of a plug-in that is just being
-/// called: `oh_react`. What `code` and `value` mean is between the update and its user. Wait-free.
-/// Returns whether there is a monitor to be asked: not outside a call, nor under an older one.
+/// Asks for the reactions of `overhear.toml` that are bound to the update of a plug-in that is just
+/// being called: `oh_react`. What `code` and `value` mean is between the update and its user.
+/// Wait-free. Returns whether there is a monitor to be asked: not outside a call, nor under an
+/// older one.
 #[allow(clippy::must_use_candidate, reason = "most updates do not care")]
 pub fn react(code: u32, value: i64) -> bool {
     let host = HOST.get();
-    // SAFETY: not null only during a call, and then the host's own pointer; a host says its size first.
+    // SAFETY: not null only during a call, and then the host's own pointer; a host says its size
+    // first.
     let knows = !host.is_null() && unsafe { (*host).size } as usize >= size_of::<RawHost>();
     if knows {
         // SAFETY: as above, and the host is large enough to have the function.
@@ -287,7 +289,7 @@ unsafe extern "C" fn create<U: Exported>(
         Ok(update) => Box::into_raw(Box::new(Instance {
             update,
             streams: Vec::new(),
-            places: HashMap::new(),
+            index_of: HashMap::new(),
             last: 0,
         }))
         .cast(),
@@ -344,20 +346,20 @@ unsafe extern "C" fn element<U: Exported>(
 }
 
 /// The payload of an element in place, by the functions of the host.
-struct HostPlaces(*const RawInPlace);
+struct HostInPlace(*const RawInPlace);
 
 // SAFETY: made, used and dropped within one call of the host, in its thread.
-unsafe impl Send for HostPlaces {}
+unsafe impl Send for HostInPlace {}
 // SAFETY: as above.
-unsafe impl Sync for HostPlaces {}
+unsafe impl Sync for HostInPlace {}
 
-impl std::fmt::Debug for HostPlaces {
+impl std::fmt::Debug for HostInPlace {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("HostPlaces")
+        f.write_str("HostInPlace")
     }
 }
 
-impl Places for HostPlaces {
+impl InPlaceMemory for HostInPlace {
     fn load(&self, _: u64, first: usize, to: &mut [u64]) {
         let place = u32::try_from(first.saturating_mul(8)).ok();
         let bytes = u32::try_from(size_of_val(to)).ok();
@@ -390,8 +392,8 @@ unsafe extern "C" fn prepare<U: Exported>(
             sequence: element.sequence,
             time: Timestamp::from_monotonic_ns(element.time_ns),
         };
-        let places = HostPlaces(raw);
-        ready = update.prepare(&ElementInPlace::new(key, &places));
+        let payload = HostInPlace(raw);
+        ready = update.prepare(&ElementInPlace::new(key, &payload));
     };
     // SAFETY: called by the host as update.h says.
     let code = unsafe { call::<U>(own, host, prepares) };
@@ -467,13 +469,15 @@ unsafe extern "C" fn report<U: Exported>(own: *mut c_void, host: *mut RawHost) -
             unsafe {
                 let functions = &*host;
                 match told {
-                    Told::Unsigned(value) => (functions.tell_u64)(host, key.as_ptr(), *value),
-                    Told::Signed(value) => (functions.tell_i64)(host, key.as_ptr(), *value),
-                    Told::Float(value) => (functions.tell_f64)(host, key.as_ptr(), *value),
-                    Told::Text(value) => {
+                    ResultValue::Unsigned(value) => {
+                        (functions.tell_u64)(host, key.as_ptr(), *value)
+                    }
+                    ResultValue::Signed(value) => (functions.tell_i64)(host, key.as_ptr(), *value),
+                    ResultValue::Float(value) => (functions.tell_f64)(host, key.as_ptr(), *value),
+                    ResultValue::Text(value) => {
                         (functions.tell_text)(host, key.as_ptr(), text(value).as_ptr());
                     }
-                    Told::Json(value) => {
+                    ResultValue::Json(value) => {
                         (functions.tell_json)(host, key.as_ptr(), text(value).as_ptr());
                     }
                 }

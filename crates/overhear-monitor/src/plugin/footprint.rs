@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory that plug-ins take: what the loader maps for them, and what they ask of the allocator.
+//! The memory of plug-ins: segments mapped by the loader, and allocations.
 //!
-//! Both are differences: of the segments of all loaded objects around the loading of a plug-in, which counts
-//! the libraries that came with it, and of the allocator's account around a call. The account is that of the
-//! process, so what other threads allocate or free during the call is in it; calls that are measured are short
-//! and come before a guarantee begins, or after its end. What a plug-in maps itself, without the allocator, is
-//! not seen.
+//! Both are differences: of the segments of all loaded objects around the loading of a plug-in,
+//! which counts the libraries that came with it, and of the allocator's account around a call. The
+//! account is that of the process, so what other threads allocate or free during the call is in it;
+//! calls that are measured are short and come before a guarantee begins, or after its end. What a
+//! plug-in maps itself, without the allocator, is not seen.
 
 use std::ffi::c_void;
 use std::path::Path;
@@ -15,8 +15,8 @@ use libloading::os::unix::Library;
 
 use super::library::{open_library, PluginError};
 
-/// Loads a shared object that stays loaded until the process ends. Returns the loader's handle, and how many
-/// bytes were mapped when it was loaded first.
+/// Loads a shared object that stays loaded until the process ends. Returns the loader's handle, and
+/// how many bytes were mapped when it was loaded first.
 pub(super) fn open_measured(path: &Path) -> Result<(*mut c_void, u64), PluginError> {
     // By handle, as a number: the loader gives the same one for the same object.
     static KNOWN: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
@@ -44,10 +44,11 @@ fn mapped_bytes() -> u64 {
         sum: *mut c_void,
     ) -> libc::c_int {
         let page = rustix::param::page_size() as u64;
-        // SAFETY: the loader's description of an object, valid during the call; the sum is the caller's.
+        // SAFETY: the loader's description of an object, valid during the call; the sum is the
+        // caller's.
         let (info, sum) = unsafe { (&*info, &mut *sum.cast::<u64>()) };
         for index in 0..usize::from(info.dlpi_phnum) {
-            // SAFETY: there are so many headers.
+            // SAFETY: the loader's description has this number of headers.
             let header = unsafe { &*info.dlpi_phdr.add(index) };
             if header.p_type == libc::PT_LOAD {
                 let end = header.p_vaddr.saturating_add(header.p_memsz);
@@ -63,8 +64,8 @@ fn mapped_bytes() -> u64 {
     sum
 }
 
-/// Calls, and says by how many bytes the memory grew that is in use by the allocator's account; negative where
-/// more was given back.
+/// Calls, and says by how many bytes the memory grew that is in use by the allocator's account;
+/// negative where more was given back.
 pub(super) fn allocated_in<T>(call: impl FnOnce() -> T) -> (T, i64) {
     let before = in_use();
     let answer = call();
@@ -90,13 +91,14 @@ mod tests {
     use super::{allocated_in, mapped_bytes};
 
     #[test]
-    fn what_is_loaded_and_what_is_allocated_is_counted() {
+    fn mapped_and_allocated_bytes_are_counted() {
         // This program alone has more.
         assert!(mapped_bytes() > 100_000);
         if cfg!(not(target_env = "gnu")) {
             return;
         }
-        // So much that other tests, which run meanwhile, do not matter. Zeros take no memory until they are touched.
+        // So much that other tests, which run meanwhile, do not matter. Zeros take no memory until
+        // they are touched.
         let (memory, taken) = allocated_in(|| vec![0_u8; 1 << 30]);
         let half = 512 << 20;
         assert!(taken > half, "{taken}");

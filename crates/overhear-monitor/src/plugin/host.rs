@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The monitor as an update sees it: what it may call, and what it has told.
+//! The host of an update: the functions that it may call, and the results that it has set.
 
 use std::ffi::{c_char, c_void};
 
 use overhear_event::Timestamp;
 
 use super::abi::{RawHost, ABI};
-use super::results::{Results, Told};
+use super::results::{ResultValue, Results};
 use crate::executor::UpdateIndex;
 use crate::reaction::{Decider, Occurrence};
 use overhear_ffi::text;
 
-/// The monitor as an update sees it, and what the update has told it.
+/// The host of an update, and its results.
 #[repr(C)]
 #[derive(Debug)]
 pub(super) struct Host {
@@ -57,7 +57,7 @@ unsafe extern "C" fn fail(host: *mut RawHost, sentence: *const c_char) {
 
 /// # Safety
 /// As for [`fail`]; `key` is NULL or a string.
-unsafe fn tell(host: *mut RawHost, key: *const c_char, told: Told) {
+unsafe fn tell(host: *mut RawHost, key: *const c_char, told: ResultValue) {
     // SAFETY: as for `fail`.
     if let Some(key) = unsafe { text(key) } {
         // SAFETY: as above.
@@ -67,27 +67,39 @@ unsafe fn tell(host: *mut RawHost, key: *const c_char, told: Told) {
 
 unsafe extern "C" fn tell_u64(host: *mut RawHost, key: *const c_char, value: u64) {
     // SAFETY: by the caller's contract.
-    unsafe { tell(host, key, Told::Unsigned(value)) };
+    unsafe { tell(host, key, ResultValue::Unsigned(value)) };
 }
 
 unsafe extern "C" fn tell_i64(host: *mut RawHost, key: *const c_char, value: i64) {
     // SAFETY: by the caller's contract.
-    unsafe { tell(host, key, Told::Signed(value)) };
+    unsafe { tell(host, key, ResultValue::Signed(value)) };
 }
 
 unsafe extern "C" fn tell_f64(host: *mut RawHost, key: *const c_char, value: f64) {
     // SAFETY: by the caller's contract.
-    unsafe { tell(host, key, Told::Float(value)) };
+    unsafe { tell(host, key, ResultValue::Float(value)) };
 }
 
 unsafe extern "C" fn tell_text(host: *mut RawHost, key: *const c_char, value: *const c_char) {
     // SAFETY: by the caller's contract.
-    unsafe { tell(host, key, Told::Text(text(value).unwrap_or_default())) };
+    unsafe {
+        tell(
+            host,
+            key,
+            ResultValue::Text(text(value).unwrap_or_default()),
+        )
+    };
 }
 
 unsafe extern "C" fn tell_json(host: *mut RawHost, key: *const c_char, value: *const c_char) {
     // SAFETY: by the caller's contract.
-    unsafe { tell(host, key, Told::Json(text(value).unwrap_or_default())) };
+    unsafe {
+        tell(
+            host,
+            key,
+            ResultValue::Json(text(value).unwrap_or_default()),
+        )
+    };
 }
 
 /// # Safety

@@ -11,7 +11,7 @@ use overhear_ffi::{read_fields, text};
 
 use super::abi::{GetPlugin, RawPlugin, RawUpdate, ABI, LEAST_UPDATE, SYMBOL};
 use super::footprint::open_measured;
-use super::locals::ThreadLocals;
+use super::tls::ThreadLocals;
 use super::update::PluginUpdate;
 
 /// A plug-in cannot be used; the sentence names the file, and the update where it is about one.
@@ -99,8 +99,8 @@ pub(super) struct Entry {
     pub(super) locals: ThreadLocals,
 }
 
-// SAFETY: the entry is read-only data of a loaded shared object and copies of it; its functions may be
-// called from any thread by the rules of update.h.
+// SAFETY: the entry is read-only data of a loaded shared object and copies of it; its functions may
+// be called from any thread by the rules of update.h.
 unsafe impl Send for Entry {}
 // SAFETY: as above.
 unsafe impl Sync for Entry {}
@@ -108,15 +108,15 @@ unsafe impl Sync for Entry {}
 impl Plugin {
     /// Loads a shared object, with all symbols it needs resolved at once.
     ///
-    /// Loading runs code of the file, and calling its updates does: it is trusted as a program trusts
-    /// the libraries it is linked with.
+    /// Loading runs code of the file, and calling its updates does: it is trusted as a program
+    /// trusts the libraries it is linked with.
     ///
     /// # Errors
     /// [`PluginError`] if it does not load, or what it exports is not as `update.h` says.
     pub fn load(path: &Path) -> Result<Self, PluginError> {
         let file = path.display().to_string();
-        // It stays loaded until the process ends: updates hold pointers into it, and what its threads
-        // and destructors still want to run is not for us to know.
+        // It stays loaded until the process ends: updates hold pointers into it, and what its
+        // threads and destructors still want to run is not for us to know.
         let (handle, mapped_bytes) = open_measured(path)?;
         // SAFETY: a handle of the loader, which is never closed.
         let library = ManuallyDrop::new(unsafe { Library::from_raw(handle) });
@@ -171,7 +171,8 @@ impl Plugin {
         })
     }
 
-    /// Bytes of memory that were mapped to load it, with the libraries that came with it, in whole pages.
+    /// Bytes of memory that were mapped to load it, with the libraries that came with it, in whole
+    /// pages.
     #[must_use]
     pub const fn mapped_bytes(&self) -> u64 {
         self.mapped_bytes

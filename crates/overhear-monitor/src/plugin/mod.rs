@@ -2,13 +2,14 @@
 //! Plug-ins: updates in shared objects, by the C interface of `include/overhear/update.h`.
 //!
 //! Into this module flow a file, the name of one of its updates and an argument; out comes a
-//! [`PluginUpdate`], which is an [`Update`](overhear_event::Update) like any other, and at the end its
-//! [`Results`]. What goes wrong at the border is a sentence that names the entry: a file that does not
-//! load or is no plug-in ([`PluginError`]), a function that fails, panics or throws
-//! ([`Update::failure`](overhear_event::Update::failure)), a sensor of another type ([`Update::refuses`](overhear_event::Update::refuses)).
+//! [`PluginUpdate`], which is an [`Update`](overhear_event::Update) like any other, and at the end
+//! its [`Results`]. What goes wrong at the border is a sentence that names the entry: a file that
+//! does not load or is no plug-in ([`PluginError`]), a function that fails, panics or throws
+//! ([`Update::failure`](overhear_event::Update::failure)), a sensor of another type
+//! ([`Update::refuses`](overhear_event::Update::refuses)).
 //!
-//! A shared object can also have functions that carry out reactions ([`ReactionFunction`]), and an update can
-//! ask for them by [`react`].
+//! A shared object can also have functions that carry out reactions ([`ReactionFunction`]), and an
+//! update can ask for them by [`react`].
 //!
 //! A plug-in in Rust implements [`Exported`] for a type that is an `Update`, and names it in
 //! [`export_updates!`](crate::export_updates), in a crate of type `cdylib`:
@@ -44,24 +45,24 @@
 //!
 //! # Design constraints
 //!
-//! Nothing unwinds across the border. In Rust the exported functions catch panics, `update.hpp` catches
-//! exceptions, and a function of C++ that could throw does not fit into `oh_update`. All structs begin
-//! with their size and grow at their ends, so that plug-ins and monitors of different minor versions
-//! work together.
+//! Nothing unwinds across the border. In Rust the exported functions catch panics, `update.hpp`
+//! catches exceptions, and a function of C++ that could throw does not fit into `oh_update`. All
+//! structs begin with their size and grow at their ends, so that plug-ins and monitors of different
+//! minor versions work together.
 
 mod abi;
-mod carrier;
 mod export;
 mod footprint;
 mod host;
 mod library;
-mod locals;
+mod reaction_function;
 mod results;
+mod tls;
 mod update;
 
 pub use abi::RawPlugin;
-pub use carrier::{CarriedOut, ReactionFunction};
 pub use export::{entry, react, table, Exported, ExportedEntry};
 pub use library::{Plugin, PluginError};
-pub use results::{Results, Told};
+pub use reaction_function::{ReactionContext, ReactionFunction};
+pub use results::{ResultValue, Results};
 pub use update::PluginUpdate;

@@ -1,28 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an update has to tell.
+//! Results of an update.
 
-/// One result.
+/// The value of a result.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Told {
+pub enum ResultValue {
     /// A count, or a quantity that is never negative.
     Unsigned(u64),
     /// A quantity.
     Signed(i64),
-    /// A quantity that is no whole number.
+    /// A floating-point quantity.
     Float(f64),
     /// A text.
     Text(String),
-    /// A JSON document, as it was told: nobody has checked it.
+    /// A JSON document, unchecked.
     Json(String),
 }
 
-/// Results by their keys, in the order in which they were told.
+/// Results by key, in the order in which they were added.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Results(Vec<(String, Told)>);
+pub struct Results(Vec<(String, ResultValue)>);
 
 impl Results {
-    /// Tells a result. A key that was told before gets the new value.
-    pub fn tell(&mut self, key: &str, told: impl Into<Told>) {
+    /// Sets a result. An existing key gets the new value.
+    pub fn tell(&mut self, key: &str, told: impl Into<ResultValue>) {
         let told = told.into();
         match self.0.iter_mut().find(|(known, _)| known == key) {
             Some((_, value)) => *value = told,
@@ -31,30 +31,30 @@ impl Results {
     }
 
     /// Keys and values.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &Told)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &ResultValue)> {
         self.0.iter().map(|(key, told)| (key.as_str(), told))
     }
 }
 
-impl From<u64> for Told {
+impl From<u64> for ResultValue {
     fn from(value: u64) -> Self {
         Self::Unsigned(value)
     }
 }
 
-impl From<i64> for Told {
+impl From<i64> for ResultValue {
     fn from(value: i64) -> Self {
         Self::Signed(value)
     }
 }
 
-impl From<f64> for Told {
+impl From<f64> for ResultValue {
     fn from(value: f64) -> Self {
         Self::Float(value)
     }
 }
 
-impl From<&str> for Told {
+impl From<&str> for ResultValue {
     fn from(value: &str) -> Self {
         Self::Text(value.to_string())
     }

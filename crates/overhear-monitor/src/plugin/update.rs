@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Updates that are made from what a shared object, or this program, exports.
+//! Updates that a shared object, or this program, exports.
 
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void, CString};
@@ -21,26 +21,27 @@ use super::abi::{
 use super::footprint::allocated_in;
 use super::host::Host;
 use super::library::{sized, Entry};
-use super::locals::ThreadLocals;
 use super::results::Results;
+use super::tls::ThreadLocals;
 use crate::executor::UpdateIndex;
-use crate::merge::Spread;
+use crate::merge::StreamIdHasher;
 use crate::reaction::Decider;
 use crate::updates::{is_of_type, MissedPolicy};
 
 /// An update of a plug-in.
 ///
-/// If one of its functions fails it is called no more; [`Update::failure`] has the sentence.
+/// If one of its functions fails, it is not called any more; [`Update::failure`] has the reason.
 pub struct PluginUpdate {
     entry: Arc<Entry>,
     own: *mut c_void,
     host: Box<Host>,
-    // As the plug-in sees them. Boxed: their addresses stay.
-    streams: HashMap<StreamId, Box<Stream>, BuildHasherDefault<Spread>>,
-    // A payload that does not lie aligned.
+    // The streams in the plug-in's format. Boxed, so that their addresses stay.
+    streams: HashMap<StreamId, Box<Stream>, BuildHasherDefault<StreamIdHasher>>,
+    // Buffer for a payload that is not aligned.
     aligned: Vec<u64>,
     failure: Option<String>,
-    // What it has taken of the allocator's memory, and whether that is still measured: not once it is warm.
+    // What it has taken of the allocator's memory, and whether that is still measured: not once it
+    // is warm.
     allocated: i64,
     is_warm: bool,
 }
@@ -81,9 +82,9 @@ impl PluginUpdate {
     /// A sentence: it is not as `update.h` says, or it says that it cannot be made.
     ///
     /// # Safety
-    /// `update` is NULL or points to an `oh_update` of `update.h`, which says its own size, whose strings
-    /// and fields are readable during the call, and whose functions and `application` may be used for as
-    /// long as this lives, by any one thread at a time.
+    /// `update` is NULL or points to an `oh_update` of `update.h`, which says its own size, whose
+    /// strings and fields are readable during the call, and whose functions and `application` may
+    /// be used for as long as this lives, by any one thread at a time.
     pub unsafe fn in_process(
         update: *const c_void,
         argument: &str,
@@ -160,14 +161,15 @@ impl PluginUpdate {
         }
     }
 
-    /// Bytes that it has taken from the allocator when it was created, met streams, and was warmed up.
+    /// Bytes that it has taken from the allocator when it was created, met streams, and was warmed
+    /// up.
     #[must_use]
     pub fn allocated_bytes(&self) -> u64 {
         u64::try_from(self.allocated).unwrap_or(0)
     }
 
-    /// Destroys it, and says how many bytes it gave back to the allocator: what it had in the end, if it forgets
-    /// nothing.
+    /// Destroys it, and says how many bytes it gave back to the allocator: what it had in the end,
+    /// if it forgets nothing.
     #[must_use]
     pub fn destroy(self) -> u64 {
         let ((), grown) = allocated_in(|| drop(self));
@@ -239,8 +241,8 @@ impl PluginUpdate {
         let pointer = ptr::from_ref(stream.c.raw());
         self.streams.insert(descriptor.id, stream);
         if let Some(open) = self.entry.raw.open.filter(|_| is_wanted) {
-            // SAFETY: a function of the plug-in, called as update.h says: the stream is kept in its box
-            // until the update is gone.
+            // SAFETY: a function of the plug-in, called as update.h says: the stream is kept in its
+            // box until the update is gone.
             let code = unsafe { open(self.own, host_pointer(&mut self.host), pointer) };
             self.note("open", code);
         }

@@ -1,42 +1,44 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What goes out of a queue.
+//! Release of a queue's items.
 //!
-//! Elements are lent out from where they lie, several queues' at once ([`Batch`]), so a queue that releases
-//! is not changed but for its head. What was released stays as it is until the next element comes in.
+//! Released elements are borrowed from their slots, from several queues at the same time
+//! ([`Batch`]). So a release changes nothing but the head of the queue, and the slots stay
+//! unchanged until the next element is queued.
 
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, Gap, GapCause, Places, StreamId, Timestamp, Turn,
+    ElementInPlace, ElementKey, ElementView, Gap, GapCause, InPlaceMemory, MergeKey, StreamId,
+    Timestamp,
 };
 use zerocopy::IntoBytes as _;
 
 use super::{Queue, HEAD_WORDS};
-use crate::batch::{Batch, Portion, Released};
-use crate::watch::Watches;
+use crate::batch::{Batch, ReleaseLimit, Released};
+use crate::continuity_checks::ContinuityChecks;
 
 impl Queue {
-    /// Releases what comes before `until` in the total order, and returns the place of the rest;
-    /// `None` if there is none. `turn` is a place of this stream. Where there have been enough the rest
-    /// begins before `until`.
+    /// Releases the items with keys before `until`, and returns the key of the rest; `None` if
+    /// there is none. `key` is any key of this stream. If the limit of the batch ends the release,
+    /// the returned key is before `until`.
     #[inline]
-    pub(crate) fn release<'q, P: Portion, S: FnMut(Released<'_>)>(
+    pub(crate) fn release<'q, P: ReleaseLimit, S: FnMut(Released<'_>)>(
         &'q self,
-        turn: Turn,
-        until: Turn,
+        key: MergeKey,
+        until: MergeKey,
         batch: &mut Batch<'q, P, S>,
-    ) -> Option<Turn> {
-        if !self.lies_elsewhere() && self.gaps.borrow().is_empty() {
-            // Nearly always. Whether there were enough shows in the place of the rest.
-            self.release_elements(turn, until, self.tail, batch);
+    ) -> Option<MergeKey> {
+        if !self.is_in_place() && self.gaps.borrow().is_empty() {
+            // The usual case. The returned key shows whether the limit ended the release.
+            self.release_elements(key, until, self.tail, batch);
             let head = self.head.get();
-            return (head != self.tail).then(|| turn.at(self.coming(head)));
+            return (head != self.tail).then(|| key.at(self.coming(head)));
         }
-        self.release_mixed(turn, until, batch)
+        self.release_mixed(key, until, batch)
     }
 
-    /// The time of the element at this position, which is the head, and a look at the one behind it: where
-    /// streams alternate, whose turn is next waits for this time, and the way to it is long.
+    /// The time of the element at this position, which is the head. It also prefetches the next
+    /// one: if streams alternate, the merge depends on that time.
     #[inline(always)]
     fn coming(&self, head: u64) -> Timestamp {
         let (position, seen) = self.seen.get();
@@ -52,16 +54,16 @@ impl Queue {
         time
     }
 
-    /// [`Queue::release`] where there are gaps, or the payloads lie elsewhere.
-    fn release_mixed<'q, P: Portion, S: FnMut(Released<'_>)>(
+    /// [`Queue::release`] for queues with gaps, or with payloads in place.
+    fn release_mixed<'q, P: ReleaseLimit, S: FnMut(Released<'_>)>(
         &'q self,
-        turn: Turn,
-        until: Turn,
+        key: MergeKey,
+        until: MergeKey,
         batch: &mut Batch<'q, P, S>,
-    ) -> Option<Turn> {
+    ) -> Option<MergeKey> {
         loop {
             let time = self.head()?;
-            let next = turn.at(time);
+            let next = key.at(time);
             if next >= until {
                 return Some(next);
             }
@@ -70,12 +72,12 @@ impl Queue {
                 Some(before) if before == head => self.release_gap(batch),
                 first => {
                     let end = first.unwrap_or(self.tail);
-                    let had_enough = match &self.places {
-                        None => self.release_elements(turn, until, end, batch),
-                        Some(places) => self.release_in_place(places, turn, until, end, batch),
+                    let had_enough = match &self.payloads {
+                        None => self.release_elements(key, until, end, batch),
+                        Some(payloads) => self.release_in_place(payloads, key, until, end, batch),
                     };
                     if had_enough {
-                        return self.head().map(|time| turn.at(time));
+                        return self.head().map(|time| key.at(time));
                     }
                     debug_assert_ne!(self.head.get(), head, "the head comes before the end");
                 }
@@ -83,43 +85,43 @@ impl Queue {
         }
     }
 
-    /// As [`Queue::release`], for a stream of which proofs of missing elements are looked for. `find` finds the queue of
-    /// another stream.
-    pub(crate) fn release_watched<'q, P: Portion, S: FnMut(Released<'_>)>(
+    /// As [`Queue::release`], for a stream that is checked for missing switches. `find` returns the
+    /// queue of another stream.
+    pub(crate) fn release_watched<'q, P: ReleaseLimit, S: FnMut(Released<'_>)>(
         &'q self,
-        turn: Turn,
-        until: Turn,
+        key: MergeKey,
+        until: MergeKey,
         batch: &mut Batch<'q, P, S>,
-        watches: &mut Watches,
+        watches: &mut ContinuityChecks,
         find: impl Fn(StreamId) -> Option<&'q Self> + Copy,
-    ) -> Option<Turn> {
+    ) -> Option<MergeKey> {
         while let Some(before) = self.first_gap() {
             let time = self.head()?;
-            if turn.at(time) >= until {
-                return Some(turn.at(time));
+            if key.at(time) >= until {
+                return Some(key.at(time));
             }
             if before == self.head.get() {
                 watches.gap(self.role);
                 self.release_gap(batch);
-            } else if self.release_checked(turn, until, before, batch, watches, find) {
-                return self.head().map(|time| turn.at(time));
+            } else if self.release_checked(key, until, before, batch, watches, find) {
+                return self.head().map(|time| key.at(time));
             }
         }
-        // Nearly always all of it. Whether there were enough shows in the place of the rest.
-        self.release_checked(turn, until, self.tail, batch, watches, find);
+        // Usually all items. The returned key shows whether the limit ended the release.
+        self.release_checked(key, until, self.tail, batch, watches, find);
         let head = self.head.get();
-        (head != self.tail).then(|| turn.at(self.coming(head)))
+        (head != self.tail).then(|| key.at(self.coming(head)))
     }
 
-    /// As [`Queue::release_elements`], for a stream that is watched.
+    /// As [`Queue::release_elements`], for a stream that is checked.
     #[inline(always)]
-    fn release_checked<'q, P: Portion, S: FnMut(Released<'_>)>(
+    fn release_checked<'q, P: ReleaseLimit, S: FnMut(Released<'_>)>(
         &'q self,
-        turn: Turn,
-        until: Turn,
+        key: MergeKey,
+        until: MergeKey,
         end: u64,
         batch: &mut Batch<'q, P, S>,
-        watches: &mut Watches,
+        watches: &mut ContinuityChecks,
         find: impl Fn(StreamId) -> Option<&'q Self> + Copy,
     ) -> bool {
         let mut head = self.head.get();
@@ -127,7 +129,7 @@ impl Queue {
             let start = self.start(head);
             let slot = &self.slots[start..start + self.stride];
             let time = Timestamp::from_monotonic_ns(slot[0]);
-            if turn.at(time) >= until {
+            if key.at(time) >= until {
                 return false;
             }
             if batch.is_enough() {
@@ -152,22 +154,23 @@ impl Queue {
         false
     }
 
-    /// Releases the gaps that an element proves, and takes it. If an evaluation fails, the element is looked at again.
+    /// Releases the gaps that an element proves, and takes it. If an evaluation panics, the element
+    /// is checked again.
     #[cold]
     #[inline(never)]
-    fn release_proven<'q, P: Portion, S: FnMut(Released<'_>)>(
+    fn release_proven<'q, P: ReleaseLimit, S: FnMut(Released<'_>)>(
         &'q self,
         time: Timestamp,
         payload: &[u8],
         batch: &mut Batch<'q, P, S>,
-        watches: &mut Watches,
+        watches: &mut ContinuityChecks,
         find: impl Fn(StreamId) -> Option<&'q Self>,
     ) {
-        batch.hand_over();
+        batch.flush();
         while let Some((stream, role)) = watches.next_hole(self.role, payload) {
             watches.gap(role);
             let Some(queue) = find(stream) else { continue };
-            // One that was counted already, and is not released yet, explains as much.
+            // A counted gap that is not released yet explains it as well.
             if queue.first_gap() == Some(queue.head.get()) {
                 continue;
             }
@@ -182,23 +185,23 @@ impl Queue {
                 to: time,
                 cause: GapCause::Inconsistent,
             };
-            batch.pass(Released::Gap(&queue.descriptor, gap));
+            batch.flush_with(Released::Gap(&queue.descriptor, gap));
         }
         watches.take(self.role, payload);
     }
 
-    /// The position that the oldest gap stands before.
+    /// The position of the element after the oldest gap.
     fn first_gap(&self) -> Option<u64> {
         self.gaps.borrow().front().map(|gap| gap.before)
     }
 
-    /// Releases elements before the position `end`, as long as they come before `until`, and says
-    /// whether there were enough before that.
+    /// Releases elements before the position `end` with keys before `until`. Returns whether the
+    /// limit ended it.
     #[inline(always)]
-    fn release_elements<'q, P: Portion, S: FnMut(Released<'_>)>(
+    fn release_elements<'q, P: ReleaseLimit, S: FnMut(Released<'_>)>(
         &'q self,
-        turn: Turn,
-        until: Turn,
+        key: MergeKey,
+        until: MergeKey,
         end: u64,
         batch: &mut Batch<'q, P, S>,
     ) -> bool {
@@ -207,7 +210,7 @@ impl Queue {
             let start = self.start(head);
             let slot = &self.slots[start..start + self.stride];
             let time = Timestamp::from_monotonic_ns(slot[0]);
-            if turn.at(time) >= until {
+            if key.at(time) >= until {
                 return false;
             }
             if batch.is_enough() {
@@ -226,42 +229,42 @@ impl Queue {
         false
     }
 
-    /// As [`Queue::release_elements`], for payloads that lie elsewhere.
-    fn release_in_place<'q, P: Portion, S: FnMut(Released<'_>)>(
+    /// As [`Queue::release_elements`], for payloads in place.
+    fn release_in_place<'q, P: ReleaseLimit, S: FnMut(Released<'_>)>(
         &'q self,
-        places: &Arc<dyn Places>,
-        turn: Turn,
-        until: Turn,
+        payloads: &Arc<dyn InPlaceMemory>,
+        key: MergeKey,
+        until: MergeKey,
         end: u64,
         batch: &mut Batch<'q, P, S>,
     ) -> bool {
         while self.head.get() != end {
             let (sequence, time) = self.head_at(self.head.get());
-            if turn.at(time) >= until {
+            if key.at(time) >= until {
                 return false;
             }
             if batch.is_enough() {
                 return true;
             }
-            let key = ElementKey {
+            let element_key = ElementKey {
                 stream: &self.descriptor,
                 sequence,
                 time,
             };
-            let element = ElementInPlace::new(key, &**places);
-            // First what comes before it: if that fails, this one stays to be released.
-            batch.hand_over();
+            let element = ElementInPlace::new(element_key, &**payloads);
+            // First the elements before it: if that panics, this one stays queued.
+            batch.flush();
             self.head.set(self.head.get() + 1);
-            // What is gone already need not be evaluated in vain.
+            // Overwritten elements are not evaluated.
             if element.is_whole() {
-                batch.pass_in_place(&element);
+                batch.flush_in_place(&element);
             }
             let whole = element.is_whole();
             if whole {
                 self.released.set(time);
                 continue;
             }
-            let (to, missed) = self.pass_overwritten(places, (sequence, time), turn, until, end);
+            let (to, missed) = self.pass_overwritten(payloads, (sequence, time), key, until, end);
             let gap = Gap {
                 stream: self.descriptor.id,
                 first: sequence,
@@ -270,28 +273,28 @@ impl Queue {
                 to,
                 cause: GapCause::Overwritten,
             };
-            batch.pass(Released::Gap(&self.descriptor, gap));
+            batch.flush_with(Released::Gap(&self.descriptor, gap));
         }
         false
     }
 
-    /// Passes over the elements right behind one that was overwritten that were too. Returns the time of the
-    /// last one, and how many there are with the first.
+    /// Skips the overwritten elements that follow an overwritten one. Returns the time of the last
+    /// one, and their number with the first.
     #[cold]
     fn pass_overwritten(
         &self,
-        places: &Arc<dyn Places>,
+        payloads: &Arc<dyn InPlaceMemory>,
         (first, mut to): (u64, Timestamp),
-        turn: Turn,
-        until: Turn,
+        key: MergeKey,
+        until: MergeKey,
         end: u64,
     ) -> (Timestamp, u64) {
         let mut missed = 1;
         while self.head.get() != end {
             let (sequence, time) = self.head_at(self.head.get());
-            if turn.at(time) >= until
+            if key.at(time) >= until
                 || sequence != first.wrapping_add(missed)
-                || places.is_whole(sequence)
+                || payloads.is_whole(sequence)
             {
                 break;
             }
@@ -310,9 +313,12 @@ impl Queue {
     }
 
     #[cold]
-    fn release_gap<'q, P: Portion, S: FnMut(Released<'_>)>(&'q self, batch: &mut Batch<'q, P, S>) {
-        // First what comes before it: if that fails, the gap stays to be told.
-        batch.hand_over();
+    fn release_gap<'q, P: ReleaseLimit, S: FnMut(Released<'_>)>(
+        &'q self,
+        batch: &mut Batch<'q, P, S>,
+    ) {
+        // First the elements before it: if that panics, the gap stays queued.
+        batch.flush();
         let Some(queued) = self.gaps.borrow_mut().pop_front() else {
             return;
         };
@@ -328,6 +334,6 @@ impl Queue {
             cause: queued.cause,
         };
         self.released.set(gap.to);
-        batch.pass(Released::Gap(&self.descriptor, gap));
+        batch.flush_with(Released::Gap(&self.descriptor, gap));
     }
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reactions: what is to be done about something that a monitor finds. Decided where it evaluates,
-//! carried out elsewhere.
+//! Reactions to findings of a monitor: decided in the evaluating thread, carried out in another
+//! one.
 //!
-//! In flows an [`Occurrence`]: an update took too long, a sensor was faster than its stream, elements were
-//! missed, a constraint was decided, an update asks. A [`Decider`] holds it against its [`Condition`]s, and
-//! what they demand flows out as [`Decision`]s, values that [`Decisions`] yields to another thread: the
-//! only one that writes files, starts programs or sends signals (seed 000, section 3.5: it must be simple
-//! to trigger reactions based on the result of evaluations).
+//! The input is an [`Occurrence`]: an update exceeded its WCET, a sensor its rate, elements were
+//! missed, a constraint was decided, an update asks for a reaction. A [`Decider`] compares it with
+//! its [`Condition`]s. The output are [`Decision`]s, which [`Decisions`] yields to another thread,
+//! the only one that writes files, starts programs or sends signals (seed 000, section 3.5: it must
+//! be simple to trigger reactions based on the result of evaluations).
 //!
 //! ```
 //! use overhear_event::{Nanos, Timestamp};
@@ -34,11 +34,11 @@
 //!
 //! # Design constraints
 //!
-//! A decider works inside a round with reserved CPU time: it does not allocate, take a lock or call the
-//! kernel, and it never waits for the thread that carries out. So decisions travel through a private ring
-//! by the protocol of `overhear-stream`, as elements do: the newest replaces the oldest, and the reader
-//! counts exactly what it was too late for. A decider has one ring and one thread; a monitor with
-//! several threads, or updates that ask by themselves, has several.
+//! A decider works inside a round with reserved CPU time: it does not allocate, take a lock or call
+//! the kernel, and it never waits for the thread that carries out. So decisions travel through a
+//! private ring by the protocol of `overhear-stream`, as elements do: the newest replaces the
+//! oldest, and the reader counts exactly what it was too late for. A decider has one ring and one
+//! thread; a monitor with several threads, or updates that ask by themselves, has several.
 
 use overhear_event::{ClockId, Nanos, Ticks, Timestamp, WriterKind};
 use overhear_stream::{Found, Geometry, Header, OwnedWords, Reader, SimpleWriter};
@@ -96,7 +96,8 @@ pub struct ConstraintIndex(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ReactionIndex(pub usize);
 
-/// What was observed, and the bound that it offends against, in one unit. [`Measure::NONE`] where there is neither.
+/// What was observed, and the bound that it offends against, in one unit. [`Measure::NONE`] where
+/// there is neither.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measure {
     /// The value; `None` for what did not come, or must not come at all.
@@ -242,8 +243,8 @@ impl Occurrence {
         }
     }
 
-    /// Its number: nanoseconds that were taken, elements that were missed, offences, or what the update
-    /// said. Stops at the largest.
+    /// Its number: nanoseconds that were taken, elements that were missed, offences, or what the
+    /// update said. Stops at the largest.
     #[must_use]
     pub fn value(&self) -> Option<i64> {
         let number = match *self {
@@ -400,8 +401,8 @@ pub struct Decisions {
     lost: u64,
 }
 
-/// A decider and its other end, which may lag behind by `room` decisions, rounded up to a power of two;
-/// what is older is lost, and counted.
+/// A decider and its other end, which may lag behind by `room` decisions, rounded up to a power of
+/// two; what is older is lost, and counted.
 #[must_use]
 pub fn decider(conditions: Vec<Condition>, room: u16) -> (Decider, Decisions) {
     // One slot may be in the making.
@@ -428,8 +429,8 @@ pub fn decider(conditions: Vec<Condition>, room: u16) -> (Decider, Decisions) {
 }
 
 impl Decider {
-    /// Decides what an occurrence calls for. Wait-free: a comparison for each condition, and a write into
-    /// the ring for each reaction.
+    /// Decides what an occurrence calls for. Wait-free: a comparison for each condition, and a
+    /// write into the ring for each reaction.
     pub fn occurred(&mut self, at: Timestamp, occurrence: &Occurrence) {
         let (trigger, of) = (occurrence.trigger(), occurrence.of());
         for (condition, count) in &mut self.conditions {
@@ -581,7 +582,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_names_kind_object_count_and_how_often() {
+    fn condition_names_kind_object_count_and_how_often() {
         let numbered = |reaction, condition: Condition| Condition {
             reaction: ReactionIndex(reaction),
             ..condition
@@ -629,7 +630,7 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_is_lost_oldest_first_and_counted() {
+    fn decisions_beyond_the_capacity_are_lost_oldest_first_and_counted() {
         let (mut decider, mut decisions) = decider(vec![condition(Trigger::Stream)], 3);
         for element in 0..10 {
             let sensor = SensorIndex(0);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What connects an update with the sensors: which of them it wants, from when on, and what it does
-//! about elements that were missed.
+//! The binding of an update to sensors: its subscription, its start, and its policy for missed
+//! elements.
 
 use std::fmt;
 
 use overhear_event::{EventSet, StreamDescriptor, Timestamp, TypeSchema, Update};
 
-/// Which streams an update is called for. Every condition that is set must hold; none is set at
-/// first, and that is every stream.
+/// The streams that an update is called for. All conditions that are set must hold. By default none
+/// is set, and every stream matches.
 #[derive(Default)]
 pub struct Subscription {
     events: EventSet,
@@ -17,12 +17,12 @@ pub struct Subscription {
 
 type Matching = Box<dyn Fn(&StreamDescriptor) -> bool + Send>;
 
-/// What a subscription says to a stream.
+/// The match of a subscription with a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum SubscriptionMatch {
     Yes,
     No,
-    /// It would, but the elements are not what the update can evaluate.
+    /// It matches, but the elements are of another type than the expected one.
     OtherType(String),
 }
 
@@ -33,7 +33,7 @@ impl Subscription {
         Self::default()
     }
 
-    /// The streams that the update itself asks for ([`Update::requires`]).
+    /// The streams that the update requires ([`Update::requires`]).
     #[must_use]
     pub fn of(update: &(impl Update + ?Sized)) -> Self {
         Self {
@@ -42,15 +42,15 @@ impl Subscription {
         }
     }
 
-    /// Only streams of these events; an empty set stands for all that there are.
+    /// Only streams of these events; an empty set stands for all events.
     #[must_use]
     pub fn events(mut self, events: EventSet) -> Self {
         self.events = events;
         self
     }
 
-    /// Only streams that this function says yes to: by a glob over names, by the task. It is asked
-    /// once per stream.
+    /// Only streams for which this function returns true, for example by a glob over names. It is
+    /// called once per stream.
     #[must_use]
     pub fn matching(
         mut self,
@@ -60,39 +60,39 @@ impl Subscription {
         self
     }
 
-    /// Elements must be of this type: of a stream that is meant and has another one nothing is
-    /// evaluated, and there is a complaint. Sensors that name their writers have two fields more
-    /// in front ([`TypeSchema::with_writer`]), and are of the type all the same.
+    /// Elements must be of this type. A matching stream of another type is not evaluated, and there
+    /// is a complaint. Sensors with several writers have two more fields in front
+    /// ([`TypeSchema::with_writer`]), and still match.
     #[must_use]
     pub fn expecting(mut self, schema: TypeSchema) -> Self {
         self.expected = Some(schema);
         self
     }
 
-    pub(crate) fn answer(&self, stream: &StreamDescriptor) -> Answer {
+    pub(crate) fn answer(&self, stream: &StreamDescriptor) -> SubscriptionMatch {
         if !self.events.is_empty() && !self.events.contains(&stream.event()) {
-            return Answer::No;
+            return SubscriptionMatch::No;
         }
         if self
             .matching
             .as_ref()
             .is_some_and(|matching| !matching(stream))
         {
-            return Answer::No;
+            return SubscriptionMatch::No;
         }
         match &self.expected {
-            Some(expected) if !is_of_type(stream, expected) => Answer::OtherType(format!(
+            Some(expected) if !is_of_type(stream, expected) => SubscriptionMatch::OtherType(format!(
                 "{} writes {}, and the update evaluates {}: nothing of this sensor is evaluated by it",
                 stream.label(),
                 describe(&stream.schema),
                 describe(expected),
             )),
-            _ => Answer::Yes,
+            _ => SubscriptionMatch::Yes,
         }
     }
 }
 
-/// Whether the elements of a stream are of a type, its writers before it or not.
+/// Whether the elements of a stream are of a type, with or without the fields of the writer.
 pub(crate) fn is_of_type(stream: &StreamDescriptor, expected: &TypeSchema) -> bool {
     *stream.schema == *expected
         || expected
@@ -100,7 +100,7 @@ pub(crate) fn is_of_type(stream: &StreamDescriptor, expected: &TypeSchema) -> bo
             .is_ok_and(|signed| signed == *stream.schema)
 }
 
-/// A type in a few words.
+/// A short description of a type.
 pub(crate) fn describe(schema: &TypeSchema) -> String {
     let fields: Vec<String> = schema
         .fields()
@@ -125,16 +125,16 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// From when on an update evaluates.
+/// The start of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Start {
-    /// Whatever its monitor reads next. A monitor that reads back what lies in the buffers begins
-    /// with that.
+    /// The next item that its monitor reads. A monitor that reads old elements of the buffers
+    /// starts with them.
     #[default]
     Buffer,
-    /// What was stamped at this time or later; what was missed before is nothing to it. So a
-    /// monitor that guarantees the evaluation of all elements discards what lies in the buffers
-    /// when it starts, and has a known state to start from (seed 000, section 4.2.1).
+    /// The first item at this time or later; earlier gaps are ignored. So a monitor that guarantees
+    /// the evaluation of all elements discards the contents of the buffers at its start, and begins
+    /// with a known state (seed 000, section 4.2.1).
     At(Timestamp),
 }
 
@@ -147,15 +147,13 @@ impl Start {
     }
 }
 
-/// What happens to an update that misses elements it subscribed to. It learns of the gap in any
-/// case.
+/// The policy for an update that misses elements of its subscription. It gets the gap in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MissedPolicy {
-    /// It goes on, and what was missed is counted: it evaluates a part of the elements.
+    /// It continues, and missed elements are counted.
     #[default]
     Continue,
-    /// It is stopped behind the gap, which is reported: an evaluation that must see every element
-    /// has failed.
+    /// It is stopped after the gap, which is reported: for evaluations that need every element.
     Stop,
 }
 
@@ -192,14 +190,14 @@ impl Binding {
         self
     }
 
-    /// Begins like this.
+    /// Sets the start.
     #[must_use]
     pub fn start(mut self, start: Start) -> Self {
         self.start = start;
         self
     }
 
-    /// Does this when elements were missed.
+    /// Sets the policy for missed elements.
     #[must_use]
     pub fn on_missed(mut self, policy: MissedPolicy) -> Self {
         self.missed = policy;

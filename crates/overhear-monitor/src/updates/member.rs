@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One update in a set: how it is called, what is counted, how it ends.
+//! A member of a set: the calls of its update, its counters, its end.
 
 use std::any::Any;
 use std::fmt;
@@ -11,10 +11,10 @@ use overhear_event::{
     ElementInPlace, ElementKey, ElementView, EventSet, Gap, StreamDescriptor, Timestamp,
 };
 
-use super::binding::{Answer, Binding, MissedPolicy, Subscription};
-use super::reference::{AnyUpdate, Shared, SharedState, UpdateState};
+use super::binding::{Binding, MissedPolicy, Subscription, SubscriptionMatch};
+use super::handle::{AnyUpdate, Shared, SharedState, UpdateState};
 
-/// An update, its binding and its account.
+/// An update, its binding and its counters.
 pub(crate) struct Member {
     update: Box<dyn AnyUpdate>,
     subscription: Subscription,
@@ -32,7 +32,7 @@ struct Counts {
     gaps: u64,
 }
 
-/// Why a member is called no more.
+/// Why a member is not called any more.
 #[derive(Clone, Debug)]
 enum End {
     Stopped(Gap),
@@ -47,15 +47,15 @@ pub(crate) enum Next {
     Ended,
 }
 
-/// What came of a member's [`Update::prepare`](overhear_event::Update::prepare).
+/// The result of a member's [`Update::prepare`](overhear_event::Update::prepare).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Prepared {
-    /// It evaluates later elements only.
+    /// It starts with later elements.
     Skipped,
-    /// It was called, and has something to commit or not.
+    /// It was called; whether it has a result to commit.
     Done { ready: bool },
-    /// It is called no more.
+    /// It is not called any more.
     Ended,
 }
 
@@ -93,16 +93,17 @@ impl Member {
         self.update.requires()
     }
 
-    /// Whether the update is called for this stream. A complaint about its type is kept.
+    /// Whether the update is called for this stream. Records a complaint if the type does not
+    /// match.
     pub(crate) fn takes(&self, stream: &StreamDescriptor) -> bool {
         let complaint = match self.subscription.answer(stream) {
-            Answer::No => return false,
-            Answer::OtherType(sentence) => {
+            SubscriptionMatch::No => return false,
+            SubscriptionMatch::OtherType(sentence) => {
                 Some(format!("update `{}`: {sentence}", self.shared.name))
             }
-            Answer::Yes => {
+            SubscriptionMatch::Yes => {
                 let update = &self.update;
-                // Who panics here may do so over its elements.
+                // After a panic here the stream is delivered, and a panic there ends the update.
                 let refused = catch_unwind(AssertUnwindSafe(|| update.refuses(stream)));
                 refused.unwrap_or(None)
             }
@@ -130,8 +131,8 @@ impl Member {
         self.elements(slice::from_ref(element)).0
     }
 
-    /// Evaluates elements that follow each other in the order of time. Also returns of how many it heard before
-    /// it ended, if it did: of all, else.
+    /// Evaluates consecutive elements. Also returns the number of elements that it got: all, unless
+    /// it ended.
     #[inline]
     pub(crate) fn elements(&mut self, elements: &[ElementView<'_>]) -> (Next, usize) {
         let early = match elements.first() {
@@ -150,7 +151,7 @@ impl Member {
 
     pub(crate) fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
         let update = &self.update;
-        // Who panics here gets copies, and may panic over these.
+        // After a panic here the update gets copies.
         catch_unwind(AssertUnwindSafe(|| update.reads_in_place(stream))).unwrap_or(false)
     }
 
@@ -165,9 +166,9 @@ impl Member {
         }
     }
 
-    /// Ends what was prepared.
+    /// Commits or drops the prepared result.
     pub(crate) fn commit(&mut self, element: &ElementKey<'_>, whole: bool, ready: bool) -> Next {
-        // What was overwritten comes as a gap.
+        // An overwritten element follows as a gap.
         self.counts.elements += u64::from(whole);
         self.call(|update| update.commit(element, whole && ready))
     }
@@ -193,7 +194,7 @@ impl Member {
         self.call(|update| update.advance(now))
     }
 
-    /// Calls the update. A panic ends it, and nobody else.
+    /// Calls the update. A panic ends this update alone.
     #[inline(always)]
     fn call(&mut self, call: impl FnOnce(&mut dyn AnyUpdate)) -> Next {
         let update = &mut *self.update;
@@ -204,8 +205,8 @@ impl Member {
         self.ended_by(called)
     }
 
-    /// What a call that says whether the update has failed means for it. It is not called again after a
-    /// panic, so whatever state that left behind is seen by its owner alone, who learns of it.
+    /// Handles the result of a call. After a panic the update is not called again: only its owner,
+    /// who gets the failure, can access the state that the panic left.
     #[inline(always)]
     fn ended_by(&mut self, called: std::thread::Result<bool>) -> Next {
         let why = match called {
@@ -217,7 +218,7 @@ impl Member {
         Next::Ended
     }
 
-    /// Tells the references how it is doing, unless somebody is looking just now.
+    /// Publishes the status to the references, unless its lock is held.
     pub(crate) fn publish(&self) {
         if let Ok(mut state) = self.shared.state.try_lock() {
             self.tell(&mut state, UpdateState::Running);
@@ -230,7 +231,7 @@ impl Member {
         status.missed = self.counts.missed;
         status.gaps = self.counts.gaps;
         match (&self.end, &status.state) {
-            // Told once: the sentence is not copied in every round.
+            // Set once: the sentence is not copied in every round.
             (Some(_), UpdateState::Stopped(_) | UpdateState::Failed(_)) => {}
             (Some(End::Stopped(gap)), _) => status.state = UpdateState::Stopped(*gap),
             (Some(End::Failed(why)), _) => status.state = UpdateState::Failed(why.clone()),
@@ -238,13 +239,13 @@ impl Member {
         }
     }
 
-    /// Ends it, for this reason, without having called it.
+    /// Ends it for this reason, before its first call.
     pub(crate) fn refuse(&mut self, why: &str) {
         self.end = Some(End::Failed(why.to_string()));
     }
 
-    /// Leaves the update to those who refer to it; if there is nobody, it is dropped here.
-    pub(crate) fn bury(self) {
+    /// Passes the update to its references; without any, it is dropped here.
+    pub(crate) fn drop_update(self) {
         let mut state = self.shared.lock();
         self.tell(&mut state, UpdateState::Removed);
         state.update = Some(self.update);
@@ -252,7 +253,7 @@ impl Member {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn sentence_of(panic: &(dyn Any + Send)) -> String {
     let said = panic
         .downcast_ref::<&str>()

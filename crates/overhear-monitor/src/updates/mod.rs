@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several updates in one monitor, each with sensors, start and fate of its own.
+//! Several updates in one monitor, each with its own sensors, start and end.
 //!
-//! An [`UpdateSet`] is itself an [`Update`]: whatever runs rounds (an executor, a replay) calls it
-//! like any other, and it calls its members, one after the other, in the order in which they have
-//! their places. Each is called for the streams it subscribed to alone. Since a set is evaluated
-//! serially and in chronological order, an evaluation is atomic with respect to all others and
-//! needs no locks for what they share (seed 000, section 4.3); see [`Group`](crate::Group) for
-//! updates that share a context.
+//! An [`UpdateSet`] is itself an [`Update`]: an executor or a replay calls it like any other, and
+//! it calls its members in the order of their indices, each for the streams of its subscription. A
+//! set is evaluated serially and in chronological order, so an evaluation is atomic with respect to
+//! all others, and shared data needs no locks (seed 000, section 4.3); see [`Group`](crate::Group)
+//! for updates that share a context.
 //!
-//! Members come and go while the monitor runs: its own thread uses [`UpdateSet::add`], every other
-//! one a [`Supervisor`]. What another thread asks for happens at the end of a round. The evaluating
-//! thread never waits for another and destroys no update; see `reference.rs` for how.
+//! Members can be added and removed while the monitor runs: by its own thread with
+//! [`UpdateSet::add`], by others with a [`Supervisor`]. Commands of other threads are applied at
+//! the end of a round. The evaluating thread never waits for another and destroys no update;
+//! `handle.rs` has the protocol.
 //!
 //! ```
 //! use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
@@ -36,8 +36,8 @@
 //! ```
 
 mod binding;
+mod handle;
 mod member;
-mod reference;
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -49,49 +49,49 @@ use overhear_event::{
     Update, IN_PLACE_BYTES,
 };
 
-use crate::in_place::{Mixed, Turn};
-use crate::merge::Spread;
+use crate::in_place::{InPlaceEvaluation, NextCall};
+use crate::merge::StreamIdHasher;
+use handle::{Command, CommandQueue, CommandQueueState};
 use member::{Member, Next, Prepared};
-use reference::{Board, BoardState, Command};
 
-pub(crate) use binding::{describe, is_of_type, Answer};
+pub(crate) use binding::{describe, is_of_type, SubscriptionMatch};
 pub use binding::{Binding, MissedPolicy, Start, Subscription};
+pub use handle::{AddError, Supervisor, UpdateRef, UpdateState, UpdateStatus, WaitError};
 pub(crate) use member::sentence_of;
-pub use reference::{AddError, Supervisor, UpdateRef, UpdateState, UpdateStatus, WaitError};
 
-/// How many updates a set has room for: the bits of a word, so that an element finds its updates by
-/// one load.
+/// Maximum number of updates in a set: the bits of a word, so that one load gives the updates of an
+/// element.
 pub const MOST_UPDATES: usize = 64;
 
-/// Streams with larger numbers are looked up in a table that is not as quick.
+/// Streams with larger numbers are looked up in a hash table.
 const QUICK: usize = 4096;
 
-/// Updates that are evaluated together. See the module's text.
+/// Updates that are evaluated together. See the module's documentation.
 #[derive(Debug)]
 pub struct UpdateSet {
-    // MOST_UPDATES places.
+    // MOST_UPDATES entries.
     members: Vec<Option<Member>>,
-    // A bit for each member that is called.
+    // The members that are called: a bit each.
     active: u64,
-    // For each stream the members that subscribed to it.
-    routes: HashMap<StreamId, u64, BuildHasherDefault<Spread>>,
-    // The same by the number of the stream, for the small ones, which directories give: elements of
-    // many streams that take turns look here one by one.
+    // For each stream its members: a bit each.
+    routes: HashMap<StreamId, u64, BuildHasherDefault<StreamIdHasher>>,
+    // The same for small stream numbers, as directories give them, indexed by the number: for
+    // elements of many streams that alternate.
     quick: Vec<Option<u64>>,
     // The same streams, for members that come later.
     streams: Vec<StreamDescriptor>,
-    // Those with large elements.
-    mixed: Mixed,
+    // The streams with large elements.
+    mixed: InPlaceEvaluation,
     // The stream of the last element: elements of a stream come in runs.
     last: (Option<StreamId>, u64),
-    board: Arc<Board>,
+    queue: Arc<CommandQueue>,
     // The last advance.
     evaluated: Timestamp,
     // Elements that reached a member.
     elements: u64,
-    // Whether missed elements stop nobody yet.
+    // Whether missed elements do not stop updates yet.
     lenient: bool,
-    // Whether members were warmed up: then those that come later are, too.
+    // Whether members were warmed up: then later ones are warmed up, too.
     warm: bool,
 }
 
@@ -103,9 +103,9 @@ impl Default for UpdateSet {
             routes: HashMap::default(),
             quick: Vec::new(),
             streams: Vec::new(),
-            mixed: Mixed::default(),
+            mixed: InPlaceEvaluation::default(),
             last: (None, 0),
-            board: Arc::default(),
+            queue: Arc::default(),
             evaluated: Timestamp::ZERO,
             elements: 0,
             lenient: false,
@@ -121,8 +121,8 @@ impl UpdateSet {
         Self::default()
     }
 
-    /// Stops no update for missed elements until [`Supervisor::enforce`]: for an executor whose guarantee
-    /// begins later. Who missed some before that is told, as ever.
+    /// Stops no update for missed elements until [`Supervisor::enforce`]: for executors whose
+    /// guarantee begins later. Missed elements are reported in any case.
     #[must_use]
     pub fn lenient(mut self) -> Self {
         self.lenient = true;
@@ -132,13 +132,13 @@ impl UpdateSet {
     /// Adds an update; it is called from the next item on.
     ///
     /// # Errors
-    /// [`AddError::Full`] if there is no room.
+    /// [`AddError::Full`] if the set is full.
     pub fn add<U: Update + Send + 'static>(
         &mut self,
         update: U,
         binding: Binding,
     ) -> Result<UpdateRef<U>, AddError> {
-        let member = Member::new(Box::new(update), binding, self.board.next_key());
+        let member = Member::new(Box::new(update), binding, self.queue.next_key());
         let shared = Arc::clone(member.shared());
         if self.place(member).is_some() {
             let name = shared.name.clone();
@@ -146,51 +146,51 @@ impl UpdateSet {
         }
         Ok(UpdateRef {
             shared,
-            board: Arc::clone(&self.board),
+            queue: Arc::clone(&self.queue),
             kind: PhantomData,
         })
     }
 
-    /// An update of this set, for whoever shows between two rounds what it has found so far. `None` if it was
-    /// removed, has not been placed yet, or is another set's.
+    /// An update of this set, to show its results between two rounds. `None` if it was removed, is
+    /// not placed yet, or belongs to another set.
     pub fn get_mut<U: Update + Send + 'static>(&mut self, of: &UpdateRef<U>) -> Option<&mut U> {
         let mut members = self.members.iter_mut().flatten();
         let member = members.find(|member| Arc::ptr_eq(member.shared(), &of.shared))?;
         member.update_mut()
     }
 
-    /// What other threads add and remove updates by, and wait for evaluations.
+    /// A handle by which other threads add and remove updates, and wait for evaluations.
     #[must_use]
     pub fn supervisor(&self) -> Supervisor {
         Supervisor {
-            board: Arc::clone(&self.board),
+            queue: Arc::clone(&self.queue),
         }
     }
 
-    /// Whether no update is called any more: all were removed, or have ended.
+    /// Whether all updates were removed, or have ended.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.active == 0
     }
 
-    /// Elements that reached at least one member: not those that nobody subscribed to, that everybody
-    /// refuses, or that came when those who wanted them had ended.
+    /// Number of elements that reached at least one member. Elements without a subscription,
+    /// refused by all members, or after the end of their members do not count.
     #[must_use]
     pub fn elements(&self) -> u64 {
         self.elements
     }
 
-    /// Does what was asked for from outside: for whoever adds updates by a [`Supervisor`] before the
-    /// first round. Every advance does it too.
+    /// Applies commands of other threads. Every advance does it too; a caller that adds updates by
+    /// a [`Supervisor`] before the first round calls it itself.
     pub fn settle(&mut self) {
-        let board = Arc::clone(&self.board);
-        let mut state = match board.state.try_lock() {
+        let queue = Arc::clone(&self.queue);
+        let mut state = match queue.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            // Somebody is asking for something: the next round will see.
+            // Another thread holds the lock: the next round applies its command.
             Err(TryLockError::WouldBlock) => return,
         };
-        let BoardState { commands, dead, .. } = &mut *state;
+        let CommandQueueState { commands, dead, .. } = &mut *state;
         let room = dead.capacity() - dead.len();
         for command in commands.drain(..commands.len().min(room)) {
             let end = match command {
@@ -204,16 +204,16 @@ impl UpdateSet {
                     None
                 }
             };
-            // There is room: one at most for each command.
+            // The vector has room: one entry at most for each command.
             dead.extend(end);
         }
         state.evaluated = self.evaluated;
         if state.waiting > 0 {
-            board.changed.notify_all();
+            queue.changed.notify_all();
         }
     }
 
-    /// Gives a member a place, or the member back if there is none.
+    /// Adds a member; returns it if the set is full.
     fn place(&mut self, mut member: Member) -> Option<Member> {
         let Some(place) = self.members.iter().position(Option::is_none) else {
             return Some(member);
@@ -280,7 +280,7 @@ impl UpdateSet {
         }
     }
 
-    /// Makes `quick` say what `routes` does, after a change.
+    /// Copies a changed entry of `routes` to `quick`.
     fn remember(&mut self) {
         self.last = (None, 0);
         self.quick.fill(None);
@@ -295,7 +295,7 @@ impl UpdateSet {
         }
     }
 
-    /// Asks every member about a stream that nobody has heard of.
+    /// Finds the members of a new stream.
     #[cold]
     fn meet(&mut self, stream: &StreamDescriptor) -> u64 {
         let mut members = 0;
@@ -318,8 +318,9 @@ impl UpdateSet {
         members
     }
 
-    /// Has elements evaluated that are for the same members. A sole one gets all of them at once. Several are
-    /// called by turns with each, so that they hear of everything in the one order whatever they share.
+    /// Evaluates consecutive elements that have the same members. A single member gets all of them
+    /// in one call. Several members are called for one element after the other, so that shared data
+    /// changes in the total order.
     fn evaluate(&mut self, elements: &[ElementView<'_>], members: u64) {
         let called = members & self.active;
         let sole = if called.is_power_of_two() {
@@ -346,7 +347,7 @@ impl UpdateSet {
         self.call(members, |member| member.element(element));
     }
 
-    /// Calls members; those that end are called no more.
+    /// Calls members, and drops those that end.
     #[inline(always)]
     fn call(&mut self, members: u64, mut call: impl FnMut(&mut Member) -> Next) {
         let (all, active) = (&mut self.members, &mut self.active);
@@ -360,14 +361,14 @@ impl UpdateSet {
     }
 }
 
-/// Takes note of whether a member reads a stream in place.
-fn note(mixed: &mut Mixed, stream: &StreamDescriptor, place: usize, member: &Member) {
+/// Records whether a member reads a stream in place.
+fn note(mixed: &mut InPlaceEvaluation, stream: &StreamDescriptor, place: usize, member: &Member) {
     if stream.schema.size() > IN_PLACE_BYTES {
         mixed.note(stream, place, member.reads_in_place(stream));
     }
 }
 
-/// Calls for the number of each bit that is set.
+/// Calls the function with the index of each set bit.
 #[inline(always)]
 fn each(mut bits: u64, mut call: impl FnMut(usize)) {
     while bits != 0 {
@@ -377,7 +378,7 @@ fn each(mut bits: u64, mut call: impl FnMut(usize)) {
 }
 
 impl Update for UpdateSet {
-    /// What all members require; the empty set if one of them wants everything.
+    /// The events that the members require; the empty set if one of them requires all.
     fn requires(&self) -> EventSet {
         let mut all = EventSet::new();
         for member in self.members.iter().flatten() {
@@ -392,7 +393,7 @@ impl Update for UpdateSet {
 
     fn open(&mut self, stream: &StreamDescriptor) {
         if self.routes.remove(&stream.id).is_some() {
-            // A directory that begins anew gives its numbers anew.
+            // A new directory reuses stream numbers.
             self.streams.retain(|known| known.id != stream.id);
         }
         self.meet(stream);
@@ -413,7 +414,7 @@ impl Update for UpdateSet {
         let mut rest = elements;
         while let Some(first) = rest.first() {
             let members = self.members_of(first.stream);
-            // Streams that are not in the quick table begin anew.
+            // Reset for streams outside the quick table.
             let (sole, quick) = (first.stream.id, &self.quick);
             let is_other = |id: StreamId| {
                 id != sole && quick.get(id.as_raw() as usize) != Some(&Some(members))
@@ -433,7 +434,7 @@ impl Update for UpdateSet {
     fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
         let stream = element.key().stream;
         let members = self.members_of(stream) & self.active;
-        let wanted = self.mixed.wanted(stream.id);
+        let wanted = self.mixed.readers(stream.id);
         self.mixed.begin(element, members & !wanted != 0);
         let (all, mixed, active) = (&mut self.members, &mut self.mixed, &mut self.active);
         each(members & wanted, |place| {
@@ -455,10 +456,10 @@ impl Update for UpdateSet {
             let Some(member) = &mut all[place] else {
                 return;
             };
-            let next = match mixed.turn(element.stream.id, place) {
-                Turn::Commit(ready) => member.commit(element, valid, ready),
-                Turn::Copy if valid => member.element(&mixed.view(element)),
-                Turn::Copy | Turn::None => Next::GoOn,
+            let next = match mixed.next_call(element.stream.id, place) {
+                NextCall::Commit(ready) => member.commit(element, valid, ready),
+                NextCall::Copy if valid => member.element(&mixed.view(element)),
+                NextCall::Copy | NextCall::None => Next::GoOn,
             };
             if next == Next::Ended {
                 *active &= !(1 << place);
@@ -483,11 +484,11 @@ impl Update for UpdateSet {
 }
 
 impl Drop for UpdateSet {
-    /// Leaves every update to those who refer to it. Not for a thread under real-time guarantees:
-    /// what nobody refers to is destroyed here.
+    /// Passes every update to its references. Not for a thread with a guarantee: updates without
+    /// references are destroyed here.
     fn drop(&mut self) {
         let mut dead: Vec<Member> = self.members.drain(..).flatten().collect();
-        let mut state = self.board.lock();
+        let mut state = self.queue.lock();
         state.has_ended = true;
         state.evaluated = self.evaluated;
         let never = state
@@ -500,8 +501,8 @@ impl Drop for UpdateSet {
         dead.extend(never);
         dead.append(&mut state.dead);
         drop(state);
-        // First the updates, then the news of it: whoever waited for the end finds them.
-        dead.into_iter().for_each(Member::bury);
-        self.board.changed.notify_all();
+        // First the updates, then the notification: a thread that waited for the end finds them.
+        dead.into_iter().for_each(Member::drop_update);
+        self.queue.changed.notify_all();
     }
 }

@@ -50,7 +50,7 @@ impl<S: Source> Source for WithGap<S> {
 }
 
 #[test]
-fn what_was_lapped_is_counted_and_gaps_keep_their_place() {
+fn lapped_elements_are_counted_and_gaps_keep_their_position() {
     let (mut writers, source) = rings(&[("a", 64)]);
     let mut source = WithGap(source, None);
     let (mut copier, copies) = buffer(16);
@@ -82,7 +82,7 @@ fn what_was_lapped_is_counted_and_gaps_keep_their_place() {
 }
 
 #[test]
-fn a_slow_evaluation_misses_nothing_that_the_private_rings_hold() {
+fn slow_evaluation_misses_nothing_that_the_private_rings_hold() {
     let _alone = alone();
     if !may_reserve() {
         return;
@@ -114,7 +114,8 @@ fn a_slow_evaluation_misses_nothing_that_the_private_rings_hold() {
 /// Less than the rings of the producers hold.
 const RING: Nanos = Nanos::from_ms(100);
 
-/// Evaluates what two producers write behind a copying thread, by an evaluation that takes its time.
+/// Evaluates what two producers write behind a copying thread, by an evaluation that takes its
+/// time.
 fn evaluate_slowly(hold_back: Nanos) -> (Log, Produced) {
     let (writers, mut source) = rings(&[("a", 256), ("b", 256)]);
     let (mut copier, copies) = buffer(16 * 1024);

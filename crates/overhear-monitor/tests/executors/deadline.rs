@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use overhear_admission::{DeadlineReservation, Lateness, Level};
 use overhear_event::Nanos;
-use overhear_monitor::executor::{BreachCause, SensorIndex, Terms, Verdict};
+use overhear_monitor::executor::{BreachCause, GuaranteeVerdict, SensorIndex, Terms};
 use overhear_monitor::scheduler::ReservedThread;
 use overhear_monitor::{Clock, PageFaults, SystemClock};
 
@@ -46,7 +46,7 @@ pub(crate) fn may_reserve() -> bool {
 }
 
 #[test]
-fn what_was_admitted_is_kept() {
+fn admitted_guarantee_holds() {
     let _alone = alone();
     if !may_reserve() {
         return;
@@ -79,9 +79,11 @@ fn what_was_admitted_is_kept() {
         let elements: u64 = ended.figures.iter().map(|sensor| sensor.elements).sum();
         assert_eq!(elements, sum.0);
         match ended.guarantee.verdict() {
-            Verdict::Violated => panic!("{:?}", ended.sentences),
-            Verdict::Inconclusive => return Err(doubt(&ended, &terms, &machine, produced)),
-            Verdict::Held => {}
+            GuaranteeVerdict::Violated => panic!("{:?}", ended.sentences),
+            GuaranteeVerdict::Inconclusive => {
+                return Err(doubt(&ended, &terms, &machine, produced))
+            }
+            GuaranteeVerdict::Held => {}
         }
         assert!(elements > 0 && ended.figures.iter().all(|sensor| sensor.missed == 0));
         let latest = ended.figures.iter().map(|sensor| sensor.latency).max();
@@ -99,7 +101,7 @@ fn what_was_admitted_is_kept() {
 }
 
 #[test]
-fn an_update_that_takes_too_long_is_named_with_its_element() {
+fn update_that_takes_too_long_is_named_with_its_element() {
     let _alone = alone();
     if !may_reserve() {
         return;
@@ -124,7 +126,7 @@ fn an_update_that_takes_too_long_is_named_with_its_element() {
         monitor.elements() < 6
     });
     let ended = ended.unwrap();
-    assert_eq!(ended.guarantee.verdict(), Verdict::Inconclusive);
+    assert_eq!(ended.guarantee.verdict(), GuaranteeVerdict::Inconclusive);
     let named = "update `sum` took ";
     let all = ended.sentences.join("; ");
     let by_name =
@@ -137,7 +139,7 @@ fn an_update_that_takes_too_long_is_named_with_its_element() {
 }
 
 #[test]
-fn a_sensor_that_exceeds_its_stream_is_noticed_within_one_element() {
+fn sensor_that_exceeds_its_stream_is_noticed_within_one_element() {
     let _alone = alone();
     if !may_reserve() {
         return;
@@ -169,7 +171,7 @@ fn a_sensor_that_exceeds_its_stream_is_noticed_within_one_element() {
         monitor.elements() < 6
     });
     let ended = ended.unwrap();
-    assert_eq!(ended.guarantee.verdict(), Verdict::Inconclusive);
+    assert_eq!(ended.guarantee.verdict(), GuaranteeVerdict::Inconclusive);
     assert_eq!(
         (ended.figures[1].exceeding, ended.figures[1].elements),
         (1, 6)
@@ -185,7 +187,7 @@ fn a_sensor_that_exceeds_its_stream_is_noticed_within_one_element() {
 }
 
 #[test]
-fn a_foreign_reservation_makes_it_inconclusive() {
+fn foreign_reservation_makes_it_inconclusive() {
     let _alone = alone();
     if !may_reserve() {
         return;
@@ -219,7 +221,7 @@ fn a_foreign_reservation_makes_it_inconclusive() {
     drop(release);
     thread.join().unwrap();
     let ended = ended.unwrap();
-    assert_eq!(ended.guarantee.verdict(), Verdict::Inconclusive);
+    assert_eq!(ended.guarantee.verdict(), GuaranteeVerdict::Inconclusive);
     assert!(
         ended.has(|cause| matches!(cause, BreachCause::Foreign { threads: 1.. })),
         "{:?}",
@@ -256,7 +258,7 @@ fn stopped_process() {
 }
 
 #[test]
-fn a_stopped_executor_says_so() {
+fn stopped_executor_is_reported() {
     let _alone = alone();
     if !may_reserve() {
         return;
@@ -308,7 +310,7 @@ fn a_stopped_executor_says_so() {
 }
 
 #[test]
-fn what_cannot_be_guaranteed_is_refused_and_evaluated_all_the_same() {
+fn refused_guarantee_is_evaluated_without_one() {
     let _alone = alone();
     let refused = |terms: &Terms, expected: &str| {
         let (mut writers, source) = rings(&[("a", 64), ("b", 64)]);

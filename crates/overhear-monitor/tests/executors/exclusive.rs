@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use overhear_admission::Level;
 use overhear_event::Nanos;
-use overhear_monitor::executor::{may_guarantee, Terms, Verdict};
+use overhear_monitor::executor::{may_guarantee, GuaranteeVerdict, Terms};
 use overhear_monitor::scheduler::allowed_cpus;
 use overhear_monitor::{Partition, PartitionError};
 
@@ -50,7 +50,7 @@ fn groups_of(pid: u32) -> Vec<String> {
 }
 
 #[test]
-fn a_guarantee_has_a_cpu_of_its_own_and_gives_it_back() {
+fn guarantee_has_a_cpu_of_its_own_and_gives_it_back() {
     let _alone = alone();
     let before = allowed_cpus();
     let terms = Terms {
@@ -95,9 +95,11 @@ fn a_guarantee_has_a_cpu_of_its_own_and_gives_it_back() {
         drop(partition);
         assert_eq!(groups_of(std::process::id()), [""; 0]);
         match ended.guarantee.verdict() {
-            Verdict::Violated => panic!("{:?}", ended.sentences),
-            Verdict::Inconclusive => Err(doubt(&ended, &terms, &machine, Produced::default())),
-            Verdict::Held => {
+            GuaranteeVerdict::Violated => panic!("{:?}", ended.sentences),
+            GuaranteeVerdict::Inconclusive => {
+                Err(doubt(&ended, &terms, &machine, Produced::default()))
+            }
+            GuaranteeVerdict::Held => {
                 let figures = &ended.figures;
                 assert_eq!(
                     (figures[0].elements, figures[0].missed),
@@ -122,7 +124,7 @@ fn killed_with_a_partition() {
 }
 
 #[test]
-fn what_a_killed_process_leaves_is_cleared() {
+fn partition_of_a_killed_process_is_cleared() {
     let _alone = alone();
     // Whether it can be had at all.
     if partition().is_none() {
@@ -145,8 +147,8 @@ fn what_a_killed_process_leaves_is_cleared() {
         return println!("skipped: {said}");
     }
     assert_eq!(groups_of(child.id()).len(), 1);
-    // `overhear doctor` tells of it as soon as its threads are gone, unless whoever else makes a partition
-    // has cleared it.
+    // `overhear doctor` tells of it as soon as its threads are gone, unless whoever else makes a
+    // partition has cleared it.
     let begun = now();
     while let [name] = groups_of(child.id()).as_slice() {
         if Partition::leftovers().unwrap().contains(name) {
@@ -155,7 +157,8 @@ fn what_a_killed_process_leaves_is_cleared() {
         assert!(now().since(begun) < Nanos::from_ms(30_000), "not told");
         std::thread::yield_now();
     }
-    // The kernel may still be letting go of its threads; whoever else makes a partition clears it, too.
+    // The kernel may still be letting go of its threads; whoever else makes a partition clears it,
+    // too.
     let begun = now();
     while !groups_of(child.id()).is_empty() {
         let _ = Partition::clear_leftovers();
@@ -167,7 +170,7 @@ fn what_a_killed_process_leaves_is_cleared() {
 }
 
 #[test]
-fn what_cannot_be_set_apart_is_told_in_a_sentence() {
+fn impossible_partition_is_refused_with_a_sentence() {
     let _alone = alone();
     let Some(own) = partition() else { return };
     let before = groups_of(std::process::id());

@@ -59,7 +59,8 @@ fn excuse(cause: &BreachCause, terms: &Terms, machine: &Machine, produced: Produ
     }
 }
 
-/// The doubt in a guarantee that could not begin: whoever else reserves CPU time may leave too little.
+/// The doubt in a guarantee that could not begin: whoever else reserves CPU time may leave too
+/// little.
 pub(crate) fn refused(refusal: &DeadlineRefusal, machine: &Machine) -> Doubt {
     Doubt {
         excuse: Excuse::seen(machine.was_reserved()),

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Executors on real threads, clocks and rings: what they promise, and what they say when the machine
-//! does not let them.
+//! Executors on real threads, clocks and rings: what they promise, and what they say when the
+//! machine does not let them.
 //!
 //! No machine is late here by the test's fault: a run in which the machine was later than the terms
-//! allow proves nothing about the executor but that it said so, and is tried again. Whether it was is seen by a witness
-//! that is no part of the executor; where it was not, an inconclusive run is a failure.
+//! allow proves nothing about the executor but that it said so, and is tried again. Whether it was
+//! is seen by a witness that is no part of the executor; where it was not, an inconclusive run is a
+//! failure.
 
 #[path = "../../examples/stress/admitted.rs"]
 mod admitted;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stress scenario for 20 seconds, and what is made of its tries. For ten minutes: `make stress`.
+//! The stress scenario for 20 seconds, and what is made of its tries. For ten minutes: `make
+//! stress`.
 
 use overhear_event::{Nanos, Timestamp};
 use overhear_monitor::executor::{
-    Breach, BreachCause, DeadlineRun, Failure, FailureKind, Guarantee, SensorFigures, SensorIndex,
-    Terms, UpdateIndex,
+    Breach, BreachCause, DeadlineRun, Guarantee, GuaranteeViolation, SensorFigures, SensorIndex,
+    Terms, UpdateIndex, ViolationKind,
 };
-use overhear_monitor::{CpuLateness, Watchfulness};
+use overhear_monitor::{CpuLateness, WatchdogStats};
 
 use crate::admitted::{terms, Ended};
 use crate::alone;
@@ -66,7 +67,7 @@ fn ended(terms: &Terms, latency: Nanos, missed: u64) -> Try {
             figures: vec![figures; terms.sensors.len()],
             sentences: Vec::new(),
         },
-        seen: Watchfulness::default(),
+        seen: WatchdogStats::default(),
         produced: Produced {
             written: 20,
             held_up: Nanos::ZERO,
@@ -89,10 +90,10 @@ fn tries_are_judged_by_what_the_machine_did() {
     assert!(is_broken(&nothing_written));
 
     let mut violated = ended(&terms, later, 0);
-    violated.ended.guarantee.fail(Failure {
+    violated.ended.guarantee.fail(GuaranteeViolation {
         at: at(5),
         sensor: SensorIndex(0),
-        what: FailureKind::Late {
+        what: ViolationKind::Late {
             element: 3,
             latency: later,
         },
@@ -111,7 +112,7 @@ fn tries_are_judged_by_what_the_machine_did() {
     // Without a sentence nobody learns since when.
     assert!(is_broken(&excused));
     excused.ended.sentences = excused.ended.guarantee.sentences(&terms, Timestamp::ZERO);
-    excused.seen = Watchfulness {
+    excused.seen = WatchdogStats {
         cpus: vec![CpuLateness {
             worst: late,
             ..CpuLateness::default()
@@ -149,6 +150,6 @@ fn tries_are_judged_by_what_the_machine_did() {
         "{sentence}"
     );
     // The same with a machine that nobody saw late.
-    excused.seen = Watchfulness::default();
+    excused.seen = WatchdogStats::default();
     assert!(is_broken(&excused));
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first element of a guarantee finds everything there: plug-ins in C, C++ and Rust count the page
-//! faults of the thread that evaluates, from within.
+//! The first element of a guarantee finds everything there: plug-ins in C, C++ and Rust count the
+//! page faults of the thread that evaluates, from within.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use overhear_event::Nanos;
 use overhear_monitor::executor::Terms;
-use overhear_monitor::plugin::{Plugin, PluginUpdate, Told};
+use overhear_monitor::plugin::{Plugin, PluginUpdate, ResultValue};
 
 use crate::admitted::{lasting, run, terms};
 use crate::alone;
@@ -54,15 +54,15 @@ fn in_rust() -> Option<PathBuf> {
 fn told(update: &mut PluginUpdate, key: &str) -> i64 {
     let results = update.report();
     let found = results.iter().find_map(|(it, told)| match told {
-        Told::Unsigned(value) if it == key => i64::try_from(*value).ok(),
-        Told::Signed(value) if it == key => Some(*value),
+        ResultValue::Unsigned(value) if it == key => i64::try_from(*value).ok(),
+        ResultValue::Signed(value) if it == key => Some(*value),
         _ => None,
     });
     found.unwrap_or_else(|| panic!("it did not tell `{key}`"))
 }
 
 #[test]
-fn the_first_element_of_a_guarantee_finds_all_memory_mapped() {
+fn first_element_of_a_guarantee_finds_all_memory_mapped() {
     let _alone = alone();
     if !may_reserve() {
         return;

@@ -5,7 +5,7 @@ use overhear_event::{
     ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, StreamDescriptor, Timestamp,
     TypeSchema, Update,
 };
-use overhear_monitor::plugin::{Exported, Results, Told};
+use overhear_monitor::plugin::{Exported, ResultValue, Results};
 use overhear_monitor::MissedPolicy;
 
 /// Panics in the function that its argument names, or says that it has failed.
@@ -127,7 +127,7 @@ impl Exported for Faithful {
         }
         results.tell("signed", -1_i64);
         results.tell("float", 0.25);
-        results.tell("json", Told::Json("[1]".to_string()));
+        results.tell("json", ResultValue::Json("[1]".to_string()));
     }
 }
 

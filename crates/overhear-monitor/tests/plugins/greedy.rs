@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An update that uses memory of every kind, all of it for the first time when the first element comes, and
-//! counts the page faults that its thread has meanwhile.
+//! An update that uses memory of every kind, all of it for the first time when the first element
+//! comes, and counts the page faults that its thread has meanwhile.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ thread_local! {
 }
 
 struct Greedy {
-    // Room that nobody has written to.
+    // Memory that nobody has written to.
     own: Vec<u64>,
     elements: u64,
     warmed: u64,

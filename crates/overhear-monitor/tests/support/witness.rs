@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the machine did while something was tested, as seen by threads that are no part of it; and what a test may
-//! excuse by it.
+//! What the machine did while something was tested, as seen by threads that are no part of it; and
+//! what a test may excuse by it.
 //!
-//! A promise that rests on the machine is tried three times at most. A try that keeps it ends the test. One that is
-//! inconclusive needs an excuse: the witness saw the machine outside what the test assumes ([`Excuse::Seen`]), or there is
-//! something that nobody can see from outside ([`Excuse::Unseen`]). A try without excuse fails at once, and so do three tries
-//! that nobody saw an excuse for: a fault that breaks an assumption every time is not the machine's.
+//! A promise that rests on the machine is tried three times at most. A try that keeps it ends the
+//! test. One that is inconclusive needs an excuse: the witness saw the machine outside what the
+//! test assumes ([`Excuse::Seen`]), or there is something that nobody can see from outside
+//! ([`Excuse::Unseen`]). A try without excuse fails at once, and so do three tries that nobody saw
+//! an excuse for: a fault that breaks an assumption every time is not the machine's.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use overhear_event::Nanos;
-use overhear_monitor::{Sentinel, Watchfulness};
+use overhear_monitor::{LatencyWatchdog, WatchdogStats};
 
 /// Between two looks at who runs and who reserves.
 const LOOKS: Duration = Duration::from_millis(20);
@@ -28,7 +29,7 @@ const TRIES: usize = 3;
 
 /// Watches until it is stopped.
 pub(crate) struct Witness {
-    sentinel: Option<Sentinel>,
+    watchdog: Option<LatencyWatchdog>,
     stop: Sender<()>,
     looks: JoinHandle<Looks>,
     moved: u64,
@@ -46,8 +47,8 @@ struct Looks {
 /// What the machine did.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// `None` without sentinel: this user may have none, or it was not wished for.
-    seen: Option<Watchfulness>,
+    /// `None` without a watchdog: this user may have none, or it was not wished for.
+    seen: Option<WatchdogStats>,
     looks: Looks,
     moved: u64,
 }
@@ -57,13 +58,14 @@ impl Witness {
     pub(crate) fn start() -> Self {
         Self {
             // What it is late by is asked afterwards.
-            sentinel: Sentinel::start(Nanos::from_ms(1_000_000)).ok(),
-            ..Self::without_sentinel()
+            watchdog: LatencyWatchdog::start(Nanos::from_ms(1_000_000)).ok(),
+            ..Self::without_watchdog()
         }
     }
 
-    /// One that does not know whether the machine is late: a sentinel would disturb what is measured to nanoseconds.
-    pub(crate) fn without_sentinel() -> Self {
+    /// One that does not know whether the machine is late: a watchdog would disturb what is
+    /// measured to nanoseconds.
+    pub(crate) fn without_watchdog() -> Self {
         let (stop, stopped) = channel::<()>();
         let looks = std::thread::spawn(move || {
             let mut looks = Looks::default();
@@ -79,7 +81,7 @@ impl Witness {
             }
         });
         Self {
-            sentinel: None,
+            watchdog: None,
             stop,
             looks,
             moved: moved_pages(),
@@ -90,7 +92,7 @@ impl Witness {
     pub(crate) fn stop(self) -> Machine {
         drop(self.stop);
         Machine {
-            seen: self.sentinel.map(Sentinel::stop),
+            seen: self.watchdog.map(LatencyWatchdog::stop),
             looks: self.looks.join().unwrap(),
             moved: moved_pages().saturating_sub(self.moved),
         }
@@ -98,7 +100,8 @@ impl Witness {
 }
 
 impl Machine {
-    /// Whether a thread of the highest priority woke later than this, or the hypervisor took more. Unknown is yes.
+    /// Whether a thread of the highest priority woke later than this, or the hypervisor took more.
+    /// Unknown is yes.
     pub(crate) fn was_late(&self, than: Nanos) -> bool {
         let seen = self.seen.as_ref();
         seen.is_none_or(|seen| seen.worst() > than || seen.stolen() > than)
@@ -119,7 +122,8 @@ impl Machine {
         self.looks.crowded * 10 >= self.looks.count
     }
 
-    /// Whether the kernel moved pages: locked ones, too, and whoever touches one meanwhile has a fault.
+    /// Whether the kernel moved pages: locked ones, too, and whoever touches one meanwhile has a
+    /// fault.
     pub(crate) const fn moved_pages(&self) -> bool {
         self.moved > 0
     }
@@ -200,7 +204,8 @@ fn moved_pages() -> u64 {
         .sum()
 }
 
-/// Threads of other processes that have reserved CPU time, and the partitions of CPUs that other processes made.
+/// Threads of other processes that have reserved CPU time, and the partitions of CPUs that other
+/// processes made.
 fn others() -> (usize, usize) {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());

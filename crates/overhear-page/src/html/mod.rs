@@ -31,7 +31,7 @@
 //! | `sensors` | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns, distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min, mean, max, median, p99}]}` |
 //! | `losses` | list of `{stream, cause, missed, gaps}` |
 //! | `missed_total` | number |
-//! | `unheard` | number of sensors that are not heard |
+//! | `not_connected` | number of sensors that the directory refused or deferred |
 //! | `compensated` | true shows the time-line in compensated time first, where it has one |
 //! | `complete` | false keeps the page from saying *complete* even if no loss is listed |
 //! | `outcome` | `complete`, `violated` or `inconclusive`; nothing on the page is marked as good with the latter two |

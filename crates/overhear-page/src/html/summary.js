@@ -89,13 +89,13 @@ function showLosses(report) {
   const counted = losses.reduce((sum, loss) => sum + Number(loss.missed), 0);
   const total = Number.isFinite(report.missed_total) ? Math.max(report.missed_total, counted) : counted;
 
-  const unheard = Number(report.unheard) || 0;
+  const notConnected = Number(report.not_connected) || 0;
 
-  if (total > 0 || losses.length || unheard || report.complete === false) {
+  if (total > 0 || losses.length || notConnected || report.complete === false) {
     // A loss of no element is damage whose extent nobody knows.
     const what = [];
     if (total > 0) what.push(`${plural(total, 'element')} missed`);
-    if (unheard) what.push(`${plural(unheard, 'sensor')} not heard`);
+    if (notConnected) what.push(`${plural(notConnected, 'sensor')} not connected`);
     const text = make('div', '', [
       make('strong', '', what.length ? what.join(', ') : 'Incomplete: how much is missing is not known.'),
       make('span', '', ' Results that depend on what was missed are inconclusive.'),

@@ -20,7 +20,7 @@ const NAMED_FIELDS: [&str; 4] = ["number", "kind", "operation", "family"];
 const CONTINUED: u32 = u32::MAX;
 
 /// Keeps elements in columns: those of all program sensors, and of all that comes from the kernel
-/// or a clerk and is not drawn as states of threads. The lanes of a sensor share columns, and so do the
+/// or a sampler and is not drawn as states of threads. The lanes of a sensor share columns, and so do the
 /// CPUs of a hook: their elements come in the order of time.
 ///
 /// A sensor whose elements find no room is cut: none of its later ones is kept.
@@ -394,7 +394,7 @@ impl SensorColumns {
         let next = self.sensors.len();
         let index = match &stream.origin {
             Origin::Program(_) => next,
-            Origin::Kernel { .. } | Origin::Clerk => {
+            Origin::Kernel { .. } | Origin::Sampler => {
                 let drawn_as_states = [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE, SCHEDSTAT];
                 if drawn_as_states.contains(&stream.sensor.as_str()) {
                     return;

@@ -54,7 +54,7 @@ impl Compensated {
         if let Self::Awaited(calibration) = self {
             let by_perf = streams
                 .values()
-                .any(|stream| stream.origin == Origin::Clerk);
+                .any(|stream| stream.origin == Origin::Sampler);
             let active = if by_perf { "perf" } else { "bpf" };
             let costs = calibration.as_ref().clone().heard_by(active).costs();
             let mut growing = Compensation::new(costs, Picture::default());

@@ -87,7 +87,7 @@ fn copying(
         Ok(choice) => choice,
         Err(error) => return Ok(Err(refused(&error))),
     };
-    let reservation = match DeadlineReservation::of_choice(&choice, lateness, JobEnd::Sleep) {
+    let reservation = match DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep) {
         Ok(reservation) => reservation,
         Err(error) => return Ok(Err(refused(&error))),
     };

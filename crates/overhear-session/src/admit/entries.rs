@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use overhear_admission::{Constraint, SensorLoad};
+use overhear_admission::{ArrivalBound, SensorLoad};
 use overhear_directory::{suggested_capacity, Query};
 use overhear_event::{Nanos, IN_PLACE_BYTES};
 use overhear_monitor::executor::SensorTerms;
@@ -180,7 +180,7 @@ pub(super) fn entries<'a>(
     }
 }
 
-fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<Constraint, String> {
+fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<ArrivalBound, String> {
     if let Some(recording) = &sensor.fitted {
         if sensor.distance.is_some() || sensor.jitter.is_some() {
             return Err("distance and jitter follow from the fit; leave them out".to_string());
@@ -206,7 +206,7 @@ fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<Constraint, String> {
     };
     let or_zero = |length: Option<Length>| length.map_or(Nanos::ZERO, |l| l.0);
     let (distance, jitter) = (or_zero(sensor.distance), or_zero(sensor.jitter));
-    Constraint::new(period.0, distance, jitter, Nanos::ZERO).map_err(|error| error.to_string())
+    ArrivalBound::new(period.0, distance, jitter, Nanos::ZERO).map_err(|error| error.to_string())
 }
 
 impl Entry<'_> {

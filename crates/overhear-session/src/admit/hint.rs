@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use overhear_admission::{SensorLoad, Span, Wish};
+use overhear_admission::{AdmissionRequest, SensorLoad, Span};
 use overhear_event::Nanos;
 
 use super::{
@@ -18,7 +18,7 @@ pub(super) fn hint(
     config: &Config,
     entries: &[Entry<'_>],
     selection: &Selection,
-    wish: &Wish,
+    wish: &AdmissionRequest,
 ) -> String {
     let dear = too_dear(config, entries, selection);
     let demand: f64 = loads(entries)
@@ -64,12 +64,12 @@ fn too_dear(config: &Config, entries: &[Entry<'_>], selection: &Selection) -> St
 
 /// A latency, about the shortest, that could be had where the wished one cannot, in whole units as the
 /// file takes them.
-fn fitting(entries: &[Entry<'_>], wish: &Wish) -> Option<Nanos> {
+fn fitting(entries: &[Entry<'_>], wish: &AdmissionRequest) -> Option<Nanos> {
     // Doubling finds a latency that can be had, halving the distance the least of them.
     let loads: Vec<SensorLoad> = loads(entries);
     let fits = |ns: u64| {
         let latency = Span::from_ns(ns);
-        choose_with_reading(&loads, &Wish { latency, ..*wish }).is_ok()
+        choose_with_reading(&loads, &AdmissionRequest { latency, ..*wish }).is_ok()
     };
     let mut low = u64::try_from(wish.latency.as_ns()).unwrap_or(u64::MAX);
     let mut high = (1..=10)

@@ -5,7 +5,7 @@
 //! the stream: between two of its elements lie at least as many of the whole. So each CPU's ring gets
 //! the room for all of it, and what the monitor reads, evaluates and holds back is that of one sensor.
 
-use overhear_admission::{Constraint, Span};
+use overhear_admission::{ArrivalBound, Span};
 use overhear_event::{EventSet, Nanos, StreamDescriptor, TypeSchema};
 use overhear_kernel::{possible_cpus, ring_bytes, Sensor};
 use overhear_monitor::Merge;
@@ -37,7 +37,7 @@ impl KernelRing {
     /// is longer than the latency; or for as many elements as the file says.
     pub(super) fn new(
         source: KernelSource,
-        stream: Constraint,
+        stream: ArrivalBound,
         (latency, lateness): (Nanos, Nanos),
         buffer: Option<u64>,
     ) -> Result<Self, String> {

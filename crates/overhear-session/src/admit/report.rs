@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The answer of admission, for people and as JSON.
 
-use overhear_admission::{Choice, DeadlineReservation, Pool, SingleSensor};
+use overhear_admission::{DeadlineReservation, Pool, ReservationPlan, SingleSensor};
 use overhear_monitor::scheduler::KernelVerdict;
 use serde::Serialize;
 
@@ -157,7 +157,7 @@ impl AdmissionReport {
     pub(super) fn fill(
         &mut self,
         entries: &[Entry<'_>],
-        choice: &Choice,
+        choice: &ReservationPlan,
         reservation: DeadlineReservation,
     ) {
         self.period_ns = Some(reservation.period.as_ns());

@@ -10,7 +10,7 @@ use overhear_event::kernel::SCHED_SWITCH;
 use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
 use overhear_kernel::{Backend, KernelMonitor, ProgStatsGuard, Sensor, StartError};
 use overhear_metrics::price_name;
-use overhear_monitor::yardstick::median;
+use overhear_monitor::interference::median;
 
 use super::loops::{Loop, Loops};
 use super::prices::{Known, Ran, Table};

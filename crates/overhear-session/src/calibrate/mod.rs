@@ -22,7 +22,7 @@ use std::ops::RangeInclusive;
 
 use overhear_event::kernel::SCHED_SWITCH;
 use overhear_metrics::{Costs, Estimate};
-use overhear_monitor::yardstick::median;
+use overhear_monitor::interference::median;
 use serde::{Deserialize, Serialize};
 
 use crate::error::SessionError;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use overhear_event::kernel::{events, SCHED_SWITCH};
 use overhear_kernel::{ProgStats, Sensor};
 use overhear_metrics::{price_name, ENTRIES, RETURNS, STATIC_PROBES};
-use overhear_monitor::yardstick::median;
+use overhear_monitor::interference::median;
 
 use super::loops::Loop;
 use super::{Cost, KernelCost, Method};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measures while the core is undisturbed.
 
-use overhear_monitor::yardstick::{
-    is_undisturbed, least_disturbed, median, undisturbed, Measured, Yardstick,
+use overhear_monitor::interference::{
+    is_undisturbed, least_disturbed, median, undisturbed, InterferenceProbe, Measured,
 };
 
 /// How long the yardstick is, in nanoseconds. It stands on both sides of each measurement.
@@ -26,15 +26,15 @@ pub(super) struct Value {
 
 /// Knows how long the yardstick takes on an undisturbed core.
 pub(super) struct Stopwatch {
-    yardstick: Yardstick,
+    yardstick: InterferenceProbe,
     shortest_ns: u64,
 }
 
 impl Stopwatch {
     /// For the CPU on which the calling thread runs.
     pub(super) fn new() -> Self {
-        let yardstick = Yardstick::of_about(LENGTH_NS);
-        let trials = (0..TRIALS).map(|_| yardstick.lay());
+        let yardstick = InterferenceProbe::with_length(LENGTH_NS);
+        let trials = (0..TRIALS).map(|_| yardstick.time());
         Self {
             yardstick,
             shortest_ns: trials.min().unwrap_or(u64::MAX),
@@ -43,13 +43,13 @@ impl Stopwatch {
 
     /// Something that is measured between two yardsticks. It should take less than a millisecond.
     pub(super) fn beside(&mut self, measure: impl FnOnce() -> f64) -> Measured {
-        let before = self.yardstick.lay();
+        let before = self.yardstick.time();
         let value = measure();
-        let after = self.yardstick.lay();
+        let after = self.yardstick.time();
         self.shortest_ns = self.shortest_ns.min(before).min(after);
         Measured {
             value,
-            beside_ns: before.max(after),
+            probe_ns: before.max(after),
         }
     }
 
@@ -65,7 +65,7 @@ impl Stopwatch {
         let (mut all, mut calm) = (Vec::new(), 0);
         while all.len() < MOST && calm < ENOUGH {
             let one = measured(self)?;
-            calm += usize::from(is_undisturbed(one.beside_ns, self.shortest_ns));
+            calm += usize::from(is_undisturbed(one.probe_ns, self.shortest_ns));
             all.push(one);
         }
         let calm = undisturbed(&all, self.shortest_ns);
@@ -89,12 +89,12 @@ impl Stopwatch {
 
 #[cfg(test)]
 mod tests {
-    use overhear_monitor::yardstick::Measured;
+    use overhear_monitor::interference::Measured;
 
     use super::{Stopwatch, ENOUGH, MOST};
 
     /// The value, and how many measurements it took, where the yardstick takes so long beside the nth.
-    fn value(beside_ns: impl Fn(u64) -> u64) -> (f64, bool, usize) {
+    fn value(probe_ns: impl Fn(u64) -> u64) -> (f64, bool, usize) {
         let mut stopwatch = Stopwatch {
             shortest_ns: 1_000,
             ..Stopwatch::new()
@@ -102,10 +102,10 @@ mod tests {
         let mut count = 0;
         let value = stopwatch.value(|_| {
             count += 1;
-            let beside_ns = beside_ns(count);
+            let probe_ns = probe_ns(count);
             Ok::<_, ()>(Measured {
-                value: beside_ns as f64 / 10.0,
-                beside_ns,
+                value: probe_ns as f64 / 10.0,
+                probe_ns,
             })
         });
         let value = value.unwrap();

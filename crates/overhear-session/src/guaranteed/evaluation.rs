@@ -155,7 +155,7 @@ mod tests {
         let schema = TypeSchema::builder("it").field(field, kind, "V");
         StreamDescriptor {
             id: StreamId::from_raw(id),
-            origin: Origin::Clerk,
+            origin: Origin::Sampler,
             sensor: format!("s{id}"),
             instance: String::new(),
             lane: None,

@@ -9,7 +9,9 @@
 use std::sync::Arc;
 
 use overhear_directory::AttachedSource;
-use overhear_event::{GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{
+    GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
+};
 use overhear_kernel::{Backend, KernelMonitor};
 
 use crate::admit::kernel::{unused, KernelRing, UNUSED_ELEMENTS};
@@ -20,7 +22,7 @@ use crate::record::cannot_start;
 
 /// The number of the first kernel stream: before all sensors of programs, as in a session, so that elements
 /// of one instant have the same order in both.
-const FIRST: StreamId = StreamId::from_raw(1);
+const FIRST: StreamId = StreamIdRange::SESSION.first();
 
 /// The kernel sensors of a monitor, as rings that nobody writes yet.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ use overhear_monitor::executor::{
 };
 use overhear_monitor::plugin::PluginUpdate;
 use overhear_monitor::{
-    best_effort, Clock, Monitor, Partition, Room, Sentinel, Supervisor, SystemClock,
+    best_effort, Clock, LatencyWatchdog, Monitor, Partition, QueueMemory, Supervisor, SystemClock,
 };
 
 use super::evaluation::Counting;
@@ -65,10 +65,10 @@ impl<'a> Running<'a> {
         let of_kernel = kernel.as_ref().map(KernelHearing::sentence);
         let hearing = Hearing::new(programs, kernel);
         let room = match own.executor {
-            Executor::Deadline => Room::Reserved,
-            _ => Room::Growing,
+            Executor::Deadline => QueueMemory::Reserved,
+            _ => QueueMemory::Growing,
         };
-        let mut monitor = Monitor::with_room(own.terms.lateness.hold_back, room);
+        let mut monitor = Monitor::with_memory(own.terms.lateness.hold_back, room);
 
         let probes = config.probes();
         let probes = probes.map_err(|sentence| SessionError::new(ErrorKind::Usage, sentence))?;
@@ -256,18 +256,18 @@ impl<'a> Running<'a> {
                     SessionError::new(ErrorKind::Unavailable, error.to_string())
                 })?;
                 let allowed = terms.lateness.wake_up.plus(terms.reservation.runtime);
-                let sentinel = match config.monitor.sentinel {
-                    true => Some(Sentinel::start(allowed)),
+                let watchdog = match config.monitor.watchdog {
+                    true => Some(LatencyWatchdog::start(allowed)),
                     false => None,
                 };
-                let sentinel = sentinel.transpose();
-                let sentinel = sentinel.map_err(|error| {
+                let watchdog = watchdog.transpose();
+                let watchdog = watchdog.map_err(|error| {
                     SessionError::new(ErrorKind::Unavailable, error.to_string())
                 })?;
                 match deadline(monitor, watch, begin, |_, _| goes_on()) {
                     Ok(run) => {
-                        if let Some(sentinel) = sentinel {
-                            watch.hear(&sentinel.stop());
+                        if let Some(watchdog) = watchdog {
+                            watch.note_watchdog(&watchdog.stop());
                         }
                         let start = self.start.get().unwrap_or_default();
                         report.of_run(&run, watch.guarantee(), terms, start);
@@ -401,7 +401,7 @@ impl<'a> Running<'a> {
             .collect();
         report.missed = report.sensors.iter().map(|sensor| sensor.missed).sum();
         let updates = config.updates.iter().zip(watch.longest());
-        let updates = updates.zip(watch.fates()).enumerate();
+        let updates = updates.zip(watch.outcomes()).enumerate();
         report.updates = updates
             .filter(|(index, _)| own.selection.has_update(*index))
             .map(|(_, ((config, longest), fate))| MeasuredUpdate {

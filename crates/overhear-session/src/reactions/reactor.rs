@@ -23,7 +23,7 @@ use overhear::DynamicSensor;
 use overhear_directory::client::SensorRequest;
 use overhear_event::{FieldKind, TypeSchema, WriterKind};
 use overhear_monitor::executor::UpdateIndex;
-use overhear_monitor::plugin::CarriedOut;
+use overhear_monitor::plugin::ReactionContext;
 use overhear_monitor::reaction::{decider, Condition, Decider, Decision, Decisions, Trigger};
 use rustix::io::Errno;
 use rustix::process::{pidfd_open, pidfd_send_signal, Pid, PidfdFlags};
@@ -359,7 +359,7 @@ impl State {
                 sent.map_err(|error| format!("cannot send {word} to the program: {error}"))
             }
             Action::Call(function) => {
-                let told = CarriedOut {
+                let told = ReactionContext {
                     name: &reaction.name,
                     of: self.reactions.names.name(&decision.occurrence),
                     sentence,

@@ -21,7 +21,8 @@ use std::sync::Arc;
 
 use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_VARIABLE};
 use overhear_event::{
-    ClockId, EventName, EventSet, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+    ClockId, EventName, EventSet, Origin, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
+    Update,
 };
 use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
 use overhear_metrics::compensation::Delays;
@@ -142,7 +143,7 @@ impl SessionBuilder {
         let new = self.out.as_deref().map(Unused::not_there_yet);
         let writer = self.out.as_deref().map(create_trace).transpose()?;
         unused.note(new.unwrap_or_default());
-        let first = StreamId::from_raw(1);
+        let first = StreamIdRange::SESSION.first();
         let kernel = Kernel::builder()
             .backend(self.kernel)
             .sensors(planned.sensors.iter().copied())
@@ -463,9 +464,9 @@ impl Started {
         }
         let complaints = self.monitor.take_complaints().into_iter();
         notes.extend(complaints.map(|complaint| complaint.to_string()));
-        let unheard = self.directory.take_unheard();
-        self.recording.unheard = unheard.count;
-        notes.extend(unheard.sentences);
+        let not_connected = self.directory.take_not_connected();
+        self.recording.not_connected = not_connected.count;
+        notes.extend(not_connected.sentences);
         notes.extend(still_alive(&scheduling));
         notes.extend(self.warning);
         // The directory is still there, and so is what has not been evaluated.
@@ -480,7 +481,7 @@ impl Started {
         let (check, metrics) =
             self.evaluations
                 .borrow_mut()
-                .finish(ended, self.recording.unheard, threads);
+                .finish(ended, self.recording.not_connected, threads);
         // After everything that is decided.
         let reactions = match self.reactor.map(Reactor::stop).transpose() {
             Ok(reactions) => reactions,

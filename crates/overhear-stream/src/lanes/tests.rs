@@ -112,7 +112,7 @@ fn each_thread_has_a_lane_and_keeps_it() {
 }
 
 #[test]
-fn a_lane_is_free_when_its_own_claim_was_reclaimed() {
+fn lane_is_free_when_its_own_claim_was_reclaimed() {
     let pool = pool(1);
     assert_eq!(pool.claim(thread(7, 1)), Some(0));
     pool.control.reclaim(0, pool.owner(0));
@@ -124,7 +124,7 @@ fn a_lane_is_free_when_its_own_claim_was_reclaimed() {
 }
 
 #[test]
-fn a_tid_that_comes_back_adopts_the_lane_and_a_late_word_frees_nothing() {
+fn reused_tid_adopts_lane_and_late_reclaim_frees_nothing() {
     let pool = pool(1);
     assert_eq!(pool.claim(thread(7, 1)), Some(0));
     let seen_by_the_directory = pool.owner(0);
@@ -138,7 +138,7 @@ fn a_tid_that_comes_back_adopts_the_lane_and_a_late_word_frees_nothing() {
 }
 
 #[test]
-fn a_lane_goes_on_behind_its_last_owner() {
+fn lane_goes_on_behind_its_last_owner() {
     let pool = pool(1);
     let mut reader = pool.reader(0);
     let lane = &pool.lanes[0];
@@ -155,7 +155,7 @@ fn a_lane_goes_on_behind_its_last_owner() {
 }
 
 #[test]
-fn what_a_handler_claims_while_its_thread_claims_is_the_threads() {
+fn lane_claimed_by_a_handler_belongs_to_its_thread() {
     let pool = pool(2);
     let claimed = Cell::new(None);
     let prepare = |lane: u32| {
@@ -174,7 +174,7 @@ fn what_a_handler_claims_while_its_thread_claims_is_the_threads() {
 }
 
 #[test]
-fn a_nested_write_is_refused_and_counted() {
+fn nested_write_is_refused_and_counted() {
     let pool = pool(1);
     let lane = &pool.lanes[0];
     pool.claim(thread(7, 1)).unwrap();
@@ -190,7 +190,7 @@ fn a_nested_write_is_refused_and_counted() {
 }
 
 #[test]
-fn an_abandoned_write_becomes_void_and_is_no_loss() {
+fn abandoned_write_becomes_void_and_is_no_loss() {
     let pool = pool(1);
     let lane = &pool.lanes[0];
     pool.claim(thread(7, 1)).unwrap();
@@ -215,7 +215,7 @@ fn an_abandoned_write_becomes_void_and_is_no_loss() {
 }
 
 #[test]
-fn a_frame_is_known_by_its_place_and_its_mark() {
+fn frame_is_known_by_its_place_and_its_mark() {
     let frame = Frame::from_raw(0x1008 | 2, 77);
     assert_eq!((frame.address(), frame.witness()), (0x1008, Some(77)));
     assert_eq!(Frame::from_raw(0x1008, 77).witness(), None);
@@ -233,7 +233,7 @@ fn a_frame_is_known_by_its_place_and_its_mark() {
 }
 
 #[test]
-fn a_judgement_that_was_wrong_tears_nothing() {
+fn wrong_abandonment_tears_no_element() {
     let pool = pool(1);
     let lane = &pool.lanes[0];
     pool.claim(thread(7, 1)).unwrap();
@@ -350,7 +350,7 @@ fn many_threads_share_few_lanes_and_lose_nothing() {
 }
 
 #[test]
-fn the_owner_word_lies_where_the_page_says() {
+fn owner_word_lies_where_the_page_says() {
     assert_eq!(OWNER_WORD * 8, 160);
     let pool = pool(2);
     pool.claim(thread(2, 1)).unwrap();

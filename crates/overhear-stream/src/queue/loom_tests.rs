@@ -8,7 +8,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::model::{Run, Seen};
-use super::{Place, TAIL_WORD};
+use super::{QueuePos, TAIL_WORD};
 use crate::sync::Ordering;
 use crate::words::Words;
 
@@ -117,8 +117,8 @@ fn loom_queue_head_is_helped() {
 
 #[test]
 fn loom_queue_what_lags_is_not_empty() {
-    // One of two elements is free, the other was enqueued by a thread that died before it moved `head`.
-    // Two threads need both, so that one of them must find it behind the lagging `head`.
+    // One of two elements is free, the other was enqueued by a thread that died before it moved
+    // `head`. Two threads need both, so that one of them must find it behind the lagging `head`.
     explore(3, || {
         let run = Arc::new(Run::new(2));
         run.die_before_advancing(3);
@@ -127,7 +127,7 @@ fn loom_queue_what_lags_is_not_empty() {
         run.write(1, 1);
         thread.join().expect("the writer ends");
         let words = run.writer.words();
-        let tail = Place(words.word(TAIL_WORD).load(Ordering::Relaxed));
+        let tail = QueuePos(words.word(TAIL_WORD).load(Ordering::Relaxed));
         assert_eq!(tail.position(), 3, "three were taken, none twice");
         let _ = Seen::default().conclude(&run, run.reader(), 3);
     });
@@ -135,8 +135,8 @@ fn loom_queue_what_lags_is_not_empty() {
 
 #[test]
 fn loom_queue_what_lags_is_read_while_it_is_overwritten() {
-    // One of two elements is dead, the other was enqueued by a thread that died behind it, and is taken
-    // while the reader looks at it.
+    // One of two elements is dead, the other was enqueued by a thread that died behind it, and is
+    // taken while the reader looks at it.
     explore(3, || {
         let run = Arc::new(Run::new(2));
         core::mem::forget(run.writer.take().expect("an element is free"));

@@ -9,35 +9,41 @@
 //!
 //! # Words
 //!
-//! `head`, `tail` and every index word are a [`Place`]: a position in the upper 48 bits, an index
-//! in the lower 16. Positions tag the words, so that a compare-and-exchange with an outdated word
-//! fails although the same element has come round again (the ABA problem). They are compared as
-//! differences, so they may wrap around.
+//! `head`, `tail` and every index word are a [`QueuePos`]: a position in the upper 48 bits, an
+//! index in the lower 16. Positions tag the words, so that a compare-and-exchange with an outdated
+//! word fails although the same element has come round again (the ABA problem). They are compared
+//! as differences, so they may wrap around.
 //!
-//! | word | holds | who changes it, and when |
-//! |---|---|---|
-//! | `tail` | position of the oldest element in the queue | a dequeuer, by CAS from t to t + 1, if index word t is *filled* |
-//! | `head` | position of the next enqueue | anyone, by CAS from h to h + 1, once index word h is filled |
-//! | index word of slot s | (p, e), p mod capacity = s: element e lies at position p | an enqueuer with `head` = h, slot of h = s, by CAS from (p < h, ·) to (h, its element) |
-//! | element e | stamp, writer, flags, payload | its owner alone, from the CAS of `tail` that took it to the CAS of the index word that gives it back |
-//! | `lost_full` | dequeues that were refused | a dequeuer, by an atomic addition |
+//! The words, their contents, and the threads that change them:
+//!
+//! - `tail`: the position of the oldest element in the queue. A dequeuer changes it, by a CAS from
+//!   t to t + 1, if index word t is *filled*.
+//! - `head`: the position of the next enqueue. Any thread changes it, by a CAS from h to h + 1,
+//!   once index word h is filled.
+//! - The index word of slot s: (p, e) with p mod capacity = s: element e lies at position p. An
+//!   enqueuer with `head` = h and slot of h = s changes it, by a CAS from (p < h, ·) to (h, its
+//!   element).
+//! - Element e: stamp, writer, flags, payload. Its owner alone changes it, from the CAS of `tail`
+//!   that took it to the CAS of the index word that returns it.
+//! - `lost_full`: the number of refused dequeues. A dequeuer changes it, by an atomic addition.
 //!
 //! The index word of position p, seen by a thread that expects p, is in one of three states, which
-//! its own position tells: *open* (its position is less: p has not been enqueued), *filled* (equal),
-//! *passed* (greater: the ring has been lapped).
+//! its own position gives: *open* (its position is less: p has not been enqueued), *filled*
+//! (equal), *passed* (greater: the ring has been lapped).
 //!
 //! # Rules
 //!
 //! A write is these steps; 1 to 3 dequeue, 4 fills, 5 to 9 enqueue.
 //!
-//! 1. Load `tail` = t, acquire: `SYNC(take)`. Load index word t, acquire: `SYNC(give)`. Open: at the
-//!    moment of this load nothing had been enqueued at t, and `tail` had reached t, so the queue was
-//!    empty: add 1 to `lost_full`, the write is refused. Passed: `tail` is outdated, begin again.
-//!    The word itself says whether t was enqueued; `head`, which may lag behind, is not asked, so a
-//!    refusal is never spurious, and one cache line less is fought for.
+//! 1. Load `tail` = t, acquire: `SYNC(take)`. Load index word t, acquire: `SYNC(give)`. Open: at
+//!    the moment of this load nothing had been enqueued at t, and `tail` had reached t, so the
+//!    queue was empty: add 1 to `lost_full`, the write is refused. Passed: `tail` is outdated,
+//!    begin again. The word itself says whether t was enqueued; `head`, which may lag behind, is
+//!    not asked, so a refusal is never spurious, and one cache line less is fought for.
 //! 2. CAS `tail` from t to t + 1, release: `SYNC(take)`. The loser begins again. The index word was
 //!    read before this step because afterwards an enqueue at t + capacity may replace it.
-//! 3. Fence with release: `SYNC(overwrite)`. It orders the CAS of `tail` before the stores of the fill.
+//! 3. Fence with release: `SYNC(overwrite)`. It orders the CAS of `tail` before the stores of the
+//!    fill.
 //! 4. Fill the element by relaxed word stores.
 //! 5. Load `head` = h, acquire: `SYNC(advance)`. Load index word h, acquire: `SYNC(give)`. Passed:
 //!    `head` is outdated, begin again. Filled: somebody has enqueued at h and not yet moved `head`;
@@ -60,41 +66,42 @@
 //!
 //! # Why it holds
 //!
-//! *One owner.* Of t + 1 dequeues each moves `tail` once, so each takes another position; a position
-//! is filled once, because step 7 fails on any word but the open one. So an element is in the stream
-//! at one position, or in the hands of one thread.
+//! *One owner.* Of t + 1 dequeues each moves `tail` once, so each takes another position; a
+//! position is filled once, because step 7 fails on any word but the open one. So an element is in
+//! the stream at one position, or in the hands of one thread.
 //!
-//! *The index word read in step 1 is that of t when step 2 succeeds.* To replace it, `head` must reach
-//! t + capacity. For that t + 1 elements must have been taken, so `tail` must have left t, and all
-//! this happens before the replacement, by `SYNC(take)`, `SYNC(give)` and `SYNC(advance)`. Had step 1
-//! read the replacement, step 2 would not find t.
+//! *The index word read in step 1 is that of t when step 2 succeeds.* To replace it, `head` must
+//! reach t + capacity. For that t + 1 elements must have been taken, so `tail` must have left t,
+//! and all this happens before the replacement, by `SYNC(take)`, `SYNC(give)` and `SYNC(advance)`.
+//! Had step 1 read the replacement, step 2 would not find t.
 //!
-//! *A reader's copy is whole* if `tail` has not passed its position after the copy, an acquire fence
-//! between them: `SYNC(overwrite)`. Had any word been a later owner's, the CAS of `tail` that made it
-//! the owner would be seen. The index word need not be read again, because it changes later than
-//! `tail`.
+//! *A reader's copy is whole* if `tail` has not passed its position after the copy, an acquire
+//! fence between them: `SYNC(overwrite)`. Had any word been a later owner's, the CAS of `tail` that
+//! made it the owner would be seen. The index word need not be read again, because it changes later
+//! than `tail`.
 //!
-//! *Progress: lock-free.* A race is lost only to a thread that went one step ahead: `tail` moved, an
-//! index word was filled, or `head` moved, and each write does each of them once. Who stops between
-//! any two steps keeps at most one element: between 2 and 7 it is missing from the queue, one of the
-//! spare ones that the capacity has for each concurrent invocation; between 7 and 8 the others move
-//! `head`. A write does not allocate, does not enter the kernel and takes no lock. It may be nested
-//! in another, as by a signal handler: each has its own element.
+//! *Progress: lock-free.* A race is lost only to a thread that went one step ahead: `tail` moved,
+//! an index word was filled, or `head` moved, and each write does each of them once. Who stops
+//! between any two steps keeps at most one element: between 2 and 7 it is missing from the queue,
+//! one of the spare ones that the capacity has for each concurrent invocation; between 7 and 8 the
+//! others move `head`. A write does not allocate, does not enter the kernel and takes no lock. It
+//! may be nested in another, as by a signal handler: each has its own element.
 //!
 //! *Damage.* Another part of the process may have written into this memory. Slots are taken from
-//! positions and cut to the capacity, so no access is out of bounds; a word that is passed while the
-//! one that led to it stands still cannot be, and the write ends there (`lost_full` is incremented).
+//! positions and cut to the capacity, so no access is out of bounds; a word that is passed while
+//! the one that led to it stands still cannot be, and the write ends there (`lost_full` is
+//! incremented).
 //!
 //! # Why not otherwise
 //!
-//! Reserving positions by an atomic addition, with a sequence number in each slot, cannot lose races.
-//! But then the place in the order is taken before the stamp is read, and a thread that is preempted
-//! between the two gets a younger stamp than its successors; and a thread that dies there leaves a
-//! hole at which dequeuers and readers cannot tell whether to wait. It is no faster, either: alone
-//! 25 ns, since the number of locked instructions is the same; by two threads 110 to 320 ns without
-//! waiting turns. Exchanging the oldest index for the thread's own element in one CAS saves the tail,
-//! but needs a pool of spare elements, whose claim costs as much (25.5 ns alone, 200 to 410 ns by two
-//! threads, without waiting turns).
+//! Reserving positions by an atomic addition, with a sequence number in each slot, cannot lose
+//! races. But then the place in the order is taken before the stamp is read, and a thread that is
+//! preempted between the two gets a younger stamp than its successors; and a thread that dies there
+//! leaves a hole at which dequeuers and readers cannot tell whether to wait. It is no faster,
+//! either: alone 25 ns, since the number of locked instructions is the same; by two threads 110 to
+//! 320 ns without waiting turns. Exchanging the oldest index for the thread's own element in one
+//! CAS saves the tail, but needs a pool of spare elements, whose claim costs as much (25.5 ns
+//! alone, 200 to 410 ns by two threads, without waiting turns).
 
 mod writer;
 
@@ -129,7 +136,7 @@ const INDEX_BITS: u32 = 16;
 /// A word of the queue: a position and an index. In `head` and `tail` the index is the position's
 /// slot, in the index array it is an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place(u64);
+struct QueuePos(u64);
 
 /// How the position of an index word relates to the one that is expected there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,7 +149,7 @@ enum State {
     Passed,
 }
 
-impl Place {
+impl QueuePos {
     /// An element at this place's position.
     #[inline(always)]
     const fn with_index(self, index: u16) -> Self {
@@ -183,13 +190,13 @@ impl Place {
 
 /// Loads a word of the queue.
 #[inline(always)]
-fn load(words: &impl Words, at: usize, order: Ordering) -> Place {
-    // Loom looks for races with a word's last access alone. So a compare-and-exchange after a load by
-    // the same thread hides the loads of others, and orders would go unexplored. A store into a word
-    // that nobody loads makes every load a race of its own.
+fn load(words: &impl Words, at: usize, order: Ordering) -> QueuePos {
+    // Loom looks for races with a word's last access alone. So a compare-and-exchange after a load
+    // by the same thread hides the loads of others, and orders would go unexplored. A store into a
+    // word that nobody loads makes every load a race of its own.
     #[cfg(loom)]
     words.word(UNUSED_WORD).store(0, Ordering::Relaxed);
-    Place(words.word(at).load(order))
+    QueuePos(words.word(at).load(order))
 }
 
 /// How far one position lies before another. Half of the 48 bits count as ahead, so wrapping around
@@ -199,8 +206,8 @@ const fn difference(position: u64, from: u64) -> i64 {
     (position.wrapping_sub(from) << INDEX_BITS) as i64 >> INDEX_BITS
 }
 
-/// What readers need of the memory. Sequences begin at 0 behind the dummy elements, so a sequence is
-/// a position less the capacity; they have 64 bits and are found from one that is near.
+/// What readers need of the memory. Sequences begin at 0 behind the dummy elements, so a sequence
+/// is a position less the capacity; they have 64 bits and are found from one that is near.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QueueView<'a, W> {
     pub(crate) words: &'a W,
@@ -213,8 +220,8 @@ impl<W: Words> QueueView<'_, W> {
         // SYNC(advance): pairs with the CAS of `head`.
         let head = load(self.words, HEAD_WORD, Ordering::Acquire);
         // An element is published by its index word; its thread may have died before it, or
-        // another, moved `head`. There is at most one such element. A word that has been passed says
-        // as much of its position: were it ignored, the number could go back.
+        // another, moved `head`. There is at most one such element. A word that has been passed
+        // says as much of its position: were it ignored, the number could go back.
         let index = self.queue.index_word(head.position());
         // SYNC(give): pairs with the CAS of the index word.
         let index = load(self.words, index, Ordering::Acquire);

@@ -58,7 +58,7 @@ impl Run {
         taken.sign(tid, 0);
         let (words, queue) = (self.writer.words(), self.writer.geometry());
         let stamp = words.word(queue.element_word(taken.element));
-        let head = super::Place(words.word(super::HEAD_WORD).load(Ordering::Acquire));
+        let head = super::QueuePos(words.word(super::HEAD_WORD).load(Ordering::Acquire));
         stamp.store(self.stamp().as_raw(), Ordering::Relaxed);
         let filled = head.with_index(taken.element);
         let index = words.word(queue.index_word(head.position()));

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use overhear_event::{ClockId, Ticks};
 use proptest::prelude::{any, prop, proptest, ProptestConfig};
 
-use super::{difference, Place, QueueFull, QueueWriter, HEAD_WORD, TAIL_WORD};
+use super::{difference, QueueFull, QueuePos, QueueWriter, HEAD_WORD, TAIL_WORD};
 use crate::layout::LayoutError;
 use crate::reader::{Found, Reader};
 use crate::shape::{QueueGeometry, Shape};
@@ -70,7 +70,7 @@ fn numbered(numbers: core::ops::Range<u64>) -> Pairs {
 }
 
 #[test]
-fn a_lapped_reader_keeps_the_newest_and_counts_the_rest() {
+fn lapped_reader_keeps_the_newest_and_counts_the_rest() {
     let (writer, mut reader) = queue(4);
     assert_eq!(read(&mut reader, 9), ([].to_vec(), [].to_vec()));
     write(&writer, 0..4);
@@ -90,7 +90,7 @@ fn a_lapped_reader_keeps_the_newest_and_counts_the_rest() {
 }
 
 #[test]
-fn readers_begin_where_they_are_told() {
+fn readers_start_at_the_given_position() {
     let (writer, _) = queue(4);
     let words = || (writer.words().share(), *writer.geometry());
     let now = || {
@@ -112,7 +112,7 @@ fn readers_begin_where_they_are_told() {
 }
 
 #[test]
-fn an_empty_queue_refuses_and_counts() {
+fn empty_queue_refuses_and_counts() {
     let (writer, mut reader) = queue(4);
     let held: Vec<_> = (0..4).map(|_| writer.take().unwrap()).collect();
     assert!(writer.take().is_err());
@@ -148,7 +148,7 @@ fn abandoned_elements_are_passed_over() {
 }
 
 #[test]
-fn who_holds_an_element_lets_others_pass() {
+fn held_element_does_not_block_others() {
     let (writer, mut reader) = queue(4);
     let mut slow = writer.take().unwrap();
     core::mem::forget(writer.take().unwrap());
@@ -168,7 +168,7 @@ fn positions_wrap_around_after_48_bits() {
     // As if 2^48 - 6 elements had been dequeued.
     let tail = (1_u64 << 48) - 6;
     for position in tail..tail + 4 {
-        let place = Place(position << 16 | (position & 3));
+        let place = QueuePos(position << 16 | (position & 3));
         memory
             .word(geometry.index_word(position))
             .store(place.0, Ordering::Relaxed);

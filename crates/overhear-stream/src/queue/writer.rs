@@ -67,8 +67,8 @@ impl<W: Words> QueueWriter<W> {
         self.words.word(LOST_FULL_WORD).load(Ordering::Relaxed)
     }
 
-    /// How many elements have been published, by all threads, void ones included, as seen from a number
-    /// that is near; 0 at first.
+    /// How many elements have been published, by all threads, void ones included, as seen from a
+    /// number that is near; 0 at first.
     #[must_use]
     pub fn published(&self, near: u64) -> u64 {
         self.view().published(near)
@@ -104,7 +104,7 @@ impl<W: Words> QueueWriter<W> {
     /// [`QueueFull`], and nothing was written.
     ///
     /// # Panics
-    /// If the payload has another size than the geometry says.
+    /// If the payload has another size than that of the geometry.
     #[inline(always)]
     pub fn write(
         &self,
@@ -224,7 +224,7 @@ impl<W: Words> Taken<'_, W> {
     /// Copies the payload into the element. May be called again; the last one counts.
     ///
     /// # Panics
-    /// If the payload has another size than the geometry says.
+    /// If the payload has another size than that of the geometry.
     #[inline(always)]
     pub fn fill(&mut self, payload: &[u8]) {
         self.writer.check_payload(payload);

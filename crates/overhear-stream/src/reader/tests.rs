@@ -40,7 +40,7 @@ fn read(reader: &mut Reader<OwnedWords>, limit: usize) -> (Vec<u64>, u64) {
 }
 
 #[test]
-fn a_lapped_reader_keeps_the_newest_and_counts_the_rest() {
+fn lapped_reader_keeps_the_newest_and_counts_the_rest() {
     let (mut writer, mut reader) = stream(8, 4);
     write(&mut writer, 3);
     assert_eq!(read(&mut reader, 9), ([0, 1, 2].to_vec(), 0));
@@ -127,7 +127,7 @@ fn read_until(reader: &mut Reader<OwnedWords>, end: u64) -> (Vec<u64>, Vec<(u64,
 }
 
 #[test]
-fn a_bound_is_kept_however_far_the_writer_is() {
+fn poll_keeps_its_bound_whatever_the_writer_does() {
     let (mut writer, mut reader) = stream(8, 8);
     write(&mut writer, 5);
     assert_eq!(
@@ -150,7 +150,7 @@ fn a_bound_is_kept_however_far_the_writer_is() {
 }
 
 #[test]
-fn what_is_overwritten_while_others_are_read_is_missed() {
+fn elements_overwritten_during_a_poll_are_missed() {
     let (mut writer, mut reader) = stream(8, 512);
     write(&mut writer, 511);
     let (mut seen, mut gaps) = (Vec::new(), Vec::new());
@@ -170,7 +170,7 @@ fn what_is_overwritten_while_others_are_read_is_missed() {
 }
 
 #[test]
-fn what_was_missed_before_the_damage_is_told() {
+fn elements_missed_before_the_damage_are_reported() {
     let (mut writer, mut reader) = stream(8, 512);
     write(&mut writer, 600);
     let counter_of = reader.words().share();
@@ -184,7 +184,7 @@ fn what_was_missed_before_the_damage_is_told() {
 }
 
 #[test]
-fn the_counter_may_wrap_around() {
+fn counter_may_wrap_around() {
     let geometry = Geometry::new(0, 4).unwrap();
     let memory = OwnedWords::zeroed(geometry.words());
     counter(&memory).store(u64::MAX - 1, Ordering::Relaxed);
@@ -202,7 +202,7 @@ fn the_counter_may_wrap_around() {
 }
 
 #[test]
-fn a_counter_that_runs_back_is_an_error() {
+fn backwards_counter_is_an_error() {
     let (mut writer, mut reader) = stream(8, 4);
     write(&mut writer, 3);
     read(&mut reader, 9);
@@ -277,7 +277,7 @@ proptest! {
 
     /// Whatever the memory holds, also void elements of lanes.
     #[test]
-    fn runs_are_what_is_found_one_by_one(
+    fn runs_equal_single_elements(
         words in prop::collection::vec(any::<u64>(), 640),
         counters in prop::collection::vec(0_u64..60, 1..8),
         power in 1_u32..5,

@@ -401,7 +401,7 @@ impl<W: Write> Update for PerfettoExport<W> {
                     }
                 }
             }
-            Origin::Program(_) | Origin::Clerk => self.tracks(stream),
+            Origin::Program(_) | Origin::Sampler => self.tracks(stream),
         };
         let fields = vec![
             annotation("stream", Value::Text(&stream.label())),

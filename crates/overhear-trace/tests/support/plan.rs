@@ -150,7 +150,7 @@ impl Plan {
             let origin = match stream.origin {
                 0 => program(),
                 1 => Origin::Kernel { cpu: index as u32 },
-                _ => Origin::Clerk,
+                _ => Origin::Sampler,
             };
             // Ids that are neither dense nor in order, so that nothing relies on it.
             let id = (index as u32 * 7 + 3) % 101;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Concurrent sensors that nobody hears, read back from their private memory.
 
-use overhear_admission::{AfterViolation, ConformanceCheck, Constraint};
+use overhear_admission::{AfterViolation, ArrivalBound, ConformanceCheck};
 use overhear_event::{ClockId, Nanos, Rate, Timestamp, TypeSchema};
 use overhear_stream::Reader;
 
@@ -115,7 +115,7 @@ fn queue_beyond_capacity_limit_is_refused() {
 
 /// Whether these stamps, in order, keep the rate that was declared, exactly.
 fn conforms(rate: Rate, stamps: &[u64]) -> bool {
-    let constraint = Constraint::from_rate(&rate).unwrap();
+    let constraint = ArrivalBound::from_rate(&rate).unwrap();
     let mut check = ConformanceCheck::new(constraint, AfterViolation::Keep);
     let violations = stamps
         .iter()

@@ -27,7 +27,7 @@ const FILE: &str = r#"
     hold_back = "100ms"
     overhead = "2ms"
     cpu_percent = 60
-    sentinel = true
+    watchdog = true
     [[sensor]]
     id = "kernel:sched_switch"
     period = "1ms"
@@ -55,7 +55,7 @@ const PROBES: &str = r#"
     hold_back = "100ms"
     overhead = "2ms"
     cpu_percent = 60
-    sentinel = true
+    watchdog = true
     [[probe]]
     function = "PROGRAM:nap"
     [[probe]]

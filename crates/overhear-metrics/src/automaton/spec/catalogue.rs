@@ -71,7 +71,7 @@ impl Catalogue {
                 events::schedule_schema(),
             )
             .with(EventName::kernel(events::LOCK), events::lock_schema())
-            .with(EventName::clerk(kernel::SCHEDSTAT), SchedStat::schema())
+            .with(EventName::sampler(kernel::SCHEDSTAT), SchedStat::schema())
     }
 
     /// Adds an event, or replaces it.

@@ -21,7 +21,7 @@ pub(crate) const SYMBOLS: usize = 64;
 const TRANSITIONS: usize = 4_096;
 
 /// Words that cannot be names, because they begin something else.
-const RESERVED: [&str; 4] = ["lambda", "kernel", "user", "clerk"];
+const RESERVED: [&str; 5] = ["lambda", "kernel", "user", "sampler", "clerk"];
 
 /// A transition, with the indices of its states and symbols.
 #[derive(Clone, Copy, Debug)]

@@ -35,7 +35,7 @@ pub enum Fault {
     #[error("the specification has no name; begin with `metric NAME`")]
     Nameless,
     /// A name that cannot be written.
-    #[error("`{0}` cannot be a name; use letters, digits and `_`, but not lambda, kernel, user or clerk")]
+    #[error("`{0}` cannot be a name; use letters, digits and `_`, but not lambda, kernel, user, sampler or clerk")]
     WrongName(String),
     /// The same name twice.
     #[error("{what} `{name}` is declared a second time; the first is in line {first}")]
@@ -62,7 +62,7 @@ pub enum Fault {
     #[error("unknown state `{0}`; declare it by `state {0} KIND`")]
     UnknownState(String),
     /// No sensor produces these events.
-    #[error("unknown event `{event}`; known are {known}, and `user:SENSOR` and `clerk:SENSOR`")]
+    #[error("unknown event `{event}`; known are {known}, and `user:SENSOR` and `sampler:SENSOR`")]
     UnknownEvent {
         /// The event.
         event: String,

@@ -181,7 +181,7 @@ impl<'a> Line<'a> {
                 c if is_name(c) => {
                     rest.take_while(is_name);
                     let name = &from[..from.len() - rest.text.len()];
-                    let is_kind = matches!(name, "kernel" | "user" | "clerk");
+                    let is_kind = matches!(name, "kernel" | "user" | "sampler" | "clerk");
                     if is_kind && rest.take(':') {
                         Token::Source(name, rest.sensor()?)
                     } else if name == "lambda" {
@@ -300,9 +300,9 @@ impl<'a> Line<'a> {
             Some(Token::Source(kind, sensor)) => match *kind {
                 "kernel" => EventName::kernel(sensor),
                 "user" => EventName::user(sensor),
-                _ => EventName::clerk(sensor),
+                _ => EventName::sampler(sensor),
             },
-            _ => return Err(self.unexpected("`kernel:HOOK`, `user:SENSOR` or `clerk:SENSOR`")),
+            _ => return Err(self.unexpected("`kernel:HOOK`, `user:SENSOR` or `sampler:SENSOR`")),
         };
         self.next += 1;
         let mut conditions = Vec::new();

@@ -392,7 +392,7 @@ fn cpu_rests_until_the_entering_thread_is_ready() {
 #[test]
 fn accounts_of_cpu_time_shrink_with_the_runs() {
     let (switches, marks, lives) = (switches(0), marks(1), lives(0));
-    let clerk = stream(50, Origin::Clerk, SCHEDSTAT, SchedStat::schema());
+    let sampler = stream(50, Origin::Sampler, SCHEDSTAT, SchedStat::schema());
     let life = Life {
         tid: 1,
         pid: 1,
@@ -415,7 +415,7 @@ fn accounts_of_cpu_time_shrink_with_the_runs() {
         (&switches, 10_000, &enters),
         (&marks, 11_000, &[]),
         (&switches, 12_000, &leaves),
-        (&clerk, 13_000, &sample),
+        (&sampler, 13_000, &sample),
         (&switches, 14_000, &enters),
         (&lives, 15_000, &life),
     ]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept of each update and of each sensor that is watched.
+//! The state of each watched update and of each sensor.
 
 use overhear_admission::ConformanceCheck;
 use overhear_event::{Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update};
@@ -14,8 +14,8 @@ pub struct Watched<'a> {
     pub update: &'a mut dyn Update,
     /// The sensors whose elements it takes; `None` for all.
     pub sensors: Option<Vec<SensorIndex>>,
-    /// The sensors whose large elements it may read in place, if it wants to; `None` for all. They stay in
-    /// the sensor's buffer until they have been evaluated then, so admission must know of them.
+    /// The sensors whose large elements it may read in place; `None` for all. Such elements stay in
+    /// the sensor's buffer until they have been evaluated, so admission must include them.
     pub in_place: Option<Vec<SensorIndex>>,
 }
 
@@ -43,36 +43,36 @@ impl Watched<'_> {
 
 /// The largest execution time of an update so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Longest {
-    /// How long it took.
+pub struct LongestStep {
+    /// Its execution time.
     pub took: Nanos,
-    /// For which element of its stream.
+    /// Position of the element in its stream.
     pub element: u64,
-    /// Whose element.
+    /// The sensor of the element.
     pub sensor: Option<SensorIndex>,
-    /// Elements that it has evaluated.
+    /// Number of elements that it has evaluated.
     pub elements: u64,
 }
 
-/// What became of an update.
+/// The outcome of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct UpdateFate {
-    /// Elements of its sensors that it missed, until it was stopped.
+pub struct UpdateOutcome {
+    /// Number of missed elements of its sensors, until it was stopped.
     pub missed: u64,
-    /// Elements for which it took longer than its WCET.
+    /// Number of elements for which it exceeded its WCET.
     pub overruns: u64,
-    /// The gap behind which it was stopped ([`MissedPolicy::Stop`]).
+    /// The gap that stopped it ([`MissedPolicy::Stop`]).
     pub stopped: Option<Gap>,
-    /// Whether it is called no more because it has failed ([`Update::failure`]).
+    /// Whether it has failed ([`Update::failure`]), and is not called any more.
     pub failed: bool,
 }
 
-/// An update, live.
+/// A watched update.
 pub(super) struct Step<'a> {
     pub(super) watched: Watched<'a>,
-    pub(super) longest: Longest,
+    pub(super) longest: LongestStep,
     pub(super) policy: MissedPolicy,
-    pub(super) fate: UpdateFate,
+    pub(super) fate: UpdateOutcome,
     // Streams that it refuses: a sentence for each.
     pub(super) complaints: Vec<String>,
 }
@@ -86,7 +86,7 @@ impl Step<'_> {
         self.fate.stopped.is_none() && !self.fate.failed
     }
 
-    /// Calls it; once it has failed for the last time.
+    /// Calls it, unless it has failed.
     pub(super) fn call(&mut self, call: impl FnOnce(&mut dyn Update)) {
         let update = &mut *self.watched.update;
         call(update);
@@ -94,12 +94,12 @@ impl Step<'_> {
     }
 }
 
-/// What was seen of one sensor.
+/// The figures of one sensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SensorFigures {
     /// Elements evaluated.
     pub elements: u64,
-    /// Elements missed, for whatever cause.
+    /// Elements missed, for any cause.
     pub missed: u64,
     /// The largest latency.
     pub latency: Nanos,
@@ -108,7 +108,7 @@ pub struct SensorFigures {
 }
 
 impl SensorFigures {
-    /// Those of two sensors together.
+    /// The sum of two sensors.
     pub(super) fn and(self, other: Self) -> Self {
         Self {
             elements: self.elements + other.elements,
@@ -119,10 +119,10 @@ impl SensorFigures {
     }
 }
 
-/// One sensor, live.
+/// The state of one sensor.
 #[derive(Debug)]
 pub(super) struct Account {
-    // Its term, under which there can be several.
+    // Its term, which can have several sensors.
     pub(super) sensor: SensorIndex,
     pub(super) check: ConformanceCheck,
     // The first stream of the sensor that is evaluated here, and what it is called.
@@ -132,16 +132,16 @@ pub(super) struct Account {
     pub(super) of_kernel: bool,
     /// Elements that the sensor's buffer holds; `None` until it appears, and for kernel sensors.
     pub(super) holds: Option<u64>,
-    // The time of its last element: until then it kept to its stream.
+    // The time of its last element: up to it the sensor kept its rate.
     pub(super) last: Timestamp,
-    // Elements that existed and were not seen since then.
+    // Missed elements since then.
     pub(super) lost: u64,
     pub(super) figures: SensorFigures,
 }
 
 impl Account {
-    /// Whether a stream of this term belongs to it: the first one that comes, and of a kernel sensor those
-    /// of the other CPUs.
+    /// Whether a stream of this term belongs to it: the first one that comes, and of a kernel
+    /// sensor those of the other CPUs.
     pub(super) fn takes(&self, term: Option<SensorIndex>, stream: &StreamDescriptor) -> bool {
         let is_free = self.stream.is_none();
         Some(self.sensor) == term && (is_free || (self.of_kernel && is_of_kernel(stream)))
@@ -157,7 +157,8 @@ impl Account {
             true => format!("kernel/{}", stream.sensor),
             false => stream.sensor_label(),
         };
-        // One slot may be in the making. The monitor made the rings of the kernel's sensors itself.
+        // One slot may be in use by the writer. Rings of kernel sensors were made by the monitor
+        // itself.
         self.holds = (!self.of_kernel).then(|| stream.capacity.saturating_sub(1));
     }
 }
@@ -166,9 +167,9 @@ pub(super) const fn is_of_kernel(stream: &StreamDescriptor) -> bool {
     matches!(stream.origin, Origin::Kernel { .. })
 }
 
-/// One ring of a kernel sensor. What was lost in it lies between two elements of the same ring, and
-/// nobody knows how many elements of other rings came meanwhile. So losses are held against the bound
-/// here: what bounds a sensor bounds each part of it.
+/// One ring of a kernel sensor. A loss lies between two elements of the same ring, and the number
+/// of elements of other rings in between is unknown. So losses are checked per ring: the bound of a
+/// sensor holds for each of its rings.
 #[derive(Debug)]
 pub(super) struct CpuRing {
     pub(super) check: ConformanceCheck,
@@ -176,15 +177,15 @@ pub(super) struct CpuRing {
     pub(super) lost: u64,
 }
 
-/// What is known of a stream: whose it is, and who refuses it.
+/// The assignment of a stream: its sensor, and the updates that refuse it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Known {
     pub(super) sensor: Option<SensorIndex>,
-    // The place of its account.
+    // Index of its account.
     pub(super) account: Option<usize>,
-    // The place of its ring, of a kernel sensor.
+    // Index of its ring, of a kernel sensor.
     pub(super) ring: Option<usize>,
-    // A bit for each update.
+    // Updates that refuse it: a bit each.
     pub(super) refused: u64,
 }
 

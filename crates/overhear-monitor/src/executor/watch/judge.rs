@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is thought of a step and of an element: execution times, latencies, streams.
+//! Judgement of steps and elements: execution times, latencies, declared rates.
 
 use overhear_event::{Nanos, Timestamp};
 
-use super::accounts::{Known, Longest};
+use super::accounts::{Known, LongestStep};
 use super::Watch;
 use crate::clock::Clock;
-use crate::executor::guarantee::{Breach, BreachCause, Failure, FailureKind};
+use crate::executor::guarantee::{Breach, BreachCause, GuaranteeViolation, ViolationKind};
 use crate::executor::terms::{SensorIndex, UpdateIndex};
 use crate::reaction::{Measure, Occurrence};
 
@@ -24,8 +24,8 @@ impl<C: Clock> Watch<'_, C> {
         }
     }
 
-    /// How much CPU time a step surely took that ended at `end` and of which the clock says that it took
-    /// this long: CPU time since the last reading, less all time outside the step.
+    /// Lower bound of the CPU time of a step that ended at `end` and took this long by the clock:
+    /// CPU time since the last reading, less the whole time outside the step.
     fn cpu_time_of_step(&mut self, took: Nanos, end: Timestamp) -> Nanos {
         let cpu = self.clock.cpu_time();
         let (read_at, read) = self.reading;
@@ -45,8 +45,8 @@ impl<C: Clock> Watch<'_, C> {
         }
     }
 
-    /// Judges what an update took for an element: the step from `begin` to `end`, and what it `prepared`
-    /// before that.
+    /// Judges what an update took for an element: the step from `begin` to `end`, and what it
+    /// `prepared` before that.
     pub(super) fn judge_step(
         &mut self,
         index: usize,
@@ -67,7 +67,7 @@ impl<C: Clock> Watch<'_, C> {
         let longest = &mut self.updates[index].longest;
         longest.elements += 1;
         if took > longest.took {
-            *longest = Longest {
+            *longest = LongestStep {
                 took,
                 element,
                 sensor,
@@ -117,15 +117,16 @@ impl<C: Clock> Watch<'_, C> {
         }
         figures.latency = figures.latency.max(latency);
         if latency > self.terms.latency {
-            self.guarantee.fail(Failure {
+            self.guarantee.fail(GuaranteeViolation {
                 at: end,
                 sensor,
-                what: FailureKind::Late { element, latency },
+                what: ViolationKind::Late { element, latency },
             });
         }
     }
 
-    /// Holds an element against its sensor's stream, and of a kernel sensor against what its ring may get.
+    /// Checks an element against its sensor's declared rate; of a kernel sensor also against its
+    /// ring.
     pub(super) fn judge_conformance(
         &mut self,
         (account, ring): (usize, Option<usize>),

@@ -4,15 +4,15 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
-use overhear_admission::{Constraint, DeadlineReservation, Lateness, Level};
+use overhear_admission::{ArrivalBound, DeadlineReservation, Lateness, Level};
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, Places,
-    StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, InPlaceMemory, Nanos,
+    Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
 };
 
 use super::{Watch, Watched};
 use crate::clock::Clock;
-use crate::executor::guarantee::{BreachCause, Verdict};
+use crate::executor::guarantee::{BreachCause, GuaranteeVerdict};
 use crate::executor::terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
 use crate::reaction::{decider, Condition, Measure, Occurrence, ReactionIndex, Trigger};
 use crate::updates::MissedPolicy;
@@ -73,7 +73,7 @@ fn at(ns: u64) -> Timestamp {
 fn stream(raw: u32, sensor: &str) -> StreamDescriptor {
     StreamDescriptor {
         id: StreamId::from_raw(raw),
-        origin: Origin::Clerk,
+        origin: Origin::Sampler,
         sensor: sensor.to_string(),
         instance: String::new(),
         lane: None,
@@ -98,7 +98,7 @@ fn terms() -> Terms {
         cpus: 2,
         sensors: vec![SensorTerms {
             name: "a".to_string(),
-            constraint: Constraint::new(ns(100), ns(100), ns(0), ns(0)).unwrap(),
+            constraint: ArrivalBound::new(ns(100), ns(100), ns(0), ns(0)).unwrap(),
             wcet: ns(50),
             count: 1,
             buffer: 7,
@@ -142,7 +142,10 @@ fn watched(test: impl FnOnce(&Made, &Cell<(u64, u64)>, &mut Watch<'_, &Made>)) {
 fn smaller_buffer_than_assumed_is_inconclusive() {
     let (made, mut terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
     // Of 64 slots one may be in the making.
-    for (assumed, verdict) in [(63, Verdict::Held), (64, Verdict::Inconclusive)] {
+    for (assumed, verdict) in [
+        (63, GuaranteeVerdict::Held),
+        (64, GuaranteeVerdict::Inconclusive),
+    ] {
         terms.sensors[0].buffer = assumed;
         let mut update = Takes(&made, &takes);
         let watched = Watched {
@@ -156,7 +159,10 @@ fn smaller_buffer_than_assumed_is_inconclusive() {
         assert_eq!(watch.guarantee().verdict(), verdict);
         let sentences = watch.guarantee().sentences(&terms, at(0));
         let small = |it: &String| it.contains("holds 63 elements, admission assumed 64");
-        assert_eq!(sentences.iter().any(small), verdict != Verdict::Held);
+        assert_eq!(
+            sentences.iter().any(small),
+            verdict != GuaranteeVerdict::Held
+        );
     }
 }
 
@@ -164,7 +170,7 @@ fn smaller_buffer_than_assumed_is_inconclusive() {
 #[derive(Debug)]
 struct Zeros(bool);
 
-impl Places for Zeros {
+impl InPlaceMemory for Zeros {
     fn load(&self, _: u64, _: usize, to: &mut [u64]) {
         to.fill(0);
     }
@@ -197,7 +203,7 @@ fn prepare_and_commit_are_one_step_and_what_was_overwritten_is_none() {
         evaluate(watch, 1, true);
         takes.set((40, 40));
         evaluate(watch, 2, false);
-        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
         let figures = watch.figures().next().unwrap();
         assert_eq!((figures.elements, figures.latency.as_ns()), (2, 1_215));
         evaluate(watch, 2, true);
@@ -246,7 +252,7 @@ fn cpu_time_overruns_and_preemption_does_not() {
         // Preempted in the middle: 200 ns passed, 40 were used.
         takes.set((200, 40));
         watch.element(&element(&a, 1, 9_100));
-        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
         takes.set((60, 60));
         watch.element(&element(&a, 2, 9_200));
         let first = watch.guarantee().first_breach().unwrap();
@@ -269,7 +275,7 @@ fn cpu_time_overruns_and_preemption_does_not() {
 }
 
 #[test]
-fn a_sensor_that_is_too_fast_is_named_with_its_element() {
+fn sensor_that_is_too_fast_is_named_with_its_element() {
     watched(|_, _, watch| {
         let a = stream(1, "a");
         for (sequence, time) in [(0, 9_000), (1, 9_100), (2, 9_199), (3, 9_300)] {
@@ -283,7 +289,7 @@ fn a_sensor_that_is_too_fast_is_named_with_its_element() {
             "{sentence}"
         );
         assert_eq!(watch.figures().next().unwrap().exceeding, 1);
-        assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Inconclusive);
     });
 }
 
@@ -298,12 +304,15 @@ fn missed_and_late_elements_violate_unless_their_sensor_was_too_fast() {
         cause,
     };
     // Four elements fit between 9,000 and 9,500, five do not.
-    for (missed, verdict) in [(4, Verdict::Violated), (5, Verdict::Inconclusive)] {
+    for (missed, verdict) in [
+        (4, GuaranteeVerdict::Violated),
+        (5, GuaranteeVerdict::Inconclusive),
+    ] {
         watched(|_, _, watch| {
             let a = stream(1, "a");
             watch.element(&element(&a, 0, 9_000));
             watch.gap(&a, &gap(missed, GapCause::Overwritten));
-            assert_eq!(watch.guarantee().verdict(), Verdict::Violated);
+            assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Violated);
             watch.element(&element(&a, 1 + missed, 9_500));
             assert_eq!(watch.guarantee().verdict(), verdict);
             assert_eq!(watch.figures().next().unwrap().missed, missed);
@@ -311,17 +320,17 @@ fn missed_and_late_elements_violate_unless_their_sensor_was_too_fast() {
     }
     watched(|_, _, watch| {
         watch.gap(&stream(1, "a"), &gap(1, GapCause::Late));
-        assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Inconclusive);
     });
     watched(|made, _, watch| {
         let a = stream(1, "a");
         made.pass(4_000, 0);
         watch.element(&element(&a, 0, 9_011));
-        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
         assert_eq!(watch.figures().next().unwrap().latency.as_ns(), 4_999);
         made.pass(1_000, 0);
         watch.element(&element(&a, 1, 9_111));
-        assert_eq!(watch.guarantee().verdict(), Verdict::Violated);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Violated);
         let sentence = watch
             .guarantee()
             .sentences(watch.terms(), Timestamp::ZERO)
@@ -331,7 +340,7 @@ fn missed_and_late_elements_violate_unless_their_sensor_was_too_fast() {
 }
 
 #[test]
-fn what_is_judged_calls_for_reactions_with_the_element() {
+fn judgements_trigger_reactions_with_the_element() {
     let condition = |trigger| Condition {
         reaction: ReactionIndex(0),
         trigger,
@@ -408,12 +417,12 @@ fn what_is_judged_calls_for_reactions_with_the_element() {
         overrun(10, 70),
     ];
     assert_eq!(found, expected);
-    let fate = watch.fates()[0];
+    let fate = watch.outcomes()[0];
     assert_eq!((fate.overruns, fate.missed, fate.stopped), (2, 7, None));
 }
 
 #[test]
-fn an_update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
+fn update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
     let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
     made.pass(10_000, 0);
     let (mut one, mut other) = (Takes(&made, &takes), Takes(&made, &takes));
@@ -444,21 +453,21 @@ fn an_update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
     watch.gap(&a, &gap(6, 3));
     let elements: Vec<u64> = watch.longest().iter().map(|it| it.elements).collect();
     assert_eq!(elements, [1, 2]);
-    let fates: Vec<_> = watch
-        .fates()
+    let outcomes: Vec<_> = watch
+        .outcomes()
         .iter()
         .map(|it| (it.missed, it.stopped))
         .collect();
-    assert_eq!(fates, [(6, Some(gap(1, 4))), (9, None)]);
+    assert_eq!(outcomes, [(6, Some(gap(1, 4))), (9, None)]);
 }
 
 #[test]
-fn what_was_not_counted_makes_it_inconclusive_from_its_appearance() {
+fn unadmitted_sensor_makes_guarantee_inconclusive_from_its_appearance() {
     watched(|_, _, watch| {
         watch.open(&stream(1, "a"));
-        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
         watch.open(&stream(2, "a"));
-        assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Inconclusive);
         // It is evaluated all the same.
         watch.element(&element(&stream(2, "a"), 0, 9_000));
         assert_eq!(watch.longest()[0].elements, 1);
@@ -495,14 +504,14 @@ fn as_many_sensors_of_a_term_are_evaluated_as_were_admitted() {
             watch.element(&element(stream, sequence, 9_000 + 100 * sequence));
         }
     }
-    assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+    assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
     let figures = watch.figures().next().unwrap();
     assert_eq!((figures.elements, figures.exceeding), (6, 0));
     let labels: Vec<&str> = watch.labels(SensorIndex(0)).collect();
-    assert_eq!(labels, ["clerk/a1", "clerk/a2"]);
+    assert_eq!(labels, ["sampler/a1", "sampler/a2"]);
     // A third one was not counted.
     watch.open(&third);
-    assert_eq!(watch.guarantee().verdict(), Verdict::Inconclusive);
+    assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Inconclusive);
     watch.element(&element(&third, 0, 9_900));
     assert_eq!(watch.figures().next().unwrap().elements, 6);
 }
@@ -527,7 +536,7 @@ impl Update for Choosy {
 }
 
 #[test]
-fn what_does_not_reach_an_update_is_not_counted_for_it() {
+fn element_not_delivered_to_an_update_is_not_counted_for_it() {
     let (made, terms) = (Made::default(), terms());
     let mut choosy = Choosy::default();
     let watched = Watched {
@@ -545,7 +554,7 @@ fn what_does_not_reach_an_update_is_not_counted_for_it() {
         watch.element(&element(&a, sequence, 9_000));
     }
     assert_eq!(watch.longest()[0].elements, 3);
-    assert!(watch.fates()[0].failed);
+    assert!(watch.outcomes()[0].failed);
     assert_eq!(watch.complaints(), [["not b"]]);
     drop(watch);
     assert_eq!(choosy.0, 3);
@@ -578,16 +587,16 @@ fn watched_rings(test: impl FnOnce([StreamDescriptor; 2], &mut Watch<'_, &Made>)
 }
 
 #[test]
-fn the_rings_of_a_kernel_sensor_are_one_sensor_and_bounded_together() {
+fn rings_of_a_kernel_sensor_are_one_sensor_and_bounded_together() {
     watched_rings(|[first, second], watch| {
-        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
         let labels: Vec<&str> = watch.labels(SensorIndex(0)).collect();
         assert_eq!(labels, ["kernel/a"]);
         // Each by itself keeps its distance, and both together as well.
         watch.element(&element(&first, 0, 9_000));
         watch.element(&element(&second, 0, 9_100));
         watch.element(&element(&first, 1, 9_200));
-        assert_eq!(watch.guarantee().verdict(), Verdict::Held);
+        assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
         // Together they do not.
         watch.element(&element(&second, 1, 9_299));
         let breach = watch.guarantee().first_breach().unwrap();
@@ -607,7 +616,7 @@ fn the_rings_of_a_kernel_sensor_are_one_sensor_and_bounded_together() {
 }
 
 #[test]
-fn what_a_ring_has_lost_lies_between_two_of_its_own_elements() {
+fn loss_of_a_ring_lies_between_two_of_its_elements() {
     let gap = |ring: &StreamDescriptor, missed| Gap {
         stream: ring.id,
         first: 1,
@@ -616,9 +625,12 @@ fn what_a_ring_has_lost_lies_between_two_of_its_own_elements() {
         to: at(9_500),
         cause: GapCause::Overwritten,
     };
-    // Four elements fit between 9,000 and 9,500, five do not. Nobody knows which of them came before the
-    // element of the other ring, so there is room for four around it.
-    for (missed, verdict) in [(4, Verdict::Violated), (5, Verdict::Inconclusive)] {
+    // Four elements fit between 9,000 and 9,500, five do not. Nobody knows which of them came
+    // before the element of the other ring, so there is room for four around it.
+    for (missed, verdict) in [
+        (4, GuaranteeVerdict::Violated),
+        (5, GuaranteeVerdict::Inconclusive),
+    ] {
         watched_rings(|[first, second], watch| {
             watch.element(&element(&first, 0, 9_000));
             watch.element(&element(&second, 0, 9_400));

@@ -172,7 +172,7 @@ fn mistakes_are_pointed_at() {
             "order = [\"user:a\", \"usr:b\"]\n",
             3,
             21,
-            "expected `kernel:HOOK`, `user:SENSOR` or `clerk:SENSOR`",
+            "expected `kernel:HOOK`, `user:SENSOR` or `sampler:SENSOR`",
         ),
         (
             "within = \"1s\"\nof = \"user:a\"\n",

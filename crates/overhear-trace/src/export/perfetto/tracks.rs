@@ -22,7 +22,7 @@ fn spans_of(stream: &StreamDescriptor) -> SpansOf {
     match stream.origin {
         Origin::Program(_) => (Some(stream.first_stream()), String::new(), None),
         Origin::Kernel { cpu } if is_of_cpus(stream) => (None, stream.sensor.clone(), Some(cpu)),
-        Origin::Kernel { .. } | Origin::Clerk => (None, stream.sensor.clone(), None),
+        Origin::Kernel { .. } | Origin::Sampler => (None, stream.sensor.clone(), None),
     }
 }
 
@@ -130,7 +130,7 @@ impl<W: Write> PerfettoExport<W> {
         }
         let parent = match &stream.origin {
             Origin::Program(task) => Some(self.process_track(task.pid, &task.comm)),
-            Origin::Kernel { .. } | Origin::Clerk => None,
+            Origin::Kernel { .. } | Origin::Sampler => None,
         };
         let name = match stream.instance.as_str() {
             "" => stream.sensor.clone(),

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use overhear_event::{Nanos, Timestamp};
 
 use crate::exact::{add, mul, signed, sub, Ratio};
-use crate::{Constraint, Overflow};
+use crate::{ArrivalBound, Overflow};
 
 /// A point of a hull: a number of elements and a length of time.
 ///
@@ -22,7 +22,7 @@ type Point = (i128, i128);
 /// `tau(T) = max over m of m*T - G(m)`. This is convex in T and depends on the vertices of the
 /// lower hull of (m, G(m)) alone, so these are the whole front of rate against jitter.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Front {
+pub struct ParetoFront {
     vertices: Vec<Point>,
     least_gap: u64,
 }
@@ -58,7 +58,7 @@ pub enum FitError {
     Overflow(#[from] Overflow),
 }
 
-impl Front {
+impl ParetoFront {
     /// The front of a trace, in O(n log n) time and O(n) memory.
     ///
     /// Divide and conquer: every pair of elements is separated by exactly one split of the trace.
@@ -151,19 +151,19 @@ impl Front {
     ///
     /// # Errors
     /// [`FitError`] if the period is zero or the jitter does not fit 64 bits.
-    pub fn stream(&self, period: Nanos) -> Result<Constraint, FitError> {
+    pub fn stream(&self, period: Nanos) -> Result<ArrivalBound, FitError> {
         fitted(period, self.least_gap, self.least_jitter(period)?)
     }
 }
 
 /// (T, min(gap, T), tau), from numbers that a trace gave.
-pub(crate) fn fitted(period: Nanos, gap: u64, tau: i128) -> Result<Constraint, FitError> {
+pub(crate) fn fitted(period: Nanos, gap: u64, tau: i128) -> Result<ArrivalBound, FitError> {
     if period == Nanos::ZERO {
         return Err(FitError::NoPeriod);
     }
     let tau = u64::try_from(tau).map_err(|_| Overflow)?;
     let distance = Nanos::from_ns(gap.min(period.as_ns()));
-    Constraint::new(period, distance, Nanos::from_ns(tau), Nanos::ZERO)
+    ArrivalBound::new(period, distance, Nanos::from_ns(tau), Nanos::ZERO)
         .map_err(|_| FitError::Overflow(Overflow))
 }
 
@@ -199,7 +199,7 @@ pub(crate) fn slopes(vertices: &[Point]) -> impl Iterator<Item = Ratio> + '_ {
 }
 
 /// The points, from a trace of times, as pairs of place and time.
-pub(crate) fn places(times: &[i128]) -> Result<Vec<Point>, Overflow> {
+pub(crate) fn points_of(times: &[i128]) -> Result<Vec<Point>, Overflow> {
     times
         .iter()
         .enumerate()

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program's packets: a sensor is registered, its memory handed over, and taken out again.
+//! The programs' requests: register, mapped, unregister.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -8,26 +8,26 @@ use overhear_event::{ClockId, Origin, Rate, StreamDescriptor, StreamId, WriterKi
 use overhear_stream::Shape;
 
 use crate::connection::{Connection, Next, Work};
-use crate::control::Place;
+use crate::control::ControlSlot;
 use crate::memory::{Mapping, MemoryFile};
 use crate::opening::{Charged, Opening};
 use crate::protocol::{Granted, Register, Reply, Unregister, VERSION};
-use crate::record::SensorState;
 use crate::registry::{lock, random, Refusal, Registry};
+use crate::sensor_record::SensorState;
 use crate::sizing::Sizing;
 use crate::task;
 use crate::worker::{WorkQueue, LARGE_BYTES};
 
-/// What a sensor has been given before its memory.
+/// A sensor's resources besides its memory.
 struct Reserved {
     clock: ClockId,
-    place: Place,
+    slot: ControlSlot,
     charged: Charged,
-    /// Why it has to wait for memory, if it has.
+    /// Why it waits for memory, of a deferred sensor.
     deferred: Option<String>,
 }
 
-/// Granted, but not mapped yet.
+/// A sensor that is granted and not mapped yet.
 #[derive(Debug)]
 pub(crate) struct Grant {
     file: MemoryFile,
@@ -35,7 +35,7 @@ pub(crate) struct Grant {
 }
 
 impl Connection {
-    /// Takes back a grant that was not mapped. Its memory counts until nobody has it.
+    /// Takes back a grant that was not mapped. Its memory is charged until the kernel frees it.
     pub(crate) fn withdraw(&mut self, registry: &Mutex<Registry>) {
         if let Some(Grant { file, opening }) = self.grant.take() {
             drop(file);
@@ -55,7 +55,7 @@ impl Connection {
 
     fn hand_over(&mut self, file: &OwnedFd, grant: Grant, registry: &Mutex<Registry>) -> Next {
         let opening = &grant.opening;
-        let control = lock(registry).control_reader(self.peer().pid, opening.place);
+        let control = lock(registry).control_reader(self.peer().pid, opening.slot);
         let elements = opening.shape.elements();
         let reply = Reply::Granted(Granted {
             stream: opening.descriptor.id.as_raw(),
@@ -65,7 +65,7 @@ impl Connection {
             clock: opening.clock,
             kind: opening.shape.kind(),
             lanes: opening.shape.lanes(),
-            line: control.as_ref().map(|_| opening.place.line),
+            line: control.as_ref().map(|_| opening.slot.line),
             deferred: opening.deferred.clone(),
         });
         let mut files = vec![file.as_fd()];
@@ -78,7 +78,8 @@ impl Connection {
         }
     }
 
-    /// Charges under the lock and makes the file without it: monitors must not wait for the kernel.
+    /// Charges under the lock and makes the file without it, so that monitors do not wait for the
+    /// kernel.
     fn grant(
         &self,
         request: Register,
@@ -90,7 +91,7 @@ impl Connection {
         let reserved = self.reserve(&mut descriptor, &shape, may_defer, &mut lock(registry))?;
         let Reserved {
             clock,
-            place,
+            slot,
             charged,
             deferred,
         } = reserved;
@@ -117,14 +118,14 @@ impl Connection {
                     descriptor,
                     shape,
                     clock,
-                    place,
+                    slot,
                     deferred,
                 };
                 let grant = Grant { file, opening };
                 Ok((grant, shared))
             }
             Err(refusal) => {
-                registry.give_back(self.peer().pid, place, shape.lanes());
+                registry.give_back(self.peer().pid, slot, shape.lanes());
                 registry.give_back_streams(descriptor.id);
                 charged.release(uid, &mut registry);
                 Err(refusal)
@@ -132,7 +133,7 @@ impl Connection {
         }
     }
 
-    /// What the request makes of itself: all but the number.
+    /// Checks the request. The descriptor has everything but its stream number.
     fn checked(
         &self,
         request: Register,
@@ -147,7 +148,7 @@ impl Connection {
         }
         check_name("id", &request.sensor, false)?;
         check_name("instance", &request.instance, true)?;
-        // A rate from another process has not been checked by its constructor.
+        // A rate from another process did not go through its constructor.
         let rate = request
             .rate
             .map(|rate| Rate::new(rate.period, rate.distance, rate.jitter))
@@ -155,7 +156,7 @@ impl Connection {
             .map_err(|error| error.to_string())?;
         let (shape, schema) = shape_of(&request, rate.as_ref(), sizing)?;
         let task = task::of_pid(self.peer().pid);
-        // What was read is the peer's only if its id has not become another's meanwhile.
+        // Data read by the process id is valid only if the process is alive afterwards.
         self.peer().process().ok_or("its process has ended")?;
         let descriptor = StreamDescriptor {
             id: StreamId::default(),
@@ -170,7 +171,7 @@ impl Connection {
         Ok((descriptor, shape))
     }
 
-    /// Everything that a sensor needs besides its memory. After an error nothing of it is taken.
+    /// Reserves a sensor's resources besides its memory. After an error nothing is reserved.
     fn reserve(
         &self,
         descriptor: &mut StreamDescriptor,
@@ -181,32 +182,32 @@ impl Connection {
         let peer = self.peer();
         let rules = &registry.rules;
         rules.register(peer, descriptor, &self.may_register)?;
-        registry.make_way(peer.pid, descriptor)?;
-        // From here on, mapped or not: the pages are about to exist.
+        registry.free_name(peer.pid, descriptor)?;
+        // Charged before the program maps the buffer, because its pages are about to exist.
         let whole = Charged::of(descriptor, shape);
         let (charged, deferred) = match whole.charge(peer.uid, registry) {
             Ok(charged) => (charged, None),
             Err(Refusal::Shortage(short)) if may_defer && short.may_pass_for_buffers() => {
                 let charged = whole.deferred(shape).charge(peer.uid, registry);
-                // Why it cannot even wait is of no interest.
-                let charged = charged.map_err(|_| Refusal::Sentence(short.sentence.clone()))?;
+                // The first shortage is reported, not the one of the deferral.
+                let charged = charged.map_err(|_| Refusal::Permanent(short.sentence.clone()))?;
                 (charged, Some(short.sentence))
             }
             Err(refusal) => return Err(refusal),
         };
         let enabled = deferred.is_none() && !registry.is_unneeded(peer.uid, descriptor);
         let placed = registry.take_streams(shape.streams()).and_then(|id| {
-            let placed = registry.place(peer, shape.lanes(), enabled);
-            let place = placed.inspect_err(|_| registry.give_back_streams(id))?;
-            Ok((id, place))
+            let placed = registry.allocate_slot(peer, shape.lanes(), enabled);
+            let slot = placed.inspect_err(|_| registry.give_back_streams(id))?;
+            Ok((id, slot))
         });
         match placed {
-            Ok((id, place)) => {
+            Ok((id, slot)) => {
                 descriptor.id = id;
-                registry.set_deferred(peer.pid, place, shape.lanes(), deferred.is_some());
+                registry.set_deferred(peer.pid, slot, shape.lanes(), deferred.is_some());
                 Ok(Reserved {
                     clock: registry.clock,
-                    place,
+                    slot,
                     charged,
                     deferred,
                 })
@@ -218,7 +219,8 @@ impl Connection {
         }
     }
 
-    /// The program has mapped its buffer: from here on nobody can do that. A small one is opened at once.
+    /// The program has mapped its buffer: it is sealed against further maps. A small one is opened
+    /// at once.
     pub(crate) fn mapped(&mut self, registry: &Mutex<Registry>, queue: &WorkQueue) -> Next {
         let Some(Grant { file, opening }) = self.grant.take() else {
             return Next::Close;
@@ -232,7 +234,7 @@ impl Connection {
             let sentence =
                 format!("{shortage}. It waits for memory, and is switched on when there is enough");
             let who = (opening.pid, opening.uid);
-            registry.unheard(who, &opening.descriptor.sensor, &sentence);
+            registry.note_not_connected(who, &opening.descriptor.sensor, &sentence);
             registry.defer(file, opening);
             drop(registry);
             self.reply(&Reply::Sealed, &[]);
@@ -240,7 +242,7 @@ impl Connection {
         }
         if file.bytes() > LARGE_BYTES {
             queue.prepare(self.peer().uid, file, opening);
-            return self.go_on_with(Work::Prepare);
+            return self.continue_with(Work::Prepare);
         }
         match prepare(&file) {
             Ok((mapping, locked)) => {
@@ -254,7 +256,7 @@ impl Connection {
         }
     }
 
-    /// Its sensor is open. A program that has given up meanwhile writes into memory of its own.
+    /// Its sensor is open. A program that has given up meanwhile writes into private memory.
     pub(crate) fn is_open(&self, stream: StreamId, registry: &Mutex<Registry>) -> Next {
         if !self.reply(&Reply::Sealed, &[]) {
             lock(registry).end(stream, SensorState::Unregistered);
@@ -289,7 +291,7 @@ impl Connection {
     }
 }
 
-/// Where everything lies in the memory of a sensor, and what monitors see of an element.
+/// The layout of a sensor's memory, and the schema of its elements for monitors.
 fn shape_of(
     request: &Register,
     rate: Option<&Rate>,
@@ -317,17 +319,16 @@ fn shape_of(
     Ok((shape, schema))
 }
 
-/// Lanes for a program that does not say how many threads will write: twice as many as there are
-/// CPUs, and eight on small machines.
+/// Default number of lanes: twice the number of CPUs, at least eight.
 fn default_lanes() -> u32 {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     u32::try_from(2 * cpus).unwrap_or(64).clamp(8, 64)
 }
 
-/// Maps a sealed file for monitors; says whether its pages are locked in memory.
+/// Maps a sealed file for monitors. Returns whether its pages could be locked in memory.
 fn prepare(file: &MemoryFile) -> Result<(Mapping, std::io::Result<()>), String> {
     let bytes = file.bytes();
-    // The program has allocated the pages, if it is one that does; nobody can take them away any more.
+    // Programs allocate the pages themselves, except those of older libraries. Sealed pages stay.
     if file.allocated_bytes() < bytes as u64 {
         let allocated = file.allocate(0..bytes);
         allocated.map_err(|error| error.to_string())?;
@@ -337,7 +338,7 @@ fn prepare(file: &MemoryFile) -> Result<(Mapping, std::io::Result<()>), String> 
     Ok((mapping, locked))
 }
 
-/// Names appear in traces, tables and file names of exports.
+/// Checks a name: names appear in traces, tables and file names of exports.
 fn check_name(what: &str, name: &str, may_be_empty: bool) -> Result<(), String> {
     let good = name.len() <= 128 && !name.chars().any(char::is_control);
     if good && (may_be_empty || !name.is_empty()) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Listings of sensors that are not connected.
 
-use overhear_directory::UnheardRecord;
+use overhear_directory::NotConnectedRecord;
 use overhear_session::format::printable;
-use overhear_session::unheard::UnheardListing;
+use overhear_session::not_connected::NotConnectedListing;
 
 use super::columns::Table;
 use super::width::Width;
@@ -13,8 +13,12 @@ const HEADS: [&str; 6] = ["sensor", "comm", "pid", "uid", "count", "sentence"];
 
 /// Renders the listing, as text for lines of this width; `None` where there is nothing to show.
 #[must_use]
-pub(crate) fn render(listing: &UnheardListing, format: Format, width: Width) -> Option<String> {
-    let row = |sensor: &UnheardRecord| -> [String; HEADS.len()] {
+pub(crate) fn render(
+    listing: &NotConnectedListing,
+    format: Format,
+    width: Width,
+) -> Option<String> {
+    let row = |sensor: &NotConnectedRecord| -> [String; HEADS.len()] {
         [
             sensor.sensor.clone(),
             sensor.comm.clone(),
@@ -35,7 +39,7 @@ pub(crate) fn render(listing: &UnheardListing, format: Format, width: Width) -> 
                 ("task", false),
                 ("uid", true),
                 ("asked", true),
-                ("not heard because", false),
+                ("not connected because", false),
             ])
             .keys(2);
             for sensor in &listing.sensors {
@@ -54,18 +58,18 @@ pub(crate) fn render(listing: &UnheardListing, format: Format, width: Width) -> 
 
 #[cfg(test)]
 mod tests {
-    use overhear_directory::UnheardRecord;
+    use overhear_directory::NotConnectedRecord;
 
-    use super::{render, UnheardListing};
+    use super::{render, NotConnectedListing};
     use crate::format::Format;
     use crate::text::width::Width;
 
     #[test]
     fn every_format_says_who_and_why() {
-        let mut listing = UnheardListing {
+        let mut listing = NotConnectedListing {
             overhear_version: "0.1.0".to_string(),
             socket: "/run/overhear/directory.sock".to_string(),
-            sensors: vec![UnheardRecord {
+            sensors: vec![NotConnectedRecord {
                 pid: 4711,
                 uid: 1000,
                 comm: "ser\u{1b}ver".to_string(),

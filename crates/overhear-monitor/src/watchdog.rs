@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sentinel: how late the machine is, measured while somebody else works.
+//! The latency watchdog: measures how late the machine wakes threads, while other threads work.
 //!
-//! A thread per CPU sleeps until the next of equidistant times and looks how late it woke. The threads
-//! have the highest fixed priority, so they see what a deadline thread sees: interrupts, sections of the
-//! kernel that cannot be preempted, a hypervisor that runs somebody else; and deadline threads
-//! themselves, whose work is no lateness of the machine: `allowed` is J and the runtime of the
-//! deadline threads that are expected. What the hypervisor took is read from /proc/stat, in whose
-//! grain (10 ms) it is told.
+//! A thread per CPU sleeps until the next of equidistant times and measures its wake-up latency.
+//! The threads have the highest fixed priority, so they are delayed like a deadline thread: by
+//! interrupts, by sections of the kernel that cannot be preempted, and by a hypervisor that runs
+//! another guest. They are also delayed by deadline threads, which is no lateness of the machine:
+//! `allowed` is J plus the runtime of the expected deadline threads. The time that the hypervisor
+//! took comes from `/proc/stat`, at its grain of 10 ms.
 //!
-//! A stall is seen if it covers a wake-up: all of it but up to a millisecond.
+//! A stall is measured if it covers a wake-up; up to a millisecond of it is not measured.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -20,134 +20,134 @@ use crate::clock::{sleep_until, Clock, SystemClock};
 use crate::executor::{Breach, BreachCause};
 use crate::scheduler::{allowed_cpus, run_on, take_highest_priority};
 
-/// Between two wake-ups.
+/// Time between two wake-ups.
 const PERIOD: Nanos = Nanos::from_ms(1);
-/// How often /proc/stat is read.
-const STEAL_LOOKS: Duration = Duration::from_millis(100);
+/// Time between two readings of `/proc/stat`.
+const STEAL_PERIOD: Duration = Duration::from_millis(100);
 
-/// Why no sentinel can stand.
+/// Why a watchdog cannot start.
 #[derive(Debug, thiserror::Error)]
-pub enum SentinelError {
+pub enum WatchdogError {
     /// The priority is refused.
-    #[error("a sentinel needs a real-time priority: give the command cap_sys_nice, or raise RLIMIT_RTPRIO")]
+    #[error("a latency watchdog needs a real-time priority: give the command cap_sys_nice, or raise RLIMIT_RTPRIO")]
     NotPermitted,
-    /// There are no threads for it.
-    #[error("a sentinel cannot be started: {0}")]
+    /// Its threads cannot be started.
+    #[error("a latency watchdog cannot be started: {0}")]
     Thread(#[from] std::io::Error),
 }
 
-/// What was measured on one CPU.
+/// The measurements on one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuLateness {
     /// The CPU.
     pub cpu: u32,
     /// Wake-ups.
     pub wake_ups: u64,
-    /// The latest of them: by how much, and when.
+    /// The largest latency.
     pub worst: Nanos,
-    /// When it woke so late.
+    /// The time of the largest latency.
     pub worst_at: Timestamp,
-    /// What the hypervisor took.
+    /// CPU time that the hypervisor took.
     pub stolen: Nanos,
 }
 
-/// What a sentinel saw.
+/// The results of a watchdog.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Watchfulness {
+pub struct WatchdogStats {
     /// One for each CPU.
     pub cpus: Vec<CpuLateness>,
-    /// The first that was more than allowed, for each CPU and cause.
+    /// The first value above the allowed one, for each CPU and cause.
     pub breaches: Vec<Breach>,
 }
 
-impl Watchfulness {
-    /// The latest wake-up on any CPU.
+impl WatchdogStats {
+    /// The largest latency on any CPU.
     #[must_use]
     pub fn worst(&self) -> Nanos {
         let worst = self.cpus.iter().map(|cpu| cpu.worst).max();
         worst.unwrap_or_default()
     }
 
-    /// What the hypervisor took of all CPUs.
+    /// CPU time that the hypervisor took of all CPUs.
     #[must_use]
     pub fn stolen(&self) -> Nanos {
         let stolen = self.cpus.iter().map(|cpu| cpu.stolen);
         stolen.fold(Nanos::ZERO, Nanos::plus)
     }
 
-    /// Whether the machine was never later than allowed.
+    /// Whether no value was above the allowed one.
     #[must_use]
     pub fn is_within(&self) -> bool {
         self.breaches.is_empty()
     }
 }
 
-/// Threads that measure, until [`Sentinel::stop`].
+/// Threads that measure, until [`LatencyWatchdog::stop`].
 #[derive(Debug)]
-pub struct Sentinel {
+pub struct LatencyWatchdog {
     shared: Arc<(Mutex<bool>, Condvar)>,
-    threads: Vec<JoinHandle<Seen>>,
+    threads: Vec<JoinHandle<CpuResult>>,
     steal: Option<JoinHandle<Stolen>>,
 }
 
-/// What was stolen of each CPU, and the breaches.
+/// The time stolen of each CPU, and the breaches.
 type Stolen = (Vec<(u32, Nanos)>, Vec<Breach>);
 
-/// What one thread saw.
+/// The results of one thread.
 #[derive(Debug)]
-struct Seen {
+struct CpuResult {
     lateness: CpuLateness,
     first: Option<Breach>,
 }
 
-impl Sentinel {
-    /// Begins to measure on every CPU that the calling thread may use. What is later than `allowed`
-    /// is remembered with its instant.
+impl LatencyWatchdog {
+    /// Starts measuring on every CPU that the calling thread may use. The first latency above
+    /// `allowed` is recorded with its time.
     ///
     /// # Errors
-    /// [`SentinelError`]; then nothing runs.
-    pub fn start(allowed: Nanos) -> Result<Self, SentinelError> {
-        let mut sentinel = Self {
+    /// [`WatchdogError`]; then nothing runs.
+    pub fn start(allowed: Nanos) -> Result<Self, WatchdogError> {
+        let mut watchdog = Self {
             shared: Arc::default(),
             threads: Vec::new(),
             steal: None,
         };
         let cpus = allowed_cpus();
         for &cpu in &cpus {
-            let shared = Arc::clone(&sentinel.shared);
+            let shared = Arc::clone(&watchdog.shared);
             let (ready, told) = std::sync::mpsc::channel();
             let thread = std::thread::Builder::new()
-                .name(format!("oh-sentinel-{cpu}"))
+                .name(format!("oh-watchdog-{cpu}"))
                 .spawn(move || {
                     let begun = run_on(cpu).map_err(|error| error.raw_os_error());
                     let begun = begun.is_ok() && take_highest_priority() == Ok(());
-                    // Whoever starts it waits for this answer.
+                    // `start` waits for this answer.
                     let _ = ready.send(begun);
-                    watch(cpu, allowed, &shared.0, begun)
+                    measure(cpu, allowed, &shared.0, begun)
                 })?;
-            sentinel.threads.push(thread);
+            watchdog.threads.push(thread);
             if !told.recv().unwrap_or(false) {
-                return Err(SentinelError::NotPermitted);
+                return Err(WatchdogError::NotPermitted);
             }
         }
-        let shared = Arc::clone(&sentinel.shared);
+        let shared = Arc::clone(&watchdog.shared);
         let steal = std::thread::Builder::new()
             .name("oh-steal".to_string())
-            .spawn(move || watch_steal(&cpus, allowed, &shared))?;
-        sentinel.steal = Some(steal);
-        Ok(sentinel)
+            .spawn(move || measure_steal(&cpus, allowed, &shared))?;
+        watchdog.steal = Some(steal);
+        Ok(watchdog)
     }
 
-    /// Ends the threads and returns what they saw.
+    /// Ends the threads and returns their results.
     #[must_use]
-    pub fn stop(mut self) -> Watchfulness {
+    pub fn stop(mut self) -> WatchdogStats {
         self.end()
     }
 
-    fn end(&mut self) -> Watchfulness {
+    fn end(&mut self) -> WatchdogStats {
         *lock(&self.shared.0) = true;
         self.shared.1.notify_all();
-        let mut seen = Watchfulness::default();
+        let mut seen = WatchdogStats::default();
         for thread in self.threads.drain(..) {
             if let Ok(one) = thread.join() {
                 seen.cpus.push(one.lateness);
@@ -168,7 +168,7 @@ impl Sentinel {
     }
 }
 
-impl Drop for Sentinel {
+impl Drop for LatencyWatchdog {
     fn drop(&mut self) {
         let _ = self.end();
     }
@@ -179,8 +179,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 /// The thread of one CPU.
-fn watch(cpu: u32, allowed: Nanos, stop: &Mutex<bool>, begun: bool) -> Seen {
-    let mut seen = Seen {
+fn measure(cpu: u32, allowed: Nanos, stop: &Mutex<bool>, begun: bool) -> CpuResult {
+    let mut seen = CpuResult {
         lateness: CpuLateness {
             cpu,
             ..CpuLateness::default()
@@ -193,13 +193,13 @@ fn watch(cpu: u32, allowed: Nanos, stop: &Mutex<bool>, begun: bool) -> Seen {
         due = due.plus(PERIOD).max(SystemClock.now());
         sleep_until(due);
         note(&mut seen, due, SystemClock.now(), allowed);
-        // Held for a moment by who ends it; then the next look sees it.
+        // If `stop` holds it, the next wake-up reads it.
         stopped = stop.try_lock().is_ok_and(|stop| *stop);
     }
     seen
 }
 
-fn note(seen: &mut Seen, due: Timestamp, now: Timestamp, allowed: Nanos) {
+fn note(seen: &mut CpuResult, due: Timestamp, now: Timestamp, allowed: Nanos) {
     let late = now.since(due);
     seen.lateness.wake_ups += 1;
     if late > seen.lateness.worst {
@@ -216,9 +216,9 @@ fn note(seen: &mut Seen, due: Timestamp, now: Timestamp, allowed: Nanos) {
     }
 }
 
-/// The thread that reads /proc/stat: what was stolen of each CPU, and the first time for each that it
-/// was more than allowed between two looks.
-fn watch_steal(cpus: &[u32], allowed: Nanos, (stop, wake): &(Mutex<bool>, Condvar)) -> Stolen {
+/// The thread that reads /proc/stat: what was stolen of each CPU, and the first time for each that
+/// it was more than allowed between two looks.
+fn measure_steal(cpus: &[u32], allowed: Nanos, (stop, wake): &(Mutex<bool>, Condvar)) -> Stolen {
     let tick = 1_000_000_000 / rustix::param::clock_ticks_per_second().max(1);
     let read = || parse_steal(&std::fs::read_to_string("/proc/stat").unwrap_or_default());
     let begin = read();
@@ -227,7 +227,7 @@ fn watch_steal(cpus: &[u32], allowed: Nanos, (stop, wake): &(Mutex<bool>, Condva
     let mut stopped = false;
     while !stopped {
         let (guard, _) = wake
-            .wait_timeout_while(lock(stop), STEAL_LOOKS, |stop| !*stop)
+            .wait_timeout_while(lock(stop), STEAL_PERIOD, |stop| !*stop)
             .unwrap_or_else(PoisonError::into_inner);
         stopped = *guard;
         drop(guard);
@@ -276,7 +276,7 @@ fn parse_steal(stat: &str) -> Vec<(u32, u64)> {
 mod tests {
     use overhear_event::{Nanos, Timestamp};
 
-    use super::{note, parse_steal, CpuLateness, Seen, Sentinel, SentinelError};
+    use super::{note, parse_steal, CpuLateness, CpuResult, LatencyWatchdog, WatchdogError};
     use crate::executor::BreachCause;
 
     #[test]
@@ -287,9 +287,9 @@ mod tests {
     }
 
     #[test]
-    fn the_first_and_the_worst_are_kept() {
+    fn first_and_the_worst_are_kept() {
         let at = Timestamp::from_monotonic_ns;
-        let mut seen = Seen {
+        let mut seen = CpuResult {
             lateness: CpuLateness {
                 cpu: 3,
                 ..CpuLateness::default()
@@ -313,16 +313,16 @@ mod tests {
     #[test]
     fn every_cpu_has_a_thread_and_they_end() {
         // No machine is on time to the nanosecond, so each names an instant.
-        let sentinel = match Sentinel::start(Nanos::ZERO) {
-            Ok(sentinel) => sentinel,
-            Err(error @ SentinelError::NotPermitted) => {
+        let watchdog = match LatencyWatchdog::start(Nanos::ZERO) {
+            Ok(watchdog) => watchdog,
+            Err(error @ WatchdogError::NotPermitted) => {
                 println!("skipped: {error}");
                 return;
             }
             Err(error) => panic!("{error}"),
         };
         let cpus = crate::scheduler::allowed_cpus();
-        let seen = sentinel.stop();
+        let seen = watchdog.stop();
         let named: Vec<u32> = seen.cpus.iter().map(|cpu| cpu.cpu).collect();
         assert_eq!(named, cpus);
         assert!(seen.cpus.iter().all(|cpu| cpu.wake_ups > 0));

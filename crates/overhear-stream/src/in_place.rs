@@ -1,32 +1,32 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements of a ring, read where they lie: for evaluations that do without a copy.
+//! Elements of a ring, read in place: for evaluations without a copy.
 //!
 //! # Protocol
 //!
-//! The steps 3 to 5 of the [reader](crate::reader), pulled apart: a [`Reader`](crate::Reader) of
-//! [heads](crate::Reader::heads_only) has found that an element is published (`SYNC(publish)`); its words
-//! are loaded, relaxed, whenever somebody wants them; whether they belong to it follows from the counter,
-//! loaded behind an acquire fence. The writer's side is the same as for a reader that copies. The loser of
-//! the race is the reader of the words, who is told, and drops what it made of them.
+//! The steps 3 to 5 of the [reader](crate::reader), as separate calls: a [`Reader`](crate::Reader)
+//! of [heads](crate::Reader::heads_only) finds a published element (`SYNC(publish)`); its words are
+//! loaded, relaxed, at any time; the counter, loaded after an acquire fence, proves whether they
+//! belong to the element. The writer's side is the same as for a reader that copies. The loser of
+//! the race is the reader of the words: the check fails, and it drops its result.
 //!
 //! Progress: wait-free.
 
 use core::fmt;
 
-use overhear_event::Places;
+use overhear_event::InPlaceMemory;
 
 use crate::layout::{counter, Geometry, LayoutError};
 use crate::sync::{fence, Ordering};
 use crate::words::{load_words, Words};
 
-/// The elements of a ring, where they lie.
+/// The elements of a ring, for reading in place.
 #[derive(Debug)]
-pub struct RingPlaces<W> {
+pub struct RingInPlace<W> {
     words: W,
     geometry: Geometry,
 }
 
-impl<W: Words> RingPlaces<W> {
+impl<W: Words> RingInPlace<W> {
     /// The ring in this memory.
     ///
     /// # Errors
@@ -37,7 +37,7 @@ impl<W: Words> RingPlaces<W> {
     }
 }
 
-impl<W: Words + fmt::Debug + Send + Sync> Places for RingPlaces<W> {
+impl<W: Words + fmt::Debug + Send + Sync> InPlaceMemory for RingInPlace<W> {
     #[inline]
     fn load(&self, sequence: u64, first: usize, to: &mut [u64]) {
         let payload = self.geometry.used_words() - 1;
@@ -63,27 +63,27 @@ impl<W: Words + fmt::Debug + Send + Sync> Places for RingPlaces<W> {
 mod tests {
     use alloc::vec::Vec;
 
-    use overhear_event::{Places, Ticks};
+    use overhear_event::{InPlaceMemory, Ticks};
 
-    use super::RingPlaces;
+    use super::RingInPlace;
     use crate::{Found, Geometry, OwnedWords, Reader, SimpleWriter};
 
     #[test]
-    fn words_are_those_of_the_element_until_its_slot_is_taken_again() {
+    fn words_belong_to_the_element_until_its_slot_is_reused() {
         let geometry = Geometry::new(20, 4).unwrap();
         let memory = OwnedWords::zeroed(geometry.words());
-        let places = RingPlaces::new(memory.share(), geometry).unwrap();
+        let payloads = RingInPlace::new(memory.share(), geometry).unwrap();
         let mut reader = Reader::from_start(memory.share(), geometry).unwrap();
         reader.heads_only();
         let mut writer = SimpleWriter::new(memory, geometry).unwrap();
         let mut write = |value: u8| writer.write(&[value; 20], || Ticks::from_raw(value.into()));
         let load = |sequence, first| {
             let mut words = [7; 4];
-            places.load(sequence, first, &mut words);
+            payloads.load(sequence, first, &mut words);
             words
         };
         // Not there yet.
-        assert!(!places.is_whole(0));
+        assert!(!payloads.is_whole(0));
         let [whole, last] = [
             0x0101_0101_0101_0101,
             u64::from_ne_bytes([1, 1, 1, 1, 0, 0, 0, 0]),
@@ -92,10 +92,10 @@ mod tests {
         assert_eq!(load(0, 0), [whole, whole, last, 0]);
         assert_eq!(load(0, 2), [last, 0, 0, 0]);
         assert_eq!(load(0, usize::MAX), [0; 4]);
-        assert!(places.is_whole(0) && !places.is_whole(1));
+        assert!(payloads.is_whole(0) && !payloads.is_whole(1));
         (2..=3).for_each(&mut write);
-        assert!(places.is_whole(0));
-        // The reader says what there is, without payloads.
+        assert!(payloads.is_whole(0));
+        // The reader delivers the elements without payloads.
         let end = reader.published();
         let mut found = Vec::new();
         let _ = reader
@@ -113,11 +113,11 @@ mod tests {
         assert_eq!(found, [(0, 1, 0), (1, 2, 0), (2, 3, 0)]);
         // Now its writer may be in the slot of the first.
         write(4);
-        assert!(!places.is_whole(0) && places.is_whole(1));
+        assert!(!payloads.is_whole(0) && payloads.is_whole(1));
         write(5);
-        assert!(!places.is_whole(1) && places.is_whole(4));
+        assert!(!payloads.is_whole(1) && payloads.is_whole(4));
         assert_eq!(load(4, 0)[0], 0x0505_0505_0505_0505);
-        assert!(RingPlaces::new(OwnedWords::zeroed(1), geometry).is_err());
+        assert!(RingInPlace::new(OwnedWords::zeroed(1), geometry).is_err());
     }
 
     #[test]

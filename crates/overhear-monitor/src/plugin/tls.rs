@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Thread-local variables of a plug-in.
 //!
-//! A shared object that is loaded while the program runs gets the memory of its thread-local variables in a
-//! thread when the thread uses one of them for the first time: by the allocator, within whatever evaluation
-//! does it. Plug-ins in Rust have at least one, that of [`react`](super::react).
+//! A shared object that is loaded at run time gets the memory of its thread-local variables in a
+//! thread at the first use, from the allocator, within the evaluation that uses them. Plug-ins in
+//! Rust have at least one such variable, that of [`react`](super::react).
 
 use std::ffi::c_void;
 
@@ -50,8 +50,8 @@ fn make(module: usize) {
         fn __tls_get_addr(index: *const TlsIndex) -> *mut c_void;
     }
     let index = TlsIndex { module, offset: 0 };
-    // SAFETY: the loader named this module, which stays loaded until the process ends; it is the function
-    // that compiled code calls before it uses such a variable.
+    // SAFETY: the loader named this module, which stays loaded until the process ends; it is the
+    // function that compiled code calls before it uses such a variable.
     let begin = unsafe { __tls_get_addr(&raw const index) };
     std::hint::black_box(begin);
 }
@@ -73,7 +73,7 @@ mod tests {
     use super::ThreadLocals;
 
     #[test]
-    fn the_memory_is_there_before_an_evaluation_uses_it() {
+    fn memory_is_there_before_an_evaluation_uses_it() {
         let here = std::env::current_exe().unwrap();
         let built = here.parent().unwrap().parent().unwrap();
         let plugin = built.join("examples/libfragile.so");
@@ -84,8 +84,8 @@ mod tests {
         let handle = open_library(&plugin).unwrap().into_raw();
         let made = || {
             let mut place: usize = 0;
-            // SAFETY: a handle of the loader; for this request it writes one pointer, or NULL where the
-            // thread has none yet.
+            // SAFETY: a handle of the loader; for this request it writes one pointer, or NULL where
+            // the thread has none yet.
             let result =
                 unsafe { libc::dlinfo(handle, libc::RTLD_DI_TLS_DATA, (&raw mut place).cast()) };
             (result, place != 0)

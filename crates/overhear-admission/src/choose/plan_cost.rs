@@ -5,19 +5,19 @@ use alloc::vec::Vec;
 
 use overhear_event::Nanos;
 
-use super::{Choice, Effort, Wish, EFFORT, ITERATIONS};
+use super::{AdmissionRequest, Effort, ReservationPlan, EFFORT, ITERATIONS};
 use crate::exact::{add, Ratio};
 use crate::several::cost;
 use crate::{CopyPlan, Overflow, PeriodicTask, Pool, SensorLoad, SensorShare, SingleSensor, Span};
 
 /// Lengths that one of the many searches in a pool may look at.
 const POOL_STEPS: u32 = 2_000;
-/// More evaluations instead of copies: so many numbers are tried before the steps grow.
+/// Numbers of evaluations, instead of copies, that are tried one by one before the steps grow.
 const TRADE_STEPS: u128 = 16;
 
 /// What one pair (T_M, d) costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Bill {
+pub(super) struct PlanCost {
     pub(super) task: PeriodicTask,
     /// d without the lateness.
     pub(super) deadline: i128,
@@ -26,26 +26,26 @@ pub(super) struct Bill {
     pub(super) shares: Vec<SensorShare>,
 }
 
-impl Bill {
+impl PlanCost {
     /// The bill of the shortest deadline within which its own runtime is granted.
     pub(super) fn cheapest(
         sensors: &[SensorLoad],
         t_m: i128,
-        wish: &Wish,
+        request: &AdmissionRequest,
         effort: &mut Effort,
     ) -> Result<Option<Self>, Overflow> {
-        let top = t_m.min(wish.longest_deadline(t_m));
+        let top = t_m.min(request.longest_deadline(t_m));
         let mut d = 1;
         for _ in 0..ITERATIONS {
             if d > top || effort.is_spent() {
                 break;
             }
-            let Some(bill) = Self::of(sensors, t_m, d, wish, effort)? else {
+            let Some(cost) = Self::of(sensors, t_m, d, request, effort)? else {
                 break;
             };
-            let needed = wish.least_deadline(bill.runtime)?;
+            let needed = request.least_deadline(cost.runtime)?;
             if needed <= d {
-                return Ok(Some(bill));
+                return Ok(Some(cost));
             }
             d = needed;
         }
@@ -56,16 +56,16 @@ impl Bill {
     pub(super) fn with_latest_deadline(
         self,
         sensors: &[SensorLoad],
-        wish: &Wish,
+        request: &AdmissionRequest,
     ) -> Result<Self, Overflow> {
         let t_m = self.task.t_m();
-        let mut high = t_m.min(wish.longest_deadline(t_m));
+        let mut high = t_m.min(request.longest_deadline(t_m));
         let (mut low, mut latest) = (self.deadline, self);
         // At most 64 halvings: T_M has 64 bits.
         let mut effort = Effort(EFFORT);
         while low < high && !effort.is_spent() {
             let middle = low + (high - low + 1) / 2;
-            match Self::of(sensors, t_m, middle, wish, &mut effort)? {
+            match Self::of(sensors, t_m, middle, request, &mut effort)? {
                 Some(later) if later.runtime <= latest.runtime => (low, latest) = (middle, later),
                 _ => high = middle - 1,
             }
@@ -81,10 +81,10 @@ impl Bill {
         sensors: &[SensorLoad],
         t_m: i128,
         d: i128,
-        wish: &Wish,
+        request: &AdmissionRequest,
         effort: &mut Effort,
     ) -> Result<Option<Self>, Overflow> {
-        let effective = d + i128::from(wish.lateness.as_ns());
+        let effective = d + i128::from(request.lateness.as_ns());
         let (Ok(t_m), Ok(effective)) = (u64::try_from(t_m), u64::try_from(effective)) else {
             return Ok(None);
         };
@@ -92,8 +92,8 @@ impl Bill {
             return Ok(None);
         };
         match sensors {
-            [load] => Self::of_one(load, task, d, wish, effort),
-            _ => Self::of_several(sensors, task, d, wish, effort),
+            [load] => Self::of_one(load, task, d, request, effort),
+            _ => Self::of_several(sensors, task, d, request, effort),
         }
     }
 
@@ -103,15 +103,15 @@ impl Bill {
         load: &SensorLoad,
         task: PeriodicTask,
         deadline: i128,
-        wish: &Wish,
+        request: &AdmissionRequest,
         effort: &mut Effort,
     ) -> Result<Option<Self>, Overflow> {
         effort.spend(1);
         let sensor = SingleSensor::new(load.stream, task);
-        let Some(least) = sensor.least_r(wish.latency)? else {
+        let Some(least) = sensor.least_r(request.latency)? else {
             return Ok(None);
         };
-        let overhead = i128::from(wish.overhead.as_ns());
+        let overhead = i128::from(request.overhead.as_ns());
         let mut candidates = alloc::vec![least];
         if let Some(buffer) = load.buffer {
             let Some(direct) = sensor.least_copy_rate(u128::from(buffer))? else {
@@ -156,7 +156,7 @@ impl Bill {
         sensors: &[SensorLoad],
         task: PeriodicTask,
         deadline: i128,
-        wish: &Wish,
+        request: &AdmissionRequest,
         effort: &mut Effort,
     ) -> Result<Option<Self>, Overflow> {
         let each = u32::try_from(sensors.len()).unwrap_or(u32::MAX);
@@ -164,7 +164,7 @@ impl Bill {
         let mut shares = Vec::with_capacity(sensors.len());
         let mut evaluations = 0;
         for load in sensors {
-            let Some(r) = SingleSensor::new(load.stream, task).least_r(wish.latency)? else {
+            let Some(r) = SingleSensor::new(load.stream, task).least_r(request.latency)? else {
                 return Ok(None);
             };
             evaluations = add(evaluations, cost(r, load.wcet)?)?;
@@ -174,20 +174,20 @@ impl Bill {
             });
         }
         let pool = Pool::new(sensors, task)?.with_steps(POOL_STEPS);
-        if wish.pooled {
+        if request.pooled {
             effort.spend(each.saturating_mul(POOL_STEPS / 4));
-            let Some(least) = pool.least_runtime(wish.latency)? else {
+            let Some(least) = pool.least_runtime(request.latency)? else {
                 return Ok(None);
             };
             evaluations = least.value.as_ns().min(evaluations);
         }
-        let mut runtime = add(i128::from(wish.overhead.as_ns()), evaluations)?;
+        let mut runtime = add(i128::from(request.overhead.as_ns()), evaluations)?;
         for (i, (load, share)) in sensors.iter().zip(&mut shares).enumerate() {
             let Some(buffer) = load.buffer.map(u128::from) else {
                 continue;
             };
             // E(l) bounds the backlog and is cheap to compute.
-            if load.stream.elements_within(wish.latency) <= buffer {
+            if load.stream.elements_within(request.latency) <= buffer {
                 continue;
             }
             effort.spend(each.saturating_mul(POOL_STEPS / 4));
@@ -213,26 +213,26 @@ impl Bill {
     pub(super) fn into_choice(
         self,
         sensors: &[SensorLoad],
-        wish: &Wish,
-    ) -> Result<Choice, Overflow> {
-        let bill = self.with_latest_deadline(sensors, wish)?;
-        let mut latency = bill.task.l_min();
-        if wish.pooled && sensors.len() > 1 {
-            latency = wish.latency;
+        request: &AdmissionRequest,
+    ) -> Result<ReservationPlan, Overflow> {
+        let cost = self.with_latest_deadline(sensors, request)?;
+        let mut latency = cost.task.l_min();
+        if request.pooled && sensors.len() > 1 {
+            latency = request.latency;
         } else {
-            for (load, share) in sensors.iter().zip(&bill.shares) {
-                let sensor = SingleSensor::new(load.stream, bill.task);
+            for (load, share) in sensors.iter().zip(&cost.shares) {
+                let sensor = SingleSensor::new(load.stream, cost.task);
                 // R is at least R_min, so there is a latency.
-                latency = latency.max(sensor.latency(share.r)?.unwrap_or(wish.latency));
+                latency = latency.max(sensor.latency(share.r)?.unwrap_or(request.latency));
             }
         }
-        Ok(Choice {
-            task: bill.task,
+        Ok(ReservationPlan {
+            task: cost.task,
             // It is at most T_M, which fits.
-            deadline: Nanos::from_ns(u64::try_from(bill.deadline).map_err(|_| Overflow)?),
-            runtime: Span::of(bill.runtime),
-            evaluations: Span::of(bill.evaluations),
-            shares: bill.shares,
+            deadline: Nanos::from_ns(u64::try_from(cost.deadline).map_err(|_| Overflow)?),
+            runtime: Span::of(cost.runtime),
+            evaluations: Span::of(cost.evaluations),
+            shares: cost.shares,
             latency,
         })
     }

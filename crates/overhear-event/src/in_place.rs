@@ -1,35 +1,39 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Large elements, evaluated where their writer put them (seed 000, sections 4.2 and 4.3).
 //!
-//! A copy of an element is whole before anybody looks at it. Reading it in place saves the copy, and
-//! then its writer may overwrite it at any moment. So an evaluation has two parts. `prepare` reads what it
-//! needs through an [`ElementInPlace`] and works out a result, without any effect that could be noticed
-//! elsewhere: what it read may be a mixture of two elements. Then it is looked up whether the element was
-//! still whole, and `commit` is told: it makes the result true, or drops it.
+//! A copied element is validated before it is evaluated. Reading an element in place saves the
+//! copy, but its writer may overwrite it at any moment. So an evaluation has two parts. `prepare`
+//! reads the payload through an [`ElementInPlace`] and computes a result, without an effect outside
+//! the update: the words that it read may be a mixture of two elements. Then the monitor checks
+//! whether the element was still whole, and `commit` applies the result, or drops it.
 //!
-//! No reference into the memory of the stream gets out of here: words are loaded by value.
+//! Who needs this: updates of sensors with payloads of more than 256 bytes, as samples of images or
+//! packets, which read a part of each payload or have a bound on their WCET that a copy would
+//! exceed. Everybody else implements `element` alone.
+//!
+//! No reference into the stream's memory is handed out: words are loaded by value.
 
 use core::cell::Cell;
 use core::fmt;
 
 use crate::{StreamDescriptor, Timestamp, Update, Value};
 
-/// Payloads of more bytes than this may be evaluated in place. Smaller ones are copied sooner than
-/// they are checked.
+/// Payloads of more bytes than this can be evaluated in place. For smaller ones a copy costs less
+/// than the checks.
 pub const IN_PLACE_BYTES: u32 = 256;
 
-/// The memory of a stream whose elements lie where they were written.
-pub trait Places: Send + Sync + fmt::Debug {
-    /// Loads words of an element's payload, from the word `first` on. What was loaded is worth nothing
-    /// before [`Places::is_whole`]. Words beyond the payload are 0.
+/// The memory of a stream whose elements can be read in place.
+pub trait InPlaceMemory: Send + Sync + fmt::Debug {
+    /// Loads words of an element's payload, from the word `first` on. They are valid only if
+    /// [`Self::is_whole`] is true afterwards. Words after the payload are 0.
     fn load(&self, sequence: u64, first: usize, to: &mut [u64]);
 
-    /// Whether the element was there, and not being overwritten, when everything was loaded that has been
-    /// loaded until now.
+    /// Whether all words of this element that were loaded so far belong to it: it was in the
+    /// buffer, and was not being overwritten.
     fn is_whole(&self, sequence: u64) -> bool;
 }
 
-/// Which element: all but its payload.
+/// The identity of an element: everything but its payload.
 #[derive(Clone, Copy, Debug)]
 pub struct ElementKey<'a> {
     /// The stream it belongs to.
@@ -40,30 +44,34 @@ pub struct ElementKey<'a> {
     pub time: Timestamp,
 }
 
-/// One element, ordered, which its writer may overwrite while it is read.
+/// One element in total order, in its writer's memory, which may be overwritten while it is read.
 #[derive(Debug)]
 pub struct ElementInPlace<'a> {
     key: ElementKey<'a>,
-    places: &'a dyn Places,
-    // Once it was found overwritten it stays so.
+    payloads: &'a dyn InPlaceMemory,
+    // False once a check has found it overwritten.
     whole: Cell<bool>,
 }
 
 impl<'a> ElementInPlace<'a> {
     /// The element of this key in `places`.
     #[must_use]
-    pub const fn new(key: ElementKey<'a>, places: &'a dyn Places) -> Self {
+    pub const fn new(key: ElementKey<'a>, payloads: &'a dyn InPlaceMemory) -> Self {
         let whole = Cell::new(true);
-        Self { key, places, whole }
+        Self {
+            key,
+            payloads,
+            whole,
+        }
     }
 
-    /// Which element it is.
+    /// The identity of the element.
     #[must_use]
     pub const fn key(&self) -> ElementKey<'a> {
         self.key
     }
 
-    /// Loads the payload from the byte `offset` on; what lies behind the payload is 0.
+    /// Loads the payload from the byte `offset` on; bytes after the payload are 0.
     pub fn load(&self, offset: usize, to: &mut [u8]) {
         let mut words = [0; 8];
         let mut word = offset / 8;
@@ -71,7 +79,7 @@ impl<'a> ElementInPlace<'a> {
         let mut rest = to;
         while !rest.is_empty() {
             let count = (skipped + rest.len()).div_ceil(8).min(words.len());
-            self.places
+            self.payloads
                 .load(self.key.sequence, word, &mut words[..count]);
             for loaded in &words[..count] {
                 let bytes = &loaded.to_ne_bytes()[skipped..];
@@ -84,13 +92,13 @@ impl<'a> ElementInPlace<'a> {
         }
     }
 
-    /// Loads the payload by whole words, from the word `first` on: the fastest way to much of it.
+    /// Loads whole words of the payload, from the word `first` on: the fastest way for large parts.
     #[inline]
     pub fn load_words(&self, first: usize, to: &mut [u64]) {
-        self.places.load(self.key.sequence, first, to);
+        self.payloads.load(self.key.sequence, first, to);
     }
 
-    /// The value of a field that is a number, by its index in the schema.
+    /// The value of a numeric field, by its index in the schema.
     #[must_use]
     pub fn number(&self, index: usize) -> Option<Value<'static>> {
         let field = self.key.stream.schema.fields().get(index)?;
@@ -103,17 +111,17 @@ impl<'a> ElementInPlace<'a> {
         field.kind.number(bytes)
     }
 
-    /// Whether all that was loaded until now belongs to this element. What was found overwritten once
-    /// remains so.
+    /// Whether everything loaded so far belongs to this element. False stays false.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         if self.whole.get() {
-            self.whole.set(self.places.is_whole(self.key.sequence));
+            self.whole.set(self.payloads.is_whole(self.key.sequence));
         }
         self.whole.get()
     }
 
-    /// Evaluates it: prepare, look, commit. It was missed if it is not [whole](Self::is_whole) afterwards.
+    /// Evaluates it: prepare, check, commit. It was missed if it is not [whole](Self::is_whole)
+    /// then.
     pub fn evaluate(&self, update: &mut dyn Update) {
         let prepared = update.prepare(self);
         let valid = self.is_whole();
@@ -127,7 +135,7 @@ mod tests {
     use alloc::sync::Arc;
     use core::cell::Cell;
 
-    use super::{ElementInPlace, ElementKey, Places};
+    use super::{ElementInPlace, ElementKey, InPlaceMemory};
     use crate::{
         ElementView, FieldKind, Gap, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
         Update, Value,
@@ -137,7 +145,7 @@ mod tests {
     #[derive(Debug)]
     struct Three;
 
-    impl Places for Three {
+    impl InPlaceMemory for Three {
         fn load(&self, _: u64, first: usize, to: &mut [u64]) {
             let bytes: [u8; 24] = core::array::from_fn(|at| at as u8);
             for (word, to) in (first..).zip(to) {
@@ -227,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_prepared_and_whole_is_committed() {
+    fn commit_needs_a_prepared_and_whole_element() {
         let stream = stream();
         let mut notes = Notes::default();
         for (sequence, valid, whole) in [(3, true, true), (4, false, true), (7, false, false)] {

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which streams of a merge are checked for missing context switches, and together with which others.
+//! Assigns the streams of a merge to checks for missing context switches: one check per source.
 
 use overhear_event::kernel::{Life, Switch, SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{Origin, StreamDescriptor, StreamId};
 
 use crate::continuity::{Continuity, CpuIndex, Scope};
-use crate::merge::Room;
+use crate::merge::QueueMemory;
 
-/// What a stream is to its kernel monitor.
+/// The role of a stream in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// Its elements prove nothing.
+    /// It is not checked.
     Unwatched,
     /// The switches of a CPU.
     Switches { watch: u32, cpu: CpuIndex },
-    /// Lives of threads, on whatever CPU.
+    /// Lives of threads, on any CPU.
     Lives { watch: u32 },
 }
 
-/// The streams of one source, whose threads and CPUs belong together.
+/// The check of one source's streams, which share threads and CPUs.
 #[derive(Debug)]
-struct Watch {
-    /// None where no stream is left: the place is free.
+struct SourceCheck {
+    /// `None` if no stream is left: the entry is free.
     source: Option<u32>,
     continuity: Continuity,
     /// The switches of each CPU.
     streams: Vec<StreamId>,
 }
 
-impl Default for Watch {
-    /// A free place.
+impl Default for SourceCheck {
+    /// A free entry.
     fn default() -> Self {
         Self {
             source: None,
@@ -39,16 +39,16 @@ impl Default for Watch {
     }
 }
 
-/// All of a merge.
+/// The checks of a merge.
 #[derive(Debug, Default)]
-pub(crate) struct Watches {
-    watches: Vec<Watch>,
-    /// Whose streams are opened.
+pub(crate) struct ContinuityChecks {
+    watches: Vec<SourceCheck>,
+    /// The source whose streams are being opened.
     source: u32,
 }
 
-impl Watches {
-    /// How many sources had streams at the same time.
+impl ContinuityChecks {
+    /// Largest number of sources with streams at the same time.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.watches.len()
@@ -60,14 +60,14 @@ impl Watches {
     }
 
     /// The role of a new stream.
-    pub(crate) fn open(&mut self, stream: &StreamDescriptor, room: Room) -> Role {
+    pub(crate) fn open(&mut self, stream: &StreamDescriptor, room: QueueMemory) -> Role {
         if !matches!(stream.origin, Origin::Kernel { .. }) {
             return Role::Unwatched;
         }
         match stream.sensor.as_str() {
             SCHED_SWITCH if stream.schema.size() == Switch::schema().size() => {
-                let watch = self.watch_of_source(room);
-                let Watch {
+                let watch = self.check_of_source(room);
+                let SourceCheck {
                     continuity,
                     streams,
                     ..
@@ -78,24 +78,24 @@ impl Watches {
                 Role::Switches { watch, cpu }
             }
             TASK_LIFE if stream.schema.size() == Life::schema().size() => Role::Lives {
-                watch: self.watch_of_source(room),
+                watch: self.check_of_source(room),
             },
             _ => Role::Unwatched,
         }
     }
 
-    fn watch_of_source(&mut self, room: Room) -> u32 {
+    fn check_of_source(&mut self, room: QueueMemory) -> u32 {
         let place = |source| (self.watches.iter()).position(|watch| watch.source == source);
         if let Some(known) = place(Some(self.source)) {
             return known as u32;
         }
         let free = place(None).unwrap_or(self.watches.len());
         let continuity = Continuity::new(Scope::Tracked);
-        let watch = Watch {
+        let watch = SourceCheck {
             source: Some(self.source),
             continuity: match room {
-                Room::Growing => continuity,
-                Room::Reserved => continuity.with_fixed_memory(),
+                QueueMemory::Growing => continuity,
+                QueueMemory::Reserved => continuity.with_fixed_memory(),
             },
             streams: Vec::new(),
         };
@@ -106,7 +106,7 @@ impl Watches {
         free as u32
     }
 
-    /// Takes an element, unless it proves that others are missing: then nothing has happened.
+    /// Takes an element, unless it proves that others are missing; then nothing changes.
     #[inline(always)]
     pub(crate) fn take(&mut self, role: Role, payload: &[u8]) -> bool {
         if let Role::Switches { watch, cpu } = role {
@@ -127,7 +127,8 @@ impl Watches {
         }
     }
 
-    /// The first stream in which an element that was not taken proves a switch to be missing, and its role.
+    /// The first stream that lacks a switch, as an element that was not taken proves it; and its
+    /// role.
     pub(crate) fn next_hole(&self, role: Role, payload: &[u8]) -> Option<(StreamId, Role)> {
         let (Role::Switches { watch, cpu }, Some(switch)) = (role, Switch::parse(payload)) else {
             return None;
@@ -138,7 +139,7 @@ impl Watches {
         Some((stream, Role::Switches { watch, cpu }))
     }
 
-    /// Only these roles are left: what belongs to no other is given back.
+    /// Keeps the entries of these roles and frees the others.
     #[cold]
     pub(crate) fn retain(&mut self, roles: impl Iterator<Item = Role> + Clone) {
         for (number, watch) in (0..).zip(&mut self.watches) {
@@ -147,12 +148,12 @@ impl Watches {
                 Role::Switches { watch, .. } | Role::Lives { watch } => watch == number,
             });
             if !is_used {
-                *watch = Watch::default();
+                *watch = SourceCheck::default();
             }
         }
     }
 
-    /// Elements of a stream are missing, and counted.
+    /// Notes a counted gap in a stream.
     pub(crate) fn gap(&mut self, role: Role) {
         match role {
             Role::Unwatched => {}

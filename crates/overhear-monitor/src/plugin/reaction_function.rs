@@ -8,14 +8,14 @@ use super::abi::{RawReaction, React};
 use super::library::{open_library, PluginError};
 use crate::reaction::Decision;
 
-/// What such a function is given besides the decision.
+/// The context of a call, besides the decision.
 #[derive(Clone, Copy, Debug)]
-pub struct CarriedOut<'a> {
+pub struct ReactionContext<'a> {
     /// The reaction's name.
     pub name: &'a CStr,
-    /// The update, sensor or constraint that it is about.
+    /// The update, sensor or constraint of the occurrence.
     pub of: &'a str,
-    /// What happened, for people.
+    /// The occurrence, as a sentence.
     pub sentence: &'a str,
 }
 
@@ -24,8 +24,8 @@ pub struct CarriedOut<'a> {
 pub struct ReactionFunction(React);
 
 impl ReactionFunction {
-    /// Loads a shared object, as [`Plugin::load`](super::Plugin::load) does, and finds the function in
-    /// it. It need not be a plug-in otherwise.
+    /// Loads a shared object, as [`Plugin::load`](super::Plugin::load) does, and finds the function
+    /// in it. It need not be a plug-in otherwise.
     ///
     /// # Errors
     /// [`PluginError`] if it does not load or has no such function.
@@ -37,7 +37,8 @@ impl ReactionFunction {
         };
         let symbol = CString::new(function).map_err(|_| lacks())?;
         let library = open_library(path)?;
-        // SAFETY: update.h says of what type a function is that a reaction names; the user named it.
+        // SAFETY: update.h says of what type a function is that a reaction names; the user named
+        // it.
         let found = unsafe { library.get::<React>(symbol.to_bytes_with_nul()) };
         let found = found.map(|found| *found).map_err(|_| lacks())?;
         // It stays loaded until the process ends, like all plug-ins.
@@ -46,7 +47,7 @@ impl ReactionFunction {
     }
 
     /// Calls it, in this thread. It may take as long as it likes.
-    pub fn call(&self, decision: &Decision, told: &CarriedOut<'_>) {
+    pub fn call(&self, decision: &Decision, told: &ReactionContext<'_>) {
         let text = overhear_ffi::c_text;
         let (of, sentence) = (text(told.of), text(told.sentence));
         let occurrence = &decision.occurrence;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! References to updates, and how those outside talk to a set that another thread runs.
+//! References to updates, and the command queue from other threads to a set.
 //!
 //! # Protocol
 //!
-//! One mutex guards the *board* between the set and everybody else. The set only ever tries to lock
-//! it, once at the end of a round; if somebody holds it, the set goes on without, and tries again in
-//! the next round. So the thread that evaluates never waits for another. Under the lock it moves
-//! values, and neither allocates nor frees: commands and the dead lie in vectors with room for all
-//! updates that a set can have, and an update that was removed is put there whole. Who holds a
-//! reference, or reaps, drops it.
+//! One mutex guards the command queue. The set only tries to lock it, once at the end of a round;
+//! if another thread holds it, the set continues, and tries again in the next round. So the
+//! evaluating thread never waits for another. Under the lock it moves values, and neither allocates
+//! nor frees: the vectors of commands and of removed members have memory for all updates of a set,
+//! and a removed update is moved there as a whole. The holder of a reference, or a call that reaps,
+//! drops it.
 
 use std::any::Any;
 use std::fmt;
@@ -22,11 +22,11 @@ use super::binding::Binding;
 use super::member::Member;
 use super::MOST_UPDATES;
 
-/// An update that a set can hold and give back with its own type.
+/// An update that a set can return with its own type.
 pub(crate) trait AnyUpdate: Update + Send + Any {
-    /// Evaluates elements, one after the other, until the update has failed, and says whether it has. Counts
-    /// those that reached it, also when it panics: the last of them is the one at which it did. One call for
-    /// many: where no update of the type can fail, asking each time costs nothing.
+    /// Evaluates consecutive elements until the update has failed, and returns whether it has.
+    /// Counts the delivered elements, also when it panics: the last one is that of the failure. It
+    /// is generic, so that the check of a failure is optimised away for updates that cannot fail.
     fn evaluate(&mut self, elements: &[ElementView<'_>], reached: &mut usize) -> bool;
 }
 
@@ -41,53 +41,53 @@ impl<U: Update + Send + Any> AnyUpdate for U {
     }
 }
 
-/// How an update is doing.
+/// The state of an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum UpdateState {
     /// It was added and is called from the next round on.
     #[default]
     Waiting,
-    /// It evaluates.
+    /// It is called.
     Running,
     /// It missed elements and is stopped ([`MissedPolicy::Stop`](super::MissedPolicy::Stop)).
     Stopped(Gap),
-    /// It panicked, or says that it has failed ([`Update::failure`]), and is called no more; the sentence
-    /// says why.
+    /// It panicked, or has failed ([`Update::failure`]), and is not called any more. The sentence
+    /// has the reason.
     Failed(String),
     /// It was removed, or its set is gone.
     Removed,
 }
 
-/// What an update has done.
+/// The status of an update.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpdateStatus {
-    /// How it is doing.
+    /// Its state.
     pub state: UpdateState,
-    /// Elements that reached it: the last of them is the one at which it failed, if it has.
+    /// Number of delivered elements. If it failed, it failed at the last one.
     pub elements: u64,
-    /// Elements of its streams that it missed.
+    /// Number of missed elements of its streams.
     pub missed: u64,
-    /// In how many gaps. A gap that missed no element is a damage whose extent is unknown.
+    /// Number of gaps. A gap with 0 missed elements is damage of unknown extent.
     pub gaps: u64,
-    /// Streams that it asked for and that are not of its type: a sentence for each.
+    /// Matching streams of another type: a sentence for each.
     pub complaints: Vec<String>,
 }
 
-/// What is between a set and everybody else.
+/// The queue between a set and other threads.
 #[derive(Debug)]
-pub(crate) struct Board {
-    pub(crate) state: Mutex<BoardState>,
+pub(crate) struct CommandQueue {
+    pub(crate) state: Mutex<CommandQueueState>,
     pub(crate) changed: Condvar,
 }
 
 #[derive(Debug)]
-pub(crate) struct BoardState {
+pub(crate) struct CommandQueueState {
     pub(crate) commands: Vec<Command>,
     /// Members that were removed and are to be dropped outside the evaluating thread.
     pub(crate) dead: Vec<Member>,
-    /// Everything before this time has been evaluated.
+    /// All items before this time have been evaluated.
     pub(crate) evaluated: Timestamp,
-    /// How many threads wait for `evaluated`.
+    /// Number of threads that wait for `evaluated`.
     pub(crate) waiting: u32,
     pub(crate) has_ended: bool,
     next_key: u64,
@@ -100,10 +100,10 @@ pub(crate) enum Command {
     Enforce,
 }
 
-impl Default for Board {
+impl Default for CommandQueue {
     fn default() -> Self {
         Self {
-            state: Mutex::new(BoardState {
+            state: Mutex::new(CommandQueueState {
                 commands: Vec::with_capacity(2 * MOST_UPDATES),
                 dead: Vec::with_capacity(2 * MOST_UPDATES),
                 evaluated: Timestamp::ZERO,
@@ -116,7 +116,7 @@ impl Default for Board {
     }
 }
 
-impl Board {
+impl CommandQueue {
     /// A number that no other member has.
     pub(crate) fn next_key(&self) -> u64 {
         let mut state = self.lock();
@@ -124,13 +124,13 @@ impl Board {
         state.next_key
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, BoardState> {
-        // A panic under the lock leaves nothing half done: values are moved as a whole.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, CommandQueueState> {
+        // A panic under the lock leaves consistent data, because values are moved as a whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What a member and the references to it share.
+/// The state shared by a member and its references.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) key: u64,
@@ -161,11 +161,11 @@ impl Shared {
 
 /// A counted reference to an update in a set.
 ///
-/// The update lives as long as a set evaluates it or somebody holds a reference. It is destroyed
-/// where the last of them lets go, but never in a round: a set hands its dead to whoever reaps.
+/// The update lives as long as a set evaluates it or a reference exists. It is destroyed with the
+/// last of these, but never in a round: removed updates are dropped by the thread that reaps.
 pub struct UpdateRef<U> {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) board: Arc<Board>,
+    pub(crate) queue: Arc<CommandQueue>,
     pub(crate) kind: PhantomData<fn() -> U>,
 }
 
@@ -173,7 +173,7 @@ impl<U> Clone for UpdateRef<U> {
     fn clone(&self) -> Self {
         Self {
             shared: Arc::clone(&self.shared),
-            board: Arc::clone(&self.board),
+            queue: Arc::clone(&self.queue),
             kind: PhantomData,
         }
     }
@@ -194,85 +194,85 @@ impl<U: Update + Send + 'static> UpdateRef<U> {
         &self.shared.name
     }
 
-    /// How it is doing: as of the end of some round, not long ago.
+    /// Its status at the end of a recent round.
     #[must_use]
     pub fn status(&self) -> UpdateStatus {
-        reap(&self.board);
+        reap(&self.queue);
         self.shared.lock().status.clone()
     }
 
-    /// Has it removed at the end of a round; the others do not notice.
+    /// Removes it at the end of a round; other updates are not affected.
     pub fn remove(&self) {
-        reap(&self.board);
-        self.board
+        reap(&self.queue);
+        self.queue
             .lock()
             .commands
             .push(Command::Remove(self.shared.key));
     }
 
-    /// The update itself, with what it has found, once it was removed or its set is gone. `None`
-    /// until then, and for everybody who comes later.
+    /// Takes the update with its results, once it was removed or its set is gone. `None` before
+    /// that, and for later callers.
     #[must_use]
     pub fn take(&self) -> Option<U> {
-        reap(&self.board);
+        reap(&self.queue);
         let update: Box<dyn Any> = self.shared.lock().update.take()?;
-        // Always of this type: the reference was made together with the member.
+        // Always of this type: the reference was made with the member.
         update.downcast().ok().map(|update| *update)
     }
 }
 
-/// Takes over the dead of a set: those that nobody refers to are dropped here, in the calling
-/// thread. Returns how many there were.
-fn reap(board: &Board) -> usize {
-    // Taken out one by one, so that the vector keeps its room; dropped without the lock.
+/// Takes the removed updates of a set, and drops those without references in the calling thread.
+/// Returns their number.
+fn reap(queue: &CommandQueue) -> usize {
+    // Taken out one by one, so that the vector keeps its memory; dropped without the lock.
     let mut count = 0;
     loop {
-        let Some(dead) = board.lock().dead.pop() else {
+        let Some(dead) = queue.lock().dead.pop() else {
             return count;
         };
         count += 1;
-        dead.bury();
+        dead.drop_update();
     }
 }
 
 /// Adds and removes updates of a set, and waits for it, from any thread.
 #[derive(Clone, Debug)]
 pub struct Supervisor {
-    pub(crate) board: Arc<Board>,
+    pub(crate) queue: Arc<CommandQueue>,
 }
 
-/// What a program waited for has not come.
+/// Why a wait failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WaitError {
-    /// Not within the time.
+    /// The timeout has passed.
     #[error("elements up to {until} are not evaluated yet, the evaluation has reached {reached}; wait longer, or see whether the monitor runs")]
     TimedOut {
-        /// What was waited for.
+        /// The time that was waited for.
         until: Timestamp,
-        /// How far the evaluation is.
+        /// The time up to which items have been evaluated.
         reached: Timestamp,
     },
-    /// The set has gone, and nobody will evaluate.
+    /// The set is gone.
     #[error("the evaluation has ended at {reached}; there is nobody to wait for")]
     Ended {
-        /// How far the evaluation came.
+        /// The time up to which items were evaluated.
         reached: Timestamp,
     },
 }
 
-/// No update can be added.
+/// Why an update was not added.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddError {
-    /// There is no place for another one.
+    /// The set is full.
     #[error("update `{name}`: a set has room for {MOST_UPDATES} updates; use another set")]
     Full {
-        /// The update that was to be added.
+        /// Name of the update.
         name: String,
     },
     /// The set is gone.
     #[error("update `{name}`: the set it is added to has ended")]
     Ended {
-        /// The update that was to be added.
+        /// Name of the update.
         name: String,
     },
 }
@@ -288,10 +288,10 @@ impl Supervisor {
         update: U,
         binding: Binding,
     ) -> Result<UpdateRef<U>, AddError> {
-        reap(&self.board);
-        let member = Member::new(Box::new(update), binding, self.board.next_key());
+        reap(&self.queue);
+        let member = Member::new(Box::new(update), binding, self.queue.next_key());
         let shared = Arc::clone(member.shared());
-        let mut state = self.board.lock();
+        let mut state = self.queue.lock();
         if state.has_ended {
             let name = shared.name.clone();
             return Err(AddError::Ended { name });
@@ -299,35 +299,35 @@ impl Supervisor {
         state.commands.push(Command::Add(member));
         Ok(UpdateRef {
             shared,
-            board: Arc::clone(&self.board),
+            queue: Arc::clone(&self.queue),
             kind: PhantomData,
         })
     }
 
-    /// Ends the lenience of a set ([`UpdateSet::lenient`](super::UpdateSet::lenient)) at the end of the
-    /// current round.
+    /// Applies the policies for missed elements from the end of the current round on; see
+    /// [`UpdateSet::lenient`](super::UpdateSet::lenient).
     pub fn enforce(&self) {
-        self.board.lock().commands.push(Command::Enforce);
+        self.queue.lock().commands.push(Command::Enforce);
     }
 
-    /// Drops the updates that were removed and that nobody refers to, in the calling thread. Those
-    /// who add, or ask for a status, do so too; a thread that calls this now and then is needed only
-    /// where nobody does. Returns how many were taken over.
+    /// Drops removed updates without references, in the calling thread. Returns the number of
+    /// updates taken over. Adding an update and reading a status do it too, so an extra call is
+    /// needed only if a program does neither.
     #[allow(clippy::must_use_candidate, reason = "the number is for the curious")]
     pub fn reap(&self) -> usize {
-        reap(&self.board)
+        reap(&self.queue)
     }
 
-    /// Everything that was stamped before this time has been evaluated, or counted as missed.
+    /// All elements stamped before this time have been evaluated, or counted as missed.
     #[must_use]
     pub fn evaluated(&self) -> Timestamp {
-        self.board.lock().evaluated
+        self.queue.lock().evaluated
     }
 
-    /// Waits until everything stamped before `until` has been evaluated: a program that needs the
-    /// verdict on an element before it goes on writes the element, reads the clock and waits for
-    /// that time (seed 000, section 3.1: synchronous evaluation is the program's own decision). It
-    /// takes at least the monitor's hold-back. Returns how far the evaluation is.
+    /// Waits until all elements stamped before `until` have been evaluated. A program that needs
+    /// the verdict on an element writes the element, reads the clock and waits for that time (seed
+    /// 000, section 3.1: synchronous evaluation is the program's own decision). It takes at least
+    /// the monitor's hold-back. Returns the time up to which items have been evaluated.
     ///
     /// # Errors
     /// [`WaitError`] if that does not happen within `timeout`, or never will.
@@ -337,7 +337,7 @@ impl Supervisor {
         timeout: Duration,
     ) -> Result<Timestamp, WaitError> {
         let end = Instant::now().checked_add(timeout);
-        let mut state = self.board.lock();
+        let mut state = self.queue.lock();
         loop {
             let reached = state.evaluated;
             if reached >= until {
@@ -352,7 +352,7 @@ impl Supervisor {
             }
             state.waiting += 1;
             let left = left.unwrap_or(Duration::from_secs(3600));
-            let woken = self.board.changed.wait_timeout(state, left);
+            let woken = self.queue.changed.wait_timeout(state, left);
             state = woken.unwrap_or_else(PoisonError::into_inner).0;
             state.waiting -= 1;
         }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The monitors' packets: what is there, what they get, what they switch.
+//! The monitors' requests: list, attach, switch, finished, status.
 //!
-//! What takes long is done in slices, between which others have their turns.
+//! A long request is processed in slices; between two slices other connections are served.
 
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
@@ -12,33 +12,33 @@ use rustix::io::Errno;
 
 use crate::connection::{Connection, Next, Work};
 use crate::packet::MAX_REQUEST;
-use crate::protocol::{About, Attached, Opened, Reply, Switch, VERSION};
+use crate::protocol::{Attached, Opened, QueryRequest, Reply, Switch, VERSION};
 use crate::query::{Matcher, Query};
-use crate::record::SensorRecord;
 use crate::registry::{lock, Event, Registry, Slice, Subscription};
+use crate::sensor_record::SensorRecord;
 
-/// The work of a slice, in parts of patterns that are compared, and in lanes that are looked at.
-const SLICE_WORK: u32 = 4096;
-/// How many packets are sent in a slice.
-const PACKETS_AT_ONCE: u32 = 16;
-/// How many sensors that were read to their end are let go of in a slice.
-const FINISHED_AT_ONCE: usize = 64;
+/// Bound of the work of a slice: pattern parts compared, plus lanes visited.
+const WORK_PER_SLICE: u32 = 4096;
+/// Packets sent per slice, at most.
+const MAX_PACKETS_PER_SLICE: u32 = 16;
+/// Finished sensors released per slice, at most.
+const MAX_FINISHED_PER_SLICE: usize = 64;
 
-/// A list that is on its way.
+/// Progress of a `list` request.
 #[derive(Debug)]
-pub(crate) struct Listing {
+pub(crate) struct ListProgress {
     matcher: Matcher,
     next: StreamId,
 }
 
-/// Sensors that are being switched.
+/// Progress of a `switch` request.
 #[derive(Debug)]
-pub(crate) struct Switching {
+pub(crate) struct SwitchProgress {
     matcher: Matcher,
     enabled: bool,
     next: StreamId,
     changed: u32,
-    // Whether some were switched, or were so already; else why none may be.
+    // Whether this user may switch at least one of the sensors that match.
     any: bool,
     forbidden: Option<String>,
 }
@@ -54,7 +54,8 @@ impl Connection {
         }
     }
 
-    /// What every request of a monitor begins with: its version, its place here, its query.
+    /// The common start of all requests: checks the version, compiles the query, and makes the
+    /// connection a monitor's.
     fn matcher(
         &mut self,
         version: u32,
@@ -67,10 +68,10 @@ impl Connection {
         Ok(matcher)
     }
 
-    /// Answers with as many packets as it takes, whenever there is room for one.
-    pub(crate) fn list(&mut self, about: &About, registry: &Mutex<Registry>) -> Next {
+    /// Starts a list. The answer takes several packets if the list is long.
+    pub(crate) fn list(&mut self, about: &QueryRequest, registry: &Mutex<Registry>) -> Next {
         match self.matcher(about.version, &about.query, registry) {
-            Ok(matcher) => self.go_on_with(Work::List(Listing {
+            Ok(matcher) => self.continue_with(Work::List(ListProgress {
                 matcher,
                 next: StreamId::from_raw(0),
             })),
@@ -79,11 +80,11 @@ impl Connection {
     }
 
     /// Sends the next packet of a list.
-    pub(crate) fn list_some(&mut self, listing: Listing, registry: &Mutex<Registry>) -> Next {
-        let Listing { matcher, next } = listing;
-        let (sensors, following) = self.some(&matcher, next, &lock(registry));
+    pub(crate) fn list_slice(&mut self, listing: ListProgress, registry: &Mutex<Registry>) -> Next {
+        let ListProgress { matcher, next } = listing;
+        let (sensors, following) = self.matching_records(&matcher, next, &lock(registry));
         let more = following.is_some();
-        // A slice in which nothing was found needs no packet.
+        // No packet for a slice without matches, unless it is the last.
         let sent = match (sensors.is_empty(), more) {
             (true, true) => Ok(()),
             _ => self.try_reply(&Reply::Sensors { sensors, more }, &[]),
@@ -94,14 +95,15 @@ impl Connection {
             Err(_) => return Next::Close,
         };
         match unsent {
-            Some(next) => self.go_on_with(Work::List(Listing { matcher, next })),
+            Some(next) => self.continue_with(Work::List(ListProgress { matcher, next })),
             None => Next::Again,
         }
     }
 
-    /// The sensors from a number on that match and that this monitor may hear, as many as go into a
-    /// packet and a slice; and where to go on.
-    fn some(
+    /// The records of matching sensors that this monitor may read, from `first` on, bounded by the
+    /// size of a packet and the work of a slice; and the number to continue from, `None` at the
+    /// end.
+    fn matching_records(
         &self,
         matcher: &Matcher,
         first: StreamId,
@@ -111,20 +113,21 @@ impl Connection {
         let each = 8 + registry.rules.cost() + matcher.cost();
         for sensor in registry.sensors_from(first) {
             let descriptor = &sensor.registered.descriptor;
-            if bytes > MAX_REQUEST / 2 || work > SLICE_WORK {
+            if bytes > MAX_REQUEST / 2 || work > WORK_PER_SLICE {
                 return (sensors, Some(descriptor.id));
             }
             work += each;
             let rules = &registry.rules;
-            let hears = rules
+            let may_read = rules
                 .may_attach(self.peer(), sensor.uid, descriptor)
                 .is_ok();
-            if hears && matcher.matches(descriptor) {
-                // Each lane counts for itself.
+            if may_read && matcher.matches(descriptor) {
+                // The counters of each lane are read.
                 work += 64 + 4 * sensor.registered.shape.lanes();
                 let record = sensor.record();
                 let size = serde_json::to_vec(&record).map_or(0, |packet| packet.len());
-                // A single record is never larger than what came with its request, and little more.
+                // A single record fits always: it has the size of its registration, which was
+                // bounded.
                 if bytes > 0 && bytes + size > MAX_REQUEST {
                     return (sensors, Some(descriptor.id));
                 }
@@ -135,8 +138,9 @@ impl Connection {
         (sensors, None)
     }
 
-    /// From its first slice on a monitor gets what is opened; it is told so when it has what was there.
-    pub(crate) fn attach(&mut self, about: &About, registry: &Mutex<Registry>) -> Next {
+    /// Starts an attach. From the first slice on the monitor gets every sensor that is opened;
+    /// `settled` follows once it has all that existed before.
+    pub(crate) fn attach(&mut self, about: &QueryRequest, registry: &Mutex<Registry>) -> Next {
         if self.is_attached {
             return self.deny("this connection has attached already; open another one");
         }
@@ -159,14 +163,14 @@ impl Connection {
             return self.deny(&shortage.sentence);
         }
         self.is_attached = true;
-        self.go_on_with(Work::Attach(StreamId::from_raw(0)))
+        self.continue_with(Work::Attach(StreamId::from_raw(0)))
     }
 
-    pub(crate) fn attach_some(&mut self, next: StreamId, registry: &Mutex<Registry>) -> Next {
+    pub(crate) fn attach_slice(&mut self, next: StreamId, registry: &Mutex<Registry>) -> Next {
         let mut registry = lock(registry);
-        let slice = registry.attach_some(self.monitor(), next, SLICE_WORK);
+        let slice = registry.attach_slice(self.monitor(), next, WORK_PER_SLICE);
         if let Slice::Next(next) = slice {
-            return self.go_on_with(Work::Attach(next));
+            return self.continue_with(Work::Attach(next));
         }
         let (denied, sentence) = registry.denied(self.monitor());
         let reply = Reply::Attached(Attached {
@@ -184,7 +188,7 @@ impl Connection {
 
     pub(crate) fn switch(&mut self, switch: &Switch, registry: &Mutex<Registry>) -> Next {
         match self.matcher(switch.version, &switch.query, registry) {
-            Ok(matcher) => self.go_on_with(Work::Switch(Switching {
+            Ok(matcher) => self.continue_with(Work::Switch(SwitchProgress {
                 matcher,
                 enabled: switch.enabled,
                 next: StreamId::from_raw(0),
@@ -196,15 +200,15 @@ impl Connection {
         }
     }
 
-    pub(crate) fn switch_some(
+    pub(crate) fn switch_slice(
         &mut self,
-        mut switching: Switching,
+        mut switching: SwitchProgress,
         registry: &Mutex<Registry>,
     ) -> Next {
         let mut registry = lock(registry);
         let each = 16 + 2 * registry.rules.cost() + switching.matcher.cost();
-        let count = (SLICE_WORK / each).max(1) as usize;
-        let (mut meant, mut last) = (Vec::new(), None);
+        let count = (WORK_PER_SLICE / each).max(1) as usize;
+        let (mut permitted, mut last) = (Vec::new(), None);
         for sensor in registry.sensors_from(switching.next).take(count) {
             let descriptor = &sensor.registered.descriptor;
             last = Some(descriptor.id);
@@ -213,26 +217,26 @@ impl Connection {
             }
             let rules = &registry.rules;
             match rules.may_switch(self.peer(), sensor.uid, descriptor) {
-                Ok(()) => meant.push(descriptor.id),
-                // Who may not even see it is told nothing of it.
+                Ok(()) => permitted.push(descriptor.id),
+                // A user who may not read a sensor gets no hint that it exists.
                 Err(sentence) => {
                     let sees = rules.may_attach(self.peer(), sensor.uid, descriptor);
                     switching.forbidden = sees.is_ok().then_some(sentence).or(switching.forbidden);
                 }
             }
         }
-        switching.any |= !meant.is_empty();
-        for stream in meant {
+        switching.any |= !permitted.is_empty();
+        for stream in permitted {
             switching.changed += u32::from(registry.set_enabled(stream, switching.enabled));
         }
         drop(registry);
         if let Some(last) = last {
             switching.next = StreamId::from_raw(last.as_raw() + 1);
-            return self.go_on_with(Work::Switch(switching));
+            return self.continue_with(Work::Switch(switching));
         }
         let changed = switching.changed;
-        // All or nothing would be of no use to who may switch some of those that a glob names; but
-        // who may switch none is told why.
+        // A glob may match sensors of several users: those that this user may switch are switched.
+        // The request is refused only if there is none.
         let reply = match (switching.any, switching.forbidden) {
             (false, Some(sentence)) => Reply::Refused {
                 sentence,
@@ -247,21 +251,21 @@ impl Connection {
     }
 
     pub(crate) fn finished(&mut self, streams: Vec<u32>) -> Next {
-        self.go_on_with(Work::Finished(streams.into()))
+        self.continue_with(Work::Finished(streams.into()))
     }
 
-    pub(crate) fn finish_some(
+    pub(crate) fn finish_slice(
         &mut self,
         mut streams: VecDeque<u32>,
         registry: &Mutex<Registry>,
     ) -> Next {
         let mut registry = lock(registry);
-        for stream in streams.drain(..streams.len().min(FINISHED_AT_ONCE)) {
+        for stream in streams.drain(..streams.len().min(MAX_FINISHED_PER_SLICE)) {
             registry.finished(self.monitor(), StreamId::from_raw(stream));
         }
         match streams.is_empty() {
             true => Next::Again,
-            false => self.go_on_with(Work::Finished(streams)),
+            false => self.continue_with(Work::Finished(streams)),
         }
     }
 
@@ -280,7 +284,7 @@ impl Connection {
         }
     }
 
-    pub(crate) fn list_unheard(&mut self, version: u32, registry: &Mutex<Registry>) -> Next {
+    pub(crate) fn list_not_connected(&mut self, version: u32, registry: &Mutex<Registry>) -> Next {
         let mut registry = lock(registry);
         let admitted =
             Self::check_version(version).and_then(|()| self.become_monitor(&mut registry));
@@ -292,8 +296,11 @@ impl Connection {
             bytes += serde_json::to_vec(record).map_or(0, |packet| packet.len() + 1);
             bytes < MAX_REQUEST
         };
-        let records = registry.unheard_for(self.peer()).take_while(fits).cloned();
-        let reply = Reply::Unheard {
+        let records = registry
+            .not_connected_for(self.peer())
+            .take_while(fits)
+            .cloned();
+        let reply = Reply::NotConnected {
             sensors: records.collect(),
         };
         drop(registry);
@@ -303,10 +310,10 @@ impl Connection {
         }
     }
 
-    /// Sends a monitor what is new, as much as its socket takes and a slice allows.
+    /// Sends the monitor's pending events, until its socket is full or the slice ends.
     pub(crate) fn send_events(&mut self, registry: &Mutex<Registry>) -> Next {
         let id = self.monitor();
-        for _ in 0..PACKETS_AT_ONCE {
+        for _ in 0..MAX_PACKETS_PER_SLICE {
             let mut registry = lock(registry);
             let Some(event) = registry.next_event(id) else {
                 return Next::Idle;
@@ -333,7 +340,7 @@ impl Connection {
                 let found = registry.sensor(stream);
                 let Some((sensor, file)) = found.and_then(|it| Some((it, it.file.as_ref()?)))
                 else {
-                    // Freed meanwhile, or never to be handed out.
+                    // Freed meanwhile, or its descriptor was never kept.
                     return Ok(());
                 };
                 let sensor = sensor.record();
@@ -343,8 +350,8 @@ impl Connection {
         }
     }
 
-    /// Whether what could not be sent can be sent later: when the peer has read, or at the next tick,
-    /// because too many files of this user are on their way, here and elsewhere.
+    /// Whether a packet that could not be sent is to be sent later: once the peer has read, or at
+    /// the next tick if too many descriptors of this user are in flight (`ETOOMANYREFS`).
     fn must_wait(&mut self, errno: Errno) -> bool {
         self.is_full = errno == Errno::AGAIN;
         self.is_later = matches!(errno, Errno::TOOMANYREFS | Errno::NOBUFS);

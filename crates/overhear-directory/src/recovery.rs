@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registry's part of the journal: what it writes down, and how it comes back from it.
+//! Recovery of the registry from the journal and the files of an earlier directory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -7,33 +7,35 @@ use std::sync::Arc;
 
 use overhear_event::{Origin, StreamId};
 
-use crate::control::{ControlPage, Place};
+use crate::control::{ControlPage, ControlSlot};
 use crate::file_watch::{FileWatch, WatchId};
-use crate::journal::{self, sensor_name, Entry, Journal, KeptFile, KeptSensor, Store};
+use crate::journal::{
+    self, sensor_name, Entry, Journal, KeptFile, KeptSensor, SnapshotCursor, Store,
+};
 use crate::memory::{Mapping, MemoryFile};
 use crate::quota::{Amounts, Resource};
-use crate::record::{shape_of, SensorState};
-use crate::registry::{Registered, Registry, Sensor};
+use crate::registry::{ReadableSensor, Registry, Sensor};
+use crate::sensor_record::{shape_of, SensorState};
 use crate::task;
 
 /// The name of the clock page's file.
 pub(crate) const CLOCK_NAME: &str = "clock";
-const ONE_KEPT: Amounts = Amounts::of(Resource::Kept, 1);
-/// The name of the instance that watches all other files.
+const ONE_KEPT_FILE: Amounts = Amounts::of(Resource::Kept, 1);
+/// The name of the inotify instance that watches all other files.
 const WATCH_NAME: &str = "watch";
 
-/// What an earlier directory left.
+/// What an earlier directory left with the service manager.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct Recovered {
     pub(crate) clock: Option<MemoryFile>,
     watch: Option<FileWatch>,
-    journal: Option<journal::Read>,
+    journal: Option<journal::JournalContents>,
     files: HashMap<String, OwnedFd>,
     outdated: Vec<String>,
 }
 
-impl Left {
-    /// Takes what the service manager kept.
+impl Recovered {
+    /// Sorts the files that the service manager kept.
     pub(crate) fn new(mut files: Vec<KeptFile>) -> Self {
         let (journal, outdated) = journal::read(&mut files);
         let mut files: HashMap<String, OwnedFd> = files.into_iter().collect();
@@ -49,9 +51,9 @@ impl Left {
     }
 }
 
-/// What the journal says in the end.
+/// The state after all entries of a journal.
 #[derive(Debug, Default)]
-struct Account {
+struct JournalState {
     directory: Option<(u64, overhear_event::ClockId, u64, u64, u64)>,
     next: u32,
     pages: BTreeMap<(u32, usize), (u32, String)>,
@@ -59,7 +61,7 @@ struct Account {
     sensors: BTreeMap<u32, KeptSensor>,
 }
 
-impl Account {
+impl JournalState {
     fn of(entries: Vec<Entry>) -> Self {
         let mut all = Self::default();
         for entry in entries {
@@ -70,10 +72,11 @@ impl Account {
                     clock,
                     restarts,
                     freed_unread,
-                    unheard,
+                    not_connected,
                 } => {
                     if version == journal::VERSION {
-                        all.directory = Some((identity, clock, restarts, freed_unread, unheard));
+                        all.directory =
+                            Some((identity, clock, restarts, freed_unread, not_connected));
                     }
                 }
                 Entry::Next { stream } => all.next = stream,
@@ -102,7 +105,7 @@ impl Account {
                 Entry::Sensor(sensor) => {
                     let first = sensor.descriptor.id.as_raw();
                     let behind = first.saturating_add(sensor.lanes.max(1));
-                    // The last one that was registered.
+                    // The newest sensor so far; the search continues after its streams.
                     all.next = behind;
                     all.sensors.insert(first, *sensor);
                 }
@@ -110,12 +113,15 @@ impl Account {
                 Entry::Ended { stream, state } => {
                     if let Some(sensor) = all.sensors.get_mut(&stream) {
                         sensor.state = state;
-                        sensor.place = None;
+                        sensor.slot = None;
                     }
                 }
-                Entry::Spared { stream, spared } => {
+                Entry::AutoDisabled {
+                    stream,
+                    auto_disabled,
+                } => {
                     if let Some(sensor) = all.sensors.get_mut(&stream) {
-                        sensor.spared = spared;
+                        sensor.auto_disabled = auto_disabled;
                     }
                 }
                 Entry::Freed { stream, unread } => {
@@ -129,7 +135,7 @@ impl Account {
                         sensor.was_read = true;
                     }
                 }
-                Entry::Unheard { count } => {
+                Entry::NotConnected { count } => {
                     if let Some(directory) = &mut all.directory {
                         directory.4 = count;
                     }
@@ -148,19 +154,19 @@ impl Account {
 }
 
 impl Registry {
-    /// Takes up what an earlier directory left, and keeps from now on what there is.
+    /// Restores what an earlier directory left, and starts a journal for the next one.
     ///
     /// # Errors
-    /// A sentence if nothing can be kept; then the directory works all the same.
-    pub(crate) fn restore(&mut self, left: Left, store: Box<dyn Store>) -> Result<(), String> {
-        let Left {
+    /// A sentence if nothing can be kept over a restart; the directory works all the same.
+    pub(crate) fn restore(&mut self, left: Recovered, store: Box<dyn Store>) -> Result<(), String> {
+        let Recovered {
             journal,
             mut files,
             mut outdated,
             watch,
             ..
         } = left;
-        // What earlier files are charged is known by their watches alone.
+        // Only the watches tell which earlier files still exist and are charged.
         match watch {
             Some(watch) => self.watch_files(watch),
             None => self.keep_watch(&*store)?,
@@ -170,31 +176,33 @@ impl Registry {
         if let Some(read) = journal {
             number = read.number;
             outdated.push(journal::journal_name(number));
-            let account = Account::of(read.entries);
-            if let Some((identity, clock, restarts, freed_unread, unheard)) = account.directory {
+            let state = JournalState::of(read.entries);
+            if let Some((identity, clock, restarts, freed_unread, not_connected)) = state.directory
+            {
                 self.identity = identity;
                 self.restarts = restarts + 1;
-                self.count_lost(freed_unread, unheard);
-                // Stamps of an earlier clock are told apart by each sensor's own record.
+                self.count_lost(freed_unread, not_connected);
+                // Each sensor's record has its own clock, so stamps of an earlier one stay
+                // distinct.
                 let _ = clock;
-                self.go_on_from_stream(account.next);
-                self.restore_charges(account.charges);
-                for ((pid, index), (uid, name)) in account.pages {
+                self.resume_at_stream(state.next);
+                self.restore_charges(state.charges);
+                for ((pid, index), (uid, name)) in state.pages {
                     let page = files.remove(&name).map(MemoryFile::adopt);
                     let number = name.strip_prefix('c');
                     let number = number.and_then(|digits| u64::from_str_radix(digits, 36).ok());
                     greatest = greatest.max(number.unwrap_or(0));
                     let page = page.and_then(|page| ControlPage::adopt(page).ok());
-                    // A process that has ended meanwhile has no use for its pages.
+                    // Pages of a process that has ended meanwhile are dropped.
                     if page.is_some_and(|page| self.restore_page((pid, uid), index, page, &name)) {
-                        self.is_kept(uid, &name);
+                        self.count_kept_file(uid, &name);
                     }
                 }
-                for sensor in account.sensors.into_values() {
+                for sensor in state.sensors.into_values() {
                     let name = sensor_name(sensor.descriptor.id.as_raw());
                     match files.remove(&name) {
                         Some(file) => {
-                            self.is_kept(sensor.uid, &name);
+                            self.count_kept_file(sensor.uid, &name);
                             let is_restored = match sensor.deferred {
                                 Some(_) => self.restore_deferred(sensor, MemoryFile::adopt(file)),
                                 None => self.restore_sensor(sensor, file).is_some(),
@@ -206,34 +214,35 @@ impl Registry {
                         None => self.count_lost(1, 0),
                     }
                 }
-                self.forget_idle_tasks();
+                self.forget_tasks_without_sensors();
             }
         }
         let begun = Journal::begin(store, number + 1, greatest, self.entries().into_iter());
         let journal = begun
             .map_err(|error| format!("what is registered does not outlive a restart: {error}"))?;
-        // What nobody knows any more, and what was freed at once because nobody waits for it now.
+        // Files without a journal entry, and those of sensors that were freed during the restore.
         let is_unused = |name: &String| !self.kept.contains_key(name);
         outdated.extend(given.into_iter().filter(is_unused));
         for name in outdated {
             journal.forget(&name);
         }
         self.journal = Some(journal);
-        // Processes that have ended while no directory was there, with a journal to say so.
+        // Processes that ended while no directory ran; after the journal exists, so that it has the
+        // ends.
         self.end_departed();
         Ok(())
     }
 
-    /// Keeps a file of a user over a restart, if there is somebody who does and a place for it.
+    /// Stores a user's file with the service manager, if there is one and the quota permits it.
     pub(crate) fn keep_file(&mut self, uid: u32, name: String, file: impl AsFd) {
         let Some(journal) = &mut self.journal else {
             return;
         };
-        // A sensor that has waited is kept already.
+        // A deferred sensor was stored when it was deferred.
         if self.kept.contains_key(&name) {
             return;
         }
-        match self.quotas.charge(uid, ONE_KEPT) {
+        match self.quotas.charge(uid, ONE_KEPT_FILE) {
             Ok(()) => {
                 journal.keep(&name, file);
                 self.kept.insert(name, uid);
@@ -242,25 +251,24 @@ impl Registry {
         }
     }
 
-    /// Keeps it no longer.
+    /// Removes a file from the service manager's store.
     pub(crate) fn forget_file(&mut self, name: &str) {
         if let Some(uid) = self.kept.remove(name) {
-            self.quotas.release(uid, ONE_KEPT);
-            // While a directory takes over what another one left there is no journal: what is of no use
-            // then is forgotten in the end.
+            self.quotas.release(uid, ONE_KEPT_FILE);
+            // During a restore there is no journal yet: `restore` forgets unused files at its end.
             if let Some(journal) = &self.journal {
                 journal.forget(name);
             }
         }
     }
 
-    /// A file that was kept.
-    fn is_kept(&mut self, uid: u32, name: &str) {
-        self.quotas.count(uid, ONE_KEPT);
+    /// Counts a file that is in the store already.
+    fn count_kept_file(&mut self, uid: u32, name: &str) {
+        self.quotas.count(uid, ONE_KEPT_FILE);
         self.kept.insert(name.to_string(), uid);
     }
 
-    /// Keeps the watch over a restart.
+    /// Stores the inotify instance.
     fn keep_watch(&self, store: &dyn Store) -> Result<(), String> {
         let kept = self
             .file_watch()
@@ -268,7 +276,8 @@ impl Registry {
         kept.map_err(|error| format!("what is registered does not outlive a restart: {error}"))
     }
 
-    /// A sensor of an earlier life, unless its file is not what it should be.
+    /// Restores a sensor from before the restart; `None` if its file is smaller than its record
+    /// demands.
     fn restore_sensor(&mut self, kept: KeptSensor, file: OwnedFd) -> Option<()> {
         let file = MemoryFile::adopt(file);
         let shape = shape_of(&kept.descriptor, kept.kind, kept.lanes).ok()?;
@@ -277,20 +286,21 @@ impl Registry {
         }
         let mapping = Mapping::read_only(&file, shape.bytes()).ok()?;
         self.locked(mapping.lock());
-        let registered = Registered {
+        let registered = ReadableSensor {
             descriptor: Arc::new(kept.descriptor),
             mapping: Arc::new(mapping),
             shape,
             clock: kept.clock,
         };
         let mut sensor = Sensor::new(registered, Some(file), kept.token, kept.pid, kept.uid);
-        sensor.place = kept.place.map(|(page, line)| Place { page, line });
+        sensor.slot = kept.slot.map(|(page, line)| ControlSlot { page, line });
         sensor.was_read = kept.was_read;
-        self.readmit(sensor, kept.state, kept.spared);
+        self.readmit(sensor, kept.state, kept.auto_disabled);
         Some(())
     }
 
-    /// Ends the sensors of processes that are not those any more that registered them.
+    /// Ends the sensors whose process has ended, or whose process id now belongs to another
+    /// process.
     fn end_departed(&mut self) {
         let departed: Vec<StreamId> = self
             .sensors_from(StreamId::from_raw(0))
@@ -308,16 +318,16 @@ impl Registry {
         }
     }
 
-    /// All that is known, for a journal.
+    /// The whole state, for a new journal.
     fn entries(&mut self) -> Vec<Entry> {
-        self.rewritten = Snapshot::default();
+        self.rewritten = SnapshotCursor::default();
         let mut entries = vec![self.directory_entry()];
         entries.append(&mut self.snapshot(usize::MAX));
         entries.push(self.next_entry());
         entries
     }
 
-    /// What is known of the directory itself.
+    /// The state of the directory itself.
     pub(crate) fn directory_entry(&self) -> Entry {
         let status = self.status();
         Entry::Directory {
@@ -326,20 +336,21 @@ impl Registry {
             clock: self.clock,
             restarts: self.restarts,
             freed_unread: status.freed_unread,
-            unheard: status.unheard,
+            not_connected: status.not_connected,
         }
     }
 
-    /// Where stream numbers go on. The last entry of a snapshot, because every sensor changes it.
+    /// The start of the search for stream numbers. Last in a snapshot, because each sensor moves
+    /// it.
     pub(crate) fn next_entry(&self) -> Entry {
         Entry::Next {
             stream: self.next_stream(),
         }
     }
 
-    /// The next entries of a snapshot, at most so many; none at its end.
+    /// The next entries of a snapshot, at most `most` groups; empty at its end.
     pub(crate) fn snapshot(&mut self, most: usize) -> Vec<Entry> {
-        let Snapshot {
+        let SnapshotCursor {
             mut charge,
             mut task,
             mut sensor,
@@ -367,7 +378,7 @@ impl Registry {
             deferred = StreamId::from_raw(opening.stream().as_raw() + 1);
             entries.push(Entry::Sensor(Box::new(opening.kept())));
         }
-        let after = Snapshot {
+        let after = SnapshotCursor {
             charge,
             task,
             sensor,
@@ -376,35 +387,15 @@ impl Registry {
         let has_moved = after != self.rewritten;
         self.rewritten = after;
         match entries.is_empty() && has_moved {
-            // Sensors without files alone.
+            // This slice had only sensors without files.
             true => self.snapshot(most),
             false => entries,
         }
     }
 }
 
-/// How far a snapshot of the registry has come: what lies behind is still to be written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Snapshot {
-    charge: WatchId,
-    task: u32,
-    sensor: StreamId,
-    deferred: StreamId,
-}
-
-impl Default for Snapshot {
-    fn default() -> Self {
-        Self {
-            charge: WatchId::from_raw(0),
-            task: 0,
-            sensor: StreamId::from_raw(0),
-            deferred: StreamId::from_raw(0),
-        }
-    }
-}
-
 impl Sensor {
-    /// What the next directory must know.
+    /// The record for the next directory.
     pub(crate) fn kept(&self) -> KeptSensor {
         KeptSensor {
             descriptor: (*self.registered.descriptor).clone(),
@@ -416,8 +407,8 @@ impl Sensor {
             uid: self.uid,
             state: self.state,
             was_read: self.was_read,
-            spared: self.spared,
-            place: self.place.map(|place| (place.page, place.line)),
+            auto_disabled: self.auto_disabled,
+            slot: self.slot.map(|slot| (slot.page, slot.line)),
             deferred: None,
         }
     }

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the directory says of a sensor, and of itself.
+//! The directory's records of sensors and of its own status, as clients get them.
 
 use overhear_event::{ClockId, StreamDescriptor, WriterKind};
 use overhear_stream::{LayoutError, Shape};
 use serde::{Deserialize, Serialize};
 
-/// Whether a sensor is still written.
+/// The state of a sensor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SensorState {
-    /// Its process lives and has not taken it out.
+    /// Its process is alive and has not unregistered it.
     #[default]
     Live,
-    /// Its process took it out; monitors read what is left.
+    /// Its process unregistered it; monitors read the rest.
     Unregistered,
     /// Its process ended; the buffer is retained for a while.
     Retained,
@@ -30,21 +30,21 @@ impl SensorState {
     }
 }
 
-/// A sensor as the directory knows it. The names of the fields are those of `overhear list --json`.
+/// A sensor. The names of the fields are those of `overhear list --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SensorRecord {
-    /// Its first stream: number, task, names, schema as monitors see it, rate, capacity of the ring,
-    /// of each lane, or of the queue.
+    /// Its first stream: number, task, names, schema as monitors see it, rate, capacity of the
+    /// ring, of each lane, or of the queue.
     pub descriptor: StreamDescriptor,
-    /// Who may write it.
+    /// The kind of its writer.
     pub kind: WriterKind,
     /// Lanes of a laned sensor, 0 of others.
     pub lanes: u32,
-    /// What its stamps count.
+    /// The clock of its stamps.
     pub clock: ClockId,
     /// The user whose process registered it.
     pub uid: u32,
-    /// Whether it is still written.
+    /// Its state.
     pub state: SensorState,
     /// Whether it is switched on.
     pub enabled: bool,
@@ -52,31 +52,31 @@ pub struct SensorRecord {
     pub bytes: u64,
     /// Elements written since it was registered, over all lanes.
     pub published: u64,
-    /// Writes that were refused because they were nested in another.
+    /// Writes refused because they were nested in another.
     pub lost_nested: u64,
-    /// Writes that were refused because no element or lane was free.
+    /// Writes refused because no element or lane was free.
     pub lost_full: u64,
     /// Monitors that are attached to it.
     pub monitors: u32,
 }
 
 impl SensorRecord {
-    /// Where everything lies in its memory.
+    /// The layout of its memory.
     ///
     /// # Errors
-    /// [`LayoutError`] if the numbers make no sensor: the record did not come from a directory.
+    /// [`LayoutError`] if the record is invalid, so that no directory can have made it.
     pub fn shape(&self) -> Result<Shape, LayoutError> {
         shape_of(&self.descriptor, self.kind, self.lanes)
     }
 }
 
-/// Where everything lies in the memory of a sensor with this descriptor.
+/// The layout of the memory of a sensor with this descriptor.
 pub(crate) fn shape_of(
     descriptor: &StreamDescriptor,
     kind: WriterKind,
     lanes: u32,
 ) -> Result<Shape, LayoutError> {
-    // The writer is part of the monitors' payload and not of the sensor's.
+    // The monitors' payload includes the writer, the sensor's does not.
     let writer = if kind.names_threads() { 8 } else { 0 };
     let payload = descriptor.schema.size();
     let own = payload.checked_sub(writer);
@@ -84,37 +84,37 @@ pub(crate) fn shape_of(
     Shape::new(kind, own, descriptor.capacity, lanes)
 }
 
-/// How a directory is doing.
+/// The status of a directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DirectoryStatus {
     /// The directory's process.
     pub pid: u32,
-    /// Sensors that it knows, retained ones included.
+    /// Number of sensors, including retained ones.
     pub sensors: u64,
-    /// Of these, sensors whose process has ended or that were taken out.
+    /// Number of these whose process has ended, or that were unregistered.
     pub retained: u64,
     /// Bytes of all buffers.
     pub bytes: u64,
-    /// Monitors that are attached.
+    /// Number of attached monitors.
     pub monitors: u64,
-    /// Buffers that were freed although nobody had read them to the end.
+    /// Buffers that were freed before a monitor had read them to the end.
     pub freed_unread: u64,
-    /// Requests for sensors that were refused, or not taken up.
-    pub unheard: u64,
-    /// How often the directory was started again with what it had kept.
+    /// Requests for sensors that were refused, given up or deferred.
+    pub not_connected: u64,
+    /// Restarts with stored sensors.
     pub restarts: u64,
-    /// Connections that were turned away because their users had too many.
+    /// Connections that were rejected because their users had too many.
     #[serde(default)]
     pub turned_away: u64,
-    /// Sensors that wait for memory; they count as unheard, too.
+    /// Deferred sensors. They are counted in `not_connected`, too.
     #[serde(default)]
     pub deferred: u64,
 }
 
-/// A sensor that wanted to be heard and is not. The names of the fields are those of
-/// `overhear list --unheard --json`.
+/// A sensor that was refused, given up or deferred. The names of the fields are those of
+/// `overhear list --not-connected --json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UnheardRecord {
+pub struct NotConnectedRecord {
     /// Its process.
     pub pid: u32,
     /// The user of the process.
@@ -123,13 +123,13 @@ pub struct UnheardRecord {
     pub comm: String,
     /// The sensor's id.
     pub sensor: String,
-    /// Why it is not heard.
+    /// The reason.
     pub sentence: String,
-    /// How often it asked.
+    /// Number of its requests.
     pub count: u64,
 }
 
-impl std::fmt::Display for UnheardRecord {
+impl std::fmt::Display for NotConnectedRecord {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             pid,
@@ -141,7 +141,7 @@ impl std::fmt::Display for UnheardRecord {
         let (sensor, comm) = (sensor.escape_debug(), comm.escape_debug());
         write!(
             f,
-            "sensor `{sensor}` of {comm} ({pid}) is not heard: {sentence}"
+            "sensor `{sensor}` of {comm} ({pid}) is not connected: {sentence}"
         )
     }
 }

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear list --unheard`: the sensors that asked a directory and are not heard.
+//! `overhear list --not-connected`: the sensors that a directory refused or deferred.
 
-use overhear_directory::UnheardRecord;
+use overhear_directory::NotConnectedRecord;
 use serde::Serialize;
 
-/// What `overhear list --unheard --format json` prints.
+/// What `overhear list --not-connected --format json` prints.
 #[derive(Clone, Debug, Serialize)]
-pub struct UnheardListing {
+pub struct NotConnectedListing {
     /// Version of the program that made it.
     pub overhear_version: String,
     /// Where the directory listens.
     pub socket: String,
     /// The latest of each user, oldest first.
-    pub sensors: Vec<UnheardRecord>,
+    pub sensors: Vec<NotConnectedRecord>,
 }
