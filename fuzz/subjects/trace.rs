@@ -8,11 +8,12 @@ use overhear_trace::{repair, CsvExport, PerfettoExport, TraceReader};
 use crate::recording::Recording;
 
 /// The files that are replaced; the first byte of the input chooses one.
-pub(crate) const FILES: [&str; 4] = [
+pub(crate) const FILES: [&str; 5] = [
     "stream-1",
     "metadata",
     "overhear/streams.json",
     "overhear/summary.json",
+    "overhear/ends.json",
 ];
 
 /// Counts what it is called for.

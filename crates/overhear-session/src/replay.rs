@@ -92,7 +92,7 @@ pub(crate) fn attach_histograms(
     dir: &Path,
     histograms: &[HistogramReport],
 ) -> Result<(), SessionError> {
-    let json = serde_json::to_vec(histograms).unwrap_or_default();
+    let json = overhear_trace::sealed_document(histograms).unwrap_or_default();
     let own = dir.join("trace").join("overhear");
     output::write_inside(&own, "histograms.json", |out| out.write_all(&json))
 }

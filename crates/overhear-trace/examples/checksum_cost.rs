@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What checksums cost: the same elements, written and replayed with them (format 3) and without (format 2).
+//! What checksums cost: the same elements, written and replayed with them (the current format) and without (format 2).
 //!
 //! `cargo run --release -p overhear-trace --example checksum_cost [EVENTS [ROUNDS]]`
 //!

@@ -6,17 +6,73 @@
 //! 64 bits reaches 33 to 47 GB/s and promises nothing about a single bit. It is no protection against
 //! people: whoever changes a file on purpose can write its checksum, too.
 //!
-//! A document is a JSON object whose last member is its checksum, `"checksum":"crc32c:xxxxxxxx"`, which
-//! covers all bytes that precede the comma. The file stays plain JSON.
+//! A document is a JSON object whose last member is its checksum, `"checksum":"crc32c:xxxxxxxx"`, or a JSON array
+//! whose last element is an object with that member alone. The checksum covers all bytes that precede the comma, or the member
+//! if nothing else is in the document. The file stays plain JSON. Texts that are neither object nor array have none.
 
 use std::io;
 use std::io::Write;
 
-/// What stands between the covered bytes of a document and the hexadecimal digits.
-const BEFORE_DIGITS: &[u8] = b",\"checksum\":\"crc32c:";
-/// What stands after the digits.
-const AFTER_DIGITS: &[u8] = b"\"}";
+use serde::Serialize;
+
+/// Kind of a document that has room for a checksum.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Object,
+    Array,
+}
+
+impl Shape {
+    /// By the first byte of the document.
+    fn of(first: u8) -> Option<Self> {
+        match first {
+            b'{' => Some(Self::Object),
+            b'[' => Some(Self::Array),
+            _ => None,
+        }
+    }
+
+    /// By the last byte of the document.
+    fn of_last(last: u8) -> Option<Self> {
+        let mut shapes = [Self::Object, Self::Array].into_iter();
+        shapes.find(|shape| shape.close() == last)
+    }
+
+    const fn close(self) -> u8 {
+        match self {
+            Self::Object => b'}',
+            Self::Array => b']',
+        }
+    }
+
+    /// What stands between the covered bytes, or the comma after them, and the hexadecimal digits.
+    const fn before_digits(self) -> &'static [u8] {
+        match self {
+            Self::Object => b"\"checksum\":\"crc32c:",
+            Self::Array => b"{\"checksum\":\"crc32c:",
+        }
+    }
+
+    /// What stands after the digits.
+    const fn after_digits(self) -> &'static [u8] {
+        match self {
+            Self::Object => b"\"}",
+            Self::Array => b"\"}]",
+        }
+    }
+}
+
 const DIGITS: usize = 8;
+
+/// Writes the end of a document whose covered bytes have this checksum. `is_empty`: they are the opening bracket alone.
+fn write_end(out: &mut impl Write, shape: Shape, is_empty: bool, checksum: u32) -> io::Result<()> {
+    if !is_empty {
+        out.write_all(b",")?;
+    }
+    out.write_all(shape.before_digits())?;
+    write!(out, "{checksum:08x}")?;
+    out.write_all(shape.after_digits())
+}
 
 /// CRC-32C of these bytes.
 #[inline]
@@ -24,13 +80,13 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Adds the checksum to a JSON object that is written through it, as [`seal_document`] does, without keeping the
-/// document. The text must end with the object.
+/// Adds the checksum to a document that is written through it, as [`seal_document`] does, without keeping it.
+/// The text must begin and end with the object or array.
 pub(crate) struct SealingWriter<W> {
     out: W,
     checksum: u32,
     bytes: u64,
-    is_object: bool,
+    shape: Option<Shape>,
     /// The last byte, which is written once it is known what follows.
     held: Option<u8>,
 }
@@ -41,7 +97,7 @@ impl<W: Write> SealingWriter<W> {
             out,
             checksum: 0,
             bytes: 0,
-            is_object: false,
+            shape: None,
             held: None,
         }
     }
@@ -56,13 +112,12 @@ impl<W: Write> SealingWriter<W> {
         let Some(last) = self.held.take() else {
             return Ok(());
         };
-        if self.is_object && last == b'}' && self.bytes > 2 {
-            let digits = format!("{:08x}", self.checksum);
-            self.out.write_all(BEFORE_DIGITS)?;
-            self.out.write_all(digits.as_bytes())?;
-            return self.out.write_all(AFTER_DIGITS);
+        match self.shape {
+            Some(shape) if last == shape.close() && self.bytes >= 2 => {
+                write_end(&mut self.out, shape, self.bytes == 2, self.checksum)
+            }
+            _ => self.out.write_all(&[last]),
         }
-        self.out.write_all(&[last])
     }
 }
 
@@ -72,7 +127,7 @@ impl<W: Write> Write for SealingWriter<W> {
             return Ok(0);
         };
         if self.bytes == 0 {
-            self.is_object = bytes[0] == b'{';
+            self.shape = Shape::of(bytes[0]);
         }
         if let Some(held) = self.held.replace(*last) {
             self.cover(&[held])?;
@@ -87,22 +142,38 @@ impl<W: Write> Write for SealingWriter<W> {
     }
 }
 
+/// A document with its checksum, for a file that is added to a finished recording.
+///
+/// # Errors
+/// Errors of the serialisation.
+pub fn sealed_document<T: Serialize + ?Sized>(document: &T) -> serde_json::Result<Vec<u8>> {
+    let mut json = serde_json::to_vec(document)?;
+    seal_document(&mut json);
+    Ok(json)
+}
+
 /// Takes the checksum out of a document, whatever it is.
 pub(crate) fn strip_document(json: &mut Vec<u8>) {
-    if let Some((covered, _)) = split_document(json) {
+    if let Some((shape, covered, _)) = split_document(json) {
         let length = covered.len();
         json.truncate(length);
-        json.push(b'}');
+        json.push(shape.close());
     }
 }
 
-/// The covered bytes of a document, and its checksum.
-fn split_document(json_untrusted: &[u8]) -> Option<(&[u8], u32)> {
+/// The shape of a document, its covered bytes, and its checksum.
+fn split_document(json_untrusted: &[u8]) -> Option<(Shape, &[u8], u32)> {
     let text = json_untrusted.trim_ascii_end();
-    let digits = text.strip_suffix(AFTER_DIGITS)?;
+    // By the last byte, so that a changed first one is found.
+    let shape = Shape::of_last(*text.last()?)?;
+    let digits = text.strip_suffix(shape.after_digits())?;
     let (rest, digits) = digits.split_at_checked(digits.len().checked_sub(DIGITS)?)?;
     let stored = u32::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    Some((rest.strip_suffix(BEFORE_DIGITS)?, stored))
+    let covered = rest.strip_suffix(shape.before_digits())?;
+    match covered.strip_suffix(b",") {
+        Some(covered) => Some((shape, covered, stored)),
+        None => (covered.len() == 1).then_some((shape, covered, stored)),
+    }
 }
 
 /// State of a document's checksum.
@@ -117,28 +188,29 @@ pub(crate) enum DocumentCheck {
     },
 }
 
-/// Adds the checksum to a JSON object with at least one member. Any other text stays as it is.
+/// Adds the checksum to a JSON object or array. Any other text stays as it is.
 pub(crate) fn seal_document(json: &mut Vec<u8>) {
     let text = json.trim_ascii_end();
-    let Some(open) = text.strip_suffix(b"}") else {
+    let Some(shape) = text.first().and_then(|first| Shape::of(*first)) else {
         return;
     };
-    let open = open.trim_ascii_end();
-    if !text.starts_with(b"{") || open.ends_with(b"{") {
+    let Some(covered) = text.strip_suffix(&[shape.close()]) else {
+        return;
+    };
+    let length = covered.trim_ascii_end().len();
+    if length == 0 {
         return;
     }
-    let length = open.len();
     json.truncate(length);
-    let digits = format!("{:08x}", checksum(json));
-    json.extend_from_slice(BEFORE_DIGITS);
-    json.extend_from_slice(digits.as_bytes());
-    json.extend_from_slice(AFTER_DIGITS);
+    let checksum = checksum(json);
+    // Writing into a vector cannot fail.
+    let _ = write_end(json, shape, length == 1, checksum);
     json.push(b'\n');
 }
 
 /// Compares the checksum of a document with its bytes.
 pub(crate) fn check_document(json_untrusted: &[u8]) -> DocumentCheck {
-    let Some((covered, stored)) = split_document(json_untrusted) else {
+    let Some((_, covered, stored)) = split_document(json_untrusted) else {
         return DocumentCheck::Absent;
     };
     match checksum(covered) {
@@ -157,7 +229,7 @@ mod tests {
 
     #[test]
     fn documents_are_sealed_alike_in_pieces_and_whole() {
-        for text in ["{\"a\":[1,2]}", "{}", "[1]", "null", ""] {
+        for text in ["{\"a\":[1,2]}", "{}", "[1]", "[]", "[[],{}]", "null", ""] {
             let mut whole = text.as_bytes().to_vec();
             seal_document(&mut whole);
             for size in 1..=text.len().max(1) {
@@ -183,24 +255,30 @@ mod tests {
 
     #[test]
     fn sealed_documents_are_json_and_show_every_flipped_bit() {
-        let mut sealed = b"{\n  \"a\": [1, 2],\n  \"b\": \"text\"\n}\n".to_vec();
-        assert_eq!(check_document(&sealed), DocumentCheck::Absent);
-        seal_document(&mut sealed);
-        let json: serde_json::Value = serde_json::from_slice(&sealed).unwrap();
-        assert_eq!(json["b"], "text");
-        assert_eq!(check_document(&sealed), DocumentCheck::Correct);
-        let covered = sealed.len() - 32;
-        for bit in 0..covered * 8 {
-            let mut flipped = sealed.clone();
-            flipped[bit / 8] ^= 1 << (bit % 8);
-            let found = check_document(&flipped);
-            assert!(matches!(found, DocumentCheck::Wrong { .. }), "{bit}");
+        let documents = [
+            ("{\n  \"a\": [1, 2],\n  \"b\": \"text\"\n}\n", "/b"),
+            ("[\n  {\"a\": 1},\n  \"text\"\n]\n", "/1"),
+        ];
+        for (text, pointer) in documents {
+            let mut sealed = text.as_bytes().to_vec();
+            assert_eq!(check_document(&sealed), DocumentCheck::Absent);
+            seal_document(&mut sealed);
+            let json: serde_json::Value = serde_json::from_slice(&sealed).unwrap();
+            assert_eq!(json.pointer(pointer).unwrap(), "text");
+            assert_eq!(check_document(&sealed), DocumentCheck::Correct);
+            let covered = sealed.len() - 34;
+            for bit in 0..covered * 8 {
+                let mut flipped = sealed.clone();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                let found = check_document(&flipped);
+                assert!(matches!(found, DocumentCheck::Wrong { .. }), "{bit}");
+            }
         }
     }
 
     #[test]
-    fn texts_without_members_are_not_sealed() {
-        for text in ["", "{}", "[1]", "null", "}"] {
+    fn texts_that_are_no_object_or_array_are_not_sealed() {
+        for text in ["", "1", "null", "}", "\"[\"", "[", "{"] {
             let mut sealed = text.as_bytes().to_vec();
             seal_document(&mut sealed);
             assert_eq!(sealed, text.as_bytes());

@@ -68,6 +68,7 @@
 //! DIR/trace/metadata               TSDL: what CTF readers need
 //! DIR/trace/stream-ID              packets of one stream
 //! DIR/trace/overhear/streams.json  descriptors with units and rates: what we need beyond that
+//! DIR/trace/overhear/ends.json     written by `finish`: where each stream ends
 //! DIR/trace/overhear/summary.json  written by `finish`: counts, and when the observation ended
 //! DIR/trace/overhear/NAME.json     documents that the caller attached
 //! DIR/trace/overhear/repairs.json  written by [`repair()`]: torn tails that were cut
@@ -107,6 +108,7 @@
 mod catalogue;
 mod checksum;
 mod costs;
+mod ends;
 mod error;
 mod export;
 mod folder;
@@ -127,6 +129,7 @@ mod tree;
 mod writer;
 
 pub use catalogue::TraceIdentity;
+pub use checksum::sealed_document;
 pub use costs::recorded_costs;
 pub use error::{ReadError, RepairError, WriteError};
 pub use export::{CsvExport, ExportError, Exported, PerfettoExport};

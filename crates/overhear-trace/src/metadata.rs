@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use overhear_event::{FieldKind, StreamDescriptor, TypeSchema, HEXADECIMAL};
 
-use crate::catalogue::{TraceIdentity, FIRST_FORMAT_WITH_CHECKSUMS};
+use crate::catalogue::{TraceIdentity, FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS};
 use crate::checksum::{checksum, DocumentCheck};
 use crate::packet::{cause_numbers, ContextKind, COMM_BYTES};
 
@@ -65,7 +65,7 @@ pub(crate) fn render(identity: &TraceIdentity, classes: &[StreamClass], format: 
     let has_checksums = format >= FIRST_FORMAT_WITH_CHECKSUMS;
     trace(&mut text, identity, has_checksums);
     for (id, class) in classes.iter().enumerate() {
-        stream(&mut text, id, class);
+        stream(&mut text, id, class, format >= FIRST_FORMAT_WITH_NUMBERS);
     }
     if has_checksums {
         let digits = checksum(text.as_bytes());
@@ -161,7 +161,11 @@ typealias integer {{
     );
 }
 
-fn stream(text: &mut String, id: usize, class: &StreamClass) {
+fn stream(text: &mut String, id: usize, class: &StreamClass, has_number: bool) {
+    let number = match has_number {
+        true => "        uint64_t packet_seq_num;\n",
+        false => "",
+    };
     let origin = match class.context {
         ContextKind::Program => {
             format!("        uint32_t _pid;\n        utf8_t _comm[{COMM_BYTES}];\n")
@@ -180,7 +184,7 @@ stream {{
         uint64_t content_size;
         uint64_t packet_size;
         uint64_t events_discarded;
-        uint32_t _stream;
+{number}        uint32_t _stream;
 {origin}    }};
     event.header := struct {{
         monotonic_t timestamp;

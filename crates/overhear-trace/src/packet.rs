@@ -15,8 +15,9 @@
 //! | 32 | `content_size` u64 | context | bits of head and records |
 //! | 40 | `packet_size` u64 | context | bits with padding and trailer |
 //! | 48 | `events_discarded` u64 | context | missed elements of the stream so far |
-//! | 56 | `stream` u32 | context | the stream again, for people |
-//! | 60 | `cpu_id` u32, or `pid` u32 and `comm` 16 bytes, or nothing | context | by origin |
+//! | 56 | `packet_seq_num` u64 | context | number of the packet in its stream, from 0 |
+//! | 64 | `stream` u32 | context | the stream again, for people |
+//! | 68 | `cpu_id` u32, or `pid` u32 and `comm` 16 bytes, or nothing | context | by origin |
 //! | | records | content | `{u64 time, payload}` each |
 //! | | zeros | padding | fewer than a record has bytes, up to where the packet ends with a block of 4096 bytes of the file |
 //! | end - 44 | first sequence u64 | trailer | of the first record, or of the first missed element |
@@ -27,7 +28,8 @@
 //! | end - 8 | record bytes u32 | trailer | 8 + bytes of a payload; never 0 |
 //! | end - 4 | checksum u32 | trailer | CRC-32C of all bytes of the packet that precede it |
 //!
-//! Formats 1 and 2 have no checksum: their trailer has 40 bytes and ends with the bytes of a record.
+//! Formats 1 to 3 have no `packet_seq_num`: `stream` is at byte 56. Formats 1 and 2 have no checksum: their trailer has
+//! 40 bytes and ends with the bytes of a record.
 //!
 //! The trailer is what only we read. To CTF it is padding, too, between the end of the content and the
 //! end of the packet. In the context its fields would be printed with every single event, and of
@@ -35,15 +37,17 @@
 
 use overhear_event::{Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp};
 
-use crate::catalogue::FIRST_FORMAT_WITH_CHECKSUMS;
+use crate::catalogue::{FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS};
 use crate::checksum::checksum;
 
 /// Marks the beginning of a CTF packet.
 pub(crate) const MAGIC: u32 = 0xC1FC_1FC1;
 /// Bytes of [`PacketLayout::signature`]: magic, class and stream.
 pub(crate) const SIGNATURE_BYTES: usize = 16;
-/// Where the part of the context begins that is the same in all packets of a stream.
-const ORIGIN_AT: usize = 56;
+/// Bytes of the fields up to `events_discarded`, which all formats have.
+const COMMON_BYTES: usize = 56;
+/// Bytes of the packet's number.
+const NUMBER_BYTES: usize = 8;
 /// Bytes of the trailer without the checksum.
 const PLACE_BYTES: usize = 40;
 /// Bytes of the checksum, the last field of a packet.
@@ -86,6 +90,7 @@ pub(crate) struct PacketLayout {
     record_bytes: usize,
     head_bytes: usize,
     has_checksum: bool,
+    has_number: bool,
     /// The end of the context, the same in every packet of the stream.
     origin: Vec<u8>,
 }
@@ -93,6 +98,8 @@ pub(crate) struct PacketLayout {
 /// What differs from packet to packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketHead {
+    /// Position of the packet in its stream, from 0; always 0 in formats without numbers.
+    pub(crate) number: u64,
     /// Of the first record, or the gap's `first`.
     pub(crate) first_sequence: u64,
     /// Present in the empty packet that stands for a gap.
@@ -122,6 +129,8 @@ pub(crate) enum Flaw {
     Torn,
     /// The bytes are not a packet of this stream.
     Corrupt(String),
+    /// The packet is whole, and others that precede it in the stream are not in the file.
+    Missing,
 }
 
 /// The counter of discarded events after `missed` more. It stops below the largest number, which
@@ -159,6 +168,7 @@ pub(crate) fn cause_numbers() -> impl Iterator<Item = (u32, &'static str)> {
 impl PacketLayout {
     /// Layout of the packets of a stream in a recording of this format.
     pub(crate) fn new(class: u32, descriptor: &StreamDescriptor, format: u32) -> Self {
+        let has_number = format >= FIRST_FORMAT_WITH_NUMBERS;
         let mut origin = descriptor.id.as_raw().to_ne_bytes().to_vec();
         match &descriptor.origin {
             Origin::Program(task) => {
@@ -178,8 +188,9 @@ impl PacketLayout {
             class,
             stream: descriptor.id,
             record_bytes: TIME_BYTES + descriptor.schema.size() as usize,
-            head_bytes: ORIGIN_AT + origin.len(),
+            head_bytes: COMMON_BYTES + if has_number { NUMBER_BYTES } else { 0 } + origin.len(),
             has_checksum: format >= FIRST_FORMAT_WITH_CHECKSUMS,
+            has_number,
             origin,
         }
     }
@@ -207,6 +218,11 @@ impl PacketLayout {
     /// Whether packets carry a checksum.
     pub(crate) const fn has_checksum(&self) -> bool {
         self.has_checksum
+    }
+
+    /// Whether packets are numbered.
+    pub(crate) const fn has_number(&self) -> bool {
+        self.has_number
     }
 
     /// What every packet of the stream begins with, in all formats.
@@ -255,6 +271,9 @@ impl PacketLayout {
         put(&content_bits.to_ne_bytes());
         put(&packet_bits.to_ne_bytes());
         put(&head.discarded.to_ne_bytes());
+        if self.has_number {
+            put(&head.number.to_ne_bytes());
+        }
         put(&self.origin);
         let (missed, from, to, cause) = match head.gap {
             Some(gap) => (gap.missed, gap.from, gap.to, cause_to_raw(gap.cause)),
@@ -312,6 +331,7 @@ impl PacketLayout {
         let content_bits = fields.u64();
         let packet_bits = fields.u64();
         let discarded = fields.u64();
+        let number = if self.has_number { fields.u64() } else { 0 };
         if fields.0 != self.origin {
             return Err(corrupt("its context names another origin".to_owned()));
         }
@@ -365,6 +385,7 @@ impl PacketLayout {
         }
         Ok(Packet {
             head: PacketHead {
+                number,
                 first_sequence,
                 gap,
                 begin,

@@ -2,7 +2,7 @@
 //! The reader: opens a trace, finished or not, whole or not.
 
 use std::cell::Cell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +14,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::catalogue::{parse, parse_as, Catalogue, CatalogueEntry, TraceIdentity};
 use crate::checksum::{check_document, strip_document, DocumentCheck};
+use crate::ends::{Ends, StreamEnd, ENDS};
 use crate::error::ReadError;
 use crate::map::Map;
 use crate::metadata::check_metadata;
@@ -70,7 +71,7 @@ pub struct CorruptStream {
     pub bytes: u64,
     /// Index of the packet in its file.
     pub packet: Option<u64>,
-    /// Elements that are left out. A replay delivers them as a gap. `None` if their number is not known.
+    /// Elements that are left out, or missing. A replay delivers them as a gap. `None` if their number is not known.
     pub missed: Option<u64>,
     /// Up to this time the stream is whole.
     pub after: Timestamp,
@@ -129,6 +130,9 @@ impl fmt::Display for CorruptStream {
         }
         write!(f, ": {}; ", self.reason)?;
         match (self.bytes, self.missed) {
+            (0, Some(missed)) if self.packet.is_some() => {
+                write!(f, "{missed} elements are missed, ")?;
+            }
             (0, _) => {}
             (bytes, Some(missed)) => {
                 write!(f, "{bytes} bytes with {missed} elements are left out, ")?;
@@ -148,6 +152,8 @@ pub(crate) struct RecordedStream {
     /// Whole packets only.
     pub(crate) map: Map,
     pub(crate) bounds: Bounds,
+    /// Where the stream ends, if its recorder has finished.
+    pub(crate) end_noted: Option<StreamEnd>,
     events: u64,
     discarded: u64,
     times: Option<(Timestamp, Timestamp)>,
@@ -169,6 +175,8 @@ pub struct TraceReader {
     uncut: usize,
     corrupt: Vec<CorruptStream>,
     summary: Option<TraceSummary>,
+    /// Where streams end; empty without a summary, and in older formats.
+    ends: HashMap<StreamId, StreamEnd>,
     /// When the summary was written.
     written: Option<Timestamp>,
 }
@@ -196,6 +204,7 @@ impl TraceReader {
             .map(|name| place.trace().path().join(name))
             .collect();
         let catalogue = Catalogue::read(&place)?;
+        let has_numbers = catalogue.has_numbers();
         let mut reader = Self {
             identity: catalogue.identity,
             streams: Vec::with_capacity(catalogue.streams.len()),
@@ -203,11 +212,15 @@ impl TraceReader {
             uncut: 0,
             corrupt: Vec::new(),
             summary: None,
+            ends: HashMap::new(),
             written: None,
             place,
         };
         reader.check_documents();
         reader.read_summary()?;
+        if has_numbers {
+            reader.read_ends()?;
+        }
         for entry in &catalogue.streams {
             reader.add(entry, catalogue.format);
         }
@@ -276,6 +289,28 @@ impl TraceReader {
                 Ok(())
             }
             Err(error) => self.note_unusable(&file, error),
+        }
+    }
+
+    /// Reads where the streams of a finished recording end.
+    fn read_ends(&mut self) -> Result<(), ReadError> {
+        if self.summary.is_none() {
+            return Ok(());
+        }
+        let parsed = match self.read_json(ENDS) {
+            Ok(None) => return Ok(()),
+            Ok(Some((file, json))) => {
+                parse::<Ends>(&file, &json).map(|ends| (ends, check_document(&json)))
+            }
+            Err(error) => Err(error),
+        };
+        match parsed {
+            Ok((_, DocumentCheck::Wrong { .. })) => Ok(()),
+            Ok((ends, _)) => {
+                self.ends = ends.by_stream();
+                Ok(())
+            }
+            Err(error) => self.note_unusable(&self.place.document(ENDS), error),
         }
     }
 
@@ -376,7 +411,8 @@ impl TraceReader {
         };
         let length = map.bytes().len();
         let bounds = self.bounds(&layout, &map);
-        let found = scan(&layout, map.bytes(), bounds);
+        let end_noted = self.ends.get(&entry.descriptor.id).copied();
+        let found = scan(&layout, map.bytes(), bounds, end_noted);
         map.keep(found.whole_bytes);
         let stream = entry.descriptor.id;
         for damage in &found.damages {
@@ -403,6 +439,7 @@ impl TraceReader {
             file,
             map,
             bounds,
+            end_noted,
             events: found.events,
             discarded: found.discarded,
             times: found.times,

@@ -12,6 +12,7 @@ use rustix::fs::FileType;
 
 use crate::catalogue::Catalogue;
 use crate::checksum::{seal_document, DocumentCheck};
+use crate::ends::StreamEnd;
 use crate::error::RepairError;
 use crate::map::Map;
 use crate::metadata::{self, StreamClass};
@@ -68,7 +69,7 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
         let id = stream.descriptor.id;
         let is_torn = reader.torn().iter().any(|tail| tail.stream == id);
         if is_torn || stream.map.bytes().is_empty() {
-            streams.push((id, stream.layout.clone(), stream.bounds));
+            streams.push((id, stream.layout.clone(), stream.bounds, stream.end_noted));
         }
     }
     let torn: Vec<TornTail> = reader.torn().to_vec();
@@ -85,8 +86,8 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
         let listed = place.replace_document(REPAIRS, |out| out.write_all(&json));
         listed.map_err(|cause| change_error(&place.document(REPAIRS), &cause))?;
     }
-    for (id, layout, bounds) in streams {
-        repair_stream(&place, id, &layout, bounds, &mut report)?;
+    for (id, layout, bounds, end_noted) in streams {
+        repair_stream(&place, id, (&layout, bounds, end_noted), &mut report)?;
     }
     report.restored = restore_metadata(&place, &catalogue)?;
     // What was restored is not damaged any more.
@@ -100,8 +101,7 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
 fn repair_stream(
     place: &Place,
     id: StreamId,
-    layout: &PacketLayout,
-    bounds: Bounds,
+    (layout, bounds, end_noted): (&PacketLayout, Bounds, Option<StreamEnd>),
     report: &mut RepairReport,
 ) -> Result<(), RepairError> {
     let (name, path) = (stream_name(id), place.stream(id));
@@ -114,7 +114,7 @@ fn repair_stream(
     let map = Map::of(&file).map_err(failed)?;
     let bytes = map.bytes().len() as u64;
     // Without the torn tail; other damage stays where it is.
-    let found = scan(layout, map.bytes(), bounds);
+    let found = scan(layout, map.bytes(), bounds, end_noted);
     drop(map);
     let offset = found.whole_bytes as u64;
     if offset < bytes {

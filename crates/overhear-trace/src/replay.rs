@@ -121,6 +121,7 @@ impl<'a> Cursor<'a> {
                 stream.map.bytes(),
                 stream.bounds,
                 Verify::All,
+                stream.end_noted,
             ),
             behind: 0,
             gap: None,

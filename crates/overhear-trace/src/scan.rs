@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The packets of a stream's file, one after the other, checked against each other and against the
 //! bounds of the recording. Damage costs the packets it is in: the walk goes on at the next packet
-//! that is whole.
+//! that is whole. Packets are numbered, so that one which was cut out is noticed, also at the end of a finished recording.
 //!
 //! All work is linear in the size of the file. A search for the next packet compares each byte once;
 //! checksums of bytes that turn out to be no packet of the stream are computed up to a budget
@@ -10,7 +10,10 @@
 use memchr::memmem;
 use overhear_event::{Gap, GapCause, Timestamp};
 
-use crate::packet::{discarded_after, Flaw, Packet, PacketHead, PacketLayout, LATEST};
+use crate::ends::StreamEnd;
+use crate::packet::{
+    discarded_after, Flaw, Packet, PacketHead, PacketLayout, LATEST, MAX_PACKET_BYTES,
+};
 
 /// Bytes of checksums that may turn out wrong in any file, in addition to three times its size.
 const SPARE_BYTES: u64 = 64 << 20;
@@ -65,7 +68,7 @@ pub(crate) enum Verify {
 pub(crate) struct Damage {
     /// Where it begins.
     pub(crate) offset: usize,
-    /// Up to the next packet, or to the end of the file.
+    /// Up to the next packet, or to the end of the file; 0 where packets are missing.
     pub(crate) bytes: usize,
     /// Index of the first damaged packet in the file, counting damaged parts as one packet each.
     pub(crate) packet: u64,
@@ -85,6 +88,8 @@ pub(crate) struct Packets<'a> {
     bytes_untrusted: &'a [u8],
     bounds: Bounds,
     verify: Verify,
+    /// Where the stream ends, if its recorder has noted it.
+    end_noted: Option<StreamEnd>,
     offset: usize,
     /// Packets and damaged parts that were passed.
     passed: u64,
@@ -94,6 +99,8 @@ pub(crate) struct Packets<'a> {
     /// Sequence of the next element, if none is missing: `None` before the first element or gap.
     expected: Option<u64>,
     discarded: u64,
+    /// Number of the next packet, if none is missing.
+    next_number: u64,
     /// Bytes of wrong checksums that may still be computed.
     budget: u64,
 }
@@ -104,18 +111,21 @@ impl<'a> Packets<'a> {
         bytes_untrusted: &'a [u8],
         bounds: Bounds,
         verify: Verify,
+        end_noted: Option<StreamEnd>,
     ) -> Self {
         Self {
             layout,
             bytes_untrusted,
             bounds,
             verify,
+            end_noted: end_noted.filter(|_| layout.has_number()),
             offset: 0,
             passed: 0,
             end: Timestamp::ZERO,
             next_sequence: 0,
             expected: None,
             discarded: 0,
+            next_number: 0,
             budget: (bytes_untrusted.len() as u64)
                 .saturating_mul(3)
                 .saturating_add(SPARE_BYTES),
@@ -135,7 +145,7 @@ impl<'a> Packets<'a> {
     /// The next packet; `None` at the end of the file.
     pub(crate) fn next(&mut self) -> Result<Option<Packet<'a>>, Damage> {
         if self.offset >= self.bytes_untrusted.len() {
-            return Ok(None);
+            return self.missing_at_end().map_or(Ok(None), Err);
         }
         let (packet, flaw) = match self.parse(self.offset) {
             Err(flaw) => (None, flaw),
@@ -144,6 +154,7 @@ impl<'a> Packets<'a> {
                     self.accept(&packet);
                     return Ok(Some(packet));
                 }
+                Err(Flaw::Missing) => return Err(self.missing_before(&packet.head)),
                 Err(flaw) => (Some(packet), flaw),
             },
         };
@@ -157,16 +168,24 @@ impl<'a> Packets<'a> {
 
     /// Checks a packet against its checksum, those before it, and the recording.
     fn check(&mut self, offset: usize, packet: &Packet<'_>, verify: Verify) -> Result<(), Flaw> {
-        if verify == Verify::All || packet.bytes <= SMALL_BYTES {
+        let head = &packet.head;
+        // Nothing is concluded from the number of a packet before its checksum was compared.
+        let is_next = !self.layout.has_number() || head.number == self.next_number;
+        if verify == Verify::All || packet.bytes <= SMALL_BYTES || !is_next {
             self.verify(offset, packet)?;
         }
-        let head = &packet.head;
         self.bounds.check(head)?;
         if head.begin < self.end {
             return Err(Flaw::Corrupt(format!(
                 "the packet begins at {}, before the end of the one before it at {}",
                 head.begin, self.end
             )));
+        }
+        if !is_next && head.number < self.next_number {
+            return Err(Flaw::Corrupt(format!("packet {} comes again", head.number)));
+        }
+        if !is_next && self.follows(packet) {
+            return Err(Flaw::Missing);
         }
         let missed = head.gap.map_or(0, |gap| gap.missed);
         if head.discarded != discarded_after(self.discarded, missed) {
@@ -209,6 +228,9 @@ impl<'a> Packets<'a> {
         }
         self.end = head.end;
         self.discarded = head.discarded;
+        if self.layout.has_number() {
+            self.next_number = head.number.saturating_add(1);
+        }
         self.offset += packet.bytes;
         self.passed += 1;
     }
@@ -219,18 +241,30 @@ impl<'a> Packets<'a> {
         let offset = self.offset;
         let next = self.find(damaged);
         let end = next.map_or(self.bytes_untrusted.len(), |(offset, _)| offset);
+        let is_torn = flaw == Flaw::Torn && next.is_none();
         let after = self.end;
-        let gap = self.lost(damaged, end, next.map(|(_, head)| head));
+        let gap = match (is_torn, next) {
+            // It counts as missing at the end, where that is noted.
+            (true, _) => None,
+            (false, next) => self.lost(damaged, end, next.map(|(_, head)| head)),
+        };
         if let Some((_, head)) = next {
             let missed = head.gap.map_or(0, |gap| gap.missed);
             self.discarded = head.discarded.saturating_sub(missed);
+            self.next_number = head.number;
         }
-        self.offset = end;
-        self.passed += 1;
-        let is_torn = flaw == Flaw::Torn && next.is_none();
+        let packet = self.passed;
+        if is_torn {
+            self.bytes_untrusted = &self.bytes_untrusted[..offset];
+        } else {
+            self.offset = end;
+            self.passed += 1;
+        }
         let reason = match flaw {
             Flaw::Corrupt(reason) => reason,
-            Flaw::Torn => "the packet claims more bytes than the file has".to_owned(),
+            Flaw::Torn | Flaw::Missing => {
+                "the packet claims more bytes than the file has".to_owned()
+            }
         };
         let reason = match next {
             None if self.budget == 0 => {
@@ -241,11 +275,11 @@ impl<'a> Packets<'a> {
         Damage {
             offset,
             bytes: end - offset,
-            packet: self.passed - 1,
+            packet,
             reason,
             is_torn,
             after,
-            gap: gap.filter(|_| !is_torn),
+            gap,
         }
     }
 
@@ -276,11 +310,7 @@ impl<'a> Packets<'a> {
         let packet = self.parse(offset).map_err(|_| 1_usize)?;
         self.verify(offset, &packet).map_err(|_| 1_usize)?;
         let head = packet.head;
-        let missed = head.gap.map_or(0, |gap| gap.missed);
-        let is_later = head.begin >= self.end
-            && head.discarded >= discarded_after(self.discarded, missed)
-            && (packet.records.is_empty() || head.first_sequence >= self.next_sequence)
-            && self.bounds.check(&head).is_ok();
+        let is_later = self.follows(&packet) && self.bounds.check(&head).is_ok();
         match is_later {
             true => Ok((offset, head)),
             // Without a checksum it may be anything that looks like a head.
@@ -289,9 +319,83 @@ impl<'a> Packets<'a> {
         }
     }
 
+    /// Whether a packet comes later in the stream than what was read. Others may be missing before it.
+    fn follows(&self, packet: &Packet<'_>) -> bool {
+        let head = &packet.head;
+        let missed = head.gap.map_or(0, |gap| gap.missed);
+        head.begin >= self.end
+            && head.number >= self.next_number
+            && head.discarded >= discarded_after(self.discarded, missed)
+            && (packet.records.is_empty() || head.first_sequence >= self.next_sequence)
+    }
+
+    /// The packets between the last one and this one are not in the file.
+    #[cold]
+    fn missing_before(&mut self, next: &PacketHead) -> Damage {
+        let count = next.number - self.next_number;
+        let damage = self.missing(count, next);
+        let missed = next.gap.map_or(0, |gap| gap.missed);
+        self.discarded = next.discarded.saturating_sub(missed);
+        self.next_number = next.number;
+        damage
+    }
+
+    /// The packets after the last one are not in the file, though the recorder has noted them.
+    #[cold]
+    fn missing_at_end(&mut self) -> Option<Damage> {
+        let (count, end) = self.take_end()?;
+        (count > 0).then(|| self.missing(count, &end))
+    }
+
+    /// How many packets are left up to the end that the recorder has noted, and that end as the head of a further packet.
+    fn take_end(&mut self) -> Option<(u64, PacketHead)> {
+        let noted = self.end_noted.take()?;
+        let count = noted.packets.checked_sub(self.next_number)?;
+        if self.passed == 0 {
+            self.expected = Some(noted.first_sequence);
+        }
+        let end = noted.end.min(self.bounds.last).max(self.end);
+        let head = PacketHead {
+            number: noted.packets,
+            first_sequence: noted.end_sequence,
+            gap: None,
+            begin: end,
+            end,
+            discarded: noted.discarded,
+        };
+        Some((count, head))
+    }
+
+    /// Packets that are not in the file, up to the next one.
+    fn missing(&self, count: u64, next: &PacketHead) -> Damage {
+        let first = self.next_number;
+        let reason = match count {
+            1 => format!("packet {first} of the stream is missing"),
+            _ => format!(
+                "packets {first} to {} of the stream are missing",
+                first.saturating_add(count - 1)
+            ),
+        };
+        Damage {
+            offset: self.offset,
+            bytes: 0,
+            packet: self.passed,
+            reason,
+            is_torn: false,
+            after: self.end,
+            gap: self.lost_before(next, self.most_records(count), 0),
+        }
+    }
+
+    /// More records than so many packets cannot have.
+    fn most_records(&self, packets: u64) -> u64 {
+        let most = MAX_PACKET_BYTES / self.layout.record_bytes();
+        packets.saturating_mul(most as u64)
+    }
+
     /// What was lost between the last packet and the next one, where its number is known.
     fn lost(
-        &self,
+        &mut self,
         damaged: Option<&Packet<'_>>,
         end: usize,
         next: Option<PacketHead>,
@@ -302,22 +406,31 @@ impl<'a> Packets<'a> {
             .filter(|packet| self.offset + packet.bytes == end)
             .map(|packet| (packet.records.len() / record_bytes) as u64);
         let Some(next) = next else {
+            if let Some((count, noted)) = self.take_end() {
+                return self.lost_before(&noted, self.most_records(count), stated.unwrap_or(0));
+            }
             let (first, missed) = (self.expected.unwrap_or(0), stated.unwrap_or(0));
             return self.gap(first, missed, self.end);
         };
+        // Sequences may jump without a gap: then there are more than the bytes have room for.
+        let most = ((end - self.offset) / record_bytes) as u64;
+        self.lost_before(&next, most, stated.unwrap_or(0))
+    }
+
+    /// What was lost before a packet: elements that `most` is an upper bound for and `stated` the likely number of, and
+    /// those that gaps in the lost part stand for.
+    fn lost_before(&self, next: &PacketHead, most: u64, stated: u64) -> Option<Gap> {
         let missed = next.gap.map_or(0, |gap| gap.missed);
         let discarded = next
             .discarded
             .saturating_sub(missed)
             .saturating_sub(self.discarded);
-        // Sequences may jump without a gap: then there are more than the bytes have room for.
-        let most = ((end - self.offset) / record_bytes) as u64;
         let most = most.saturating_add(discarded);
         let between = self
             .expected
             .and_then(|expected| next.first_sequence.checked_sub(expected))
             .filter(|between| *between <= most);
-        let lost = between.unwrap_or_else(|| stated.unwrap_or(0).saturating_add(discarded));
+        let lost = between.unwrap_or_else(|| stated.saturating_add(discarded));
         let first = next.first_sequence.saturating_sub(lost);
         self.gap(first, lost, next.begin)
     }
@@ -357,8 +470,13 @@ pub(crate) struct Scan {
 pub(crate) const MOST_DAMAGES: usize = 16;
 
 /// Walks over the whole file. It touches the heads and the last record of each packet, and all of small ones.
-pub(crate) fn scan(layout: &PacketLayout, bytes_untrusted: &[u8], bounds: Bounds) -> Scan {
-    let mut packets = Packets::new(layout, bytes_untrusted, bounds, Verify::Small);
+pub(crate) fn scan(
+    layout: &PacketLayout,
+    bytes_untrusted: &[u8],
+    bounds: Bounds,
+    end_noted: Option<StreamEnd>,
+) -> Scan {
+    let mut packets = Packets::new(layout, bytes_untrusted, bounds, Verify::Small, end_noted);
     let mut found = Scan {
         whole_bytes: bytes_untrusted.len(),
         events: 0,

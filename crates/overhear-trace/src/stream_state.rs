@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use overhear_event::{ElementView, StreamDescriptor, Timestamp};
 
-use crate::packet::{PacketLayout, BLOCK};
+use crate::ends::StreamEnd;
+use crate::packet::{PacketHead, PacketLayout, BLOCK};
 
 /// What the writer knows of one stream.
 #[derive(Debug)]
@@ -30,6 +31,14 @@ pub(crate) struct StreamState {
     /// The least sequence the next element may have.
     pub(crate) next_sequence: u64,
     pub(crate) discarded: u64,
+    /// Number of the next packet. Packet 0 is the empty one that [`StreamState::file`] begins with.
+    pub(crate) next_number: u64,
+    /// Sequence of the first element or missed element; `None` before there is one.
+    pub(crate) begin_sequence: Option<u64>,
+    /// Sequence after the last element or missed element on disk.
+    pub(crate) end_sequence: u64,
+    /// End of the last packet on disk.
+    pub(crate) end_on_disk: Timestamp,
 }
 
 impl StreamState {
@@ -49,7 +58,35 @@ impl StreamState {
             end: Timestamp::ZERO,
             next_sequence: 0,
             discarded: 0,
+            next_number: 1,
+            begin_sequence: None,
+            end_sequence: 0,
+            end_on_disk: Timestamp::ZERO,
         }
+    }
+
+    /// A packet with this head is on disk, with so many bytes.
+    pub(crate) fn note_written(&mut self, head: &PacketHead, bytes: usize) {
+        // A packet without a gap holds the pending records.
+        let count = head.gap.map_or(self.records, |gap| gap.missed);
+        let after = head.first_sequence.saturating_add(count);
+        self.begin_sequence.get_or_insert(head.first_sequence);
+        self.end_sequence = self.end_sequence.max(after);
+        self.end_on_disk = head.end;
+        self.next_number += 1;
+        self.file_bytes += bytes as u64;
+    }
+
+    /// Where the stream ends on disk; `None` if it has no file.
+    pub(crate) fn written_end(&self) -> Option<StreamEnd> {
+        (self.file_bytes > 0).then(|| StreamEnd {
+            stream: self.descriptor.id,
+            packets: self.next_number,
+            first_sequence: self.begin_sequence.unwrap_or(0),
+            end_sequence: self.end_sequence,
+            discarded: self.discarded,
+            end: self.end_on_disk,
+        })
     }
 
     /// Begins a packet, with a record of this element. Packets that may have whole blocks end where the file has as many
@@ -151,6 +188,7 @@ mod tests {
             };
             assert!(padding < record);
             let head = PacketHead {
+                number: 1,
                 first_sequence: 0,
                 gap: None,
                 begin: time,

@@ -14,6 +14,7 @@ use serde::Serialize;
 
 use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity, LAST_FORMAT_WITHOUT_CHECKSUMS};
 use crate::checksum::{seal_document, SealingWriter};
+use crate::ends::{Ends, ENDS};
 use crate::error::WriteError;
 use crate::metadata::{render, StreamClass};
 use crate::packet::{
@@ -232,13 +233,15 @@ impl TraceWriter {
                 // Older versions do not write it.
                 summary.times = None;
             }
-            let json = self.sealed(serde_json::to_vec(&summary).unwrap_or_default());
-            let result = self
-                .place
-                .replace_document("summary", |out| out.write_all(&json));
-            let file = self.place.document("summary");
-            let result = result.map_err(|cause| cannot_replace(&file, &cause));
-            let _ = self.account(result, 0);
+            if self.catalogue.has_numbers() {
+                // Before the summary: whoever finds that one finds this one, too.
+                let streams = self.streams.iter().filter_map(StreamState::written_end);
+                let ends = Ends {
+                    streams: streams.collect(),
+                };
+                self.replace_own_document(ENDS, &ends);
+            }
+            self.replace_own_document("summary", &summary);
             for state in &mut self.streams {
                 state.file = None;
             }
@@ -248,6 +251,16 @@ impl TraceWriter {
             Some(error) => Err(error.clone()),
             None => Ok(self.summary),
         }
+    }
+
+    /// Writes a document of the recording itself. An error is remembered for [`TraceWriter::finish`].
+    fn replace_own_document<T: Serialize>(&mut self, name: &str, document: &T) {
+        let json = self.sealed(serde_json::to_vec(document).unwrap_or_default());
+        let replaced = self
+            .place
+            .replace_document(name, |out| out.write_all(&json));
+        let file = self.place.document(name);
+        let _ = self.account(replaced.map_err(|cause| cannot_replace(&file, &cause)), 0);
     }
 
     /// What has been written until now.
@@ -429,6 +442,7 @@ impl TraceWriter {
         let begin = begin.min(LATEST);
         let end = gap.to.min(LATEST).max(begin);
         let head = PacketHead {
+            number: state.next_number,
             first_sequence: gap.first,
             gap: Some(Gap {
                 stream: stream.id,
@@ -441,7 +455,6 @@ impl TraceWriter {
         let packet = state.layout.empty(&head);
         self.write(index, &packet, &head)?;
         let state = &mut self.streams[index];
-        state.discarded = head.discarded;
         state.end = end;
         self.summary.discarded = self.summary.discarded.saturating_add(gap.missed);
         Ok(())
@@ -518,6 +531,7 @@ impl TraceWriter {
             return Ok(());
         }
         let head = PacketHead {
+            number: state.next_number,
             first_sequence: state.first_sequence,
             gap: None,
             begin: state.begin,
@@ -579,7 +593,8 @@ impl TraceWriter {
             return Err(self.failed(index, offset, &cause));
         }
         state.file = Some(file);
-        state.file_bytes += packet.len() as u64;
+        state.discarded = head.discarded;
+        state.note_written(head, packet.len());
         self.summary.bytes += packet.len() as u64;
         let (first, last) = self.summary.times.unwrap_or((head.begin, head.end));
         self.summary.times = Some((first.min(head.begin), last.max(head.end)));
@@ -623,6 +638,7 @@ impl TraceWriter {
         // start needs a packet before it.
         let has_checksum = state.layout.has_checksum();
         let first = state.layout.empty(&PacketHead {
+            number: 0,
             first_sequence: if has_checksum { next.first_sequence } else { 0 },
             gap: None,
             begin: next.begin,

@@ -407,8 +407,8 @@ fn what_is_no_trace_is_refused_with_a_sentence() {
     )
     .unwrap();
     assert_eq!(TraceReader::open(dir.path()).unwrap().events(), 80);
-    let error = with("\"format\": 2", "\"format\": 4");
-    assert!(matches!(error, ReadError::OtherFormat { found: 4, .. }));
+    let error = with("\"format\": 2", "\"format\": 5");
+    assert!(matches!(error, ReadError::OtherFormat { found: 5, .. }));
     let native = if cfg!(target_endian = "little") {
         "little"
     } else {

@@ -38,9 +38,10 @@ struct Entry {
 
 const OWN: &[&str] = &["trace", "overhear"];
 
-const ENTRIES: [Entry; 7] = [
+const ENTRIES: [Entry; 8] = [
     Entry::new(&["trace"], "metadata", false),
     Entry::new(OWN, "streams.json", false),
+    Entry::new(OWN, "ends.json", false),
     Entry::new(OWN, "summary.json", false),
     Entry::new(OWN, "run.json", false),
     Entry::new(OWN, "lock", false),
