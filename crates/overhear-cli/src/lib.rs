@@ -464,7 +464,7 @@ fn import(arguments: &ImportArguments) -> Result<u8, SessionError> {
     }
     let imported = import::import(&arguments.foreign, &arguments.out)?;
     say(&import::render(&imported, &arguments.out));
-    Ok(imported.status())
+    Ok(import::status(&imported))
 }
 
 fn doctor(arguments: &DoctorArguments) -> Result<u8, SessionError> {

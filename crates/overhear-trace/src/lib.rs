@@ -6,7 +6,8 @@
 //! it a [`TraceReader`] replays the same calls in the same order to any other evaluation;
 //! babeltrace2, Trace Compass and KernelShark read it without conversion. After a crash,
 //! [`repair()`] cuts what was half written. [`PerfettoExport`] and [`CsvExport`] are evaluations, too: fed
-//! by a replay they write what other tools read. [`ForeignTrace`] reads what other tracers wrote, by libbabeltrace2.
+//! by a replay they write what other tools read. [`ForeignTrace`] reads what other tracers wrote, by libbabeltrace2, and
+//! [`import_trace`] makes a recording of it.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -113,6 +114,7 @@ mod error;
 mod export;
 mod folder;
 mod foreign;
+mod import;
 mod map;
 mod metadata;
 mod names;
@@ -138,6 +140,7 @@ pub use foreign::{
     ForeignError, ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage, ForeignTrace,
     ForeignValue,
 };
+pub use import::{import_trace, ImportError, Imported};
 pub use names::name_of_number;
 pub use place::is_being_written;
 pub use reader::{CorruptStream, TornTail, TraceReader};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What foreign events mean here: those of the kernel become elements of our kernel sensors, all
-//! others elements of sensors that bear their names.
+//! Converts foreign events to elements: events of the kernel to elements of kernel sensors, all others to elements of
+//! sensors with the names of the events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,29 +11,28 @@ use overhear_event::{
     WRITER_TID,
 };
 
-use overhear_trace::{ForeignEvent as Event, ForeignValue as Foreign};
-
 use super::hook::Hook;
-use super::kernel::{number, Kernel, Thread, Woken};
+use super::kernel::{number, Kernel, Thread, TimerWakeUps};
 use super::order::SwitchOrder;
+use crate::foreign::{ForeignEvent as Event, ForeignValue as Foreign};
 
-/// A text field holds this many bytes at most; longer texts are cut.
-const TEXT: usize = 256;
+/// Size limit of a text field. Longer texts are cut.
+const MAX_TEXT_BYTES: usize = 256;
 
-/// An element to be written: its stream, by its place in [`Mapping::streams`], and its payload.
-pub(super) type Mapped = (usize, Vec<u8>);
+/// An element to be written: index of its stream in [`Converter::streams`], and payload.
+pub(super) type Converted = (usize, Vec<u8>);
 
-/// What is known after all events were seen: the fields of those of programs, which threads run on the CPUs in the
-/// beginning, and whom timers wake.
+/// Results of the first pass that the conversion needs: the fields of programs' events, the first thread of each CPU, and
+/// the threads that timers wake.
 #[derive(Debug, Default)]
-pub(super) struct Shapes {
+pub(super) struct EventShapes {
     hooks: Hooks,
     sensors: BTreeMap<String, Shape>,
     running: HashMap<u32, u32>,
-    woken: Woken,
+    wake_ups: TimerWakeUps,
 }
 
-/// Which hook an event is of, asked once per name.
+/// Cache: hook by name of the event.
 #[derive(Debug, Default)]
 struct Hooks(HashMap<Arc<str>, Option<Hook>>);
 
@@ -88,11 +87,11 @@ impl Kind {
             Foreign::Whole(whole) if *whole < 0 => Self::Signed,
             Foreign::Whole(_) => Self::Unsigned,
             Foreign::Fraction(_) => Self::Fraction,
-            Foreign::Text(text) => Self::Text(text.len().clamp(1, TEXT)),
+            Foreign::Text(text) => Self::Text(text.len().clamp(1, MAX_TEXT_BYTES)),
         }
     }
 
-    /// What holds both.
+    /// The kind that can hold values of both.
     fn join(self, other: Self) -> Self {
         match (self, other) {
             (Self::Text(a), Self::Text(b)) => Self::Text(a.max(b)),
@@ -108,7 +107,7 @@ impl Kind {
             Self::Unsigned => FieldKind::U64,
             Self::Signed => FieldKind::I64,
             Self::Fraction => FieldKind::F64,
-            // Up to the alignment, so that numbers behind it need no padding.
+            // A multiple of the alignment, so that numbers after it need no padding.
             Self::Text(bytes) => {
                 FieldKind::Text(u16::try_from(bytes.next_multiple_of(8)).unwrap_or(8))
             }
@@ -116,11 +115,11 @@ impl Kind {
     }
 }
 
-/// A switch between threads, whose processes are not known by it.
+/// A context switch. The processes of its threads are not known here.
 fn switch_of(event: &Event) -> Switch {
     let prev = number(event, &["prev_tid", "prev_pid"]);
     let next = number(event, &["next_tid", "next_pid"]);
-    // Bits from 8 on say how it was displaced, in ways that differ between kernels.
+    // The bits from 8 on state how the thread was preempted; they differ between kernels.
     let prev_state = (number(event, &["prev_state"]) & 0xff) as u16;
     let how = match prev_state {
         0 => Switch::PREEMPTED,
@@ -138,19 +137,19 @@ fn switch_of(event: &Event) -> Switch {
     }
 }
 
-/// The CPU on which an event happened.
+/// CPU of an event.
 fn cpu(event: &Event) -> u32 {
-    let cpu = aside(event, &["cpu_id", "perf_cpu"]);
+    let cpu = context_number(event, &["cpu_id", "perf_cpu"]);
     cpu.unwrap_or_else(|| number(event, &["cpu_id"]))
 }
 
-/// The thread that an event of a program is of, by the contexts of LTTng-UST and of perf.
+/// Thread of a program's event, by the contexts of LTTng-UST and perf.
 fn writer(event: &Event) -> Option<u32> {
-    aside(event, &["vtid", "perf_tid"])
+    context_number(event, &["vtid", "perf_tid"])
 }
 
-/// The first of these that the context says, apart from the event's own fields: these may be about another thread.
-fn aside(event: &Event, names: &[&str]) -> Option<u32> {
+/// Value of the first of these fields in the context. The event's own fields may be about another thread.
+fn context_number(event: &Event, names: &[&str]) -> Option<u32> {
     let mut fields = event.context.iter();
     fields.find_map(|(name, value)| match value {
         Foreign::Whole(whole) if names.contains(&&**name) => u32::try_from(*whole).ok(),
@@ -158,17 +157,17 @@ fn aside(event: &Event, names: &[&str]) -> Option<u32> {
     })
 }
 
-impl Shapes {
-    /// Learns the fields of an event, and the order of switches.
-    pub(super) fn learn(&mut self, event: &Event, order: &mut SwitchOrder) {
+impl EventShapes {
+    /// Processes an event of the first pass: its fields, and the order of switches.
+    pub(super) fn push(&mut self, event: &Event, order: &mut SwitchOrder) {
         if let Some(hook) = self.hooks.of(event) {
             let cpu = cpu(event);
             if hook == Hook::Switch {
                 let switch = switch_of(event);
                 self.running.entry(cpu).or_insert(switch.prev_tid);
-                order.survey_switch(cpu, &switch);
+                order.push_switch(cpu, &switch);
             }
-            self.woken.learn(hook, event, cpu);
+            self.wake_ups.push(hook, event, cpu);
             return;
         }
         let shape = match self.sensors.get_mut(&*event.name) {
@@ -186,31 +185,31 @@ impl Shapes {
     }
 }
 
-/// Maps events to elements, and knows the streams that they need.
+/// Converts events to elements, and creates their streams.
 #[derive(Debug)]
-pub(super) struct Mapping {
+pub(super) struct Converter {
     hooks: Hooks,
     sensors: BTreeMap<String, Shape>,
     kernel: Kernel,
-    /// Events of the kernel that nobody knows the thread of.
-    pub(super) nameless: u64,
+    /// Events of the kernel whose thread is not known. They are left out.
+    pub(super) without_thread: u64,
     pub(super) streams: Vec<Arc<StreamDescriptor>>,
-    // Of kernel sensors by CPU, of events of programs by process.
+    // Indices of streams: of kernel sensors by CPU, of programs' events by process.
     hooks_at: HashMap<(&'static str, u32), usize>,
     sensors_at: HashMap<(Arc<str>, u32), usize>,
-    // Which thread runs on each CPU, and the process and the name of each thread.
+    // Running thread by CPU; process and name by thread.
     running: HashMap<u32, u32>,
     processes: HashMap<u32, u32>,
     names: HashMap<u32, String>,
 }
 
-impl Mapping {
-    pub(super) fn new(shapes: Shapes) -> Self {
+impl Converter {
+    pub(super) fn new(shapes: EventShapes) -> Self {
         Self {
             hooks: shapes.hooks,
             sensors: shapes.sensors,
-            kernel: Kernel::new(shapes.woken),
-            nameless: 0,
+            kernel: Kernel::new(shapes.wake_ups),
+            without_thread: 0,
             streams: Vec::new(),
             hooks_at: HashMap::new(),
             sensors_at: HashMap::new(),
@@ -220,18 +219,18 @@ impl Mapping {
         }
     }
 
-    /// The elements that an event becomes, in their order.
+    /// The elements of an event, in their order.
     ///
     /// # Errors
-    /// [`SchemaError`] if its fields have names that ours cannot have.
-    pub(super) fn map(&mut self, event: &Event) -> Result<Vec<Mapped>, SchemaError> {
+    /// [`SchemaError`] if a schema cannot have the names of its fields.
+    pub(super) fn convert(&mut self, event: &Event) -> Result<Vec<Converted>, SchemaError> {
         let Some(hook) = self.hooks.of(event) else {
             return Ok(vec![self.sensor(event)?]);
         };
         let cpu = cpu(event);
         let (tid, pid) = (
-            aside(event, &["tid", "perf_tid"]),
-            aside(event, &["pid", "perf_pid"]),
+            context_number(event, &["tid", "perf_tid"]),
+            context_number(event, &["pid", "perf_pid"]),
         );
         if let (Some(tid), Some(pid)) = (tid, pid) {
             self.processes.insert(tid, pid);
@@ -246,7 +245,7 @@ impl Mapping {
                 );
                 let parent = number(event, &["parent_tid", "parent_pid"]);
                 if event.whole("child_tid").is_some() {
-                    // LTTng names threads and processes; ftrace calls threads pid.
+                    // LTTng records thread and process; in ftrace's events `pid` is the thread.
                     self.processes.insert(tid, number(event, &["child_pid"]));
                 }
                 let life = self.life(Life::FORK, tid, parent, &comm);
@@ -267,20 +266,20 @@ impl Mapping {
                 let life = self.life(Life::EXIT, tid, 0, &comm);
                 vec![self.kernel(TASK_LIFE, Life::schema, cpu, life.to_payload().to_vec())]
             }
-            Hook::Present => {
+            Hook::StateDump => {
                 let (tid, comm) = (number(event, &["tid"]), text(event, "name"));
                 self.processes.insert(tid, number(event, &["pid"]));
                 self.name(tid, &comm, cpu).into_iter().collect()
             }
             hook => {
-                // Of these none tells of the thread in whose time it happens.
+                // These belong to a CPU, not to a thread.
                 let of_cpu = matches!(
                     hook,
                     Hook::Idle | Hook::Frequency | Hook::HrtimerStart | Hook::BlockComplete
                 );
                 let tid = tid.or_else(|| self.running.get(&cpu).copied());
                 let Some(tid) = tid.or(of_cpu.then_some(0)) else {
-                    self.nameless += 1;
+                    self.without_thread += 1;
                     return Ok(Vec::new());
                 };
                 let process = |tid| self.processes.get(&tid).copied().unwrap_or(tid);
@@ -288,9 +287,9 @@ impl Mapping {
                     tid,
                     pid: process(tid),
                 };
-                let sensed = self.kernel.sense(hook, event, cpu, thread, process);
-                let sensed = sensed.into_iter();
-                sensed
+                let elements = self.kernel.convert(hook, event, cpu, thread, process);
+                let elements = elements.into_iter();
+                elements
                     .map(|(hook, schema, payload)| self.kernel(hook, schema, cpu, payload))
                     .collect()
             }
@@ -301,7 +300,7 @@ impl Mapping {
         self.processes.get(&tid).copied().unwrap_or(tid)
     }
 
-    fn switch(&mut self, event: &Event, cpu: u32) -> Vec<Mapped> {
+    fn switch(&mut self, event: &Event, cpu: u32) -> Vec<Converted> {
         let switch = switch_of(event);
         let (prev, next) = (switch.prev_tid, switch.next_tid);
         let mut elements = Vec::new();
@@ -323,7 +322,7 @@ impl Mapping {
         elements
     }
 
-    fn wake(&mut self, event: &Event, cpu: u32, kind: u32) -> Vec<Mapped> {
+    fn wake(&mut self, event: &Event, cpu: u32, kind: u32) -> Vec<Converted> {
         let tid = number(event, &["tid", "pid"]);
         let waker = self.running.get(&cpu).copied().unwrap_or(0);
         let wake = Wake {
@@ -334,7 +333,7 @@ impl Mapping {
             target_cpu: number(event, &["target_cpu"]),
             kind,
         };
-        let mut elements: Vec<Mapped> = self
+        let mut elements: Vec<Converted> = self
             .name(tid, &text(event, "comm"), cpu)
             .into_iter()
             .collect();
@@ -342,8 +341,8 @@ impl Mapping {
         elements
     }
 
-    /// A thread's name, if it is new.
-    fn name(&mut self, tid: u32, comm: &str, cpu: u32) -> Option<Mapped> {
+    /// The element with a thread's name, if the name is new.
+    fn name(&mut self, tid: u32, comm: &str, cpu: u32) -> Option<Converted> {
         if tid == 0 || comm.is_empty() || self.names.get(&tid).is_some_and(|known| known == comm) {
             return None;
         }
@@ -379,22 +378,22 @@ impl Mapping {
         schema: fn() -> TypeSchema,
         cpu: u32,
         payload: Vec<u8>,
-    ) -> Mapped {
-        if let Some(&place) = self.hooks_at.get(&(hook, cpu)) {
-            return (place, payload);
+    ) -> Converted {
+        if let Some(&index) = self.hooks_at.get(&(hook, cpu)) {
+            return (index, payload);
         }
-        let place = self.add(Origin::Kernel { cpu }, hook.to_owned(), schema());
-        self.hooks_at.insert((hook, cpu), place);
-        (place, payload)
+        let index = self.add(Origin::Kernel { cpu }, hook.to_owned(), schema());
+        self.hooks_at.insert((hook, cpu), index);
+        (index, payload)
     }
 
-    /// An event of a program: an element of the sensor of its name, per process.
-    fn sensor(&mut self, event: &Event) -> Result<Mapped, SchemaError> {
-        let pid = aside(event, &["vpid", "perf_pid"]);
+    /// An event of a program: an element of the sensor with its name, one sensor per process.
+    fn sensor(&mut self, event: &Event) -> Result<Converted, SchemaError> {
+        let pid = context_number(event, &["vpid", "perf_pid"]);
         let pid = pid.unwrap_or_else(|| number(event, &["vpid", "pid"]));
         let key = (Arc::clone(&event.name), pid);
-        let place = match self.sensors_at.get(&key) {
-            Some(&place) => place,
+        let index = match self.sensors_at.get(&key) {
+            Some(&index) => index,
             None => {
                 let sensor = event.name.replace(':', ".");
                 let schema = self.sensors[&*event.name].schema(&sensor)?;
@@ -403,13 +402,13 @@ impl Mapping {
                     start: Timestamp::ZERO,
                     comm: text(event, "procname"),
                 };
-                let place = self.add(Origin::Program(task), sensor, schema);
-                self.sensors_at.insert(key, place);
-                place
+                let index = self.add(Origin::Program(task), sensor, schema);
+                self.sensors_at.insert(key, index);
+                index
             }
         };
         let shape = &self.sensors[&*event.name];
-        let mut payload = Vec::with_capacity(self.streams[place].schema.size() as usize);
+        let mut payload = Vec::with_capacity(self.streams[index].schema.size() as usize);
         if shape.names_threads {
             payload.extend(writer(event).unwrap_or(0).to_ne_bytes());
             payload.extend([0; 4]);
@@ -418,19 +417,19 @@ impl Mapping {
             let found = event.payload.iter().find(|(known, _)| known == name);
             encode(*kind, found.map(|(_, value)| value), &mut payload);
         }
-        Ok((place, payload))
+        Ok((index, payload))
     }
 
-    /// The place of the stream of a CPU's switches.
+    /// Index of the stream with a CPU's switches.
     pub(super) fn switches_of(&self, cpu: u32) -> Option<usize> {
         self.hooks_at.get(&(SCHED_SWITCH, cpu)).copied()
     }
 
-    /// Adds a stream; its place.
+    /// Adds a stream. Returns its index.
     fn add(&mut self, origin: Origin, sensor: String, schema: TypeSchema) -> usize {
-        let place = self.streams.len();
+        let index = self.streams.len();
         self.streams.push(Arc::new(StreamDescriptor {
-            id: StreamId::from_raw(u32::try_from(place + 1).unwrap_or(u32::MAX)),
+            id: StreamId::from_raw(u32::try_from(index + 1).unwrap_or(u32::MAX)),
             origin,
             sensor,
             instance: String::new(),
@@ -439,7 +438,7 @@ impl Mapping {
             rate: None,
             capacity: 0,
         }));
-        place
+        index
     }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The order of a foreign trace's switches: what they prove to be missing, and whether clocks of its CPUs agree.
+//! The order of a foreign trace's context switches: which switches are provably missing, and whether the clocks of its CPUs
+//! agree.
 
 use std::collections::HashMap;
 
@@ -17,12 +18,12 @@ pub(super) struct SwitchOrder {
 }
 
 impl SwitchOrder {
-    /// Of a first reading: only what CPUs prove by themselves counts.
+    /// For the first pass: conclusions are drawn from each CPU alone.
     pub(super) fn survey() -> Self {
         Self::of(Continuity::new(Scope::Machine).unordered())
     }
 
-    /// Of a second reading. `survey` has followed all of the first one.
+    /// For the second pass. `survey` has seen all switches of the first one.
     pub(super) fn after(survey: &Self) -> Self {
         match survey.continuity.is_disordered() {
             true => Self::survey(),
@@ -38,9 +39,8 @@ impl SwitchOrder {
         }
     }
 
-    /// Takes the next element of a stream, and returns the numbers of the CPUs of which it proves switches to be
-    /// missing.
-    pub(super) fn take(&mut self, stream: &StreamDescriptor, payload: &[u8]) -> Vec<u32> {
+    /// Processes the next element of a stream. Returns the numbers of the CPUs of which a switch is missing.
+    pub(super) fn push(&mut self, stream: &StreamDescriptor, payload: &[u8]) -> Vec<u32> {
         let Origin::Kernel { cpu } = stream.origin else {
             return Vec::new();
         };
@@ -63,8 +63,8 @@ impl SwitchOrder {
         }
     }
 
-    /// Takes the next switch of a CPU in the first reading. Which process a thread is of need not be known there.
-    pub(super) fn survey_switch(&mut self, cpu: u32, switch: &Switch) {
+    /// Processes the next switch of a CPU in the first pass, where the processes of threads need not be known.
+    pub(super) fn push_switch(&mut self, cpu: u32, switch: &Switch) {
         let index = self.index_of(cpu);
         self.continuity.switch(index, switch);
     }
@@ -76,12 +76,12 @@ impl SwitchOrder {
         })
     }
 
-    /// The tracer has discarded events, of whatever kind.
+    /// The tracer has discarded events: nothing is concluded across them.
     pub(super) fn forget(&mut self) {
         self.continuity.forget();
     }
 
-    /// The CPUs of which switches are missing as the end of the trace shows.
+    /// CPUs of which a switch is missing before the end of the trace.
     pub(super) fn unfinished(&self) -> Vec<u32> {
         let cpus = self.continuity.unfinished();
         cpus.map(|cpu| self.numbers[cpu.get()]).collect()

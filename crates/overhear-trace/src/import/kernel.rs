@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Foreign events of the kernel beyond scheduling, as elements of our kernel sensors: what those say in one
-//! element is put together from several events where it must be.
+//! Foreign events of the kernel other than scheduling, as elements of kernel sensors. Where an element needs the fields
+//! of several events, the earlier ones are kept here.
 
 use std::collections::{HashMap, VecDeque};
 
+use super::hook::Hook;
+use crate::foreign::{ForeignEvent, ForeignValue};
 use overhear_event::kernel::events::{
     block_io_schema, cpu_frequency_schema, cpu_idle_schema, futex_schema, irq_schema, lock_schema,
     page_fault_schema, sched_migrate_schema, signal_schema, softirq_schema, syscall_schema,
@@ -11,17 +13,15 @@ use overhear_event::kernel::events::{
     PAGE_FAULT, SCHED_MIGRATE, SIGNAL, SOFTIRQ, SYSCALL, TIMER, UNKNOWN,
 };
 use overhear_event::{Timestamp, TypeSchema};
-use overhear_trace::{ForeignEvent, ForeignValue};
+use syscalls::Sysno;
 
-use super::hook::Hook;
-
-/// Open block requests that are remembered, as many as our own sensor does.
-const MOST_REQUESTS: usize = 8192;
-/// Commands of futexes that wait: wait, lock, wait with a mask, wait and be moved, lock by the other clock.
+/// Limit of block requests that are open at one time, the same as in our own sensor.
+const MAX_OPEN_REQUESTS: usize = 8192;
+/// Futex operations that wait: WAIT, LOCK_PI, WAIT_BITSET, WAIT_REQUEUE_PI, LOCK_PI2.
 const FUTEX_WAITS: [u32; 5] = [0, 6, 9, 11, 13];
 
-/// An element of a kernel sensor: its name, its schema, its payload.
-pub(super) type Sensed = (&'static str, fn() -> TypeSchema, Vec<u8>);
+/// An element of a kernel sensor: name of the sensor, schema, payload.
+pub(super) type KernelElement = (&'static str, fn() -> TypeSchema, Vec<u8>);
 
 /// A thread and its process.
 #[derive(Clone, Copy, Debug)]
@@ -30,21 +30,21 @@ pub(super) struct Thread {
     pub(super) pid: u32,
 }
 
-/// Handlers that run at once on a CPU: a hard one interrupts a soft one. One more is the end of another that was not seen.
-const MOST_HANDLERS: usize = 2;
+/// Limit of nested timer handlers on a CPU: a hard one interrupts a soft one. Beyond it the end of another was not recorded.
+const MAX_NESTED_HANDLERS: usize = 2;
 
-/// Which threads each expiry of a timer wakes: known when its handler has run, needed when it begins.
-/// Learned in the first reading, in the order of the expiries.
+/// Threads that each timer expiry wakes. They are needed when the handler begins, and known when it has run: the first pass
+/// collects them, in the order of the expiries.
 #[derive(Debug, Default)]
-pub(super) struct Woken {
+pub(super) struct TimerWakeUps {
     expiries: u64,
-    // Per CPU, the numbers of the expiries whose handlers run, the innermost last.
+    // Per CPU: indices of the expiries whose handlers run, the innermost last.
     handled: HashMap<u32, Vec<u64>>,
     found: Vec<(u64, u32)>,
 }
 
-impl Woken {
-    pub(super) fn learn(&mut self, hook: Hook, event: &ForeignEvent, cpu: u32) {
+impl TimerWakeUps {
+    pub(super) fn push(&mut self, hook: Hook, event: &ForeignEvent, cpu: u32) {
         match hook {
             Hook::Timer(KIND_BEGIN) | Hook::Hrtimer(KIND_BEGIN) => {
                 nest(self.handled.entry(cpu).or_default(), self.expiries);
@@ -80,14 +80,14 @@ struct Wait {
     address: u64,
 }
 
-/// What must be remembered from one event to the next.
+/// Converts kernel events; keeps the fields that later elements need.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
     woken: VecDeque<(u64, u32)>,
     expiries: u64,
-    // Per CPU: the functions of the timers whose handlers run, and whom these wake.
+    // Per CPU: functions of the timers whose handlers run, and the threads that they wake.
     handled: HashMap<u32, Vec<(u64, Vec<u32>)>>,
-    // When a timer is to expire.
+    // Expiry time by timer.
     due: HashMap<i128, i128>,
     interrupts: HashMap<u32, String>,
     requests: HashMap<(u32, u64), Request>,
@@ -97,7 +97,7 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    pub(super) fn new(woken: Woken) -> Self {
+    pub(super) fn new(woken: TimerWakeUps) -> Self {
         let mut found = woken.found;
         found.sort_by_key(|(expiry, _)| *expiry);
         Self {
@@ -106,16 +106,15 @@ impl Kernel {
         }
     }
 
-    /// The elements that an event becomes; `thread` is the one in whose time it happens, `process` says which process a
-    /// thread is of.
-    pub(super) fn sense(
+    /// The elements of an event in the context of `thread`. `process` returns the process of a thread.
+    pub(super) fn convert(
         &mut self,
         hook: Hook,
         event: &ForeignEvent,
         cpu: u32,
         thread: Thread,
         process: impl Fn(u32) -> u32,
-    ) -> Vec<Sensed> {
+    ) -> Vec<KernelElement> {
         let here = Payload::of(thread);
         match hook {
             Hook::Migrate => {
@@ -213,9 +212,12 @@ impl Kernel {
                 let payload = here.u32(kind).u32(flags).u64(address).u32(0).u32(0);
                 vec![(LOCK, lock_schema, payload.0)]
             }
-            Hook::Switch | Hook::Wake(_) | Hook::Fork | Hook::Exec | Hook::Exit | Hook::Present => {
-                Vec::new()
-            }
+            Hook::Switch
+            | Hook::Wake(_)
+            | Hook::Fork
+            | Hook::Exec
+            | Hook::Exit
+            | Hook::StateDump => Vec::new(),
         }
     }
 
@@ -225,9 +227,9 @@ impl Kernel {
         thread: Thread,
         known: u32,
         kind: u32,
-    ) -> Vec<Sensed> {
+    ) -> Vec<KernelElement> {
         let call = match known {
-            // perf's are signed, and -1 while a debugger looks.
+            // In perf's events the number is signed, and -1 while a debugger is attached.
             UNKNOWN => match event.whole("id").map(u32::try_from) {
                 Some(Ok(id)) => id,
                 _ => UNKNOWN,
@@ -248,8 +250,8 @@ impl Kernel {
         };
         let value = value.unwrap_or(0) as i64;
         let payload = Payload::of(thread).u32(call).u32(kind).i64(value);
-        let mut elements: Vec<Sensed> = vec![(SYSCALL, syscall_schema, payload.0)];
-        if i64::from(call) == libc::SYS_futex {
+        let mut elements: Vec<KernelElement> = vec![(SYSCALL, syscall_schema, payload.0)];
+        if i64::from(call) == i64::from(Sysno::futex.id()) {
             elements.extend(self.futex(event, thread, kind, value));
         }
         elements
@@ -261,7 +263,7 @@ impl Kernel {
         thread: Thread,
         kind: u32,
         value: i64,
-    ) -> Option<Sensed> {
+    ) -> Option<KernelElement> {
         let (wait, waited, result) = match kind {
             KIND_BEGIN => {
                 let operation = number(event, &["op"]) & 0x7f;
@@ -300,7 +302,7 @@ impl Kernel {
         Some((FUTEX, futex_schema, payload.0))
     }
 
-    /// A timer expires: `kind` tells who is interrupted of it, 5 whom it wakes.
+    /// A timer expires: an element of this kind for the interrupted thread, one of kind 5 for each thread that it wakes.
     fn expires(
         &mut self,
         event: &ForeignEvent,
@@ -308,7 +310,7 @@ impl Kernel {
         thread: Thread,
         kind: u32,
         process: impl Fn(u32) -> u32,
-    ) -> Vec<Sensed> {
+    ) -> Vec<KernelElement> {
         let due = event
             .whole("hrtimer")
             .and_then(|timer| self.due.remove(&timer));
@@ -335,14 +337,14 @@ impl Kernel {
         elements
     }
 
-    /// A timer's handler ends: 6 tells whom it has woken.
+    /// A timer's handler ends: an element of kind 6 for each thread that it has woken, and one of this kind.
     fn expired(
         &mut self,
         cpu: u32,
         thread: Thread,
         kind: u32,
         process: impl Fn(u32) -> u32,
-    ) -> Vec<Sensed> {
+    ) -> Vec<KernelElement> {
         let handled = self.handled.entry(cpu).or_default().pop();
         let (function, woken) = handled.unwrap_or_default();
         let ends = woken.into_iter().map(|tid| {
@@ -355,10 +357,10 @@ impl Kernel {
         ends.chain([timer(thread, 0, kind, 0)]).collect()
     }
 
-    fn issue(&mut self, event: &ForeignEvent, thread: Thread) -> Vec<Sensed> {
+    fn issue(&mut self, event: &ForeignEvent, thread: Thread) -> Vec<KernelElement> {
         let at = (number(event, &["dev"]), long(event, "sector"));
-        if self.requests.len() >= MOST_REQUESTS {
-            // Whose completion is never told; the oldest goes.
+        if self.requests.len() >= MAX_OPEN_REQUESTS {
+            // Its completion was not recorded: the oldest one is dropped.
             let oldest = self
                 .requests
                 .iter()
@@ -377,8 +379,8 @@ impl Kernel {
         vec![element]
     }
 
-    /// A completion whose issue is not known tells nothing.
-    fn complete(&mut self, event: &ForeignEvent) -> Vec<Sensed> {
+    /// A completion without a known issue becomes no element.
+    fn complete(&mut self, event: &ForeignEvent) -> Vec<KernelElement> {
         let at = (number(event, &["dev"]), long(event, "sector"));
         let request = self.requests.remove(&at);
         let element = request.map(|request| block(event, &request, KIND_END));
@@ -386,20 +388,20 @@ impl Kernel {
     }
 }
 
-/// Adds a handler to those that run on a CPU.
+/// Pushes a handler onto those that run on a CPU.
 fn nest<T>(handlers: &mut Vec<T>, handler: T) {
-    if handlers.len() == MOST_HANDLERS {
+    if handlers.len() == MAX_NESTED_HANDLERS {
         handlers.pop();
     }
     handlers.push(handler);
 }
 
-fn timer(thread: Thread, function: u64, kind: u32, late: u32) -> Sensed {
+fn timer(thread: Thread, function: u64, kind: u32, late: u32) -> KernelElement {
     let payload = Payload::of(thread).u64(function).u32(kind).u32(late);
     (TIMER, timer_schema, payload.0)
 }
 
-fn block(event: &ForeignEvent, request: &Request, kind: u32) -> Sensed {
+fn block(event: &ForeignEvent, request: &Request, kind: u32) -> KernelElement {
     let bytes = match event.whole("bytes") {
         Some(bytes) if bytes > 0 => u32::try_from(bytes).unwrap_or(UNKNOWN),
         _ => number(event, &["nr_sector"]).saturating_mul(512),
@@ -426,8 +428,8 @@ fn block(event: &ForeignEvent, request: &Request, kind: u32) -> Sensed {
     (BLOCK_IO, block_io_schema, payload.0)
 }
 
-/// What a request does, as the block layer numbers it: 0 read, 1 write, 2 flush, 3 discard. LTTng has a set of bits, perf
-/// letters.
+/// Operation of a request, as the block layer numbers it: 0 read, 1 write, 2 flush, 3 discard. LTTng records a set of bits,
+/// perf letters.
 fn operation(rwbs: Option<&ForeignValue>) -> u32 {
     match rwbs {
         Some(ForeignValue::Whole(bits)) => match bits {
@@ -446,7 +448,7 @@ fn operation(rwbs: Option<&ForeignValue>) -> u32 {
     }
 }
 
-/// A payload, field by field in the order of its schema.
+/// A payload, built field by field in the order of its schema.
 struct Payload(Vec<u8>);
 
 impl Payload {
@@ -469,7 +471,7 @@ impl Payload {
         self
     }
 
-    /// A text of 16 bytes.
+    /// Appends a text of 16 bytes.
     fn name(mut self, name: &str) -> Self {
         let mut end = name.len().min(16);
         while !name.is_char_boundary(end) {
@@ -482,7 +484,7 @@ impl Payload {
     }
 }
 
-/// The first of these fields that is there, 0 if none is or it does not fit.
+/// Value of the first of these fields that exists; 0 if none does, or the value does not fit.
 pub(super) fn number(event: &ForeignEvent, names: &[&str]) -> u32 {
     let found = names.iter().find_map(|name| event.whole(name));
     found
@@ -490,7 +492,7 @@ pub(super) fn number(event: &ForeignEvent, names: &[&str]) -> u32 {
         .unwrap_or(0)
 }
 
-/// A field of 64 bits, 0 if it is not there; addresses may be told with a sign.
+/// Value of a field of 64 bits; 0 if it does not exist. Addresses may be recorded as signed numbers.
 fn long(event: &ForeignEvent, name: &str) -> u64 {
     event.whole(name).unwrap_or(0) as u64
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which of the kernel's events a foreign event is, by its name: `irq_softirq_entry` as LTTng names it,
-//! `irq:softirq_entry` as perf and ftrace do.
+//! Names of kernel events in foreign traces: `irq_softirq_entry` in LTTng's, `irq:softirq_entry` in those of perf and ftrace.
 
 use overhear_event::kernel::events::{KIND_BEGIN, KIND_END, KIND_RAISE, UNKNOWN};
 use overhear_event::kernel::Wake;
 use syscalls::Sysno;
 
-/// An event of the kernel that has a meaning here.
+/// A kernel event that becomes an element of a kernel sensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hook {
     Switch,
@@ -15,13 +14,13 @@ pub(super) enum Hook {
     Fork,
     Exec,
     Exit,
-    /// A thread that was there when the tracer began.
-    Present,
+    /// A thread that existed when the tracer started.
+    StateDump,
     Migrate,
-    /// A system call by its number, which is [`UNKNOWN`] where a field says it; and its kind.
+    /// A system call: its number, which is [`UNKNOWN`] where a field has it, and its kind.
     Syscall(u32, u32),
     Irq(u32),
-    /// An interrupt without a handler's name, by its name and kind.
+    /// An interrupt without a handler: its name and kind.
     Vector(&'static str, u32),
     Softirq(u32),
     Timer(u32),
@@ -53,7 +52,7 @@ const GROUPS: [&str; 11] = [
 ];
 
 impl Hook {
-    /// The hook of an event of this name; `None` for events of programs, and of the kernel that have no meaning here.
+    /// Hook of an event with this name; `None` for events of programs, and for other events of the kernel.
     pub(super) fn of(name: &str) -> Option<Self> {
         let event = match name.split_once(':') {
             Some((group, event)) if GROUPS.contains(&group) => event,
@@ -73,7 +72,7 @@ impl Hook {
             "sched_process_fork" => Self::Fork,
             "sched_process_exec" => Self::Exec,
             "sched_process_exit" => Self::Exit,
-            "lttng_statedump_process_state" => Self::Present,
+            "lttng_statedump_process_state" => Self::StateDump,
             "sched_migrate_task" => Self::Migrate,
             "sys_enter" => Self::Syscall(UNKNOWN, KIND_BEGIN),
             "sys_exit" => Self::Syscall(UNKNOWN, KIND_END),
@@ -109,7 +108,7 @@ impl Hook {
         })
     }
 
-    /// A system call by its name, which the event's name ends with.
+    /// A system call, by the end of the event's name.
     fn syscall(event: &str) -> Option<Self> {
         let event = event.strip_prefix("compat_").unwrap_or(event);
         let kinds = [
@@ -121,7 +120,7 @@ impl Hook {
         let mut kinds = kinds.iter();
         let (name, kind) =
             kinds.find_map(|(prefix, kind)| Some((event.strip_prefix(prefix)?, *kind)))?;
-        // The kernel names some entries by their functions.
+        // Some entries have the names of the kernel's functions.
         let name = match name {
             "newstat" => "stat",
             "newlstat" => "lstat",
@@ -145,8 +144,8 @@ mod tests {
     use super::Hook;
 
     #[test]
-    fn names_of_lttng_and_of_perf_mean_the_same() {
-        let read = u32::try_from(libc::SYS_read).unwrap();
+    fn names_of_lttng_and_perf_have_the_same_hook() {
+        let read = u32::try_from(syscalls::Sysno::read.id()).unwrap();
         for (names, hook) in [
             (
                 ["sched_waking", "sched:sched_waking"],
