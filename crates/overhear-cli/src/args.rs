@@ -577,8 +577,15 @@ pub(crate) struct ImportArguments {
     #[arg(value_name = "TRACE")]
     pub(crate) foreign: PathBuf,
     /// Where the recording is made.
-    #[arg(long, value_name = "DIR")]
-    pub(crate) out: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present = "send")]
+    pub(crate) out: Option<PathBuf>,
+    /// Ends the process that reads TRACE if no event comes from it for this time: 500ms, 2s, 3m; 60s by default. What was
+    /// read before is imported.
+    #[arg(long, value_name = "LENGTH", value_parser = positive)]
+    pub(crate) timeout: Option<Nanos>,
+    /// Sends the events of TRACE to standard output: the process that reads it.
+    #[arg(long, hide = true, conflicts_with_all = ["out", "timeout"])]
+    pub(crate) send: bool,
 }
 
 #[derive(Debug, Args)]

@@ -2,8 +2,11 @@
 //! `overhear import`: the messages and the exit status of an import, and the document that makes a recording of it.
 
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
-use overhear_trace::{ForeignError, ForeignTrace, ImportError, Imported};
+use overhear_event::Nanos;
+use overhear_trace::{ForeignError, ForeignReader, ForeignTrace, ImportError, Imported};
 
 use overhear_session::conclusion::Exit;
 use overhear_session::error::{ErrorKind, SessionError};
@@ -54,13 +57,31 @@ pub(crate) fn several(foreign: &Path) -> Option<String> {
     })
 }
 
-/// Imports the trace in `foreign` as a recording in `out`.
+/// Time that the process which reads a trace may take until the next event, unless told otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Imports the trace in `foreign` as a recording in `out`. Another process of this program reads the trace; it may take
+/// `timeout` until the next event.
 ///
 /// # Errors
 /// [`SessionError`] if libbabeltrace2 is not installed or cannot read the trace, or if the recording cannot be written.
-pub(crate) fn import(foreign: &Path, out: &Path) -> Result<Imported, SessionError> {
+pub(crate) fn import(
+    foreign: &Path,
+    out: &Path,
+    timeout: Option<Nanos>,
+) -> Result<Imported, SessionError> {
+    let command = || {
+        // The file of this process, also where another one has its name by now.
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["import", "--send"]).arg("--").arg(foreign);
+        command
+    };
+    let reader = ForeignReader::Isolated {
+        command: &command,
+        patience: timeout.map_or(PATIENCE, |it| Duration::from_nanos(it.as_ns())),
+    };
     let (imported, mut writer) =
-        overhear_trace::import_trace(foreign, out).map_err(|error| failure(&error))?;
+        overhear_trace::import_trace(foreign, out, &reader).map_err(|error| failure(&error))?;
     let document = document(foreign, &imported);
     let attached = writer.attach_document("run", &document.to_json());
     attached.map_err(|error| SessionError::new(ErrorKind::Incomplete, error.to_string()))?;
@@ -93,6 +114,7 @@ fn document(foreign: &Path, imported: &Imported) -> Recording {
     let (first, last) = imported.times;
     let mut recording = Recording::begin(&command, vec![source], first);
     recording.notes.clone_from(&imported.notes);
+    recording.notes.extend(damage(imported));
     recording.end = Some(Ending {
         end_ns: last.as_monotonic_ns(),
         exit: Exit::Code(0),
@@ -100,12 +122,34 @@ fn document(foreign: &Path, imported: &Imported) -> Recording {
     recording
 }
 
+/// The part of the trace that could not be read, as a message.
+fn damage(imported: &Imported) -> Option<String> {
+    let damage = imported.damage.as_ref()?;
+    let at_least = if damage.at_least { "at least " } else { "" };
+    let events = if damage.missed == 1 {
+        "event"
+    } else {
+        "events"
+    };
+    Some(format!(
+        "{}; {at_least}{} {events} after the last imported one {} missing",
+        damage.message,
+        damage.missed,
+        if damage.missed == 1 { "is" } else { "are" }
+    ))
+}
+
 /// The exit status: 0, or 3 if something is missing.
 #[must_use]
 pub(crate) fn status(imported: &Imported) -> u8 {
-    match imported.discarded == 0 && imported.unrecorded == 0 && imported.notes.is_empty() {
-        true => COMPLETE,
-        false => INCONCLUSIVE,
+    let is_complete = imported.discarded == 0
+        && imported.unrecorded == 0
+        && imported.damage.is_none()
+        && imported.notes.is_empty();
+    if is_complete {
+        COMPLETE
+    } else {
+        INCONCLUSIVE
     }
 }
 
@@ -132,6 +176,9 @@ pub(crate) fn render(imported: &Imported, out: &Path) -> String {
              other\n",
             imported.unrecorded
         ));
+    }
+    if let Some(damage) = damage(imported) {
+        text.push_str(&format!("inconclusive: {}\n", printable(&damage)));
     }
     for note in &imported.notes {
         text.push_str(&format!("note: {}\n", printable(note)));

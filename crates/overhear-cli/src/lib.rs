@@ -459,11 +459,19 @@ fn rta(arguments: &RtaArguments) -> Result<u8, SessionError> {
 }
 
 fn import(arguments: &ImportArguments) -> Result<u8, SessionError> {
+    let (Some(out), false) = (&arguments.out, arguments.send) else {
+        let pipe = rustix::stdio::stdout().try_clone_to_owned();
+        // An error means that the receiver has ended.
+        let _ = pipe.and_then(|pipe| {
+            overhear_trace::send_foreign_trace(&arguments.foreign, std::fs::File::from(pipe))
+        });
+        return Ok(COMPLETE);
+    };
     if let Some(sentence) = import::several(&arguments.foreign) {
         say(&format!("overhear: {sentence}\n"));
     }
-    let imported = import::import(&arguments.foreign, &arguments.out)?;
-    say(&import::render(&imported, &arguments.out));
+    let imported = import::import(&arguments.foreign, out, arguments.timeout)?;
+    say(&import::render(&imported, out));
     Ok(import::status(&imported))
 }
 

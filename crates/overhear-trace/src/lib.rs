@@ -137,10 +137,10 @@ pub use error::{ReadError, RepairError, WriteError};
 pub use export::{CsvExport, ExportError, Exported, PerfettoExport};
 pub use folder::{Folder, FolderError, Replacement};
 pub use foreign::{
-    ForeignError, ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage, ForeignTrace,
-    ForeignValue,
+    send_foreign_trace, ForeignError, ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage,
+    ForeignReader, ForeignTrace, ForeignValue, IsolatedTrace,
 };
-pub use import::{import_trace, ImportError, Imported};
+pub use import::{import_trace, ImportDamage, ImportError, Imported};
 pub use names::name_of_number;
 pub use place::is_being_written;
 pub use reader::{CorruptStream, TornTail, TraceReader};

@@ -404,6 +404,14 @@ fn what_is_no_trace_is_refused() {
         path(&out),
     ]));
     ended.says(2, &["is no trace", "metadata", path(&empty)]);
+    // A folder that does not exist, and a file.
+    let file = folder.path().join("file");
+    fs::write(&file, METADATA).unwrap();
+    for trace in [&folder.path().join("absent"), &file] {
+        let import = ["import", path(trace), "--out", path(&out)];
+        let ended = finish(&mut overhear(&import));
+        ended.says_only(2, &["is no trace", "metadata", path(trace)]);
+    }
     // One whose description says nothing, and one that was cut.
     let (bare, cut) = (folder.path().join("bare"), folder.path().join("cut"));
     fs::create_dir(&bare).unwrap();

@@ -6,6 +6,7 @@ mod calibrate;
 mod check;
 mod compensated;
 mod hangups;
+mod hostile_imports;
 mod imports;
 mod kernel_imports;
 mod kills;

@@ -10,8 +10,8 @@ use std::ptr;
 
 use super::event::{self, Types};
 use super::library::{
-    take_error, text, EventClass, Graph, Library, Message, MessageIterator, Owned, Plugin,
-    SourceClass, Value, END, OK, SILENT,
+    take_error, text, EventClass, FilterClass, Graph, Library, Message, MessageIterator, Owned,
+    Plugin, SourceClass, Value, END, OK, SILENT,
 };
 use super::ForeignMessage;
 
@@ -23,54 +23,21 @@ const EVENT: u32 = 1 << 2;
 const DISCARDED_EVENTS: u32 = 1 << 5;
 const DISCARDED_PACKETS: u32 = 1 << 6;
 
-/// What went wrong: the library lacks something, or the trace cannot be read.
-pub(super) enum Wrong {
-    Library(String),
-    Trace(String),
+/// The plug-ins with the components that are used here. They are loaded from files, a trace needs none besides its own.
+pub(super) struct Plugins {
+    /// `source.ctf.fs`, which lives as long as the first plug-in.
+    fs: *const SourceClass,
+    /// `filter.utils.muxer`, which lives as long as the second one.
+    muxer: *const FilterClass,
+    _loaded: [Owned<Plugin>; 2],
 }
 
-/// What the sink has taken and nobody has looked at yet.
-struct Queue {
-    library: &'static Library,
-    messages: VecDeque<Owned<Message>>,
-}
-
-/// A [`Queue`] in a place of its own: the graph holds a pointer to it.
-struct Place(*mut Queue);
-
-impl Place {
-    fn queue(&mut self) -> &mut Queue {
-        // SAFETY: The pointer comes from a box that is freed by `drop` alone. The only other access
-        // is the sink's, inside `bt_graph_run_once`, which is never called while this borrow lasts: its
-        // caller has the graph and this place in one `&mut Reading`.
-        unsafe { &mut *self.0 }
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        // SAFETY: It was made by `Box::into_raw`, and `Reading` drops its graph, which knows the
-        // pointer, before it drops this.
-        drop(unsafe { Box::from_raw(self.0) });
-    }
-}
-
-/// A graph that runs.
-pub(super) struct Reading {
-    library: &'static Library,
-    types: HashMap<*const EventClass, Types>,
-    graph: Owned<Graph>,
-    place: Place,
-    has_ended: bool,
-}
-
-impl Reading {
-    /// A graph with a source for each of these traces.
-    pub(super) fn new(library: &'static Library, traces: &[PathBuf]) -> Result<Self, Wrong> {
-        let refused = || Wrong::Trace(take_error(library));
+impl Plugins {
+    /// # Errors
+    /// The plug-in that is missing, as a message.
+    pub(super) fn find(library: &'static Library) -> Result<Self, String> {
         let (ctf, utils) = (plugin(library, c"ctf")?, plugin(library, c"utils")?);
-        // SAFETY: A plug-in lives as long as its `Owned`, which is longer than this function's use of
-        // its classes; components keep their classes. Names are texts that end with zero.
+        // SAFETY: The plug-ins live, and names are texts that end with zero.
         let (fs, muxer) = unsafe {
             (
                 (library.bt_plugin_borrow_source_component_class_by_name_const)(
@@ -84,13 +51,70 @@ impl Reading {
             )
         };
         if fs.is_null() || muxer.is_null() {
-            let sentence = "its plug-ins have no source.ctf.fs or no filter.utils.muxer";
-            return Err(Wrong::Library(sentence.to_owned()));
+            return Err("its plug-ins have no source.ctf.fs or no filter.utils.muxer".to_owned());
         }
+        Ok(Self {
+            fs,
+            muxer,
+            _loaded: [ctf, utils],
+        })
+    }
+}
+
+/// Messages that the sink has received and nobody has read.
+struct Queue {
+    library: &'static Library,
+    messages: VecDeque<Owned<Message>>,
+}
+
+/// A [`Queue`] at an address of its own: the graph holds a pointer to it.
+struct SinkQueue(*mut Queue);
+
+impl SinkQueue {
+    fn is_empty(&self) -> bool {
+        // SAFETY: As in `queue`: the sink does not run while this borrow lasts.
+        unsafe { &*self.0 }.messages.is_empty()
+    }
+
+    fn queue(&mut self) -> &mut Queue {
+        // SAFETY: The pointer comes from a box that is freed by `drop` alone. The only other access
+        // is the sink's, inside `bt_graph_run_once`, which is never called while this borrow lasts: its
+        // caller has the graph and this value in one `&mut GraphReader`.
+        unsafe { &mut *self.0 }
+    }
+}
+
+impl Drop for SinkQueue {
+    fn drop(&mut self) {
+        // SAFETY: It was made by `Box::into_raw`, and `GraphReader` drops its graph, which knows the
+        // pointer, before it drops this.
+        drop(unsafe { Box::from_raw(self.0) });
+    }
+}
+
+/// A graph that runs.
+pub(super) struct GraphReader {
+    library: &'static Library,
+    types: HashMap<*const EventClass, Types>,
+    graph: Owned<Graph>,
+    sink_queue: SinkQueue,
+    has_ended: bool,
+}
+
+impl GraphReader {
+    /// A graph with a source for each of these traces.
+    pub(super) fn new(
+        library: &'static Library,
+        plugins: &Plugins,
+        traces: &[PathBuf],
+    ) -> Result<Self, String> {
+        let refused = || take_error(library);
+        // The plug-ins live during this call; components keep their classes.
+        let (fs, muxer) = (plugins.fs, plugins.muxer);
         // SAFETY: Version 0 is the one that every library of this soname knows; the reference is ours.
         let graph = unsafe { Owned::new((library.bt_graph_create)(0), library.bt_graph_put_ref) };
         let graph = graph.ok_or_else(refused)?;
-        let place = Place(Box::into_raw(Box::new(Queue {
+        let sink_queue = SinkQueue(Box::into_raw(Box::new(Queue {
             library,
             messages: VecDeque::new(),
         })));
@@ -98,7 +122,7 @@ impl Reading {
             library,
             types: HashMap::new(),
             graph,
-            place,
+            sink_queue,
             has_ended: false,
         };
 
@@ -157,7 +181,7 @@ impl Reading {
         }
 
         let mut sink = ptr::null();
-        // SAFETY: The sink's data is the queue, which outlives the graph (see `Reading`); `consume` is the only
+        // SAFETY: The sink's data is the queue, which outlives the graph (see `GraphReader`); `consume` is the only
         // one of the three callbacks, and the muxer has exactly one output port, a simple sink one input port.
         let connected = unsafe {
             (library.bt_graph_add_simple_sink_component)(
@@ -166,7 +190,7 @@ impl Reading {
                 None,
                 Some(consume),
                 None,
-                reading.place.0.cast(),
+                reading.sink_queue.0.cast(),
                 &mut sink,
             ) == OK
                 && (library.bt_graph_connect_ports)(
@@ -182,10 +206,15 @@ impl Reading {
         }
     }
 
-    /// The next message that says something; `None` at the end.
+    /// Whether the sink has messages that were not read.
+    pub(super) fn has_pending(&self) -> bool {
+        !self.sink_queue.is_empty()
+    }
+
+    /// The next event or loss; `None` at the end.
     pub(super) fn next_message(&mut self) -> Result<Option<ForeignMessage>, String> {
         loop {
-            let Some(message) = self.place.queue().messages.pop_front() else {
+            let Some(message) = self.sink_queue.queue().messages.pop_front() else {
                 if self.has_ended {
                     return Ok(None);
                 }
@@ -204,7 +233,7 @@ impl Reading {
             let (library, message) = (self.library, message.as_ptr().cast_const());
             // SAFETY: The message's reference is held until the end of the turn. What is called for it
             // is called by its type, as the library asks.
-            let told = unsafe {
+            let read = unsafe {
                 match (library.bt_message_get_type)(message) {
                     EVENT => Some(event::read(library, message, &mut self.types)),
                     DISCARDED_EVENTS => Some(event::discarded_events(library, message)),
@@ -212,26 +241,26 @@ impl Reading {
                     _ => None,
                 }
             };
-            if told.is_some() {
-                return Ok(told);
+            if read.is_some() {
+                return Ok(read);
             }
         }
     }
 }
 
-impl Drop for Reading {
+impl Drop for GraphReader {
     fn drop(&mut self) {
         // Messages go back to the graph that made them; then come types, graph and queue, as they are declared.
-        self.place.queue().messages.clear();
+        self.sink_queue.queue().messages.clear();
     }
 }
 
-/// Called by the graph: takes one batch of messages into the queue, and says how it went.
+/// Called by the graph: moves one batch of messages into the queue. Returns the status of the library.
 ///
 /// # Safety
 /// As the graph calls it: `iterator` is that of our sink, `data` what the sink was added with.
 unsafe extern "C" fn consume(iterator: *mut MessageIterator, data: *mut c_void) -> c_int {
-    // SAFETY: The data is the pointer of a `Place`, and nobody borrows its queue while the graph runs.
+    // SAFETY: The data is the pointer of a `SinkQueue`, and nobody borrows its queue while the graph runs.
     let queue = unsafe { &mut *data.cast::<Queue>() };
     let library = queue.library;
     let (mut messages, mut count) = (ptr::null_mut(), 0_u64);
@@ -251,7 +280,7 @@ unsafe extern "C" fn consume(iterator: *mut MessageIterator, data: *mut c_void) 
 }
 
 /// One of the library's plug-ins, of the system's or of `BABELTRACE_PLUGIN_PATH`.
-fn plugin(library: &'static Library, name: &CStr) -> Result<Owned<Plugin>, Wrong> {
+fn plugin(library: &'static Library, name: &CStr) -> Result<Owned<Plugin>, String> {
     let mut plugin = ptr::null();
     // SAFETY: The name ends with zero; with status 0 the result is set, and its reference is ours.
     let found = unsafe {
@@ -262,15 +291,15 @@ fn plugin(library: &'static Library, name: &CStr) -> Result<Owned<Plugin>, Wrong
         }
     };
     found.ok_or_else(|| {
-        Wrong::Library(format!(
+        format!(
             "it has no plug-in {} ({})",
             name.to_string_lossy(),
             take_error(library)
-        ))
+        )
     })
 }
 
-/// Which of these folders are pieces of one trace, as the source says: those that LTTng has rotated.
+/// Groups the folders that are pieces of one trace by the answer of the source: those that LTTng has rotated.
 fn groups(
     library: &'static Library,
     fs: *const SourceClass,
@@ -278,7 +307,7 @@ fn groups(
 ) -> Vec<Vec<PathBuf>> {
     let mut groups: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for trace in traces {
-        // A folder that cannot be asked about is left to the source, which says better what is wrong.
+        // A folder without an answer is a trace of its own; the source reports what is wrong with it.
         let name = group(library, fs, trace);
         let name = name.unwrap_or_else(|| trace.to_string_lossy().into_owned());
         groups.entry(name).or_default().push(trace.clone());
@@ -286,8 +315,7 @@ fn groups(
     groups.into_values().collect()
 }
 
-/// The group that a folder belongs to, if it has one and the source can say so. What it cannot read is asked for again,
-/// as a trace, and then told.
+/// Group of a folder; `None` if it has none, or the source cannot read it.
 fn group(library: &'static Library, fs: *const SourceClass, trace: &Path) -> Option<String> {
     let input = CString::new(trace.as_os_str().as_bytes()).ok()?;
     // SAFETY: Each created object's reference is ours and held until it is no longer used. A source's class
@@ -312,7 +340,7 @@ fn group(library: &'static Library, fs: *const SourceClass, trace: &Path) -> Opt
             return None;
         }
         let answer = Owned::new(answer, library.bt_value_put_ref)?;
-        // A bare number says how sure the source is, and nothing of groups.
+        // A bare number is the confidence of the source: there is no group.
         if (library.bt_value_get_type)(answer.as_ptr()) != MAP {
             return None;
         }

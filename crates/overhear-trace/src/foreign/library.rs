@@ -180,7 +180,7 @@ pub(super) fn library() -> Result<&'static Library, &'static str> {
         // state and touch none of ours; it is done by name, as the system's linker would do it.
         let loaded = unsafe { Loaded::open(Some(FILE), RTLD_NOW | RTLD_LOCAL) };
         let library = loaded.and_then(Library::find);
-        library.map_err(|error| crate::foreign::sentence(&super::told(&error)))
+        library.map_err(|error| crate::foreign::one_line(&super::error_chain(&error)))
     });
     library.as_ref().map_err(String::as_str)
 }
@@ -230,35 +230,35 @@ pub(super) unsafe fn text(text: *const c_char) -> String {
     text.to_string_lossy().into_owned()
 }
 
-/// What the library says went wrong in this thread: its first cause, where the trouble began.
+/// Takes the library's error of this thread. Returns the message of its first cause.
 pub(super) fn take_error(library: &Library) -> String {
     // SAFETY: Taking hands the thread's error to us; null means that there is none. Causes and their
     // messages are borrowed from it, and it is released after the last look at them.
     unsafe {
         let error = (library.bt_current_thread_take_error)();
         if error.is_null() {
-            return "it does not say why".to_owned();
+            return "it gives no reason".to_owned();
         }
-        let mut told = String::new();
+        let mut message = String::new();
         if (library.bt_error_get_cause_count)(error) > 0 {
             let cause = (library.bt_error_borrow_cause_by_index)(error, 0);
-            told = text((library.bt_error_cause_get_message)(cause));
+            message = text((library.bt_error_cause_get_message)(cause));
         }
         (library.bt_error_release)(error);
-        super::sentence(without_details(&told))
+        super::one_line(without_details(&message))
     }
 }
 
-/// The sentence of an error before its details, `: name=value, ...`, which are addresses for the most part.
-fn without_details(told: &str) -> &str {
+/// The message of an error without its details, `: name=value, ...`, which are addresses for the most part.
+fn without_details(message: &str) -> &str {
     let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
-    let mut places = told.match_indices(": ").map(|(at, _)| at);
+    let mut places = message.match_indices(": ").map(|(at, _)| at);
     let end = places.find(|at| {
-        told[at + 2..]
+        message[at + 2..]
             .split_once('=')
             .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_name))
     });
-    &told[..end.unwrap_or(told.len())]
+    &message[..end.unwrap_or(message.len())]
 }
 
 #[cfg(test)]
@@ -269,9 +269,9 @@ mod tests {
     use super::without_details;
 
     #[test]
-    fn errors_are_told_without_addresses() {
-        let told = "Invalid magic number: msg-it-addr=0x56, magic=0";
-        assert_eq!(without_details(told), "Invalid magic number");
+    fn messages_have_no_addresses() {
+        let message = "Invalid magic number: msg-it-addr=0x56, magic=0";
+        assert_eq!(without_details(message), "Invalid magic number");
         for whole in ["", "Cannot open: No such file", "a: b c=1", "ends: "] {
             assert_eq!(without_details(whole), whole);
         }

@@ -4,28 +4,35 @@
 //! A folder with CTF traces (of LTTng's kernel and UST tracers, of ros2_tracing, of perf) becomes a graph of
 //! the library's components: one `source.ctf.fs` per trace, `filter.utils.muxer`, which puts the events of
 //! all into the order of time, and a sink of ours. Out of it comes one [`ForeignMessage`] after the
-//! other: an event with its fields, or a loss. What they mean here is the importer's to say.
+//! other: an event with its fields, or a loss. [`crate::import_trace`] makes elements of them.
 //!
 //! # Design constraints
 //!
 //! - The graph calls us back from C. The callback does nothing but queue what it was given; events are
 //!   read, and whatever may fail is done, outside of the graph, so that nothing unwinds through C.
 //! - Memory is bounded by the library's batches and what one event holds: traces may be larger than memory.
-//! - A field that we have no words for is left out; an event that has no time is told as such.
-//! - The library runs in this process: a trace that crashes it crashes its reader.
+//! - A field whose type has no counterpart is left out; an event without a time is [`ForeignMessage::Timeless`].
+//! - The library ends its process by assertions on some damaged traces: [`ForeignTrace`] runs it in this process,
+//!   [`IsolatedTrace`] in another one.
 
+mod confinement;
 mod event;
+mod frames;
 mod graph;
+mod isolated;
 mod library;
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use overhear_event::Timestamp;
 use rustix::fs::FileType;
 
 use crate::folder::Folder;
+pub use isolated::{send_foreign_trace, IsolatedTrace};
 
 /// A field of a foreign event. Arrays and structures are left out.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,9 +53,9 @@ pub type ForeignFields = Vec<(Arc<str>, ForeignValue)>;
 pub struct ForeignEvent {
     /// By the foreign clock, usually since 1970.
     pub time: Timestamp,
-    /// As the tracer says it, usually `provider:event` or `event`.
+    /// As the tracer wrote it, usually `provider:event` or `event`.
     pub name: Arc<str>,
-    /// What packet (`cpu_id`), environment (`vpid`) and contexts say.
+    /// Fields of the packet (`cpu_id`), the environment (`vpid`) and the contexts.
     pub context: ForeignFields,
     /// Its own fields.
     pub payload: ForeignFields,
@@ -81,66 +88,74 @@ impl ForeignEvent {
     }
 }
 
-/// What a tracer has discarded.
+/// Events that a tracer has discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ForeignLoss {
-    /// Not before this; `None` if the trace does not say when.
+    /// Begin of the time in which they were discarded; `None` if the trace does not state it.
     pub from: Option<Timestamp>,
-    /// Not after this.
+    /// End of this time.
     pub to: Option<Timestamp>,
-    /// How many events, or at least how many: a packet holds one or more, and a tracer may not know.
+    /// Number of events. A discarded packet counts as one event.
     pub events: u64,
-    /// Whether `events` is only what is certain.
+    /// Whether `events` is a lower bound.
     pub at_least: bool,
 }
 
-/// What a foreign trace tells next.
+/// The next item of a foreign trace.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ForeignMessage {
     /// An event.
     Event(ForeignEvent),
     /// A loss.
     Loss(ForeignLoss),
-    /// An event without a time that can be had.
+    /// An event without a time, or with one before the origin of its clock.
     Timeless,
 }
 
 /// Why a foreign trace cannot be read.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
     /// The library is not there, or lacks something.
     #[error("cannot load libbabeltrace2, which reads foreign traces: {reason}; install it (Debian: libbabeltrace2-0)")]
     Library {
-        /// What the linker or the library says.
+        /// Message of the linker or of the library.
         reason: String,
     },
     /// There is no trace.
     #[error("{} is no trace: neither it nor a folder in it has a file `metadata`", path.display())]
     NoTrace {
-        /// What was to be read.
+        /// The trace.
         path: PathBuf,
+    },
+    /// The process that reads the trace has ended before it.
+    #[error("the process that reads {} by libbabeltrace2 failed: {reason}; the trace is damaged, or the library has a defect", path.display())]
+    Reader {
+        /// The trace.
+        path: PathBuf,
+        /// How it failed.
+        reason: String,
     },
     /// The library cannot read it.
     #[error("libbabeltrace2 cannot read {}: {reason}", path.display())]
     Unreadable {
-        /// What was to be read.
+        /// The trace.
         path: PathBuf,
-        /// What the library says.
+        /// Message of the library.
         reason: String,
     },
 }
 
-/// Foreign traces, being read.
+/// Foreign traces that are read in this process.
 pub struct ForeignTrace {
     path: PathBuf,
-    graph: graph::Reading,
+    graph: graph::GraphReader,
 }
 
 impl ForeignTrace {
     /// Whether there is a library to open traces with.
     ///
     /// # Errors
-    /// [`ForeignError::Library`], which says what to install.
+    /// [`ForeignError::Library`], with the package to install.
     pub fn available() -> Result<(), ForeignError> {
         loaded().map(|_| ())
     }
@@ -151,6 +166,16 @@ impl ForeignTrace {
     /// [`ForeignError`], a sentence for the user.
     pub fn open(path: &Path) -> Result<Self, ForeignError> {
         let library = loaded()?;
+        let plugins =
+            graph::Plugins::find(library).map_err(|reason| ForeignError::Library { reason })?;
+        Self::open_with(path, library, &plugins)
+    }
+
+    fn open_with(
+        path: &Path,
+        library: &'static library::Library,
+        plugins: &graph::Plugins,
+    ) -> Result<Self, ForeignError> {
         let traces = Self::traces(path);
         if traces.is_empty() {
             return Err(ForeignError::NoTrace {
@@ -163,12 +188,11 @@ impl ForeignTrace {
                 reason,
             })?;
         }
-        let graph = graph::Reading::new(library, &traces).map_err(|wrong| match wrong {
-            graph::Wrong::Library(reason) => ForeignError::Library { reason },
-            graph::Wrong::Trace(reason) => ForeignError::Unreadable {
+        let graph = graph::GraphReader::new(library, plugins, &traces).map_err(|reason| {
+            ForeignError::Unreadable {
                 path: path.to_path_buf(),
                 reason,
-            },
+            }
         })?;
         Ok(Self {
             path: path.to_path_buf(),
@@ -199,6 +223,11 @@ impl ForeignTrace {
         found
     }
 
+    /// Whether messages were received from the library and not read yet.
+    fn has_pending(&self) -> bool {
+        self.graph.has_pending()
+    }
+
     /// The next message, in the order of time; `None` at the end.
     ///
     /// # Errors
@@ -213,10 +242,50 @@ impl ForeignTrace {
     }
 }
 
-/// Most bytes of metadata that is looked at.
+/// How an import reads a foreign trace.
+pub enum ForeignReader<'a> {
+    /// In this process. A trace that crashes the library ends this process.
+    InProcess,
+    /// In a process of its own per pass.
+    Isolated {
+        /// Makes the command of a process that calls [`send_foreign_trace`].
+        command: &'a dyn Fn() -> Command,
+        /// Time that it may take for each message.
+        patience: Duration,
+    },
+}
+
+impl ForeignReader<'_> {
+    /// Opens all traces in a folder and the folders in it.
+    pub(crate) fn open(&self, path: &Path) -> Result<OpenTrace, ForeignError> {
+        Ok(match self {
+            Self::InProcess => OpenTrace::InProcess(ForeignTrace::open(path)?),
+            Self::Isolated { command, patience } => {
+                OpenTrace::Isolated(IsolatedTrace::open(path, &mut command(), *patience)?)
+            }
+        })
+    }
+}
+
+/// Foreign traces, being read in this process or in another one.
+pub(crate) enum OpenTrace {
+    InProcess(ForeignTrace),
+    Isolated(IsolatedTrace),
+}
+
+impl OpenTrace {
+    pub(crate) fn next_message(&mut self) -> Result<Option<ForeignMessage>, ForeignError> {
+        match self {
+            Self::InProcess(trace) => trace.next_message(),
+            Self::Isolated(trace) => trace.next_message(),
+        }
+    }
+}
+
+/// Size limit of metadata.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
 
-/// Looks for what the library would wait for, without an end: files that are none, and metadata that is cut off.
+/// Refuses what the library would wait for without an end: files that are not regular ones, and metadata that is cut off.
 fn check(trace: &Path) -> Result<(), String> {
     let folder = Folder::open(trace).map_err(|error| error.to_string())?;
     for name in folder.names().map_err(|error| error.to_string())? {
@@ -274,20 +343,20 @@ fn is_cut_off(metadata: &[u8]) -> bool {
     false
 }
 
-/// An error with those below it.
-fn told(error: &dyn Error) -> String {
-    let mut told = error.to_string();
+/// Message of an error and of its sources.
+fn error_chain(error: &dyn Error) -> String {
+    let mut chain = error.to_string();
     let mut source = error.source();
     while let Some(below) = source {
-        told.push_str(": ");
-        told.push_str(&below.to_string());
+        chain.push_str(": ");
+        chain.push_str(&below.to_string());
         source = below.source();
     }
-    told
+    chain
 }
 
-/// One line, of what may be several.
-fn sentence(text: &str) -> String {
+/// A message of several lines as one line.
+fn one_line(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").trim_end_matches(['.', ':']).to_owned()
 }

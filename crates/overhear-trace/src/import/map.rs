@@ -193,6 +193,8 @@ pub(super) struct Converter {
     kernel: Kernel,
     /// Events of the kernel whose thread is not known. They are left out.
     pub(super) without_thread: u64,
+    /// Events that the first pass has not seen. They are left out.
+    pub(super) without_shape: u64,
     pub(super) streams: Vec<Arc<StreamDescriptor>>,
     // Indices of streams: of kernel sensors by CPU, of programs' events by process.
     hooks_at: HashMap<(&'static str, u32), usize>,
@@ -210,6 +212,7 @@ impl Converter {
             sensors: shapes.sensors,
             kernel: Kernel::new(shapes.wake_ups),
             without_thread: 0,
+            without_shape: 0,
             streams: Vec::new(),
             hooks_at: HashMap::new(),
             sensors_at: HashMap::new(),
@@ -225,6 +228,10 @@ impl Converter {
     /// [`SchemaError`] if a schema cannot have the names of its fields.
     pub(super) fn convert(&mut self, event: &Event) -> Result<Vec<Converted>, SchemaError> {
         let Some(hook) = self.hooks.of(event) else {
+            if !self.sensors.contains_key(&*event.name) {
+                self.without_shape += 1;
+                return Ok(Vec::new());
+            }
             return Ok(vec![self.sensor(event)?]);
         };
         let cpu = cpu(event);

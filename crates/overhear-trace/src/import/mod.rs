@@ -5,6 +5,9 @@
 //! Events flow from a [`ForeignTrace`] through the converter in `map`, which makes elements of them, into a [`TraceWriter`].
 //! The trace is read twice: the first pass collects the fields of every event and the losses, the second one writes. The
 //! price is time; in return a trace may be larger than memory.
+//!
+//! A pass that fails after the first event is damage: the recording has the events before it, and ends with a gap in every
+//! stream.
 
 mod hook;
 mod kernel;
@@ -19,7 +22,10 @@ use overhear_event::{ElementView, Gap, GapCause, Nanos, StreamDescriptor, Timest
 
 use crate::catalogue::TraceIdentity;
 use crate::error::WriteError;
-use crate::foreign::{ForeignError, ForeignEvent, ForeignLoss, ForeignMessage, ForeignTrace};
+use crate::foreign::{
+    ForeignError, ForeignEvent, ForeignLoss, ForeignMessage, ForeignReader, OpenTrace,
+};
+use crate::packet::LATEST;
 use crate::writer::TraceWriter;
 use map::{Converter, EventShapes};
 use order::SwitchOrder;
@@ -27,6 +33,9 @@ use order::SwitchOrder;
 /// Span of trace time after which the writer is advanced, so that packets of slow streams do not stay in memory until they
 /// are full.
 const ADVANCE: Nanos = Nanos::from_ms(50);
+
+/// Limit of the sum of all losses: sequences stay below it.
+const MAX_DISCARDED: u64 = 1 << 62;
 
 /// Limit of notes about events that could not be converted.
 const MAX_NOTES: usize = 8;
@@ -48,8 +57,21 @@ pub struct Imported {
     pub at_least: bool,
     /// Lower bound of the context switches that were never recorded: without them the others contradict each other.
     pub unrecorded: u64,
+    /// What could not be read; `None` if every event was.
+    pub damage: Option<ImportDamage>,
     /// Messages about events that were left out.
     pub notes: Vec<String>,
+}
+
+/// The part of a foreign trace that could not be read. In the recording it is a gap at the end of every stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ImportDamage {
+    /// What failed, as a message.
+    pub message: String,
+    /// Events that are missing.
+    pub missed: u64,
+    /// Whether `missed` is a lower bound.
+    pub at_least: bool,
 }
 
 /// Error of [`import_trace`].
@@ -88,8 +110,12 @@ struct Survey {
     events: u64,
     times: Option<(Timestamp, Timestamp)>,
     losses: Vec<Loss>,
+    /// Sum of the losses.
+    discarded: u64,
     at_least: bool,
     timeless: u64,
+    /// Events later than any recording.
+    too_late: u64,
 }
 
 impl Survey {
@@ -100,13 +126,16 @@ impl Survey {
             events: 0,
             times: None,
             losses: Vec::new(),
+            discarded: 0,
             at_least: false,
             timeless: 0,
+            too_late: 0,
         }
     }
 
     fn push(&mut self, message: &ForeignMessage) {
         match message {
+            ForeignMessage::Event(event) if event.time > LATEST => self.too_late += 1,
             ForeignMessage::Event(event) => {
                 self.events += 1;
                 let (first, last) = self.times.unwrap_or((event.time, event.time));
@@ -114,21 +143,25 @@ impl Survey {
                 self.shapes.push(event, &mut self.order);
             }
             ForeignMessage::Loss(loss) => {
-                self.at_least |= loss.at_least;
-                self.losses.push(self.with_times(loss));
+                let loss = self.checked(loss);
+                self.discarded += loss.missed;
+                self.losses.push(loss);
             }
             ForeignMessage::Timeless => self.timeless += 1,
         }
     }
 
-    /// A loss without times is placed after the last event before it.
-    fn with_times(&self, loss: &ForeignLoss) -> Loss {
+    /// A loss without times is placed after the last event before it. One with an impossible number, as of a counter that
+    /// goes back, counts as one event.
+    fn checked(&mut self, loss: &ForeignLoss) -> Loss {
         let last = self.times.map_or(Timestamp::ZERO, |(_, last)| last);
-        let from = loss.from.unwrap_or(last);
+        let from = loss.from.unwrap_or(last).min(LATEST);
+        let is_possible = loss.events <= MAX_DISCARDED.saturating_sub(self.discarded);
+        self.at_least |= loss.at_least || !is_possible;
         Loss {
             from,
-            to: loss.to.unwrap_or(from).max(from),
-            missed: loss.events,
+            to: loss.to.unwrap_or(from).clamp(from, LATEST),
+            missed: if is_possible { loss.events } else { 1 },
         }
     }
 }
@@ -137,36 +170,51 @@ impl Survey {
 ///
 /// # Errors
 /// [`ImportError`], a message for the user.
-pub fn import_trace(foreign: &Path, out: &Path) -> Result<(Imported, TraceWriter), ImportError> {
+pub fn import_trace(
+    foreign: &Path,
+    out: &Path,
+    reader: &ForeignReader<'_>,
+) -> Result<(Imported, TraceWriter), ImportError> {
     let mut survey = Survey::new();
-    read(foreign, |message| {
+    let mut trace = reader.open(foreign)?;
+    let first_pass = read(&mut trace, u64::MAX, |message| {
         survey.push(&message);
         Ok(())
     })?;
+    drop(trace);
     let Some((first, last)) = survey.times else {
-        return Err(ImportError::NoEvents {
-            path: foreign.to_path_buf(),
+        return Err(match first_pass.error {
+            Some(error) => error.into(),
+            None => ImportError::NoEvents {
+                path: foreign.to_path_buf(),
+            },
         });
     };
     survey.losses.sort_by_key(|loss| loss.to);
-    let discarded = survey.losses.iter().map(|loss| loss.missed).sum();
     let mut import = Import {
         writer: TraceWriter::create(out, TraceIdentity::default()).map_err(ImportError::Create)?,
-        converter: Converter::new(survey.shapes),
+        converter: Converter::new(std::mem::take(&mut survey.shapes)),
         order: SwitchOrder::after(&survey.order),
         written: Vec::new(),
         first,
-        losses: survey.losses.into(),
+        losses: std::mem::take(&mut survey.losses).into(),
         before: None,
+        events: 0,
+        last: first,
         elements: 0,
         unrecorded: 0,
         advanced_to: Timestamp::ZERO,
     };
     let mut notes: Vec<String> = Vec::new();
-    read(foreign, |message| {
+    let mut trace = reader.open(foreign)?;
+    // No further than the first pass, which knows the fields of the events until there.
+    let second_pass = read(&mut trace, first_pass.messages, |message| {
         let ForeignMessage::Event(event) = message else {
             return Ok(());
         };
+        if event.time > LATEST {
+            return Ok(());
+        }
         import.write_losses_until(event.time);
         if let Err(note) = import.push(&event)? {
             if notes.len() < MAX_NOTES && !notes.contains(&note) {
@@ -175,14 +223,28 @@ pub fn import_trace(foreign: &Path, out: &Path) -> Result<(Imported, TraceWriter
         }
         Ok(())
     })?;
+    drop(trace);
+    if let (0, Some(error)) = (import.events, second_pass.error.as_ref()) {
+        return Err(ImportError::Foreign(error.clone()));
+    }
     for cpu in import.order.unfinished() {
         import.write_missing_switch(cpu, last);
     }
     import.write_losses_until(Timestamp::MAX);
+    let damage = damage(&survey, &first_pass, &second_pass, import.events);
+    if let Some(damage) = &damage {
+        import.write_damage(damage.missed, last);
+    }
     if import.converter.without_thread > 0 {
         notes.push(format!(
             "{} events of the kernel say no thread, and their CPU has no switch that does: they are left out",
             import.converter.without_thread
+        ));
+    }
+    if import.converter.without_shape > 0 {
+        notes.push(format!(
+            "{} events were written while the trace was read: they are left out",
+            import.converter.without_shape
         ));
     }
     if survey.timeless > 0 {
@@ -196,9 +258,10 @@ pub fn import_trace(foreign: &Path, out: &Path) -> Result<(Imported, TraceWriter
         elements: import.elements,
         streams: import.converter.streams.len(),
         times: (first, last),
-        discarded,
+        discarded: survey.discarded,
         at_least: survey.at_least,
         unrecorded: import.unrecorded,
+        damage,
         notes,
     };
     import.writer.finish().map_err(ImportError::Write)?;
@@ -217,6 +280,9 @@ struct Import {
     // By their ends; those that were written are summed up in `before`.
     losses: VecDeque<Loss>,
     before: Option<Loss>,
+    // Events that were read, and the time of the last one.
+    events: u64,
+    last: Timestamp,
     elements: u64,
     // Switches that are provably missing.
     unrecorded: u64,
@@ -227,6 +293,8 @@ struct Import {
 impl Import {
     /// Writes the elements of an event. The inner error is a note about an event that is left out.
     fn push(&mut self, event: &ForeignEvent) -> Result<Result<(), String>, ImportError> {
+        self.events += 1;
+        self.last = event.time;
         let converted = match self.converter.convert(event) {
             Ok(converted) => converted,
             Err(error) => return Ok(Err(format!("{}: {error}", event.name))),
@@ -285,6 +353,18 @@ impl Import {
         gap(writer, stream, written, &loss, GapCause::Inconsistent);
     }
 
+    /// Writes a gap at the end of every stream: the streams of these events are not known.
+    fn write_damage(&mut self, missed: u64, last: Timestamp) {
+        let loss = Loss {
+            from: self.last,
+            to: last.max(self.last),
+            missed,
+        };
+        for (stream, written) in self.converter.streams.iter().zip(&mut self.written) {
+            gap(&mut self.writer, stream, written, &loss, GapCause::Corrupt);
+        }
+    }
+
     /// Writes the losses that end before this time: a gap in every stream, because the streams of discarded events are not
     /// known.
     fn write_losses_until(&mut self, now: Timestamp) {
@@ -297,7 +377,7 @@ impl Import {
             let before = self.before.get_or_insert(Loss { missed: 0, ..loss });
             before.from = before.from.min(loss.from);
             before.to = loss.to;
-            before.missed += loss.missed;
+            before.missed = before.missed.saturating_add(loss.missed);
         }
     }
 }
@@ -318,21 +398,65 @@ fn gap(
         to: loss.to,
         cause,
     };
-    *next += loss.missed;
+    *next = next.saturating_add(loss.missed);
     *last = loss.to.max(*last);
     Update::gap(writer, stream, &gap);
 }
 
-/// Passes every message of the trace to `push`.
+/// What a pass has read.
+#[derive(Debug)]
+struct Pass {
+    /// Messages that were read; the largest number if there are no more.
+    messages: u64,
+    /// The damage at which it ended.
+    error: Option<ForeignError>,
+}
+
+/// Passes the messages of the trace to `push`, no more than `most`.
+///
+/// # Errors
+/// Errors of `push`, and of a trace of which nothing can be read. Later ones end the pass.
 fn read(
-    foreign: &Path,
+    trace: &mut OpenTrace,
+    most: u64,
     mut push: impl FnMut(ForeignMessage) -> Result<(), ImportError>,
-) -> Result<(), ImportError> {
-    let mut trace = ForeignTrace::open(foreign)?;
-    while let Some(message) = trace.next_message()? {
-        push(message)?;
+) -> Result<Pass, ImportError> {
+    for messages in 0..most {
+        match trace.next_message() {
+            Ok(Some(message)) => push(message)?,
+            Ok(None) => break,
+            Err(error) if messages == 0 => return Err(error.into()),
+            Err(error) => {
+                return Ok(Pass {
+                    messages,
+                    error: Some(error),
+                })
+            }
+        }
     }
-    Ok(())
+    Ok(Pass {
+        messages: u64::MAX,
+        error: None,
+    })
+}
+
+/// What could not be read. The number of missing events is exact as far as the first pass has read.
+fn damage(survey: &Survey, first: &Pass, second: &Pass, events: u64) -> Option<ImportDamage> {
+    let error = second.error.as_ref().or(first.error.as_ref());
+    let known = survey.events.saturating_sub(events);
+    let message = match (error, known, survey.too_late) {
+        (Some(error), ..) => error.to_string(),
+        (None, 0, 0) => return None,
+        (None, 0, _) => "events are later than the year 2116".to_owned(),
+        (None, ..) => "the trace has become shorter while it was read".to_owned(),
+    };
+    let at_least = first.error.is_some();
+    let missed = known.saturating_add(survey.too_late);
+    Some(ImportDamage {
+        message,
+        missed: missed.saturating_add(u64::from(at_least)),
+        at_least,
+    })
 }
 
 #[cfg(test)]
@@ -366,6 +490,8 @@ mod tests {
             first: begin,
             losses: VecDeque::new(),
             before: None,
+            events: 0,
+            last: begin,
             elements: 0,
             unrecorded: 0,
             advanced_to: Timestamp::ZERO,
