@@ -21,7 +21,7 @@ const RECORD: usize = 24;
 
 fn streams() -> [StreamDescriptor; 2] {
     [
-        descriptor(1, "a", Origin::Clerk, pair()),
+        descriptor(1, "a", Origin::Sampler, pair()),
         descriptor(2, "b", program(), pair()),
     ]
 }

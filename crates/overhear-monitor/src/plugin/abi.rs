@@ -179,16 +179,3 @@ const _: () = {
     assert!(size_of::<RawKey>() == 24);
     assert!(size_of::<RawPlugin>() == 24);
 };
-
-/// A string of a plug-in, `None` for NULL.
-///
-/// # Safety
-/// `text` is NULL or a string that ends with a zero byte.
-pub(super) unsafe fn text(text: *const c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: by contract.
-    let text = unsafe { std::ffi::CStr::from_ptr(text) };
-    Some(text.to_string_lossy().into_owned())
-}
