@@ -2,20 +2,17 @@
 //! The law of the house: a crate depends only on crates above it in ARCHITECTURE.md's table.
 //!
 //! The table goes in as text, the packages as cargo names them; out come sentences, one for each
-//! breach. The table is also held to the truth: a crate it calls `here` exists, and one it calls
-//! `planned` does not.
+//! breach. Every crate of the table exists, and every crate that exists is in the table.
 
 use crate::workspace::Package;
 
 /// What the table says about a crate besides its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It exists.
+    /// Every crate below it may use it.
     Here,
     /// It exists for tests only: whatever its place, tests of all crates may use it.
     Tests,
-    /// It does not exist yet.
-    Planned,
 }
 
 /// A row of the table.
@@ -38,19 +35,11 @@ pub(crate) fn breaches(table: &str, packages: &[Package]) -> Vec<String> {
         if place(&row.name) != Some(index) {
             found.push(format!("{} stands in the crate table twice.", row.name));
         }
-        match (row.state, exists(&row.name)) {
-            (State::Here | State::Tests, false) => found.push(format!(
-                "The crate table names {}, which is not a package of the workspace; call it \
-                 `planned` or remove its row.",
+        if !exists(&row.name) {
+            found.push(format!(
+                "The crate table names {}, which is not a package of the workspace; remove its row.",
                 row.name
-            )),
-            (State::Planned, true) => {
-                found.push(format!(
-                    "The crate table calls {} planned, but it exists.",
-                    row.name
-                ));
-            }
-            _ => {}
+            ));
         }
     }
     for package in packages {
@@ -94,12 +83,10 @@ fn rows(table: &str) -> Result<Vec<Row>, String> {
         let state = match state {
             "here" => State::Here,
             "tests" => State::Tests,
-            "planned" => State::Planned,
             _ => {
                 return Err(format!(
-                    "The crate table gives {name} the state {state:?}; it must be `here`, `tests` \
-                     or `planned`."
-                ))
+                "The crate table says that {name} is for {state:?}; it must be `all` or `tests`."
+            ))
             }
         };
         Ok(Row {
@@ -128,7 +115,6 @@ Text before.
 |---|---|---|
 | `event` | here | words |
 | `stream` | here | bytes |
-| `clerk` | planned | samples |
 | `suite` | tests | for all |
 
 | other | table |
@@ -178,13 +164,12 @@ Text before.
     fn the_table_and_the_workspace_name_the_same_crates() {
         let mut packages = good();
         packages.remove(1);
-        packages.extend([package("clerk", &[]), package("novel", &[("event", false)])]);
+        packages.push(package("novel", &[("event", false)]));
         assert_eq!(
             breaches(TABLE, &packages),
             [
-                "The crate table names stream, which is not a package of the workspace; call it \
-                 `planned` or remove its row.",
-                "The crate table calls clerk planned, but it exists.",
+                "The crate table names stream, which is not a package of the workspace; remove its \
+                 row.",
                 "novel is missing from the crate table; give it a row below all it depends on.",
             ]
         );
@@ -196,7 +181,7 @@ Text before.
             breaches("no table", &good()),
             ["There is no table with the head `| crate | state |`."]
         );
-        let strange = TABLE.replace("planned", "soon");
+        let strange = TABLE.replace("tests", "soon");
         assert!(breaches(&strange, &good())[0].contains("\"soon\""));
         let twice = TABLE.replace("| `suite`", "| `event` | here | words |\n| `suite`");
         assert_eq!(
