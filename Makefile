@@ -15,7 +15,7 @@ test: ## builds once and runs every test and every lint
 	@$(XTASK) test
 python: ## builds the Python wheel, installs it in an environment of its own, and tests it
 	@$(XTASK) python
-lint: ## checks format, clippy, crate table, licence lines, reference
+lint: ## checks format, clippy, crate table, licence lines, links, citations, manifests, reference
 	@$(XTASK) lint
 loom: ## runs the models of the lock-free protocols in every interleaving, of the largest with up to 3 preemptions
 	@$(XTASK) loom
@@ -41,7 +41,7 @@ mutations: ## reads COUNT=10000 changed recordings by every verb within 1 GiB an
 	@$(XTASK) mutations $(COUNT)
 kills: ## kills each recorder COUNT=1000 times beside a program that counts what it writes
 	@$(XTASK) kills $(COUNT)
-docs: ## builds the reference of all crates
+docs: ## builds the documentation site and the reference of all crates
 	@$(XTASK) docs
 install: ## builds the release and installs it under PREFIX=/usr/local (programs, headers, libraries)
 	@$(XTASK) install $(PREFIX)

@@ -224,6 +224,8 @@ pub(crate) fn keep(page: &str, tables: &str) -> Result<String> {
         !tables.contains(END),
         "the tables would end the place twice"
     );
+    // In a page `<T>` would be an element of HTML.
+    let tables = tables.replace('<', "&lt;").replace('>', "&gt;");
     Ok(format!("{before}{BEGIN}\n{tables}{END}{after}"))
 }
 
@@ -293,6 +295,9 @@ mod tests {
         let kept = keep(page, "new\n").unwrap();
         assert_eq!(kept, page.replace("old", "new"));
         assert_eq!(keep(&kept, "new\n").unwrap(), kept);
+        assert!(keep(page, "sensor<T>\n")
+            .unwrap()
+            .contains("\nsensor&lt;T&gt;\n"));
         assert!(keep("nothing", "new").is_err());
     }
 

@@ -10,15 +10,20 @@
 
 mod bench;
 mod circles;
+mod exceptions;
 mod install;
 mod layers;
+mod manifests;
 mod mutants;
+mod names;
 mod native;
 mod notices;
 mod packages;
 mod python;
+mod references;
 mod shell;
 mod sizes;
+mod site;
 mod skips;
 mod sources;
 mod tally;

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! What still breaks a rule of `make lint`, in `xtask/exceptions.json`. The file may only shrink.
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use crate::workspace::Workspace;
+
+/// Where it is, from the root of the repository.
+pub(crate) const FILE: &str = "xtask/exceptions.json";
+
+/// The file's contents.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Exceptions {
+    /// Number of comment lines that may be wider than 100 columns.
+    pub(crate) long_comments: usize,
+    /// Names of public types that may stand in two crates.
+    pub(crate) shared_type_names: Vec<String>,
+}
+
+impl Exceptions {
+    /// Reads the file.
+    pub(crate) fn load(workspace: &Workspace) -> Result<Self> {
+        let text = std::fs::read_to_string(workspace.root.join(FILE))?;
+        Self::parse(&text).with_context(|| format!("{FILE} has an unknown form"))
+    }
+
+    fn parse(text: &str) -> Result<Self> {
+        let value: Value = serde_json::from_str(text)?;
+        let number = value.get("long_comments").and_then(Value::as_u64);
+        let names = value.get("shared_type_names").and_then(Value::as_array);
+        let names = names.context("no list `shared_type_names`")?.iter();
+        Ok(Self {
+            long_comments: usize::try_from(number.context("no number `long_comments`")?)?,
+            shared_type_names: names
+                .map(|name| Some(name.as_str()?.to_owned()))
+                .collect::<Option<_>>()
+                .context("a name in `shared_type_names` is no text")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Exceptions;
+
+    #[test]
+    fn file_is_read_whole_or_refused() {
+        let text = r#"{"long_comments": 3, "shared_type_names": ["Choice"]}"#;
+        let exceptions = Exceptions::parse(text).unwrap();
+        assert_eq!(exceptions.long_comments, 3);
+        assert_eq!(exceptions.shared_type_names, ["Choice"]);
+        assert!(Exceptions::parse(r#"{"long_comments": 3}"#).is_err());
+        assert!(Exceptions::parse(r#"{"long_comments": 3, "shared_type_names": [1]}"#).is_err());
+    }
+}
