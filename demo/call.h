@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * What the client and the server of the demonstration share: the size of a message and the payloads
- * of their three sensors, C in the client, P and F in the server (seed 000, section 5.1).
+ * of their three sensors, C in the client, P and F in the server [GRTMon, section 5.1].
  *
  * A call is one message with a text command, answered by one message with a text reply. Each sensor
  * is invoked twice per call, before and after what it is named for, and notes the CPU time that its

@@ -237,7 +237,7 @@ SENSOR(4)
 SENSOR(8)
 SENSOR(64)
 
-/* The rings of seed 000, tables 1 and 2, for 20, 150 and 20,000 elements: the least ring that a
+/* The rings of [GRTMon, tables 1 and 2], for 20, 150 and 20,000 elements: the least ring that a
    directory hands out, and the next powers of two. */
 FLOOR(0, uint64_t, 64)
 FLOOR(4, uint32_t, 64)

@@ -6,8 +6,8 @@
 //! merged into the total order and handed to an update. Both use the same rings and the same kind of
 //! histogram.
 //!
-//! Seed 000, section 5.3, measures another evaluation: it reads the CPU time of the monitoring thread at each element,
-//! records the difference to the time before, and does not look at the element. The thesis reports 380 to 420 cycles for
+//! [GRTMon, section 5.3], measures another evaluation: it reads the CPU time of the monitoring thread at each element,
+//! records the difference to the time before, and does not look at the element. GRTMon reports 380 to 420 cycles for
 //! 98 % of the differences. A section of its own runs that evaluation. On Linux a thread's CPU time is a system call, whose
 //! price is shown by the same loop without framework.
 //!
@@ -40,7 +40,7 @@ const ONE: &str = "Evaluating one sensor: 20,000 elements, their distances into 
 const MANY: &str =
     "Evaluating 64 sensors merged: 20,000 elements, their distances into a histogram";
 const THESIS: &str =
-    "Evaluating as seed 000, section 5.3: 20,000 elements, the thread's CPU time between them into a histogram";
+    "Evaluating as [GRTMon, section 5.3]: 20,000 elements, the thread's CPU time between them into a histogram";
 const CPU_TIME: &str = "loop that reads the CPU time, without elements";
 const HAND: &str = "loop by hand over the same rings";
 const LARGE: &str = "Evaluating elements of 4,008 bytes: 500 of them, one field of each";
@@ -49,7 +49,7 @@ const COPIED: &str = "copied";
 const LARGE_ELEMENTS: u64 = 500;
 const PIXELS: u16 = 4000;
 
-/// As many elements as in the thesis.
+/// As many elements as in [GRTMon, section 5.3].
 const ELEMENTS: u64 = 20_000;
 /// How many elements the loop by hand reads between two looks at the counter.
 const BATCH: u64 = 256;
@@ -148,7 +148,7 @@ impl Update for Distances {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// The evaluation of seed 000, section 5.3.
+/// The evaluation of [GRTMon, section 5.3].
 #[derive(Default)]
 struct CpuTimes {
     last_ns: u64,
@@ -173,7 +173,7 @@ impl Update for CpuTimes {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// The evaluation of seed 000, section 5.3: through the framework, and without it.
+/// The evaluation of [GRTMon, section 5.3]: through the framework, and without it.
 fn thesis(rounds: usize, socket: &Path) -> Result<Vec<Outcome>> {
     let sensor = "evaluated_thesis";
     let mut rings = [Ring::register(sensor, 0)?];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Writes that follow each other, as in the microbenchmark of seed 000, section 5.2; the same in
+//! Writes that follow each other, as in the microbenchmark of [GRTMon, section 5.2]; the same in
 //! bursts after a sleep; and single ones into cold memory.
 
 use std::cell::RefCell;
@@ -17,12 +17,12 @@ use crate::peers::Peer;
 use crate::race::{race, time, Contender, Outcome};
 use crate::sensors::{self, Bytes0, Bytes4, Bytes64, Bytes8, Numbered};
 
-/// As in the seed.
+/// As in GRTMon.
 const BATCH: u64 = 1000;
 const BURST: u64 = 20;
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// The sizes of seed 000, tables 1 and 2: payload, slots, and how the tables are called. The rings
+/// The sizes of [GRTMon, tables 1 and 2]: payload, slots, and how the tables are called. The rings
 /// are the least that a directory hands out, and the next powers of two.
 const SIZES: [(u32, u64, &str); 8] = [
     (0, 64, "Simple: no payload, ring for 20 elements (64)"),

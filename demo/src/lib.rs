@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Seed 000's demonstration (section 5.1), rebuilt for Linux: where does the CPU time of a call go?
+//! The example of [GRTMon, section 5.1], rebuilt for Linux: where does the CPU time of a call go?
 //!
 //! A client calls a function in a server by sending it a text. Three sensors in the two programs
 //! and the kernel's context switches flow into one evaluation, [`Spans`], which follows each call

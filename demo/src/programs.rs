@@ -15,7 +15,7 @@ use overhear as _;
 pub const CLIENT: &str = "demo-client";
 /// The server's name.
 pub const SERVER: &str = "demo-server";
-/// The call that is measured, as the seed measures it.
+/// The call that is measured, as GRTMon measures it.
 pub const COMMAND: &str = "probemode 3 \"640x480\"";
 
 type Main = unsafe extern "C" fn(c_int, *mut *mut c_char) -> c_int;

@@ -16,7 +16,7 @@
 //!  C after           server blocks  <-----   wait         2
 //! ```
 //!
-//! The seed's machine has one CPU, and its IPC switches from the client to the server and back.
+//! GRTMon's machine has one CPU, and its IPC switches from the client to the server and back.
 //! Here both may run at the same time on two CPUs, and a socket wakes but does not switch. So the
 //! context switches that belong to a call are defined by the server alone:
 //!
@@ -44,7 +44,7 @@ use overhear_metrics::Histogram;
 
 use crate::running::{Blocked, Threads};
 
-/// The seed's four time spans.
+/// GRTMon's four time spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// Thread time in the client between the two invocations of C.
@@ -58,7 +58,7 @@ pub enum Span {
 }
 
 impl Span {
-    /// In the order of the seed.
+    /// In the order of GRTMon.
     pub const ALL: [Self; 4] = [Self::Client, Self::Ipc, Self::Parsing, Self::Function];
 
     /// The span's name.

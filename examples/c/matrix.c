@@ -3,7 +3,7 @@
  * A matrix multiplication whose threads create each other, made to be looked at: `main` creates the
  * `collector` and the first `multiply` and waits; each `multiply` looks whether there is enough work
  * left for another one, creates it, takes its share and works; the `collector` watches, busily, how
- * far they are. It is the computation of section 3 of the MKM report (Lehr, Black, Segall,
+ * far they are. It is the computation of [MKM, section 3] (Lehr, Black, Segall,
  * Vrsalovic; CMU-CS-89-131), whose figures compare how kernels schedule it.
  *
  *     overhear run --out other -- ./matrix 900 1

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Fifteen periodic tasks on one CPU, the experiment of seed 004 (section 4):
+ * Fifteen periodic tasks on one CPU, the experiment of [POSIX-metrics, section 4]:
  *
  *   cc -O2 -pthread periodic.c -o periodic
  *   overhear run --kernel-sensors syscall,page_fault,irq,softirq,timer,schedule,lock --out DIR -- ./periodic 60 1

@@ -54,7 +54,7 @@ OH_INLINE_ uint64_t oh_stamp_(uint32_t clock_id)
 /*
  * oh_thread_cpu_ns: the CPU time that the calling thread has used so far.
  *
- * A helper for payloads that carry execution times, as those of seed 000 do. The clock is
+ * A helper for payloads that carry execution times, as those of [GRTMon, section 5.1] do. The clock is
  * CLOCK_THREAD_CPUTIME_ID; with OVERHEAR_DISABLE it is not asked.
  *
  * Returns nanoseconds; 0 with OVERHEAR_DISABLE.

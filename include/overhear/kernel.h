@@ -17,7 +17,7 @@
  *     oh_kernel_monitor_terminate(monitor);
  *     oh_kernel_monitor_free(monitor);
  *
- * A kernel monitor (seed 003, section 4) records the kernel events of the threads that it tracks.
+ * A kernel monitor [MKM, section 4] records the kernel events of the threads that it tracks.
  * Its life: created suspended, resumed, read, terminated. It tracks threads, processes with all
  * their descendants, cgroups, or the whole machine. It has its own buffers, one per hook and CPU.
  * Several monitors may track the same threads.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Metrics live and over a recording, for C11 and C++17: the interface of seed 004 (section 2).
+ * Metrics live and over a recording, for C11 and C++17: the interface of [POSIX-metrics, section 2].
  *
  * A metric measures a time property of a system or a program from the events that they generate: one that is
  * built in, by its name; the execution time between two events of a program; or one that is written down
@@ -56,7 +56,7 @@ extern "C" {
 typedef struct oh_metric oh_metric;
 typedef struct oh_results oh_results;
 
-/* One measurement: the five values of seed 004, and further properties. */
+/* One measurement: the five values of [POSIX-metrics, section 2], and further properties. */
 typedef struct oh_measurement {
     uint64_t length_ns;           /* the measured time without the cost of observing */
     uint64_t begin_ns;            /* when it began, CLOCK_MONOTONIC */

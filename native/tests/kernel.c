@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * links: overhear_kernel. Kernel monitors in C: a thread's switches against the kernel's own count, the life
- * of seed 003, and a read that does not enter the kernel.
+ * of [MKM, section 4], and a read that does not enter the kernel.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

@@ -15,7 +15,7 @@ from ._core import Metric
 from ._gaps import GAP, GAP_WORDS, gap_columns
 from ._trace import Directory
 
-#: A measurement: the five values of the seed's interface, and what was missed while it was running.
+#: A measurement: the five values of the paper's interface, and what was missed while it was running.
 MEASUREMENT = np.dtype(
     [
         ("task", "u4"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics over a recording: the seed's interface, with the measurements as columns.
+//! Metrics over a recording: the paper's interface, with the measurements as columns.
 
 use std::path::PathBuf;
 

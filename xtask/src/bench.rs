@@ -101,7 +101,7 @@ fn metrics(workspace: &Workspace) -> Result<()> {
     shell::run(cargo.args(["--example", "metrics_speed"]))
 }
 
-/// The experiment of seed 004, for a minute or so many seconds: a bench that lives among the tests, too. Its
+/// The experiment of [POSIX-metrics, section 4], for a minute or so many seconds: a bench that lives among the tests, too. Its
 /// table is that of docs/rta.md.
 pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     packages::ensure(&[BUILD])?;

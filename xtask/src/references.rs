@@ -44,7 +44,8 @@ pub(crate) fn page_breaches(page: &str) -> Vec<String> {
         .collect()
 }
 
-/// Citations of a file whose keys the page lacks, as sentences.
+/// Citations of a file whose keys the page lacks, and sources that are named by number, as
+/// sentences.
 pub(crate) fn breaches(name: &str, text: &str, keys: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -52,8 +53,23 @@ pub(crate) fn breaches(name: &str, text: &str, keys: &[&str]) -> Vec<String> {
         found.extend(
             unknown.map(|key| format!("{name}:{} cites [{key}], which {PAGE} lacks.", index + 1)),
         );
+        if names_number(line) {
+            found.push(format!(
+                "{name}:{} names a source by a number; cite it by a key of {PAGE}.",
+                index + 1
+            ));
+        }
     }
     found
+}
+
+/// Whether a line names a source as its first readers did: the word and three digits.
+fn names_number(line: &str) -> bool {
+    let lower = line.to_ascii_lowercase();
+    lower.match_indices("seed 0").any(|(at, begin)| {
+        let digits = &lower.as_bytes()[at + begin.len()..];
+        digits.len() >= 2 && digits[..2].iter().all(u8::is_ascii_digit)
+    })
 }
 
 /// The keys that a line cites with a place.
@@ -87,6 +103,15 @@ mod tests {
         assert_eq!(
             page_breaches(&twice),
             ["docs/references.md defines [CTF-1.8] twice."]
+        );
+    }
+
+    #[test]
+    fn source_by_number_is_found() {
+        let text = concat!("// Seed", " 003, section 4.\n// seed 0 of the generator\n");
+        assert_eq!(
+            breaches("a.rs", text, &keys(PAGE)),
+            ["a.rs:1 names a source by a number; cite it by a key of docs/references.md."]
         );
     }
 

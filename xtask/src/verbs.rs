@@ -14,7 +14,10 @@ use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
-use crate::{bench, circles, layers, manifests, mutants, native, notices, python, site, sizes, sources, tools};
+use crate::{
+    bench, circles, layers, manifests, mutants, native, notices, python, site, sizes, sources,
+    tools,
+};
 
 /// Crates that neither call the system nor link C, so that miri can run them.
 const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
@@ -415,7 +418,9 @@ fn reference(workspace: &Workspace) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
     cargo.env("RUSTDOCFLAGS", "-D warnings");
     // Libraries only: the program `overhear` and the crate `overhear` would share one page.
-    shell::run(cargo.args(["doc", "--workspace", "--no-deps", "--lib"]))
+    cargo.args(["doc", "--workspace", "--no-deps", "--lib"]);
+    // The C library of monitors has the name of a Rust library, and nothing for a page.
+    shell::run(cargo.args(["--exclude", "overhear-monitor-c"]))
 }
 
 /// The release, under the folder that is named, else under `/usr/local`; below `DESTDIR` if it is
@@ -468,7 +473,7 @@ fn sizes(workspace: &Workspace) -> Result<()> {
     sizes::print(workspace, &workspace.target.join("release"))
 }
 
-/// Seed 000's client and server, then an unmodified program from Debian.
+/// The client and server of [GRTMon, section 5.1], then an unmodified program from Debian.
 fn demo(workspace: &Workspace) -> Result<()> {
     packages::ensure(&[BUILD, DEMO])?;
     let mut cargo = shell::cargo(&workspace.root);

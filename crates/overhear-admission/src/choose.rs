@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which period, deadline and evaluations per period cost the least CPU time for a wished latency.
 //!
-//! The thesis leaves T_M, d and l to the user and calls their choice future work (section 4.2.2).
+//! GRTMon leaves T_M, d and l to the user and calls their choice future work [GRTMon, section 4.2.2].
 //! Here only l is given. Utilisation is `Q / T_M`. For fixed numbers R_i it falls with T_M, so a
 //! local optimum lies where some R_i is about to step, at `T_M = largest_period(s_i, d, R_i, l)`,
 //! or at a bound. These periods are tried, and a coarse grid of others; then the neighbourhood of

@@ -4,7 +4,7 @@
 //!
 //! The latency decides how long elements wait; the directory decided how many the shared buffer
 //! holds. Where the first asks for more than the second gives, the monitor copies elements out of
-//! the shared buffer before it evaluates them (seed 000, section 4.2.1). Copying costs CPU time in
+//! the shared buffer before it evaluates them [GRTMon, section 4.2.1]. Copying costs CPU time in
 //! every period, so the plan with the fewest copies is the best.
 
 use crate::{Overflow, SingleSensor};
@@ -14,7 +14,7 @@ use crate::{Overflow, SingleSensor};
 pub enum CopyPlan {
     /// The shared buffer holds the whole backlog: evaluate straight from it.
     Direct,
-    /// The thesis' plan: in each period copy up to `copies` elements, then evaluate private ones
+    /// GRTMon's plan: in each period copy up to `copies` elements, then evaluate private ones
     /// only.
     Rate {
         /// C, the most elements copied per period.
@@ -57,7 +57,7 @@ impl CopyPlan {
         }
     }
 
-    /// The thesis' plan for a backlog: `b_max(R)` of a single sensor, `E(l)` of one among several.
+    /// GRTMon's plan for a backlog: `b_max(R)` of a single sensor, `E(l)` of one among several.
     ///
     /// # Errors
     /// [`Overflow`] for parameters beyond reason.

@@ -76,7 +76,7 @@
 //!
 //! # Where the formulas come from
 //!
-//! Seed 000, sections 3.2 and 4.2, whose equation numbers the functions cite and whose names the
+//! [GRTMon, sections 3.2 and 4.2], whose equation numbers the functions cite and whose names the
 //! variables keep: T, D, tau, E, L and R of a stream, T_M, d and l of a monitor. Some printed
 //! equations are damaged or wrong. What stands here instead was proved and checked against
 //! simulation; each correction is named at its function:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When may the next element come? For producers that can wait (seed 000, section 3.2:
+//! When may the next element come? For producers that can wait ([GRTMon, section 3.2]:
 //! "non-real-time systems can easily wait to adhere to this constraint").
 
 use overhear_event::{Nanos, Timestamp};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several sensors and one pool of CPU time, seen as a whole.
 //!
-//! The thesis adds up what each sensor needs alone (`several.rs`). Bursts of different sensors need
+//! GRTMon adds up what each sensor needs alone (`several.rs`). Bursts of different sensors need
 //! not be paid for as if each stood alone: what counts is the demand of all of them,
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! over closed windows of length u. The results here are exact for a fixed set of sensors whose
-//! evaluations may be throttled and continued. They replace the thesis' fallback E(l) for the
+//! evaluations may be throttled and continued. They replace GRTMon's fallback E(l) for the
 //! backlog, which it calls difficult to improve; where sensors are added at run time, keep E(l).
 //!
 //! Each result is a maximum over the lengths u at which one more element can come. Beyond a horizon

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several sensors evaluated in chronological order, in the thesis' form (seed 000, section 4.2.2).
+//! Several sensors evaluated in chronological order, in GRTMon's form [GRTMon, section 4.2.2].
 //!
 //! R is computed for each sensor alone, from the common latency. The CPU time of all goes into one
 //! pool, and the evaluations borrow from each other in the order of the elements. That corresponds
@@ -81,7 +81,7 @@ pub enum ReserveError {
     Overflow(#[from] Overflow),
 }
 
-/// The thesis' reservation for a common latency l.
+/// GRTMon's reservation for a common latency l.
 ///
 /// Private memory for a single sensor is b_max(R), for one among several E(l): the latter also
 /// holds when sensors are added to the monitor while it runs.
@@ -139,7 +139,7 @@ pub fn reserve(
 /// throttled: `Q + max W - 1 ns`, where evaluations begin while less than Q is consumed and take at
 /// least a nanosecond each.
 ///
-/// The thesis claims Q itself to be enough. A counterexample: T = 2, D = 0, tau = 3 with W = 1 and
+/// GRTMon claims Q itself to be enough. A counterexample: T = 2, D = 0, tau = 3 with W = 1 and
 /// T = 3, D = 0, tau = 3 with W = 4, under T_M = d = 1 with l = 3.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One sensor under one monitor (seed 000, section 4.2.1): latency against evaluations per period.
+//! One sensor under one monitor [GRTMon, section 4.2.1]: latency against evaluations per period.
 //!
 //! Every result is exact: there is a stream within the constraint, and a monitor within its
 //! period and deadline, that comes as close to the bound as one likes.
@@ -79,7 +79,7 @@ impl SingleSensor {
         add(l_min.as_ns(), burst.max(behind).max(0)).map(|l| Some(Span::of(l)))
     }
 
-    /// The least R with `l(R) <= l`, by binary search between R_min and R_max as the thesis does;
+    /// The least R with `l(R) <= l`, by binary search between R_min and R_max as GRTMon does;
     /// `None` if `l < l_min`.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use overhear_event::{Nanos, Rate, RateError};
 use crate::exact::{add, ceil_div, mul, signed, sub};
 use crate::{Overflow, Span};
 
-/// A jitter-constrained stream (T, D, tau) (seed 000, section 4.2): how fast elements may come.
+/// A jitter-constrained stream (T, D, tau) [GRTMon, section 4.2]: how fast elements may come.
 ///
 /// Holding one proves `0 < T` and `D <= T`. It says of the elements `a_0 <= a_1 <= ...` that for
 /// all `i <= j`: `a_j - a_i >= t_S(j - i)`, with `t_S(e) = max(e*D, e*T - tau)` (equation 6). It is

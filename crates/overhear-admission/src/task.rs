@@ -7,7 +7,7 @@ use overhear_event::Nanos;
 
 use crate::Span;
 
-/// A monitor, modelled as a periodic task (seed 000, section 4.2).
+/// A monitor, modelled as a periodic task [GRTMon, section 4.2].
 ///
 /// Period k begins at `k*T_M`. Not earlier than that the monitor looks for elements: it sees those
 /// that came strictly before, maybe more. It evaluates up to R of them in order and has finished

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several sensors: pooled latency and backlog hold and are attained; the thesis' sum is enough for
+//! Several sensors: pooled latency and backlog hold and are attained; GRTMon's sum is enough for
 //! evaluations that can be throttled, and not for others.
 
 mod simulator;
@@ -155,7 +155,7 @@ proptest! {
         for (a, backlog) in backlog.into_iter().enumerate() {
             let bound = pool.backlog(a, q).unwrap().unwrap();
             prop_assert!(backlog as u128 <= bound.value);
-            // Never worse than the thesis' fallback.
+            // Never worse than GRTMon's fallback.
             prop_assert!(bound.value <= case.loads[a].stream.elements_within(case.l));
         }
         // Evaluations that cannot be interrupted need the margin, and take some time.
@@ -220,7 +220,7 @@ proptest! {
     }
 }
 
-/// The thesis claims that borrowing never costs latency. Vector 160 of the reference refutes it
+/// GRTMon claims that borrowing never costs latency. Vector 160 of the reference refutes it
 /// for evaluations that cannot be interrupted.
 #[test]
 fn whole_evaluations_break_the_thesis_sum() {

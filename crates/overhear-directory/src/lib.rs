@@ -3,7 +3,7 @@
 //!
 //! A program *registers* its sensors here ([`client`]). The directory allocates their streams as
 //! sealed memory files, gives them to the program, and passes them on to monitors. Sensors and
-//! monitors know the directory, never each other (seed 000, section 3.4).
+//! monitors know the directory, never each other [GRTMon, section 3.4].
 //!
 //! - [`Directory`] is the service, embedded in a process: `overhear run` starts one for the
 //!   program that it runs. It also keeps the clock page.

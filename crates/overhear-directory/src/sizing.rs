@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The size of a stream. The directory decides it, because only it has both the sensor's rate and
-//! the monitors' periods (seed 000, section 3.4).
+//! the monitors' periods [GRTMon, section 3.4].
 
 use overhear_admission::ArrivalBound;
 use overhear_event::{Nanos, Rate};
@@ -23,7 +23,7 @@ const MIN_ELEMENTS: u64 = 64;
 const HARMONIC_DIVISOR: u64 = 5;
 
 /// E(t): the largest number of elements of a stream with this rate in a half-open interval of
-/// length `t` (seed 000, equation 2); `u64::MAX` if it is larger, or the rate is invalid.
+/// length `t` [GRTMon, equation 2]; `u64::MAX` if it is larger, or the rate is invalid.
 #[must_use]
 pub fn elements_within(rate: &Rate, t: Nanos) -> u64 {
     match ArrivalBound::from_rate(rate) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! After the hand-over nobody can map a stream for writing, write it, or change its size: not the
-//! program that kept the file, not root (`DESIGN` decision 5).
+//! program that kept the file, not root.
 
 mod support;
 

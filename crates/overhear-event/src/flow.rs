@@ -195,8 +195,8 @@ pub trait Update {
     }
 
     /// Prepares the evaluation of an element that its writer may overwrite at any moment, without
-    /// an effect outside the update. Returns whether there is a result to commit (seed 000, section
-    /// 4.3).
+    /// an effect outside the update. Returns whether there is a result to commit
+    /// [GRTMon, section 4.3].
     ///
     /// The loaded words can have any value: indices and lengths must be checked before use.
     fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {

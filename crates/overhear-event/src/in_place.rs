@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large elements, evaluated where their writer put them (seed 000, sections 4.2 and 4.3).
+//! Large elements, evaluated where their writer put them [GRTMon, sections 4.2 and 4.3].
 //!
 //! A copied element is validated before it is evaluated. Reading an element in place saves the
 //! copy, but its writer may overwrite it at any moment. So an evaluation has two parts. `prepare`

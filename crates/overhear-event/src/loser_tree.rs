@@ -296,7 +296,7 @@ impl LoserTree {
         self.runner_up()
     }
 
-    /// The least key but the top, [`MergeKey::END`] if there is none.
+    /// The least key but the top, the end of all keys if there is none.
     #[inline]
     #[must_use]
     pub fn runner_up(&self) -> MergeKey {

@@ -2,7 +2,7 @@
 //! Output of variable size: messages, split over elements of one sensor and rejoined by who reads.
 //!
 //! Elements have one size for each sensor; "nevertheless, the sensor can still produce arbitrary
-//! output by splitting variably sized data" (seed 000, section 4.1 and its footnote 10). An element
+//! output by splitting variably sized data" ([GRTMon, section 4.1] and its footnote 10). An element
 //! that is a *part* begins with three numbers and then carries a piece of the message:
 //!
 //! | offset | size | field | meaning |

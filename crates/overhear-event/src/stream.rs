@@ -37,8 +37,8 @@ pub enum Origin {
     Sampler,
 }
 
-/// A declared production rate: the jitter-constrained stream (T, D, tau) of seed 000, section
-/// 4.2. Any two elements i <= j keep a distance of at least
+/// A declared production rate: the jitter-constrained stream (T, D, tau) of
+/// [GRTMon, section 4.2]. Any two elements i <= j keep a distance of at least
 /// `max((j - i) * D, (j - i) * T - tau)` (equation 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rate {

@@ -8,7 +8,7 @@
 //!
 //! - [`Kernel`] is a [`Source`](overhear_event::Source) of kernel events. It follows processes: all
 //!   their threads, and all threads and processes that these create.
-//! - [`KernelMonitor`] has the life cycle of seed 003: created suspended, resumed, read,
+//! - [`KernelMonitor`] has the life cycle of [MKM, section 4]: created suspended, resumed, read,
 //!   terminated. It tracks selected threads.
 //! - [`Sensor`] is a kind of kernel event: scheduling, page faults, system calls, ....
 //! - [`Probe`] is a function or static probe of programs that becomes a kernel sensor.

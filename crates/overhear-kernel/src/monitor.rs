@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`KernelMonitor`]: the kernel monitor of seed 003, section 4.
+//! [`KernelMonitor`]: the kernel monitor of [MKM, section 4].
 
 use std::os::fd::AsFd;
 use std::path::Path;

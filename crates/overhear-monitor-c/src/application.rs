@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A monitor inside an application: a best-effort thread that reads the sensors of a pattern, and
-//! updates that are added and removed while it runs (seed 000, section 3.5).
+//! updates that are added and removed while it runs [GRTMon, section 3.5].
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, Sender, TryRecvError};

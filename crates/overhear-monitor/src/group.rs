@@ -11,7 +11,7 @@ use crate::merge::StreamIdHasher;
 use crate::updates::{Subscription, SubscriptionMatch};
 
 /// A function that evaluates the elements of some sensors with a context that it shares with
-/// others: the seed's update function (seed 000, section 4.3). A closure that takes the context and
+/// others: the update function of [GRTMon, section 4.3]. A closure that takes the context and
 /// an element is one.
 pub trait UpdateFunction<C> {
     /// Prepares for evaluations that must neither allocate nor fault; see [`Update::warm_up`].

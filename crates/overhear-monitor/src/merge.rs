@@ -70,7 +70,7 @@ pub enum QueueMemory {
     /// be read in a round while another one is held back. Rounds then allocate nothing, and the
     /// memory is known in advance ([`Merge::memory_bytes`]). Elements that do not fit are missed
     /// with the cause *overwritten*: the monitor's buffer was too small. All elements fit if the
-    /// ring is large enough for its declared rate (seed 000, section 4.2.1, with the hold-back).
+    /// ring is large enough for its declared rate ([GRTMon, section 4.2.1], with the hold-back).
     Reserved,
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear metrics --each`: measurements one by one, as in figure 1 of seed 004.
+//! `overhear metrics --each`: measurements one by one, as in [POSIX-metrics, figure 1].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::kinds::Kinds;
 
-/// One measurement: the five values of the seed, its kind, and what was missed.
+/// One measurement: the five values of the paper, its kind, and what was missed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasurementReport {
     /// The thread, or the process where the sensor does not name threads.

@@ -53,7 +53,7 @@ pub struct TraceReport {
     pub unrecorded: u64,
 }
 
-/// A distribution in few numbers, exact to a thousandth unless there are too many of them ([`Report::quantile_error`]).
+/// A distribution in few numbers, exact to a thousandth unless there are too many of them ([`Report::quantile_error`](crate::report::Report::quantile_error)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// How many values.

@@ -65,7 +65,7 @@ impl<W: Words> SimpleWriter<W> {
     }
 
     /// Appends an element and publishes it. The stamp is read after the payload is in place, as
-    /// the seed's `commit` does.
+    /// GRTMon's `commit` does.
     ///
     /// # Panics
     /// If the payload has another size than that of the geometry.

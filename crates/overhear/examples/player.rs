@@ -7,7 +7,7 @@
 //!
 //! The player has a directory, sensors and a monitor of its own; no other program is needed. The monitor
 //! counts the frames that came too late, and after ten of them it has the player lower its quality, which
-//! makes decoding cheaper (the example of seed 000, section 3.5). The player knows nothing of how that is
+//! makes decoding cheaper (the example of [GRTMon, section 3.5]). The player knows nothing of how that is
 //! decided, and the sensor costs it some 10 ns per frame.
 //!
 //! Here a frame's cost is simulated: a number, no work, so that the outcome is the same on any machine.

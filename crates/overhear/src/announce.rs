@@ -5,7 +5,7 @@
 //!    `evaluated`, whose instance is the monitor's name.
 //! 2. The program attaches to this sensor by a [`Waiter`].
 //! 3. The program writes its element, reads the clock, and waits until the announced time is as
-//!    late (seed 000, section 3.1: synchronous evaluation is the program's own decision).
+//!    late ([GRTMon, section 3.1]: synchronous evaluation is the program's own decision).
 //!
 //! Monitor and program share only the name, and a waiter cannot delay the monitor.
 

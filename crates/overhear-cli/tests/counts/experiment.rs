@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The experiment of seed 004, section 4: fifteen periodic tasks on one CPU, what the system takes of
+//! The experiment of [POSIX-metrics, section 4]: fifteen periodic tasks on one CPU, what the system takes of
 //! them, and response times computed and observed.
 //!
 //! Three computations over one recording. With the execution times that the jobs had and the measured overheads, no job
@@ -65,7 +65,7 @@ fn ns(task: &Value, key: &str) -> Nanos {
     )
 }
 
-/// The table of the seed's figure 4, and response times beside it.
+/// The table of [POSIX-metrics, figure 4], and response times beside it.
 fn print(tasks: &[Value]) {
     println!("| task | Job System Time | System Blocking | Delay Until Wakeup | R computed | R observed | jobs |");
     println!("|---|--:|--:|--:|--:|--:|--:|");

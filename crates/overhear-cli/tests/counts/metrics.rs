@@ -119,7 +119,7 @@ fn every_built_in_metric_measures_a_program_that_does_what_it_measures() {
     contain_each_other(metrics);
 }
 
-/// The seed's metrics by what they contain: a stretch in the kernel at least as long as a call that was not displaced, the
+/// The paper's metrics by what they contain: a stretch in the kernel at least as long as a call that was not displaced, the
 /// delay until a wake-up more than the handler of its timer, and a job's system time that delay and the next call.
 fn contain_each_other(metrics: &[Value]) {
     let median = |name: &str, comm: &str| {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What hearing a context switch costs the threads that switch: two processes on one CPU pass a
-//! byte to and fro through pipes (seed 003, section 5.5), with nothing, with kernel monitors, with
+//! byte to and fro through pipes [MKM, section 5.5], with nothing, with kernel monitors, with
 //! ftrace and with `perf record`, in turns. Then the same with a sensor that one of them invokes,
-//! without and with switches being recorded (seed 000, table 3).
+//! without and with switches being recorded [GRTMon, table 3].
 //!
 //! What is measured are laps of less than half a millisecond between two yardsticks, which tell
 //! whether the core was undisturbed: others do not count, whatever they show. Each listener is
@@ -279,7 +279,7 @@ fn judge(what: &str, some: &[Option<f64>], of_what: &str, whole: &[Option<f64>],
 
 type Begin<'a> = Box<dyn Fn() -> Result<Listener, Box<dyn Error>> + 'a>;
 
-/// Seed 000, table 3: a round trip with an invocation of each sensor, without and with a record of
+/// [GRTMon, table 3]: a round trip with an invocation of each sensor, without and with a record of
 /// switches. The columns are measured in turns, and so are the sensors.
 fn table_3(
     players: &mut Players,

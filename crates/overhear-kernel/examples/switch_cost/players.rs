@@ -15,7 +15,7 @@ use overhear_stream::{
     QueueWriter, Shape, SimpleWriter, Words,
 };
 
-/// The sensor that the asking process invokes before each byte (seed 000, table 3).
+/// The sensor that the asking process invokes before each byte [GRTMon, table 3].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Invoked {
     Nothing,
@@ -35,7 +35,7 @@ impl Invoked {
     }
 }
 
-/// The seed's: 4 bytes of data, and buffers that are large.
+/// MKM's: 4 bytes of data, and buffers that are large.
 const PAYLOAD_BYTES: u32 = 4;
 const ELEMENTS: u64 = 65_536;
 

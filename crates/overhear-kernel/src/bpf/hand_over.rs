@@ -2,7 +2,7 @@
 //! Hand-over of a monitor of BPF programs to another process, as a message with descriptors.
 //!
 //! Who needs this: a program without privileges that reads kernel events. A small service with
-//! CAP_BPF and CAP_PERFMON creates the monitor, selects its threads, and gives it away. Seed 003
+//! CAP_BPF and CAP_PERFMON creates the monitor, selects its threads, and gives it away. [MKM]
 //! requires that the rights to a monitor can be passed on.
 //!
 //! A monitor consists of kernel objects: programs, maps, and the links that keep the programs

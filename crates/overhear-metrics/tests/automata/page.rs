@@ -21,7 +21,7 @@ each at work, and a test runs each beside a program that does what it measures.
 const USER: &str = "
 ## User metrics
 
-What [`new_user_metric`](metrics.md#user-metrics) makes of two events of a program, here `begins` and `ends`: the counterpart of the seed's
+What [`new_user_metric`](metrics.md#user-metrics) makes of two events of a program, here `begins` and `ends`: the counterpart of the paper's
 figure 2.
 ";
 

@@ -5,7 +5,7 @@
 //! The input is an [`Occurrence`]: an update exceeded its WCET, a sensor its rate, elements were
 //! missed, a constraint was decided, an update asks for a reaction. A [`Decider`] compares it with
 //! its [`Condition`]s. The output are [`Decision`]s, which [`Decisions`] yields to another thread,
-//! the only one that writes files, starts programs or sends signals (seed 000, section 3.5: it must
+//! the only one that writes files, starts programs or sends signals ([GRTMon, section 3.5]: it must
 //! be simple to trigger reactions based on the result of evaluations).
 //!
 //! ```

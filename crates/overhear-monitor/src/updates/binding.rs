@@ -134,7 +134,7 @@ pub enum Start {
     Buffer,
     /// The first item at this time or later; earlier gaps are ignored. So a monitor that guarantees
     /// the evaluation of all elements discards the contents of the buffers at its start, and begins
-    /// with a known state (seed 000, section 4.2.1).
+    /// with a known state [GRTMon, section 4.2.1].
     At(Timestamp),
 }
 

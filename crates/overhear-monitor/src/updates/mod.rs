@@ -4,7 +4,7 @@
 //! An [`UpdateSet`] is itself an [`Update`]: an executor or a replay calls it like any other, and
 //! it calls its members in the order of their indices, each for the streams of its subscription. A
 //! set is evaluated serially and in chronological order, so an evaluation is atomic with respect to
-//! all others, and shared data needs no locks (seed 000, section 4.3); see [`Group`](crate::Group)
+//! all others, and shared data needs no locks [GRTMon, section 4.3]; see [`Group`](crate::Group)
 //! for updates that share a context.
 //!
 //! Members can be added and removed while the monitor runs: by its own thread with

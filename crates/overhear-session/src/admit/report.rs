@@ -172,7 +172,7 @@ impl AdmissionReport {
         let whose = whose.flat_map(|(at, entry)| (0..entry.count).map(move |_| (at, entry)));
         for (i, ((at, entry), share)) in whose.zip(&choice.shares).enumerate() {
             let sensor = SingleSensor::new(entry.load.stream, choice.task);
-            // Alone the thesis' bound holds, among others the exact one or the fallback E(l).
+            // Alone GRTMon's bound holds, among others the exact one or the fallback E(l).
             let backlog = if loads.len() == 1 {
                 sensor.b_max(share.r).ok().flatten()
             } else {

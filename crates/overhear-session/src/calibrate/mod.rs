@@ -2,7 +2,7 @@
 //! `overhear calibrate`: what sensors cost on this machine, so that reports can say what the
 //! observation has cost.
 //!
-//! The method is that of seed 003, section 5.5. A loop that makes the kernel fire one kind of element
+//! The method is that of [MKM, section 5.5]. A loop that makes the kernel fire one kind of element
 //! runs without any kernel monitor (*out*), with one that tracks somebody else (*in*), and tracked
 //! (*on*), in turns. *In* less *out* is the constant cost of an event that concerns nobody, *on* less
 //! *out* the cost of firing. Each round gives one value, the median of short measurements during which the core
@@ -158,7 +158,7 @@ impl Cost {
 /// distances from it: 1.4826 times as much where values are normally distributed.
 const OUTLIER: f64 = 3.0 * 1.4826;
 
-/// Where values are ordinary; all others are outliers, which the seed discounts, too (section 5.3): a state was disturbed from
+/// Where values are ordinary; all others are outliers, which MKM discounts, too [MKM, section 5.3]: a state was disturbed from
 /// its begin to its end, and another was not.
 #[must_use]
 pub fn ordinary(values: &[f64]) -> RangeInclusive<f64> {

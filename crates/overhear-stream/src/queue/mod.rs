@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The queue of a concurrent sensor: one ring, any number of writing threads, one total order.
 //!
-//! This is the lock-free queue of seed 000, section 4.1.2 (figures 8 and 9), bytes as in section
+//! This is the lock-free queue of [GRTMon, section 4.1.2] (figures 8 and 9), bytes as in section
 //! 5.3 of the layout page. Output stream and elements are decoupled: an array of *index words* is
 //! the stream, and each names the element that lies at its position. A thread takes the oldest
 //! element out of the stream (*dequeue*), fills it for as long as it likes, and puts it back at the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Loops that fire one kind of kernel element over and over, on one CPU, and nothing else if that can be
-//! helped (seed 003, section 5.5: loops of two processes that make the kernel switch).
+//! helped ([MKM, section 5.5]: loops of two processes that make the kernel switch).
 
 mod places;
 mod players;
