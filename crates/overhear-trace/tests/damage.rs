@@ -103,7 +103,7 @@ fn metadata_that_was_damaged_is_written_anew() {
 #[test]
 fn damage_costs_its_packet_at_a_named_place() {
     type Damage = fn(&mut Vec<u8>, usize);
-    let cases: [(Damage, &str); 12] = [
+    let cases: [(Damage, &str); 14] = [
         (|b, p| b[p] ^= 1, "magic"),
         (|b, p| b[p + 4] ^= 1, "class"),
         (|b, p| b[p + 8] = 9, "belongs to stream 9"),
@@ -121,6 +121,12 @@ fn damage_costs_its_packet_at_a_named_place() {
         (|b, p| put(b, p + 48, 77), "77 discarded events"),
         (|b, p| b[p + 56] ^= 1, "another origin"),
         (|b, p| put(b, p + HEAD, 3), "its records last"),
+        // Times that would do by the packets beside this one and by the records before the last one.
+        (
+            |b, p| put(b, p + HEAD + 3 * RECORD, 105),
+            "its records last",
+        ),
+        (|b, p| put(b, p + 24, 115), "its records last"),
         (|b, p| put(b, p + HEAD + 4 * RECORD, 0), "comes again"),
     ];
     for (damage, reason) in cases {

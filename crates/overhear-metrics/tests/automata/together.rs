@@ -210,6 +210,47 @@ fn batch_completes_more_measurements_than_elements() {
     }
 }
 
+/// Segments with an `out` state between them, and an event that changes nothing.
+const TWO_SEGMENTS: &str = "
+metric segments
+event step = kernel:y task task
+event idle = kernel:w task task
+state start  out
+state first  begin
+state one    in
+state rests  out
+state two    in
+state ends   end
+start -> first: step, i
+first -> one: lambda
+one   -> rests: step, i
+rests -> two: step, i
+two   -> ends: step, i
+ends  -> start: lambda
+";
+
+#[test]
+fn elements_that_end_no_segment_add_no_length() {
+    let specification: Specification = TWO_SEGMENTS.parse().unwrap();
+    let catalogue = catalogue(Some(&specification));
+    let metric = [Metric::new(specification, &catalogue).unwrap()];
+    let times = [
+        "10 y", "12 w", "14 w", "30 y", "31 w", "50 y", "53 w", "60 y",
+    ];
+    let lines = times.map(|line| {
+        let (time, event) = line.split_once(' ').unwrap();
+        Line::parse(&format!("{time} kernel:{event} task=1 value=0")).unwrap()
+    });
+    let items = kept(&lines, &catalogue, 0);
+    for wants in [Wants::Values, Wants::Positions, Wants::Intermediate] {
+        let found = play(&metric, &items, 8, 100, wants);
+        let [told] = &found[0].0[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(told.length, (30 - 10) + (60 - 50), "{wants:?}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
