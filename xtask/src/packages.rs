@@ -78,18 +78,14 @@ pub(crate) const DEMO: &[Need] = &[program("xz-utils", "xz", "the compressor xz"
 /// Needed besides by the tests.
 pub(crate) const TEST: &[Need] = &[
     program("xz-utils", "xz", "the compressor xz"),
-    program("g++", "g++", "the compiler g++"),
+    GXX,
     header(
         "libclang-rt-19-dev",
         "sanitizer/tsan_interface.h",
         "clang's ThreadSanitizer",
     ),
     program("babeltrace2", "babeltrace2", "the trace reader babeltrace2"),
-    header(
-        "libbabeltrace2-dev",
-        "babeltrace2/babeltrace.h",
-        "the headers of libbabeltrace2",
-    ),
+    BABELTRACE,
     program("chromium", "chromium", "the browser chromium"),
     program("cmake", "cmake", "the build system cmake"),
     program("strace", "strace", "the system call tracer strace"),
@@ -100,9 +96,18 @@ pub(crate) const TEST: &[Need] = &[
     module("python3-venv", "ensurepip", "Python with the module venv"),
 ];
 
+/// Needed besides by the fuzz targets: libFuzzer is compiled with them, and one reads traces of other tracers.
+pub(crate) const FUZZ: &[Need] = &[GXX, BABELTRACE];
+
 /// What the benches compare with besides what they compile themselves.
 pub(crate) const PEERS: &[Need] = &[LTTNG_TOOLS, LTTNG_UST];
 
+const GXX: Need = program("g++", "g++", "the compiler g++");
+const BABELTRACE: Need = header(
+    "libbabeltrace2-dev",
+    "babeltrace2/babeltrace.h",
+    "the headers of libbabeltrace2",
+);
 const LTTNG_TOOLS: Need = program(
     "lttng-tools",
     "lttng-sessiond",

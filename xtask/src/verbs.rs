@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{bail, ensure, Context, Result};
 
 use crate::install::{kernel_library, Installation};
-use crate::packages::{self, BUILD, DEMO, TEST};
+use crate::packages::{self, BUILD, DEMO, FUZZ, TEST};
 use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
@@ -313,7 +313,7 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         workspace.root.join("fuzz").is_dir(),
         "there are no fuzz targets yet"
     );
-    packages::ensure(&[BUILD])?;
+    packages::ensure(&[BUILD, FUZZ])?;
     let cargo = || {
         let mut cargo = shell::nightly_cargo(&workspace.root);
         tools::on_path_of(workspace, &mut cargo);
@@ -325,6 +325,7 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     }
     tools::ensure(workspace, "fuzz")?;
     let limit = format!("-max_total_time={seconds}");
+    let mut failed = Vec::new();
     for target in shell::output(cargo().args(["fuzz", "list"]))?.split_whitespace() {
         // The fuzzer adds what it finds to the first folder, and begins with what is in both.
         let [corpus, seeds] = ["corpus", "seeds"].map(|kind| format!("fuzz/{kind}/{target}"));
@@ -334,8 +335,11 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         if workspace.root.join(&seeds).is_dir() {
             run.arg(&seeds);
         }
-        shell::run(run.args(["--", &limit]))?;
+        if let Err(error) = shell::run(run.args(["--", &limit])) {
+            failed.push(format!("{target}: {error:#}"));
+        }
     }
+    ensure!(failed.is_empty(), "{}", failed.join("\n"));
     Ok(())
 }
 
