@@ -19,6 +19,9 @@ use crate::shell;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
+/// Packages that are optimized for their longest tests. Here most of the time is spent on compiling them.
+const NOT_OPTIMIZED: [&str; 3] = ["overhear-event", "overhear-metrics", "overhear-trace"];
+
 /// Where the list is, from the root of the repository.
 const LIST: &str = "xtask/mutants.json";
 
@@ -48,6 +51,10 @@ impl NamedTest {
     fn command(&self, tree: &Path, target: &Path) -> Command {
         let mut cargo = shell::cargo(tree);
         cargo.env("CARGO_TARGET_DIR", target);
+        for package in NOT_OPTIMIZED {
+            let setting = format!("profile.dev.package.{package}.opt-level=0");
+            cargo.args(["--config", &setting]);
+        }
         cargo.args(["test", "--quiet", "-p", &self.package]);
         match &self.target {
             Some(target) => cargo.args(["--test", target]),
