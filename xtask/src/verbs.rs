@@ -301,9 +301,6 @@ fn miri(workspace: &Workspace) -> Result<()> {
     shell::run(&mut command)
 }
 
-/// Fuzz targets without leak detection: libbabeltrace2 leaks some bytes when it refuses metadata.
-const LEAKING_TARGETS: [&str; 1] = ["import"];
-
 /// Arbitrary bytes for everything that parses: each target runs for the given seconds.
 fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     let seconds: u32 = match arguments {
@@ -339,9 +336,6 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
             run.arg(&seeds);
         }
         run.args(["--", &limit]);
-        if LEAKING_TARGETS.contains(&target) {
-            run.arg("-detect_leaks=0");
-        }
         if let Err(error) = shell::run(&mut run) {
             failed.push(format!("{target}: {error:#}"));
         }
