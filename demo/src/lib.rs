@@ -10,6 +10,8 @@
 //! and the evaluation knows no clock, no file and no process: it is tested with scripted elements,
 //! and would compute the same over a recorded trace.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 pub mod chart;
 pub mod programs;
 mod running;

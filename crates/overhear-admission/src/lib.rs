@@ -102,6 +102,7 @@
 //! and an element that comes exactly at a check is missed by it. `None` is "no such value",
 //! "without bound" or "endless", as each function says.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -11,7 +11,7 @@
 //! `overhear-page`. The terminal screens `top` and `attach` run a monitor of their own. The library
 //! exists for the binary, and so that tests can see the text of a report.
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::too_many_lines))]
 
 mod args;
 mod attach;

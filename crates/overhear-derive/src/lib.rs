@@ -13,6 +13,7 @@
 //!
 //! The crate `overhear` re-exports the macro and shows it at work.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
 
 mod describe;

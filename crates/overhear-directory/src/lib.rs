@@ -33,6 +33,7 @@
 //!
 //! A program that finds no directory writes into private memory; nothing else changes for it.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(
     not(feature = "daemon"),
     allow(dead_code, reason = "some code is used by the service alone")

@@ -36,6 +36,7 @@
 //! No I/O, no clock, no thread and no `unsafe`: everything above this crate can be tested with
 //! literals. `no_std` with `alloc`, because sensors of small programs link it too.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -39,6 +39,8 @@
 //! assert_eq!(LastError::read(&LAST_ERROR), "example_half: the number is odd");
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 mod error;
 mod pointer;
 mod stream;

@@ -69,6 +69,8 @@
 //! never contend for a ring and a write is a few stores. A switch of an untracked thread costs one
 //! look-up in its task storage.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 mod bpf;
 mod capi;
 mod error;

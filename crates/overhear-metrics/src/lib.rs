@@ -38,6 +38,7 @@
 //! assert_eq!(latencies.max(), Some(50_000));
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![forbid(unsafe_code)]
 
 pub mod automaton;

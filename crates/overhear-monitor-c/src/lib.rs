@@ -22,6 +22,8 @@
 //! keeps its own state. The last error is the exception, because functions of both libraries set
 //! it: it lives where `oh_last_error` is taken from ([`set_last_error`]).
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 use std::ffi::{c_char, CString};
 
 use overhear_ffi::{c_text, CLibrary};

@@ -66,6 +66,7 @@
 //! assert_eq!(monitor.losses().missed(), 0);
 //! ```
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![deny(unsafe_code)]
 
 mod batch;

@@ -18,7 +18,7 @@
 //! assert!(html.starts_with("<!doctype html>"));
 //! ```
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::too_many_lines))]
 
 mod heap;
 pub mod html;

@@ -150,52 +150,17 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
     }
     let selection = guaranteed_selection(config);
     let entries = entries(config, base, &selection)?;
-    let (least, largest) = (monitor.least_period.0, monitor.largest_period.0);
-    if largest < least {
-        return Err(format!(
-            "[monitor] `largest_period` is {largest}, below `least_period`, {least}; give more"
-        ));
-    }
-    let lateness = lateness_of(config);
-    let total = lateness.total().map_err(|error| {
-        format!("[monitor] `wake_up_lateness`, `tardiness` and `hold_back` together: {error}")
-    })?;
-    let (whose, wished) = wished_latency(config, &selection)?;
-    if total >= wished {
-        return Err(format!(
-            "{whose} `latency` is {wished}, and `wake_up_lateness`, `tardiness` and `hold_back` alone are {total}; \
-             give more"
-        ));
-    }
-    let mut updates = config.updates.iter();
-    if let Some(update) = updates.find(|it| it.plugin.is_none() && it.memory.is_some()) {
-        return Err(format!(
-            "update `{}` has a `memory`, which is for updates of plug-ins; leave it out",
-            update.name
-        ));
-    }
+    let Latency {
+        lateness,
+        total,
+        whose,
+        wished,
+    } = latency(config, &selection)?;
+    let least = monitor.least_period.0;
     let level = level_of(monitor.level);
     let memory = memory::stated(config, &entries, &selection, &machine.plugins);
-    let mut report = AdmissionReport {
-        accepted: false,
-        reason: String::new(),
-        level: level_name(level),
-        wished_latency_ns: wished.as_ns(),
-        period_ns: None,
-        deadline_ns: None,
-        runtime_ns: None,
-        utilisation: None,
-        latency_ns: None,
-        lateness_ns: total.as_ns(),
-        kernel: "not_asked",
-        lacking: None,
-        others: machine.present.len(),
-        memory_bytes: memory.total(),
-        plugin_memory_bytes: memory.of_plugins(),
-        sensors: entries.iter().map(Entry::report).collect(),
-        updates: config.updates.iter().map(|it| config.answer(it)).collect(),
-        copying: None,
-    };
+    let times = (wished, total);
+    let mut report = unanswered(config, machine, &entries, &memory, times);
     if let Some(refusal) = memory::too_large(config, &machine.plugins) {
         report.reason = refusal;
         return Ok(report.refused());
@@ -217,20 +182,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         Err(error @ PlanError::Density { .. }) => return Err(error.to_string()),
         Err(error) => {
             let hint = hint(config, &entries, &selection, &wish);
-            report.reason = match error {
-                PlanError::TooSlow {
-                    sensor,
-                    wcet,
-                    period,
-                } => {
-                    let id = id_of_load(&entries, sensor);
-                    format!(
-                        "sensor `{id}` is evaluated for {wcet} per element, above its period, {period}; give \
-                         cheaper updates or a longer period{hint}"
-                    )
-                }
-                error => format!("{whose} `latency` is {wished}: {error}{hint}"),
-            };
+            report.reason = reason(error, &entries, (&whose, wished), &hint);
             return Ok(report.refused());
         }
     };
@@ -275,6 +227,101 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         report,
         terms: Some(terms),
         memory,
+    })
+}
+
+/// A report without an answer.
+fn unanswered(
+    config: &Config,
+    machine: &Machine,
+    entries: &[Entry<'_>],
+    memory: &MemoryBytes,
+    (wished, total): (Nanos, Nanos),
+) -> AdmissionReport {
+    AdmissionReport {
+        accepted: false,
+        reason: String::new(),
+        level: level_name(level_of(config.monitor.level)),
+        wished_latency_ns: wished.as_ns(),
+        period_ns: None,
+        deadline_ns: None,
+        runtime_ns: None,
+        utilisation: None,
+        latency_ns: None,
+        lateness_ns: total.as_ns(),
+        kernel: "not_asked",
+        lacking: None,
+        others: machine.present.len(),
+        memory_bytes: memory.total(),
+        plugin_memory_bytes: memory.of_plugins(),
+        sensors: entries.iter().map(Entry::report).collect(),
+        updates: config.updates.iter().map(|it| config.answer(it)).collect(),
+        copying: None,
+    }
+}
+
+/// Why no reservation was found.
+fn reason(
+    error: PlanError,
+    entries: &[Entry<'_>],
+    (whose, wished): (&str, Nanos),
+    hint: &str,
+) -> String {
+    match error {
+        PlanError::TooSlow {
+            sensor,
+            wcet,
+            period,
+        } => {
+            let id = id_of_load(entries, sensor);
+            format!(
+                "sensor `{id}` is evaluated for {wcet} per element, above its period, {period}; give \
+                 cheaper updates or a longer period{hint}"
+            )
+        }
+        error => format!("{whose} `latency` is {wished}: {error}{hint}"),
+    }
+}
+
+/// The latency that is demanded, and the part that the machine's lateness takes.
+struct Latency {
+    lateness: Lateness,
+    total: Nanos,
+    whose: String,
+    wished: Nanos,
+}
+
+fn latency(config: &Config, selection: &Selection) -> Result<Latency, String> {
+    let monitor = &config.monitor;
+    let (least, largest) = (monitor.least_period.0, monitor.largest_period.0);
+    if largest < least {
+        return Err(format!(
+            "[monitor] `largest_period` is {largest}, below `least_period`, {least}; give more"
+        ));
+    }
+    let lateness = lateness_of(config);
+    let total = lateness.total().map_err(|error| {
+        format!("[monitor] `wake_up_lateness`, `tardiness` and `hold_back` together: {error}")
+    })?;
+    let (whose, wished) = wished_latency(config, selection)?;
+    if total >= wished {
+        return Err(format!(
+            "{whose} `latency` is {wished}, and `wake_up_lateness`, `tardiness` and `hold_back` alone are {total}; \
+             give more"
+        ));
+    }
+    let mut updates = config.updates.iter();
+    if let Some(update) = updates.find(|it| it.plugin.is_none() && it.memory.is_some()) {
+        return Err(format!(
+            "update `{}` has a `memory`, which is for updates of plug-ins; leave it out",
+            update.name
+        ));
+    }
+    Ok(Latency {
+        lateness,
+        total,
+        whose,
+        wished,
     })
 }
 

@@ -128,12 +128,7 @@ impl Wishes {
 /// # Errors
 /// [`SessionError`] if nothing can be heard, or what was named cannot be selected.
 pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
-    if wishes.compensate && wishes.calibration.is_none() {
-        return Err(compensation::no_calibration());
-    }
-    let mut evaluations = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
-    let trial = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
-    refuse_unusable(trial, &wishes.probes)?;
+    let mut evaluations = plan(wishes)?;
     let (mut kernel, source) = open(wishes)?;
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
@@ -142,13 +137,7 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
     wishes
         .select(&mut kernel)
         .map_err(|error| refused(&error))?;
-    let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
-    let mut recording = Recording::begin(&wishes.command, vec![source], begun);
-    if let Some(writer) = &mut writer {
-        // Errors are remembered by the writer and come out at the end.
-        let _ = writer.attach_document("run", &recording.to_json());
-    }
-
+    let (mut writer, mut recording) = begin_trace(wishes, source, begun)?;
     let kernel = Rc::new(RefCell::new(kernel));
     let mut monitor = Monitor::new(HOLD_BACK);
     monitor.add_source(Box::new(Shared(Rc::clone(&kernel))));
@@ -240,6 +229,31 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
         exit: Exit::Code(0),
         out: wishes.out.clone(),
     })
+}
+
+/// The metrics of a recording.
+fn plan(wishes: &Wishes) -> Result<Evaluations, SessionError> {
+    if wishes.compensate && wishes.calibration.is_none() {
+        return Err(compensation::no_calibration());
+    }
+    let trial = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
+    refuse_unusable(trial, &wishes.probes)?;
+    Evaluations::new(Vec::new(), wishes.metrics.clone(), None)
+}
+
+/// The trace of a recording that begins, if it is kept.
+fn begin_trace(
+    wishes: &Wishes,
+    source: SourceReport,
+    begun: Timestamp,
+) -> Result<(Option<TraceWriter>, Recording), SessionError> {
+    let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
+    let recording = Recording::begin(&wishes.command, vec![source], begun);
+    if let Some(writer) = &mut writer {
+        // Errors are remembered by the writer and come out at the end.
+        let _ = writer.attach_document("run", &recording.to_json());
+    }
+    Ok((writer, recording))
 }
 
 /// The kernel monitor of a recording, and what its report says of it.

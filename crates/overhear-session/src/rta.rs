@@ -354,6 +354,24 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
                     .is_some_and(|(seen, most)| seen > most),
         });
     }
+    let (complete, notes) = notes(configs, observation, &reports);
+    Ok(RtaReport {
+        holds: reports
+            .iter()
+            .all(|task| task.schedulable && !task.exceeded),
+        complete,
+        utilisation: utilisation(&tasks),
+        tasks: reports,
+        notes,
+    })
+}
+
+/// Whether everything was observed, and what else should be known.
+fn notes(
+    configs: &[TaskConfig],
+    observation: Option<Observation>,
+    reports: &[TaskReport],
+) -> (bool, Vec<String>) {
     let mut complete = true;
     let mut notes = Vec::new();
     if observation.is_none() {
@@ -370,7 +388,7 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
     if let Some(found) = observation {
         complete = found.complete;
         notes = found.notes;
-        for (config, report) in configs.iter().zip(&reports) {
+        for (config, report) in configs.iter().zip(reports) {
             let thread = config.thread();
             let threads = found.threads.get(thread).map_or(0, BTreeSet::len);
             if threads > 1 {
@@ -399,15 +417,7 @@ fn compute(configs: &[TaskConfig], observation: Option<Observation>) -> Result<R
             }
         }
     }
-    Ok(RtaReport {
-        holds: reports
-            .iter()
-            .all(|task| task.schedulable && !task.exceeded),
-        complete,
-        utilisation: utilisation(&tasks),
-        tasks: reports,
-        notes,
-    })
+    (complete, notes)
 }
 
 /// Which of the overheads the file gives.

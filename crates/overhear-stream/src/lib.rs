@@ -50,6 +50,7 @@
 //! The price of the single counter is one slot: the writer may be filling the slot at the counter
 //! at any time, so `capacity - 1` elements are readable.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![cfg_attr(not(loom), no_std)]
 #![allow(clippy::disallowed_types, reason = "this crate is where atomics live")]
 

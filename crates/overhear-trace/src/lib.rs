@@ -103,7 +103,7 @@
 //! reading is a view of the mapped file; the price is that a trace can be replayed on machines of
 //! the same byte order only (CTF readers do not mind).
 
-#![cfg_attr(not(test), warn(clippy::disallowed_methods))]
+#![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::too_many_lines))]
 #![deny(unsafe_code)]
 
 mod catalogue;

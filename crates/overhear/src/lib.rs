@@ -93,6 +93,8 @@
 //! monitors of their own link `liboverhear_monitor` instead, which the crate `overhear-monitor-c`
 //! builds and which contains `liboverhear`.
 
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

@@ -13,10 +13,25 @@ use super::width::Width;
 /// The answer for people, on one screen of this width.
 #[must_use]
 pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
-    let time = |ns: u64| Nanos::from_ns(ns).to_string();
-    let maybe = |ns: Option<u64>| ns.map_or_else(|| "-".to_string(), time);
-    let number = |n: Option<u64>| n.map_or_else(|| "-".to_string(), |n| n.to_string());
     let mut text = String::new();
+    answer(report, &mut text);
+    reservation(report, &mut text);
+    text.push('\n');
+    sensors(report, width, &mut text);
+    updates(report, width, &mut text);
+    text
+}
+
+fn time(ns: u64) -> String {
+    Nanos::from_ns(ns).to_string()
+}
+
+fn maybe(ns: Option<u64>) -> String {
+    ns.map_or_else(|| "-".to_string(), time)
+}
+
+/// Whether the monitor is accepted, with its latency or the reason.
+fn answer(report: &AdmissionReport, text: &mut String) {
     match (report.accepted, report.latency_ns) {
         (true, Some(latency)) => {
             let guarantees = report.updates.iter().any(|it| it.latency_ns.is_some());
@@ -41,6 +56,10 @@ pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
             let _ = writeln!(text, "REFUSED: {}", report.reason);
         }
     }
+}
+
+/// The reservation, its conditions and the memory.
+fn reservation(report: &AdmissionReport, text: &mut String) {
     if let Some(utilisation) = report.utilisation {
         let _ = writeln!(
             text,
@@ -87,7 +106,10 @@ pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
             copying.utilisation * 100.0
         );
     }
-    text.push('\n');
+}
+
+fn sensors(report: &AdmissionReport, width: Width, text: &mut String) {
+    let number = |n: Option<u64>| n.map_or_else(|| "-".to_string(), |n| n.to_string());
     let mut table = Table::new(&[
         ("sensor", false),
         ("count", true),
@@ -131,14 +153,17 @@ pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
             "kernel sensors: {rings} rings of this buffer, one for each CPU that there can be"
         );
     }
+}
+
+/// One screen: where all updates are alike, they have no table.
+fn updates(report: &AdmissionReport, width: Width, text: &mut String) {
     let first = report.updates.first();
-    let is_told = |it: &UpdateAdmission| {
+    let differs = |it: &UpdateAdmission| {
         first.is_some_and(|first| {
             it.executor != first.executor || it.wished_latency_ns != first.wished_latency_ns
         })
     };
-    // One screen: where all updates are alike, there is nothing to tell of each.
-    if report.updates.iter().any(is_told) {
+    if report.updates.iter().any(differs) {
         let mut table = Table::new(&[
             ("update", false),
             ("executor", false),
@@ -155,5 +180,4 @@ pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
         }
         text.push_str(&table.render(width));
     }
-    text
 }

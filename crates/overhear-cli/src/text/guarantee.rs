@@ -14,7 +14,6 @@ use super::width::Width;
 /// For people, in lines of this width.
 #[must_use]
 pub(crate) fn render(report: &GuaranteeReport, width: Width) -> String {
-    let time = |ns: u64| Nanos::from_ns(ns).to_string();
     let mut text = String::new();
     match (&report.verdict, report.latency_ns) {
         (Some(verdict), Some(latency)) => {
@@ -58,6 +57,30 @@ pub(crate) fn render(report: &GuaranteeReport, width: Width) -> String {
             stated.div_ceil(1024)
         );
     }
+    sensors(report, width, &mut text);
+    updates(report, width, &mut text);
+    for update in &report.updates {
+        if let Some(sentence) = &update.sentence {
+            let _ = writeln!(text, "  update {}: STOPPED: {sentence}", update.name);
+        }
+        for complaint in &update.complaints {
+            let _ = writeln!(text, "  update {}: {complaint}", update.name);
+        }
+    }
+    for update in report.plugins() {
+        super::report::update(&mut text, update);
+    }
+    if let Some(suggestion) = &report.suggestion {
+        text.push_str(&self::suggestion(suggestion));
+    }
+    text
+}
+
+fn time(ns: u64) -> String {
+    Nanos::from_ns(ns).to_string()
+}
+
+fn sensors(report: &GuaranteeReport, width: Width, text: &mut String) {
     let mut table = Table::new(&[
         ("sensor", false),
         ("elements", true),
@@ -75,6 +98,9 @@ pub(crate) fn render(report: &GuaranteeReport, width: Width) -> String {
         ]);
     }
     text.push_str(&table.render(width));
+}
+
+fn updates(report: &GuaranteeReport, width: Width, text: &mut String) {
     let mut table = Table::new(&[
         ("update", false),
         ("executor", false),
@@ -112,21 +138,6 @@ pub(crate) fn render(report: &GuaranteeReport, width: Width) -> String {
         ]);
     }
     text.push_str(&table.render(width));
-    for update in &report.updates {
-        if let Some(sentence) = &update.sentence {
-            let _ = writeln!(text, "  update {}: STOPPED: {sentence}", update.name);
-        }
-        for complaint in &update.complaints {
-            let _ = writeln!(text, "  update {}: {complaint}", update.name);
-        }
-    }
-    for update in report.plugins() {
-        super::report::update(&mut text, update);
-    }
-    if let Some(suggestion) = &report.suggestion {
-        text.push_str(&self::suggestion(suggestion));
-    }
-    text
 }
 
 /// As text for a terminal.

@@ -6,12 +6,13 @@ use std::path::Path;
 use overhear_admission::{ArrivalBound, SensorLoad};
 use overhear_directory::{suggested_capacity, Query};
 use overhear_event::{Nanos, IN_PLACE_BYTES};
+use overhear_kernel::Probe;
 use overhear_monitor::executor::SensorTerms;
 
 use super::kernel::KernelRing;
 use super::{buffered_length, lateness_of, narrow, SensorAdmission};
 use crate::config::selection::Selection;
-use crate::config::{Config, Length, SensorConfig};
+use crate::config::{Config, Length, SensorConfig, UpdateConfig};
 use crate::fit;
 
 /// A sensor with what its updates cost.
@@ -57,64 +58,12 @@ pub(super) fn entries<'a>(
         if entries.iter().any(|entry| entry.config.id == sensor.id) {
             return Err(format!("sensor `{}` stands there twice", sensor.id));
         }
-        if sensor.id.is_empty() {
-            let place = index + 1;
-            return Err(format!(
-                "[[sensor]] number {place}: its `id` is empty; give the sensor's id, or a pattern"
-            ));
-        }
-        let of_sensor = |sentence: String| format!("sensor `{}`: {sentence}", sensor.id);
-        let of_kernel = sensor.of_kernel(&probes).map_err(of_sensor)?;
-        if of_kernel.is_none() {
-            Query::parse(&sensor.id).map_err(|error| of_sensor(error.to_string()))?;
-        }
-        let stream = stream_of(sensor, base).map_err(of_sensor)?;
-        for (key, number, least, most) in [
-            ("count", sensor.count, 1, 256),
-            ("lanes", sensor.lanes, 1, 4096),
-            ("payload", sensor.payload, 0, 65536),
-        ] {
-            if !(least..=most).contains(&number) {
-                return Err(format!(
-                    "sensor `{}`: its {key} is {number}; give {least} to {most}",
-                    sensor.id
-                ));
-            }
-        }
-        if sensor.buffer == Some(0) {
-            return Err(format!(
-                "sensor `{}`: its buffer is 0; give at least 1, or leave it out",
-                sensor.id
-            ));
-        }
-        let rate = stream.to_rate();
-        let ring = of_kernel.map(|it| {
-            let ring = KernelRing::new(it, stream, (latency, lateness), sensor.buffer);
-            ring.map_err(of_sensor)
-        });
-        let ring = ring.transpose()?;
-        // One slot may be in the making.
-        let buffer = match (&ring, sensor.buffer) {
-            (Some(ring), _) => ring.buffer(),
-            (None, Some(buffer)) => buffer,
-            (None, None) => suggested_capacity(Some(&rate), 16, 1, 0) - 1,
+        let count = match selection.has_sensor(index) {
+            true => sensor.count,
+            false => 0,
         };
-        entries.push(Entry {
-            config: sensor,
-            load: SensorLoad {
-                stream,
-                wcet: Nanos::ZERO,
-                copy: sensor.copy.0,
-                buffer: Some(buffer),
-            },
-            buffer,
-            count: match selection.has_sensor(index) {
-                true => sensor.count,
-                false => 0,
-            },
-            in_place: false,
-            ring,
-        });
+        let times = (latency, lateness);
+        entries.push(entry(sensor, (index, count), base, times, &probes)?);
     }
     for (index, update) in config.updates.iter().enumerate() {
         let named = update.sensors.as_deref();
@@ -127,47 +76,8 @@ pub(super) fn entries<'a>(
                 ));
             }
         }
-        if !selection.has_update(index) {
-            continue;
-        }
-        if update.in_place {
-            let is_large = |entry: &&mut Entry<'_>| {
-                update.takes(&entry.config.id) && entry.config.payload > IN_PLACE_BYTES
-            };
-            let mut found = 0;
-            for entry in entries.iter_mut().filter(is_large) {
-                entry.in_place = true;
-                found += 1;
-            }
-            if found == 0 {
-                return Err(format!(
-                    "update `{}` evaluates in place, which is for elements above {IN_PLACE_BYTES} bytes, and \
-                     none of its sensors has them; give the sensor's `payload`, or leave `in_place` out",
-                    update.name
-                ));
-            }
-        }
-        if let Some(field) = &update.field {
-            let takes =
-                |entry: &&Entry<'_>| named.is_some_and(|ids| ids.contains(&entry.config.id));
-            for entry in entries.iter().filter(takes) {
-                let has = entry.ring.as_ref().map(|ring| ring.require_number(field));
-                let has = has.unwrap_or(Ok(()));
-                has.map_err(|sentence| {
-                    format!("update `{}`: `{}` {sentence}", update.name, entry.config.id)
-                })?;
-            }
-        }
-        let Some(wcet) = update.wcet else {
-            return Err(format!(
-                "update `{}` has no wcet; measure one with `overhear run --measure-wcet`",
-                update.name
-            ));
-        };
-        for entry in &mut entries {
-            if named.is_none_or(|ids| ids.contains(&entry.config.id)) {
-                entry.load.wcet = entry.load.wcet.plus(wcet.0);
-            }
+        if selection.has_update(index) {
+            load(update, &mut entries)?;
         }
     }
     let mut loaded = entries.iter().filter(|entry| entry.count > 0);
@@ -178,6 +88,115 @@ pub(super) fn entries<'a>(
         )),
         None => Ok(entries),
     }
+}
+
+/// The entry of one sensor, not yet loaded.
+fn entry<'a>(
+    sensor: &'a SensorConfig,
+    (index, count): (usize, u32),
+    base: &Path,
+    (latency, lateness): (Nanos, Nanos),
+    probes: &[Probe],
+) -> Result<Entry<'a>, String> {
+    if sensor.id.is_empty() {
+        let place = index + 1;
+        return Err(format!(
+            "[[sensor]] number {place}: its `id` is empty; give the sensor's id, or a pattern"
+        ));
+    }
+    let of_sensor = |sentence: String| format!("sensor `{}`: {sentence}", sensor.id);
+    let of_kernel = sensor.of_kernel(probes).map_err(of_sensor)?;
+    if of_kernel.is_none() {
+        Query::parse(&sensor.id).map_err(|error| of_sensor(error.to_string()))?;
+    }
+    let stream = stream_of(sensor, base).map_err(of_sensor)?;
+    for (key, number, least, most) in [
+        ("count", sensor.count, 1, 256),
+        ("lanes", sensor.lanes, 1, 4096),
+        ("payload", sensor.payload, 0, 65536),
+    ] {
+        if !(least..=most).contains(&number) {
+            return Err(format!(
+                "sensor `{}`: its {key} is {number}; give {least} to {most}",
+                sensor.id
+            ));
+        }
+    }
+    if sensor.buffer == Some(0) {
+        return Err(format!(
+            "sensor `{}`: its buffer is 0; give at least 1, or leave it out",
+            sensor.id
+        ));
+    }
+    let rate = stream.to_rate();
+    let ring = of_kernel.map(|it| {
+        let ring = KernelRing::new(it, stream, (latency, lateness), sensor.buffer);
+        ring.map_err(of_sensor)
+    });
+    let ring = ring.transpose()?;
+    // One slot may be in the making.
+    let buffer = match (&ring, sensor.buffer) {
+        (Some(ring), _) => ring.buffer(),
+        (None, Some(buffer)) => buffer,
+        (None, None) => suggested_capacity(Some(&rate), 16, 1, 0) - 1,
+    };
+    Ok(Entry {
+        config: sensor,
+        load: SensorLoad {
+            stream,
+            wcet: Nanos::ZERO,
+            copy: sensor.copy.0,
+            buffer: Some(buffer),
+        },
+        buffer,
+        count,
+        in_place: false,
+        ring,
+    })
+}
+
+/// Adds the time of an update to the sensors that it takes.
+fn load(update: &UpdateConfig, entries: &mut [Entry<'_>]) -> Result<(), String> {
+    let named = update.sensors.as_deref();
+    if update.in_place {
+        let is_large = |entry: &&mut Entry<'_>| {
+            update.takes(&entry.config.id) && entry.config.payload > IN_PLACE_BYTES
+        };
+        let mut found = 0;
+        for entry in entries.iter_mut().filter(is_large) {
+            entry.in_place = true;
+            found += 1;
+        }
+        if found == 0 {
+            return Err(format!(
+                "update `{}` evaluates in place, which is for elements above {IN_PLACE_BYTES} bytes, and \
+                 none of its sensors has them; give the sensor's `payload`, or leave `in_place` out",
+                update.name
+            ));
+        }
+    }
+    if let Some(field) = &update.field {
+        let takes = |entry: &&Entry<'_>| named.is_some_and(|ids| ids.contains(&entry.config.id));
+        for entry in entries.iter().filter(takes) {
+            let has = entry.ring.as_ref().map(|ring| ring.require_number(field));
+            let has = has.unwrap_or(Ok(()));
+            has.map_err(|sentence| {
+                format!("update `{}`: `{}` {sentence}", update.name, entry.config.id)
+            })?;
+        }
+    }
+    let Some(wcet) = update.wcet else {
+        return Err(format!(
+            "update `{}` has no wcet; measure one with `overhear run --measure-wcet`",
+            update.name
+        ));
+    };
+    for entry in &mut *entries {
+        if named.is_none_or(|ids| ids.contains(&entry.config.id)) {
+            entry.load.wcet = entry.load.wcet.plus(wcet.0);
+        }
+    }
+    Ok(())
 }
 
 fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<ArrivalBound, String> {

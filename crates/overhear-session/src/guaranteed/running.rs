@@ -64,12 +64,7 @@ impl<'a> Running<'a> {
         let programs = programs.map(|query| attach(socket, query)).transpose()?;
         let of_kernel = kernel.as_ref().map(KernelHearing::sentence);
         let hearing = Hearing::new(programs, kernel);
-        let room = match own.executor {
-            Executor::Deadline => QueueMemory::Reserved,
-            _ => QueueMemory::Growing,
-        };
-        let mut monitor = Monitor::with_memory(own.terms.lateness.hold_back, room);
-
+        let mut monitor = self.monitor();
         let probes = config.probes();
         let probes = probes.map_err(|sentence| SessionError::new(ErrorKind::Usage, sentence))?;
         let matchers = config.sensors.iter().map(|it| Matcher::of(it, &probes));
@@ -161,15 +156,38 @@ impl<'a> Running<'a> {
             sensors: mapped + unused_bytes + monitor.memory_bytes() as u64,
             ..MemoryBytes::default()
         };
+        self.collect(&mut report, evaluations, &streams, &mut taken);
+        report.account(&taken, own.stated.as_ref(), &config.updates);
+        Ok(report)
+    }
+
+    /// A monitor whose queues are reserved if its executor may not allocate.
+    fn monitor(&self) -> Monitor {
+        let memory = match self.own.executor {
+            Executor::Deadline => QueueMemory::Reserved,
+            _ => QueueMemory::Growing,
+        };
+        Monitor::with_memory(self.own.terms.lateness.hold_back, memory)
+    }
+
+    /// Takes the results of the evaluations of this monitor, and the memory that they took.
+    fn collect(
+        &self,
+        report: &mut GuaranteeReport,
+        evaluations: Vec<Evaluation>,
+        streams: &[Arc<StreamDescriptor>],
+        taken: &mut MemoryBytes,
+    ) {
         let own_evaluations = evaluations.into_iter().enumerate();
-        let own_evaluations = own_evaluations.filter(|(index, _)| own.selection.has_update(*index));
+        let own_evaluations =
+            own_evaluations.filter(|(index, _)| self.own.selection.has_update(*index));
         for (update, (index, evaluation)) in report.updates.iter_mut().zip(own_evaluations) {
             match evaluation {
                 Evaluation::Plugin(updates) => {
                     taken.mapped.extend(updates.mapped_bytes().clone());
                     // What is of another type, or came when it had failed, did not reach it.
                     update.elements = updates.elements();
-                    update.plugin = updates.finish_among(&streams);
+                    update.plugin = updates.finish_among(streams);
                     let bytes = update.plugin.iter().map(|it| it.memory_bytes).sum();
                     taken.updates.insert(index, bytes);
                     update.memory_bytes = Some(bytes);
@@ -190,8 +208,6 @@ impl<'a> Running<'a> {
                 }
             }
         }
-        report.account(&taken, own.stated.as_ref(), &config.updates);
-        Ok(report)
     }
 
     /// What each update of the file runs; those of other monitors as well, so that each has its place.

@@ -199,19 +199,7 @@ impl Kernel {
                     .u32(KIND_END);
                 vec![(SIGNAL, signal_schema, payload.0)]
             }
-            Hook::Lock(kind) => {
-                let begun = match kind {
-                    KIND_BEGIN => {
-                        let begun = (long(event, "lock_addr"), number(event, &["flags"]));
-                        self.locks.insert(thread.tid, begun);
-                        Some(begun)
-                    }
-                    _ => self.locks.remove(&thread.tid),
-                };
-                let (address, flags) = begun.unwrap_or((long(event, "lock_addr"), 0));
-                let payload = here.u32(kind).u32(flags).u64(address).u32(0).u32(0);
-                vec![(LOCK, lock_schema, payload.0)]
-            }
+            Hook::Lock(kind) => self.lock(event, thread, kind),
             Hook::Switch
             | Hook::Wake(_)
             | Hook::Fork
@@ -219,6 +207,26 @@ impl Kernel {
             | Hook::Exit
             | Hook::StateDump => Vec::new(),
         }
+    }
+
+    /// The begin or end of a wait for a lock; the end lacks the lock's address.
+    fn lock(&mut self, event: &ForeignEvent, thread: Thread, kind: u32) -> Vec<KernelElement> {
+        let begun = match kind {
+            KIND_BEGIN => {
+                let begun = (long(event, "lock_addr"), number(event, &["flags"]));
+                self.locks.insert(thread.tid, begun);
+                Some(begun)
+            }
+            _ => self.locks.remove(&thread.tid),
+        };
+        let (address, flags) = begun.unwrap_or((long(event, "lock_addr"), 0));
+        let payload = Payload::of(thread)
+            .u32(kind)
+            .u32(flags)
+            .u64(address)
+            .u32(0)
+            .u32(0);
+        vec![(LOCK, lock_schema, payload.0)]
     }
 
     fn syscall(
