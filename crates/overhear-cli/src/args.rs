@@ -16,6 +16,7 @@ use overhear_session::config::Execution;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::metrics::ElementCost;
 use overhear_session::record::Wishes;
+use overhear_session::run_request::RunRequest;
 use overhear_session::session::{self, KernelBackend, KernelSensor, NamedSensors, Probe};
 use overhear_session::updates::UpdateSpecification;
 
@@ -179,10 +180,31 @@ pub(crate) struct RunArguments {
 }
 
 impl RunArguments {
-    pub(crate) const fn backend(&self) -> KernelBackend {
+    const fn backend(&self) -> KernelBackend {
         match self.kernel {
             KernelLevel::Off => KernelBackend::Off,
             KernelLevel::Sched => self.backend.backend(),
+        }
+    }
+
+    pub(crate) fn request(&self) -> RunRequest {
+        RunRequest {
+            command: self.command.clone(),
+            out: self.out.clone(),
+            kernel: self.backend(),
+            kernel_sensors: NamedSensors::joined(&self.kernel_sensors),
+            probes: self.points.behind(&self.probe, &self.usdt),
+            socket: self.socket.clone(),
+            check: self.check.clone(),
+            config: self.config.clone(),
+            measure_wcet: self.measure_wcet,
+            execution: execution(self.no_exec),
+            metrics: self.metrics.clone(),
+            updates: self.updates.clone(),
+            only_needed: self.only_needed,
+            calibration: self.calibration.clone(),
+            compensate: self.compensate,
+            until: self.until.of_session(),
         }
     }
 }

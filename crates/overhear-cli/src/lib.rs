@@ -19,7 +19,6 @@ mod doctor;
 mod exit;
 mod format;
 mod import;
-mod junit;
 mod live;
 mod presence;
 mod progress;
@@ -38,15 +37,12 @@ use overhear_event::{printable_lines, Update};
 use overhear_page::recorded::{write_page as write_page_of, Page, PageRequest};
 use overhear_page::serve::{self, Shown};
 use overhear_session::conclusion::Conclusion;
-use overhear_session::config::{self, constraints, probes};
 use overhear_session::error::{ErrorKind, SessionError};
-use overhear_session::guaranteed::Plan;
-use overhear_session::reactions::Reactions;
 use overhear_session::report::Report;
-use overhear_session::session::{NamedSensors, Outcome, Session};
+use overhear_session::session::Outcome;
 use overhear_session::updates::Updates;
 use overhear_session::{
-    admit, calibrate, check, export, fit, metrics, record, repair, replay, rta, signals,
+    admit, calibrate, check, export, fit, junit, metrics, record, repair, replay, rta, signals,
 };
 use serde::Serialize;
 
@@ -108,51 +104,14 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
         Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
         _ => None,
     };
-    let constraints = match (&arguments.check, &arguments.config) {
-        (Some(file), _) => constraints::read(file)?,
-        (None, Some(file)) => constraints::read_any(file)?,
-        (None, None) => Vec::new(),
-    };
-    if arguments.junit.is_some() && constraints.is_empty() {
+    let run = arguments
+        .request()
+        .resolve(|warning| say(&format!("overhear: {warning}\n")))?;
+    if arguments.junit.is_some() && !run.has_constraints {
         let sentence = "--junit writes verdicts; name constraints by --check or --config";
         return Err(SessionError::new(ErrorKind::Usage, sentence));
     }
-    let mut files: Vec<&Path> = Vec::new();
-    files.extend(arguments.config.as_deref());
-    files.extend(arguments.check.as_deref());
-    files.dedup();
-    let execution = execution(arguments.no_exec);
-    for file in &files {
-        execution.check(file)?;
-    }
-    let reactions = Reactions::read(&files, &constraints, execution)?;
-    if let Some(sentence) = reactions.disabled() {
-        say(&format!("overhear: {sentence}\n"));
-    }
-    let config = arguments.config.as_deref();
-    let plan = match config {
-        // A file without a monitor says only what is measured and what must hold.
-        Some(config) if arguments.measure_wcet || config::has_monitor(config)? => {
-            Some(Plan::read(config, arguments.measure_wcet)?)
-        }
-        _ => None,
-    };
-    if let Some(warning) = plan.as_ref().and_then(|plan| plan.warning.as_ref()) {
-        say(&format!("overhear: {warning}\n"));
-    }
-    let mut named = arguments.points.behind(&arguments.probe, &arguments.usdt);
-    for file in &files {
-        let of_file = probes::read_any(file)?;
-        // One that is named twice is one.
-        named.extend(
-            of_file
-                .into_iter()
-                .filter(|probe| !named.contains(probe))
-                .collect::<Vec<_>>(),
-        );
-    }
-    let calibration = calibrate::recall(arguments.calibration.as_deref())?;
-    let shown = (arguments.view).then(|| Shown::start(&arguments.command, calibration.clone()));
+    let shown = (arguments.view).then(|| Shown::start(&arguments.command, run.calibration.clone()));
     let mut shown = shown.transpose()?;
     if let Some(shown) = &shown {
         say(&format!("view: {}\n", shown.url()));
@@ -160,22 +119,9 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     let mut update = shown.as_ref().map(|shown| shown.update());
     let mut updates: Vec<&mut dyn Update> = Vec::new();
     updates.extend(update.as_mut().map(|update| update as &mut dyn Update));
-    let mut outcome = Session::builder(arguments.command.clone())
-        .monitor(plan)
-        .reactions(reactions)
-        .constraints(constraints)
-        .metrics(metrics::wished(&arguments.metrics, config)?)
-        .only_needed(arguments.only_needed)
-        .out(arguments.out.clone())
-        .kernel(arguments.backend())
-        .sensors(NamedSensors::joined(&arguments.kernel_sensors))
-        .probes(named)
+    let mut outcome = run
+        .session
         .progress(progress::unless(arguments.quiet))
-        .calibration(calibration)
-        .compensate(arguments.compensate)
-        .socket(arguments.socket.clone())
-        .updates(arguments.updates.clone())
-        .until(arguments.until.of_session())
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
         .run(&mut updates)?;
     if let Some(shown) = &mut shown {
@@ -186,7 +132,7 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     }
     if let (Some(file), Some(check)) = (&arguments.junit, &outcome.report.check) {
         let of = outcome.report.command.join(" ");
-        if let Err(failure) = junit::render(check, &of).and_then(|xml| write_file(file, &xml)) {
+        if let Err(failure) = junit::write(check, &of, file) {
             say(&format!("overhear: {failure}\n"));
         }
     }
@@ -438,7 +384,7 @@ fn check(arguments: &CheckArguments) -> Result<u8, SessionError> {
     let report = check::check(directory, &arguments.config)?;
     if let Some(junit) = &arguments.junit {
         let of = directory.display().to_string();
-        write_file(junit, &junit::render(&report, &of)?)?;
+        junit::write(&report, &of, junit)?;
     }
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
@@ -535,11 +481,6 @@ fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), Sessio
             written.map_err(|error| cannot_write(path, &error))
         }
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
-fn write_file(path: &Path, text: &str) -> Result<(), SessionError> {
-    std::fs::write(path, text).map_err(|error| cannot_write(path, &error))
 }
 
 fn cannot_write(path: &Path, error: &std::io::Error) -> SessionError {

@@ -64,8 +64,10 @@ impl Held {
         };
         // A parent that ignores SIGCHLD has its children reaped by the kernel, unseen, and hands
         // that down to us; then nobody could learn how the program ended.
-        // SAFETY: the default action of a signal runs no code.
-        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        if crate::interrupts::ignores("self", libc::SIGCHLD) {
+            // SAFETY: the default action of a signal runs no code.
+            unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+        }
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| fail(errno.into()));
         let (pid_read, pid_write) = pipe()?;
         let (go_read, go_write) = pipe()?;

@@ -425,9 +425,10 @@ pub(crate) fn text_of(path: &Path) -> Result<String, SessionError> {
 }
 
 /// Whether what a file names may run in this process or be started by it: plug-ins, programs, functions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Execution {
     /// All of it.
+    #[default]
     Allowed,
     /// Nothing (`--no-exec`).
     Disabled,

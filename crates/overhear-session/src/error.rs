@@ -22,6 +22,21 @@ pub enum ErrorKind {
     NotFound,
 }
 
+impl ErrorKind {
+    /// The word that the attribute `kind` of exceptions in Python uses.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Usage => "usage",
+            Self::Refused => "refused",
+            Self::Unavailable => "unavailable",
+            Self::Incomplete => "incomplete",
+            Self::NotRunnable => "not_runnable",
+            Self::NotFound => "not_found",
+        }
+    }
+}
+
 /// The error of an operation of this crate. `Display` is its message.
 #[derive(Debug)]
 pub struct SessionError {

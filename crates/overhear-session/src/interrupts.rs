@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals that ask for the end of the session.
 
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use overhear_stream::sync::SignalCount;
+use rustix::fs::{Mode, OFlags};
 use rustix::process::Signal;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::exfiltrator::WithOrigin;
@@ -99,6 +100,57 @@ fn request(origin: Origin) -> Option<Request> {
 fn leads_session() -> bool {
     // SAFETY: two system calls without memory arguments.
     unsafe { libc::getsid(0) == libc::getpid() }
+}
+
+/// Whether an interrupt that the user types at the terminal reaches this process, and so the programs that it runs: they
+/// are in the foreground of its terminal.
+#[must_use]
+pub fn reaches_programs() -> bool {
+    let terminal = rustix::fs::open("/dev/tty", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    let foreground = terminal.and_then(rustix::termios::tcgetpgrp);
+    foreground.is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+/// Requests to end that the process makes itself, in the place of the signals that [`Interrupts`] takes: a language
+/// runtime has signal handlers of its own. The clones of a queue are one queue.
+#[derive(Clone, Debug, Default)]
+pub struct RequestQueue(Arc<Mutex<Vec<Request>>>);
+
+impl RequestQueue {
+    /// Adds a request. The session takes it in its next round.
+    pub fn push(&self, request: Request) {
+        self.lock().push(request);
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Request>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Where a session takes the requests to end from.
+pub(crate) enum Requests {
+    /// The signals of this process.
+    Signals(Interrupts),
+    /// A queue. No signal handler is installed.
+    Queue(RequestQueue),
+}
+
+impl Requests {
+    /// Takes requests from now on: from the queue, or the signals without one.
+    pub(crate) fn listen(queue: Option<RequestQueue>) -> Result<Self, SessionError> {
+        match queue {
+            Some(queue) => Ok(Self::Queue(queue)),
+            None => Interrupts::listen().map(Self::Signals),
+        }
+    }
+
+    /// The requests that came since the last call.
+    pub(crate) fn take(&mut self) -> Vec<Request> {
+        match self {
+            Self::Signals(interrupts) => interrupts.take(),
+            Self::Queue(queue) => std::mem::take(&mut *queue.lock()),
+        }
+    }
 }
 
 /// Proves that requests are attended to: while one lives, none ends the process by itself.

@@ -15,6 +15,7 @@ use overhear_metrics::verdict::Constraint;
 
 use crate::calibrate::Calibration;
 use crate::guaranteed::Plan;
+use crate::interrupts::RequestQueue;
 use crate::progress::BeginProgress;
 use crate::reactions::Reactions;
 use crate::updates::UpdateSpecification;
@@ -59,6 +60,7 @@ pub struct SessionBuilder {
     calibration: Option<Calibration>,
     compensate: bool,
     until: Until,
+    requests: Option<RequestQueue>,
 }
 
 /// A program that is run and listened to.
@@ -87,6 +89,7 @@ impl Session {
             calibration: None,
             compensate: false,
             until: Until::default(),
+            requests: None,
         }
     }
 }
@@ -205,6 +208,13 @@ impl SessionBuilder {
     #[must_use]
     pub fn until(mut self, until: Until) -> Self {
         self.until = until;
+        self
+    }
+
+    /// Takes requests to end from this queue, instead of SIGINT, SIGTERM and SIGHUP of this process.
+    #[must_use]
+    pub fn requests(mut self, queue: Option<RequestQueue>) -> Self {
+        self.requests = queue;
         self
     }
 }

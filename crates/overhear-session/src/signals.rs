@@ -31,10 +31,22 @@ static CAPTURE: extern "C" fn() = {
     capture
 };
 
+/// Signals that the runtime of a language ignores in this process, as a mask; see [`reset_for_programs`].
+static IGNORED_BY_RUNTIME: OnceLock<u64> = OnceLock::new();
+
+/// Programs that this process runs get the default action of these signals, although this process ignores them: the
+/// runtime of its language does, as Python ignores SIGPIPE, not the user. The first call counts.
+pub fn reset_for_programs(signals: &[libc::c_int]) {
+    let mask = signals.iter().map(|signal| 1 << (signal - 1));
+    let _ = IGNORED_BY_RUNTIME.set(mask.fold(0, std::ops::BitOr::bitor));
+}
+
 impl Inherited {
     /// What the parent gave to this process.
     pub(crate) fn get() -> Self {
-        *INHERITED.get_or_init(Self::now)
+        let mut inherited = *INHERITED.get_or_init(Self::now);
+        inherited.ignored &= !IGNORED_BY_RUNTIME.get().copied().unwrap_or(0);
+        inherited
     }
 
     fn now() -> Self {

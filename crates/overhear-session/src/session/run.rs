@@ -41,7 +41,7 @@ use crate::config::probes::{refuse_pattern, refuse_unusable};
 use crate::error::{ErrorKind, SessionError};
 use crate::evaluations::Evaluations;
 use crate::guaranteed::{GuaranteeReport, Guard, KernelRings, Plan, GUARANTEE};
-use crate::interrupts::Interrupts;
+use crate::interrupts::Requests;
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, MetricsReport, METRICS};
 use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
@@ -211,7 +211,7 @@ struct Started {
     guard: Option<Guard>,
     reactor: Option<Reactor>,
     running: Running,
-    interrupts: Interrupts,
+    interrupts: Requests,
     recording: Recording,
     released: Timestamp,
     warning: Option<String>,
@@ -247,7 +247,7 @@ impl SessionBuilder {
             true => Output::ToStderr,
             false => Output::Inherited,
         };
-        let interrupts = Interrupts::listen()?;
+        let interrupts = Requests::listen(self.requests.clone())?;
         let held = Held::start(&self.command, &variables, output)?;
         directory.serve_program(held.pid());
         if let Err(error) = kernel.borrow_mut().follow_held(held.pid()) {
@@ -438,7 +438,7 @@ struct Settled {
     programs: Rc<RefCell<ProgramSource>>,
     monitor: Monitor,
     writer: Option<TraceWriter>,
-    interrupts: Interrupts,
+    interrupts: Requests,
     _directory: Directory,
     _scratch: Scratch,
 }

@@ -6,13 +6,13 @@ use std::cell::RefCell;
 use rustix::process::{kill_process, Pid, Signal};
 
 use crate::child::Running;
-use crate::interrupts::Interrupts;
+use crate::interrupts::Requests;
 use crate::process_tree::ProcessTree;
 
 /// Passes the signals that ask for the end of the session on to the program.
 pub(super) struct SignalForwarder<'a> {
     running: &'a Running,
-    interrupts: &'a mut Interrupts,
+    interrupts: &'a mut Requests,
     // How often the user has asked for the end.
     reached: u32,
     // Whether SIGHUP was among these requests.
@@ -27,7 +27,7 @@ impl<'a> SignalForwarder<'a> {
     /// A forwarder for this program, and for the processes in `tree` that it leaves behind.
     pub(super) fn new(
         running: &'a Running,
-        interrupts: &'a mut Interrupts,
+        interrupts: &'a mut Requests,
         tree: Option<&'a RefCell<ProcessTree>>,
     ) -> Self {
         Self {

@@ -2,16 +2,18 @@
 //! Verdicts as JUnit XML: one test case per constraint. A violated one is a failure, an inconclusive one
 //! an error, because whoever reads it must not take it for passed.
 
+use std::path::Path;
+
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 
-use overhear_session::check::{CheckReport, VerdictReport};
-use overhear_session::error::{ErrorKind, SessionError};
+use crate::check::{CheckReport, VerdictReport};
+use crate::error::{ErrorKind, SessionError};
 
 /// The document. `of` names what was judged.
 ///
 /// # Errors
 /// [`SessionError`] if it cannot be written as XML.
-pub(crate) fn render(report: &CheckReport, of: &str) -> Result<String, SessionError> {
+pub fn render(report: &CheckReport, of: &str) -> Result<String, SessionError> {
     let mut suite = TestSuite::new(of);
     suite.add_test_cases(report.constraints.iter().map(case));
     let mut document = Report::new("overhear check");
@@ -21,6 +23,19 @@ pub(crate) fn render(report: &CheckReport, of: &str) -> Result<String, SessionEr
             ErrorKind::Usage,
             format!("cannot write the verdicts as XML: {error}"),
         )
+    })
+}
+
+/// Writes the document to `file`.
+///
+/// # Errors
+/// [`SessionError`] if it cannot be written.
+#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
+pub fn write(report: &CheckReport, of: &str, file: &Path) -> Result<(), SessionError> {
+    let xml = render(report, of)?;
+    std::fs::write(file, xml).map_err(|error| {
+        let sentence = format!("cannot write {}: {error}", file.display());
+        SessionError::new(ErrorKind::Usage, sentence)
     })
 }
 
