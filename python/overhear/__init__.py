@@ -8,8 +8,8 @@ A program writes *elements* into a *sensor*::
     with overhear.Sensor("queue", {"depth": ("u64", "requests"), "load": "f64"}) as queue:
         queue.write(depth=3, load=0.5)
 
-Run it with ``overhear run --out DIR -- python3 program.py``; without, it works just the same, and
-nobody hears it. The recorded trace comes back as numpy arrays, one per stream::
+Run it with ``overhear run --out DIR -- python3 program.py``, or from Python with `run`; without, it works just the
+same, and nobody hears it. The recorded trace comes back as numpy arrays, one per stream::
 
     for batch in overhear.replay("DIR"):
         print(batch["queue"]["depth"].mean(), batch.missed)
@@ -30,6 +30,7 @@ from ._core import (
     OverhearError,
     SchemaError,
     SensorError,
+    SessionError,
     TraceError,
 )
 from ._fields import Field
@@ -48,19 +49,32 @@ from ._metrics import (
     system_metrics,
 )
 from ._messages import Message, Messages, MessageSensor
+from ._results import (
+    AdmissionReport,
+    CheckReport,
+    FitReport,
+    MetricsReport,
+    Record,
+    Report,
+    Rows,
+)
 from ._sensor import Rate, Sensor
+from ._session import admit, check, fit, metrics, report, run
 from ._stream import Stream
 from ._trace import Replay, read, replay
 from ._updates import Update, evaluate
 
 __all__ = [
     "CAUSES",
+    "AdmissionReport",
     "Advance",
     "AttachError",
     "Attachment",
     "Batch",
+    "CheckReport",
     "Element",
     "Field",
+    "FitReport",
     "Gap",
     "KernelError",
     "KernelMonitor",
@@ -70,26 +84,37 @@ __all__ = [
     "Messages",
     "Metric",
     "MetricResult",
+    "MetricsReport",
     "OverhearError",
     "Rate",
+    "Record",
     "Replay",
+    "Report",
+    "Rows",
     "SchemaError",
     "Sensor",
     "SensorError",
     "SensorRecord",
+    "SessionError",
     "Stream",
     "TraceError",
     "Update",
+    "admit",
     "attach",
+    "check",
     "evaluate",
     "events_required_by",
+    "fit",
     "kernel_sensors",
     "measure",
     "measuring",
+    "metrics",
     "new_user_metric",
     "read",
     "read_image",
     "replay",
+    "report",
+    "run",
     "sensors",
     "set_enabled",
     "system_metric",

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The native half of the package."""
 
-from typing import Any, Optional
+from os import PathLike
+from typing import Any, Optional, Union
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import Self
+
+Path = Union[str, PathLike[str]]
 
 #: The causes of gaps; a gap's row has the index.
 CAUSES: tuple[str, ...]
@@ -16,6 +19,10 @@ class AttachError(OverhearError): ...
 class SensorError(OverhearError): ...
 class KernelError(OverhearError): ...
 class TraceError(OverhearError): ...
+
+class SessionError(OverhearError):
+    #: ``usage``, ``refused``, ``unavailable``, ``incomplete``, ``not_runnable`` or ``not_found``.
+    kind: str
 
 class Sensor:
     def __new__(
@@ -140,3 +147,19 @@ class Measuring:
     ) -> Self: ...
     def read(self, timeout_s: Optional[float]) -> Optional[list[dict[str, Any]]]: ...
     def close(self) -> None: ...
+
+def run(command: list[str], options: dict[str, Any]) -> tuple[str, list[str]]: ...
+def report(
+    directory: Path, updates: list[str], calibration: Optional[Path], compensate: bool
+) -> str: ...
+def check(directory: Path, config: Path, junit: Optional[Path]) -> str: ...
+def metrics(
+    directory: Path,
+    names: list[str],
+    config: Optional[Path],
+    element_cost_ns: Optional[int],
+    compensate: bool,
+    each: bool,
+) -> str: ...
+def admit(config: Path, execute: bool) -> str: ...
+def fit(directory: Path, sensor: str, period_ns: Optional[int]) -> str: ...

@@ -1,24 +1,22 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A plug-in for pytest: a test fails when a constraint is violated, or when that cannot be said.
 
-The fixture `overhear_held` runs a program under `overhear run`, or takes a recording, judges it by the
+The fixture `overhear_held` runs a program, as `overhear.run` does, or takes a recording, judges it by the
 ``[[constraint]]`` entries of ``overhear.toml``, and fails the test unless all held::
 
     def test_the_server_answers_in_time(overhear_held):
         report = overhear_held(["./server", "--once"])
         assert report["constraints"][0]["judged"] == 100
-
-The program `overhear` is looked for in the PATH; ``OVERHEAR_PROGRAM`` names another place.
 """
 
-import json
+import argparse
 import os
 import pathlib
-import shutil
-import subprocess
-import tempfile
 
 import pytest
+
+from . import _session
+from ._core import OverhearError
 
 
 def pytest_addoption(parser):
@@ -33,11 +31,10 @@ def pytest_addoption(parser):
 def overhear_held(request):
     """Judges a program or a recording; fails the test unless every constraint held.
 
-    Called with a command (a list) it runs it under `overhear run`, and the program must end with
-    status 0; called with a path it judges that recording. `config` names the file with the constraints
-    (the ini option ``overhear_config`` without it), `options` are further ones of `overhear run`, such
-    as ``["--kernel", "off"]``. `allow_inconclusive` lets pass what is not violated. Gives the verdicts, as
-    `overhear check --json` prints them.
+    Called with a command (a list) it runs it, and the program must end with status 0; called with a path it judges
+    that recording. `config` names the file with the constraints (the ini option ``overhear_config`` without it),
+    `options` are further ones of `overhear run`, such as ``["--kernel", "off"]``. `allow_inconclusive` lets pass what
+    is not violated. Gives the verdicts, as `overhear check --json` prints them.
     """
     configured = request.config.getini("overhear_config")
 
@@ -46,10 +43,17 @@ def overhear_held(request):
         path = pathlib.Path(config or request.config.rootpath / configured)
         if not path.is_file():
             pytest.fail(f"there are no constraints: {path} is no file", pytrace=False)
-        if isinstance(what, (str, os.PathLike)):
-            report = _check(path, what)
-        else:
-            report = _run(path, [os.fspath(word) for word in what], options)
+        failure = None
+        try:
+            if isinstance(what, (str, os.PathLike)):
+                report = _session.check(what, path).to_dict()
+            else:
+                report = _run(path, what, options)
+        except OverhearError as error:
+            failure = str(error)
+        # Outside of `except`: the failure is one sentence, without the traceback of its cause.
+        if failure is not None:
+            pytest.fail(failure, pytrace=False)
         good = {"held", "inconclusive"} if allow_inconclusive else {"held"}
         if report["verdict"] not in good:
             pytest.fail(_sentences(report, good), pytrace=False)
@@ -58,39 +62,47 @@ def overhear_held(request):
     return held
 
 
-def _program():
-    program = os.environ.get("OVERHEAR_PROGRAM") or shutil.which("overhear")
-    if program is None:
-        pytest.fail(
-            "the program overhear is not in the PATH; install it, or name it by OVERHEAR_PROGRAM",
-            pytrace=False,
-        )
-    return program
-
-
-def _check(config, recording):
-    command = [_program(), "check", recording, "--config", config, "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1, 3):
-        pytest.fail(done.stderr.strip(), pytrace=False)
-    return json.loads(done.stdout)
-
-
 def _run(config, command, options):
+    __tracebackhide__ = True
     # The program writes to the test's own output, which pytest captures.
-    with tempfile.TemporaryDirectory() as folder:
-        report = pathlib.Path(folder, "report.json")
-        overhear = [_program(), "run", "--quiet", f"--json={report}", "--check", config]
-        done = subprocess.run([*overhear, *options, "--", *command], check=False)
-        try:
-            found = json.loads(report.read_text())
-        except (OSError, ValueError):
-            found = None
-    if found is None:
-        pytest.fail(f"overhear run ended with status {done.returncode}", pytrace=False)
+    found = _session.run(command, check=config, **_keywords(options)).to_dict()
     if found["exit"] != {"code": 0}:
         pytest.fail(f"the program ended with {found['exit']}", pytrace=False)
     return found["check"]
+
+
+class _Options(argparse.ArgumentParser):
+    """The options of `overhear run` that `overhear.run` has as parameters."""
+
+    def __init__(self):
+        super().__init__(prog="options", add_help=False, allow_abbrev=False)
+        for name in ("out", "socket", "junit", "config", "calibration"):
+            self.add_argument(f"--{name}")
+        for name in ("only-needed", "measure-wcet", "compensate"):
+            self.add_argument(f"--{name}", action="store_true")
+        self.add_argument("--no-page", action="store_false", dest="page")
+        self.add_argument("--no-exec", action="store_false", dest="execute")
+        self.add_argument("--until", default="ended")
+        self.add_argument("--kernel", choices=("off", "sched"), default="sched")
+        self.add_argument("--backend", choices=("auto", "bpf", "perf"), default="auto")
+        self.add_argument("--kernel-sensors", action="extend", type=lambda it: it.split(","), default=[])
+        several = {"probe": "probes", "metric": "metrics", "update": "updates", "usdt": "usdt"}
+        several |= {"tracepoint": "tracepoints", "kprobe": "kprobes", "kretprobe": "kretprobes"}
+        for name, parameter in several.items():
+            self.add_argument(f"--{name}", action="append", dest=parameter, default=[])
+
+    def error(self, message):
+        pytest.fail(f"options of overhear run: {message}", pytrace=False)
+
+
+def _keywords(options):
+    """Options as the parameters of `overhear.run`."""
+    __tracebackhide__ = True
+    keywords = vars(_Options().parse_args([os.fspath(word) for word in options]))
+    if keywords["kernel"] != "off":
+        keywords["kernel"] = keywords["backend"]
+    del keywords["backend"]
+    return keywords
 
 
 def _sentences(report, good):

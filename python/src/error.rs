@@ -40,3 +40,9 @@ create_exception!(
     OverhearError,
     "The kernel cannot be heard so, or a kernel monitor has ended."
 );
+create_exception!(
+    overhear,
+    SessionError,
+    OverhearError,
+    "A program cannot be run, or a recording or configuration cannot be evaluated. `kind` is the kind of the error."
+);

@@ -4,7 +4,8 @@
 //! Field values and payload arrays flow from Python into a `Sensor`, which writes them as
 //! elements. Elements flow from a trace or a running directory through a `Collector`
 //! into rows of words, one block per stream, and Python gets each block as one numpy array: nothing
-//! is done element by element in Python.
+//! is done element by element in Python. Runs, reports and other results of `overhear-session` flow to Python as JSON
+//! documents, which `overhear/_results.py` turns into objects.
 //!
 //! Everything that can be said in Python (what a field may be declared as, how a batch is indexed)
 //! is in the folder `overhear` beside this crate. This half decides nothing; it packs, copies and
@@ -29,8 +30,10 @@ mod metrics;
 mod replay;
 mod schema;
 mod sensor;
+mod session;
 
 use overhear_event::GapCause;
+use overhear_session::signals::reset_for_programs;
 use pyo3::prelude::{pymodule, Bound, PyModule, PyModuleMethods, PyResult};
 
 /// See the package `overhear`.
@@ -40,7 +43,7 @@ mod _core {
     use crate::attach::{sensors, set_enabled, Attachment};
     #[pymodule_export]
     use crate::error::{
-        AttachError, KernelError, OverhearError, SchemaError, SensorError, TraceError,
+        AttachError, KernelError, OverhearError, SchemaError, SensorError, SessionError, TraceError,
     };
     #[pymodule_export]
     use crate::image::read_image;
@@ -56,6 +59,8 @@ mod _core {
     use crate::replay::Replay;
     #[pymodule_export]
     use crate::sensor::Sensor;
+    #[pymodule_export]
+    use crate::session::{admit_plan, check_recording, fit_sensor, metrics_of, report, run};
 
     #[pymodule_init]
     fn init(module: &super::Bound<'_, super::PyModule>) -> super::PyResult<()> {
@@ -64,5 +69,7 @@ mod _core {
 }
 
 fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Python ignores them; programs that it runs do not inherit that.
+    reset_for_programs(&[libc::SIGPIPE, libc::SIGXFSZ]);
     module.add("CAUSES", GapCause::ALL.map(GapCause::name))
 }

@@ -109,13 +109,13 @@ def test_code_in_documents_runs(program, tmp_path, monkeypatch, document):
         if "overhear.attach" in block:
             # It would wait for programs that are not there.
             continue
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        monkeypatch.chdir(folder)
         if '"DIR"' in block:
-            folder = tmp_path / str(number)
-            folder.mkdir()
             sensor = next(other for other in found if "Sensor(" in other)
             _, out = run_source(program, folder, sensor)
             out.rename(folder / "DIR")
-            monkeypatch.chdir(folder)
         exec(code, {"__name__": "example"})
         ran += 1
     assert ran

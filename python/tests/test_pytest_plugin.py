@@ -6,6 +6,7 @@ import subprocess
 import textwrap
 import xml.etree.ElementTree
 
+import overhear
 import pytest
 from support import run_source
 
@@ -29,9 +30,9 @@ max = {most}
 
 
 @pytest.fixture
-def pytests(pytester, program, monkeypatch):
-    """Runs a test file beside constraints and a program that counts to 99."""
-    monkeypatch.setenv("OVERHEAR_PROGRAM", str(program))
+def pytests(pytester, monkeypatch):
+    """Runs a test file beside constraints and a program that counts to 99, without the program `overhear`."""
+    monkeypatch.delenv("OVERHEAR_PROGRAM", raising=False)
     pytester.path.joinpath("counts.py").write_text(textwrap.dedent(WRITES))
 
     def run(most, body):
@@ -55,7 +56,7 @@ def test_held_passes_and_gives_the_verdicts(pytests):
 def test_a_program_that_is_not_there_fails_with_one_sentence(pytests):
     result = pytests(99, 'overhear_held(["./nosuch"], options=KERNEL)')
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["overhear run ended with status 127"])
+    result.stdout.fnmatch_lines(["cannot run ./nosuch: there is no such program*"])
     result.stdout.no_fnmatch_line("*During handling*")
 
 
@@ -63,6 +64,23 @@ def test_violated_fails_with_the_first_offence(pytests):
     result = pytests(90, "overhear_held(COUNTS, options=KERNEL)")
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["few: violated: 91 is more than 90, at *count #91)"])
+
+
+def test_options_are_those_of_overhear_run(pytests, pytester):
+    words = ["--out=kept", "--kernel=off", "--no-page", "--metric", "run_delay", "--junit", "junit.xml"]
+    pytests(99, f"overhear_held(COUNTS, options={words!r})").assert_outcomes(passed=1)
+    report = overhear.report(pytester.path / "kept")
+    assert [metric.name for metric in report.metrics.metrics] == ["run_delay"]
+    assert not (pytester.path / "kept/report.html").exists()
+    assert 'failures="0"' in (pytester.path / "junit.xml").read_text()
+    for words, sentence in [
+        (["--backend", "telepathy"], "*invalid choice: 'telepathy'*"),
+        (["--view"], "options of overhear run: unrecognized arguments: --view"),
+        (["--kernel-sensors", "syscall,nosuch"], "*nosuch*"),
+    ]:
+        result = pytests(99, f"overhear_held(COUNTS, options={words!r})")
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines([sentence])
 
 
 def test_inconclusive_fails_unless_it_is_allowed(pytests):
