@@ -134,7 +134,10 @@ fn a_program_says_on_request_that_it_is_not_heard_and_the_directory_lists_it() {
     };
     let ended = list(&[]);
     assert_eq!((ended.status, &*ended.stdout), (0, ""), "{ended:#?}");
-    assert!(ended.stderr.contains("has connected every sensor"), "{ended:#?}");
+    assert!(
+        ended.stderr.contains("has connected every sensor"),
+        "{ended:#?}"
+    );
     let mut command = Command::new(program());
     command.arg("two").stdin(Stdio::null());
     command.env("OVERHEAR_DIRECTORY", &socket);
