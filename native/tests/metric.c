@@ -49,7 +49,7 @@ int main(void)
               "from an event of the kernel");
     oh_metric_free(metric);
     tap_check(oh_metric_user(&metric, "mine", "begins", "kernel:cpu_idle", true) == -EINVAL && !metric &&
-                  strstr(oh_last_error(), "does not say whose it is"),
+                  strstr(oh_last_error(), "names no task"),
               "not to one of no thread");
     tap_check(oh_metric_user(&metric, "mine", "begins", "kernel:irq [no == 1]", true) == -EINVAL && !metric &&
                   strstr(oh_last_error(), "`kernel:irq [no == 1]` is no event: line 1, column 13"),

@@ -91,7 +91,7 @@ def test_a_monitor_lives_as_the_seed_says(monitor):
     monitor.thread_unmonitor(sleeper.tid)
     batch = monitor.read()
     assert departures(batch, sleeper.tid) == 0, "it was suspended"
-    with pytest.raises(overhear.KernelError, match="not monitored"):
+    with pytest.raises(overhear.KernelError, match="does not track"):
         monitor.thread_unmonitor(sleeper.tid)
     monitor.terminate()
     for call in (monitor.resume, monitor.suspend, monitor.read, monitor.terminate):
