@@ -31,7 +31,8 @@
 //! and UNTRACKED, after a gap in the stream of the CPU in question or in a stream of lives, and
 //! after the monitor was resumed ([`Switch::RESUMED`]). A thread that has announced its exit need
 //! not leave: perf records no last departure. A thread that executes a program takes over the id of
-//! its leader before the EXEC element says so.
+//! its leader before the EXEC element, and the leader, which has exited, gets the thread's id: its
+//! last departure can be recorded under it, while the thread runs on another CPU.
 //!
 //! A trace of a whole machine ([`Scope::Machine`]) has every switch of its CPUs, so rule 2 holds
 //! for threads that were never seen, too, once the CPU is known to be idle. Clocks of its CPUs may
@@ -369,6 +370,9 @@ impl Continuity {
     #[cold]
     fn holes_of_thread(&self, cpu: CpuIndex, switch: &Switch, holes: &mut MissingSwitches) {
         let prev = leaving(switch);
+        if self.is_replaced_leader(switch) {
+            return;
+        }
         let Cpu { on, gap, .. } = self.cpus[cpu.get()];
         let is_arrival_known = switch.prev_run_ns != Switch::UNKNOWN;
         let position = self.threads.get(prev);
@@ -408,6 +412,16 @@ impl Continuity {
             && prev == switch.prev_pid
             && pid == switch.prev_pid
             && !self.threads.get(prev).was_seen()
+    }
+
+    /// Whether a leader that has exited leaves for the last time, under the id of the thread that
+    /// took over its own.
+    fn is_replaced_leader(&self, switch: &Switch) -> bool {
+        let prev = leaving(switch);
+        switch.prev_state & DEAD != 0
+            && prev != IDLE
+            && prev != switch.prev_pid
+            && !self.threads.get(switch.prev_pid).was_seen()
     }
 
     /// Takes the next switch of a CPU. What it proves to be missing was taken as gaps.

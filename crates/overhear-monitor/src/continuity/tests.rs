@@ -203,6 +203,21 @@ fn thread_takes_over_id_of_its_leader() {
     enter(&mut scene);
     scene.life(Life::EXEC, leader, 8).fine(0, leader, 0);
     assert_eq!(scene.then(0, leader, 0), [0]);
+    // The leader leaves for the last time after the exchange of ids, under that of the other.
+    let mut scene = Scene::tracked();
+    scene.fine(1, 0, leader).fine(0, 0, 8);
+    scene.life(Life::EXIT, leader, 0);
+    let last = Switch {
+        prev_state: 0x80,
+        ..switch(8, 0)
+    };
+    assert_eq!(scene.take(1, &last), [0_usize; 0]);
+    scene.fine(0, leader, 0).life(Life::EXEC, leader, 8);
+    scene.fine(1, 0, leader).fine(1, leader, 0);
+    // One that has not exited does not.
+    let mut scene = Scene::tracked();
+    scene.fine(1, 0, leader).fine(0, 0, 8);
+    assert_eq!(scene.take(1, &last), [1, 0]);
     // A stranger does not.
     let mut scene = Scene::tracked();
     scene.fine(0, 0, 8);
