@@ -15,8 +15,6 @@ use crate::workspace::Workspace;
 
 /// Files that a circle may have.
 const MOST_FILES: usize = 3;
-/// Crates whose largest circle is larger today, and by how many files; none may grow, and each shall vanish.
-const LARGER: [(&str, usize); 2] = [("overhear-directory", 6), ("overhear-trace", 8)];
 
 /// The files of a crate, by module path (`a::b`; empty for the root), with the modules that each names.
 type Graph = BTreeMap<String, BTreeSet<String>>;
@@ -38,11 +36,9 @@ pub(crate) fn circles(workspace: &Workspace) -> Result<(Vec<String>, Vec<String>
         for circle in components(&graph(&source)?) {
             let files = circle.join(", ");
             lines.push(format!("circle of {} in {name}: {files}", circle.len()));
-            let larger = LARGER.iter().find(|(other, _)| *other == name);
-            let most = larger.map_or(MOST_FILES, |(_, files)| *files);
-            if circle.len() > most {
+            if circle.len() > MOST_FILES {
                 breaches.push(format!(
-                    "{name} has a circle of {} files, more than {most}: {files}.",
+                    "{name} has a circle of {} files, more than {MOST_FILES}: {files}.",
                     circle.len()
                 ));
             }

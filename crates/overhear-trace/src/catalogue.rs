@@ -12,20 +12,10 @@ use serde::de::DeserializeSeed;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ReadError;
-use crate::place::{unreadable, Place, MAX_CATALOGUE_BYTES, METADATA, STREAMS};
-
-/// Version of the directory's layout and of `packet.rs`. Since format 2 packets may have padding; since
-/// format 3 packets and documents have checksums, and the summary has the recording's time bounds; since format 4
-/// packets are numbered, and `ends.json` states where each stream ends.
-pub(crate) const FORMAT: u32 = 4;
-/// The oldest format that can be read.
-pub(crate) const OLDEST_FORMAT: u32 = 1;
-/// Written where a recording is to have none.
-pub(crate) const LAST_FORMAT_WITHOUT_CHECKSUMS: u32 = 2;
-/// The oldest format with checksums.
-pub(crate) const FIRST_FORMAT_WITH_CHECKSUMS: u32 = 3;
-/// The oldest format with numbered packets.
-pub(crate) const FIRST_FORMAT_WITH_NUMBERS: u32 = 4;
+use crate::format::{
+    FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS, FORMAT, OLDEST_FORMAT,
+};
+use crate::paths::{unreadable, TracePaths, MAX_CATALOGUE_BYTES, METADATA, STREAMS};
 
 /// Where and when a trace was recorded.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +91,7 @@ impl Catalogue {
     }
 
     /// Reads and checks the catalogue of a trace.
-    pub(crate) fn read(place: &Place) -> Result<Self, ReadError> {
+    pub(crate) fn read(place: &TracePaths) -> Result<Self, ReadError> {
         let failed = |file: PathBuf, cause: &io::Error| match cause.kind() {
             io::ErrorKind::NotFound => ReadError::NotATrace {
                 dir: place.dir().to_path_buf(),

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use overhear_event::{Nanos, StreamId, Timestamp};
 
-use crate::catalogue::{FORMAT, OLDEST_FORMAT};
 use crate::folder::FolderError;
+use crate::format::{FORMAT, OLDEST_FORMAT};
 
 /// Why something could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

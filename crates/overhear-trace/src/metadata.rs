@@ -10,8 +10,9 @@ use std::sync::Arc;
 
 use overhear_event::{FieldKind, StreamDescriptor, TypeSchema, HEXADECIMAL};
 
-use crate::catalogue::{TraceIdentity, FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS};
+use crate::catalogue::TraceIdentity;
 use crate::checksum::{checksum, DocumentCheck};
+use crate::format::{FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS};
 use crate::packet::{cause_numbers, ContextKind, COMM_BYTES};
 
 /// What the streams of one CTF stream class have in common. Its id is its place in the list of

@@ -37,8 +37,8 @@
 
 use overhear_event::{Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp};
 
-use crate::catalogue::{FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS};
 use crate::checksum::checksum;
+use crate::format::{FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS};
 
 /// Marks the beginning of a CTF packet.
 pub(crate) const MAGIC: u32 = 0xC1FC_1FC1;

@@ -19,11 +19,12 @@ use crate::error::ReadError;
 use crate::map::Map;
 use crate::metadata::check_metadata;
 use crate::packet::PacketLayout;
-use crate::place::{
-    check_size, document_name, is_document_name, stream_name, unreadable, Place, ValueCount,
+use crate::paths::REPAIRS;
+use crate::paths::{
+    check_size, document_name, is_document_name, stream_name, unreadable, TracePaths, ValueCount,
     MAX_CATALOGUE_BYTES, MAX_DOCUMENT_BYTES, METADATA,
 };
-use crate::repairs::{Repairs, REPAIRS};
+use crate::repairs::{Repairs, TornTail};
 use crate::scan::{scan, Bounds, Damage};
 use crate::summary::TraceSummary;
 use crate::tree::{BoundedTree, MAX_TREE_BYTES};
@@ -31,32 +32,6 @@ use crate::tree::{BoundedTree, MAX_TREE_BYTES};
 /// How much later than the last advance, or than its file was written, a packet may end: recorders need not advance
 /// after the last element, and the wall clock may be set while they are at work.
 const TOLERANCE: Nanos = Nanos::from_ms(24 * 3_600 * 1_000);
-
-/// The end of a stream's file that is no whole packet: the recorder died while writing it. How
-/// many elements it held is not known, so it is no gap.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TornTail {
-    /// The stream.
-    pub stream: StreamId,
-    /// Its file.
-    pub file: PathBuf,
-    /// Where the tail begins.
-    pub offset: u64,
-    /// Bytes of it.
-    pub bytes: u64,
-}
-
-impl fmt::Display for TornTail {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: the last {} bytes, from byte {} on, are torn; everything before them is read",
-            self.file.display(),
-            self.bytes,
-            self.offset
-        )
-    }
-}
 
 /// A damaged part of a recording. Everything else is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,7 +142,7 @@ pub(crate) struct RecordedStream {
 /// comes to them.
 #[derive(Debug)]
 pub struct TraceReader {
-    place: Place,
+    place: TracePaths,
     identity: TraceIdentity,
     streams: Vec<RecordedStream>,
     torn: Vec<TornTail>,
@@ -189,11 +164,11 @@ impl TraceReader {
     /// [`ReadError`] if this is no trace. Damaged streams are no errors: see
     /// [`TraceReader::torn`] and [`TraceReader::corrupt`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, ReadError> {
-        Self::open_place(Place::open(dir.as_ref())?)
+        Self::open_place(TracePaths::open(dir.as_ref())?)
     }
 
     /// Opens the trace in an open place. Nothing is changed there.
-    pub(crate) fn open_place(place: Place) -> Result<Self, ReadError> {
+    pub(crate) fn open_place(place: TracePaths) -> Result<Self, ReadError> {
         // Recorders list a stream before they make its file, so that whoever looks for files
         // first finds all of them in the catalogue.
         // Where they cannot be listed there is no trace, and the catalogue's error says so.
@@ -584,7 +559,7 @@ impl TraceReader {
         &self.streams
     }
 
-    pub(crate) fn into_place(self) -> Place {
+    pub(crate) fn into_place(self) -> TracePaths {
         self.place
     }
 

@@ -17,9 +17,10 @@ use crate::error::RepairError;
 use crate::map::Map;
 use crate::metadata::{self, StreamClass};
 use crate::packet::PacketLayout;
-use crate::place::{stream_name, Lock, Place, MAX_CATALOGUE_BYTES, METADATA};
-use crate::reader::{CorruptStream, TornTail, TraceReader};
-use crate::repairs::{Repairs, REPAIRS};
+use crate::paths::REPAIRS;
+use crate::paths::{stream_name, Lock, TracePaths, MAX_CATALOGUE_BYTES, METADATA};
+use crate::reader::{CorruptStream, TraceReader};
+use crate::repairs::{Repairs, TornTail};
 use crate::scan::{scan, Bounds};
 
 /// What metadata in plain text begins with (CTF 1.8, section 7).
@@ -46,7 +47,7 @@ pub struct RepairReport {
 /// [`RepairError`] if this is no trace, it is in a folder of another user, a recorder is at work on it, or a file cannot be
 /// changed.
 pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
-    let place = Place::open(dir.as_ref())?;
+    let place = TracePaths::open(dir.as_ref())?;
     place.check_owner()?;
     // Held until we are done. A trace without the file (a copy) has no recorder.
     let _lock = match place.open_lock() {
@@ -99,7 +100,7 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
 /// Cuts the torn tail of a stream, and removes a file without a packet. It is opened once: what is cut is what was
 /// scanned.
 fn repair_stream(
-    place: &Place,
+    place: &TracePaths,
     id: StreamId,
     (layout, bounds, end_noted): (&PacketLayout, Bounds, Option<StreamEnd>),
     report: &mut RepairReport,
@@ -147,7 +148,10 @@ fn keep_time(file: &File, before: &Metadata) -> io::Result<()> {
 /// Writes the metadata again if what is there is no metadata, or a part of what belongs there: as
 /// a recorder leaves it that dies between the catalogue and the metadata, and a disk that lost its end.
 /// Other differences are those of other versions, and stay.
-fn restore_metadata(place: &Place, catalogue: &Catalogue) -> Result<Option<PathBuf>, RepairError> {
+fn restore_metadata(
+    place: &TracePaths,
+    catalogue: &Catalogue,
+) -> Result<Option<PathBuf>, RepairError> {
     let mut classes = Vec::new();
     for entry in &catalogue.streams {
         // Classes are numbered in the order in which their first streams were opened.

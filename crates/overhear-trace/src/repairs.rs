@@ -2,16 +2,41 @@
 //! The list of repairs, `overhear/repairs.json`: which tails were cut off. What was torn stays known, so that results are
 //! the same before a repair and after it.
 
+use std::fmt;
+use std::path::PathBuf;
+
 use overhear_event::StreamId;
 use serde::{Deserialize, Serialize};
 
 use crate::catalogue::parse;
 use crate::error::ReadError;
-use crate::place::{document_name, unreadable, Place, MAX_DOCUMENT_BYTES};
-use crate::reader::TornTail;
+use crate::paths::{document_name, unreadable, TracePaths, MAX_DOCUMENT_BYTES, REPAIRS};
 
-/// The name of the document.
-pub(crate) const REPAIRS: &str = "repairs";
+/// The end of a stream's file that is no whole packet: the recorder died while writing it. How
+/// many elements it held is not known, so it is no gap.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TornTail {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its file.
+    pub file: PathBuf,
+    /// Where the tail begins.
+    pub offset: u64,
+    /// Bytes of it.
+    pub bytes: u64,
+}
+
+impl fmt::Display for TornTail {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}: the last {} bytes, from byte {} on, are torn; everything before them is read",
+            self.file.display(),
+            self.bytes,
+            self.offset
+        )
+    }
+}
 
 /// All repairs of a trace, in their order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +54,7 @@ struct CutTail {
 
 impl Repairs {
     /// Reads the list; an empty one if nothing was repaired.
-    pub(crate) fn read(place: &Place) -> Result<Self, ReadError> {
+    pub(crate) fn read(place: &TracePaths) -> Result<Self, ReadError> {
         let file = place.document(REPAIRS);
         match place.own().read(document_name(REPAIRS), MAX_DOCUMENT_BYTES) {
             Ok(json) => parse(&file, &json),
@@ -60,7 +85,10 @@ impl Repairs {
     }
 
     /// The tails, as they were found before they were cut.
-    pub(crate) fn tails<'a>(&'a self, place: &'a Place) -> impl Iterator<Item = TornTail> + 'a {
+    pub(crate) fn tails<'a>(
+        &'a self,
+        place: &'a TracePaths,
+    ) -> impl Iterator<Item = TornTail> + 'a {
         self.cut.iter().map(|tail| TornTail {
             stream: tail.stream,
             file: place.stream(tail.stream),

@@ -150,7 +150,7 @@ mod tests {
     };
 
     use super::StreamState;
-    use crate::catalogue::FORMAT;
+    use crate::format::FORMAT;
     use crate::packet::{PacketHead, PacketLayout};
 
     #[test]

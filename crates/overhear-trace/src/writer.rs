@@ -12,15 +12,16 @@ use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timest
 
 use serde::Serialize;
 
-use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity, LAST_FORMAT_WITHOUT_CHECKSUMS};
+use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity};
 use crate::checksum::{seal_document, SealingWriter};
 use crate::ends::{Ends, ENDS};
 use crate::error::WriteError;
+use crate::format::LAST_FORMAT_WITHOUT_CHECKSUMS;
 use crate::metadata::{render, StreamClass};
 use crate::packet::{
     discarded_after, PacketHead, PacketLayout, LATEST, MAX_PACKET_BYTES, TIME_BYTES,
 };
-use crate::place::{is_document_name, stream_name, Lock, Place};
+use crate::paths::{is_document_name, stream_name, Lock, TracePaths};
 use crate::stream_state::StreamState;
 use crate::summary::TraceSummary;
 
@@ -50,7 +51,7 @@ const RECENT: usize = 64;
 /// 16 MiB at most: where there are so many streams that this is not enough, packets are smaller.
 #[derive(Debug)]
 pub struct TraceWriter {
-    place: Place,
+    place: TracePaths,
     catalogue: Catalogue,
     classes: Vec<StreamClass>,
     streams: Vec<StreamState>,
@@ -86,7 +87,7 @@ impl TraceWriter {
         if identity.realtime_offset.as_ns() > LATEST.as_monotonic_ns() {
             return Err(WriteError::RealtimeOffset(identity.realtime_offset));
         }
-        let place = Place::create(dir.as_ref())?;
+        let place = TracePaths::create(dir.as_ref())?;
         let lock = place.create_lock();
         let lock = lock.map_err(|cause| create_error(place.lock(), &cause))?;
         let Some(lock) = Lock::take(lock) else {

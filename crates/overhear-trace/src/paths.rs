@@ -11,7 +11,6 @@ use rustix::fs::{flock, FileType, FlockOperation};
 
 use crate::error::{ReadError, WriteError};
 use crate::folder::{Folder, FolderError, Replacement};
-use crate::repairs::REPAIRS;
 
 /// The metadata.
 pub(crate) const METADATA: &str = "metadata";
@@ -22,6 +21,8 @@ const LOCK: &str = "lock";
 
 /// Most bytes of the metadata and of the catalogue. Both grow with the number of streams.
 pub(crate) const MAX_CATALOGUE_BYTES: u64 = 64 << 20;
+/// The name of the document.
+pub(crate) const REPAIRS: &str = "repairs";
 /// Most bytes of an attached document.
 pub(crate) const MAX_DOCUMENT_BYTES: u64 = 48 << 20;
 /// Most values in an attached document, as [`ValueCount`] has them. The smallest takes 2 bytes of text and 24 bytes of memory.
@@ -29,7 +30,7 @@ pub(crate) const MAX_DOCUMENT_VALUES: u64 = 4 << 20;
 
 /// The directory of a trace: `DIR`, in which `trace/` is what CTF readers see.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct TracePaths {
     dir: PathBuf,
     /// The CTF trace proper: every regular file in it is metadata or a stream.
     trace: Folder,
@@ -37,7 +38,7 @@ pub(crate) struct Place {
     own: Folder,
 }
 
-impl Place {
+impl TracePaths {
     /// Opens a trace to read it. The directory that CTF readers are given is accepted, too.
     pub(crate) fn open(dir: &Path) -> Result<Self, ReadError> {
         let unreadable = |error: io::Error, file: PathBuf| match error.kind() {
@@ -341,7 +342,7 @@ pub(crate) fn is_document_name(name: &str) -> bool {
 pub fn is_being_written(dir: impl AsRef<Path>) -> bool {
     // A shared lock is refused as long as a recorder holds its own; that of another reader is not in
     // the way.
-    let lock = Place::open(dir.as_ref()).map(|place| place.open_lock());
+    let lock = TracePaths::open(dir.as_ref()).map(|place| place.open_lock());
     lock.is_ok_and(|lock| {
         lock.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
     })
