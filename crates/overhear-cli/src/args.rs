@@ -40,44 +40,44 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Runs a program and reports what it and its children did until the program ended.
+    /// Runs a program and reports on it and its children, from its start to its end.
     Run(RunArguments),
-    /// Records what already runs: processes, threads, cgroups, or all of the machine.
+    /// Records running processes, threads, cgroups, or the whole machine.
     Record(RecordArguments),
-    /// Reports on a recording. What a killed recorder had half written is left out; nothing is changed.
+    /// Reports on a recording, without changing it. Half-written packets of a killed recorder are left out.
     Report(ReportArguments),
-    /// Cuts what a killed recorder had half written, so that other tools can read the recording. No other verb changes
-    /// a recording.
+    /// Cuts half-written packets of a killed recorder, so that other tools can read the recording. No other verb
+    /// changes a recording.
     Repair(RepairArguments),
-    /// Shows a recording, or two beside each other, on a local web page; also one that is still being
-    /// written. Ends when it is interrupted.
+    /// Shows one recording or two on a local web page, also while the recording is being written. Ends when it is
+    /// interrupted.
     View(ViewArguments),
-    /// Measures a recording: built-in metrics, or those of files.
+    /// Measures a recording by built-in metrics or by metrics in files.
     Metrics(MetricsArguments),
-    /// Judges a recording, or a program while it runs, by constraints: 0 all held, 1 violated, 3 inconclusive.
+    /// Judges a recording or a running program by constraints. Exit status: 0 held, 1 violated, 3 inconclusive.
     Check(CheckArguments),
     /// Writes a recording in the format of another tool.
     Export(ExportArguments),
-    /// Makes a recording of another tracer's trace (CTF of LTTng, perf, ...), read by libbabeltrace2.
+    /// Converts the trace of another tracer (CTF of LTTng, perf, ...) into a recording, by libbabeltrace2.
     Import(ImportArguments),
-    /// Says before the start whether every element will be evaluated in time; 4 if not, 5 if not by this user or
-    /// on this machine.
+    /// Decides before the start whether every element will be evaluated in time. Exit status: 4 refused, 5 not
+    /// possible for this user or on this machine.
     Admit(AdmitArguments),
-    /// Finds the streams (T, D, tau) that cover what a sensor did in a recording.
+    /// Finds the arrival bounds (T, D, tau) that cover the elements of a sensor in a recording.
     Fit(FitArguments),
-    /// Computes worst-case response times of periodic tasks; 1 if a deadline is missed.
+    /// Computes worst-case response times of periodic tasks. Exit status: 1 if a deadline is missed.
     Rta(RtaArguments),
     /// Lists the sensors that a directory knows.
     List(ListArguments),
-    /// Shows what sensors write, as it comes: those that are there and those that will appear.
+    /// Prints the elements of sensors as they are written, also of sensors that appear later.
     Attach(AttachArguments),
-    /// Shows what sensors and threads do now: rates, losses, values.
+    /// Shows the current rates, losses and values of sensors, and the current state of threads.
     Top(TopArguments),
-    /// Switches sensors on or off from outside.
+    /// Switches sensors of running programs on or off.
     Switch(SwitchArguments),
-    /// Measures what sensors cost on this machine, so that reports can say what observing has cost.
+    /// Measures the cost of sensors on this machine, so that reports contain the cost of observing.
     Calibrate(CalibrateArguments),
-    /// Says what this machine and user can do, and how to get the rest.
+    /// Lists the features that work for this user on this machine, and how to enable the others.
     Doctor(DoctorArguments),
     /// Prints the completions for a shell.
     Completions(CompletionsArguments),
@@ -94,15 +94,15 @@ pub(crate) struct RunArguments {
     /// Writes no report.html; `overhear report DIR --html FILE` writes it later.
     #[arg(long, requires = "out")]
     pub(crate) no_page: bool,
-    /// What to hear of the kernel.
+    /// Which events of the kernel to record.
     #[arg(long, value_enum, default_value_t = KernelLevel::Sched)]
     pub(crate) kernel: KernelLevel,
     /// Source of kernel events. If a named one does not work, nothing is run.
     #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
     pub(crate) backend: BackendArgument,
-    /// Kernel sensors besides scheduling; they need BPF. One that is named must be heard, or nothing is run; `all` is
-    /// whatever this kernel has. A list with one of scheduling has no others of it: `sched_switch` alone leaves
-    /// wake-ups out.
+    /// Kernel sensors besides scheduling; they need BPF. If a named one does not work, nothing is run. `all` selects
+    /// every sensor of this kernel. If the list names a scheduling sensor, the other scheduling sensors are off:
+    /// `sched_switch` alone has no wake-ups.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = NamedSensors::from_str)]
     pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated. FILE is a path, a program
@@ -114,64 +114,60 @@ pub(crate) struct RunArguments {
     pub(crate) usdt: Vec<Probe>,
     #[command(flatten)]
     pub(crate) points: Points,
-    /// Shows the run on a local web page while it goes on, whose address is printed, and after its end
-    /// until it is interrupted.
+    /// Shows the run on a local web page and prints its address. The page stays after the run until you interrupt it.
     #[arg(long)]
     pub(crate) view: bool,
-    /// Lets the directory listen at this socket, which must not exist, so that `overhear list`,
-    /// `attach` and `top` find the program's sensors there while it runs.
+    /// The socket of the run's directory, for `overhear list`, `attach` and `top`. The file must not exist.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Judges the run by the constraints in this file, while it runs; see docs/verdicts.md. The exit
-    /// status is 1 if one is violated. Without it, those of `--config`.
+    /// Judges the run by the constraints in this file, while it runs (see docs/verdicts.md). The exit status is 1 if
+    /// one is violated. Default: the constraints of `--config`.
     #[arg(long, value_name = "FILE")]
     pub(crate) check: Option<PathBuf>,
     /// Writes the verdicts as JUnit XML to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
-    /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md). The kernel sensors that
-    /// it requires are switched on.
+    /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md). The required kernel sensors
+    /// are switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
-    /// Switches sensors of the program off that neither metrics, constraints and updates nor a monitor
-    /// need: that of --config, or one that attaches to --socket, as long as it does. Wake-ups that
-    /// nobody needs are left out, too, unless --kernel-sensors names them.
+    /// Switches off the sensors of the program that no metric, constraint, update or monitor needs. A monitor is that of
+    /// --config, or one that is attached to --socket. Wake-ups are recorded only if they are needed or if
+    /// --kernel-sensors names them.
     #[arg(long)]
     pub(crate) only_needed: bool,
-    /// Runs the monitor of this file beside the program, on the terms of its admission, and carries out
-    /// its reactions; see docs/executors.md and docs/reactions.md. Refused is exit status 4, without the
-    /// privilege it demands 5. A file without a monitor says what is measured and what must hold. Its `[[probe]]`
-    /// entries are attached, as those of `--check`.
+    /// Runs the monitor of this file on the terms of its admission, and its reactions (see docs/executors.md and
+    /// docs/reactions.md). Exit status: 4 refused, 5 without the required privilege. The metrics and constraints of the
+    /// file apply, with or without a monitor, and so do its `[[probe]]` entries and those of `--check`.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Runs nothing that --config and --check name: `exec` and `function` of reactions are disabled, and a file with
-    /// updates of plug-ins is refused.
+    /// Runs no program and no plug-in of --config and --check: reactions with `exec` or `function` are disabled, a file
+    /// with updates of plug-ins is refused.
     #[arg(long, conflicts_with = "updates")]
     pub(crate) no_exec: bool,
-    /// Measures the execution times of the updates of --config instead of guaranteeing anything, and
-    /// suggests WCETs and a reservation, as a file that `overhear admit` accepts.
+    /// Measures the execution times of the updates of --config, without a guarantee, and suggests WCETs and a
+    /// reservation as a file for `overhear admit`.
     #[arg(long, requires = "config")]
     pub(crate) measure_wcet: bool,
-    /// Prints the report as JSON, to standard output (the program's own output then goes to
-    /// standard error) or to a file.
+    /// Prints the report as JSON to a file or to standard output. In the latter case the program's output goes to
+    /// standard error.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
-    /// Calls an update of a plug-in, or all of its updates without a name (see docs/monitors.md); may
-    /// be given several times.
+    /// Calls an update of a plug-in; without a name, all of its updates (see docs/monitors.md). May be repeated.
     #[arg(long = "update", value_name = "FILE.so[:NAME][=ARGUMENT]", value_parser = update)]
     pub(crate) updates: Vec<UpdateSpecification>,
-    /// What sensors cost, as `overhear calibrate --output FILE` has found; by default what it has found
-    /// for this CPU and kernel.
+    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration of this CPU and
+    /// kernel.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
-    /// Subtracts what observing has cost from the times of the report (see docs/compensation.md).
+    /// Subtracts the cost of observing from the times of the report (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
-    /// When the run ends: `ended` with the program, `all-ended` when all processes have ended that it has created, as
-    /// daemons are. Later signals then go to these.
+    /// When the run ends: `ended` with the program, `all-ended` with the last process that the program has created, for
+    /// example a daemon. Later signals go to these processes.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Ended)]
     pub(crate) until: Until,
-    /// Without progress line and without the place of the report; the tables stay.
+    /// Prints no progress line and no path of the report; tables are printed.
     #[arg(long)]
     pub(crate) quiet: bool,
     /// The program and its arguments.
@@ -216,8 +212,8 @@ pub(crate) struct Points {
     /// that the kernel passes; may be repeated.
     #[arg(long, value_name = "TRACEPOINT", value_parser = Probe::tracepoint)]
     pub(crate) tracepoint: Vec<Probe>,
-    /// A function of the kernel as a sensor: `FUNCTION`, with what it is called with, or `FUNCTION:return`, with its
-    /// result; may be repeated.
+    /// A function of the kernel as a sensor: `FUNCTION` with its arguments, or `FUNCTION:return` with its result; may be
+    /// repeated.
     #[arg(long, value_name = "FUNCTION", value_parser = Probe::kernel_function)]
     pub(crate) kprobe: Vec<Probe>,
     /// The return of a function of the kernel, as `--kprobe FUNCTION:return`.
@@ -236,7 +232,7 @@ impl Points {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum KernelLevel {
-    /// Nothing: program sensors alone.
+    /// None: sensors of programs only.
     Off,
     /// Scheduling: context switches, wake-ups, lives of threads.
     Sched,
@@ -244,7 +240,7 @@ pub(crate) enum KernelLevel {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Until {
-    /// The program has ended; what its children do afterwards is not heard.
+    /// The program has ended. Its children are not recorded after that.
     Ended,
     /// The program and all processes that it has created have ended; it needs kernel sensors.
     AllEnded,
@@ -307,15 +303,15 @@ pub(crate) struct RecordArguments {
     /// A single thread; may be repeated.
     #[arg(long, value_name = "TID", group = "whom")]
     pub(crate) tid: Vec<u32>,
-    /// Whoever is in this cgroup (of the unified hierarchy) or below it; may be repeated.
+    /// The processes in this cgroup (of the unified hierarchy) and below it; may be repeated.
     #[arg(long, value_name = "PATH", group = "whom")]
     pub(crate) cgroup: Vec<PathBuf>,
     /// All threads of this machine.
     #[arg(long, group = "whom")]
     pub(crate) all: bool,
-    /// Kernel sensors besides scheduling; they need BPF. One that is named must be heard, or nothing is recorded; `all` is
-    /// whatever this kernel has. A list with one of scheduling has no others of it: `sched_switch` alone leaves
-    /// wake-ups out.
+    /// Kernel sensors besides scheduling; they need BPF. If a named one does not work, nothing is recorded. `all`
+    /// selects every sensor of this kernel. If the list names a scheduling sensor, the other scheduling sensors are
+    /// off: `sched_switch` alone has no wake-ups.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = NamedSensors::from_str)]
     pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated. FILE is a path, a program
@@ -327,19 +323,18 @@ pub(crate) struct RecordArguments {
     pub(crate) usdt: Vec<Probe>,
     #[command(flatten)]
     pub(crate) points: Points,
-    /// Measures what is recorded: a built-in metric, or a file with one (see docs/metrics.md). The kernel sensors
-    /// that it requires are switched on.
+    /// Measures the recording: a built-in metric, or a file with one (see docs/metrics.md). The required kernel sensors
+    /// are switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
     /// Source of kernel events. If a named one does not work, nothing is recorded.
     #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
     pub(crate) backend: BackendArgument,
-    /// About how many bytes the kernel's buffers may take together; 4.25 MiB per CPU and 2 MiB for
-    /// each further sensor by default.
+    /// Size of all buffers of the kernel together, in bytes. Default: 4.25 MiB per CPU, and 2 MiB for each further
+    /// sensor.
     #[arg(long, value_name = "BYTES")]
     pub(crate) buffer: Option<u64>,
-    /// Ends after this time: 500ms, 2s, 3m. Else it ends with the processes and threads that are
-    /// named, or when it is interrupted.
+    /// Ends after this time: 500ms, 2s, 3m. Default: the end of the named processes and threads, or an interrupt.
     #[arg(long, value_name = "LENGTH", value_parser = positive)]
     pub(crate) duration: Option<Nanos>,
     /// Keeps the trace and report.html in this directory.
@@ -351,14 +346,14 @@ pub(crate) struct RecordArguments {
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
-    /// What sensors cost, as `overhear calibrate --output FILE` has found; by default what it has found
-    /// for this CPU and kernel.
+    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration of this CPU and
+    /// kernel.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
-    /// Subtracts what observing has cost from the times of the report (see docs/compensation.md).
+    /// Subtracts the cost of observing from the times of the report (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
-    /// Without progress line and without the place of the report; the tables stay.
+    /// Prints no progress line and no path of the report; tables are printed.
     #[arg(long)]
     pub(crate) quiet: bool,
 }
@@ -387,31 +382,30 @@ impl RecordArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RepairArguments {
-    /// What `run --out` kept. It must belong to root or to this user.
+    /// The folder of `run --out`. It must belong to root or to this user.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// What `run --out` kept.
+    /// The folder of `run --out`.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Calls an update of a plug-in with what was recorded, or all of its updates without a
-    /// name (see docs/monitors.md); may be given several times.
+    /// Calls an update of a plug-in with the recorded elements; without a name, all of its updates (see
+    /// docs/monitors.md). May be repeated.
     #[arg(long = "update", value_name = "FILE.so[:NAME][=ARGUMENT]", value_parser = update)]
     pub(crate) updates: Vec<UpdateSpecification>,
     /// Writes the page to this file. A link to a file is not followed.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// What sensors cost, as `overhear calibrate --output FILE` has found; by default what the
-    /// recording brings along.
+    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration in the recording.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
-    /// Subtracts what observing has cost from all times (see docs/compensation.md).
+    /// Subtracts the cost of observing from all times (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
-    /// Shows this recording beside it in the page, on the same scale.
+    /// Shows this recording on the same page, on the same scale.
     #[arg(long, value_name = "DIR", requires = "html")]
     pub(crate) beside: Option<PathBuf>,
     #[command(flatten)]
@@ -423,10 +417,10 @@ pub(crate) struct ReportArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ViewArguments {
-    /// What `run --out` kept, or keeps at this moment.
+    /// The folder of `run --out`, also of a run that has not ended.
     #[arg(value_name = "DIR", default_value = ".")]
     pub(crate) directory: PathBuf,
-    /// Another recording, to be shown beside it on the same scale.
+    /// A second recording for the same page, on the same scale.
     #[arg(value_name = "BESIDE")]
     pub(crate) beside: Option<PathBuf>,
     #[command(flatten)]
@@ -436,11 +430,10 @@ pub(crate) struct ViewArguments {
 /// The part of a run that a time-line shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct RangeArguments {
-    /// Begins the page's time-line so long after the begin of the run: 500ms, 2s, 3m. Tables are of the
-    /// whole run.
+    /// Begin of the page's time-line, from the begin of the run: 500ms, 2s, 3m. Tables have the whole run.
     #[arg(long, value_name = "TIME", value_parser = length)]
     from: Option<Nanos>,
-    /// Ends the page's time-line so long after the begin of the run.
+    /// End of the page's time-line, from the begin of the run.
     #[arg(long, value_name = "TIME", value_parser = positive)]
     to: Option<Nanos>,
 }
@@ -466,7 +459,7 @@ impl RangeArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArguments {
-    /// What `run --out` kept.
+    /// The folder of `run --out`.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// The format.
@@ -475,7 +468,7 @@ pub(crate) struct ExportArguments {
     /// The file to write; `-` is standard output.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Writes compensated times: less what observing has cost (see docs/compensation.md).
+    /// Writes times without the cost of observing (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
     /// With csv: one sensor, whose fields get columns of their own; also one of the kernel (`ipc`), or a probe (`probe/SYMBOL`).
@@ -493,29 +486,27 @@ pub(crate) enum ExportFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArguments {
-    /// What `run --out` kept.
+    /// The folder of `run --out`.
     #[arg(value_name = "DIR", required_unless_present = "dot")]
     pub(crate) directory: Option<PathBuf>,
-    /// A built-in metric, or a file with one (see docs/metrics.md); by default all that are built in
-    /// and whose kernel sensors were switched on.
+    /// A built-in metric, or a file with one (see docs/metrics.md). Default: all built-in metrics whose kernel sensors
+    /// were on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
     /// A file whose `[[metric]]` entries are measured as well.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Subtracts this for each element of a task that lies in a measurement; `calibrated` subtracts what
-    /// `overhear calibrate` has found for its sensor before the recording.
+    /// Subtracts this length for each element of a task in a measurement; `calibrated` subtracts the calibrated cost of
+    /// the element's sensor.
     #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]
     pub(crate) element_cost: ElementCost,
-    /// Subtracts what observing has cost from all times, which delays of other threads carry as well (see
-    /// docs/compensation.md).
+    /// Subtracts the cost of observing from all times, also delays by other threads (see docs/compensation.md).
     #[arg(long, conflicts_with = "element_cost")]
     pub(crate) compensate: bool,
-    /// Shows the measurements one by one: whose each is, its length, begin and end, and how many elements
-    /// lie in it.
+    /// Prints each measurement: its task, length, begin, end, and number of elements.
     #[arg(long)]
     pub(crate) each: bool,
-    /// Draws the automata of the metrics instead, for `dot` of Graphviz; no recording is needed.
+    /// Prints the automata of the metrics for `dot` of Graphviz; needs no recording.
     #[arg(long, conflicts_with_all = ["directory", "json", "each", "compensate", "element_cost"])]
     pub(crate) dot: bool,
     /// Prints the results as JSON, to standard output or to a file.
@@ -525,14 +516,14 @@ pub(crate) struct MetricsArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
-    /// What `run --out` kept.
+    /// The folder of `run --out`.
     #[arg(
         value_name = "DIR",
         required_unless_present = "command",
         conflicts_with = "command"
     )]
     pub(crate) directory: Option<PathBuf>,
-    /// What must hold; see docs/verdicts.md.
+    /// The file with the constraints (see docs/verdicts.md).
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
     /// Prints the verdicts as JSON, to standard output or to a file.
@@ -541,8 +532,8 @@ pub(crate) struct CheckArguments {
     /// Writes the verdicts as JUnit XML to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
-    /// Runs nothing that --config names: `exec` and `function` of reactions are disabled, and a file with updates of plug-ins
-    /// is refused.
+    /// Runs no program and no plug-in of --config: reactions with `exec` or `function` are disabled, a file with updates
+    /// of plug-ins is refused.
     #[arg(long)]
     pub(crate) no_exec: bool,
     /// Judges this program while it runs, as `run --check FILE` does; --json is then the report of the run.
@@ -574,18 +565,17 @@ impl RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct RtaArguments {
-    /// What `run --out` kept: overheads that are not given are measured there, and response times
-    /// observed.
+    /// The folder of `run --out`. Overheads that the file does not give are measured in it, and response times observed.
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
     /// The tasks; see docs/rta.md.
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
-    /// Subtracts this for each element of a task that lies in a measurement; `calibrated` subtracts what
-    /// `overhear calibrate` has found for its sensor before the recording.
+    /// Subtracts this length for each element of a task in a measurement; `calibrated` subtracts the calibrated cost of
+    /// the element's sensor.
     #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]
     pub(crate) element_cost: ElementCost,
-    /// Subtracts what observing has cost from all times of the recording first (see docs/compensation.md).
+    /// Subtracts the cost of observing from all times of the recording first (see docs/compensation.md).
     #[arg(long, conflicts_with = "element_cost")]
     pub(crate) compensate: bool,
     /// Prints the response times as JSON, to standard output or to a file.
@@ -598,7 +588,7 @@ pub(crate) struct ImportArguments {
     /// A folder with one trace, or with several in it and in folders below, which are listed and become one recording.
     #[arg(value_name = "TRACE")]
     pub(crate) foreign: PathBuf,
-    /// Where the recording is made.
+    /// The folder of the new recording.
     #[arg(long, value_name = "DIR", required_unless_present = "send")]
     pub(crate) out: Option<PathBuf>,
     /// Ends the process that reads TRACE if no event comes from it for this time: 500ms, 2s, 3m; 60s by default. What was
@@ -615,8 +605,8 @@ pub(crate) struct AdmitArguments {
     /// The monitor, its sensors and updates; see docs/admission.md.
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
-    /// Runs nothing that --config names: `exec` and `function` of reactions are disabled, and a file with updates of plug-ins
-    /// is refused.
+    /// Runs no program and no plug-in of --config: reactions with `exec` or `function` are disabled, a file with updates
+    /// of plug-ins is refused.
     #[arg(long)]
     pub(crate) no_exec: bool,
     /// Prints the answer as JSON, to standard output or to a file.
@@ -626,13 +616,13 @@ pub(crate) struct AdmitArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct FitArguments {
-    /// What `run --out` kept.
+    /// The folder of `run --out`.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// The sensor: `sensor`, `sensor#instance` or `comm(pid)/sensor#instance`; `kernel:NAME` for one of the kernel, on all CPUs.
     #[arg(value_name = "SENSOR")]
     pub(crate) sensor: String,
-    /// T; nine tenths of the mean distance by default.
+    /// T. Default: nine tenths of the mean distance.
     #[arg(long, value_name = "LENGTH", value_parser = length)]
     pub(crate) period: Option<Nanos>,
     /// Prints the fit as JSON, to standard output or to a file.
@@ -678,7 +668,7 @@ pub(crate) struct DoctorArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CalibrateArguments {
-    /// How often everything is measured, in turns.
+    /// Number of rounds; each round measures everything once.
     #[arg(long, value_name = "COUNT", default_value_t = 41, value_parser = clap::value_parser!(u64).range(2..=10_000))]
     pub(crate) rounds: u64,
     /// Keeps the calibration in this file, instead of `overhear/calibration.json` in the user's cache
@@ -688,8 +678,7 @@ pub(crate) struct CalibrateArguments {
     /// Prints the calibration as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
-    /// Measures these sensors of the kernel alone, and nothing else; can be repeated. What the others cost is then
-    /// not known.
+    /// Measures this sensor of the kernel only; may be repeated. The costs of other sensors are then unknown.
     #[arg(long = "sensor", value_name = "NAME")]
     pub(crate) sensors: Vec<Sought>,
     /// Answers each byte of standard input: the other process of a loop.
@@ -699,7 +688,7 @@ pub(crate) struct CalibrateArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArguments {
-    /// For which shell.
+    /// The shell.
     #[arg(value_enum)]
     pub(crate) shell: clap_complete::Shell,
 }

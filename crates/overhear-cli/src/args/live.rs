@@ -17,11 +17,10 @@ sensor `queue`, `server/` every sensor of all processes `server`, `4711/queue#in
 
 #[derive(Debug, Args)]
 pub(crate) struct DirectoryArguments {
-    /// Talks to the directory at this socket; else to that of OVERHEAR_DIRECTORY, of this user, or
-    /// of the system.
+    /// The socket of the directory. Default: that of OVERHEAR_DIRECTORY, of this user, or of the system.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Only sensors whose type's name matches this glob.
+    /// Only sensors whose type matches this glob.
     #[arg(long = "type", value_name = "GLOB")]
     pub(crate) type_id: Option<String>,
 }
@@ -69,7 +68,7 @@ const fn form(format: Format, json: bool) -> Format {
 #[derive(Debug, Args)]
 #[command(after_help = GLOBS)]
 pub(crate) struct ListArguments {
-    /// Which sensors; all of them without it.
+    /// A glob of sensors. Default: all.
     #[arg(value_name = "GLOB", default_value = "*")]
     pub(crate) names: String,
     /// Lists the sensors that the directory refused or deferred, with the reason. Those of other
@@ -85,12 +84,12 @@ pub(crate) struct ListArguments {
 #[derive(Debug, Args)]
 #[command(after_help = GLOBS)]
 pub(crate) struct AttachArguments {
-    /// Which sensors.
+    /// A glob of sensors.
     #[arg(value_name = "GLOB")]
     pub(crate) names: String,
     #[command(flatten)]
     pub(crate) form: FormArguments,
-    /// From where on sensors are read that are there already; others from their first element.
+    /// The first element of existing sensors. Later sensors are read from their first element.
     #[arg(long, value_enum, default_value_t = Start::Now)]
     pub(crate) start: Start,
     /// Ends after this many elements.
@@ -99,20 +98,19 @@ pub(crate) struct AttachArguments {
     /// Ends after this time: 500ms, 2s, 3m.
     #[arg(long, value_name = "LENGTH", value_parser = positive)]
     pub(crate) duration: Option<Nanos>,
-    /// Ends when all sensors that matched have ended.
+    /// Ends when all matching sensors have ended.
     #[arg(long)]
     pub(crate) until_ended: bool,
-    /// Switches sensors off that no monitor needs, this one or another, until it ends: those that this
-    /// user may switch. Then they are as they were.
+    /// Switches off the sensors that no monitor needs, as far as this user may. At the end they are switched back.
     #[arg(long)]
     pub(crate) only_needed: bool,
     /// In CSV, only these fields, as one table for all types.
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
     pub(crate) fields: Option<Vec<String>>,
-    /// Records a trace there as well; `overhear report` reads it.
+    /// Also writes a recording to this folder, for `overhear report`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
-    /// Says nothing on standard error but what is wrong.
+    /// Prints nothing but errors on standard error.
     #[arg(long)]
     pub(crate) quiet: bool,
     #[command(flatten)]
@@ -131,30 +129,29 @@ pub(crate) enum Start {
 #[derive(Debug, Args)]
 #[command(after_help = GLOBS)]
 pub(crate) struct TopArguments {
-    /// Which sensors; all of them without it.
+    /// A glob of sensors. Default: all.
     #[arg(value_name = "GLOB")]
     pub(crate) names: Option<String>,
-    /// How often the picture changes.
+    /// Interval of the picture.
     #[arg(long, value_name = "LENGTH", default_value = "1s", value_parser = positive)]
     pub(crate) interval: Nanos,
-    /// What rates and intervals are taken over.
+    /// Time over which rates and intervals are computed.
     #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = positive)]
     pub(crate) window: Nanos,
-    /// Follows the threads of this running process with the kernel's sensors. Without GLOB, --type, --socket and
-    /// --config no directory is needed.
+    /// Tracks the threads of this running process by kernel sensors. Without GLOB, --type, --socket and --config it needs
+    /// no directory.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
-    /// Draws the distributions that the updates of this file find: those that count the values of a
-    /// field, and those of plug-ins (see docs/displays.md).
+    /// Draws the distributions of the updates in this file: of a field's values, and of plug-ins (see docs/displays.md).
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Loads nothing that --config names: a file with updates of plug-ins is refused.
+    /// Loads no plug-in of --config: a file with updates of plug-ins is refused.
     #[arg(long)]
     pub(crate) no_exec: bool,
-    /// Listens for one window, prints one look, and ends.
+    /// Reads for one window, prints the picture once, and ends.
     #[arg(long)]
     pub(crate) once: bool,
-    /// The form of the look that `--once` prints.
+    /// The form of the picture of `--once`.
     #[arg(long, value_enum, requires = "once", default_value_t)]
     format: Format,
     /// Short for `--format json`.
@@ -167,7 +164,7 @@ pub(crate) struct TopArguments {
 #[derive(Debug, Args)]
 #[command(after_help = GLOBS)]
 pub(crate) struct SwitchArguments {
-    /// Which sensors.
+    /// A glob of sensors.
     #[arg(value_name = "GLOB")]
     pub(crate) names: String,
     /// On or off.
