@@ -9,11 +9,15 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use overhear_directory::client::{register_at, RegisterError};
-use overhear_directory::{Directory, DirectoryBuilder, ProgramSource};
+use overhear_directory::{
+    Directory, DirectoryBuilder, MonitorConnection, ProgramSource, Query, SensorRecord,
+};
 use overhear_event::{Nanos, Rate, Source};
 use serde_json::{json, Value};
 
-use support::{ask_patiently, register_packet, register_patiently, request, Heard, Here, Raw};
+use support::{
+    ask_patiently, register_packet, register_patiently, request, Heard, Here, Raw, Writer,
+};
 
 /// The sentence of a refusal, or of why a sensor would have to wait; it does not.
 #[track_caller]
@@ -106,6 +110,29 @@ fn registration_whose_program_forgot_it_does_not_block_its_name() {
     // Unmapped without a word, as exec does it.
     drop(here.register("forgotten"));
     here.register("forgotten");
+}
+
+#[test]
+fn repeated_registration_leaves_nothing_of_the_first_attempt() {
+    let here = Here::standalone();
+    let listed = || {
+        let mut monitor = MonitorConnection::connect(&here.socket()).unwrap();
+        let all = monitor.list(&Query::all()).unwrap();
+        let one = |sensor: SensorRecord| (sensor.descriptor.sensor, sensor.published);
+        all.into_iter().map(one).collect::<Vec<_>>()
+    };
+    // As if the directory had been killed before its last answer.
+    drop(here.register("repeated"));
+    let again = here.register("repeated");
+    assert_eq!(listed(), [("repeated".to_owned(), 0)]);
+    again.unregister().unwrap();
+    assert_eq!(listed(), []);
+    // Elements of a program that has gone by `exec` stay.
+    let mut written = Writer::new(here.register("repeated"));
+    written.write(5);
+    drop(written);
+    here.register("repeated").unregister().unwrap();
+    assert_eq!(listed(), [("repeated".to_owned(), 5)]);
 }
 
 #[test]

@@ -26,6 +26,12 @@ pub struct Tally {
 }
 
 impl Tally {
+    /// Whether nothing was written and nothing was lost.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
     /// Reads the header page that begins at the word `at`.
     ///
     /// # Panics

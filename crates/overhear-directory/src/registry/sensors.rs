@@ -224,9 +224,17 @@ impl Registry {
         if twin.is_some_and(|twin| twin.file.as_ref().is_none_or(is_open)) {
             return has_already();
         }
-        // An `exec` unmaps the stream without an event for the directory: the process continues
-        // with another program, which may register the same names.
-        self.end(stream, SensorState::Retained);
+        // Two causes unmap a stream without an event for the directory. An `exec`: the process
+        // continues with another program, which may register the same names. A lost answer: the
+        // program repeats its registration, and nothing may stay of the first attempt.
+        let is_empty = twin.is_some_and(|twin| twin.registered.tally().is_empty());
+        self.end(
+            stream,
+            match is_empty {
+                true => SensorState::Unregistered,
+                false => SensorState::Retained,
+            },
+        );
         Ok(())
     }
 
