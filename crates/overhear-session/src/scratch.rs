@@ -8,12 +8,16 @@
 //! The folder holds a file that its command keeps locked. The kernel gives the lock back when the process
 //! has ended, however it ended, and in whatever pid namespace: a process id and its start time would not
 //! tell a command in another container from one that is dead.
+//!
+//! The lock is the first file in the folder and the last to be removed. So a folder without a lock is empty,
+//! whenever its command was killed, and `rmdir` decides a race with a command that is about to make the lock:
+//! either the folder goes and that command makes another one, or it is no longer empty and stays.
 
+use std::ffi::CStr;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -24,9 +28,7 @@ const LONGEST_PLACE: usize = 55;
 const PREFIX: &str = "overhear-";
 const DIGITS: usize = 16;
 /// The file that is locked as long as the folder is in use.
-const LOCK: &str = "lock";
-/// A folder without a lock is being made, unless it is older than this.
-const MAKING: Duration = Duration::from_secs(60);
+const LOCK: &CStr = c"lock";
 /// How many entries of a place are looked at for what others left.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -65,7 +67,6 @@ impl Scratch {
         Err(last)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a folder of our own")]
     fn create_in(place: &Path) -> io::Result<Self> {
         // Programs of root may drop their privileges and must still find the socket; who may use it
         // is decided by the directory. Nobody can look around in the folder.
@@ -80,7 +81,8 @@ impl Scratch {
         let path = place.join(format!("{PREFIX}{number:0digits$x}", digits = DIGITS));
         std::fs::DirBuilder::new().mode(mode).create(&path)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
-        let lock = open_lock(rustix::fs::CWD, &path.join(LOCK), flags);
+        let folder = open_folder(rustix::fs::CWD, &path);
+        let lock = folder.and_then(|folder| open_lock(&folder, flags));
         let locked = lock.and_then(|lock| {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
             // Until it was locked another command could find it abandoned, and remove it.
@@ -92,7 +94,7 @@ impl Scratch {
         match locked {
             Ok(lock) => Ok(Self { path, _lock: lock }),
             Err(errno) => {
-                let _ = std::fs::remove_dir_all(&path);
+                let _ = remove(&path);
                 Err(errno.into())
             }
         }
@@ -104,19 +106,45 @@ impl Scratch {
 }
 
 impl Drop for Scratch {
-    #[expect(clippy::disallowed_methods, reason = "a folder of our own")]
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.path);
+        let _ = remove(&self.path);
     }
 }
 
-fn open_lock(
-    folder: impl std::os::fd::AsFd,
-    path: &Path,
-    more: OFlags,
+/// Removes a folder of this command.
+fn remove(path: &Path) -> rustix::io::Result<()> {
+    remove_files(&open_folder(rustix::fs::CWD, path)?)?;
+    rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR)
+}
+
+/// Removes the files of a folder, the lock last. Such a folder has no folders in it; one that has is not ours after
+/// all, and stays.
+fn remove_files(folder: &OwnedFd) -> rustix::io::Result<()> {
+    let unlink = |name: &CStr| match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
+        // The directory removes its socket, too.
+        Err(Errno::NOENT) => Ok(()),
+        result => result,
+    };
+    for entry in Dir::read_from(folder)? {
+        let entry = entry?;
+        if entry.file_type() != FileType::Directory && entry.file_name() != LOCK {
+            unlink(entry.file_name())?;
+        }
+    }
+    unlink(LOCK)
+}
+
+fn open_folder(
+    place: impl std::os::fd::AsFd,
+    name: impl rustix::path::Arg,
 ) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(place, name, flags, Mode::empty())
+}
+
+fn open_lock(folder: &OwnedFd, more: OFlags) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOFOLLOW;
-    rustix::fs::openat(folder, path, flags | more, Mode::RUSR | Mode::WUSR)
+    rustix::fs::openat(folder, LOCK, flags | more, Mode::RUSR | Mode::WUSR)
 }
 
 /// Removes the folders of this user in a place whose commands are gone.
@@ -139,40 +167,26 @@ fn is_of_ours(name: &[u8]) -> bool {
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-fn remove_if_abandoned(place: &OwnedFd, name: &std::ffi::CStr) -> rustix::io::Result<()> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::openat(place, name, flags, Mode::empty())?;
+fn remove_if_abandoned(place: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
+    let folder = open_folder(place, name)?;
     let about = rustix::fs::fstat(&folder)?;
     let own = rustix::process::geteuid().as_raw();
     // Nobody but this user can put anything into it.
     if about.st_uid != own || about.st_mode & 0o022 != 0 {
         return Ok(());
     }
-    let _lock = match open_lock(&folder, Path::new(LOCK), OFlags::empty()) {
+    let lock = match open_lock(&folder, OFlags::empty()) {
         Ok(lock) => {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            remove_files(&folder)?;
             Some(lock)
         }
-        Err(Errno::NOENT) if is_older(about.st_mtime, MAKING) => None,
+        Err(Errno::NOENT) => None,
         Err(errno) => return Err(errno),
     };
-    for entry in Dir::read_from(&folder)? {
-        let entry = entry?;
-        // Such a folder has no others in it; one that has is not ours after all, and stays.
-        if entry.file_type() != FileType::Directory {
-            rustix::fs::unlinkat(&folder, entry.file_name(), AtFlags::empty())?;
-        }
-    }
-    rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR)
-}
-
-/// Whether a time in seconds since 1970 is longer ago than this.
-fn is_older(seconds: i64, than: Duration) -> bool {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    let then = Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
-    now.saturating_sub(then) > than
+    let removed = rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR);
+    drop(lock);
+    removed
 }
 
 #[cfg(test)]
@@ -247,9 +261,10 @@ mod tests {
         fs::create_dir(&shared).unwrap();
         File::create(shared.join("lock")).unwrap();
         fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
-        // One without a lock, which somebody may be making, and a plain file.
-        let fresh = place.path().join("overhear-00000000000000dd");
-        fs::create_dir(&fresh).unwrap();
+        // One without a lock that is not empty, and a plain file.
+        let other = place.path().join("overhear-00000000000000dd");
+        fs::create_dir(&other).unwrap();
+        File::create(other.join("precious")).unwrap();
         let file = place.path().join("overhear-00000000000000ee");
         File::create(&file).unwrap();
         // The names of earlier versions.
@@ -263,6 +278,22 @@ mod tests {
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), before);
         assert!(precious.join("directory.sock").exists());
         assert!(precious.join("lock").exists());
+    }
+
+    #[test]
+    fn folder_is_removed_at_whatever_step_its_command_was_killed() {
+        let place = tempfile::tempdir().unwrap();
+        // The steps of making one, and those of removing one.
+        for files in [&[][..], &["lock"], &["lock", "directory.sock"]] {
+            let folder = place.path().join(ABANDONED);
+            fs::create_dir(&folder).unwrap();
+            fs::set_permissions(&folder, fs::Permissions::from_mode(0o700)).unwrap();
+            for file in files {
+                fs::write(folder.join(file), "").unwrap();
+            }
+            remove_abandoned(place.path()).unwrap();
+            assert!(!folder.exists(), "{files:?}");
+        }
     }
 
     #[test]
