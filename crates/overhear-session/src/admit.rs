@@ -17,8 +17,8 @@ use overhear_monitor::scheduler::{ask_kernel, present_reservations};
 use crate::config::selection::{Runner, Selection};
 use crate::config::Execution;
 use crate::config::{constraints, Config, Length, LevelConfig, UpdateConfig};
+use crate::configured_monitor::{self, metrics_of};
 use crate::error::{ErrorKind, SessionError};
-use crate::guaranteed::{self, metrics_of};
 use crate::reactions::Reactions;
 
 mod beside;
@@ -93,7 +93,7 @@ pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Sessi
     if !report.accepted {
         return Ok(report);
     }
-    match guaranteed::lacking(path) {
+    match configured_monitor::lacking(path) {
         Ok(lacking) => report.lacking = lacking,
         Err(failure) if failure.kind == ErrorKind::Refused => {
             report.accepted = false;

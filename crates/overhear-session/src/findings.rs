@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::check::CheckReport;
 use crate::conclusion::Conclusion;
-use crate::guaranteed::GuaranteeReport;
+use crate::configured_monitor::MonitorReport;
 use crate::metrics::{MetricReport, MetricsReport};
 use crate::reactions::ReactionsReport;
 use crate::report::Report;
@@ -83,7 +83,7 @@ fn constraints(check: &CheckReport) -> Option<Finding> {
     Some(Finding::new("constraints", check.conclusion(), message))
 }
 
-fn guarantee(guarantee: &GuaranteeReport) -> Option<Finding> {
+fn guarantee(guarantee: &MonitorReport) -> Option<Finding> {
     let conclusion = guarantee.conclusion();
     let complaints = guarantee.updates.iter().flat_map(|it| &it.complaints);
     let mut why = guarantee.reasons.iter().chain(&guarantee.others);
@@ -141,7 +141,7 @@ mod tests {
     use super::{constraints, guarantee, Finding};
     use crate::check::{CheckReport, VerdictReport};
     use crate::conclusion::Conclusion;
-    use crate::guaranteed::GuaranteeReport;
+    use crate::configured_monitor::MonitorReport;
 
     #[test]
     fn constraints_that_did_not_hold_are_named() {
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     fn a_guarantee_that_held_is_inconclusive_if_elements_were_missed() {
-        let mut report = GuaranteeReport::default();
+        let mut report = MonitorReport::default();
         assert_eq!(guarantee(&report), None);
         report.verdict = Some("held".to_owned());
         report.latency_ns = Some(5_000_000);

@@ -13,8 +13,8 @@ use serde::de::DeserializeOwned;
 use crate::calibrate::Calibration;
 use crate::check::{CheckReport, CHECK};
 use crate::compensation::{self, CompensationReport};
+use crate::configured_monitor::{MonitorReport, GUARANTEE};
 use crate::error::{ErrorKind, SessionError};
-use crate::guaranteed::{GuaranteeReport, GUARANTEE};
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{MetricsReport, METRICS};
 use crate::other_threads;
@@ -121,7 +121,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
     let check: Option<CheckReport> = kept(&reader, CHECK)?;
     let metrics: Option<MetricsReport> = kept(&reader, METRICS)?;
     let others = other_threads::kept(&reader)?;
-    let guarantee: Option<GuaranteeReport> = kept(&reader, GUARANTEE)?;
+    let guarantee: Option<MonitorReport> = kept(&reader, GUARANTEE)?;
     let reactions: Option<ReactionsReport> = kept(&reader, REACTIONS)?;
     let calibration = match evaluation.calibration {
         None => kept(&reader, CALIBRATION)?,

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 use crate::check::CheckReport;
 use crate::compensation::CompensationReport;
 use crate::conclusion::{Conclusion, Exit};
+use crate::configured_monitor::MonitorReport;
 use crate::findings::{self, Finding};
-use crate::guaranteed::GuaranteeReport;
 use crate::intrusion::IntrusionReport;
 use crate::metrics::MetricsReport;
 pub use crate::other_threads::OtherThread;
@@ -82,7 +82,7 @@ pub struct Report {
     pub metrics: Option<MetricsReport>,
     /// What came of the monitor of `overhear.toml`, where one ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub guarantee: Option<GuaranteeReport>,
+    pub guarantee: Option<MonitorReport>,
     /// What observing has cost, where the machine is calibrated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub intrusion: Option<IntrusionReport>,
@@ -251,7 +251,7 @@ impl Report {
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         let check = self.check.as_ref().map(CheckReport::conclusion);
-        let guarantee = self.guarantee.as_ref().map(GuaranteeReport::conclusion);
+        let guarantee = self.guarantee.as_ref().map(MonitorReport::conclusion);
         let judged = [check, guarantee];
         if judged.contains(&Some(Conclusion::Violated)) {
             return Conclusion::Violated;
@@ -271,8 +271,8 @@ impl Report {
     }
 
     /// Adds what came of a monitor, whose distributions come first.
-    pub fn add_guarantee(&mut self, guarantee: Option<GuaranteeReport>) {
-        let histograms = guarantee.iter().flat_map(GuaranteeReport::histograms);
+    pub fn add_guarantee(&mut self, guarantee: Option<MonitorReport>) {
+        let histograms = guarantee.iter().flat_map(MonitorReport::histograms);
         self.histograms.splice(0..0, histograms);
         self.guarantee = guarantee;
     }

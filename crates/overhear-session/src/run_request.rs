@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::calibrate::{self, Calibration};
 use crate::config::{self, constraints, probes, Execution};
+use crate::configured_monitor::MonitorPlan;
 use crate::error::SessionError;
-use crate::guaranteed::Plan;
 use crate::metrics;
 use crate::reactions::Reactions;
 use crate::session::{KernelBackend, NamedSensors, Probe, Session, SessionBuilder, Until};
@@ -87,7 +87,7 @@ impl RunRequest {
         let plan = match config {
             // A file without a monitor names only metrics and constraints.
             Some(config) if self.measure_wcet || config::has_monitor(config)? => {
-                Some(Plan::read(config, self.measure_wcet)?)
+                Some(MonitorPlan::read(config, self.measure_wcet)?)
             }
             _ => None,
         };

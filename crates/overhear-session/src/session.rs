@@ -14,7 +14,7 @@ use overhear_metrics::automaton::Metric;
 use overhear_metrics::verdict::Constraint;
 
 use crate::calibrate::Calibration;
-use crate::guaranteed::Plan;
+use crate::configured_monitor::MonitorPlan;
 use crate::interrupts::RequestQueue;
 use crate::progress::BeginProgress;
 use crate::reactions::Reactions;
@@ -55,7 +55,7 @@ pub struct SessionBuilder {
     constraints: Vec<Constraint>,
     metrics: Vec<Metric>,
     updates: Vec<UpdateSpecification>,
-    monitor: Option<Plan>,
+    monitor: Option<MonitorPlan>,
     reactions: Reactions,
     calibration: Option<Calibration>,
     compensate: bool,
@@ -177,7 +177,7 @@ impl SessionBuilder {
 
     /// A monitor of `overhear.toml` that runs beside the session's own.
     #[must_use]
-    pub fn monitor(mut self, plan: Option<Plan>) -> Self {
+    pub fn monitor(mut self, plan: Option<MonitorPlan>) -> Self {
         self.monitor = plan;
         self
     }

@@ -4,8 +4,8 @@
 use std::fmt::Write;
 
 use overhear_event::Nanos;
+use overhear_session::configured_monitor::{MonitorReport, Suggestion};
 use overhear_session::format::{number, printable};
-use overhear_session::guaranteed::{GuaranteeReport, Suggestion};
 use overhear_session::quantities::ValueQuantiles;
 
 use super::columns::Table;
@@ -13,7 +13,7 @@ use super::width::Width;
 
 /// For people, in lines of this width.
 #[must_use]
-pub(crate) fn render(report: &GuaranteeReport, width: Width) -> String {
+pub(crate) fn render(report: &MonitorReport, width: Width) -> String {
     let mut text = String::new();
     match (&report.verdict, report.latency_ns) {
         (Some(verdict), Some(latency)) => {
@@ -80,7 +80,7 @@ fn time(ns: u64) -> String {
     Nanos::from_ns(ns).to_string()
 }
 
-fn sensors(report: &GuaranteeReport, width: Width, text: &mut String) {
+fn sensors(report: &MonitorReport, width: Width, text: &mut String) {
     let mut table = Table::new(&[
         ("sensor", false),
         ("elements", true),
@@ -100,7 +100,7 @@ fn sensors(report: &GuaranteeReport, width: Width, text: &mut String) {
     text.push_str(&table.render(width));
 }
 
-fn updates(report: &GuaranteeReport, width: Width, text: &mut String) {
+fn updates(report: &MonitorReport, width: Width, text: &mut String) {
     let mut table = Table::new(&[
         ("update", false),
         ("executor", false),

@@ -10,9 +10,9 @@ use super::columns::Table;
 use super::width::Width;
 use super::{compensation, guarantee, metrics, overhead, reactions, verdicts};
 use overhear_session::conclusion::Exit;
+use overhear_session::configured_monitor::MonitorReport;
 use overhear_session::display::{self, TextDisplay};
 use overhear_session::format::{number, printable, quoted, rate};
-use overhear_session::guaranteed::GuaranteeReport;
 use overhear_session::metrics::{MetricReport, MetricsReport};
 use overhear_session::quantities::Quantiles;
 use overhear_session::report::{
@@ -77,10 +77,7 @@ pub(crate) fn render(report: &Report, width: Width) -> String {
         text.push('\n');
         text.push_str(&guarantee::render(guaranteed, width));
     }
-    let found = report
-        .guarantee
-        .iter()
-        .flat_map(GuaranteeReport::histograms);
+    let found = report.guarantee.iter().flat_map(MonitorReport::histograms);
     let found = found.chain(report.updates.iter().flat_map(UpdateReport::histograms));
     let found: Vec<_> = found.collect();
     if !found.is_empty() {

@@ -8,8 +8,8 @@ use overhear_directory::Query;
 use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
 
 use overhear_session::config::{Config, MissedConfig};
+use overhear_session::configured_monitor::Counting;
 use overhear_session::error::{ErrorKind, SessionError};
-use overhear_session::guaranteed::Counting;
 use overhear_session::place;
 use overhear_session::quantities::HistogramReport;
 use overhear_session::updates::{UpdateSpecification, Updates};

@@ -12,7 +12,7 @@ use overhear_monitor::Merge;
 
 use super::{narrow, Entry};
 use crate::config::kernel::KernelSource;
-use crate::guaranteed::evaluation::number_of;
+use crate::configured_monitor::evaluation::number_of;
 
 /// The sizes of a ring, in elements.
 const LEAST_ELEMENTS: u64 = 64;

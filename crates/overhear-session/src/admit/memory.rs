@@ -11,8 +11,8 @@ use overhear_stream::Geometry;
 use super::{kernel, Entry};
 use crate::config::selection::Selection;
 use crate::config::{Config, UpdateConfig};
+use crate::configured_monitor::{Counting, Measuring};
 use crate::error::SessionError;
-use crate::guaranteed::{Counting, Measuring};
 use crate::updates::{UpdateSpecification, Updates};
 
 /// Sensors of several threads name the writer of each element in front of its payload.

@@ -38,9 +38,11 @@ use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
 use crate::conclusion::Exit;
 use crate::config::probes::{refuse_pattern, refuse_unusable};
+use crate::configured_monitor::{
+    KernelRings, MonitorHandle, MonitorPlan, MonitorReport, GUARANTEE,
+};
 use crate::error::{ErrorKind, SessionError};
 use crate::evaluations::Evaluations;
-use crate::guaranteed::{GuaranteeReport, Guard, KernelRings, Plan, GUARANTEE};
 use crate::interrupts::Requests;
 use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, MetricsReport, METRICS};
@@ -156,7 +158,11 @@ impl SessionBuilder {
             return Err(no_tree(&kernel.status().sentence));
         }
         // Kernel streams of a monitor have these numbers as well: it does not see the session's.
-        let rings = self.monitor.as_ref().map(Plan::hear_kernel).transpose()?;
+        let rings = self
+            .monitor
+            .as_ref()
+            .map(MonitorPlan::hear_kernel)
+            .transpose()?;
         let used = rings.as_ref().map_or(0, KernelRings::stream_ids_used);
         let behind = StreamId::from_raw(first.as_raw() + kernel.stream_ids_used().max(used));
         let scratch = Scratch::create().map_err(|error| {
@@ -208,7 +214,7 @@ struct Started {
     programs: Rc<RefCell<ProgramSource>>,
     kernel: Rc<RefCell<Kernel>>,
     monitor: Monitor,
-    guard: Option<Guard>,
+    guard: Option<MonitorHandle>,
     reactor: Option<Reactor>,
     running: Running,
     interrupts: Requests,
@@ -318,7 +324,7 @@ struct Observed {
     notes: Vec<String>,
     ended: Timestamp,
     // Where it was stopped before the last items of its reactions were evaluated.
-    guarantee: Option<Result<GuaranteeReport, SessionError>>,
+    guarantee: Option<Result<MonitorReport, SessionError>>,
 }
 
 impl SessionBuilder {
@@ -396,7 +402,7 @@ impl SessionBuilder {
             ended = now;
             if let Some(reactor) = reactor {
                 // First, so that this session sees what is written to result sensors.
-                guarantee = guard.take().map(Guard::stop);
+                guarantee = guard.take().map(MonitorHandle::stop);
                 reactor.settle();
             }
             // The program is a zombie now: its last numbers can still be read.
@@ -431,7 +437,7 @@ struct Settled {
     exit: Exit,
     check: Option<CheckReport>,
     metrics: Option<MetricsReport>,
-    guarantee: Option<GuaranteeReport>,
+    guarantee: Option<MonitorReport>,
     reactions: Option<ReactionsReport>,
     updates: Vec<UpdateReport>,
     others: Vec<OtherThread>,
@@ -470,10 +476,10 @@ impl Started {
         notes.extend(still_alive(&scheduling));
         notes.extend(self.warning);
         // The directory is still there, and so is what has not been evaluated.
-        let guarantee = guarantee.or_else(|| self.guard.map(Guard::stop));
+        let guarantee = guarantee.or_else(|| self.guard.map(MonitorHandle::stop));
         let guarantee = guarantee.transpose().unwrap_or_else(|failure| {
             notes.push(failure.message);
-            Some(GuaranteeReport::failed())
+            Some(MonitorReport::failed())
         });
         scheduling.finish(compensation::end(ended, delays.as_ref()));
         let others = others.names(scheduling.threads().iter().map(|thread| thread.tid));

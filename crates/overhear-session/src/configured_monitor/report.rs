@@ -15,7 +15,7 @@ use crate::updates::UpdateReport;
 
 /// What came of a monitor (`docs/executors.md`).
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct GuaranteeReport {
+pub struct MonitorReport {
     /// `deadline`, `bandwidth`, `buffered` or `best_effort`: of several, that which guarantees.
     pub executor: String,
     /// `held`, `violated` or `inconclusive`; null where nothing was guaranteed.
@@ -70,7 +70,7 @@ pub struct GuaranteeReport {
     pub others: Vec<String>,
     /// One per sensor, in the order of the file. What several monitors read is as the first of them saw it:
     /// the one that guarantees, if there is one.
-    pub sensors: Vec<GuaranteedSensor>,
+    pub sensors: Vec<MonitoredSensor>,
     /// One per update, in the order of the file.
     pub updates: Vec<MeasuredUpdate>,
     /// What to reserve, with `--measure-wcet`.
@@ -80,7 +80,7 @@ pub struct GuaranteeReport {
 
 /// What came of a sensor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct GuaranteedSensor {
+pub struct MonitoredSensor {
     /// Its id in the file.
     pub id: String,
     /// What the sensors are called that it stood for.
@@ -161,7 +161,7 @@ pub(super) fn suggested(longest: Nanos) -> u64 {
     (with_margin.div_ceil(unit) * unit).max(1_000)
 }
 
-impl GuaranteeReport {
+impl MonitorReport {
     /// A monitor that could not run at all: nothing is known.
     pub fn failed() -> Self {
         Self {
@@ -203,7 +203,7 @@ impl GuaranteeReport {
     }
 }
 
-impl GuaranteeReport {
+impl MonitorReport {
     /// What the executor knows of a guaranteed run, whose program was released at `start`.
     pub(super) fn of_run(
         &mut self,
@@ -278,10 +278,10 @@ impl GuaranteeReport {
 /// what they ran.
 pub(super) fn merged<'a>(
     config: &Config,
-    monitors: impl Iterator<Item = (&'a Selection, GuaranteeReport)>,
-) -> GuaranteeReport {
-    let mut merged: Option<GuaranteeReport> = None;
-    let mut sensors: Vec<Option<GuaranteedSensor>> = vec![None; config.sensors.len()];
+    monitors: impl Iterator<Item = (&'a Selection, MonitorReport)>,
+) -> MonitorReport {
+    let mut merged: Option<MonitorReport> = None;
+    let mut sensors: Vec<Option<MonitoredSensor>> = vec![None; config.sensors.len()];
     let mut updates: Vec<Option<MeasuredUpdate>> = vec![None; config.updates.len()];
     for (selection, mut report) in monitors {
         let own = std::mem::take(&mut report.sensors).into_iter();

@@ -2,9 +2,9 @@
 //! The monitors that `overhear.toml` describes, one for each executor that its updates name, run beside the
 //! session in threads of their own.
 //!
-//! [`Plan::read`] decides before anything runs: whether they are admitted, and who runs them.
-//! `Plan::start` attaches to a directory like any other monitor and runs until [`Guard::stop`], which makes
-//! one report of them.
+//! [`MonitorPlan::read`] decides before anything runs: whether they are admitted, and who runs them.
+//! `MonitorPlan::start` attaches to a directory like any other monitor and runs until
+//! [`MonitorHandle::stop`], which makes one report of them.
 
 pub(crate) mod evaluation;
 mod hearing;
@@ -35,7 +35,7 @@ use crate::reactions::Deciders;
 pub use evaluation::Counting;
 use hearing::KernelHearing;
 pub(crate) use measuring::{metrics_of, Measuring};
-pub use report::{GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
+pub use report::{MeasuredUpdate, MonitorReport, MonitoredSensor};
 use running::Running;
 pub use suggestion::Suggestion;
 
@@ -65,11 +65,11 @@ impl Executor {
 
 /// The monitors of a file that may start: one for each executor that its updates name.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct MonitorPlan {
     config: Config,
     path: PathBuf,
     // What is guaranteed comes first.
-    monitors: Vec<MonitorPlan>,
+    monitors: Vec<ExecutorPlan>,
     measures: bool,
     // Of each update in the file, the plug-in that it names.
     plugins: Vec<Option<LoadedPlugin>>,
@@ -81,9 +81,9 @@ pub struct Plan {
     pub warning: Option<String>,
 }
 
-/// One of them.
+/// The monitor of one executor.
 #[derive(Clone, Debug)]
-struct MonitorPlan {
+struct ExecutorPlan {
     selection: Selection,
     terms: Terms,
     executor: Executor,
@@ -93,7 +93,7 @@ struct MonitorPlan {
     rings: Vec<KernelRing>,
 }
 
-impl MonitorPlan {
+impl ExecutorPlan {
     /// Makes the rings of its kernel sensors, if it has any.
     fn hear_kernel(&self) -> Result<Option<KernelHearing>, SessionError> {
         if self.rings.is_empty() {
@@ -104,7 +104,7 @@ impl MonitorPlan {
     }
 }
 
-impl Plan {
+impl MonitorPlan {
     /// Reads the file and decides. With `measures` nothing is guaranteed, and updates need no WCET.
     ///
     /// # Errors
@@ -159,7 +159,7 @@ impl Plan {
         // The directory is asked for all its sensors at once.
         query(&self.config, &selection)?;
         let (terms, rings) = terms_without_guarantee(&self.config, &self.path, &selection)?;
-        self.monitors.push(MonitorPlan {
+        self.monitors.push(ExecutorPlan {
             terms,
             selection,
             executor,
@@ -202,7 +202,7 @@ impl Plan {
             return Ok(());
         };
         // The rings of kernel sensors are made twice, because what this user lacks is to be told now.
-        let guaranteed = MonitorPlan {
+        let guaranteed = ExecutorPlan {
             terms,
             executor: Executor::Deadline,
             stated: Some(admitted.memory),
@@ -232,7 +232,7 @@ impl Plan {
     /// [`SessionError`]: the kernel cannot be heard, and something that is reserved needs it (5), or it grants
     /// less than was admitted (4).
     pub(crate) fn hear_kernel(&self) -> Result<KernelRings, SessionError> {
-        let all = self.monitors.iter().map(MonitorPlan::hear_kernel);
+        let all = self.monitors.iter().map(ExecutorPlan::hear_kernel);
         all.collect::<Result<_, _>>().map(KernelRings)
     }
 
@@ -247,7 +247,7 @@ impl Plan {
         socket: &Path,
         (mut kernel, pid): (KernelRings, u32),
         deciders: &Deciders,
-    ) -> Result<Guard, SessionError> {
+    ) -> Result<MonitorHandle, SessionError> {
         let plan = Arc::new(self);
         let mut threads = Vec::new();
         for hearing in kernel.0.iter_mut().flatten() {
@@ -275,7 +275,7 @@ impl Plan {
             let _ = answer.recv();
             threads.insert(0, (stop, thread));
         }
-        Ok(Guard { plan, threads })
+        Ok(MonitorHandle { plan, threads })
     }
 }
 
@@ -295,9 +295,9 @@ impl KernelRings {
 /// Everything is tried, and given back.
 ///
 /// # Errors
-/// [`SessionError`] as from [`Plan::read`], but for what is lacking.
+/// [`SessionError`] as from [`MonitorPlan::read`], but for what is lacking.
 pub(crate) fn lacking(path: &Path) -> Result<Option<String>, SessionError> {
-    match Plan::read(path, false) {
+    match MonitorPlan::read(path, false) {
         Ok(plan) => Ok(plan.warning),
         Err(failure) if failure.kind == ErrorKind::Unavailable => Ok(Some(failure.message)),
         Err(failure) => Err(failure),
@@ -349,30 +349,30 @@ fn query(config: &Config, selection: &Selection) -> Result<Option<Query>, Sessio
 
 /// The monitors of a file, running.
 #[derive(Debug)]
-pub struct Guard {
-    plan: Arc<Plan>,
+pub struct MonitorHandle {
+    plan: Arc<MonitorPlan>,
     // In the order of the plan.
     threads: Vec<(Sender<()>, MonitorThread)>,
 }
 
-type MonitorThread = JoinHandle<Result<GuaranteeReport, SessionError>>;
+type MonitorThread = JoinHandle<Result<MonitorReport, SessionError>>;
 
-impl Guard {
+impl MonitorHandle {
     /// Evaluates what has been written until now, and ends.
     ///
     /// # Errors
     /// [`SessionError`] if a monitor could not run.
-    pub fn stop(self) -> Result<GuaranteeReport, SessionError> {
+    pub fn stop(self) -> Result<MonitorReport, SessionError> {
         let (stops, threads): (Vec<_>, Vec<_>) = self.threads.into_iter().unzip();
         drop(stops);
         let ended: Vec<_> = threads.into_iter().map(joined).collect();
-        let reports: Vec<GuaranteeReport> = ended.into_iter().collect::<Result<_, _>>()?;
+        let reports: Vec<MonitorReport> = ended.into_iter().collect::<Result<_, _>>()?;
         let selections = self.plan.monitors.iter().map(|monitor| &monitor.selection);
         Ok(report::merged(&self.plan.config, selections.zip(reports)))
     }
 }
 
-fn joined(thread: MonitorThread) -> Result<GuaranteeReport, SessionError> {
+fn joined(thread: MonitorThread) -> Result<MonitorReport, SessionError> {
     thread.join().unwrap_or_else(|_| {
         Err(SessionError::new(
             ErrorKind::Unavailable,

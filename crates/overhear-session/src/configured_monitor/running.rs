@@ -26,9 +26,9 @@ use overhear_monitor::{
 use super::evaluation::Counting;
 use super::hearing::{Hearing, KernelHearing};
 use super::measuring::Measuring;
-use super::report::{suggested, GuaranteeReport, GuaranteedSensor, MeasuredUpdate};
+use super::report::{suggested, MeasuredUpdate, MonitorReport, MonitoredSensor};
 use super::suggestion::{suggest, QuietRounds};
-use super::{query, Executor, MonitorPlan, Plan};
+use super::{query, Executor, ExecutorPlan, MonitorPlan};
 use crate::admit::{self, MemoryBytes};
 use crate::config::{MissedConfig, SensorConfig, UpdateConfig};
 use crate::error::{ErrorKind, SessionError};
@@ -41,13 +41,13 @@ use crate::updates::{stopped_by, Updates};
 
 /// A monitor in its thread.
 pub(super) struct Running<'a> {
-    plan: &'a Plan,
-    own: &'a MonitorPlan,
+    plan: &'a MonitorPlan,
+    own: &'a ExecutorPlan,
     start: RunStart,
 }
 
 impl<'a> Running<'a> {
-    pub(super) fn new(plan: &'a Plan, index: usize, start: RunStart) -> Self {
+    pub(super) fn new(plan: &'a MonitorPlan, index: usize, start: RunStart) -> Self {
         let own = &plan.monitors[index];
         Self { plan, own, start }
     }
@@ -58,7 +58,7 @@ impl<'a> Running<'a> {
         deciders: &Deciders,
         told: &Receiver<()>,
         begun: &Sender<()>,
-    ) -> Result<GuaranteeReport, SessionError> {
+    ) -> Result<MonitorReport, SessionError> {
         let (config, own) = (&self.plan.config, self.own);
         let programs = query(config, &own.selection)?;
         let programs = programs.map(|query| attach(socket, query)).transpose()?;
@@ -114,9 +114,9 @@ impl<'a> Running<'a> {
         if own.executor != Executor::Deadline {
             watch = watch.judging();
         }
-        let mut report = GuaranteeReport {
+        let mut report = MonitorReport {
             executor: own.executor.name().to_string(),
-            ..GuaranteeReport::default()
+            ..MonitorReport::default()
         };
         let (quiet, unused_bytes) = match own.executor {
             Executor::Buffered(reservation) => {
@@ -173,7 +173,7 @@ impl<'a> Running<'a> {
     /// Takes the results of the evaluations of this monitor, and the memory that they took.
     fn collect(
         &self,
-        report: &mut GuaranteeReport,
+        report: &mut MonitorReport,
         evaluations: Vec<Evaluation>,
         streams: &[Arc<StreamDescriptor>],
         taken: &mut MemoryBytes,
@@ -245,7 +245,7 @@ impl<'a> Running<'a> {
         watch: &mut Watch<'_, SystemClock>,
         (told, begun): (&Receiver<()>, &Sender<()>),
         enforce: impl Fn(),
-        report: &mut GuaranteeReport,
+        report: &mut MonitorReport,
     ) -> Result<QuietRounds, SessionError> {
         let mut quiet = QuietRounds::default();
         let goes_on = || told.try_recv() == Err(TryRecvError::Empty);
@@ -379,7 +379,7 @@ impl<'a> Running<'a> {
 
     fn fill(
         &self,
-        report: &mut GuaranteeReport,
+        report: &mut MonitorReport,
         watch: &Watch<'_, SystemClock>,
         of_kernel: Option<&str>,
     ) {
@@ -406,7 +406,7 @@ impl<'a> Running<'a> {
         let sensors = own.terms.sensors.iter().zip(watch.figures()).enumerate();
         report.sensors = sensors
             .filter(|(index, _)| own.selection.has_sensor(*index))
-            .map(|(index, (terms, figures))| GuaranteedSensor {
+            .map(|(index, (terms, figures))| MonitoredSensor {
                 id: terms.name.clone(),
                 sensors: watch.labels(SensorIndex(index)).map(String::from).collect(),
                 elements: figures.elements,

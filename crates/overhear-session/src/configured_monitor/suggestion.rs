@@ -8,7 +8,7 @@ use overhear_event::Nanos;
 use serde::{Deserialize, Serialize};
 use toml_edit::{DocumentMut, Item, TomlError, Value};
 
-use super::report::{suggested, GuaranteeReport};
+use super::report::{suggested, MonitorReport};
 use crate::admit::{self, AdmissionReport};
 use crate::config::{Config, Length};
 use crate::format::printable;
@@ -65,7 +65,7 @@ impl QuietRounds {
 }
 
 /// What to reserve for what was measured with the file `path`.
-pub(super) fn suggest(path: &Path, report: &GuaranteeReport, quiet: QuietRounds) -> Suggestion {
+pub(super) fn suggest(path: &Path, report: &MonitorReport, quiet: QuietRounds) -> Suggestion {
     let refused = |reason: String| Suggestion {
         reason,
         ..Suggestion::default()
