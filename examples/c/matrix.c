@@ -8,7 +8,7 @@
  *
  *     overhear run --out other -- ./matrix 900 1
  *     overhear run --out rr -- ./matrix 900 1 rr
- *     overhear report other --beside rr --html both.html
+ *     overhear report other --compare rr --html both.html
  *
  * The arguments: the size of the matrices; how many CPUs may be used, 0 for all; and the set-up:
  * `other` (the default), `batch`, `rr` (needs CAP_SYS_NICE), or a time slice in milliseconds that the

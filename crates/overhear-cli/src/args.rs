@@ -2,6 +2,7 @@
 //! What the user types.
 
 mod live;
+pub(crate) mod renamed;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -405,9 +406,9 @@ pub(crate) struct ReportArguments {
     /// Subtracts the cost of observing from all times (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
-    /// Shows this recording on the same page, on the same scale.
+    /// A second recording, which the page compares with this one, on the same scale.
     #[arg(long, value_name = "DIR", requires = "html")]
-    pub(crate) beside: Option<PathBuf>,
+    pub(crate) compare: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) shown: RangeArguments,
     /// Prints the report as JSON, to standard output or to a file.
@@ -420,9 +421,9 @@ pub(crate) struct ViewArguments {
     /// The folder of `run --out`, also of a run that has not ended.
     #[arg(value_name = "DIR", default_value = ".")]
     pub(crate) directory: PathBuf,
-    /// A second recording for the same page, on the same scale.
-    #[arg(value_name = "BESIDE")]
-    pub(crate) beside: Option<PathBuf>,
+    /// A second recording, which the page compares with the first, on the same scale.
+    #[arg(value_name = "OTHER")]
+    pub(crate) compare: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) shown: RangeArguments,
 }

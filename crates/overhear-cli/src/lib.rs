@@ -60,7 +60,16 @@ use text::width::Width;
 #[must_use]
 pub fn main() -> ExitCode {
     signals::ignore_file_size_signal();
-    let arguments = Arguments::parse();
+    let arguments = match Arguments::try_parse() {
+        Ok(arguments) => arguments,
+        Err(error) => match args::renamed::sentence(&error) {
+            Some(sentence) => {
+                say(&format!("overhear: {sentence}\n"));
+                return ExitCode::from(exit::of_error(ErrorKind::Usage));
+            }
+            None => error.exit(),
+        },
+    };
     let result = match arguments.verb {
         Verb::Run(arguments) => run(arguments),
         Verb::Record(arguments) => record(&arguments),
@@ -239,9 +248,9 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
 }
 
 fn view(arguments: &ViewArguments) -> Result<u8, SessionError> {
-    let beside = arguments.beside.as_deref();
+    let other = arguments.compare.as_deref();
     let range = arguments.shown.range()?;
-    serve::view(&arguments.directory, beside, range, |url, left_out| {
+    serve::view(&arguments.directory, other, range, |url, left_out| {
         say_left_out(left_out);
         // A reader that went away has no use for the address.
         let _ = print(&format!("{url}\n"));
@@ -276,16 +285,16 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
     let status = exit::of_conclusion(report.conclusion());
     if let Some(html) = &arguments.html {
         report.take_long_metrics();
-        let beside = arguments.beside.as_deref();
-        let mut besides = beside.map(replay::read_report).transpose()?;
-        besides.as_mut().map(Report::take_long_metrics);
-        let besides = beside.zip(besides.as_ref());
+        let other = arguments.compare.as_deref();
+        let mut compared = other.map(replay::read_report).transpose()?;
+        compared.as_mut().map(Report::take_long_metrics);
+        let compared = other.zip(compared.as_ref());
         let mut requests = vec![PageRequest {
             calibration,
             range,
             ..PageRequest::of(&arguments.directory, &report)
         }];
-        requests.extend(besides.map(|(dir, report)| PageRequest {
+        requests.extend(compared.map(|(dir, report)| PageRequest {
             range,
             ..PageRequest::of(dir, report)
         }));

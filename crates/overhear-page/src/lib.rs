@@ -26,5 +26,5 @@ mod picture;
 pub mod recorded;
 pub mod serve;
 
-pub use html::{render, render_beside, render_live, Run};
+pub use html::{render, render_comparison, render_live, Run};
 pub use picture::TimeRange;

@@ -64,7 +64,7 @@ struct Pictured<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// The page of one recording, or of several beside each other, on one scale: two have room.
+    /// The page of one recording, or of several, on one scale: two have room.
     ///
     /// # Errors
     /// [`SessionError`] if one of them is no recording.

@@ -21,20 +21,20 @@ use crate::configured_monitor::{self, metrics_of};
 use crate::error::{ErrorKind, SessionError};
 use crate::reactions::Reactions;
 
-mod beside;
 mod entries;
 mod hint;
 pub(crate) mod kernel;
 mod memory;
+mod other_reservations;
 mod report;
 
-pub(crate) use beside::copying_of;
-use beside::reserve_beside;
 use entries::{entries, id_of_load, loads, Entry};
 pub(crate) use hint::fitting_latency;
 use hint::hint;
 pub(crate) use kernel::KernelRing;
 pub(crate) use memory::{load_plugins, mapped_bytes, LoadedPlugin, MemoryBytes};
+pub(crate) use other_reservations::copying_of;
+use other_reservations::reserve_others;
 pub use report::{AdmissionReport, CopyingAdmission, SensorAdmission, UpdateAdmission};
 
 /// What `admit` asks the machine for.
@@ -166,7 +166,7 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
         return Ok(report.refused());
     }
     let mut present = machine.present.clone();
-    if let Some(refusal) = reserve_beside(config, base, machine, &mut report, &mut present)? {
+    if let Some(refusal) = reserve_others(config, base, machine, &mut report, &mut present)? {
         report.reason = refusal;
         return Ok(report.refused());
     }

@@ -171,7 +171,7 @@ fn two_recordings_share_a_page() {
     let status = overhear(&["report"])
         .args([
             &one,
-            Path::new("--beside"),
+            Path::new("--compare"),
             &other,
             Path::new("--html"),
             &page,

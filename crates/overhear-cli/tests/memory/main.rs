@@ -244,7 +244,7 @@ fn checks_and_exports_are_bounded() {
 fn page_of_two_runs_and_view_are_bounded() {
     let folder = crowd();
     let (crowd, page) = (path(folder.path()), folder.path().join("both.html"));
-    let ended = bounded(&["report", crowd, "--beside", crowd, "--html", path(&page)]);
+    let ended = bounded(&["report", crowd, "--compare", crowd, "--html", path(&page)]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert!(fs::metadata(&page).unwrap().len() < PAGE_BYTES);
     let size = live::viewed(limited(BOUND, &["view", crowd]));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Plain and compensated time: one switch between two pictures of the same run.
 
-use overhear_page::{render, render_beside, Run};
+use overhear_page::{render, render_comparison, Run};
 use serde_json::{json, Value};
 
 use crate::browser::Browser;
@@ -166,7 +166,7 @@ fn two_runs_are_compensated_together(browser: &Browser) {
         label,
         ..Run::of_values(&report, timeline)
     };
-    browser.open(&render_beside(
+    browser.open(&render_comparison(
         &run(&with, "with"),
         &run(&without, "without"),
     ));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The time-line as a tool: CPUs, reasons, wake-ups, ways to draw sensors, statistics of an
-//! interval, search, two runs beside each other, and the picture as a file.
+//! interval, search, comparison of two runs, and the picture as a file.
 
-use overhear_page::{render, render_beside, Run};
+use overhear_page::{render, render_comparison, Run};
 use serde_json::{json, Value};
 
 use crate::browser::Browser;
@@ -630,7 +630,7 @@ fn two_runs_stand_on_one_scale(browser: &Browser) {
     let (a, b) = (report("old", 5_000_000), report("new", 10_000_000));
     let mut longer = pair();
     longer["end_ns"] = json!(1_000_000_000_u64 + 20_000_000);
-    let page = render_beside(
+    let page = render_comparison(
         &Run {
             label: "runs/old",
             ..Run::of_values(&a, &pair())
@@ -658,9 +658,9 @@ fn two_runs_stand_on_one_scale(browser: &Browser) {
     };
     // Both runs have the same threads, and none is counted in the other.
     assert_eq!((named(0), named(1)), (2, 2), "{runs}");
-    let beside = plain(&browser.text("document.getElementById('beside').innerText"));
+    let comparison = plain(&browser.text("document.getElementById('comparison').innerText"));
     for part in ["runs/old", "runs/new", "Running", "+5 ms (× 2)", "equal"] {
-        assert!(beside.contains(part), "{part}: {beside}");
+        assert!(comparison.contains(part), "{part}: {comparison}");
     }
     assert!(browser.number("overhear.primitives") <= browser.number("overhear.bound"));
     assert_silent(browser);

@@ -137,7 +137,7 @@ function expose({ view, rows, timeline, controls, statistics }, runs, report, li
   };
 }
 
-/** How the page is put together from a first run, perhaps one beside it, perhaps news to come. */
+/** How the page is put together from a first run, perhaps a second one, perhaps news to come. */
 function start() {
   let report = readDocument('report-data') ?? {};
   const given = readDocument('timeline-data');
@@ -150,11 +150,11 @@ function start() {
     documents.push(raw);
   };
   if (isTimeline(given)) add(given, report, options.label);
-  const besideReport = readDocument('beside-report-data');
-  const besideGiven = readDocument('beside-timeline-data');
-  if (runs.length && isTimeline(besideGiven)) add(besideGiven, besideReport, options.beside_label);
+  const otherReport = readDocument('other-report-data');
+  const otherGiven = readDocument('other-timeline-data');
+  if (runs.length && isTimeline(otherGiven)) add(otherGiven, otherReport, options.other_label);
   showReport(report);
-  showBeside(runs);
+  showComparison(runs);
   showLeftOut(runs);
 
   const empty = (text) => {

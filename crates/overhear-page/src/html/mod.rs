@@ -121,7 +121,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("monitor.js"),
     include_str!("verdicts.js"),
     include_str!("export.js"),
-    include_str!("beside.js"),
+    include_str!("compare.js"),
     include_str!("compensated.js"),
     include_str!("live.js"),
     include_str!("main.js"),
@@ -167,13 +167,13 @@ impl<'a> Run<'a, Value, Value> {
 pub fn write<R, T>(
     out: &mut dyn Write,
     run: &Run<'_, R, T>,
-    beside: Option<&Run<'_, R, T>>,
+    other: Option<&Run<'_, R, T>>,
 ) -> io::Result<()>
 where
     R: Serialize + ?Sized,
     T: Serialize + ?Sized,
 {
-    compose(out, run, beside, false)
+    compose(out, run, other, false)
 }
 
 /// The page of a run as [`write()`] writes it.
@@ -182,8 +182,8 @@ pub fn render(report: &Value, timeline: &Value) -> String {
 }
 
 /// The page of two runs as [`write()`] writes it.
-pub fn render_beside(run: &Run<'_, Value, Value>, beside: &Run<'_, Value, Value>) -> String {
-    rendered(run, Some(beside), false)
+pub fn render_comparison(run: &Run<'_, Value, Value>, other: &Run<'_, Value, Value>) -> String {
+    rendered(run, Some(other), false)
 }
 
 /// Renders the page of a run that goes on. It is empty and asks the server that it came from for
@@ -196,18 +196,18 @@ pub fn render_live(report: &Value) -> String {
 
 fn rendered(
     run: &Run<'_, Value, Value>,
-    beside: Option<&Run<'_, Value, Value>>,
+    other: Option<&Run<'_, Value, Value>>,
     is_live: bool,
 ) -> String {
     let mut page = Vec::new();
-    compose(&mut page, run, beside, is_live).expect("values are written to memory");
+    compose(&mut page, run, other, is_live).expect("values are written to memory");
     String::from_utf8(page).expect("the template and JSON are UTF-8")
 }
 
 fn compose<R, T>(
     out: &mut dyn Write,
     run: &Run<'_, R, T>,
-    beside: Option<&Run<'_, R, T>>,
+    other: Option<&Run<'_, R, T>>,
     is_live: bool,
 ) -> io::Result<()>
 where
@@ -216,15 +216,15 @@ where
 {
     let report = |out: &mut dyn Write| json_block(out, run.report);
     let timeline = |out: &mut dyn Write| json_block(out, run.timeline);
-    let beside_report = |out: &mut dyn Write| json_block(out, &beside.map(|run| run.report));
-    let beside_timeline = |out: &mut dyn Write| json_block(out, &beside.map(|run| run.timeline));
+    let other_report = |out: &mut dyn Write| json_block(out, &other.map(|run| run.report));
+    let other_timeline = |out: &mut dyn Write| json_block(out, &other.map(|run| run.timeline));
     let options = json!({
         "label": run.label,
-        "beside_label": beside.map(|run| run.label),
+        "other_label": other.map(|run| run.label),
         "live": is_live,
     });
     let script = format!("(() => {{\n'use strict';\n{}\n}})();", SCRIPTS.join("\n"));
-    let documents: [Part<'_>; 4] = [&report, &timeline, &beside_report, &beside_timeline];
+    let documents: [Part<'_>; 4] = [&report, &timeline, &other_report, &other_timeline];
     let nonce = nonce(&documents, &script)?;
     let (nonce, script) = (text(&nonce), text(&script));
     let title = title(run.program);
@@ -239,8 +239,8 @@ where
             ("STYLE", &text(STYLE)),
             ("REPORT", &report),
             ("TIMELINE", &timeline),
-            ("BESIDE_REPORT", &beside_report),
-            ("BESIDE_TIMELINE", &beside_timeline),
+            ("OTHER_REPORT", &other_report),
+            ("OTHER_TIMELINE", &other_timeline),
             ("OPTIONS", &|out: &mut dyn Write| json_block(out, &options)),
             ("SCRIPT", &script),
         ],

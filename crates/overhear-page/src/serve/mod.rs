@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page on a local web address: of a recording, of two beside each other, or of a run while it
+//! The page on a local web address: of a recording, of two for comparison, or of a run while it
 //! goes on.
 //!
 //! A [`Feed`] holds what was heard so far. A session fills it as one of its updates
@@ -34,7 +34,7 @@ use crate::recorded::{Page, PageRequest};
 pub use feed::{Feed, FeedUpdate};
 pub use server::{Content, Server};
 
-/// Serves the page of the recording in `dir`, perhaps with another one beside it, until SIGINT,
+/// Serves the page of the recording in `dir`, perhaps with another one for comparison, until SIGINT,
 /// SIGTERM or SIGHUP. The time-line shows this part of them, or all of a recording that is still being
 /// written, which is followed. `show` gets the address and what the page leaves out.
 ///
@@ -42,13 +42,13 @@ pub use server::{Content, Server};
 /// [`SessionError`] if there is no recording, or no address to listen on.
 pub fn view(
     dir: &Path,
-    beside: Option<&Path>,
+    other: Option<&Path>,
     range: TimeRange,
     show: impl FnOnce(&str, &[String]),
 ) -> Result<(), SessionError> {
     let mut left_out = Vec::new();
     let mut tail = None;
-    let content = match beside {
+    let content = match other {
         None if overhear_trace::is_being_written(dir) => {
             // The recording has its own at its end, which is the same if it is made by this user.
             let feed = Feed::default().compensated_by(calibrate::recall(None)?);
@@ -58,8 +58,8 @@ pub fn view(
                 feed,
             }
         }
-        beside => {
-            let dirs: Vec<&Path> = [dir].into_iter().chain(beside).collect();
+        other => {
+            let dirs: Vec<&Path> = [dir].into_iter().chain(other).collect();
             let page = render(&dirs, range, &mut left_out)?;
             Content::Page(page)
         }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Two runs beside each other: their whole accounts in one table, with what changed. The time-line
+// Comparison of two runs: their whole accounts in one table, with what changed. The time-line
 // shows both on one scale, each from its own begin.
 
 function totals(report) {
@@ -35,8 +35,8 @@ function changeText(a, b, unit) {
   return a > 0 ? `${difference} (\u00d7${THIN}${formatDigits(b / a, 3)})` : difference;
 }
 
-function showBeside(runs) {
-  const holder = byId('beside');
+function showComparison(runs) {
+  const holder = byId('comparison');
   holder.hidden = runs.length < 2;
   if (runs.length < 2) return;
   const [a, b] = runs.map((run) => totals(run.report));
@@ -52,12 +52,12 @@ function showBeside(runs) {
     return cell;
   });
   const table = make('table', 'loss-table', [make('thead', '', [make('tr', '', heads)]), make('tbody', '', rows)]);
-  const names = make('dl', 'beside-names', runs.flatMap((run, i) => [
+  const names = make('dl', 'comparison-names', runs.flatMap((run, i) => [
     make('dt', '', 'AB'[i]),
     make('dd', '', [make('code', '', run.label), ` ${list(run.report.command).map(quoteArgument).join(' ')}`, isGood(run.report) ? (run.report.complete === false ? ' (incomplete)' : '') : ` (${run.report.outcome})`]),
   ]));
   holder.replaceChildren(
-    make('div', 'section-head', [make('h2', '', 'Two runs beside each other')]),
+    make('div', 'section-head', [make('h2', '', 'Comparison of two runs')]),
     names,
     make('div', 'table-scroll', [table]),
     make('p', 'notice', 'What stands above, and histograms and tables below, are those of run A.'),

@@ -21,7 +21,7 @@ use crate::error::{ErrorKind, SessionError};
 ///
 /// # Errors
 /// A sentence, for a file that makes no sense.
-pub(super) fn reserve_beside(
+pub(super) fn reserve_others(
     config: &Config,
     base: &Path,
     machine: &Machine,

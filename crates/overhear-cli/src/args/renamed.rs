@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Former names of verbs and flags. They are errors; the sentence names the new one.
+
+use clap::error::{ContextKind, ContextValue};
+
+/// Former name and new name of each renamed verb.
+const VERBS: [(&str, &str); 0] = [];
+
+/// Former name and new name of each renamed flag.
+const FLAGS: [(&str, &str); 3] = [
+    ("--beside", "--compare"),
+    ("--unheard", "--not-connected"),
+    ("--via", "--backend"),
+];
+
+/// The sentence for a command line that contains a former name; `None` if `error` has another cause.
+pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
+    let renamed = |kind, names: &[(&str, &str)]| {
+        let Some(ContextValue::String(word)) = error.get(kind) else {
+            return None;
+        };
+        let found = names.iter().find(|(former, _)| former == word);
+        found.map(|(former, new)| format!("`{former}` is called `{new}`"))
+    };
+    renamed(ContextKind::InvalidSubcommand, &VERBS)
+        .or_else(|| renamed(ContextKind::InvalidArg, &FLAGS))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::{sentence, FLAGS};
+    use crate::args::Arguments;
+
+    fn of(words: &[&str]) -> Option<String> {
+        let words = ["overhear"].iter().chain(words);
+        sentence(&Arguments::try_parse_from(words).unwrap_err())
+    }
+
+    #[test]
+    fn former_name_is_an_error_with_the_new_name() {
+        assert_eq!(
+            of(&["run", "--via=bpf", "--", "true"]).unwrap(),
+            "`--via` is called `--backend`"
+        );
+        assert_eq!(
+            of(&["report", "a", "--beside", "b", "--html", "c"]).unwrap(),
+            "`--beside` is called `--compare`"
+        );
+    }
+
+    #[test]
+    fn other_mistakes_have_no_new_name() {
+        assert_eq!(of(&["run", "--vias", "--", "true"]), None);
+        assert_eq!(of(&["runs"]), None);
+        assert_eq!(of(&["run"]), None);
+    }
+
+    #[test]
+    fn arguments_of_the_program_are_its_own() {
+        for (former, _) in FLAGS {
+            Arguments::try_parse_from(["overhear", "run", "--", "true", former]).unwrap();
+        }
+    }
+}
