@@ -124,7 +124,7 @@ pub enum PlanError {
 
 /// Periods that are tried for a pool, out of those that suit the sensors one by one.
 const SCOUTED: usize = 16;
-/// Formulas that a search may evaluate: fractions of a second. Wishes of usual sizes take
+/// Formulas that a search may evaluate: fractions of a second. Requests of usual sizes take
 /// less than a third of it.
 const EFFORT: u32 = 1_000_000;
 /// Steps of an iteration that usually ends after three; what has not ended is given up.

@@ -16,7 +16,7 @@ use overhear_session::calibrate::{Calibration, Sought};
 use overhear_session::config::Execution;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::metrics::ElementCost;
-use overhear_session::record::Wishes;
+use overhear_session::record::RecordOptions;
 use overhear_session::run_request::RunRequest;
 use overhear_session::session::{self, KernelBackend, KernelSensor, NamedSensors, Probe};
 use overhear_session::updates::UpdateSpecification;
@@ -360,8 +360,12 @@ pub(crate) struct RecordArguments {
 }
 
 impl RecordArguments {
-    pub(crate) fn wishes(&self, calibration: Option<Calibration>, metrics: Vec<Metric>) -> Wishes {
-        Wishes {
+    pub(crate) fn options(
+        &self,
+        calibration: Option<Calibration>,
+        metrics: Vec<Metric>,
+    ) -> RecordOptions {
+        RecordOptions {
             calibration,
             metrics,
             compensate: self.compensate,

@@ -167,7 +167,7 @@ fn record(arguments: &RecordArguments) -> Result<u8, SessionError> {
         _ => None,
     };
     let calibration = calibrate::recall(arguments.calibration.as_deref())?;
-    let mut outcome = record::record(&arguments.wishes(calibration, metrics))?;
+    let mut outcome = record::record(&arguments.options(calibration, metrics))?;
     if let Some(place) = place {
         place.keep();
     }

@@ -135,7 +135,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         return Err(SessionError::new(ErrorKind::Usage, sentence));
     }
     let socket = place::socket(arguments.directory.socket)?;
-    let wishes = attach::Wishes {
+    let options = attach::AttachOptions {
         query,
         begin: match arguments.start {
             Start::Now => Begin::Now,
@@ -148,7 +148,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
     };
-    let attachment = Attachment::begin(connect(&socket)?, &wishes)?;
+    let attachment = Attachment::begin(connect(&socket)?, &options)?;
     if !arguments.quiet {
         let sensors = match attachment.sensors() {
             0 => "no sensor yet; those that appear are attached".to_string(),
@@ -162,7 +162,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         };
         say(&format!(
             "overhear: attached to `{}`: {sensors}\n",
-            wishes.query
+            options.query
         ));
     }
     let stdout = io::stdout();
@@ -227,7 +227,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
     }
     let format = arguments.format();
     let wants_sensors = arguments.wants_sensors();
-    let wishes = top::Wishes {
+    let options = top::TopOptions {
         socket: match place::socket(arguments.directory.socket) {
             Err(_) if !wants_sensors => None,
             found => Some(found?),
@@ -239,7 +239,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
         pid: arguments.pid,
         config: arguments.config,
     };
-    if let (Some(socket), true) = (&wishes.socket, wants_sensors) {
+    if let (Some(socket), true) = (&options.socket, wants_sensors) {
         drop(connect(socket)?);
     }
     if !arguments.once {
@@ -247,26 +247,29 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
             let sentence = "standard output is no terminal; `overhear top --once` prints one look";
             return Err(SessionError::new(ErrorKind::Usage, sentence));
         }
-        let snapshot = top::watch(&wishes, colours_wanted())?;
+        let snapshot = top::watch(&options, colours_wanted())?;
         if snapshot.missed > 0 {
             say(&format!("overhear: {} elements missed\n", snapshot.missed));
         }
         return Ok(COMPLETE);
     }
-    let wishes = top::Wishes {
+    let options = top::TopOptions {
         window: arguments.window,
-        ..wishes
+        ..options
     };
-    let snapshot = top::once(&wishes)?;
+    let snapshot = top::once(&options)?;
     print(&top::render(&snapshot, format, Width::of(io::stdout())))?;
     for note in &snapshot.notes {
         say(&format!("overhear: {note}\n"));
     }
     let is_lacking = wants_sensors && snapshot.sensors.is_empty();
     if is_lacking {
-        say(&format!("overhear: no sensor matches `{}`\n", wishes.query));
+        say(&format!(
+            "overhear: no sensor matches `{}`\n",
+            options.query
+        ));
     }
-    if let (Some(pid), true) = (wishes.pid, snapshot.threads.is_empty()) {
+    if let (Some(pid), true) = (options.pid, snapshot.threads.is_empty()) {
         say(&format!(
             "overhear: no thread of process {pid} came to a CPU or left one in this time\n"
         ));

@@ -79,9 +79,9 @@ impl Update for OneByOne<'_> {
     }
 }
 
-/// Which of the sensors it wants, from when on, how many elements it bears, and whether it panics
-/// then.
-type Wish = (u8, u64, u32, bool);
+/// An update: bits of its sensors, time of its start, elements until it fails, and whether it
+/// then panics.
+type UpdateSpec = (u8, u64, u32, bool);
 
 /// What became of a set: all that its members were called with, how they are doing, and how many
 /// elements were counted.
@@ -89,7 +89,7 @@ type Outcome = (Vec<(usize, String)>, Vec<UpdateStatus>, u64, u64);
 
 /// Writes to the sensors and evaluates after each step.
 fn evaluate(
-    wishes: &[Wish],
+    updates: &[UpdateSpec],
     steps: &[Vec<(usize, u64)>],
     round: impl Fn(&mut Monitor, Timestamp, &mut UpdateSet),
 ) -> Outcome {
@@ -103,7 +103,7 @@ fn evaluate(
     }
     let (log, mut set) = (Log::default(), UpdateSet::new());
     let members = (0..)
-        .zip(wishes)
+        .zip(updates)
         .map(|(member, &(wanted, start, left, panics))| {
             let wanted = SENSORS
                 .iter()
@@ -146,11 +146,11 @@ proptest! {
 
     #[test]
     fn batched_and_single_delivery_are_equivalent(
-        wishes in prop::collection::vec((1_u8..8, 0_u64..60, 1_u32..90, any::<bool>()), 0..4),
+        updates in prop::collection::vec((1_u8..8, 0_u64..60, 1_u32..90, any::<bool>()), 0..4),
         steps in prop::collection::vec(prop::collection::vec((0_usize..3, 0_u64..4), 0..40), 0..9),
     ) {
-        let together = evaluate(&wishes, &steps, |monitor, now, set| monitor.round(now, set));
-        let one_by_one = evaluate(&wishes, &steps, |monitor, now, set| {
+        let together = evaluate(&updates, &steps, |monitor, now, set| monitor.round(now, set));
+        let one_by_one = evaluate(&updates, &steps, |monitor, now, set| {
             monitor.round_within(now, &|| false, &mut OneByOne(set));
         });
         prop_assert_eq!(together, one_by_one);

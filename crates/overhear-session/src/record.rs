@@ -35,9 +35,9 @@ use crate::report::{self, Found, Report};
 use crate::session::{close_trace, create_trace, keep, Outcome};
 use crate::shared::Shared;
 
-/// What to record, and until when.
+/// Options of [`record`]: the sources, the sensors, and the end.
 #[derive(Clone, Debug, Default)]
-pub struct Wishes {
+pub struct RecordOptions {
     /// Processes, with what they create.
     pub pids: Vec<u32>,
     /// Single threads.
@@ -70,7 +70,7 @@ pub struct Wishes {
     pub compensate: bool,
 }
 
-impl Wishes {
+impl RecordOptions {
     /// Whether nobody is left to be heard: all that was named by id has ended.
     fn has_ended(&self) -> bool {
         let named = self.pids.iter().chain(&self.tids);
@@ -127,17 +127,17 @@ impl Wishes {
 ///
 /// # Errors
 /// [`SessionError`] if nothing can be heard, or what was named cannot be selected.
-pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
-    let mut evaluations = plan(wishes)?;
-    let (mut kernel, source) = open(wishes)?;
+pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
+    let mut evaluations = plan(options)?;
+    let (mut kernel, source) = open(options)?;
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
     // Resumed first: then everything that is told of a thread follows its beginning.
     kernel.resume().map_err(|error| refused(&error))?;
-    wishes
+    options
         .select(&mut kernel)
         .map_err(|error| refused(&error))?;
-    let (mut writer, mut recording) = begin_trace(wishes, source, begun)?;
+    let (mut writer, mut recording) = begin_trace(options, source, begun)?;
     let kernel = Rc::new(RefCell::new(kernel));
     let mut monitor = Monitor::new(HOLD_BACK);
     monitor.add_source(Box::new(Shared(Rc::clone(&kernel))));
@@ -146,11 +146,11 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
         scheduling.expect_wakeups();
     }
     let mut statistics = SensorStatistics::default();
-    let calibration = wishes.calibration.clone();
+    let calibration = options.calibration.clone();
     let mut meter = calibration.map(|known| Meter::new(known.heard_by(recording.kernel_active())));
     let costs = meter
         .as_ref()
-        .filter(|_| wishes.compensate)
+        .filter(|_| options.compensate)
         .map(Meter::costs);
     let mut others = OtherThreads::new();
     let mut notes = Vec::new();
@@ -167,9 +167,9 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
             all.push(writer);
         }
         let mut fanout = Fanout(all);
-        let mut progress = wishes.progress.map(|begin| begin());
+        let mut progress = options.progress.map(|begin| begin());
         let mut condition = StopCondition {
-            wishes,
+            options,
             interrupts: &mut interrupts,
             begun,
         };
@@ -221,34 +221,34 @@ pub fn record(wishes: &Wishes) -> Result<Outcome, SessionError> {
         metrics: measured,
         others,
     };
-    let report = accounts.assemble(writer, wishes.out.as_deref(), recording);
+    let report = accounts.assemble(writer, options.out.as_deref(), recording);
     // The recording is finished, the page can be made again.
     drop(interrupts);
     Ok(Outcome {
         report,
         exit: Exit::Code(0),
-        out: wishes.out.clone(),
+        out: options.out.clone(),
     })
 }
 
 /// The metrics of a recording.
-fn plan(wishes: &Wishes) -> Result<Evaluations, SessionError> {
-    if wishes.compensate && wishes.calibration.is_none() {
+fn plan(options: &RecordOptions) -> Result<Evaluations, SessionError> {
+    if options.compensate && options.calibration.is_none() {
         return Err(compensation::no_calibration());
     }
-    let trial = Evaluations::new(Vec::new(), wishes.metrics.clone(), None)?;
-    refuse_unusable(trial, &wishes.probes)?;
-    Evaluations::new(Vec::new(), wishes.metrics.clone(), None)
+    let trial = Evaluations::new(Vec::new(), options.metrics.clone(), None)?;
+    refuse_unusable(trial, &options.probes)?;
+    Evaluations::new(Vec::new(), options.metrics.clone(), None)
 }
 
 /// The trace of a recording that begins, if it is kept.
 fn begin_trace(
-    wishes: &Wishes,
+    options: &RecordOptions,
     source: SourceReport,
     begun: Timestamp,
 ) -> Result<(Option<TraceWriter>, Recording), SessionError> {
-    let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
-    let recording = Recording::begin(&wishes.command, vec![source], begun);
+    let mut writer = options.out.as_deref().map(create_trace).transpose()?;
+    let recording = Recording::begin(&options.command, vec![source], begun);
     if let Some(writer) = &mut writer {
         // Errors are remembered by the writer and come out at the end.
         let _ = writer.attach_document("run", &recording.to_json());
@@ -257,11 +257,11 @@ fn begin_trace(
 }
 
 /// The kernel monitor of a recording, and what its report says of it.
-fn open(wishes: &Wishes) -> Result<(KernelMonitor, SourceReport), SessionError> {
-    let kernel = wishes.create()?;
+fn open(options: &RecordOptions) -> Result<(KernelMonitor, SourceReport), SessionError> {
+    let kernel = options.create()?;
     let source = source_report(&kernel)?;
     let status = kernel.status().map_err(|error| refused(&error))?;
-    wishes.sensors.check(status)?;
+    options.sensors.check(status)?;
     if source.active == "none" {
         return Err(SessionError::new(ErrorKind::Unavailable, source.sentence));
     }
@@ -319,7 +319,7 @@ impl Recorded<'_> {
 
 /// When the recording ends.
 struct StopCondition<'a> {
-    wishes: &'a Wishes,
+    options: &'a RecordOptions,
     interrupts: &'a mut Interrupts,
     begun: Timestamp,
 }
@@ -328,8 +328,8 @@ impl StopCondition<'_> {
     fn goes_on(&mut self, now: Timestamp) -> bool {
         let over = |most: Nanos| now.since(self.begun) >= most;
         self.interrupts.take().is_empty()
-            && !self.wishes.duration.is_some_and(over)
-            && !self.wishes.has_ended()
+            && !self.options.duration.is_some_and(over)
+            && !self.options.has_ended()
     }
 }
 

@@ -34,7 +34,7 @@ const PATIENCE: Nanos = Nanos::from_ms(2_000);
 
 /// Settings of an [`Attachment`].
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct AttachOptions {
     /// Which sensors.
     pub(crate) query: Query,
     /// From where on those are read that are there already.
@@ -55,7 +55,7 @@ pub(crate) struct Wishes {
 
 /// Attached: whatever is written from now on is shown or counted as missed.
 pub(crate) struct Attachment<'a> {
-    wishes: &'a Wishes,
+    options: &'a AttachOptions,
     interrupts: Interrupts,
     writer: Option<TraceWriter>,
     source: AttachedSource,
@@ -70,29 +70,29 @@ impl<'a> Attachment<'a> {
     /// [`SessionError`] if the directory refuses, or the recording cannot be begun.
     pub(crate) fn begin(
         mut connection: MonitorConnection,
-        wishes: &'a Wishes,
+        options: &'a AttachOptions,
     ) -> Result<Self, SessionError> {
         let interrupts = Interrupts::listen()?;
         let begun = monotonic_now();
-        let there = connection.list(&wishes.query).map_err(place::refused)?;
+        let there = connection.list(&options.query).map_err(place::refused)?;
         let off = there
             .iter()
             .filter(|sensor| place::state(sensor) == State::Off)
             .count();
-        let needs = match wishes.only_needed {
+        let needs = match options.only_needed {
             true => Needs::all().only(),
             false => Needs::all(),
         };
         let source = connection
-            .attach_needing(wishes.query.clone(), wishes.begin, needs)
+            .attach_needing(options.query.clone(), options.begin, needs)
             .map_err(place::refused)?;
-        let mut writer = wishes.out.as_deref().map(create_trace).transpose()?;
+        let mut writer = options.out.as_deref().map(create_trace).transpose()?;
         if let Some(writer) = &mut writer {
             // Errors are remembered by the writer and come out at the end.
-            let _ = writer.attach_document("run", &recording(wishes, begun).to_json());
+            let _ = writer.attach_document("run", &recording(options, begun).to_json());
         }
         Ok(Self {
-            wishes,
+            options,
             interrupts,
             writer,
             source,
@@ -121,7 +121,7 @@ impl<'a> Attachment<'a> {
         mut told: impl FnMut(&str),
     ) -> Summary {
         let Self {
-            wishes,
+            options,
             interrupts,
             writer,
             source,
@@ -137,7 +137,7 @@ impl<'a> Attachment<'a> {
             requests: Rc::clone(&requests),
         };
         let sink = Rc::new(RefCell::new(Sink {
-            feed: Feed::new(layout, outlet, wishes.count),
+            feed: Feed::new(layout, outlet, options.count),
             writer,
             pids: BTreeSet::new(),
         }));
@@ -162,9 +162,12 @@ impl<'a> Attachment<'a> {
                 Some("count")
             } else if requests.borrow_mut().came() {
                 Some("interrupted")
-            } else if wishes.duration.is_some_and(|most| now.since(begun) >= most) {
+            } else if options
+                .duration
+                .is_some_and(|most| now.since(begun) >= most)
+            {
                 Some("duration")
-            } else if wishes.until_ended && sink.feed.sensors() > 0 && source.sensors() == 0 {
+            } else if options.until_ended && sink.feed.sensors() > 0 && source.sensors() == 0 {
                 Some("ended")
             } else {
                 if source.is_connected() {
@@ -191,8 +194,8 @@ impl<'a> Attachment<'a> {
         let mut summary = sink.feed.finish(ended.since(begun).as_ns(), ended_by);
         // Whoever closes the output early has seen enough.
         summary.complete &= sink.feed.failure().is_none() || ended_by == "closed";
-        if let (Some(writer), Some(out)) = (sink.writer.take(), &wishes.out) {
-            let mut recording = recording(wishes, begun);
+        if let (Some(writer), Some(out)) = (sink.writer.take(), &options.out) {
+            let mut recording = recording(options, begun);
             recording.end = Some(Ending {
                 end_ns: ended.as_monotonic_ns(),
                 exit: Exit::Code(0),
@@ -220,14 +223,14 @@ fn ended_by_failure(error: &io::Error) -> &'static str {
     }
 }
 
-fn recording(wishes: &Wishes, begun: Timestamp) -> Recording {
+fn recording(options: &AttachOptions, begun: Timestamp) -> Recording {
     let source = SourceReport {
         name: "programs".to_string(),
         active: "directory".to_string(),
-        sentence: format!("program sensors: attached to `{}`", wishes.query),
+        sentence: format!("program sensors: attached to `{}`", options.query),
         sensors: Vec::new(),
     };
-    let command: Vec<_> = wishes.command.iter().map(Into::into).collect();
+    let command: Vec<_> = options.command.iter().map(Into::into).collect();
     Recording::begin(&command, vec![source], begun)
 }
 

@@ -12,7 +12,7 @@ mod json;
 mod outlet;
 mod text;
 
-pub(crate) use command::{Attachment, Wishes};
+pub(crate) use command::{AttachOptions, Attachment};
 pub(crate) use csv::Csv;
 pub(crate) use feed::{Feed, Summary};
 pub(crate) use json::Json;

@@ -35,7 +35,7 @@ const MOST_NOTES: usize = 20;
 
 /// Settings of `overhear top`.
 #[derive(Clone, Debug)]
-pub(crate) struct Wishes {
+pub(crate) struct TopOptions {
     /// Where the directory is, if there is one.
     pub(crate) socket: Option<PathBuf>,
     /// Whether sensors of programs are asked for; else a directory that does not answer is no failure.
@@ -75,13 +75,13 @@ struct Listener {
 }
 
 impl Listener {
-    fn start(wishes: &Wishes, step: Nanos) -> Result<Self, SessionError> {
-        let drawn = wishes.config.as_deref().map(Drawn::of).transpose()?;
+    fn start(options: &TopOptions, step: Nanos) -> Result<Self, SessionError> {
+        let drawn = options.config.as_deref().map(Drawn::of).transpose()?;
         let mut notes = Vec::new();
-        let attached = wishes.socket.as_deref();
-        let attached = attached.map(|socket| attach(socket, &wishes.query));
+        let attached = options.socket.as_deref();
+        let attached = attached.map(|socket| attach(socket, &options.query));
         let attached = match attached.transpose() {
-            Err(failure) if !wishes.wants_sensors => {
+            Err(failure) if !options.wants_sensors => {
                 notes.push(format!("sensors of programs are not heard: {failure}"));
                 None
             }
@@ -96,7 +96,7 @@ impl Listener {
         let mut scheduling = Scheduling::new(());
         let mut kernel_sentence = String::new();
         let mut kernel = None;
-        if let Some(pid) = wishes.pid {
+        if let Some(pid) = options.pid {
             let followed = follow(pid)?;
             kernel_sentence.clone_from(&followed.status().sentence);
             let mut heard = followed.status().sensors.iter();
@@ -107,15 +107,15 @@ impl Listener {
             monitor.add_source(Box::new(Shared(Rc::clone(&followed))));
             kernel = Some(followed);
         }
-        let window = wishes.window.as_ns() / step.as_ns().max(1);
+        let window = options.window.as_ns() / step.as_ns().max(1);
         let window = usize::try_from(window).unwrap_or(usize::MAX);
         let states = asking
             .as_mut()
-            .and_then(|asking| states(asking, &wishes.query).ok());
+            .and_then(|asking| states(asking, &options.query).ok());
         Ok(Self {
-            socket: wishes.socket.clone(),
-            query: wishes.query.clone(),
-            window: wishes.window,
+            socket: options.socket.clone(),
+            query: options.query.clone(),
+            window: options.window,
             monitor,
             source,
             kernel,
@@ -286,15 +286,15 @@ fn states(
 ///
 /// # Errors
 /// [`SessionError`] if nothing can be listened to.
-pub(crate) fn once(wishes: &Wishes) -> Result<Snapshot, SessionError> {
+pub(crate) fn once(options: &TopOptions) -> Result<Snapshot, SessionError> {
     let mut interrupts = Interrupts::listen()?;
     // Short steps, so that the window is full but for a tenth.
-    let step = Nanos::from_ns((wishes.window.as_ns() / 10).max(1));
-    let mut listener = Listener::start(wishes, step)?;
+    let step = Nanos::from_ns((options.window.as_ns() / 10).max(1));
+    let mut listener = Listener::start(options, step)?;
     let begun = monotonic_now();
     let _ = listener.rates.rows(&listener.scheduling, begun);
     let mut now = begun;
-    while now.since(begun) < wishes.window.plus(HOLD_BACK) && interrupts.take().is_empty() {
+    while now.since(begun) < options.window.plus(HOLD_BACK) && interrupts.take().is_empty() {
         std::thread::sleep(ROUND);
         now = monotonic_now();
         listener.round(now);
@@ -306,20 +306,20 @@ pub(crate) fn once(wishes: &Wishes) -> Result<Snapshot, SessionError> {
 ///
 /// # Errors
 /// [`SessionError`] if nothing can be listened to, or there is no terminal.
-pub(crate) fn watch(wishes: &Wishes, coloured: bool) -> Result<Snapshot, SessionError> {
+pub(crate) fn watch(options: &TopOptions, coloured: bool) -> Result<Snapshot, SessionError> {
     let mut interrupts = Interrupts::listen()?;
-    let mut listener = Listener::start(wishes, wishes.interval)?;
+    let mut listener = Listener::start(options, options.interval)?;
     let keyboard = Keyboard::open().map_err(|error| no_terminal(&error))?;
     let mut terminal = ratatui::try_init().map_err(|error| no_terminal(&error))?;
     let mut model = Model::default();
-    if wishes.pid.is_some() && !wishes.wants_sensors {
+    if options.pid.is_some() && !options.wants_sensors {
         model.page = Page::Threads;
     }
     let result = attend(
         &mut terminal,
         &mut listener,
         (&keyboard, &mut interrupts),
-        (model, wishes.interval),
+        (model, options.interval),
         coloured,
     );
     let restored = terminal.show_cursor().and(ratatui::try_restore());

@@ -16,7 +16,7 @@ mod threads;
 mod updates;
 mod view;
 
-pub(crate) use command::{once, watch, Wishes};
+pub(crate) use command::{once, watch, TopOptions};
 pub(crate) use model::{Model, Page, Request};
 pub(crate) use snapshot::{render, sensor_row, tasks, Snapshot};
 pub(crate) use threads::ThreadRates;

@@ -172,10 +172,10 @@ impl MonitorPlan {
     fn add_guaranteed(&mut self, selection: Selection) -> Result<(), SessionError> {
         self.add(selection.clone(), Executor::BestEffort)?;
         let updates = self.config.updates.iter().enumerate();
-        let mut wishes = updates
+        let mut executors = updates
             .filter(|(index, _)| selection.has_update(*index))
             .map(|(_, update)| self.config.executor_of(update));
-        let is_demanded = wishes.any(|wished| wished == ExecutorConfig::Deadline);
+        let is_demanded = executors.any(|executor| executor == ExecutorConfig::Deadline);
         let plugins = self.plugins.clone();
         let admitted = admit::admit_loaded(&self.config, &self.path, plugins)?;
         let Some(terms) = admitted.terms else {
