@@ -12,7 +12,7 @@ use overhear_directory::Mapping;
 use overhear_event::ClockId;
 use overhear_stream::sync::{AtomicU64, Ordering};
 use overhear_stream::{
-    hardware_clock, read_hardware_ticks, Found, Geometry, Header, Reader, SharedWords,
+    hardware_clock, read_hardware_ticks, ReadItem, Geometry, Header, Reader, SharedWords,
     SimpleWriter, Words as _, WriterKind, HEADER_SIZE,
 };
 
@@ -86,7 +86,7 @@ pub(crate) fn copies(rounds: usize) -> Result<Vec<Outcome>> {
                 Reader::from_start(stream.words(), stream.geometry).expect("the ring is whole");
             let end = reader.published();
             let report = reader.poll_until(end, |found| {
-                if let Found::Element(element) = found {
+                if let ReadItem::Element(element) = found {
                     let payload = element.payload.try_into().unwrap_or_default();
                     // One addition that waits for the one before it: two would take longer than
                     // the copy.

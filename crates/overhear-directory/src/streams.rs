@@ -14,7 +14,7 @@ use overhear_event::{
     IN_PLACE_BYTES,
 };
 use overhear_stream::{
-    ClockMap, FoundRun, Header, HeaderUntrusted, KeptWords, LayoutError, Reader, RingInPlace,
+    ClockMap, Header, HeaderUntrusted, KeptWords, LayoutError, ReadRun, Reader, RingInPlace,
     Segment, Shape, StreamGeometry, Tally, Words, HEADER_SIZE,
 };
 
@@ -393,7 +393,7 @@ impl Ring {
         let mut jump = 0;
         let mut conversion = Conversion::new(clock.map(|clock| &clock.map), last);
         let result = self.reader.poll_runs(bound, |found| match found {
-            FoundRun::Elements(copied) => {
+            ReadRun::Elements(copied) => {
                 let run = copied.timed(|stamp| conversion.time_of(stamp));
                 match in_place {
                     false => inbox.run(id, &run),
@@ -403,7 +403,7 @@ impl Ring {
                     }
                 }
             }
-            FoundRun::Missed { first, count } => {
+            ReadRun::Missed { first, count } => {
                 jump = jump.max(count);
                 inbox.gap(id, first, count, GapCause::Overwritten);
             }

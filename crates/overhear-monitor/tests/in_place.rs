@@ -11,7 +11,7 @@ use overhear_event::{
     Source, SourceError, StreamDescriptor, Ticks, Timestamp, TypeSchema, Update, WriterKind,
 };
 use overhear_monitor::{Binding, Monitor, QueueMemory, UpdateSet, UpdateState};
-use overhear_stream::{Found, Geometry, Header, OwnedWords, Reader, RingInPlace, SimpleWriter};
+use overhear_stream::{Geometry, Header, OwnedWords, ReadItem, Reader, RingInPlace, SimpleWriter};
 
 use support::{at, descriptor};
 
@@ -78,14 +78,14 @@ impl Source for Film {
         let id = self.stream.id;
         let end = self.reader.published();
         let result = self.reader.poll_until(end, |found| match found {
-            Found::Element(element) => {
+            ReadItem::Element(element) => {
                 let time = at(element.stamp.as_raw());
                 match in_place {
                     true => inbox.in_place(id, element.sequence, time),
                     false => inbox.element(id, element.sequence, time, element.payload),
                 }
             }
-            Found::Missed { first, count } => inbox.gap(id, first, count, GapCause::Overwritten),
+            ReadItem::Missed { first, count } => inbox.gap(id, first, count, GapCause::Overwritten),
         });
         result
             .map(drop)

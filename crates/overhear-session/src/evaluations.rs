@@ -51,8 +51,8 @@ impl Judge for Announcer {
                 offences,
                 element,
                 measure: Measure {
-                    observed: case.offence.found.observed(),
-                    bound: case.offence.found.bound(),
+                    observed: case.offence.kind.observed(),
+                    bound: case.offence.kind.bound(),
                     in_nanoseconds: case.is_in_nanoseconds(),
                 },
             }

@@ -31,7 +31,7 @@ use crate::place;
 use crate::progress::BeginProgress;
 use crate::quantities::{SourceReport, TraceReport};
 use crate::recording::{Ending, Recording};
-use crate::report::{self, Found, Report};
+use crate::report::{self, Report, RunFindings};
 use crate::session::{close_trace, create_trace, keep, Outcome};
 use crate::shared::Shared;
 
@@ -298,7 +298,7 @@ impl Recorded<'_> {
             }
             _ => TraceReport::default(),
         };
-        let found = Found {
+        let found = RunFindings {
             scheduling: &self.scheduling,
             statistics: &self.statistics,
             losses: self.losses,

@@ -22,7 +22,7 @@ use crate::output;
 use crate::quantities::{HistogramReport, TraceReport};
 use crate::reactions::{ReactionsReport, REACTIONS};
 use crate::recording::{self, kept, Recording};
-use crate::report::{self, Found, Report};
+use crate::report::{self, Report, RunFindings};
 use crate::updates::{UpdateReport, Updates, UPDATES};
 
 /// How a recording is evaluated.
@@ -173,7 +173,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
         bytes: written.map_or_else(|| reader.bytes(), |summary| summary.bytes),
         unrecorded: written.map_or(0, |summary| summary.unrecorded),
     };
-    let found = Found {
+    let found = RunFindings {
         scheduling: &scheduling,
         statistics: &statistics,
         losses: &losses,

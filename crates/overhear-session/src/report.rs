@@ -426,8 +426,8 @@ pub fn histograms<O: Observer>(
     histograms
 }
 
-/// What the evaluations found, live or in a replay.
-pub struct Found<'a, O> {
+/// Results of the evaluations, live or of a replay.
+pub struct RunFindings<'a, O> {
     pub(crate) scheduling: &'a Scheduling<O>,
     pub(crate) statistics: &'a SensorStatistics,
     pub(crate) losses: &'a Losses,
@@ -439,7 +439,7 @@ pub struct Found<'a, O> {
 }
 
 /// The report of a run. The same whether it was observed live or is replayed.
-pub fn of<O: Observer>(recording: &Recording, found: &Found<'_, O>) -> Report {
+pub fn of<O: Observer>(recording: &Recording, found: &RunFindings<'_, O>) -> Report {
     let missed = found.losses.missed().saturating_add(found.trace.unrecorded);
     let mut lost = losses(found.losses);
     if found.trace.unrecorded > 0 {

@@ -66,7 +66,7 @@ mod tests {
     use overhear_event::{InPlaceMemory, Ticks};
 
     use super::RingInPlace;
-    use crate::{Found, Geometry, OwnedWords, Reader, SimpleWriter};
+    use crate::{Geometry, OwnedWords, ReadItem, Reader, SimpleWriter};
 
     #[test]
     fn words_belong_to_the_element_until_its_slot_is_reused() {
@@ -101,12 +101,12 @@ mod tests {
         let _ = reader
             .poll_until(end, |it| {
                 found.push(match it {
-                    Found::Element(element) => (
+                    ReadItem::Element(element) => (
                         element.sequence,
                         element.stamp.as_raw(),
                         element.payload.len(),
                     ),
-                    Found::Missed { first, count } => (first, count, usize::MAX),
+                    ReadItem::Missed { first, count } => (first, count, usize::MAX),
                 });
             })
             .unwrap();

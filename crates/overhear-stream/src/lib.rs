@@ -83,7 +83,7 @@ pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError};
 pub use layout::{COUNTER_OFFSET, HEADER_SIZE, MAGIC, MAX_CAPACITY, VERSION};
 pub use overhear_event::WriterKind;
 pub use queue::{QueueFull, QueueWriter, Taken, ELEMENT_VOID};
-pub use reader::{Copied, Found, FoundRun, PollReport, Reader};
+pub use reader::{Copied, PollReport, ReadItem, ReadRun, Reader};
 pub use run::CopiedRun;
 pub use shape::{LanePool, QueueGeometry, Shape, StreamGeometry, MAX_LANES, MAX_QUEUE};
 pub use tally::{lane_owner, Tally};

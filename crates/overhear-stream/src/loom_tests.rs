@@ -5,7 +5,7 @@ use loom::thread;
 use overhear_event::Ticks;
 
 use crate::layout::Geometry;
-use crate::reader::{Found, Reader};
+use crate::reader::{ReadItem, Reader};
 use crate::words::OwnedWords;
 use crate::writer::SimpleWriter;
 
@@ -63,13 +63,13 @@ fn race_to_a_bound(capacity: u64, writes: u64) {
         let end = reader.published();
         let mut next = 0;
         let report = reader.poll_until(end, |found| match found {
-            Found::Element(element) => {
+            ReadItem::Element(element) => {
                 assert_eq!(element.sequence, next);
                 assert_eq!(element.stamp.as_raw(), next + 10);
                 assert_eq!(element.payload, (next + 100).to_ne_bytes());
                 next += 1;
             }
-            Found::Missed { first, count } => {
+            ReadItem::Missed { first, count } => {
                 assert_eq!(first, next);
                 next += count;
             }

@@ -55,7 +55,7 @@ pub struct Copied<'a> {
 /// An item of a reader, in the order of positions. No position is left out, except void elements of
 /// lanes and queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found<'a> {
+pub enum ReadItem<'a> {
     /// An element, copied and whole.
     Element(Copied<'a>),
     /// Elements that were overwritten before they could be copied: all adjacent ones, at least one.
@@ -67,12 +67,12 @@ pub enum Found<'a> {
     },
 }
 
-/// As [`Found`], with consecutive elements in one item.
+/// As [`ReadItem`], with consecutive elements in one item.
 #[derive(Debug)]
-pub enum FoundRun<'a> {
+pub enum ReadRun<'a> {
     /// Elements, copied and whole: at least one.
     Elements(CopiedRun<'a>),
-    /// As [`Found::Missed`].
+    /// As [`ReadItem::Missed`].
     Missed {
         /// The position of the first.
         first: u64,
@@ -292,7 +292,7 @@ impl<W: Words> Reader<W> {
     /// the counter is cut to it.
     ///
     /// ```
-    /// use overhear_stream::{Found, Geometry, OwnedWords, Reader, SimpleWriter};
+    /// use overhear_stream::{ReadItem, Geometry, OwnedWords, Reader, SimpleWriter};
     /// use overhear_event::Ticks;
     ///
     /// let geometry = Geometry::new(0, 4)?; // room for 3 elements
@@ -306,8 +306,8 @@ impl<W: Words> Reader<W> {
     /// write(1);
     /// let mut seen = Vec::new();
     /// let _ = reader.poll_until(end, |found| seen.push(match found {
-    ///     Found::Element(element) => (element.sequence, "whole"),
-    ///     Found::Missed { first, count } => (first + count, "missed before"),
+    ///     ReadItem::Element(element) => (element.sequence, "whole"),
+    ///     ReadItem::Missed { first, count } => (first + count, "missed before"),
     /// }))?;
     /// assert_eq!(seen, [(3, "missed before"), (3, "whole"), (4, "whole")]);
     /// # Ok::<(), overhear_stream::LayoutError>(())
@@ -318,13 +318,13 @@ impl<W: Words> Reader<W> {
     pub fn poll_until(
         &mut self,
         end: u64,
-        mut sink: impl FnMut(Found<'_>),
+        mut sink: impl FnMut(ReadItem<'_>),
     ) -> Result<PollReport, LayoutError> {
         let published = self.published();
         self.pass(published, end, u64::MAX, |passed| match passed {
-            Passed::Copies(copies) => copies.each(&mut |element| sink(Found::Element(element))),
+            Passed::Copies(copies) => copies.each(&mut |element| sink(ReadItem::Element(element))),
             Passed::Missed { first, count } => {
-                sink(Found::Missed { first, count });
+                sink(ReadItem::Missed { first, count });
                 0
             }
         })
@@ -338,13 +338,13 @@ impl<W: Words> Reader<W> {
     pub fn poll_runs(
         &mut self,
         end: u64,
-        mut sink: impl FnMut(FoundRun<'_>),
+        mut sink: impl FnMut(ReadRun<'_>),
     ) -> Result<PollReport, LayoutError> {
         let published = self.published();
         self.pass(published, end, u64::MAX, |passed| match passed {
-            Passed::Copies(copies) => copies.runs(&mut |run| sink(FoundRun::Elements(run))),
+            Passed::Copies(copies) => copies.runs(&mut |run| sink(ReadRun::Elements(run))),
             Passed::Missed { first, count } => {
-                sink(FoundRun::Missed { first, count });
+                sink(ReadRun::Missed { first, count });
                 0
             }
         })

@@ -17,8 +17,8 @@ use memmap2::{MmapOptions, MmapRaw};
 use overhear_event::{ClockId, Ticks};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{
-    Claimant, ControlLayout, ControlLine, Found, Frame, Geometry, Lane, LaneClaims, LanePool,
-    OwnedWords, QueueGeometry, QueueWriter, Reader, Shape, SharedWords, SimpleWriter, Words,
+    Claimant, ControlLayout, ControlLine, Frame, Geometry, Lane, LaneClaims, LanePool, OwnedWords,
+    QueueGeometry, QueueWriter, ReadItem, Reader, Shape, SharedWords, SimpleWriter, Words,
 };
 
 const PAYLOAD: u32 = 16;
@@ -304,14 +304,14 @@ fn committed(subject: &impl Subject) -> u64 {
     let mut reader = subject.reader();
     let mut passed = 0;
     let report = reader.poll_until(reader.published(), |found| match found {
-        Found::Element(element) => {
+        ReadItem::Element(element) => {
             assert_eq!(element.sequence, passed);
             assert_eq!(element.stamp.as_raw(), element.sequence);
             let own = &element.payload[element.payload.len() - PAYLOAD as usize..];
             assert_eq!(own, payload(element.sequence));
             passed += 1;
         }
-        Found::Missed { first, count } => {
+        ReadItem::Missed { first, count } => {
             assert_eq!(first, passed);
             passed += count;
         }

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use overhear_event::{ClockId, Ticks};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{
-    Found, HeaderUntrusted, OwnedWords, QueueGeometry, QueueWriter, Reader, Shape, Taken, Words,
+    HeaderUntrusted, OwnedWords, QueueGeometry, QueueWriter, ReadItem, Reader, Shape, Taken, Words,
 };
 
 const CAPACITY: u64 = 8;
@@ -109,7 +109,7 @@ fn reader_reads_the_image() {
     let mut seen = Vec::new();
     let report = reader
         .poll_until(u64::MAX / 4, |found| match found {
-            Found::Element(element) => {
+            ReadItem::Element(element) => {
                 let sequence = element.sequence;
                 assert_eq!(element.stamp, stamp(sequence));
                 assert_eq!(element.payload[..4], tid(sequence).to_ne_bytes());
@@ -117,7 +117,7 @@ fn reader_reads_the_image() {
                 assert_eq!(element.payload[8..], payload(sequence));
                 seen.push(sequence);
             }
-            Found::Missed { first, count } => assert_eq!((first, count), (0, 3)),
+            ReadItem::Missed { first, count } => assert_eq!((first, count), (0, 3)),
         })
         .unwrap();
     assert_eq!(seen, [3, 4, 5, 7, 8, 9, 10]);

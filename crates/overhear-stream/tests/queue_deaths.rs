@@ -17,7 +17,7 @@ use memmap2::{MmapOptions, MmapRaw};
 use overhear_event::{ClockId, Ticks};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{
-    Found, KeptWords, QueueGeometry, QueueWriter, Reader, Shape, SharedWords, Words,
+    KeptWords, QueueGeometry, QueueWriter, ReadItem, Reader, Shape, SharedWords, Words,
 };
 
 const PAYLOAD: u32 = 16;
@@ -156,7 +156,7 @@ fn read(reader: &mut Reader<Memory>) -> (Vec<(u32, u64)>, u64) {
     let from = reader.position();
     let mut seen = Vec::new();
     let report = reader.poll_until(u64::MAX / 4, |found| {
-        if let Found::Element(element) = found {
+        if let ReadItem::Element(element) = found {
             let tid = u32::from_ne_bytes(element.payload[..4].try_into().unwrap());
             let number = u64::from_ne_bytes(element.payload[8..16].try_into().unwrap());
             assert_eq!(element.payload[8..], payload(tid, number), "whole");

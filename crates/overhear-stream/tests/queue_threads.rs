@@ -18,7 +18,7 @@ use std::time::Instant;
 use overhear_event::{ClockId, Ticks};
 use overhear_stream::sync::{AtomicBool, AtomicU64, Ordering};
 use overhear_stream::{
-    hardware_clock, read_hardware_ticks_ordered, Found, OwnedWords, QueueGeometry, QueueWriter,
+    hardware_clock, read_hardware_ticks_ordered, OwnedWords, QueueGeometry, QueueWriter, ReadItem,
     Reader, Shape, Words,
 };
 
@@ -94,7 +94,7 @@ impl Seen {
     ) {
         let end = reader.published();
         let report = reader.poll_until(end, |found| match found {
-            Found::Element(element) => {
+            ReadItem::Element(element) => {
                 assert!(element.sequence >= self.next, "positions ascend");
                 self.next = element.sequence + 1;
                 assert!(element.stamp >= self.last, "stamps ascend with positions");
@@ -112,7 +112,7 @@ impl Seen {
                 *expected = number + 1;
                 each(element.sequence, tid, number, element.stamp);
             }
-            Found::Missed { first, count } => {
+            ReadItem::Missed { first, count } => {
                 assert!(first >= self.next);
                 self.next = first + count;
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor};
 use overhear_stream::sync::Ordering;
-use overhear_stream::{Found, Reader, Words};
+use overhear_stream::{ReadItem, Reader, Words};
 
 use super::layout;
 use super::types::ReadProgress;
@@ -108,7 +108,7 @@ impl KernelStream {
         let (refused, clamp) = (self.refused, &mut self.clamp);
         let resumptions = &mut self.resumptions;
         let result = self.reader.poll_until(bound, |found| match found {
-            Found::Element(element) => {
+            ReadItem::Element(element) => {
                 let sequence = element.sequence + refused;
                 let stamp = element.stamp.as_raw();
                 match clamp.clamp(stamp) {
@@ -119,7 +119,7 @@ impl KernelStream {
                     None => inbox.gap(id, sequence, 1, GapCause::Corrupt),
                 }
             }
-            Found::Missed { first, count } => {
+            ReadItem::Missed { first, count } => {
                 inbox.gap(id, first + refused, count, GapCause::Overwritten);
             }
         });

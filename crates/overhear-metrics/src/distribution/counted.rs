@@ -71,7 +71,7 @@ fn magnitudes(power: usize, place: usize, shift: u32) -> (f64, f64) {
 
 /// The values of one bucket.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
+pub(super) struct BucketValues {
     /// Greatest possible value. Limits that users choose are rarely borders of buckets, and values
     /// are often equal to such limits: counted as the greatest value, they lie above the limit, as
     /// they should.
@@ -259,7 +259,7 @@ impl Counted {
     }
 
     /// The buckets with a count above zero, ascending.
-    pub(super) fn found(&self) -> impl Iterator<Item = Found> + Clone + '_ {
+    pub(super) fn found(&self) -> impl Iterator<Item = BucketValues> + Clone + '_ {
         let mut powers: Vec<u16> = self.powers.iter().skip(1).copied().collect();
         let is_negative = |power: u16| usize::from(power) & NEGATIVE != 0;
         // Of two negative numbers, the one with the greater exponent is smaller.
@@ -275,7 +275,7 @@ impl Counted {
             places.map(move |place| self.found_at(power, place))
         });
         let zeros = (0..self.places()).map(|place| self.count_at(0, place));
-        let zero = Found {
+        let zero = BucketValues {
             greatest: 0.0,
             count: zeros.sum(),
         };
@@ -286,12 +286,12 @@ impl Counted {
         all.filter(|found| found.count > 0)
     }
 
-    fn found_at(&self, power: u16, place: usize) -> Found {
+    fn found_at(&self, power: u16, place: usize) -> BucketValues {
         let (nearest, border) = magnitudes(usize::from(power), place, self.shift);
         let number = usize::from(self.numbers[usize::from(power)]);
         let count = self.count_at(number, place);
         if usize::from(power) & NEGATIVE != 0 {
-            return Found {
+            return BucketValues {
                 greatest: -nearest,
                 count,
             };
@@ -301,7 +301,7 @@ impl Counted {
             true => (border - 1.0).max(nearest),
             false => border.next_down(),
         };
-        Found { greatest, count }
+        BucketValues { greatest, count }
     }
 
     pub(super) fn merge(&mut self, other: &Self) {

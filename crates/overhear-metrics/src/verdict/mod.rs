@@ -97,5 +97,5 @@ mod verdict;
 
 pub use constraint::{Constraint, ConstraintError, Demand, Each, TaskFilter, Values};
 pub use engine::{Judge, Verdicts};
-pub use offence::{Found, Offence};
+pub use offence::{Offence, OffenceKind};
 pub use verdict::{Case, Outcome, Reason, Verdict};

@@ -7,14 +7,14 @@ use overhear_event::{Nanos, Timestamp};
 
 use crate::automaton::Position;
 
-/// An instance that offends: the finding, its times, and the elements that prove it.
+/// An instance that offends: its kind, its times, and the elements that prove it.
 ///
 /// No element proves an absence: the first element is the one after which another was due, and the
 /// second time is that of the decision.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Offence {
-    /// The finding.
-    pub found: Found,
+    /// The kind, with the values that show it.
+    pub kind: OffenceKind,
     /// Begin of the instance.
     pub begin: Timestamp,
     /// Time at which it ended, or could be decided.
@@ -25,10 +25,10 @@ pub struct Offence {
     pub elements: [Option<Position>; 2],
 }
 
-/// The finding that offends. Values are in the unit of their field, lengths of metrics in
+/// How a constraint is violated. Values are in the unit of their field, lengths of metrics in
 /// nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Found {
+pub enum OffenceKind {
     /// A value above the bound.
     Above {
         /// The value.
@@ -114,7 +114,7 @@ pub enum Found {
     },
 }
 
-impl Found {
+impl OffenceKind {
     /// The offending value: of a field in its unit, of a metric and between events in nanoseconds,
     /// of a window the number of its elements. `None` if there is no such value: an event that did
     /// not come, or must not come.

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use overhear_event::{Nanos, Timestamp};
 
 use super::groups::{Groups, Hit};
-use super::offence::{Found, Offence};
+use super::offence::{Offence, OffenceKind};
 use super::tally::{Excuse, Tally};
 
 #[derive(Debug, Default)]
@@ -66,14 +66,14 @@ impl Rates {
             };
             let oldest = oldest.filter(|oldest| hit.time.since(oldest.time) < window);
             if let Some(oldest) = oldest {
-                let found = Found::TooMany {
+                let kind = OffenceKind::TooMany {
                     bound,
                     within: hit.time.since(oldest.time),
                 };
                 let end = (bound > 0).then_some(hit.position);
                 tally.offend(
                     Offence {
-                        found,
+                        kind,
                         begin: oldest.time,
                         end: hit.time,
                         task: hit.task,
@@ -121,14 +121,14 @@ impl Rates {
                 .filter(|hit| hit.time > begin.time && hit.time <= end)
                 .count();
             group.decided += 1;
-            let found = Found::TooFew {
+            let kind = OffenceKind::TooFew {
                 count: count as u64,
                 bound,
                 window,
             };
             tally.offend(
                 Offence {
-                    found,
+                    kind,
                     begin: begin.time,
                     end,
                     task: begin.task,
@@ -187,7 +187,7 @@ impl Distances {
             let distance = hit.time.since(last.time);
             if distance < bound {
                 let offence = Offence {
-                    found: Found::TooClose { distance, bound },
+                    kind: OffenceKind::TooClose { distance, bound },
                     begin: last.time,
                     end: hit.time,
                     task: hit.task,
@@ -212,7 +212,7 @@ impl Distances {
             tally.judged += 1;
             group.is_late = true;
             let offence = Offence {
-                found: Found::Absent { bound },
+                kind: OffenceKind::Absent { bound },
                 begin: last.time,
                 end: due,
                 task: last.task,

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use overhear_event::{Nanos, Timestamp};
 
 use super::groups::{Groups, Hit};
-use super::offence::{Found, Offence};
+use super::offence::{Offence, OffenceKind};
 use super::tally::{Absent, Excuse, Tally};
 
 /// Largest number of events per group that wait for an answer.
@@ -57,7 +57,7 @@ impl Suspect {
     fn convict(&self, of: usize, tally: &mut Tally) {
         let begin = self.before.unwrap_or(self.hit);
         let offence = Offence {
-            found: Found::OutOfOrder {
+            kind: OffenceKind::OutOfOrder {
                 came: self.came,
                 due: self.due,
             },
@@ -263,7 +263,7 @@ impl Deadlines {
             tally.judged += 1;
             if is_late {
                 let offence = Offence {
-                    found: Found::TooLate { after, within },
+                    kind: OffenceKind::TooLate { after, within },
                     begin: awaited.hit.time,
                     end: hit.time,
                     task: awaited.hit.task,
@@ -293,7 +293,7 @@ impl Deadlines {
             }
             let begin = awaited.hit.time;
             let offence = Offence {
-                found: Found::Unanswered { within },
+                kind: OffenceKind::Unanswered { within },
                 begin,
                 end: begin.plus(within),
                 task: awaited.hit.task,

@@ -221,7 +221,7 @@ mod tests {
     use overhear_event::{Gap, GapCause, StreamId, Timestamp};
 
     use super::{Excuse, Tally, REMEMBERED};
-    use crate::verdict::{Found, Offence};
+    use crate::verdict::{Offence, OffenceKind};
 
     fn at(ns: u64) -> Timestamp {
         Timestamp::from_monotonic_ns(ns)
@@ -229,7 +229,7 @@ mod tests {
 
     fn offence(begin: u64) -> Offence {
         Offence {
-            found: Found::Happened,
+            kind: OffenceKind::Happened,
             begin: at(begin),
             end: at(begin + 10),
             task: None,

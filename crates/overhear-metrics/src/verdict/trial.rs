@@ -7,7 +7,7 @@ use overhear_event::{EventName, Gap, Nanos, StreamDescriptor, StreamId, Timestam
 
 use super::constraint::{Constraint, Demand, Each, TaskFilter};
 use super::groups::Hit;
-use super::offence::{Found, Offence};
+use super::offence::{Offence, OffenceKind};
 use super::rhythm::{Distances, Rates};
 use super::sequence::{Deadlines, Orders};
 use super::tally::{Excuse, Tally};
@@ -180,7 +180,7 @@ impl Trial {
             State::Never => {
                 tally.judged += 1;
                 let offence = Offence {
-                    found: Found::Happened,
+                    kind: OffenceKind::Happened,
                     begin: hit.time,
                     end: hit.time,
                     task: hit.task,

@@ -2,7 +2,7 @@
 //! Constraints on numbers: bounds, quantiles, spreads.
 
 use super::groups::{Groups, Hit};
-use super::offence::{Found, Offence};
+use super::offence::{Offence, OffenceKind};
 use super::tally::{Excuse, Tally};
 
 /// A number with its time and position.
@@ -16,10 +16,10 @@ pub(super) struct Valued {
 }
 
 impl Valued {
-    fn offence(&self, found: Found) -> Offence {
+    fn offence(&self, kind: OffenceKind) -> Offence {
         let end = (self.end.position != self.begin.position).then_some(self.end.position);
         Offence {
-            found,
+            kind,
             begin: self.begin.time,
             end: self.end.time,
             task: self.begin.task,
@@ -32,13 +32,13 @@ impl Valued {
 pub(super) fn judge_bounds(min: Option<f64>, max: Option<f64>, valued: &Valued, tally: &mut Tally) {
     tally.judged += 1;
     let value = valued.value;
-    let found = match (min, max) {
-        _ if value.is_nan() => Found::NotANumber,
-        (_, Some(bound)) if value > bound => Found::Above { value, bound },
-        (Some(bound), _) if value < bound => Found::Below { value, bound },
+    let kind = match (min, max) {
+        _ if value.is_nan() => OffenceKind::NotANumber,
+        (_, Some(bound)) if value > bound => OffenceKind::Above { value, bound },
+        (Some(bound), _) if value < bound => OffenceKind::Below { value, bound },
         _ => return,
     };
-    tally.offend(valued.offence(found), valued.excuse);
+    tally.offend(valued.offence(kind), valued.excuse);
 }
 
 #[derive(Debug, Default)]
@@ -64,7 +64,7 @@ impl Quantiles {
             group.within += 1;
         } else if group.first_above.is_none() {
             let value = valued.value;
-            group.first_above = Some(valued.offence(Found::Above { value, bound }));
+            group.first_above = Some(valued.offence(OffenceKind::Above { value, bound }));
         }
     }
 
@@ -87,12 +87,12 @@ impl Quantiles {
             // A product that is whole in theory may be slightly larger.
             let needed = (fraction * count as f64 * (1.0 - 1e-12)).ceil() as u64;
             if within < needed {
-                let found = Found::Fraction {
+                let kind = OffenceKind::Fraction {
                     above: group.count - group.within,
                     of: group.count,
                     bound,
                 };
-                tally.offend(Offence { found, ..offence }, Excuse::None);
+                tally.offend(Offence { kind, ..offence }, Excuse::None);
             }
         });
     }
@@ -112,7 +112,7 @@ impl Spreads {
         tally.judged += 1;
         let value = valued.value;
         if value.is_nan() {
-            tally.offend(valued.offence(Found::NotANumber), valued.excuse);
+            tally.offend(valued.offence(OffenceKind::NotANumber), valued.excuse);
             return;
         }
         let Some(group) = self.0.of(&valued.begin, tally) else {
@@ -133,7 +133,7 @@ impl Spreads {
             _ => return,
         };
         let offence = Offence {
-            found: Found::Spread {
+            kind: OffenceKind::Spread {
                 least: value.min(other.value),
                 most: value.max(other.value),
                 bound,

@@ -177,7 +177,7 @@ impl Case<'_> {
     /// Whether the finding is in nanoseconds.
     #[must_use]
     pub fn is_in_nanoseconds(&self) -> bool {
-        self.unit == "ns" || self.offence.found.is_length()
+        self.unit == "ns" || self.offence.kind.is_length()
     }
 
     /// The elements that prove it: the names of their streams, and their positions in them.
@@ -207,7 +207,7 @@ impl fmt::Display for Case<'_> {
     /// ...)`, with the time since the start
     /// ([`Verdicts::count_from`](super::Verdicts::count_from)).
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.offence.found.describe(f, self.unit)?;
+        self.offence.kind.describe(f, self.unit)?;
         let begin = self.offence.begin.relative_to(self.names.start);
         write!(f, ", at {begin}")?;
         if let Some(task) = self.task() {

@@ -12,7 +12,7 @@ use overhear_event::{
     Ticks, Timestamp, TypeSchema, WriterKind,
 };
 use overhear_monitor::{Clock, SystemClock};
-use overhear_stream::{Found, Geometry, Header, OwnedWords, Reader, SimpleWriter};
+use overhear_stream::{Geometry, Header, OwnedWords, ReadItem, Reader, SimpleWriter};
 
 pub(crate) fn now() -> Timestamp {
     SystemClock.now()
@@ -85,11 +85,11 @@ impl Source for Rings {
             let id = descriptor.id;
             let bound = reader.published();
             let result = reader.poll_until(bound, |found| match found {
-                Found::Element(element) => {
+                ReadItem::Element(element) => {
                     let time = Timestamp::from_monotonic_ns(element.stamp.as_raw());
                     inbox.element(id, element.sequence, time, element.payload);
                 }
-                Found::Missed { first, count } => {
+                ReadItem::Missed { first, count } => {
                     inbox.gap(id, first, count, GapCause::Overwritten);
                 }
             });

@@ -20,7 +20,7 @@ use overhear_event::{
     ClockId, GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Ticks, Timestamp,
     WriterKind,
 };
-use overhear_stream::{Found, Geometry, Header, OwnedWords, Reader, SimpleWriter};
+use overhear_stream::{Geometry, Header, OwnedWords, ReadItem, Reader, SimpleWriter};
 
 use super::deadline::DeadlineRefusal;
 use super::periods::Periods;
@@ -272,8 +272,8 @@ impl Copied {
         let (id, next, lapped) = (self.id, &mut self.next, &mut self.lapped);
         let end = self.reader.published();
         let delivered = self.reader.poll_until(end, |found| match found {
-            Found::Missed { count, .. } => *lapped += count,
-            Found::Element(entry) => {
+            ReadItem::Missed { count, .. } => *lapped += count,
+            ReadItem::Element(entry) => {
                 let (head, payload) = entry.payload.split_at(LEAD_BYTES);
                 let word = |at: usize| {
                     let bytes = head[8 * at..8 * at + 8].try_into();

@@ -41,7 +41,7 @@
 //! thread; a monitor with several threads, or updates that ask by themselves, has several.
 
 use overhear_event::{ClockId, Nanos, Ticks, Timestamp, WriterKind};
-use overhear_stream::{Found, Geometry, Header, OwnedWords, Reader, SimpleWriter};
+use overhear_stream::{Geometry, Header, OwnedWords, ReadItem, Reader, SimpleWriter};
 use zerocopy::IntoBytes as _;
 
 use crate::executor::{SensorIndex, UpdateIndex};
@@ -459,8 +459,8 @@ impl Decisions {
         let end = self.ring.published();
         let lost = &mut self.lost;
         let taken = self.ring.poll_until(end, |found| match found {
-            Found::Missed { count, .. } => *lost += count,
-            Found::Element(element) => match decision(element.stamp, element.payload) {
+            ReadItem::Missed { count, .. } => *lost += count,
+            ReadItem::Element(element) => match decision(element.stamp, element.payload) {
                 Some(decision) => carry_out(decision),
                 None => *lost += 1,
             },

@@ -8,7 +8,7 @@ use overhear_event::{
     FieldKind, GapCause, Inbox, Origin, Source, SourceError, StreamDescriptor, StreamId, Task,
     Ticks, Timestamp, TypeSchema,
 };
-use overhear_stream::{Found, Geometry, OwnedWords, Reader, SimpleWriter, Words};
+use overhear_stream::{Geometry, OwnedWords, ReadItem, Reader, SimpleWriter, Words};
 
 pub(crate) fn at(ns: u64) -> Timestamp {
     Timestamp::from_monotonic_ns(ns)
@@ -84,11 +84,11 @@ impl<W: Words> Source for RingSource<W> {
         }
         let end = self.reader.published();
         let report = self.reader.poll_until(end, |found| match found {
-            Found::Element(element) => {
+            ReadItem::Element(element) => {
                 let time = at(element.stamp.as_raw());
                 inbox.element(id, element.sequence, time, element.payload);
             }
-            Found::Missed { first, count } => inbox.gap(id, first, count, GapCause::Overwritten),
+            ReadItem::Missed { first, count } => inbox.gap(id, first, count, GapCause::Overwritten),
         });
         report
             .map(|_| ())

@@ -101,9 +101,9 @@ fn unfired(which: Loop) -> String {
     format!("{} did not fire it", which.about())
 }
 
-/// What was found out about the kernel's sensors.
+/// Costs of the kernel's sensors.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct KernelCosts {
     pub(super) costs: Vec<KernelCost>,
     /// See [`super::Calibration::entry`].
     pub(super) entry: Option<Cost>,
@@ -118,10 +118,10 @@ pub(super) fn measure(
     only: &[Sought],
     notes: &mut Vec<String>,
     tell: &mut dyn FnMut(u64),
-) -> Found {
+) -> KernelCosts {
     if let Err(error) = monitor(Loop::Yield) {
         notes.push(format!("kernel sensors are not calibrated: {error}"));
-        return Found::default();
+        return KernelCosts::default();
     }
     let no_statistics = ProgStatsGuard::start().err().map(|error| error.to_string());
     let mut table = Table::default();
@@ -186,7 +186,7 @@ pub(super) fn measure(
         .collect();
     let costs = table.costs(only.is_empty(), &reasons);
     notes.extend(super::prices::notes(&costs, &reasons));
-    Found {
+    KernelCosts {
         costs,
         entry: table.entry(),
         reading: Cost::of(&reading),

@@ -12,7 +12,7 @@
 //! Each step takes what the one before it made. A step that fails gives back what was made: the program
 //! ends without having run, and a recording that has not begun leaves no files.
 
-use crate::report::{self, Found};
+use crate::report::{self, RunFindings};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -531,7 +531,7 @@ impl Settled {
             (Some(writer), Some(out)) => self.close(writer, out),
             _ => TraceReport::default(),
         };
-        let found = Found {
+        let found = RunFindings {
             scheduling: &self.scheduling,
             statistics: &self.statistics,
             losses: self.monitor.losses(),

@@ -6,7 +6,7 @@ use std::vec::Vec;
 use overhear_event::{ClockId, Ticks};
 
 use super::QueueWriter;
-use crate::reader::{Found, Reader};
+use crate::reader::{ReadItem, Reader};
 use crate::shape::{QueueGeometry, Shape};
 use crate::sync::{AtomicU64, Ordering};
 use crate::words::{OwnedWords, Words};
@@ -85,7 +85,7 @@ impl Seen {
     pub(super) fn poll(&mut self, reader: &mut Reader<OwnedWords>) {
         let end = reader.published();
         let report = reader.poll_until(end, |found| match found {
-            Found::Element(element) => {
+            ReadItem::Element(element) => {
                 assert!(element.sequence >= self.next, "positions ascend");
                 self.next = element.sequence + 1;
                 let stamp = element.stamp.as_raw();
@@ -97,7 +97,7 @@ impl Seen {
                 assert_eq!(value / 100, u64::from(tid), "the element is whole");
                 self.delivered.push((value / 100, value % 100));
             }
-            Found::Missed { first, count } => {
+            ReadItem::Missed { first, count } => {
                 assert!(first >= self.next);
                 self.next = first + count;
             }

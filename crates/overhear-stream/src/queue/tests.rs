@@ -10,7 +10,7 @@ use proptest::prelude::{any, prop, proptest, ProptestConfig};
 
 use super::{difference, QueueFull, QueuePos, QueueWriter, HEAD_WORD, TAIL_WORD};
 use crate::layout::LayoutError;
-use crate::reader::{Found, Reader};
+use crate::reader::{ReadItem, Reader};
 use crate::shape::{QueueGeometry, Shape};
 use crate::sync::Ordering;
 use crate::words::{OwnedWords, Words};
@@ -47,13 +47,13 @@ fn read(reader: &mut Reader<OwnedWords>, end: u64) -> (Pairs, Pairs) {
     let (mut seen, mut gaps) = (Vec::new(), Vec::new());
     let from = reader.position();
     let report = reader.poll_until(end, |found| match found {
-        Found::Element(element) => {
+        ReadItem::Element(element) => {
             assert_eq!(element.payload[..4], 7_u32.to_ne_bytes());
             let number = u64::from_ne_bytes(element.payload[8..].try_into().unwrap());
             assert_eq!(element.stamp.as_raw(), number * 10);
             seen.push((element.sequence, number));
         }
-        Found::Missed { first, count } => gaps.push((first, count)),
+        ReadItem::Missed { first, count } => gaps.push((first, count)),
     });
     let report = report.unwrap();
     assert_eq!(report.delivered, seen.len() as u64);

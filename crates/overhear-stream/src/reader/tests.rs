@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use overhear_event::{Ticks, Timestamp};
 use proptest::prelude::{any, prop, proptest, ProptestConfig};
 
-use super::{Found, FoundRun, Reader};
+use super::{ReadItem, ReadRun, Reader};
 use crate::layout::{counter, Geometry, LayoutError};
 use crate::sync::Ordering;
 use crate::words::{OwnedWords, Words};
@@ -60,7 +60,7 @@ fn bound_counts_elements_that_can_be_delivered() {
         let bound = reader.bound_within(end, elements);
         let mut delivered = 0;
         let report = reader.poll_until(bound, |found| {
-            delivered += u64::from(matches!(found, Found::Element(_)));
+            delivered += u64::from(matches!(found, ReadItem::Element(_)));
         });
         (delivered, report.unwrap().missed, bound == end)
     };
@@ -108,12 +108,12 @@ fn every_stride_is_read_alike_across_the_wrap() {
 fn read_until(reader: &mut Reader<OwnedWords>, end: u64) -> (Vec<u64>, Vec<(u64, u64)>) {
     let (mut seen, mut gaps, mut next) = (Vec::new(), Vec::new(), reader.position());
     let report = reader.poll_until(end, |found| match found {
-        Found::Element(element) => {
+        ReadItem::Element(element) => {
             assert_eq!(element.sequence, next, "no holes");
             next += 1;
             seen.push(element.sequence);
         }
-        Found::Missed { first, count } => {
+        ReadItem::Missed { first, count } => {
             assert_eq!(first, next, "no holes");
             next += count;
             gaps.push((first, count));
@@ -155,13 +155,13 @@ fn elements_overwritten_during_a_poll_are_missed() {
     write(&mut writer, 511);
     let (mut seen, mut gaps) = (Vec::new(), Vec::new());
     let report = reader.poll_until(511, |found| match found {
-        Found::Element(element) => {
+        ReadItem::Element(element) => {
             if element.sequence == 0 {
                 write(&mut writer, 300);
             }
             seen.push(element.sequence);
         }
-        Found::Missed { first, count } => gaps.push((first, count)),
+        ReadItem::Missed { first, count } => gaps.push((first, count)),
     });
     // The first batch was copied before; of the second, 256 to 299 are gone.
     assert_eq!((seen[255], seen[256], seen.len()), (255, 300, 467));
@@ -176,8 +176,8 @@ fn elements_missed_before_the_damage_are_reported() {
     let counter_of = reader.words().share();
     let mut gaps = Vec::new();
     let result = reader.poll_until(600, |found| match found {
-        Found::Element(_) => counter(&counter_of).store(7, Ordering::Relaxed),
-        Found::Missed { first, count } => gaps.push((first, count)),
+        ReadItem::Element(_) => counter(&counter_of).store(7, Ordering::Relaxed),
+        ReadItem::Missed { first, count } => gaps.push((first, count)),
     });
     assert!(matches!(result, Err(LayoutError::CounterBackwards { .. })));
     assert_eq!(gaps, [(0, 89)]);
@@ -303,11 +303,11 @@ proptest! {
             counter(&memory).store(value, Ordering::Relaxed);
             let (mut found, mut in_runs) = (Vec::new(), Vec::new());
             let report = single.poll_until(value, |it| found.push(match it {
-                Found::Element(it) => (it.sequence, it.stamp.as_raw(), it.payload.to_vec()),
-                Found::Missed { first, count } => (first, count, Vec::new()),
+                ReadItem::Element(it) => (it.sequence, it.stamp.as_raw(), it.payload.to_vec()),
+                ReadItem::Missed { first, count } => (first, count, Vec::new()),
             }));
             let of_runs = whole.poll_runs(value, |it| match it {
-                FoundRun::Elements(run) => {
+                ReadRun::Elements(run) => {
                     let run = run.timed(|stamp| Timestamp::from_monotonic_ns(!stamp.as_raw()));
                     assert!(!run.is_empty());
                     let each = run.sequenced();
@@ -315,7 +315,7 @@ proptest! {
                         (sequence, !time.as_monotonic_ns(), payload.to_vec())
                     }));
                 }
-                FoundRun::Missed { first, count } => in_runs.push((first, count, Vec::new())),
+                ReadRun::Missed { first, count } => in_runs.push((first, count, Vec::new())),
             });
             assert_eq!(found, in_runs);
             assert_eq!(report, of_runs);
