@@ -15,7 +15,7 @@ use std::time::Duration;
 use overhear_event::Nanos;
 use overhear_page::recorded::write_page;
 use overhear_session::config::Execution;
-use overhear_session::error::{ErrorKind, SessionError as Failure};
+use overhear_session::error::{ErrorKind, SessionError as RunError};
 use overhear_session::interrupts::{reaches_programs, Request, RequestQueue};
 use overhear_session::metrics::ElementCost;
 use overhear_session::run_request::RunRequest;
@@ -134,18 +134,18 @@ impl RunOptions {
 }
 
 /// The exception for an error of the application.
-fn raised(py: Python<'_>, failure: Failure) -> PyErr {
-    let kind = failure.kind.name();
-    let error = SessionError::new_err(failure.message);
+fn raised(py: Python<'_>, error: RunError) -> PyErr {
+    let kind = error.kind.name();
+    let error = SessionError::new_err(error.message);
     match error.value(py).setattr("kind", kind) {
         Ok(()) => error,
         Err(other) => other,
     }
 }
 
-fn json(document: &impl Serialize) -> Result<String, Failure> {
+fn json(document: &impl Serialize) -> Result<String, RunError> {
     serde_json::to_string(document).map_err(|error| {
-        Failure::new(
+        RunError::new(
             ErrorKind::Unavailable,
             format!("cannot write the result as JSON: {error}"),
         )
@@ -155,10 +155,10 @@ fn json(document: &impl Serialize) -> Result<String, Failure> {
 /// Lets other threads of Python run while a result is computed.
 fn computed<T: Serialize>(
     py: Python<'_>,
-    compute: impl FnOnce() -> Result<T, Failure> + Send,
+    compute: impl FnOnce() -> Result<T, RunError> + Send,
 ) -> PyResult<String> {
     let result = py.detach(|| compute().and_then(|document| json(&document)));
-    result.map_err(|failure| raised(py, failure))
+    result.map_err(|error| raised(py, error))
 }
 
 /// What came of a run: the report as JSON, and warnings.
@@ -196,7 +196,7 @@ pub(crate) fn run(py: Python<'_>, command: Vec<OsString>, options: RunOptions) -
     }
     match (interrupt, result) {
         (Some(error), _) => Err(error),
-        (None, Some(result)) => result.map_err(|failure| raised(py, failure)),
+        (None, Some(result)) => result.map_err(|error| raised(py, error)),
         (None, None) => unreachable!("a session that has not panicked has sent its result"),
     }
 }
@@ -220,23 +220,23 @@ fn run_session(
     requests: RequestQueue,
     page: bool,
     junit: Option<&Path>,
-) -> Result<Ran, Failure> {
+) -> Result<Ran, RunError> {
     let mut warnings = Vec::new();
     let run = request.resolve(|warning| warnings.push(warning.to_owned()))?;
     if junit.is_some() && !run.has_constraints {
         let message = "junit needs verdicts; name constraints by check or config";
-        return Err(Failure::new(ErrorKind::Usage, message));
+        return Err(RunError::new(ErrorKind::Usage, message));
     }
     let mut outcome = run.session.requests(Some(requests)).run(&mut [])?;
     let json = json(&outcome.report)?;
     if let (Some(file), Some(check)) = (junit, &outcome.report.check) {
         let written = junit::write(check, &outcome.report.command.join(" "), file);
-        warnings.extend(written.err().map(|failure| failure.message));
+        warnings.extend(written.err().map(|error| error.message));
     }
     if page {
         match write_page(&mut outcome) {
             Ok(written) => warnings.extend(written.into_iter().flat_map(|page| page.left_out)),
-            Err(failure) => warnings.push(failure.message),
+            Err(error) => warnings.push(error.message),
         }
     }
     Ok((json, warnings))

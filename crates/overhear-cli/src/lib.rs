@@ -93,9 +93,9 @@ pub fn main() -> ExitCode {
         Verb::Man(arguments) => man(&arguments),
     };
     result.map_or_else(
-        |failure| {
-            say(&format!("overhear: {failure}\n"));
-            ExitCode::from(exit::of_error(failure.kind))
+        |error| {
+            say(&format!("overhear: {error}\n"));
+            ExitCode::from(exit::of_error(error.kind))
         },
         ExitCode::from,
     )
@@ -141,8 +141,8 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     }
     if let (Some(file), Some(check)) = (&arguments.junit, &outcome.report.check) {
         let of = outcome.report.command.join(" ");
-        if let Err(failure) = junit::write(check, &of, file) {
-            say(&format!("overhear: {failure}\n"));
+        if let Err(error) = junit::write(check, &of, file) {
+            say(&format!("overhear: {error}\n"));
         }
     }
     let status = tell(&outcome, json.as_ref());
@@ -182,10 +182,10 @@ fn record(arguments: &RecordArguments) -> Result<u8, SessionError> {
 fn tell(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
     match json {
         Some(target) => {
-            if let Err(failure) = print_json(&outcome.report, target) {
+            if let Err(error) = print_json(&outcome.report, target) {
                 // What was observed will not happen again: what was found is not lost.
                 let table = text::report::render(&outcome.report, Width::of(std::io::stderr()));
-                say(&format!("overhear: {failure}\n{table}"));
+                say(&format!("overhear: {error}\n{table}"));
                 return exit::of_program(outcome.exit, Conclusion::Inconclusive);
             }
         }
@@ -203,7 +203,7 @@ fn write_page(outcome: &mut Outcome, quiet: bool) {
     match write_page_of(outcome) {
         Ok(Some(page)) if !quiet => say_page(&page.file, &page.left_out),
         Ok(_) => {}
-        Err(failure) => say(&format!("overhear: {failure}\n")),
+        Err(error) => say(&format!("overhear: {error}\n")),
     }
 }
 

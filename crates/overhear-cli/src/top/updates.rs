@@ -72,9 +72,9 @@ impl Drawn {
                     let specification = UpdateSpecification::parse(&place.to_string_lossy());
                     let missed = update.missed.map(MissedConfig::policy);
                     let loaded = Updates::load_with(&[specification], missed, |_| ());
-                    Evaluation::Plugin(loaded.map_err(|failure| {
-                        let sentence = format!("update `{}`: {}", update.name, failure.message);
-                        SessionError::new(failure.kind, sentence)
+                    Evaluation::Plugin(loaded.map_err(|error| {
+                        let sentence = format!("update `{}`: {}", update.name, error.message);
+                        SessionError::new(error.kind, sentence)
                     })?)
                 }
                 None if update.field.is_none() => continue,

@@ -299,8 +299,8 @@ impl KernelRings {
 pub(crate) fn lacking(path: &Path) -> Result<Option<String>, SessionError> {
     match MonitorPlan::read(path, false) {
         Ok(plan) => Ok(plan.warning),
-        Err(failure) if failure.kind == ErrorKind::Unavailable => Ok(Some(failure.message)),
-        Err(failure) => Err(failure),
+        Err(error) if error.kind == ErrorKind::Unavailable => Ok(Some(error.message)),
+        Err(error) => Err(error),
     }
 }
 

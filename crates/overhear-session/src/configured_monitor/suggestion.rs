@@ -71,7 +71,7 @@ pub(super) fn suggest(path: &Path, report: &MonitorReport, quiet: QuietRounds) -
         ..Suggestion::default()
     };
     let text = crate::config::text_of(path);
-    let file = text.map_err(|failure| failure.message);
+    let file = text.map_err(|error| error.message);
     let file = file.and_then(|text| text.parse().map_err(|error: TomlError| error.to_string()));
     let mut file: DocumentMut = match file {
         Ok(file) => file,
