@@ -15,12 +15,12 @@
 
 mod args;
 mod attach;
+mod directory_link;
 mod doctor;
 mod exit;
 mod format;
 mod import;
 mod live;
-mod presence;
 mod progress;
 mod readiness;
 #[cfg(test)]

@@ -15,7 +15,7 @@ use overhear_trace::TraceWriter;
 
 use super::outlet::{Outlet, Requests};
 use super::{Feed, Layout, Summary};
-use crate::presence::Presence;
+use crate::directory_link::DirectoryLink;
 use crate::readiness::is_closed;
 use overhear_session::conclusion::Exit;
 use overhear_session::error::SessionError;
@@ -143,7 +143,7 @@ impl<'a> Attachment<'a> {
         }));
 
         let mut ended_by = "interrupted";
-        let mut presence = Presence::new();
+        let mut link = DirectoryLink::new();
         let mut heard_at = begun;
         let wait = std::thread::sleep;
         let mut update = Shared(Rc::clone(&sink));
@@ -151,8 +151,8 @@ impl<'a> Attachment<'a> {
             let now = monotonic_now();
             let sink = &mut *sink.borrow_mut();
             let source = &source.borrow();
-            presence.look(source.is_connected());
-            sink.hear(monitor, &mut presence, &mut told);
+            link.update(source.is_connected());
+            sink.hear(monitor, &mut link, &mut told);
             sink.feed.flush();
             let done = if let Some(error) = sink.feed.failure() {
                 Some(ended_by_failure(error))
@@ -181,8 +181,8 @@ impl<'a> Attachment<'a> {
         });
         let ended = monotonic_now();
         let sink = &mut *sink.borrow_mut();
-        presence.look(source.borrow().is_connected());
-        sink.hear(&mut monitor, &mut presence, &mut told);
+        link.update(source.borrow().is_connected());
+        sink.hear(&mut monitor, &mut link, &mut told);
         sink.feed.flush();
         if let Some(error) = sink.feed.failure() {
             ended_by = ended_by_failure(error);
@@ -256,7 +256,7 @@ impl<W: Write> Sink<W> {
     fn hear(
         &mut self,
         monitor: &mut Monitor,
-        presence: &mut Presence,
+        link: &mut DirectoryLink,
         told: &mut impl FnMut(&str),
     ) {
         for stream in monitor.take_opened() {
@@ -272,7 +272,7 @@ impl<W: Write> Sink<W> {
         for complaint in monitor.take_complaints() {
             let sentence = complaint.to_string();
             told(&sentence);
-            if presence.is_loss() {
+            if link.is_loss() {
                 self.feed.remark(&sentence);
             } else {
                 self.feed.note(&sentence);

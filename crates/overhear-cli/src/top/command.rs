@@ -20,7 +20,7 @@ use ratatui::DefaultTerminal;
 use super::keyboard::Keyboard;
 use super::updates::Drawn;
 use super::{draw, sensor_row, tasks, Model, Page, Request, Snapshot, ThreadRates};
-use crate::presence::Presence;
+use crate::directory_link::DirectoryLink;
 use crate::readiness::is_writable;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::interrupts::Interrupts;
@@ -71,7 +71,7 @@ struct Listener {
     notes: Vec<String>,
     // A note besides that the directory went away.
     doubtful: bool,
-    presence: Presence,
+    link: DirectoryLink,
 }
 
 impl Listener {
@@ -128,7 +128,7 @@ impl Listener {
             states: states.unwrap_or_default(),
             notes,
             doubtful: false,
-            presence: Presence::new(),
+            link: DirectoryLink::new(),
         })
     }
 
@@ -142,10 +142,10 @@ impl Listener {
             self.recent.announce(&stream, now.minus(HOLD_BACK));
         }
         if let Some(source) = &self.source {
-            self.presence.look(source.borrow().is_connected());
+            self.link.update(source.borrow().is_connected());
         }
         for complaint in self.monitor.take_complaints() {
-            self.doubtful |= !self.presence.is_loss();
+            self.doubtful |= !self.link.is_loss();
             if self.notes.len() == MOST_NOTES {
                 self.notes.remove(0);
             }

@@ -24,7 +24,7 @@ use crate::config::Execution;
 use crate::error::{ErrorKind, SessionError};
 
 use action::Action;
-pub(crate) use reactor::{Deciders, Reactor, Surroundings};
+pub(crate) use reactor::{ActionContext, Deciders, Reactor};
 pub use report::{ReactionReport, ReactionsReport};
 
 /// The document of a recording in which their report is kept.

@@ -117,9 +117,9 @@ impl Deciders {
     }
 }
 
-/// What reactions act upon.
+/// Context of the actions: where result sensors are registered, and the observed program.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct ActionContext<'a> {
     /// The directory in which result sensors are registered.
     pub(crate) socket: &'a Path,
     /// The program that is observed.
@@ -141,7 +141,7 @@ impl Reactor {
     /// [`SessionError`] if a result sensor cannot be registered, or no thread be started.
     pub(crate) fn start(
         deciders: Deciders,
-        surroundings: Surroundings<'_>,
+        context: ActionContext<'_>,
     ) -> Result<Option<Self>, SessionError> {
         let Deciders {
             reactions,
@@ -151,19 +151,19 @@ impl Reactor {
         if reactions.is_empty() {
             return Ok(None);
         }
-        let pid = Pid::from_raw(surroundings.pid.cast_signed());
+        let pid = Pid::from_raw(context.pid.cast_signed());
         let mut state = State {
             reports: reactions.all.iter().map(report_of).collect(),
             sensors: BTreeMap::new(),
             files: BTreeMap::new(),
             programs: Vec::new(),
-            pid: surroundings.pid,
+            pid: context.pid,
             program: pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok()),
             reactions,
             queues,
             start,
         };
-        state.register(surroundings.socket)?;
+        state.register(context.socket)?;
         let (ask, asked) = channel();
         let thread = std::thread::Builder::new()
             .name("oh-reactor".to_string())

@@ -49,7 +49,7 @@ use crate::metrics::{self, MetricsReport, METRICS};
 use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
 use crate::process_tree::ProcessTree;
 use crate::quantities::{SourceReport, TraceReport};
-use crate::reactions::{Deciders, ReactionsReport, Reactor, Surroundings, REACTIONS};
+use crate::reactions::{ActionContext, Deciders, ReactionsReport, Reactor, REACTIONS};
 use crate::record::cannot_start;
 use crate::recording::{Ending, Recording};
 use crate::scratch::Scratch;
@@ -260,12 +260,12 @@ impl SessionBuilder {
             self.run_unobserved(&mut sources[0], &error.to_string())?;
         }
         let warning = self.monitor.as_ref().and_then(|plan| plan.warning.clone());
-        let surroundings = Surroundings {
+        let context = ActionContext {
             socket: directory.socket(),
             pid: held.pid(),
         };
         let deciders = planned.deciders;
-        let reactor = Reactor::start(deciders.clone(), surroundings)?;
+        let reactor = Reactor::start(deciders.clone(), context)?;
         let guarded = self.monitor.take().zip(rings);
         let guard = guarded
             .map(|(plan, rings)| plan.start(directory.socket(), (rings, held.pid()), &deciders));
