@@ -252,7 +252,7 @@ pub(crate) fn report(
     compensate: bool,
 ) -> PyResult<String> {
     computed(py, || {
-        let calibration = calibration.map(|file| calibrate::recall(Some(&file)));
+        let calibration = calibration.map(|file| calibrate::load_calibration(Some(&file)));
         let evaluation = replay::Evaluation {
             updates: Updates::load(&specifications(&updates))?,
             calibration: calibration.transpose()?.flatten(),
@@ -291,11 +291,11 @@ pub(crate) fn metrics_of(
     each: bool,
 ) -> PyResult<String> {
     computed(py, || {
-        let wished = metrics::wished(&names, config.as_deref())?;
+        let selected = metrics::selected(&names, config.as_deref())?;
         let cost = element_cost_ns.map_or(ElementCost::Calibrated, |length| {
             ElementCost::Length(Nanos::from_ns(length))
         });
-        metrics::metrics(&directory, wished, cost, compensate, each)
+        metrics::metrics(&directory, selected, cost, compensate, each)
     })
 }
 

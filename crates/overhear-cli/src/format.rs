@@ -19,7 +19,7 @@ pub(crate) enum Format {
     Csv,
 }
 
-/// Whether colours are wanted: `NO_COLOR` says no, unless it is empty.
+/// Whether colours are wanted: not if `NO_COLOR` is set and not empty.
 #[must_use]
 pub(crate) fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())

@@ -57,7 +57,7 @@ pub(crate) fn several(foreign: &Path) -> Option<String> {
     })
 }
 
-/// Time that the process which reads a trace may take until the next event, unless told otherwise.
+/// Time that the process which reads a trace may take until the next event, by default.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Imports the trace in `foreign` as a recording in `out`. Another process of this program reads the trace; it may take

@@ -64,7 +64,7 @@ pub fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => match args::renamed::sentence(&error) {
             Some(sentence) => {
-                say(&format!("overhear: {sentence}\n"));
+                print_stderr(&format!("overhear: {sentence}\n"));
                 return ExitCode::from(exit::of_error(ErrorKind::Usage));
             }
             None => error.exit(),
@@ -94,7 +94,7 @@ pub fn main() -> ExitCode {
     };
     result.map_or_else(
         |error| {
-            say(&format!("overhear: {error}\n"));
+            print_stderr(&format!("overhear: {error}\n"));
             ExitCode::from(exit::of_error(error.kind))
         },
         ExitCode::from,
@@ -115,7 +115,7 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     };
     let run = arguments
         .request()
-        .resolve(|warning| say(&format!("overhear: {warning}\n")))?;
+        .resolve(|warning| print_stderr(&format!("overhear: {warning}\n")))?;
     if arguments.junit.is_some() && !run.has_constraints {
         let sentence = "--junit writes verdicts; name constraints by --check or --config";
         return Err(SessionError::new(ErrorKind::Usage, sentence));
@@ -123,7 +123,7 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     let shown = (arguments.view).then(|| Shown::start(&arguments.command, run.calibration.clone()));
     let mut shown = shown.transpose()?;
     if let Some(shown) = &shown {
-        say(&format!("view: {}\n", shown.url()));
+        print_stderr(&format!("view: {}\n", shown.url()));
     }
     let mut update = shown.as_ref().map(|shown| shown.update());
     let mut updates: Vec<&mut dyn Update> = Vec::new();
@@ -142,15 +142,15 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     if let (Some(file), Some(check)) = (&arguments.junit, &outcome.report.check) {
         let of = outcome.report.command.join(" ");
         if let Err(error) = junit::write(check, &of, file) {
-            say(&format!("overhear: {error}\n"));
+            print_stderr(&format!("overhear: {error}\n"));
         }
     }
-    let status = tell(&outcome, json.as_ref());
+    let status = print_outcome(&outcome, json.as_ref());
     if !arguments.no_page {
         write_page(&mut outcome, arguments.quiet);
     }
     if let Some(shown) = shown.filter(Shown::stays) {
-        say(&format!(
+        print_stderr(&format!(
             "the run is shown at {} until you interrupt (Ctrl-C)\n",
             shown.url()
         ));
@@ -160,36 +160,36 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
 }
 
 fn record(arguments: &RecordArguments) -> Result<u8, SessionError> {
-    let metrics = metrics::wished(&arguments.metrics, None)?;
+    let metrics = metrics::selected(&arguments.metrics, None)?;
     let json = arguments.json.as_ref().map(JsonTarget::parse);
     let place = match &json {
         Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
         _ => None,
     };
-    let calibration = calibrate::recall(arguments.calibration.as_deref())?;
+    let calibration = calibrate::load_calibration(arguments.calibration.as_deref())?;
     let mut outcome = record::record(&arguments.options(calibration, metrics))?;
     if let Some(place) = place {
         place.keep();
     }
-    let status = tell(&outcome, json.as_ref());
+    let status = print_outcome(&outcome, json.as_ref());
     if !arguments.no_page {
         write_page(&mut outcome, arguments.quiet);
     }
     Ok(status)
 }
 
-/// Tells what was found, and returns the exit status.
-fn tell(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
+/// Prints the report and returns the exit status.
+fn print_outcome(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
     match json {
         Some(target) => {
             if let Err(error) = print_json(&outcome.report, target) {
-                // What was observed will not happen again: what was found is not lost.
+                // The run cannot be repeated, so its report is printed in any case.
                 let table = text::report::render(&outcome.report, Width::of(std::io::stderr()));
-                say(&format!("overhear: {error}\n{table}"));
+                print_stderr(&format!("overhear: {error}\n{table}"));
                 return exit::of_program(outcome.exit, Conclusion::Inconclusive);
             }
         }
-        None => say(&text::report::render(
+        None => print_stderr(&text::report::render(
             &outcome.report,
             Width::of(std::io::stderr()),
         )),
@@ -201,21 +201,21 @@ fn tell(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
 /// settled.
 fn write_page(outcome: &mut Outcome, quiet: bool) {
     match write_page_of(outcome) {
-        Ok(Some(page)) if !quiet => say_page(&page.file, &page.left_out),
+        Ok(Some(page)) if !quiet => print_page_path(&page.file, &page.left_out),
         Ok(_) => {}
-        Err(error) => say(&format!("overhear: {error}\n")),
+        Err(error) => print_stderr(&format!("overhear: {error}\n")),
     }
 }
 
-/// Says where a page is, and what it leaves out.
-fn say_page(file: &Path, left_out: &[String]) {
-    say(&format!("report: {}\n", file.display()));
-    say_left_out(left_out);
+/// Prints the path of a page, and what the page leaves out.
+fn print_page_path(file: &Path, left_out: &[String]) {
+    print_stderr(&format!("report: {}\n", file.display()));
+    print_left_out(left_out);
 }
 
-fn say_left_out(sentences: &[String]) {
+fn print_left_out(sentences: &[String]) {
     for sentence in sentences {
-        say(&format!("overhear: {sentence}\n"));
+        print_stderr(&format!("overhear: {sentence}\n"));
     }
 }
 
@@ -243,7 +243,7 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
         Some(target) => print_json(&calibration, &target)?,
         None => show(|width| text::calibration::render(&calibration, width))?,
     }
-    say(&format!("calibration: {}\n", place.display()));
+    print_stderr(&format!("calibration: {}\n", place.display()));
     Ok(COMPLETE)
 }
 
@@ -251,7 +251,7 @@ fn view(arguments: &ViewArguments) -> Result<u8, SessionError> {
     let other = arguments.compare.as_deref();
     let range = arguments.shown.range()?;
     serve::view(&arguments.directory, other, range, |url, left_out| {
-        say_left_out(left_out);
+        print_left_out(left_out);
         // A reader that went away has no use for the address.
         let _ = print(&format!("{url}\n"));
     })?;
@@ -265,11 +265,11 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
         return Err(SessionError::new(ErrorKind::Usage, sentence));
     }
     if let Some(sentence) = repair::advice(&arguments.directory)? {
-        say(&format!("overhear: {sentence}\n"));
+        print_stderr(&format!("overhear: {sentence}\n"));
     }
     let updates = Updates::load(&arguments.updates)?;
     let calibration = match &arguments.calibration {
-        Some(file) => calibrate::recall(Some(file))?,
+        Some(file) => calibrate::load_calibration(Some(file))?,
         None => None,
     };
     let evaluation = replay::Evaluation {
@@ -300,7 +300,7 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
         }));
         let page = Page::of(&requests)?;
         page.write_to(html)?;
-        say_page(html, &page.left_out());
+        print_page_path(html, &page.left_out());
     }
     Ok(status)
 }
@@ -308,7 +308,7 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
 fn repair(arguments: &RepairArguments) -> Result<u8, SessionError> {
     let repaired = repair::repair(&arguments.directory)?;
     for sentence in &repaired.damage {
-        say(&format!("overhear: {sentence}\n"));
+        print_stderr(&format!("overhear: {sentence}\n"));
     }
     print(&format!("{}\n", repaired.sentence))?;
     Ok(exit::of_conclusion(repaired.conclusion()))
@@ -331,7 +331,7 @@ fn export(arguments: &ExportArguments) -> Result<u8, SessionError> {
         &arguments.output,
         arguments.compensate,
     )?;
-    say(&export::sentence(&written, &arguments.output));
+    print_stderr(&export::sentence(&written, &arguments.output));
     Ok(exit::of_conclusion(written.conclusion()))
 }
 
@@ -358,15 +358,15 @@ fn fit(arguments: &FitArguments) -> Result<u8, SessionError> {
 }
 
 fn metrics(arguments: &MetricsArguments) -> Result<u8, SessionError> {
-    let wished = metrics::wished(&arguments.metrics, arguments.config.as_deref())?;
+    let selected = metrics::selected(&arguments.metrics, arguments.config.as_deref())?;
     let Some(directory) = &arguments.directory else {
         // As it is, in lines of any length: it is read by a program.
-        print(&printable_lines(&metrics::pictures(&wished)?))?;
+        print(&printable_lines(&metrics::to_dot(&selected)?))?;
         return Ok(COMPLETE);
     };
     let report = metrics::metrics(
         directory,
-        wished,
+        selected,
         arguments.element_cost,
         arguments.compensate,
         arguments.each,
@@ -423,10 +423,10 @@ fn import(arguments: &ImportArguments) -> Result<u8, SessionError> {
         return Ok(COMPLETE);
     };
     if let Some(sentence) = import::several(&arguments.foreign) {
-        say(&format!("overhear: {sentence}\n"));
+        print_stderr(&format!("overhear: {sentence}\n"));
     }
     let imported = import::import(&arguments.foreign, out, arguments.timeout)?;
-    say(&import::render(&imported, out));
+    print_stderr(&import::render(&imported, out));
     Ok(import::status(&imported))
 }
 
@@ -499,11 +499,11 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> SessionError {
     )
 }
 
-/// Says something on standard error. Where that is closed or full there is nobody to tell, and the
-/// exit status still says what matters.
+/// Prints text on standard error. An error is ignored where it is closed or full: the exit status
+/// still has the result.
 ///
 /// Sentences quote names of programs, files and recordings: characters that act on a terminal are escaped.
-fn say(text: &str) {
+fn print_stderr(text: &str) {
     let text = printable_lines(text);
     let text = Width::of(std::io::stderr()).wrap(&text);
     let _ = std::io::stderr().write_all(text.as_bytes());

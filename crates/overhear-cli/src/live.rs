@@ -21,7 +21,7 @@ use crate::args::{
     execution, AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments,
     TopArguments,
 };
-use crate::{print, say};
+use crate::{print, print_stderr};
 
 fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, SessionError> {
     place::query(names, directory.type_id.as_deref())
@@ -64,7 +64,9 @@ fn list_not_connected(arguments: ListArguments) -> Result<u8, SessionError> {
     let width = Width::of(io::stdout());
     match text::not_connected::render(&listing, arguments.form.format(), width) {
         Some(text) => print(&text)?,
-        None => say("overhear: this directory has connected every sensor that asked for it\n"),
+        None => {
+            print_stderr("overhear: this directory has connected every sensor that asked for it\n")
+        }
     }
     Ok(COMPLETE)
 }
@@ -160,7 +162,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
                 format!("{}{off}, and those that appear", sensors(some as u64))
             }
         };
-        say(&format!(
+        print_stderr(&format!(
             "overhear: attached to `{}`: {sensors}\n",
             options.query
         ));
@@ -171,10 +173,10 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         Format::Json => Box::new(Json::default()),
         Format::Csv => Box::new(Csv::new(arguments.fields)),
     };
-    let told = |sentence: &str| say(&format!("overhear: {sentence}\n"));
-    let summary = attachment.run(layout, stdout.as_fd(), told);
+    let print_note = |sentence: &str| print_stderr(&format!("overhear: {sentence}\n"));
+    let summary = attachment.run(layout, stdout.as_fd(), print_note);
     if !arguments.quiet || !summary.complete {
-        say(&format!(
+        print_stderr(&format!(
             "overhear: {}\n",
             end_sentence(&summary, &arguments.names)
         ));
@@ -249,7 +251,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
         }
         let snapshot = top::watch(&options, colours_wanted())?;
         if snapshot.missed > 0 {
-            say(&format!("overhear: {} elements missed\n", snapshot.missed));
+            print_stderr(&format!("overhear: {} elements missed\n", snapshot.missed));
         }
         return Ok(COMPLETE);
     }
@@ -260,17 +262,17 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
     let snapshot = top::once(&options)?;
     print(&top::render(&snapshot, format, Width::of(io::stdout())))?;
     for note in &snapshot.notes {
-        say(&format!("overhear: {note}\n"));
+        print_stderr(&format!("overhear: {note}\n"));
     }
     let is_lacking = wants_sensors && snapshot.sensors.is_empty();
     if is_lacking {
-        say(&format!(
+        print_stderr(&format!(
             "overhear: no sensor matches `{}`\n",
             options.query
         ));
     }
     if let (Some(pid), true) = (options.pid, snapshot.threads.is_empty()) {
-        say(&format!(
+        print_stderr(&format!(
             "overhear: no thread of process {pid} came to a CPU or left one in this time\n"
         ));
     }

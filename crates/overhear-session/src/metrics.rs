@@ -210,7 +210,7 @@ fn usual(heard: &EventSet) -> Vec<Metric> {
 ///
 /// # Errors
 /// [`SessionError`] if there is no such metric or file, or if a file makes no sense.
-pub fn wished(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, SessionError> {
+pub fn selected(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, SessionError> {
     let usage = |sentence: String| SessionError::new(ErrorKind::Usage, sentence);
     let named = names
         .iter()
@@ -231,17 +231,17 @@ pub fn wished(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, Se
     }
 }
 
-/// The automata of metrics as Graphviz draws them, one after the other.
+/// The automata of metrics as graphs in the language `dot` of Graphviz, one after the other.
 ///
 /// # Errors
 /// [`SessionError`] if there is none.
-pub fn pictures(metrics: &[Metric]) -> Result<String, SessionError> {
+pub fn to_dot(metrics: &[Metric]) -> Result<String, SessionError> {
     if metrics.is_empty() {
         let sentence = "--dot draws the metrics that --metric and --config name; name one";
         return Err(SessionError::new(ErrorKind::Usage, sentence));
     }
-    let pictures = metrics.iter();
-    Ok(pictures
+    let drawn = metrics.iter();
+    Ok(drawn
         .map(|metric| metric.specification().to_graphviz())
         .collect())
 }

@@ -22,7 +22,7 @@ pub struct RunRequest {
     pub command: Vec<OsString>,
     /// The folder that keeps the recording.
     pub out: Option<PathBuf>,
-    /// Which kernel sensor to use: `--kernel` and `--via` together.
+    /// Source of kernel events: `--kernel` and `--backend` together.
     pub kernel: KernelBackend,
     /// Kernel sensors besides scheduling. Each named one is required.
     pub kernel_sensors: NamedSensors,
@@ -102,10 +102,10 @@ impl RunRequest {
             let new: Vec<Probe> = new.collect();
             named.extend(new);
         }
-        let calibration = calibrate::recall(self.calibration.as_deref())?;
+        let calibration = calibrate::load_calibration(self.calibration.as_deref())?;
         let has_constraints = !constraints.is_empty();
         let session = Session::builder(self.command)
-            .metrics(metrics::wished(&self.metrics, config)?)
+            .metrics(metrics::selected(&self.metrics, config)?)
             .monitor(plan)
             .reactions(reactions)
             .constraints(constraints)

@@ -145,7 +145,7 @@ impl<W: Write> Feed<W> {
         self.buffer.clear();
     }
 
-    /// Says how it ended.
+    /// Writes how the observation ended.
     pub(crate) fn finish(&mut self, duration_ns: u64, ended_by: &'static str) -> Summary {
         self.flush();
         let summary = Summary {

@@ -20,7 +20,7 @@ pub(crate) use text::Text;
 
 use overhear_event::{ElementView, Field, FieldKind, Gap, StreamDescriptor, Value};
 
-/// A form of output: each call appends what it has to say.
+/// A form of output: each call appends its lines.
 pub(crate) trait Layout {
     /// A sensor is attached.
     fn stream(&mut self, stream: &StreamDescriptor, out: &mut Vec<u8>);

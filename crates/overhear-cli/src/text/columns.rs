@@ -13,7 +13,7 @@ const LEAST_ROOM: usize = 16;
 /// Columns as wide as their widest cell.
 ///
 /// A table that is wider than the window is shown in parts, one below the other: each begins with the
-/// first columns, which say whose row it is, and goes on with as many of the others as there is
+/// first columns, which identify the row, and goes on with as many of the others as there is
 /// room for. No cell is lost or cut; texts that are longer than a line are broken between words.
 pub(crate) struct Table {
     layout: Layout,
@@ -29,7 +29,7 @@ impl Table {
         }
     }
 
-    /// How many of the first columns say whose row it is; one unless told otherwise.
+    /// Number of first columns that identify a row; 1 by default.
     pub(crate) fn keys(mut self, keys: usize) -> Self {
         self.layout = self.layout.keys(keys);
         self
@@ -60,8 +60,8 @@ impl Table {
 pub(crate) struct Layout {
     heads: Vec<(&'static str, bool)>,
     widths: Vec<usize>,
-    /// Whether a column has anything but dashes: one that tells nothing takes no room.
-    tells: Vec<bool>,
+    /// Whether a column has anything but dashes: others take no room.
+    has_content: Vec<bool>,
     keys: usize,
 }
 
@@ -71,7 +71,7 @@ impl Layout {
         Self {
             heads: heads.to_vec(),
             widths: heads.iter().map(|(head, _)| head.len()).collect(),
-            tells: vec![false; heads.len()],
+            has_content: vec![false; heads.len()],
             keys: 1,
         }
     }
@@ -92,14 +92,14 @@ impl Layout {
     pub(crate) fn measure(&mut self, row: &[String]) {
         for (column, cell) in row.iter().enumerate() {
             self.widths[column] = self.widths[column].max(cell.chars().count());
-            self.tells[column] |= cell != "-";
+            self.has_content[column] |= cell != "-";
         }
     }
 
     /// The parts in which the table is shown, one below the other.
     pub(crate) fn parts(&self, width: Width) -> Vec<Part<'_>> {
         let shown: Vec<usize> = (0..self.heads.len())
-            .filter(|&column| self.tells[column])
+            .filter(|&column| self.has_content[column])
             .collect();
         let mut widths = self.widths.clone();
         let parts = match width.limit() {

@@ -148,12 +148,12 @@ fn cells(one: &MeasurementReport, start: Timestamp) -> Vec<String> {
     ]
 }
 
-/// The cell that says of which kind measurements are.
+/// The cell with the kind of measurements.
 pub(crate) fn kind(key: Option<u64>, name: Option<&str>) -> String {
     match (key, name) {
         (None, _) => "-".to_owned(),
         (_, Some(name)) => printable(name),
-        // As kernel sensors say that they do not know.
+        // The value by which kernel sensors mark an unknown number.
         (Some(key), None) if key == u64::from(UNKNOWN) => "unknown".to_owned(),
         (Some(key), None) => key.to_string(),
     }

@@ -258,7 +258,7 @@ fn kernel_sensors(text: &mut String, sensors: &[KernelSensorReport], width: Widt
         ]);
     }
     text.push_str(&table.render(width));
-    // Of what never came there is nothing to tell.
+    // Sensors without elements have no fields to show.
     let heard = sensors.iter().filter(|sensor| sensor.elements > 0);
     let all = heard.map(|sensor| (name(sensor), &*sensor.fields));
     fields(text, all, width);
@@ -343,7 +343,7 @@ fn with_instance(id: &str, instance: &str) -> String {
 /// What metrics lack of a run of which nothing was missed.
 fn open(measured: &MetricsReport) -> String {
     let mut text = String::new();
-    let mut tell = |sentence: &str, is_open: &dyn Fn(&MetricReport) -> bool| {
+    let mut warn = |sentence: &str, is_open: &dyn Fn(&MetricReport) -> bool| {
         let open = measured.metrics.iter().filter(|metric| is_open(metric));
         let open: Vec<String> = open.map(|metric| printable(&metric.name)).collect();
         if !open.is_empty() {
@@ -352,9 +352,9 @@ fn open(measured: &MetricsReport) -> String {
         }
     };
     let not_heard = |metric: &MetricReport| !metric.unheard.is_empty();
-    tell("not all was heard that metrics require", &not_heard);
-    tell("not all had room in metrics", &|metric| metric.refused > 0);
-    tell("measurements are incomplete of metrics", &|metric| {
+    warn("not all was heard that metrics require", &not_heard);
+    warn("not all had room in metrics", &|metric| metric.refused > 0);
+    warn("measurements are incomplete of metrics", &|metric| {
         metric.incomplete > 0 || metric.missed > 0
     });
     if !measured.notes.is_empty() {

@@ -125,7 +125,7 @@ pub(crate) struct Model {
     /// Which course of the selected sensor is drawn: 0 its rate, else the field with this number
     /// less one.
     pub(crate) track: usize,
-    /// Something to tell, until the next key.
+    /// A message, shown until the next key.
     pub(crate) message: String,
     // The stream of the selected sensor: rows move, the selection stays with its sensor.
     selected: Option<u32>,

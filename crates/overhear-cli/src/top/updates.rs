@@ -14,7 +14,7 @@ use overhear_session::place;
 use overhear_session::quantities::HistogramReport;
 use overhear_session::updates::{UpdateSpecification, Updates};
 
-/// An update that has distributions: it counts the values of a field, or its plug-in tells some.
+/// An update that has distributions: it counts the values of a field, or its plug-in returns some.
 pub(super) struct Drawn {
     name: String,
     // Each with its id, and whether one has appeared.
@@ -22,7 +22,7 @@ pub(super) struct Drawn {
     // The streams of these.
     streams: BTreeSet<StreamId>,
     evaluation: Evaluation,
-    // What was told at the last look.
+    // Its distributions at the last look.
     histograms: Vec<HistogramReport>,
     notes: Vec<String>,
 }
@@ -142,7 +142,7 @@ impl Drawn {
 }
 
 impl Update for Drawn {
-    /// What it is not told of is no concern of it later, either.
+    /// Takes elements of opened streams only.
     fn open(&mut self, stream: &StreamDescriptor) {
         let own = self.sensors.iter_mut();
         if let Some((.., met)) = own.into_iter().find(|(_, query, _)| query.matches(stream)) {

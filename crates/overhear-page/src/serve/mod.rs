@@ -51,7 +51,7 @@ pub fn view(
     let content = match other {
         None if overhear_trace::is_being_written(dir) => {
             // The recording has its own at its end, which is the same if it is made by this user.
-            let feed = Feed::default().compensated_by(calibrate::recall(None)?);
+            let feed = Feed::default().compensated_by(calibrate::load_calibration(None)?);
             tail = Some(tail::Tail::follow(dir, &feed));
             Content::Live {
                 page: html::render_live(&replay::command_of(dir)),

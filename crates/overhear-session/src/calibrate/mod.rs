@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::SessionError;
 
 pub use loops::{answer, Sought};
-pub use store::{default_place, recall, Place};
+pub use store::{default_place, load_calibration, Place};
 
 /// What sensors cost on a machine. Serialises to the document that `--json` prints and that
 /// `calibration.json` keeps.

@@ -83,13 +83,13 @@ fn failed(file: &Path, error: &dyn std::fmt::Display) -> SessionError {
     SessionError::new(ErrorKind::Unavailable, sentence)
 }
 
-/// The calibration of this machine: from this file, or from where it is kept. `None` if there is
-/// none, or if it is one of another CPU or kernel.
+/// Reads the calibration of this machine: from the named file, or from its default place. `None` if
+/// there is none, or if it is one of another CPU or kernel.
 ///
 /// # Errors
 /// [`SessionError`] if the file that is named cannot be read.
 #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
-pub fn recall(named: Option<&Path>) -> Result<Option<Calibration>, SessionError> {
+pub fn load_calibration(named: Option<&Path>) -> Result<Option<Calibration>, SessionError> {
     match named {
         Some(file) => {
             let usage = |error: &dyn std::fmt::Display| {
