@@ -40,7 +40,7 @@ pub struct AdmissionRequest {
     pub density: Ratio,
     /// Whether the demand of all sensors is bounded as a whole ([`Pool`](crate::Pool)), which is
     /// cheaper, but holds for a fixed set of sensors only.
-    pub pooled: bool,
+    pub joint_bound: bool,
 }
 
 /// The parameters of a monitor that fulfils a request.
@@ -154,10 +154,10 @@ pub fn choose(
         });
     }
     let mut search = Search::new(sensors, request);
-    if request.pooled && sensors.len() > 1 {
+    if request.joint_bound && sensors.len() > 1 {
         // A pool is dear to compute. The periods that suit the sensors one by one suit it, too.
         let apart = AdmissionRequest {
-            pooled: false,
+            joint_bound: false,
             ..*request
         };
         let mut scout = Search::new(sensors, &apart);

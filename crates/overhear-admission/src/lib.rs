@@ -54,7 +54,7 @@
 //!         overhead: Nanos::from_us(20),
 //!         lateness: lateness.total()?,
 //!         density: Ratio::new(1, 2).expect("1/2 is a fraction"),
-//!         pooled: false,
+//!         joint_bound: false,
 //!     },
 //! )?;
 //! let reservation = DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep)?;

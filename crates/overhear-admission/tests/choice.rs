@@ -27,7 +27,7 @@ prop_compose! {
 }
 
 prop_compose! {
-    fn request(pooled: bool)(
+    fn request(joint_bound: bool)(
         latency in 30_u64..300, overhead in 1_u64..15, half in any::<bool>(),
         lateness in prop_oneof![Just(0_u64), 0_u64..30],
     ) -> AdmissionRequest {
@@ -38,7 +38,7 @@ prop_compose! {
             overhead: Nanos::from_ns(overhead),
             lateness: Nanos::from_ns(lateness),
             density: Ratio::new(1, if half { 2 } else { 1 }).unwrap(),
-            pooled,
+            joint_bound,
         }
     }
 }
@@ -84,7 +84,7 @@ fn keeps(plan: &ReservationPlan, loads: &[SensorLoad], request: &AdmissionReques
         plan.runtime.as_ns(),
         overhead + plan.evaluations.as_ns() + copies
     );
-    if request.pooled {
+    if request.joint_bound {
         let reached = pool.latency(plan.evaluations).unwrap().unwrap().value;
         assert!(reached <= request.latency);
         assert!(plan.evaluations.as_ns() <= evaluations);
@@ -176,15 +176,15 @@ proptest! {
     fn pool_costs_no_more(
         loads in prop::collection::vec(load(false), 2..4), request in request(true),
     ) {
-        let alone = choose(&loads, &AdmissionRequest { pooled: false, ..request });
+        let alone = choose(&loads, &AdmissionRequest { joint_bound: false, ..request });
         match (choose(&loads, &request), alone) {
-            (Ok(pooled), Ok(alone)) => {
-                keeps(&pooled, &loads, &request);
-                prop_assert!(pooled.evaluations <= request.latency);
+            (Ok(joint_bound), Ok(alone)) => {
+                keeps(&joint_bound, &loads, &request);
+                prop_assert!(joint_bound.evaluations <= request.latency);
                 let parts = |ratio: Ratio| ratio.numerator() as f64 / ratio.denominator() as f64;
-                prop_assert!(parts(pooled.utilisation()) <= 1.1 * parts(alone.utilisation()));
+                prop_assert!(parts(joint_bound.utilisation()) <= 1.1 * parts(alone.utilisation()));
             }
-            (pooled, alone) => prop_assert!(pooled.is_ok() || alone.is_err()),
+            (joint_bound, alone) => prop_assert!(joint_bound.is_ok() || alone.is_err()),
         }
     }
 }
@@ -215,10 +215,13 @@ fn choice_of_real_sizes_reaches_the_kernel() {
         overhead: Nanos::from_us(20),
         lateness: lateness.total().unwrap(),
         density: Ratio::new(1, 2).unwrap(),
-        pooled: false,
+        joint_bound: false,
     };
-    for pooled in [false, true] {
-        let request = AdmissionRequest { pooled, ..request };
+    for joint_bound in [false, true] {
+        let request = AdmissionRequest {
+            joint_bound,
+            ..request
+        };
         let plan = choose(&loads, &request).unwrap();
         keeps(&plan, &loads, &request);
         let reserved = DeadlineReservation::of_plan(&plan, lateness, JobEnd::Yield).unwrap();

@@ -248,10 +248,10 @@ proptest! {
     fn plans_never_panic(
         loads in prop::collection::vec(any_load(), 0..3), latency in any_span(),
         [least_period, largest_period, overhead, lateness] in prop::array::uniform4(any_nanos()),
-        density in (any::<i64>(), 1..i64::MAX), pooled in any::<bool>(),
+        density in (any::<i64>(), 1..i64::MAX), joint_bound in any::<bool>(),
     ) {
         let density = Ratio::new(density.0.into(), density.1.into()).unwrap();
-        let request = AdmissionRequest { latency, least_period, largest_period, overhead, lateness, density, pooled };
+        let request = AdmissionRequest { latency, least_period, largest_period, overhead, lateness, density, joint_bound };
         match choose(&loads, &request) {
             Ok(plan) => prop_assert!(plan.latency <= latency),
             Err(error) => prop_assert!(!error.to_string().is_empty()),

@@ -160,7 +160,7 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
         overhead: Nanos::ZERO,
         lateness: Nanos::ZERO,
         density: Ratio::whole(1),
-        pooled: false,
+        joint_bound: false,
     };
     assert!(choose(&[load(10), load(990)], &request).is_ok());
     // WCET above the period, even by one.

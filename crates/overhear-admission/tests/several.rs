@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several sensors: pooled latency and backlog hold and are attained; GRTMon's sum is enough for
+//! Several sensors: joint latency and backlog hold and are attained; GRTMon's sum is enough for
 //! evaluations that can be throttled, and not for others.
 
 mod simulator;
@@ -104,7 +104,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 250, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn pooled_latency_holds_and_is_nearly_attained(case in case(15, 1), least in any::<bool>()) {
+    fn joint_latency_holds_and_is_nearly_attained(case in case(15, 1), least in any::<bool>()) {
         let pool = Pool::new(&case.loads, case.m).unwrap();
         let q_min = pool.least_runtime(case.l).unwrap().unwrap();
         prop_assert!(q_min.exact);

@@ -194,12 +194,12 @@ fn partitions() -> Finding {
                 "a monitor was killed and has left CPUs set apart: {}",
                 left.join(", ")
             ),
-            "the next monitor with `own_cpu` clears it: run `overhear run --config FILE` with one as root",
+            "the next monitor with `dedicated_cpu` clears it: run `overhear run --config FILE` with one as root",
         ),
         Err(error) => Finding::bad(
             "partitions",
             error.to_string(),
-            "mount the control groups, or do without `own_cpu`",
+            "mount the control groups, or do without `dedicated_cpu`",
         ),
     }
 }

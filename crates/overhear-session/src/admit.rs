@@ -87,7 +87,7 @@ pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Sessi
         return Ok(report);
     };
     // On a CPU of its own the kernel is asked there, below.
-    if config.monitor.own_cpu.is_none() {
+    if config.monitor.dedicated_cpu.is_none() {
         report.hear_kernel(ask_kernel(terms.reservation));
     }
     if !report.accepted {
@@ -101,7 +101,7 @@ pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Sessi
         }
         Err(failure) => return Err(failure),
     }
-    if config.monitor.own_cpu.is_some() && report.accepted && report.lacking.is_none() {
+    if config.monitor.dedicated_cpu.is_some() && report.accepted && report.lacking.is_none() {
         report.kernel = "accepted";
     }
     Ok(report)
@@ -143,9 +143,10 @@ pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted,
     if machine.cpus == 0 {
         return Err("cpus is 0; give at least 1".to_string());
     }
-    if monitor.own_cpu.is_some() && monitor.level == LevelConfig::Shared {
+    if monitor.dedicated_cpu.is_some() && monitor.level == LevelConfig::Shared {
         return Err(
-            "own_cpu sets a CPU apart, and level is \"shared\"; leave one of them out".to_string(),
+            "dedicated_cpu sets a CPU apart, and level is \"shared\"; leave one of them out"
+                .to_string(),
         );
     }
     let selection = guaranteed_selection(config);
@@ -301,12 +302,14 @@ fn latency(config: &Config, selection: &Selection) -> Result<Latency, String> {
     }
     let lateness = lateness_of(config);
     let total = lateness.total().map_err(|error| {
-        format!("[monitor] `wake_up_lateness`, `tardiness` and `hold_back` together: {error}")
+        format!(
+            "[monitor] `wake_up_lateness`, `scheduler_lateness` and `hold_back` together: {error}"
+        )
     })?;
     let (whose, wished) = wished_latency(config, selection)?;
     if total >= wished {
         return Err(format!(
-            "{whose} `latency` is {wished}, and `wake_up_lateness`, `tardiness` and `hold_back` alone are {total}; \
+            "{whose} `latency` is {wished}, and `wake_up_lateness`, `scheduler_lateness` and `hold_back` alone are {total}; \
              give more"
         ));
     }
@@ -344,7 +347,7 @@ const fn lateness_of(config: &Config) -> Lateness {
     let monitor = &config.monitor;
     Lateness {
         wake_up: monitor.wake_up_lateness.0,
-        tardiness: monitor.tardiness.0,
+        tardiness: monitor.scheduler_lateness.0,
         hold_back: monitor.hold_back.0,
     }
 }
@@ -396,7 +399,7 @@ fn wish_of(config: &Config, latency: Nanos, lateness: Nanos) -> AdmissionRequest
         overhead: monitor.overhead.0,
         lateness,
         density: Ratio::new(monitor.cpu_percent.into(), 100).unwrap_or(Ratio::whole(1)),
-        pooled: monitor.pooled,
+        joint_bound: monitor.joint_bound,
     }
 }
 

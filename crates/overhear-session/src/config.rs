@@ -76,8 +76,8 @@ pub struct MonitorConfig {
     pub level: LevelConfig,
     /// A CPU that is set apart for the monitor while it runs, as the exclusive level needs it: its number,
     /// or `"any"` for the last one that is free. By default the command is started on one.
-    #[serde(default)]
-    pub own_cpu: Option<OwnCpu>,
+    #[serde(default, alias = "own_cpu")]
+    pub dedicated_cpu: Option<DedicatedCpu>,
     /// How many CPUs the shared level may count on; all of this machine by default.
     #[serde(default)]
     pub cpus: Option<u32>,
@@ -94,8 +94,8 @@ pub struct MonitorConfig {
     #[serde(default = "wake_up_lateness")]
     pub wake_up_lateness: Length,
     /// How long after its deadline the kernel may let the monitor run: the grain of its tick.
-    #[serde(default = "tardiness")]
-    pub tardiness: Length,
+    #[serde(default = "scheduler_lateness", alias = "tardiness")]
+    pub scheduler_lateness: Length,
     /// How old an element must be before it is evaluated.
     #[serde(default = "hold_back")]
     pub hold_back: Length,
@@ -104,15 +104,15 @@ pub struct MonitorConfig {
     #[schemars(range(min = 1, max = 100))]
     pub cpu_percent: u32,
     /// Whether the demand of all sensors is bounded as a whole: cheaper, for a fixed set of sensors.
-    #[serde(default)]
-    pub pooled: bool,
+    #[serde(default, alias = "pooled")]
+    pub joint_bound: bool,
     /// Who runs the updates that do not say so themselves.
     #[serde(default)]
     pub executor: ExecutorConfig,
     /// How many elements of each stream the buffered executor holds for its updates, up to a power of two.
-    #[serde(default = "copies")]
+    #[serde(default = "buffered_elements", alias = "copies")]
     #[schemars(range(min = 2, max = 4194304))]
-    pub copies: u64,
+    pub buffered_elements: u64,
     /// Whether a watchdog measures how late the machine is, a thousand times per second on each CPU.
     #[serde(default, alias = "sentinel")]
     pub watchdog: bool,
@@ -130,7 +130,7 @@ pub enum ExecutorConfig {
     /// A reserved share of a CPU, `cpu_percent`: as many elements as fit, without a promise of latency.
     Bandwidth,
     /// A thread with reserved CPU time copies the elements, and the update evaluates them by best effort:
-    /// nothing is missed while it lags behind by less than `copies`.
+    /// nothing is missed while it lags behind by less than `buffered_elements`.
     Buffered,
     /// No guarantee and no reservation.
     BestEffort,
@@ -164,7 +164,7 @@ pub enum LevelConfig {
 /// Which CPU is set apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "write a CPU's number or \"any\"")]
-pub enum OwnCpu {
+pub enum DedicatedCpu {
     /// This one.
     Number(u32),
     /// Whichever is free.
@@ -179,7 +179,7 @@ pub enum AnyCpu {
     Any,
 }
 
-impl OwnCpu {
+impl DedicatedCpu {
     /// Its number, if that matters.
     #[must_use]
     pub const fn number(self) -> Option<u32> {
@@ -384,7 +384,7 @@ const fn overhead() -> Length {
 const fn wake_up_lateness() -> Length {
     Length(Nanos::from_us(300))
 }
-const fn tardiness() -> Length {
+const fn scheduler_lateness() -> Length {
     Length(Nanos::from_us(100))
 }
 const fn hold_back() -> Length {
@@ -396,7 +396,7 @@ const fn cpu_percent() -> u32 {
 const fn copy() -> Length {
     Length(Nanos::from_ns(200))
 }
-const fn copies() -> u64 {
+const fn buffered_elements() -> u64 {
     16 * 1024
 }
 const fn one() -> u32 {
@@ -495,14 +495,17 @@ impl Config {
 
     /// Refuses what nobody could run, whichever executor is to: what is silently cut or ignored is believed to work.
     fn refuse_nonsense(&self) -> Result<(), String> {
-        let (cpu_percent, copies) = (self.monitor.cpu_percent, self.monitor.copies);
+        let (cpu_percent, buffered_elements) =
+            (self.monitor.cpu_percent, self.monitor.buffered_elements);
         if !(1..=100).contains(&cpu_percent) {
             return Err(format!(
                 "[monitor] `cpu_percent` is {cpu_percent}; give 1 to 100"
             ));
         }
-        if !(2..=1 << 22).contains(&copies) {
-            return Err(format!("[monitor] `copies` is {copies}; give 2 to 4194304"));
+        if !(2..=1 << 22).contains(&buffered_elements) {
+            return Err(format!(
+                "[monitor] `buffered_elements` is {buffered_elements}; give 2 to 4194304"
+            ));
         }
         let probes = self.probes()?;
         for sensor in &self.sensors {
@@ -622,7 +625,7 @@ fn entry_at(text: &str, line: usize) -> String {
 mod tests {
     use overhear_event::Nanos;
 
-    use super::{Config, OwnCpu};
+    use super::{Config, DedicatedCpu};
 
     #[test]
     fn lengths_have_units_and_unknown_keys_are_refused_by_line() {
@@ -630,11 +633,11 @@ mod tests {
         let config = Config::parse(good).unwrap();
         assert_eq!(config.monitor.latency.unwrap().0, Nanos::from_ms(1_500));
         assert_eq!(config.monitor.cpu_percent, 50);
-        assert_eq!(config.monitor.own_cpu, None);
+        assert_eq!(config.monitor.dedicated_cpu, None);
         for (written, number) in [("3", Some(3)), ("\"any\"", None)] {
-            let text = good.replace("[[", &format!("own_cpu = {written}\n[["));
-            let own_cpu = Config::parse(&text).unwrap().monitor.own_cpu;
-            assert_eq!(own_cpu.map(OwnCpu::number), Some(number));
+            let text = good.replace("[[", &format!("dedicated_cpu = {written}\n[["));
+            let dedicated_cpu = Config::parse(&text).unwrap().monitor.dedicated_cpu;
+            assert_eq!(dedicated_cpu.map(DedicatedCpu::number), Some(number));
         }
         for (bad, line, part) in [
             (
@@ -671,6 +674,20 @@ mod tests {
             assert!(named, "{bad:?}: {sentence}");
             assert!(!sentence.contains('\n'), "{sentence:?}");
         }
+    }
+
+    #[test]
+    fn former_keys_are_read() {
+        let text = "[monitor]\nlatency = \"5 ms\"\nown_cpu = 3\ntardiness = \"7 us\"\npooled = true\ncopies = 9\n\
+                    sentinel = true\n[[sensor]]\nid = \"a\"\n";
+        let monitor = Config::parse(text).unwrap().monitor;
+        assert_eq!(
+            monitor.dedicated_cpu.map(DedicatedCpu::number),
+            Some(Some(3))
+        );
+        assert_eq!(monitor.scheduler_lateness.0, Nanos::from_us(7));
+        assert_eq!((monitor.joint_bound, monitor.buffered_elements), (true, 9));
+        assert!(monitor.watchdog);
     }
 
     #[test]

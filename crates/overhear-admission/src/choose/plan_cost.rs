@@ -174,7 +174,7 @@ impl PlanCost {
             });
         }
         let pool = Pool::new(sensors, task)?.with_steps(POOL_STEPS);
-        if request.pooled {
+        if request.joint_bound {
             effort.spend(each.saturating_mul(POOL_STEPS / 4));
             let Some(least) = pool.least_runtime(request.latency)? else {
                 return Ok(None);
@@ -217,7 +217,7 @@ impl PlanCost {
     ) -> Result<ReservationPlan, Overflow> {
         let cost = self.with_latest_deadline(sensors, request)?;
         let mut latency = cost.task.l_min();
-        if request.pooled && sensors.len() > 1 {
+        if request.joint_bound && sensors.len() > 1 {
             latency = request.latency;
         } else {
             for (load, share) in sensors.iter().zip(&cost.shares) {

@@ -71,7 +71,7 @@ fn reservation(report: &AdmissionReport, text: &mut String) {
         );
         let _ = writeln!(
             text,
-            "the latency contains {} for late wake-ups, tardiness and hold-back",
+            "the latency contains {} for late wake-ups, scheduler lateness and hold-back",
             time(report.lateness_ns)
         );
     }

@@ -145,9 +145,9 @@ const WRONG: [(&str, &str, i32, &[&str]); 31] = [
     ),
     (
         LATENCY,
-        "latency = \"50ms\"\nhold_back = \"584y\"\ntardiness = \"584y\"",
+        "latency = \"50ms\"\nhold_back = \"584y\"\nscheduler_lateness = \"584y\"",
         2,
-        &["[monitor] `wake_up_lateness`, `tardiness` and `hold_back`"],
+        &["[monitor] `wake_up_lateness`, `scheduler_lateness` and `hold_back`"],
     ),
     (
         LATENCY,
@@ -164,9 +164,9 @@ const WRONG: [(&str, &str, i32, &[&str]); 31] = [
     // Whether anybody copies or not.
     (
         LATENCY,
-        "latency = \"50ms\"\ncopies = 1",
+        "latency = \"50ms\"\nbuffered_elements = 1",
         2,
-        &["[monitor] `copies` is 1; give 2 to 4194304"],
+        &["[monitor] `buffered_elements` is 1; give 2 to 4194304"],
     ),
     (
         "id = \"pace\"",

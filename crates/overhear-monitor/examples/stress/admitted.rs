@@ -46,7 +46,7 @@ pub(crate) fn terms_with(wcet: Nanos, latency: Nanos, lateness: Lateness) -> Ter
         overhead: Nanos::from_ms(1),
         lateness: lateness.total().unwrap(),
         density: Ratio::new(4, 5).unwrap(),
-        pooled: false,
+        joint_bound: false,
     };
     let choice = choose(&loads, &wish).unwrap();
     let reservation = DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep).unwrap();

@@ -58,7 +58,7 @@ pub enum DeadlineRefusal {
     /// There is no CPU of the monitor's own.
     #[error(
         "the monitor is to have a CPU of its own, but may run on {cpus} CPUs, or on one that others \
-         use: let a cpuset partition of one CPU be made (`own_cpu`), start it in one (docs/executors.md), or \
+         use: let a cpuset partition of one CPU be made (`dedicated_cpu`), start it in one (docs/executors.md), or \
          ask for level \"shared\""
     )]
     NoPartition {

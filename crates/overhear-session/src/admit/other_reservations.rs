@@ -35,11 +35,14 @@ pub(super) fn reserve_others(
     );
     let is_beside = config.selection(Runner::Guaranteed).is_some();
     let reserves = bandwidth.is_some() || buffered.is_some();
-    if is_beside && reserves && monitor.level == LevelConfig::Exclusive && monitor.own_cpu.is_none()
+    if is_beside
+        && reserves
+        && monitor.level == LevelConfig::Exclusive
+        && monitor.dedicated_cpu.is_none()
     {
         return Err(
             "updates with the executors \"bandwidth\" and \"buffered\" reserve CPU time beside the guaranteed \
-             ones, which have a CPU of their own; set one apart by `own_cpu`, or give level \"shared\""
+             ones, which have a CPU of their own; set one apart by `dedicated_cpu`, or give level \"shared\""
                 .to_string(),
         );
     }

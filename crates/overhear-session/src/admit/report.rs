@@ -32,7 +32,7 @@ pub struct AdmissionReport {
     pub utilisation: Option<f64>,
     /// The latency that is guaranteed.
     pub latency_ns: Option<u64>,
-    /// Lateness of wake-ups, tardiness and hold-back, which the latency contains.
+    /// Lateness of wake-ups and of the scheduler, and hold-back, which the latency contains.
     pub lateness_ns: u64,
     /// What the kernel said, asked for the reservation in a thread that gave it back at once:
     /// `accepted`, `busy`, `not_permitted`, `unacceptable`; `not_asked` without a plan.

@@ -192,7 +192,7 @@ fn each_executor_reserves_for_its_own_updates() {
             &format!("executor = \"{executor}\"\n {histogram}"),
         )]);
         let sentence = own.unwrap_err();
-        assert!(sentence.contains("own_cpu"), "{sentence}");
+        assert!(sentence.contains("dedicated_cpu"), "{sentence}");
     }
     // Their reservations count at the shared level.
     let crowded = answer(&[
@@ -286,7 +286,7 @@ fn mistakes_name_the_entry() {
         (
             "latency = \"50ms\"",
             "latency = \"50ms\"\nlevel = \"shared\"\nown_cpu = 1",
-            "own_cpu sets a CPU apart",
+            "dedicated_cpu sets a CPU apart",
         ),
         (
             "period = \"40us\"\n    jitter = \"3ms\"",

@@ -185,8 +185,10 @@ impl MonitorPlan {
             ));
         };
         // Set apart before it is asked whether the guarantee could begin there.
-        let own_cpu = self.config.monitor.own_cpu;
-        let partition = own_cpu.map(|cpu| Partition::make(cpu.number())).transpose();
+        let dedicated_cpu = self.config.monitor.dedicated_cpu;
+        let partition = dedicated_cpu
+            .map(|cpu| Partition::make(cpu.number()))
+            .transpose();
         let possible = partition.map_err(DeadlineRefusal::from).and_then(|made| {
             may_guarantee(&terms, made.as_ref())?;
             Ok(made)

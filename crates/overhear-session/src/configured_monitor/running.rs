@@ -331,7 +331,12 @@ impl<'a> Running<'a> {
         told: &Receiver<()>,
         begun: &Sender<()>,
     ) -> Result<u64, SessionError> {
-        let capacity = self.plan.config.monitor.copies.next_power_of_two();
+        let capacity = self
+            .plan
+            .config
+            .monitor
+            .buffered_elements
+            .next_power_of_two();
         let (mut copier, copies) = buffer(capacity);
         let horizon = copies.horizon();
         monitor.add_source(Box::new(copies));

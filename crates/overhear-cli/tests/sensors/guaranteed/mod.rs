@@ -24,7 +24,7 @@ pub(crate) const FILE: &str = r#"
     level = "shared"
     executor = "EXECUTOR"
     wake_up_lateness = "80ms"
-    tardiness = "40ms"
+    scheduler_lateness = "40ms"
     hold_back = "100ms"
     overhead = "2ms"
     [[sensor]]
