@@ -53,7 +53,7 @@ typedef struct oh_monitor_options {
     const char *const *required; /* events that its updates require, in a list that ends with NULL, as from
                                     oh_metric_events; NULL: all that `sensors` matches. Their sensors are
                                     switched on if the directory disables sensors that are not needed. */
-    uint32_t only_needed; /* not 0: until the monitor stops, sensors that no monitor needs are off */
+    uint32_t disable_unused; /* not 0: until the monitor stops, sensors that no monitor needs are off */
     uint32_t reserved;
 } oh_monitor_options;
 

@@ -191,7 +191,7 @@ int main(void)
     tap_check(oh_monitor_start(&monitor, &options) == -EINVAL && strstr(oh_last_error(), "`nonsense`"),
               "what is no event is refused");
     options.required = oh_metric_events(metric);
-    options.only_needed = 1;
+    options.disable_unused = 1;
     tap_check(oh_monitor_start(&monitor, &options) == 0, "a monitor that needs what the metric requires");
     tap_check(oh_sensor_enabled(needed) && !oh_sensor_enabled(unneeded),
               "exactly the required sensors are switched on");

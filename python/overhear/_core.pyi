@@ -142,7 +142,7 @@ class Measuring:
         names: str,
         socket: Optional[str],
         processes: list[int],
-        only_needed: bool,
+        disable_unused: bool,
         element_cost_ns: int,
     ) -> Self: ...
     def read(self, timeout_s: Optional[float]) -> Optional[list[dict[str, Any]]]: ...
@@ -159,7 +159,7 @@ def metrics(
     config: Optional[Path],
     element_cost_ns: Optional[int],
     compensate: bool,
-    each: bool,
+    measurements: bool,
 ) -> str: ...
 def admit(config: Path, execute: bool) -> str: ...
 def fit(directory: Path, sensor: str, period_ns: Optional[int]) -> str: ...

@@ -161,7 +161,7 @@ def measuring(
     names: str = "*",
     processes: Iterable[int] = (),
     directory: Socket = None,
-    only_needed: bool = False,
+    disable_unused: bool = False,
     element_cost_ns: int = 0,
 ) -> Measuring:
     """Measures live, by the engine that measures recordings: whatever is written from now on.
@@ -173,13 +173,13 @@ def measuring(
         requires such.
     :param directory: the directory's socket; by default the one of this environment. Metrics of the kernel alone
         need none.
-    :param only_needed: switches sensors off meanwhile that no monitor needs.
+    :param disable_unused: switches sensors off meanwhile that no monitor needs.
     :param element_cost_ns: as of `measure`, in nanoseconds.
     :raises AttachError: if a directory is needed, and there is none, or it refuses.
     :raises KernelError: if the kernel cannot be heard.
     """
     socket = None if directory is None else os.fspath(directory)
     begun = _core.Measuring(
-        list(metrics), names, socket, list(processes), only_needed, element_cost_ns
+        list(metrics), names, socket, list(processes), disable_unused, element_cost_ns
     )
     return Measuring(metrics, begun)

@@ -38,7 +38,7 @@ def run(
     execute: bool = True,
     metrics: Sequence[str] = (),
     updates: Sequence[str] = (),
-    only_needed: bool = False,
+    disable_unused: bool = False,
     calibration: Optional[Path] = None,
     compensate: bool = False,
     until: Literal["ended", "all-ended"] = "ended",
@@ -73,7 +73,7 @@ def run(
         "execute": execute,
         "metrics": list(metrics),
         "updates": list(updates),
-        "only_needed": only_needed,
+        "disable_unused": disable_unused,
         "calibration": calibration,
         "compensate": compensate,
         "until": until,
@@ -137,12 +137,12 @@ def metrics(
     config: Optional[Path] = None,
     element_cost_ns: Union[int, Literal["calibrated"]] = 0,
     compensate: bool = False,
-    each: bool = False,
+    measurements: bool = False,
 ) -> MetricsReport:
     """Metrics over a recording, as of ``overhear metrics``: built-in ones by name, or files with one. Without names,
     the built-in ones whose kernel sensors were recorded.
 
-    With ``each`` the metrics have their measurements one by one: ``metric.measurements["length_ns"]`` is an array.
+    With ``measurements`` the metrics have their measurements one by one: ``metric.measurements["length_ns"]`` is an array.
     `measure` is for metrics that are made in Python.
     """
     if compensate and element_cost_ns != 0:
@@ -150,7 +150,7 @@ def metrics(
     if isinstance(names, str):
         names = [names]
     cost = None if element_cost_ns == "calibrated" else element_cost_ns
-    found = _core.metrics(directory, list(names), config, cost, compensate, each)
+    found = _core.metrics(directory, list(names), config, cost, compensate, measurements)
     return from_json(MetricsReport, found)
 
 

@@ -78,7 +78,7 @@ class _Options(argparse.ArgumentParser):
         super().__init__(prog="options", add_help=False, allow_abbrev=False)
         for name in ("out", "socket", "junit", "config", "calibration"):
             self.add_argument(f"--{name}")
-        for name in ("only-needed", "measure-wcet", "compensate"):
+        for name in ("disable-unused", "measure-wcet", "compensate"):
             self.add_argument(f"--{name}", action="store_true")
         self.add_argument("--no-page", action="store_false", dest="page")
         self.add_argument("--no-exec", action="store_false", dest="execute")

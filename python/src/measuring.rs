@@ -123,7 +123,7 @@ impl Measuring {
         names: &str,
         socket: Option<PathBuf>,
         processes: Vec<u32>,
-        only_needed: bool,
+        disable_unused: bool,
         element_cost_ns: u64,
     ) -> PyResult<Self> {
         let results = Results::default().minus_costs(Nanos::from_ns(element_cost_ns));
@@ -134,8 +134,8 @@ impl Measuring {
         if required.iter().any(|event| !of_kernel(event.as_str())) {
             let query = query(names)?;
             let needs = Needs::events(required.clone());
-            let needs = match only_needed {
-                true => needs.only(),
+            let needs = match disable_unused {
+                true => needs.disable_unused(),
                 false => needs,
             };
             let mut source = py.detach(|| {

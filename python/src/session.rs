@@ -53,7 +53,7 @@ pub(crate) struct RunOptions {
     execute: bool,
     metrics: Vec<String>,
     updates: Vec<String>,
-    only_needed: bool,
+    disable_unused: bool,
     calibration: Option<PathBuf>,
     compensate: bool,
     until: String,
@@ -125,7 +125,7 @@ impl RunOptions {
             execution: execution(self.execute),
             metrics: self.metrics.clone(),
             updates: specifications(&self.updates),
-            only_needed: self.only_needed,
+            disable_unused: self.disable_unused,
             calibration: self.calibration.clone(),
             compensate: self.compensate,
             until: word(&self.until, until)?,
@@ -288,14 +288,14 @@ pub(crate) fn metrics_of(
     config: Option<PathBuf>,
     element_cost_ns: Option<u64>,
     compensate: bool,
-    each: bool,
+    measurements: bool,
 ) -> PyResult<String> {
     computed(py, || {
         let selected = metrics::selected(&names, config.as_deref())?;
         let cost = element_cost_ns.map_or(ElementCost::Calibrated, |length| {
             ElementCost::Length(Nanos::from_ns(length))
         });
-        metrics::metrics(&directory, selected, cost, compensate, each)
+        metrics::metrics(&directory, selected, cost, compensate, measurements)
     })
 }
 

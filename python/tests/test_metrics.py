@@ -154,7 +154,7 @@ def test_the_same_engine_measures_live(run):
     phase = overhear.Sensor("phase", {{"number": "u32"}})
     metric = overhear.Metric({REQUEST!r})
     absent = overhear.new_user_metric("absent", "user:absent", "user:absent")
-    with overhear.measuring(metric, only_needed=True) as live:
+    with overhear.measuring(metric, disable_unused=True) as live:
         assert live.read()[0].array.size == 0
         for request in range(50):
             phase.write(1)

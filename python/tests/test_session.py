@@ -123,8 +123,8 @@ def test_check_of_a_command_gives_the_report_of_its_run(recorded, tmp_path):
 def test_metrics_equal_the_command_lines(recorded, printed):
     _, out, _ = recorded
     assert overhear.metrics(out).to_dict() == printed("metrics", out)
-    found = overhear.metrics(out, ["run_delay", "system_call"], each=True)
-    words = ["--metric", "run_delay", "--metric", "system_call", "--each"]
+    found = overhear.metrics(out, ["run_delay", "system_call"], measurements=True)
+    words = ["--metric", "run_delay", "--metric", "system_call", "--measurements"]
     assert found.to_dict() == printed("metrics", out, *words)
     delay, calls = found.metrics
     assert calls.unheard and calls.completed == 0

@@ -136,7 +136,7 @@ pub(crate) struct RunArguments {
     /// --config, or one that is attached to --socket. Wake-ups are recorded only if they are needed or if
     /// --kernel-sensors names them.
     #[arg(long)]
-    pub(crate) only_needed: bool,
+    pub(crate) disable_unused: bool,
     /// Runs the monitor of this file on the terms of its admission, and its reactions (see docs/executors.md and
     /// docs/reactions.md). Exit status: 4 refused, 5 without the required privilege. The metrics and constraints of the
     /// file apply, with or without a monitor, and so do its `[[probe]]` entries and those of `--check`.
@@ -198,7 +198,7 @@ impl RunArguments {
             execution: execution(self.no_exec),
             metrics: self.metrics.clone(),
             updates: self.updates.clone(),
-            only_needed: self.only_needed,
+            disable_unused: self.disable_unused,
             calibration: self.calibration.clone(),
             compensate: self.compensate,
             until: self.until.of_session(),
@@ -510,9 +510,9 @@ pub(crate) struct MetricsArguments {
     pub(crate) compensate: bool,
     /// Prints each measurement: its task, length, begin, end, and number of elements.
     #[arg(long)]
-    pub(crate) each: bool,
+    pub(crate) measurements: bool,
     /// Prints the automata of the metrics for `dot` of Graphviz; needs no recording.
-    #[arg(long, conflicts_with_all = ["directory", "json", "each", "compensate", "element_cost"])]
+    #[arg(long, conflicts_with_all = ["directory", "json", "measurements", "compensate", "element_cost"])]
     pub(crate) dot: bool,
     /// Prints the results as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]

@@ -369,7 +369,7 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, SessionError> {
         selected,
         arguments.element_cost,
         arguments.compensate,
-        arguments.each,
+        arguments.measurements,
     )?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,

@@ -146,7 +146,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         count: arguments.count,
         duration: arguments.duration,
         until_ended: arguments.until_ended,
-        only_needed: arguments.only_needed,
+        disable_unused: arguments.disable_unused,
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
     };

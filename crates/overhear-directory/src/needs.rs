@@ -18,7 +18,7 @@ use crate::query::{Matcher, Query, QueryError};
 ///
 /// // The sensors of two evaluations. While the monitor is attached, unneeded sensors are off.
 /// let events = [EventName::user("request")].into_iter().collect();
-/// let needs = Needs::events(events).and(Query::parse("server/*")?).only();
+/// let needs = Needs::events(events).and(Query::parse("server/*")?).disable_unused();
 /// # let _ = needs;
 /// # Ok::<(), overhear_directory::QueryError>(())
 /// ```
@@ -74,7 +74,7 @@ impl Needs {
     /// is attached. It concerns sensors that this monitor may switch, and that no user has switched
     /// on explicitly. When the monitor detaches, they are switched on again.
     #[must_use]
-    pub const fn only(mut self) -> Self {
+    pub const fn disable_unused(mut self) -> Self {
         self.only = true;
         self
     }

@@ -102,10 +102,14 @@ fn detached_monitor_leaves_switches_as_they_were() {
     assert_eq!(on(&here), ["a", "b", "c"]);
     // Others' needs are respected, before and after.
     let _other = attach(&here, "b", Needs::all());
-    let sparing = attach(&here, "*", Needs::events(events(&["a", "d"])).only());
+    let sparing = attach(
+        &here,
+        "*",
+        Needs::events(events(&["a", "d"])).disable_unused(),
+    );
     // What somebody has switched off stays off, needed or not.
     assert_eq!(on(&here), ["a", "b"]);
-    let second = attach(&here, "c", Needs::events(events(&["x"])).only());
+    let second = attach(&here, "c", Needs::events(events(&["x"])).disable_unused());
     assert_eq!(on(&here), ["a", "b"]);
     let third = attach(&here, "c", Needs::all());
     assert_eq!(on(&here), ["a", "b", "c"]);
@@ -134,7 +138,7 @@ fn detached_monitor_leaves_switches_as_they_were() {
     chooser.set_enabled(&Query::all(), true).unwrap();
     assert_eq!(on(&here), ["a", "b", "c", "d"]);
     // And no choice is left behind.
-    let _sparing = attach(&here, "*", Needs::events(events(&["a"])).only());
+    let _sparing = attach(&here, "*", Needs::events(events(&["a"])).disable_unused());
     assert_eq!(on(&here), ["a", "b"], "b is attached to");
 }
 

@@ -532,7 +532,8 @@ fn unneeded_sensor_is_on_again_after_a_restart() {
     let off = Query::parse("off").unwrap();
     connect(&manager).set_enabled(&off, false).unwrap();
     let needs = Needs::events([EventName::user("needed")].into_iter().collect());
-    let attached = connect(&manager).attach_needing(Query::all(), Begin::Now, needs.only());
+    let attached =
+        connect(&manager).attach_needing(Query::all(), Begin::Now, needs.disable_unused());
     let mut source = attached.unwrap();
     assert_eq!(sensors.each_ref().map(is_on), [true, false, false]);
     manager.kill();

@@ -33,7 +33,7 @@ pub(crate) struct RawMonitorOptions {
     directory: *const c_char,
     hold_back_ns: u64,
     required: *const *const c_char,
-    only_needed: u32,
+    disable_unused: u32,
     reserved: u32,
 }
 
@@ -207,9 +207,9 @@ pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
             )
         };
         let needs = required.map_or(Needs::all(), Needs::events);
-        let needs = match options.only_needed {
+        let needs = match options.disable_unused {
             0 => needs,
-            _ => needs.only(),
+            _ => needs.disable_unused(),
         };
         let monitor = ApplicationMonitor::start(&MonitorOptions {
             socket: directory.as_deref(),

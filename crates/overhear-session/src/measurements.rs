@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear metrics --each`: measurements one by one, as in [POSIX-metrics, figure 1].
+//! `overhear metrics --measurements`: measurements one by one, as in [POSIX-metrics, figure 1].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};

@@ -138,7 +138,7 @@ const HISTOGRAM_BYTES: usize = 48 << 20;
 
 /// Evaluates metrics over the recording `dir`; without any, all that are built in and whose kernel sensors
 /// were switched on. `cost` is subtracted from the lengths for the task's own elements in them. With
-/// `compensate`, what observing has cost is subtracted from all times before. With `each`, the report has
+/// `compensate`, what observing has cost is subtracted from all times before. With `measurements`, the report has
 /// the measurements one by one besides.
 ///
 /// # Errors
@@ -148,7 +148,7 @@ pub fn metrics(
     mut metrics: Vec<Metric>,
     cost: ElementCost,
     compensate: bool,
-    each: bool,
+    measurements: bool,
 ) -> Result<MetricsReport, SessionError> {
     let usage = |sentence: String| SessionError::new(ErrorKind::Usage, sentence);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
@@ -178,7 +178,7 @@ pub fn metrics(
         .notes
         .extend(recording::damage(&reader, run.as_ref(), &replayed));
     report.start = recording::start_of(&reader, run.as_ref()).unwrap_or_default();
-    if each {
+    if measurements {
         let recorded = Arc::new(Recorded {
             reader,
             compensation,

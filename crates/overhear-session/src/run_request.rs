@@ -43,7 +43,7 @@ pub struct RunRequest {
     /// Updates of plug-ins.
     pub updates: Vec<UpdateSpecification>,
     /// Whether sensors of programs that nothing needs are switched off.
-    pub only_needed: bool,
+    pub disable_unused: bool,
     /// The file with the calibration; without it, the one kept for this machine.
     pub calibration: Option<PathBuf>,
     /// Whether the cost of observing is subtracted from the times of the report.
@@ -109,7 +109,7 @@ impl RunRequest {
             .monitor(plan)
             .reactions(reactions)
             .constraints(constraints)
-            .only_needed(self.only_needed)
+            .disable_unused(self.disable_unused)
             .out(self.out)
             .kernel(self.kernel)
             .sensors(self.kernel_sensors)

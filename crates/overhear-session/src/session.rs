@@ -47,7 +47,7 @@ pub struct SessionBuilder {
     out: Option<PathBuf>,
     kernel: Backend,
     sensors: NamedSensors,
-    only_needed: bool,
+    disable_unused: bool,
     probes: Vec<Probe>,
     progress: Option<BeginProgress>,
     stdout_to_stderr: bool,
@@ -76,7 +76,7 @@ impl Session {
             out: None,
             kernel: Backend::Auto,
             sensors: NamedSensors::default(),
-            only_needed: false,
+            disable_unused: false,
             probes: Vec::new(),
             progress: None,
             stdout_to_stderr: false,
@@ -117,11 +117,11 @@ impl SessionBuilder {
         self
     }
 
-    /// Sensors of programs that neither a constraint, a metric, an update nor a monitor needs are switched
-    /// off, as long as that is so. Nor are wake-ups heard that neither these need nor [`Self::sensors`] names.
+    /// Disables sensors of programs while no constraint, metric, update or monitor needs them. Wake-ups
+    /// are recorded only if one of those needs them, or if [`Self::sensors`] names them.
     #[must_use]
-    pub fn only_needed(mut self, only: bool) -> Self {
-        self.only_needed = only;
+    pub fn disable_unused(mut self, disable: bool) -> Self {
+        self.disable_unused = disable;
         self
     }
 

@@ -103,7 +103,7 @@ pub(crate) struct AttachArguments {
     pub(crate) until_ended: bool,
     /// Switches off the sensors that no monitor needs, as far as this user may. At the end they are switched back.
     #[arg(long)]
-    pub(crate) only_needed: bool,
+    pub(crate) disable_unused: bool,
     /// In CSV, only these fields, as one table for all types.
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
     pub(crate) fields: Option<Vec<String>>,

@@ -7,8 +7,10 @@ use clap::error::{ContextKind, ContextValue};
 const VERBS: [(&str, &str); 0] = [];
 
 /// Former name and new name of each renamed flag.
-const FLAGS: [(&str, &str); 3] = [
+const FLAGS: [(&str, &str); 5] = [
     ("--beside", "--compare"),
+    ("--each", "--measurements"),
+    ("--only-needed", "--disable-unused"),
     ("--unheard", "--not-connected"),
     ("--via", "--backend"),
 ];

@@ -46,7 +46,7 @@ pub(crate) struct AttachOptions {
     /// Until all sensors have ended that matched.
     pub(crate) until_ended: bool,
     /// Switches sensors off meanwhile that no monitor needs.
-    pub(crate) only_needed: bool,
+    pub(crate) disable_unused: bool,
     /// Records a trace there too.
     pub(crate) out: Option<PathBuf>,
     /// The command as the recording remembers it.
@@ -79,8 +79,8 @@ impl<'a> Attachment<'a> {
             .iter()
             .filter(|sensor| place::state(sensor) == State::Off)
             .count();
-        let needs = match options.only_needed {
-            true => Needs::all().only(),
+        let needs = match options.disable_unused {
+            true => Needs::all().disable_unused(),
             false => Needs::all(),
         };
         let source = connection

@@ -187,7 +187,7 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
     let measure = ["metrics", path(&dir), "--metric", "wakeup_latency"];
     let sums = json(&[&measure[..], &["--json"]].concat(), 3);
     assert!(sums["metrics"][0].get("measurements").is_none(), "{sums}");
-    let told = json(&[&measure[..], &["--each", "--json"]].concat(), 3);
+    let told = json(&[&measure[..], &["--measurements", "--json"]].concat(), 3);
     let each = told["metrics"][0]["measurements"].as_array().unwrap();
     assert_eq!(each.len() as u64, told["metrics"][0]["completed"]);
     for (member, value) in [
@@ -224,11 +224,11 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
         );
     }
     // What was asked for to be subtracted is.
-    let less = ["--each", "--element-cost", "100ns", "--json"];
+    let less = ["--measurements", "--element-cost", "100ns", "--json"];
     let less = json(&[&measure[..], &less].concat(), 3);
     assert_eq!(less["metrics"][0]["measurements"][1]["length_ns"], 907);
 
-    let text = finish(&mut overhear(&[&measure[..], &["--each"]].concat()));
+    let text = finish(&mut overhear(&[&measure[..], &["--measurements"]].concat()));
     let heads = " task  name   length        begin          end  events  own  missed";
     // Counted from the first element, where there is no run.
     let row = " 4242        1.01 us  0.000100000 s  0.000101007 s       1    1       0";
@@ -259,7 +259,7 @@ fn kinds_are_told_by_their_names() {
             (Some(1), Some("interruptible"))
         ]
     );
-    for options in [&[][..], &["--each"]] {
+    for options in [&[][..], &["--measurements"]] {
         let text = finish(&mut overhear(&[&measure[..], options].concat()));
         assert!(text.stdout.contains("  interruptible  "), "{text:?}");
     }

@@ -54,7 +54,7 @@ fn wake_ups_that_nobody_needs_are_not_heard() {
     let all = ["sched_switch", "sched_wake", "task_life"];
     let few = ["sched_switch", "task_life"];
 
-    let switches = run(&["--only-needed", "--metric", "time_slice"]);
+    let switches = run(&["--disable-unused", "--metric", "time_slice"]);
     assert_eq!(heard(&switches), few);
     let metric = &switches["metrics"]["metrics"][0];
     assert_eq!(metric["unheard"], serde_json::json!([]), "{metric}");
@@ -71,7 +71,7 @@ fn wake_ups_that_nobody_needs_are_not_heard() {
     assert!(sentence.contains("without wake-ups"), "{sentence}");
 
     assert_eq!(
-        heard(&run(&["--only-needed", "--metric", "wakeup_latency"])),
+        heard(&run(&["--disable-unused", "--metric", "wakeup_latency"])),
         all
     );
     assert_eq!(heard(&run(&["--metric", "time_slice"])), all);
@@ -82,7 +82,7 @@ fn wake_ups_that_nobody_needs_are_not_heard() {
         heard(&run(&[&named[..], &["wakeup_latency"]].concat())),
         all
     );
-    let named = ["--only-needed", "--kernel-sensors", "sched_wake"];
+    let named = ["--disable-unused", "--kernel-sensors", "sched_wake"];
     assert_eq!(heard(&run(&named)), all);
 }
 
@@ -166,7 +166,7 @@ fn sensors_that_nobody_needs_write_nothing() {
     let named = |sensor: &str| {
         let text = format!("[[metric]]\nname = \"own\"\ninitial = \"{sensor}\"\n");
         std::fs::write(&file, text).unwrap();
-        elements(&["--only-needed", "--config", file.to_str().unwrap()])
+        elements(&["--disable-unused", "--config", file.to_str().unwrap()])
     };
     assert_eq!(named("battery"), sensing::SENSORS * sensing::ELEMENTS);
     assert_eq!(named("another"), 0);
@@ -179,7 +179,7 @@ fn sensors_that_nobody_needs_write_nothing() {
             sensing::SENSORS
         );
         std::fs::write(&file, text).unwrap();
-        elements(&["--only-needed", "--config", file.to_str().unwrap()])
+        elements(&["--disable-unused", "--config", file.to_str().unwrap()])
     };
     assert_eq!(monitored("battery"), sensing::SENSORS * sensing::ELEMENTS);
     assert_eq!(monitored("another"), 0);

@@ -285,7 +285,7 @@ fn one_look_draws_what_updates_count() {
 
 #[test]
 fn a_monitor_that_attaches_gets_what_it_needs() {
-    let live = Live::start_with(&["--only-needed"], &[path(program()), "paced", "8000"]);
+    let live = Live::start_with(&["--disable-unused"], &[path(program()), "paced", "8000"]);
     eventually("the program registers its sensor", || {
         live.listed().len() == 1
     });
@@ -325,7 +325,7 @@ fn only_what_is_needed_is_on_while_somebody_wishes_it() {
     eventually("both are there", || states().len() == 2);
     let [one, other] = [&states()[0].0, &states()[1].0].map(Clone::clone);
     let names = format!("{one}/pace");
-    let mut attach = overhear(&["attach", &names, "--only-needed"]);
+    let mut attach = overhear(&["attach", &names, "--disable-unused"]);
     let attached = Started::spawn(attach.env("OVERHEAR_DIRECTORY", directory.socket()));
     let is =
         |on: &str, off: &str| states() == [(one.clone(), on.into()), (other.clone(), off.into())];

@@ -208,7 +208,13 @@ fn measurements_one_by_one_are_bounded() {
     let folder = crowd();
     let each = |more: &[&str]| {
         let dir = path(folder.path());
-        let arguments = ["metrics", dir, "--metric", "wakeup_latency", "--each"];
+        let arguments = [
+            "metrics",
+            dir,
+            "--metric",
+            "wakeup_latency",
+            "--measurements",
+        ];
         bounded(&[&arguments[..], more].concat())
     };
     let json = folder.path().join("each.json");

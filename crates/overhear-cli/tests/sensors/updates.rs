@@ -103,7 +103,7 @@ fn what_an_update_evaluates_is_needed() {
         ended.does_not_panic();
         report["sensors"][0]["elements"].as_u64().unwrap()
     };
-    let flags = ["--kernel", "off", "--only-needed"];
+    let flags = ["--kernel", "off", "--disable-unused"];
     assert_eq!(elements(&flags), 0);
     assert_eq!(elements(&[&flags[..], &["--update", &update]].concat()), 20);
 }

@@ -46,7 +46,7 @@ pub(crate) struct Settings {
     /// The largest monitor period, in ms, that streams with a declared rate are sized for.
     largest_period_ms: Option<NonZeroU32>,
     /// Whether sensors that no monitor needs are switched off.
-    only_needed: bool,
+    disable_unused: bool,
     quota: QuotaSettings,
     rule: Vec<RuleSettings>,
 }
@@ -207,7 +207,7 @@ fn usual_file() -> Option<PathBuf> {
 pub(crate) struct Checked {
     retention: Duration,
     largest_period: Option<Nanos>,
-    only_needed: bool,
+    disable_unused: bool,
     limits: LimitSettings,
     rules: Rules,
 }
@@ -218,7 +218,7 @@ impl Checked {
             Some(period) => builder.largest_period(period),
             None => builder,
         };
-        let builder = match self.only_needed {
+        let builder = match self.disable_unused {
             true => builder.needs(Needs::events(EventSet::new())),
             false => builder,
         };
@@ -241,7 +241,7 @@ fn check(settings: Settings) -> Result<Checked, String> {
         largest_period: settings
             .largest_period_ms
             .map(|ms| Nanos::from_ms(ms.get().into())),
-        only_needed: settings.only_needed,
+        disable_unused: settings.disable_unused,
         limits: settings.quota.check()?,
         rules: Rules::new(rules?),
     })
@@ -306,7 +306,7 @@ mod tests {
         let text = r#"
             retention_seconds = 5
             largest_period_ms = 10000
-            only_needed = true
+            disable_unused = true
             [quota]
             total_bytes = 1000
             bytes = 500
@@ -333,7 +333,7 @@ mod tests {
         let checked = parse(text).unwrap();
         assert_eq!(checked.retention.as_secs(), 5);
         assert_eq!(checked.largest_period, Some(Nanos::from_ms(10_000)));
-        assert!(checked.only_needed && !parse("").unwrap().only_needed);
+        assert!(checked.disable_unused && !parse("").unwrap().disable_unused);
         let machine = Machine {
             memory_bytes: 1 << 32,
             descriptors: 1024,

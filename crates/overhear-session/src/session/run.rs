@@ -115,7 +115,7 @@ impl SessionBuilder {
                         .iter()
                         .any(|update| update.requires().contains(&event))
             };
-            sensors.extend(Sensor::scheduling().filter(|it| !self.only_needed || wanted(it)));
+            sensors.extend(Sensor::scheduling().filter(|it| !self.disable_unused || wanted(it)));
         }
         Ok(Planned {
             deciders,
@@ -194,7 +194,7 @@ impl SessionBuilder {
         let mut directory = Directory::builder()
             .first_stream(first)
             .unrated_bytes(UNRATED_BYTES);
-        if self.only_needed {
+        if self.disable_unused {
             let needs = Needs::events(planned.required.clone());
             directory = directory.needs(planned.plugins.queries().fold(needs, Needs::and));
         }
