@@ -4,7 +4,7 @@
  *
  *   cc -O2 -pthread periodic.c -o periodic
  *   overhear run --kernel-sensors syscall,page_fault,irq,softirq,timer,schedule,lock --out DIR -- ./periodic 60 1
- *   overhear rta DIR --config overhear.toml
+ *   overhear response-times DIR --config overhear.toml
  *
  * `periodic SECONDS [CPU]` runs them under SCHED_FIFO, with shorter periods more urgent, on the CPU or on
  * the last one that it may use. A job computes for so much CPU time of its thread, then sleeps until its

@@ -59,7 +59,7 @@ from ._results import (
     Rows,
 )
 from ._sensor import Rate, Sensor
-from ._session import admit, check, fit, metrics, report, run
+from ._session import admit, check, fit_rate, metrics, report, run
 from ._stream import Stream
 from ._trace import Replay, read, replay
 from ._updates import Update, evaluate
@@ -104,7 +104,7 @@ __all__ = [
     "check",
     "evaluate",
     "events_required_by",
-    "fit",
+    "fit_rate",
     "kernel_sensors",
     "measure",
     "measuring",

@@ -159,6 +159,6 @@ def admit(config: Path = CONFIG, *, execute: bool = True) -> AdmissionReport:
     return from_json(AdmissionReport, _core.admit(config, execute))
 
 
-def fit(directory: Directory, sensor: str, *, period_ns: Optional[int] = None) -> FitReport:
-    """The streams (T, D, tau) that cover a sensor in a recording, as of ``overhear fit``."""
-    return from_json(FitReport, _core.fit(directory, sensor, period_ns))
+def fit_rate(directory: Directory, sensor: str, *, period_ns: Optional[int] = None) -> FitReport:
+    """The streams (T, D, tau) that cover a sensor in a recording, as of ``overhear fit-rate``."""
+    return from_json(FitReport, _core.fit_rate(directory, sensor, period_ns))

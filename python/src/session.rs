@@ -306,7 +306,7 @@ pub(crate) fn admit_plan(py: Python<'_>, config: PathBuf, execute: bool) -> PyRe
 }
 
 /// The streams that cover a recorded sensor.
-#[pyfunction(name = "fit")]
+#[pyfunction(name = "fit_rate")]
 pub(crate) fn fit_sensor(
     py: Python<'_>,
     directory: PathBuf,

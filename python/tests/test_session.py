@@ -161,11 +161,11 @@ def test_admit_equals_the_command_lines(printed, tmp_path, distance, accepted):
 
 def test_fit_equals_the_command_lines(recorded, printed):
     _, out, _ = recorded
-    fit = overhear.fit(out, "count")
-    assert fit.to_dict() == printed("fit", out, "count")
+    fit = overhear.fit_rate(out, "count")
+    assert fit.to_dict() == printed("fit-rate", out, "count")
     assert fit.elements == 100 and fit.front["jitter_ns"].dtype == np.dtype("u8")
     mean = fit.mean_gap_ns
-    assert overhear.fit(out, "count", period_ns=mean // 2).period_ns == mean // 2
+    assert overhear.fit_rate(out, "count", period_ns=mean // 2).period_ns == mean // 2
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ def test_fit_equals_the_command_lines(recorded, printed):
         (lambda folder: overhear.report(folder), "usage", "trace"),
         (lambda folder: overhear.check(folder), "usage", "overhear.toml"),
         (lambda folder: overhear.metrics(folder, ["nosuch"]), "usage", "nosuch"),
-        (lambda folder: overhear.fit(folder, "count"), "usage", "trace"),
+        (lambda folder: overhear.fit_rate(folder, "count"), "usage", "trace"),
         (lambda _: overhear.admit("nosuch.toml"), "usage", "nosuch.toml"),
     ],
 )

@@ -102,7 +102,7 @@ fn metrics(workspace: &Workspace) -> Result<()> {
 }
 
 /// The experiment of [POSIX-metrics, section 4], for a minute or so many seconds: a bench that lives among the tests, too. Its
-/// table is that of docs/rta.md.
+/// table is that of docs/response-times.md.
 pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     packages::ensure(&[BUILD])?;
     let seconds = arguments.first().map_or("60", String::as_str);

@@ -22,7 +22,7 @@ use overhear_session::session::{self, KernelBackend, KernelSensor, NamedSensors,
 use overhear_session::updates::UpdateSpecification;
 
 pub(crate) use live::{
-    AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments, TopArguments,
+    AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments, TopArguments,
 };
 
 /// Runtime monitoring for Linux that listens without interrupting.
@@ -36,11 +36,11 @@ pub(crate) use live::{
 )]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum Command {
     /// Runs a program and reports on it and its children, from its start to its end.
     Run(RunArguments),
     /// Records running processes, threads, cgroups, or the whole machine.
@@ -65,17 +65,19 @@ pub(crate) enum Verb {
     /// possible for this user or on this machine.
     Admit(AdmitArguments),
     /// Finds the arrival bounds (T, D, tau) that cover the elements of a sensor in a recording.
-    Fit(FitArguments),
+    FitRate(FitRateArguments),
     /// Computes worst-case response times of periodic tasks. Exit status: 1 if a deadline is missed.
-    Rta(RtaArguments),
+    ResponseTimes(ResponseTimesArguments),
     /// Lists the sensors that a directory knows.
     List(ListArguments),
     /// Prints the elements of sensors as they are written, also of sensors that appear later.
     Attach(AttachArguments),
     /// Shows the current rates, losses and values of sensors, and the current state of threads.
     Top(TopArguments),
-    /// Switches sensors of running programs on or off.
-    Switch(SwitchArguments),
+    /// Switches sensors of running programs on.
+    Enable(SwitchArguments),
+    /// Switches sensors of running programs off; that costs the program a load and a branch per write.
+    Disable(SwitchArguments),
     /// Measures the cost of sensors on this machine, so that reports contain the cost of observing.
     Calibrate(CalibrateArguments),
     /// Lists the features that work for this user on this machine, and how to enable the others.
@@ -569,11 +571,11 @@ impl RunArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct RtaArguments {
+pub(crate) struct ResponseTimesArguments {
     /// The folder of `run --out`. Overheads that the file does not give are measured in it, and response times observed.
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
-    /// The tasks; see docs/rta.md.
+    /// The tasks; see docs/response-times.md.
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
     /// Subtracts this length for each element of a task in a measurement; `calibrated` subtracts the calibrated cost of
@@ -620,7 +622,7 @@ pub(crate) struct AdmitArguments {
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct FitArguments {
+pub(crate) struct FitRateArguments {
     /// The folder of `run --out`.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,

@@ -47,10 +47,10 @@ use overhear_session::{
 use serde::Serialize;
 
 use args::{
-    execution, AdmitArguments, Arguments, CalibrateArguments, CheckArguments, CompletionsArguments,
-    DoctorArguments, ExportArguments, ExportFormat, FitArguments, ImportArguments, JsonTarget,
-    ManArguments, MetricsArguments, RecordArguments, RepairArguments, ReportArguments,
-    RtaArguments, RunArguments, Verb, ViewArguments,
+    execution, AdmitArguments, Arguments, CalibrateArguments, CheckArguments, Command,
+    CompletionsArguments, DoctorArguments, ExportArguments, ExportFormat, FitRateArguments,
+    ImportArguments, JsonTarget, ManArguments, MetricsArguments, RecordArguments, RepairArguments,
+    ReportArguments, ResponseTimesArguments, RunArguments, ViewArguments,
 };
 use exit::{COMPLETE, INCONCLUSIVE, UNAVAILABLE};
 use format::{json_text, PrintableJson};
@@ -70,27 +70,28 @@ pub fn main() -> ExitCode {
             None => error.exit(),
         },
     };
-    let result = match arguments.verb {
-        Verb::Run(arguments) => run(arguments),
-        Verb::Record(arguments) => record(&arguments),
-        Verb::Report(arguments) => report(&arguments),
-        Verb::Repair(arguments) => repair(&arguments),
-        Verb::View(arguments) => view(&arguments),
-        Verb::Metrics(arguments) => metrics(&arguments),
-        Verb::Check(arguments) => check(&arguments),
-        Verb::Export(arguments) => export(&arguments),
-        Verb::Import(arguments) => import(&arguments),
-        Verb::Admit(arguments) => admit(&arguments),
-        Verb::Fit(arguments) => fit(&arguments),
-        Verb::Rta(arguments) => rta(&arguments),
-        Verb::List(arguments) => live::list(arguments),
-        Verb::Attach(arguments) => live::attach(arguments),
-        Verb::Top(arguments) => live::top(arguments),
-        Verb::Switch(arguments) => live::switch(arguments),
-        Verb::Calibrate(arguments) => calibrate(&arguments),
-        Verb::Doctor(arguments) => doctor(&arguments),
-        Verb::Completions(arguments) => completions(&arguments),
-        Verb::Man(arguments) => man(&arguments),
+    let result = match arguments.command {
+        Command::Run(arguments) => run(arguments),
+        Command::Record(arguments) => record(&arguments),
+        Command::Report(arguments) => report(&arguments),
+        Command::Repair(arguments) => repair(&arguments),
+        Command::View(arguments) => view(&arguments),
+        Command::Metrics(arguments) => metrics(&arguments),
+        Command::Check(arguments) => check(&arguments),
+        Command::Export(arguments) => export(&arguments),
+        Command::Import(arguments) => import(&arguments),
+        Command::Admit(arguments) => admit(&arguments),
+        Command::FitRate(arguments) => fit_rate(&arguments),
+        Command::ResponseTimes(arguments) => response_times(&arguments),
+        Command::List(arguments) => live::list(arguments),
+        Command::Attach(arguments) => live::attach(arguments),
+        Command::Top(arguments) => live::top(arguments),
+        Command::Enable(arguments) => live::switch(arguments, true),
+        Command::Disable(arguments) => live::switch(arguments, false),
+        Command::Calibrate(arguments) => calibrate(&arguments),
+        Command::Doctor(arguments) => doctor(&arguments),
+        Command::Completions(arguments) => completions(&arguments),
+        Command::Man(arguments) => man(&arguments),
     };
     result.map_or_else(
         |error| {
@@ -344,7 +345,7 @@ fn admit(arguments: &AdmitArguments) -> Result<u8, SessionError> {
     Ok(report.obstacle().map_or(COMPLETE, exit::of_error))
 }
 
-fn fit(arguments: &FitArguments) -> Result<u8, SessionError> {
+fn fit_rate(arguments: &FitRateArguments) -> Result<u8, SessionError> {
     let report = fit::fit(&arguments.directory, &arguments.sensor, arguments.period)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
@@ -402,7 +403,7 @@ fn check(arguments: &CheckArguments) -> Result<u8, SessionError> {
     Ok(exit::of_conclusion(report.conclusion()))
 }
 
-fn rta(arguments: &RtaArguments) -> Result<u8, SessionError> {
+fn response_times(arguments: &ResponseTimesArguments) -> Result<u8, SessionError> {
     let directory = arguments.directory.as_deref();
     let (cost, compensate) = (arguments.element_cost, arguments.compensate);
     let report = rta::rta(&arguments.config, directory, cost, compensate)?;

@@ -18,7 +18,7 @@ use overhear_session::not_connected::NotConnectedListing;
 use overhear_session::place;
 
 use crate::args::{
-    execution, AttachArguments, DirectoryArguments, ListArguments, OnOff, Start, SwitchArguments,
+    execution, AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments,
     TopArguments,
 };
 use crate::{print, print_stderr};
@@ -283,7 +283,8 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
     })
 }
 
-pub(crate) fn switch(arguments: SwitchArguments) -> Result<u8, SessionError> {
+/// Switches sensors on or off.
+pub(crate) fn switch(arguments: SwitchArguments, on: bool) -> Result<u8, SessionError> {
     let query = query(&arguments.names, &arguments.directory)?;
     let socket = place::socket(arguments.directory.socket)?;
     let mut connection = place::connect(&socket)?;
@@ -295,12 +296,9 @@ pub(crate) fn switch(arguments: SwitchArguments) -> Result<u8, SessionError> {
             &socket.display().to_string(),
         )?);
     }
-    let (on, word) = match arguments.to {
-        OnOff::On => (true, "on"),
-        OnOff::Off => (false, "off"),
-    };
+    let word = if on { "enabled" } else { "disabled" };
     let changed = connection.set_enabled(&query, on).map_err(place::refused)?;
     let matching = sensors(matching as u64);
-    print(&format!("{changed} of {matching} switched {word}\n"))?;
+    print(&format!("{changed} of {matching} {word}\n"))?;
     Ok(COMPLETE)
 }

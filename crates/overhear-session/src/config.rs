@@ -415,7 +415,7 @@ pub(crate) fn text_of(path: &Path) -> Result<String, SessionError> {
         };
         let advice = match error.kind() {
             std::io::ErrorKind::NotFound => {
-                "; name a file that exists, or write one: docs/admission.md, docs/verdicts.md and docs/rta.md have examples"
+                "; name a file that exists, or write one: docs/admission.md, docs/verdicts.md and docs/response-times.md have examples"
             }
             _ => "",
         };

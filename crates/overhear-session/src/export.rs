@@ -21,7 +21,7 @@ pub enum Format {
     Perfetto,
     /// Comma-separated values: of all streams, or of one sensor with its fields as columns.
     Csv {
-        /// As for `overhear fit`, or a kernel sensor or probe, `NAME` or `NAME#FILE`.
+        /// As for `overhear fit-rate`, or a kernel sensor or probe, `NAME` or `NAME#FILE`.
         sensor: Option<String>,
     },
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear fit`: the streams (T, D, tau) that cover what a sensor did in a recording.
+//! `overhear fit-rate`: the streams (T, D, tau) that cover what a sensor did in a recording.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear rta`: worst-case response times of periodic tasks, computed from their periods and times
+//! `overhear response-times`: worst-case response times of periodic tasks, computed from their periods and times
 //! and from measured overheads, beside those that were observed.
 
 use std::collections::{BTreeMap, BTreeSet};

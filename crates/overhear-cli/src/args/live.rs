@@ -167,17 +167,6 @@ pub(crate) struct SwitchArguments {
     /// A glob of sensors.
     #[arg(value_name = "GLOB")]
     pub(crate) names: String,
-    /// On or off.
-    #[arg(value_enum)]
-    pub(crate) to: OnOff,
     #[command(flatten)]
     pub(crate) directory: DirectoryArguments,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum OnOff {
-    /// Sensors write.
-    On,
-    /// Sensors do not write; that costs the program a load and a branch.
-    Off,
 }

@@ -3,16 +3,20 @@
 
 use clap::error::{ContextKind, ContextValue};
 
-/// Former name and new name of each renamed verb.
-const VERBS: [(&str, &str); 0] = [];
+/// Former name of each renamed verb, and its new name.
+const VERBS: [(&str, &str); 3] = [
+    ("fit", "`fit-rate`"),
+    ("rta", "`response-times`"),
+    ("switch", "`enable` or `disable`"),
+];
 
-/// Former name and new name of each renamed flag.
+/// Former name of each renamed flag, and its new name.
 const FLAGS: [(&str, &str); 5] = [
-    ("--beside", "--compare"),
-    ("--each", "--measurements"),
-    ("--only-needed", "--disable-unused"),
-    ("--unheard", "--not-connected"),
-    ("--via", "--backend"),
+    ("--beside", "`--compare`"),
+    ("--each", "`--measurements`"),
+    ("--only-needed", "`--disable-unused`"),
+    ("--unheard", "`--not-connected`"),
+    ("--via", "`--backend`"),
 ];
 
 /// The sentence for a command line that contains a former name; `None` if `error` has another cause.
@@ -22,7 +26,7 @@ pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
             return None;
         };
         let found = names.iter().find(|(former, _)| former == word);
-        found.map(|(former, new)| format!("`{former}` is called `{new}`"))
+        found.map(|(former, new)| format!("`{former}` is called {new}"))
     };
     renamed(ContextKind::InvalidSubcommand, &VERBS)
         .or_else(|| renamed(ContextKind::InvalidArg, &FLAGS))
@@ -49,6 +53,22 @@ mod tests {
         assert_eq!(
             of(&["report", "a", "--beside", "b", "--html", "c"]).unwrap(),
             "`--beside` is called `--compare`"
+        );
+    }
+
+    #[test]
+    fn former_verb_is_an_error_with_the_new_name() {
+        assert_eq!(
+            of(&["rta", "dir"]).unwrap(),
+            "`rta` is called `response-times`"
+        );
+        assert_eq!(
+            of(&["switch", "*", "on"]).unwrap(),
+            "`switch` is called `enable` or `disable`"
+        );
+        assert_eq!(
+            of(&["fit", "a", "b"]).unwrap(),
+            "`fit` is called `fit-rate`"
         );
     }
 

@@ -19,7 +19,7 @@ mod other_threads;
 mod pages;
 mod record;
 mod recordings;
-mod rta;
+mod response_times;
 mod signals;
 mod statuses;
 mod support;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear admit`, `overhear fit` and `overhear export`, from files to exit statuses.
+//! `overhear admit`, `overhear fit-rate` and `overhear export`, from files to exit statuses.
 
 use std::fs;
 use std::io::Read;
@@ -75,7 +75,7 @@ fn a_fit_covers_the_recording_and_says_when_it_cannot() {
     let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
     record(&whole, &pairs(), 0);
     let fit = |dir: &Path, arguments: &[&str]| {
-        let all = [&["fit", path(dir)][..], arguments].concat();
+        let all = [&["fit-rate", path(dir)][..], arguments].concat();
         finish(&mut overhear(&all))
     };
     let ended = fit(&whole, &["queue#disk", "--period", "800us", "--json"]);

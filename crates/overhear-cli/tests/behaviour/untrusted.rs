@@ -119,7 +119,7 @@ fn viewers(dir: &Path, elsewhere: &Path) -> Vec<(Vec<String>, Ended)> {
         words(&["check", &dir, "--config", path(&constraints)]),
         words(&["export", &dir, "--to", "csv", "-o", path(&csv)]),
         words(&["export", &dir, "--to", "perfetto", "-o", path(&csv)]),
-        words(&["fit", &dir, "sensor1"]),
+        words(&["fit-rate", &dir, "sensor1"]),
     ];
     all.into_iter()
         .map(|words| {

@@ -7,7 +7,7 @@
 //! computes for. And by exactly what the equations say the overheads make response times longer.
 //!
 //! With `OVERHEAR_EXPERIMENT_SECONDS` set it runs so long, at the calibrated price of an element, and is
-//! the bench behind the table in docs/rta.md (`make experiment`).
+//! the bench behind the table in docs/response-times.md (`make experiment`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -207,7 +207,7 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             return println!("skipped: this kernel does not tell of its scheduler");
         }
         let rta = |config: &Path| -> Value {
-            let words = ["rta", dir, "--config", config.to_str().unwrap()];
+            let words = ["response-times", dir, "--config", config.to_str().unwrap()];
             let (_, found, said) =
                 overhear(&[&words[..], &["--element-cost", cost, "--json"]].concat());
             serde_json::from_str(&found).unwrap_or_else(|_| panic!("{said}"))

@@ -336,11 +336,7 @@ fn another_user_is_told_why_not() {
     let live = Live::program(&["paced", "60000"]);
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(live.folder.path(), open).unwrap();
-    for verb in [
-        &["attach", "*"][..],
-        &["switch", "*", "off"],
-        &["top", "--once"],
-    ] {
+    for verb in [&["attach", "*"][..], &["disable", "*"], &["top", "--once"]] {
         let mut command = as_nobody(verb).unwrap();
         let ended = finish(command.env("OVERHEAR_DIRECTORY", live.socket()));
         ended.does_not_panic();

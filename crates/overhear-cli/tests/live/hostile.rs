@@ -114,7 +114,7 @@ fn hostile_names_act_on_no_output() {
             is_plain_csv("top", &top.stdout);
         }
     }
-    shows("switch", &ask(&["switch", "*", "on"]));
+    shows("enable", &ask(&["enable", "*"]));
     shows(
         "a glob that matches nothing",
         &ask(&["list", "\u{202e}\x1b[2J"]),
@@ -130,8 +130,8 @@ fn hostile_names_act_on_no_output() {
     for arguments in [
         &["report", dir][..],
         &["report", dir, "--json"],
-        &["fit", dir, "=1+cmd\u{202e}gpj"],
-        &["fit", dir, "\x1b]0;nothing\x07"],
+        &["fit-rate", dir, "=1+cmd\u{202e}gpj"],
+        &["fit-rate", dir, "\x1b]0;nothing\x07"],
         &[
             "export",
             dir,

@@ -49,7 +49,7 @@ fn without_a_directory_a_sentence_says_where_one_was_looked_for() {
         &["list"][..],
         &["attach", "*"],
         &["top", "--once"],
-        &["switch", "*", "on"],
+        &["enable", "*"],
     ] {
         let mut command = overhear(verb);
         let ended = finish(command.env("XDG_RUNTIME_DIR", nowhere.path()));
@@ -65,10 +65,10 @@ fn without_a_directory_a_sentence_says_where_one_was_looked_for() {
 fn a_sensor_that_is_switched_off_is_silent_until_it_is_switched_on() {
     let live = Live::program(&["paced", "60000"]);
     let elements = || live.listed()[0]["elements"].as_u64().unwrap();
-    let ended = live.ask(&["switch", "pace", "off"]);
+    let ended = live.ask(&["disable", "pace"]);
     assert_eq!(
         (ended.status, &*ended.stdout),
-        (0, "1 of 1 sensor switched off\n")
+        (0, "1 of 1 sensor disabled\n")
     );
     assert_eq!(live.listed()[0]["state"], "off");
     let before = elements();
@@ -81,15 +81,15 @@ fn a_sensor_that_is_switched_off_is_silent_until_it_is_switched_on() {
     assert_eq!((ended.status, &*ended.stdout), (0, ""), "{ended:#?}");
     let why = "1 sensor, 1 of them switched off";
     assert!(ended.stderr.contains(why), "{ended:#?}");
-    let ended = live.ask(&["switch", "pace", "off"]);
+    let ended = live.ask(&["disable", "pace"]);
     assert_eq!(
         (ended.status, &*ended.stdout),
-        (0, "0 of 1 sensor switched off\n")
+        (0, "0 of 1 sensor disabled\n")
     );
-    let ended = live.ask(&["switch", "program/pace", "on"]);
+    let ended = live.ask(&["enable", "program/pace"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     eventually("it writes again", || elements() > before + 10);
-    live.ask(&["switch", "nothing", "off"])
+    live.ask(&["disable", "nothing"])
         .says_only(3, &["`nothing`"]);
 }
 

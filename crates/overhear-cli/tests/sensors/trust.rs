@@ -89,7 +89,7 @@ fn root_uses_no_configuration_of_others() {
             ],
             &["check", "--config", path(asked), "--", "true"],
             &["admit", "--config", path(asked)],
-            &["rta", "--config", path(asked)],
+            &["response-times", "--config", path(asked)],
         ];
         for verb in verbs {
             each_way(&inner, &file, &|part| {

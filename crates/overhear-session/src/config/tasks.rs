@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::{refuse_strangers, Length};
 use crate::error::{ErrorKind, SessionError};
 
-/// `[[task]]`: a task that is released once per period; see docs/rta.md. Overheads that are not given
+/// `[[task]]`: a task that is released once per period; see docs/response-times.md. Overheads that are not given
 /// are measured, where a recording and a metric for them exist.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

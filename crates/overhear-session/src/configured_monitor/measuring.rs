@@ -193,7 +193,7 @@ fn metric_of(
         let missing = missing.join(" and ");
         return Err(format!(
             "the metric {name} requires {missing}, of which nobody says how fast they come; add a [[sensor]] with \
-             this id and its period, distance and jitter for each (`overhear fit` finds them), and name them \
+             this id and its period, distance and jitter for each (`overhear fit-rate` finds them), and name them \
              where the update names its sensors"
         ));
     }

@@ -94,7 +94,7 @@ pub(super) fn suggest(path: &Path, report: &MonitorReport, quiet: QuietRounds) -
     let exceeding = exceeding.map(|sensor| {
         format!(
             "sensor `{}` exceeded its stream {} times: what the file declares does not cover it; \
-             `overhear fit` finds what does",
+             `overhear fit-rate` finds what does",
             sensor.id, sensor.exceeding
         )
     });

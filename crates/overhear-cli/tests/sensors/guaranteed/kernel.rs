@@ -518,7 +518,7 @@ fn a_recorded_kernel_sensor_is_fitted_as_a_whole() {
     let out = folder.path().join("out");
     let naps = NAPS.to_string();
     let options = ["--kernel", "sched", "--out", path(&out)];
-    let fit = |sensor: &str| finish(&mut overhear(&["fit", path(&out), sensor, "--json"]));
+    let fit = |sensor: &str| finish(&mut overhear(&["fit-rate", path(&out), sensor, "--json"]));
     let mut is_heard = false;
     keeps(|| {
         let _ = std::fs::remove_dir_all(&out);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear rta`, from a file and a recording to response times and exit statuses.
+//! `overhear response-times`, from a file and a recording to response times and exit statuses.
 
 use std::fs;
 use std::path::Path;
@@ -182,7 +182,13 @@ fn computed_and_observed_response_times_stand_side_by_side() {
              job_system_time = \"100us\"\nsystem_blocking = \"0s\"\ndelay_until_wakeup = \"0s\"\n"
         );
         fs::write(&file, text).unwrap();
-        let arguments = ["rta", path(&dir), "--config", path(&file), "--json"];
+        let arguments = [
+            "response-times",
+            path(&dir),
+            "--config",
+            path(&file),
+            "--json",
+        ];
         let ended = finish(&mut overhear(&arguments));
         assert_eq!(ended.status, status, "{ended:?}");
         serde_json::from_str(&ended.stdout).unwrap()
@@ -204,7 +210,7 @@ fn computed_and_observed_response_times_stand_side_by_side() {
     assert_eq!(report["tasks"][0]["response_ns"], Value::Null);
 
     // The same without a recording, as text.
-    let ended = finish(&mut overhear(&["rta", "--config", path(&file)]));
+    let ended = finish(&mut overhear(&["response-times", "--config", path(&file)]));
     assert_eq!(ended.status, 1, "{ended:?}");
     assert!(ended.stdout.contains("MISSED"), "{ended:?}");
     assert!(ended.stdout.contains("job system time"), "{ended:?}");
@@ -212,7 +218,7 @@ fn computed_and_observed_response_times_stand_side_by_side() {
     let bare = folder.path().join("bare.toml");
     let text = "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
     fs::write(&bare, text).unwrap();
-    let ended = finish(&mut overhear(&["rta", "--config", path(&bare)]));
+    let ended = finish(&mut overhear(&["response-times", "--config", path(&bare)]));
     let sentence =
         "does not give count as nothing: job_system_time, system_blocking, delay_until_wakeup";
     assert_eq!(ended.status, 0, "{ended:?}");
@@ -239,7 +245,13 @@ fn what_was_missed_exceeds_nothing() {
         let dir = folder.path().join(name);
         record(&dir, missed, Besides::Nothing);
         damage(&dir);
-        let arguments = ["rta", path(&dir), "--config", path(&file), "--json"];
+        let arguments = [
+            "response-times",
+            path(&dir),
+            "--config",
+            path(&file),
+            "--json",
+        ];
         let ended = finish(&mut overhear(&arguments));
         let report: Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(ended.status, 3, "{report:#}");
@@ -299,7 +311,13 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
         if !dir.exists() {
             record(&dir, None, besides);
         }
-        let arguments = ["rta", path(&dir), "--config", path(&file), "--json"];
+        let arguments = [
+            "response-times",
+            path(&dir),
+            "--config",
+            path(&file),
+            "--json",
+        ];
         let ended = finish(&mut overhear(&arguments));
         let report: Value = serde_json::from_str(&ended.stdout).unwrap();
         assert_eq!(ended.status, status, "{report:#}");
@@ -357,7 +375,13 @@ fn interrupts_and_locks_that_were_seen_are_in_the_response_time() {
         );
         fs::write(&file, text).unwrap();
         let arguments = [
-            &["rta", path(&dir), "--config", path(&file), "--json"],
+            &[
+                "response-times",
+                path(&dir),
+                "--config",
+                path(&file),
+                "--json",
+            ],
             words,
         ]
         .concat();
@@ -397,7 +421,13 @@ fn compensated_times_are_shorter_by_what_elements_have_cost() {
     fs::write(&file, text).unwrap();
     let rta = |words: &[&str]| {
         let arguments = [
-            &["rta", path(&dir), "--config", path(&file), "--json"],
+            &[
+                "response-times",
+                path(&dir),
+                "--config",
+                path(&file),
+                "--json",
+            ],
             words,
         ]
         .concat();
@@ -439,7 +469,7 @@ fn tasks_that_make_no_sense_are_refused_with_their_place() {
         ("[[taks]]\n", "`taks` needs a [monitor]"),
     ] {
         fs::write(&file, text).unwrap();
-        let ended = finish(&mut overhear(&["rta", "--config", path(&file)]));
+        let ended = finish(&mut overhear(&["response-times", "--config", path(&file)]));
         ended.says_only(2, &[path(&file), part]);
     }
 }
