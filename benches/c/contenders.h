@@ -134,7 +134,7 @@ OVERHEAR_FIELDS(payload_64, "bytes64", OVERHEAR_FIELD(a, ""), OVERHEAR_FIELD(b, 
         auto *sensor = new overhear::sensor<payload_##BYTES>(                                       \
             overhear::sensor<payload_##BYTES>::try_register("cost", options));                      \
         *behind = sensor->handle();                                                                 \
-        return *sensor && sensor->is_heard() ? sensor : nullptr;                                    \
+        return *sensor && sensor->is_connected() ? sensor : nullptr;                                    \
     }                                                                                               \
     PLACED_LOOPS(PUT, BYTES)                                                                        \
     static __attribute__((noinline)) void fill_##BYTES(void *to, uint64_t elements)                 \
@@ -188,7 +188,7 @@ static const oh_field fields_64[] = {
         options.period_ns = PERIOD_NS;                                                              \
         options.distance_ns = PERIOD_NS;                                                            \
         options.capacity = slots;                                                                   \
-        if (oh_sensor_register(behind, &options) != 0 || !oh_sensor_is_heard(*behind))              \
+        if (oh_sensor_register(behind, &options) != 0 || !oh_sensor_is_connected(*behind))              \
             return NULL;                                                                            \
         return *behind;                                                                             \
     }                                                                                               \
@@ -290,7 +290,7 @@ struct crowd {
         options.period_ns = PERIOD_NS;                                                              \
         options.distance_ns = PERIOD_NS;                                                            \
         options.capacity = slots;                                                                   \
-        if (oh_##KIND##_register(&sensor, &options) != 0 || !oh_##KIND##_is_heard(sensor))          \
+        if (oh_##KIND##_register(&sensor, &options) != 0 || !oh_##KIND##_is_connected(sensor))      \
             return NULL;                                                                            \
         return sensor;                                                                              \
     }                                                                                               \

@@ -43,8 +43,8 @@ int main(void)
         fprintf(stderr, "%s\n", oh_last_error());
         return 1;
     }
-    if (!oh_sensor_is_heard(sensor))
-        fprintf(stderr, "not heard: %s\n", oh_last_error());
+    if (!oh_sensor_is_connected(sensor))
+        fprintf(stderr, "not connected: %s\n", oh_last_error());
 
     for (uint32_t number = 0; number < 1000; number++) {
         const uint64_t before_ns = oh_thread_cpu_ns();

@@ -188,8 +188,8 @@ int main(int count, char **arguments)
         fprintf(stderr, "%s\n", oh_last_error());
         return 1;
     }
-    if (!oh_sensor_is_heard(progress_sensor))
-        fprintf(stderr, "not heard: %s\n", oh_last_error());
+    if (!oh_sensor_is_connected(progress_sensor))
+        fprintf(stderr, "not connected: %s\n", oh_last_error());
 
     prctl(PR_SET_NAME, "main");
     left = malloc(size * size * sizeof *left);

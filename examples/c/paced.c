@@ -41,8 +41,8 @@ int main(void)
         fprintf(stderr, "%s\n", oh_last_error());
         return 1;
     }
-    if (!oh_sensor_is_heard(sensor))
-        fprintf(stderr, "not heard: %s\n", oh_last_error());
+    if (!oh_sensor_is_connected(sensor))
+        fprintf(stderr, "not connected: %s\n", oh_last_error());
 
     for (uint64_t number = 0; number < SAMPLES; number++) {
         const struct level level = {number, (double)(number % 50) / 10};

@@ -45,8 +45,8 @@ int main(void)
         fprintf(stderr, "%s\n", oh_last_error());
         return 1;
     }
-    if (!oh_sensor_is_heard(sensor))
-        fprintf(stderr, "not heard: %s\n", oh_last_error());
+    if (!oh_sensor_is_connected(sensor))
+        fprintf(stderr, "not connected: %s\n", oh_last_error());
 
     for (uint64_t unit = 0; unit < UNITS; unit++) {
         struct work_edge element = {unit, BEGIN, 1000 + 10 * (uint32_t)unit};

@@ -51,8 +51,8 @@ int main(void)
         fprintf(stderr, "%s\n", oh_last_error());
         return 1;
     }
-    if (!oh_laned_is_heard(sensor))
-        fprintf(stderr, "not heard: %s\n", oh_last_error());
+    if (!oh_laned_is_connected(sensor))
+        fprintf(stderr, "not connected: %s\n", oh_last_error());
 
     for (uint32_t worker = 0; worker < THREADS; worker++) {
         workers[worker] = worker;

@@ -28,8 +28,8 @@ int main()
     /* Registering is the slow part, so it comes before the loop. It throws only if the options are
        wrong. */
     overhear::sensor<turn> sensor("turn");
-    if (!sensor.is_heard())
-        std::fprintf(stderr, "not heard: %s\n", overhear::last_error());
+    if (!sensor.is_connected())
+        std::fprintf(stderr, "not connected: %s\n", overhear::last_error());
 
     for (std::uint32_t number = 0; number < 1000; number++) {
         const std::uint64_t before_ns = oh_thread_cpu_ns();

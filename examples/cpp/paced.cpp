@@ -23,8 +23,8 @@ int main()
     /* One element each millisecond in the long run; up to 10 ms of them at once, but never two
        closer than 100 us. */
     overhear::sensor<level> sensor("level", overhear::options().rate(1ms, 100us, 10ms));
-    if (!sensor.is_heard())
-        std::fprintf(stderr, "not heard: %s\n", overhear::last_error());
+    if (!sensor.is_connected())
+        std::fprintf(stderr, "not connected: %s\n", overhear::last_error());
 
     for (std::uint64_t number = 0; number < 200; number++) {
         sensor.pace();

@@ -63,8 +63,8 @@ void work(std::uint32_t amount)
 int main()
 {
     overhear::sensor<work_edge> sensor("work");
-    if (!sensor.is_heard())
-        std::fprintf(stderr, "not heard: %s\n", overhear::last_error());
+    if (!sensor.is_connected())
+        std::fprintf(stderr, "not connected: %s\n", overhear::last_error());
 
     for (std::uint64_t unit = 0; unit < units; unit++) {
         const std::uint32_t amount = 1000 + 10 * static_cast<std::uint32_t>(unit);

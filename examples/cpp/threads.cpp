@@ -22,8 +22,8 @@ int main()
 {
     constexpr std::uint32_t threads = 4;
     overhear::laned_sensor<step> sensor("step", overhear::options().lanes(threads));
-    if (!sensor.is_heard())
-        std::fprintf(stderr, "not heard: %s\n", overhear::last_error());
+    if (!sensor.is_connected())
+        std::fprintf(stderr, "not connected: %s\n", overhear::last_error());
 
     std::vector<std::thread> workers;
     for (std::uint32_t worker = 0; worker < threads; worker++)

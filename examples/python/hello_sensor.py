@@ -27,8 +27,8 @@ class Turn:
 def main() -> None:
     # Registering is the slow part, so it comes before the loop.
     with overhear.Sensor("turn", Turn, type="hello_turn") as sensor:
-        if not sensor.is_heard:
-            print(f"not heard: {sensor.unheard_because}", file=sys.stderr)
+        if not sensor.is_connected:
+            print(f"not connected: {sensor.not_connected_reason}", file=sys.stderr)
         for number in range(1000):
             before_ns = time.thread_time_ns()
             total = sum(range(1000 + number))

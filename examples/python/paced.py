@@ -18,8 +18,8 @@ RATE = overhear.Rate(period_ns=1_000_000, distance_ns=100_000, jitter_ns=10_000_
 def main() -> None:
     fields = {"number": "u64", "volts": ("f64", "V")}
     with overhear.Sensor("level", fields, rate=RATE) as sensor:
-        if not sensor.is_heard:
-            print(f"not heard: {sensor.unheard_because}", file=sys.stderr)
+        if not sensor.is_connected:
+            print(f"not connected: {sensor.not_connected_reason}", file=sys.stderr)
         for number in range(200):
             sensor.pace()
             sensor.write(number, number % 50 / 10)

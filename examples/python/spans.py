@@ -37,8 +37,8 @@ def work(amount: int) -> None:
 
 def main() -> None:
     with overhear.Sensor("work", FIELDS, type="work_edge") as sensor:
-        if not sensor.is_heard:
-            print(f"not heard: {sensor.unheard_because}", file=sys.stderr)
+        if not sensor.is_connected:
+            print(f"not connected: {sensor.not_connected_reason}", file=sys.stderr)
         for unit in range(UNITS):
             amount = 1000 + 10 * unit
             with span(sensor, unit, amount):

@@ -25,8 +25,8 @@ def work(sensor: overhear.Sensor, worker: int) -> None:
 def main() -> None:
     fields = {"worker": "u32", "number": "u32"}
     with overhear.Sensor("step", fields, lanes=THREADS) as sensor:
-        if not sensor.is_heard:
-            print(f"not heard: {sensor.unheard_because}", file=sys.stderr)
+        if not sensor.is_connected:
+            print(f"not connected: {sensor.not_connected_reason}", file=sys.stderr)
         threads = [threading.Thread(target=work, args=(sensor, i)) for i in range(THREADS)]
         for thread in threads:
             thread.start()

@@ -28,8 +28,8 @@ struct Turn {
 fn main() -> Result<(), overhear::SensorError> {
     // Registering is the slow part, so it comes before the loop.
     let mut sensor = Sensor::<Turn>::builder("turn").register()?;
-    if let Some(reason) = sensor.unheard_because() {
-        eprintln!("not heard: {reason}");
+    if let Some(reason) = sensor.not_connected_reason() {
+        eprintln!("not connected: {reason}");
     }
 
     for number in 0..1000_u32 {

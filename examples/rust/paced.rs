@@ -22,8 +22,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     // closer than 100 us.
     let rate = Rate::new(Nanos::from_ms(1), Nanos::from_us(100), Nanos::from_ms(10))?;
     let mut sensor = Sensor::builder("level").rate(rate).register()?;
-    if let Some(reason) = sensor.unheard_because() {
-        eprintln!("not heard: {reason}");
+    if let Some(reason) = sensor.not_connected_reason() {
+        eprintln!("not connected: {reason}");
     }
     for number in 0..200 {
         sensor.pace()?;

@@ -65,8 +65,8 @@ fn work(amount: u32) {
 
 fn main() -> Result<(), overhear::SensorError> {
     let mut sensor = Sensor::builder("work").register()?;
-    if let Some(reason) = sensor.unheard_because() {
-        eprintln!("not heard: {reason}");
+    if let Some(reason) = sensor.not_connected_reason() {
+        eprintln!("not connected: {reason}");
     }
     for unit in 0..UNITS {
         let amount = 1000 + 10 * unit as u32;

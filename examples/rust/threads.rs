@@ -30,8 +30,8 @@ fn work(sensor: &LanedSensor<Step>, worker: u32) -> Result<(), Refused> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let sensor = LanedSensor::builder("step").lanes(THREADS).register()?;
-    if let Some(reason) = sensor.unheard_because() {
-        eprintln!("not heard: {reason}");
+    if let Some(reason) = sensor.not_connected_reason() {
+        eprintln!("not connected: {reason}");
     }
     std::thread::scope(|scope| {
         let threads = (0..THREADS).map(|worker| {

@@ -155,7 +155,7 @@ int oh_concurrent_register_again(oh_concurrent_sensor *sensor);
 int oh_concurrent_pace(oh_concurrent_sensor *sensor);
 
 /*
- * oh_concurrent_is_heard: returns whether a directory owns the stream.
+ * oh_concurrent_is_connected: returns whether a directory owns the stream.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -165,7 +165,7 @@ int oh_concurrent_pace(oh_concurrent_sensor *sensor);
  * Async-signal safety: yes.
  * Real-time class: wait-free.
  */
-int oh_concurrent_is_heard(const oh_concurrent_sensor *sensor);
+int oh_concurrent_is_connected(const oh_concurrent_sensor *sensor);
 
 /* The calling thread's id, from the kernel at its first call. Async-signal safe. */
 uint32_t oh_thread_id_(void);
@@ -563,7 +563,7 @@ OH_INLINE_ int oh_concurrent_pace(oh_concurrent_sensor *sensor)
     return 0;
 }
 
-OH_INLINE_ int oh_concurrent_is_heard(const oh_concurrent_sensor *sensor)
+OH_INLINE_ int oh_concurrent_is_connected(const oh_concurrent_sensor *sensor)
 {
     (void)sensor;
     return 0;

@@ -202,7 +202,7 @@ int oh_laned_register_again(oh_laned_sensor *sensor);
 int oh_laned_pace(oh_laned_sensor *sensor);
 
 /*
- * oh_laned_is_heard: returns whether a directory owns the lanes.
+ * oh_laned_is_connected: returns whether a directory owns the lanes.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -212,7 +212,7 @@ int oh_laned_pace(oh_laned_sensor *sensor);
  * Async-signal safety: yes.
  * Real-time class: wait-free.
  */
-int oh_laned_is_heard(const oh_laned_sensor *sensor);
+int oh_laned_is_connected(const oh_laned_sensor *sensor);
 
 /*
  * oh_laned_prepare_thread: claims a lane for the calling thread and touches its memory.
@@ -595,7 +595,7 @@ OH_INLINE_ int oh_laned_pace(oh_laned_sensor *sensor)
     return 0;
 }
 
-OH_INLINE_ int oh_laned_is_heard(const oh_laned_sensor *sensor)
+OH_INLINE_ int oh_laned_is_connected(const oh_laned_sensor *sensor)
 {
     (void)sensor;
     return 0;

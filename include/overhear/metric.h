@@ -32,7 +32,8 @@
  *     oh_kernel_process_monitor(kernel, process);
  *     oh_monitor_start(&monitor, &options);
  *     int number = oh_monitor_measure(monitor, metric, 0);
- *     oh_monitor_hear(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read, status.max_events);
+ *     oh_monitor_add_kernel(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read,
+ *                           status.max_events);
  *     ...
  *     oh_monitor_wait(monitor, oh_now_ns(), 1000000000);
  *     oh_monitor_results(monitor, number, &results);

@@ -127,10 +127,11 @@ int oh_monitor_add(oh_monitor *monitor, const oh_update *update, const char *arg
                    void *application);
 
 /*
- * oh_monitor_hear: adds a kernel monitor of kernel.h as a source. The monitor resumes and reads it by the given functions,
- * which are in another library:
+ * oh_monitor_add_kernel: adds a kernel monitor of kernel.h as a source. The monitor resumes and reads it by the
+ * given functions, which are in another library:
  *
- *     oh_monitor_hear(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read, status.max_events);
+ *     oh_monitor_add_kernel(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read,
+ *                           status.max_events);
  *
  * Ownership: select the threads of the kernel monitor before. Until oh_monitor_stop has returned, only the monitor's
  * thread uses it; then the caller frees it.
@@ -138,10 +139,10 @@ int oh_monitor_add(oh_monitor *monitor, const oh_update *update, const char *arg
  */
 struct oh_kernel_monitor;
 struct oh_kernel_event;
-int oh_monitor_hear(oh_monitor *monitor, struct oh_kernel_monitor *kernel,
-                    int (*resume)(struct oh_kernel_monitor *),
-                    int (*read)(struct oh_kernel_monitor *, struct oh_kernel_event *, uint64_t, uint64_t *),
-                    uint64_t most_events);
+int oh_monitor_add_kernel(oh_monitor *monitor, struct oh_kernel_monitor *kernel,
+                          int (*resume)(struct oh_kernel_monitor *),
+                          int (*read)(struct oh_kernel_monitor *, struct oh_kernel_event *, uint64_t, uint64_t *),
+                          uint64_t most_events);
 
 /*
  * oh_monitor_remove: removes an update, or a metric, at the end of a round, without disturbing the others, and

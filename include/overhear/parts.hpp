@@ -85,12 +85,12 @@ template <std::size_t data_bytes = 232> class message_sensor {
        stream. */
     bool register_again() noexcept
     {
-        const bool heard = parts_.register_again();
+        const bool connected = parts_.register_again();
 #ifndef OVERHEAR_DISABLE
         if (parts_.handle()->count == 0)
             message_ = 0;
 #endif
-        return heard;
+        return connected;
     }
 
     /* The sensor whose elements are the parts, for what all sensors have. */

@@ -38,7 +38,7 @@ class register_error : public std::runtime_error {
     int code_;
 };
 
-/* oh_last_error: why the last registration in this thread failed or is not heard. */
+/* oh_last_error: why the last registration in this thread failed, or why its sensor is not connected. */
 inline const char *last_error() noexcept
 {
     return oh_last_error();
@@ -143,17 +143,17 @@ inline int register_again(oh_concurrent_sensor *sensor) noexcept
 {
     return oh_concurrent_register_again(sensor);
 }
-inline int is_heard(const oh_sensor *sensor) noexcept
+inline int is_connected(const oh_sensor *sensor) noexcept
 {
-    return oh_sensor_is_heard(sensor);
+    return oh_sensor_is_connected(sensor);
 }
-inline int is_heard(const oh_laned_sensor *sensor) noexcept
+inline int is_connected(const oh_laned_sensor *sensor) noexcept
 {
-    return oh_laned_is_heard(sensor);
+    return oh_laned_is_connected(sensor);
 }
-inline int is_heard(const oh_concurrent_sensor *sensor) noexcept
+inline int is_connected(const oh_concurrent_sensor *sensor) noexcept
 {
-    return oh_concurrent_is_heard(sensor);
+    return oh_concurrent_is_connected(sensor);
 }
 
 #ifndef OVERHEAR_DISABLE
@@ -190,9 +190,9 @@ template <class handle_type> class held {
 
     bool register_again() noexcept
     {
-        const bool heard = detail::register_again(handle_) == 1;
+        const bool connected = detail::register_again(handle_) == 1;
         find_switch();
-        return heard;
+        return connected;
     }
 
     OH_ALWAYS_INLINE_ handle_type *handle() const noexcept
@@ -272,9 +272,9 @@ template <> class held<oh_sensor> {
 #endif
 
 /*
- * What all kinds of sensors have: one owner, registration, being heard.
+ * What all kinds of sensors have: one owner, registration, connection.
  *
- * Holding one that converts to true proves that it is registered, heard or not. One that was moved
+ * Holding one that converts to true proves that it is registered, connected or not. One that was moved
  * from, or whose registration failed, converts to false and must not be written to.
  */
 template <class payload, class handle_type> class registered {
@@ -317,9 +317,9 @@ template <class payload, class handle_type> class registered {
     }
 
     /* Whether a directory owns the stream, so that monitors can read it. */
-    bool is_heard() const noexcept
+    bool is_connected() const noexcept
     {
-        return detail::is_heard(handle()) == 1;
+        return detail::is_connected(handle()) == 1;
     }
 
     /* Registers a sensor that no directory owns again, for example in a forked child. Returns whether a

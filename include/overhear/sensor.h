@@ -244,7 +244,7 @@ int oh_sensor_register_again(oh_sensor *sensor);
 int oh_sensor_pace(oh_sensor *sensor);
 
 /*
- * oh_sensor_is_heard: returns whether a directory owns the stream.
+ * oh_sensor_is_connected: returns whether a directory owns the stream.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -254,7 +254,7 @@ int oh_sensor_pace(oh_sensor *sensor);
  * Async-signal safety: yes.
  * Real-time class: wait-free.
  */
-int oh_sensor_is_heard(const oh_sensor *sensor);
+int oh_sensor_is_connected(const oh_sensor *sensor);
 
 /*
  * oh_last_error: the message of this thread's last failed call, of liboverhear or of
@@ -609,7 +609,7 @@ OH_INLINE_ int oh_sensor_pace(oh_sensor *sensor)
     return 0;
 }
 
-OH_INLINE_ int oh_sensor_is_heard(const oh_sensor *sensor)
+OH_INLINE_ int oh_sensor_is_connected(const oh_sensor *sensor)
 {
     (void)sensor;
     return 0;

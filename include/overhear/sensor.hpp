@@ -119,7 +119,7 @@ template <class payload> class sensor : public detail::registered<payload, oh_se
 
 #if defined(__cpp_exceptions)
     /*
-     * Registers a sensor. Cold; may block. That no directory answers is no error: is_heard tells.
+     * Registers a sensor. Cold; may block. Without a directory it succeeds; is_connected is false then.
      * Throws register_error if id or options contradict themselves or there is no memory.
      */
     explicit sensor(const char *id, const options &settings = options())

@@ -90,7 +90,7 @@ int main(void)
     sensor_options.size = 8;
     options.sensors = "value";
     tap_check(oh_directory_start(&directory, socket) == 0 &&
-                  oh_sensor_register(&sensor, &sensor_options) == 0 && oh_sensor_is_heard(sensor) == 1 &&
+                  oh_sensor_register(&sensor, &sensor_options) == 0 && oh_sensor_is_connected(sensor) == 1 &&
                   oh_monitor_start(&monitor, &options) == 0 &&
                   oh_monitor_add(monitor, &update, "", &sum) == 0,
               "a monitor of one library reads a sensor of the other");

@@ -75,7 +75,7 @@ static void a_child_has_streams_of_its_own(void)
 {
     oh_sensor *sensor = sensor_of("parent", NULL);
     pid_t child;
-    tap_check(sensor != NULL && oh_sensor_is_heard(sensor), "the parent is heard");
+    tap_check(sensor != NULL && oh_sensor_is_connected(sensor), "the parent is heard");
     if (sensor == NULL)
         return;
     write_some(sensor, 10);
@@ -84,11 +84,11 @@ static void a_child_has_streams_of_its_own(void)
         oh_sensor *own;
         /* The copy stays usable: a program need not know that a library has forked it. */
         write_some(sensor, 1000);
-        if (oh_sensor_is_heard(sensor))
+        if (oh_sensor_is_connected(sensor))
             _exit(1);
         oh_sensor_unregister(sensor);
         own = sensor_of("parent", NULL);
-        if (own == NULL || !oh_sensor_is_heard(own))
+        if (own == NULL || !oh_sensor_is_connected(own))
             _exit(2);
         write_some(own, 5);
         if (published(own) != 5)
@@ -98,7 +98,7 @@ static void a_child_has_streams_of_its_own(void)
     }
     tap_check(status_of(child) == 0, "a child writes unheard, and is heard with a sensor of its own");
     tap_check(published(sensor) == 10, "the parent's stream has the parent's elements alone");
-    tap_check(oh_sensor_is_heard(sensor), "the child took nothing out of the directory");
+    tap_check(oh_sensor_is_connected(sensor), "the child took nothing out of the directory");
     write_some(sensor, 10);
     tap_check(published(sensor) == 20, "the parent goes on");
     oh_sensor_unregister(sensor);
@@ -113,7 +113,7 @@ static void fork_at_the_end(void *of)
     const pid_t child = fork();
     if (child == 0) {
         write_some(sensor, 1000);
-        _exit(oh_sensor_is_heard(sensor) ? 1 : 0);
+        _exit(oh_sensor_is_connected(sensor) ? 1 : 0);
     }
     tap_check(status_of(child) == 0, "a thread that ends forks a child that is not heard");
 }
@@ -152,9 +152,9 @@ static void a_thread_that_ends_may_fork(void)
 static int speaks_again(oh_sensor *copy)
 {
     write_some(copy, 3);
-    if (oh_sensor_is_heard(copy))
+    if (oh_sensor_is_connected(copy))
         return 1;
-    if (oh_sensor_register_again(copy) != 1 || !oh_sensor_is_heard(copy))
+    if (oh_sensor_register_again(copy) != 1 || !oh_sensor_is_connected(copy))
         return 2;
     if (copy->count != 0 || published(copy) != 0)
         return 3;
@@ -237,7 +237,7 @@ static void a_laned_copy_is_heard_after_one_call(void)
     child = fork();
     if (child == 0) {
         (void)oh_laned_put(sensor, &sample);
-        if (oh_laned_is_heard(sensor) || is_shared(sensor->lanes[0].base) != 0)
+        if (oh_laned_is_connected(sensor) || is_shared(sensor->lanes[0].base) != 0)
             _exit(1);
         if (oh_laned_register_again(sensor) != 1 || is_shared(sensor->lanes[0].base) != 1)
             _exit(2);
@@ -277,7 +277,7 @@ static void a_concurrent_copy_is_heard_after_one_call(void)
         /* Nor does the end of a write that its parent began last for ever. */
         if (taken != NULL)
             oh_concurrent_commit(sensor, taken);
-        if (oh_concurrent_is_heard(sensor) || is_shared(sensor->base) != 0)
+        if (oh_concurrent_is_connected(sensor) || is_shared(sensor->base) != 0)
             _exit(1);
         if (oh_concurrent_register_again(sensor) != 1 || is_shared(sensor->base) != 1)
             _exit(2);
@@ -319,7 +319,7 @@ static void a_copy_is_heard_after_one_call(void)
         _exit(0);
     }
     tap_check(status_of(child) == 0, "child and grandchild are heard through their copies");
-    tap_check(published(sensor) == 10 && oh_sensor_is_heard(sensor), "their parent is left alone");
+    tap_check(published(sensor) == 10 && oh_sensor_is_connected(sensor), "their parent is left alone");
     tap_check(oh_sensor_register_again(NULL) < 0, "NULL cannot be registered again");
 
     /* The handlers of fork do not run here: the call must come before the first write. */
@@ -331,7 +331,7 @@ static void a_copy_is_heard_after_one_call(void)
         _exit(published(sensor) == 7 ? 0 : 2);
     }
     tap_check(status_of(child) == 0, "a child of raw clone is heard if it calls first");
-    tap_check(published(sensor) == 10 && oh_sensor_is_heard(sensor), "its parent is left alone");
+    tap_check(published(sensor) == 10 && oh_sensor_is_connected(sensor), "its parent is left alone");
     oh_sensor_unregister(sensor);
 }
 
@@ -361,7 +361,7 @@ static void *writes(void *argument)
 static int spawned(void)
 {
     oh_sensor *sensor = sensor_of("spawned", NULL);
-    if (sensor == NULL || !oh_sensor_is_heard(sensor))
+    if (sensor == NULL || !oh_sensor_is_connected(sensor))
         return 1;
     write_some(sensor, 5);
     oh_sensor_unregister(sensor);
@@ -422,7 +422,7 @@ static void children_of_a_threaded_program(char *program)
     is_over = 1;
     for (int index = 0; index < 2; index++) {
         pthread_join(writers[index].thread, NULL);
-        undisturbed &= oh_sensor_is_heard(writers[index].sensor) &&
+        undisturbed &= oh_sensor_is_connected(writers[index].sensor) &&
                        published(writers[index].sensor) == writers[index].sensor->count;
         oh_sensor_unregister(writers[index].sensor);
     }

@@ -54,13 +54,13 @@ static oh_sensor_options options(void)
 static int begin_simple(void)
 {
     const oh_sensor_options asked = options();
-    return oh_sensor_register(&simple, &asked) == 0 && oh_sensor_is_heard(simple);
+    return oh_sensor_register(&simple, &asked) == 0 && oh_sensor_is_connected(simple);
 }
 
 static int begin_laned(void)
 {
     const oh_sensor_options asked = options();
-    return oh_laned_register(&laned, &asked) == 0 && oh_laned_is_heard(laned) &&
+    return oh_laned_register(&laned, &asked) == 0 && oh_laned_is_connected(laned) &&
            oh_laned_prepare_thread(laned);
 }
 
@@ -68,7 +68,7 @@ static int begin_concurrent(void)
 {
     const oh_sensor_options asked = options();
     oh_prepare_thread();
-    return oh_concurrent_register(&concurrent, &asked) == 0 && oh_concurrent_is_heard(concurrent);
+    return oh_concurrent_register(&concurrent, &asked) == 0 && oh_concurrent_is_connected(concurrent);
 }
 
 /* Half of the elements are put, half are written and committed. Returns whether all were published. */

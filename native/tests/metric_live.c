@@ -138,7 +138,7 @@ static void of_the_kernel(oh_monitor *monitor)
 
         if (oh_kernel_thread_monitor(kernel, (uint32_t)getpid(), 7) != 0)
             printf("# %s\n", oh_kernel_last_error());
-        tap_check(oh_monitor_hear(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read,
+        tap_check(oh_monitor_add_kernel(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read,
                                   status.max_events) == 0,
                   "a monitor reads a kernel monitor");
         /* Until something comes, it need not have been resumed yet. */
@@ -198,7 +198,7 @@ int main(void)
     of_this_program(monitor, metric, needed);
     tap_check(oh_monitor_measure(NULL, metric, 0) == -EINVAL && oh_monitor_measure(monitor, NULL, 0) == -EINVAL &&
                   oh_monitor_results(monitor, 0, NULL) == -EINVAL &&
-                  oh_monitor_hear(monitor, NULL, NULL, NULL, 0) == -EINVAL,
+                  oh_monitor_add_kernel(monitor, NULL, NULL, NULL, 0) == -EINVAL,
               "arguments must be there");
     of_the_kernel(monitor);
     /* The directory hears of the end by itself. */

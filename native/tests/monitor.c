@@ -102,7 +102,7 @@ int main(void)
     tap_check(oh_directory_start(&directory, socket) == 0, "a program has a directory of its own");
     tap_check(oh_directory_start(&again, socket) < 0 && !again && *oh_last_error(),
               "two cannot listen at one place");
-    tap_check(oh_sensor_register(&sensor, &sensor_options) == 0 && oh_sensor_is_heard(sensor) == 1,
+    tap_check(oh_sensor_register(&sensor, &sensor_options) == 0 && oh_sensor_is_connected(sensor) == 1,
               "its sensors are heard");
     options.sensors = "[";
     tap_check(oh_monitor_start(&monitor, &options) == -EINVAL && strstr(oh_last_error(), "`[`"),

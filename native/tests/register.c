@@ -109,7 +109,7 @@ static void registers_and_writes(void)
     tap_check(sensor->mask >= 1 && (sensor->mask & (sensor->mask + 1)) == 0,
               "the capacity is a power of two");
     /* Private memory has no readers, so its size is the library's affair. */
-    if (oh_sensor_is_heard(sensor))
+    if (oh_sensor_is_connected(sensor))
         tap_check(sensor->mask >= 127, "the capacity is not below what was asked for");
     else
         tap_check(oh_last_error()[0] != '\0', "a sensor that is not heard says why");
@@ -141,13 +141,13 @@ static void registers_in_place(void)
                   strstr(oh_last_error(), "`place` is NULL") != NULL,
               "no place is refused");
     tap_check(oh_sensor_register_at(&first.sensor, &options) == 0, "a place is accepted");
-    heard = oh_sensor_is_heard(&first.sensor);
+    heard = oh_sensor_is_connected(&first.sensor);
     oh_sensor_put(&first.sensor, &value);
     second.sensor = first.sensor;
     memset(&first.sensor, 0, sizeof first.sensor);
     oh_sensor_unregister(&first.sensor);
     oh_sensor_put(&second.sensor, &value);
-    tap_check(oh_sensor_is_heard(&second.sensor) == heard, "moved, it is heard as before");
+    tap_check(oh_sensor_is_connected(&second.sensor) == heard, "moved, it is heard as before");
     tap_check(oh_sensor_register_again(&second.sensor) == heard, "and can be registered again");
     memcpy(&written, second.sensor.base + OH_HEADER_SIZE + second.sensor.stride + 8, 8);
     tap_check(second.sensor.count == 2 && written == 8, "it writes on where it was");
@@ -155,7 +155,7 @@ static void registers_in_place(void)
               "what it has not declared is told");
     oh_sensor_unregister(&second.sensor);
     tap_check(is_zero(&second.sensor), "given back, the place is zero");
-    tap_check(oh_sensor_is_heard(&second.sensor) == 0 &&
+    tap_check(oh_sensor_is_connected(&second.sensor) == 0 &&
                   oh_sensor_register_again(&second.sensor) == -EINVAL &&
                   oh_sensor_pace(&second.sensor) == -EINVAL,
               "and no sensor");

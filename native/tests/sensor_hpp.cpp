@@ -73,7 +73,7 @@ void writes()
 {
     overhear::sensor<server::request> sensor("cxx", overhear::options().instance("a").capacity(32));
     tap_check(bool(sensor), "a sensor is registered");
-    if (!sensor.is_heard())
+    if (!sensor.is_connected())
         tap_check(overhear::last_error()[0] != '\0', "unheard, and it says why");
     sensor.write(value);
     {

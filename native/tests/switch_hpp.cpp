@@ -122,7 +122,7 @@ template <class sensor_type> int in_a_child(sensor_type &sensor, int (*step)(sen
 template <class sensor_type> void kind(const char *id)
 {
     sensor_type sensor(id);
-    tap_check(sensor.is_heard() && sensor.is_enabled() && writes(sensor), "a sensor is heard, and on");
+    tap_check(sensor.is_connected() && sensor.is_enabled() && writes(sensor), "a sensor is heard, and on");
     int step = in_a_child(sensor, follows_the_switch<sensor_type>);
     tap_check(step == 0, "an object asks the switch that its handle has");
     step = in_a_child(sensor, outlives_its_registration<sensor_type>);

@@ -62,8 +62,8 @@ class MessageSensor(_core.MessageSensor):
         self.unregister()
 
     def __repr__(self) -> str:
-        heard = "heard" if self.is_heard else "unheard"
-        return f"<overhear.MessageSensor `{self.id}`: {heard}, {self.written} parts written>"
+        state = "connected" if self.is_connected else "not connected"
+        return f"<overhear.MessageSensor `{self.id}`: {state}, {self.written} parts written>"
 
 
 class Message(NamedTuple):

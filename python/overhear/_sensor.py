@@ -41,10 +41,10 @@ class Sensor(_core.Sensor):
     - a structured numpy dtype, taken as it is; with ``units`` beside it. It must have no padding.
 
     Where no directory answers, the sensor writes into private memory and the program runs on
-    unchanged: see `is_heard` and `unheard_because`.
+    unchanged: see `is_connected` and `not_connected_reason`.
 
     A sensor may be used by several threads, which take turns. After a fork the child's copy stays
-    usable but unheard; the child makes sensors of its own if it wants to be heard.
+    usable but not connected; the child makes sensors of its own to be read.
 
     It is a context manager: at the end of ``with`` it is unregistered.
 
@@ -159,8 +159,8 @@ class Sensor(_core.Sensor):
         self.unregister()
 
     def __repr__(self) -> str:
-        heard = "heard" if self.is_heard else "unheard"
-        return f"<overhear.Sensor `{self.id}`: {heard}, {self.written} written>"
+        state = "connected" if self.is_connected else "not connected"
+        return f"<overhear.Sensor `{self.id}`: {state}, {self.written} written>"
 
 
 def _bytes(payloads: np.ndarray) -> np.ndarray:

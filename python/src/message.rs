@@ -91,24 +91,24 @@ impl MessageSensor {
         py.detach(|| drop(open));
     }
 
-    /// Whether a directory owns the stream, so that monitors can hear it.
+    /// Whether a directory owns the stream, so that monitors can read it.
     #[getter]
-    fn is_heard(&self) -> bool {
+    fn is_connected(&self) -> bool {
         let open = self.lock();
         let open = open.iter().flatten().next();
-        open.is_some_and(|open| open.parts().is_heard())
+        open.is_some_and(|open| open.parts().is_connected())
     }
 
-    /// Why nobody hears the sensor, as a sentence; None if somebody does.
+    /// Why the sensor is not connected, as a sentence; None if it is.
     #[getter]
-    fn unheard_because(&self) -> Option<String> {
+    fn not_connected_reason(&self) -> Option<String> {
         let open = self.lock();
         let Some(sensor) = open.as_ref() else {
             return Some(format!("sensor `{}` was unregistered", self.id));
         };
         let because = sensor
             .as_ref()
-            .map(|sensor| sensor.parts().unheard_because());
+            .map(|sensor| sensor.parts().not_connected_reason());
         because.unwrap_or(Some(DISABLED)).map(str::to_owned)
     }
 

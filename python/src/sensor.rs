@@ -44,7 +44,7 @@ struct Argument {
     offset: usize,
 }
 
-/// Why a disabled sensor is not heard.
+/// Why a disabled sensor is not connected.
 pub(crate) const DISABLED: &str = "sensors are disabled: OVERHEAR_DISABLE is set";
 
 /// Whether the environment says that sensors are to do nothing.
@@ -114,9 +114,9 @@ impl Writer {
             Self::Disabled => Ok(false),
             Self::Simple(sensor) => sensor.register_again(),
             Self::Shared { sensor, written } => {
-                let was_heard = sensor.is_heard();
+                let was_connected = sensor.is_connected();
                 let heard = sensor.register_again()?;
-                if heard && !was_heard {
+                if heard && !was_connected {
                     *written = 0;
                 }
                 Ok(heard)
@@ -124,11 +124,11 @@ impl Writer {
         }
     }
 
-    fn is_heard(&self) -> bool {
+    fn is_connected(&self) -> bool {
         match self {
             Self::Disabled => false,
-            Self::Simple(sensor) => sensor.is_heard(),
-            Self::Shared { sensor, .. } => sensor.is_heard(),
+            Self::Simple(sensor) => sensor.is_connected(),
+            Self::Shared { sensor, .. } => sensor.is_connected(),
         }
     }
 
@@ -140,11 +140,11 @@ impl Writer {
         }
     }
 
-    fn unheard_because(&self) -> Option<&str> {
+    fn not_connected_reason(&self) -> Option<&str> {
         match self {
             Self::Disabled => Some(DISABLED),
-            Self::Simple(sensor) => sensor.unheard_because(),
-            Self::Shared { sensor, .. } => sensor.unheard_because(),
+            Self::Simple(sensor) => sensor.not_connected_reason(),
+            Self::Shared { sensor, .. } => sensor.not_connected_reason(),
         }
     }
 
@@ -417,11 +417,11 @@ impl Sensor {
         py.detach(|| drop(open));
     }
 
-    /// Whether a directory owns the stream, so that monitors can hear it.
+    /// Whether a directory owns the stream, so that monitors can read it.
     #[getter]
-    fn is_heard(&self) -> bool {
+    fn is_connected(&self) -> bool {
         let open = self.lock();
-        open.as_ref().is_some_and(Writer::is_heard)
+        open.as_ref().is_some_and(Writer::is_connected)
     }
 
     /// Whether the sensor is switched on. Writing to one that is off does nothing; a monitor or a
@@ -432,20 +432,20 @@ impl Sensor {
         open.as_ref().is_some_and(Writer::is_enabled)
     }
 
-    /// Why nobody hears the sensor, as a sentence; None if somebody does.
+    /// Why the sensor is not connected, as a sentence; None if it is.
     #[getter]
-    fn unheard_because(&self) -> Option<String> {
+    fn not_connected_reason(&self) -> Option<String> {
         let open = self.lock();
         let Some(sensor) = open.as_ref() else {
             return Some(format!("sensor `{}` was unregistered", self.id));
         };
-        if !sensor.is_heard() && self.pid != std::process::id() {
+        if !sensor.is_connected() && self.pid != std::process::id() {
             return Some(format!(
                 "sensor `{}` belongs to process {}, from which this one was forked; make a new one",
                 self.id, self.pid
             ));
         }
-        sensor.unheard_because().map(str::to_owned)
+        sensor.not_connected_reason().map(str::to_owned)
     }
 
     /// How many elements were written since the start of the stream.

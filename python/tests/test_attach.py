@@ -149,7 +149,7 @@ def test_a_forked_child_can_be_heard_again(run):
     sensor.write(1)
     child = os.fork()
     if child == 0:
-        heard = sensor.is_heard, sensor.register_again(), sensor.is_heard
+        heard = sensor.is_connected, sensor.register_again(), sensor.is_connected
         sensor.write(2)
         sensor.unregister()
         os._exit(0 if heard == (False, True, True) else 1)

@@ -80,7 +80,7 @@ def test_an_example_runs_unheard(example):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert "not heard: no directory listens" in done.stderr
+    assert "not connected: no directory listens" in done.stderr
 
 
 def test_the_example_of_kernel_monitors_hears_a_program():

@@ -60,6 +60,6 @@ def test_what_no_sensor_for_messages_can_be_is_refused():
         overhear.MessageSensor("log", type="a b")
     with overhear.MessageSensor("log", part_bytes=10) as sensor:
         sensor.write("x" * 25)
-        assert sensor.written == 3 and not sensor.is_heard and sensor.is_enabled
+        assert sensor.written == 3 and not sensor.is_connected and sensor.is_enabled
     with pytest.raises(overhear.SensorError, match="unregistered"):
         sensor.write("x")

@@ -158,16 +158,16 @@ def test_many_elements_that_do_not_fit_are_refused_as_a_whole(columns, error, se
 
 def test_without_a_directory_it_says_why_nobody_hears_it():
     sensor = overhear.Sensor("a", {"x": "u8"})
-    assert not sensor.is_heard
-    assert "no directory listens" in sensor.unheard_because
-    assert "unheard" in repr(sensor)
+    assert not sensor.is_connected
+    assert "no directory listens" in sensor.not_connected_reason
+    assert "not connected" in repr(sensor)
 
 
 def test_after_with_it_is_unregistered():
     with overhear.Sensor("a", {"x": "u8"}) as sensor:
         sensor.write(1)
     sensor.unregister()
-    assert not sensor.is_heard and "unregistered" in sensor.unheard_because
+    assert not sensor.is_connected and "unregistered" in sensor.not_connected_reason
     for write in (lambda: sensor.write(1), lambda: sensor.write_many([1])):
         with pytest.raises(overhear.SensorError, match="sensor `a` was unregistered"):
             write()
@@ -262,17 +262,17 @@ def test_sensors_that_are_disabled_do_nothing(monkeypatch):
         sensor.write(nonsense=True)
         sensor.write_many([1, 2, 3])
         sensor.pace()
-        assert sensor.written == 0 and not sensor.is_heard and not sensor.is_enabled
+        assert sensor.written == 0 and not sensor.is_connected and not sensor.is_enabled
         assert not sensor.register_again()
-        assert "OVERHEAR_DISABLE" in sensor.unheard_because
+        assert "OVERHEAR_DISABLE" in sensor.not_connected_reason
         sensor.unregister()
         with pytest.raises(overhear.SensorError, match="unregistered"):
             sensor.write(1)
     with overhear.MessageSensor("log") as log:
         log.write("nobody reads this")
-        assert log.written == 0 and not log.is_heard and not log.is_enabled
+        assert log.written == 0 and not log.is_connected and not log.is_enabled
         assert not log.register_again()
-        assert "OVERHEAR_DISABLE" in log.unheard_because
+        assert "OVERHEAR_DISABLE" in log.not_connected_reason
     monkeypatch.setenv("OVERHEAR_DISABLE", "0")
     enabled = overhear.Sensor("a", {"x": "u64"})
     enabled.write(1)
@@ -286,7 +286,7 @@ def test_a_forked_child_is_told_so():
     if child == 0:
         try:
             sensor.write(2)
-            good = not sensor.is_heard and "forked" in (sensor.unheard_because or "")
+            good = not sensor.is_connected and "forked" in (sensor.not_connected_reason or "")
         finally:
             os._exit(0 if good else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

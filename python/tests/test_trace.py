@@ -19,7 +19,7 @@ WRITES = """
     }
     kinds = overhear.Sensor("kinds", FIELDS, instance="one", rate=overhear.Rate(2000, 1000, 500))
     count = overhear.Sensor("count", {"n": ("u64", "turns")})
-    assert kinds.is_heard and kinds.unheard_because is None
+    assert kinds.is_connected and kinds.not_connected_reason is None
     for n in range(1000):
         count.write(n)
         kinds.write(2**64 - 1 - n, -n, n / 3, n, -n, n / 2, n, -n, n % 256, n % 100, f"ä{n}")

@@ -74,7 +74,7 @@ impl ApplicationMonitor {
             })
         });
         if let Some(announcement) = announcement.transpose()? {
-            if let Some(reason) = announcement.sensor().unheard_because() {
+            if let Some(reason) = announcement.sensor().not_connected_reason() {
                 return Err(StartError::Unheard {
                     name: options.announce.unwrap_or_default().to_string(),
                     reason: reason.to_string(),

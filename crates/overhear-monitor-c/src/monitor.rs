@@ -337,20 +337,20 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
     })
 }
 
-/// `oh_monitor_hear`.
+/// `oh_monitor_add_kernel`.
 ///
 /// # Safety
 /// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `kernel` is what
 /// `resume` and `read` take, and only used by them from now on, until the monitor has stopped.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn oh_monitor_hear(
+pub(crate) unsafe extern "C" fn oh_monitor_add_kernel(
     monitor: *mut RawMonitor,
     kernel: *mut c_void,
     resume: Option<Resume>,
     read: Option<ReadEvents>,
     most_events: u64,
 ) -> c_int {
-    const NAME: &str = "oh_monitor_hear";
+    const NAME: &str = "oh_monitor_add_kernel";
     LIBRARY.guard(NAME, || {
         // SAFETY: by contract.
         let outside = unsafe { monitor.as_mut() };

@@ -80,8 +80,8 @@ impl NamedSensors {
     /// # Errors
     /// [`SessionError`] with the sensors that are not, and why.
     pub fn check(&self, status: &Status) -> Result<(), SessionError> {
-        let is_heard = |sensor: &&Sensor| status.sensors.contains(sensor);
-        let unheard = self.named.iter().filter(|sensor| !is_heard(sensor));
+        let is_connected = |sensor: &&Sensor| status.sensors.contains(sensor);
+        let unheard = self.named.iter().filter(|sensor| !is_connected(sensor));
         let mut unheard: Vec<&str> = unheard.map(|sensor| sensor.name()).collect();
         if self.all && status.active != ActiveBackend::Bpf {
             unheard = vec!["all"];

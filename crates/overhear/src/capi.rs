@@ -171,7 +171,7 @@ fn open_simple(options: &RawOptions) -> Result<Box<Registration>, FfiError> {
     // SAFETY: the strings and fields are readable by the contract of `register`'s caller.
     let request = unsafe { request(options) }?;
     let stream = OpenStream::open(request)?;
-    set_last_error(&stream.unheard);
+    set_last_error(&stream.not_connected);
     let handle = MaybeUninit::uninit();
     Ok(Box::new(Registration { handle, stream }))
 }
@@ -301,8 +301,8 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_again(sensor: *mut RawSensor)
                 sensor.write(RawSensor::new(stream, registration));
             }
         }
-        set_last_error(&stream.unheard);
-        Ok(stream.is_heard().into())
+        set_last_error(&stream.not_connected);
+        Ok(stream.is_connected().into())
     })
 }
 
@@ -384,16 +384,16 @@ pub(crate) unsafe extern "C" fn oh_sensor_unregister(sensor: *mut RawSensor) {
     }
 }
 
-/// `oh_sensor_is_heard`.
+/// `oh_sensor_is_connected`.
 ///
 /// # Safety
 /// `sensor` is NULL or came from `oh_sensor_register` and is still registered.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn oh_sensor_is_heard(sensor: *const RawSensor) -> c_int {
+pub(crate) unsafe extern "C" fn oh_sensor_is_connected(sensor: *const RawSensor) -> c_int {
     // SAFETY: by contract; the reference is shared, because other threads may write or ask
     // meanwhile.
     unsafe { RawSensor::stream(sensor).as_ref() }
-        .is_some_and(OpenStream::is_heard)
+        .is_some_and(OpenStream::is_connected)
         .into()
 }
 

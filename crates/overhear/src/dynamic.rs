@@ -57,7 +57,7 @@ pub struct DynamicSensor {
 impl DynamicSensor {
     /// Registers the sensor. Cold: allocates, calls the kernel, may wait for the directory.
     ///
-    /// Without a directory the sensor works all the same, unheard: that is no error.
+    /// Without a directory the sensor works all the same, not connected: that is no error.
     ///
     /// # Errors
     /// [`SensorError`] if the element is too large, there is no memory, or the request is for
@@ -141,7 +141,7 @@ impl DynamicSensor {
             // The old memory is unmapped here, after the old writer.
             self.stream = stream;
         }
-        Ok(self.is_heard())
+        Ok(self.is_connected())
     }
 
     /// Whether the sensor is switched on: one load.
@@ -156,15 +156,15 @@ impl DynamicSensor {
         self.writer.count()
     }
 
-    /// Whether a directory owns the stream, so that monitors can hear it.
+    /// Whether a directory owns the stream, so that monitors can read it.
     #[must_use]
-    pub fn is_heard(&self) -> bool {
-        self.stream.is_heard()
+    pub fn is_connected(&self) -> bool {
+        self.stream.is_connected()
     }
 
     /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
-    pub fn unheard_because(&self) -> Option<&str> {
-        self.stream.unheard_because()
+    pub fn not_connected_reason(&self) -> Option<&str> {
+        self.stream.not_connected_reason()
     }
 }

@@ -141,21 +141,21 @@ impl DynamicSharedSensor {
         }
     }
 
-    /// Whether a directory owns the streams, so that monitors can hear them.
+    /// Whether a directory owns the streams, so that monitors can read them.
     #[must_use]
-    pub fn is_heard(&self) -> bool {
+    pub fn is_connected(&self) -> bool {
         match &self.open {
-            Open::Lanes(lanes) => lanes.stream.is_heard(),
-            Open::Queue(queue) => queue.stream.is_heard(),
+            Open::Lanes(lanes) => lanes.stream.is_connected(),
+            Open::Queue(queue) => queue.stream.is_connected(),
         }
     }
 
     /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
-    pub fn unheard_because(&self) -> Option<&str> {
+    pub fn not_connected_reason(&self) -> Option<&str> {
         match &self.open {
-            Open::Lanes(lanes) => lanes.stream.unheard_because(),
-            Open::Queue(queue) => queue.stream.unheard_because(),
+            Open::Lanes(lanes) => lanes.stream.not_connected_reason(),
+            Open::Queue(queue) => queue.stream.not_connected_reason(),
         }
     }
 }

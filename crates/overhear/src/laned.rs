@@ -88,7 +88,7 @@ impl OpenLanes {
         if request.lanes == 0 {
             request.lanes = default_lanes();
         }
-        // A child's threads are others than the parent's, whether the sensor is heard or not.
+        // A child's threads are others than the parent's, whether the sensor is connected or not.
         fork::install();
         Self::of(OpenStream::open(request)?)
     }
@@ -123,14 +123,14 @@ impl OpenLanes {
         })
     }
 
-    /// Registers again if this process is not heard; `self` is as before if that fails.
+    /// Registers again if this process is not connected; `self` is as before if that fails.
     pub(crate) fn register_again(&mut self) -> Result<bool, SensorError> {
         if let Some(stream) = self.stream.again() {
             // After a raw `clone` the slot has the thread id of the parent.
             thread::forget();
             *self = Self::of(stream)?;
         }
-        Ok(self.stream.is_heard())
+        Ok(self.stream.is_connected())
     }
 
     #[inline(always)]
@@ -463,16 +463,16 @@ impl<E: Element> LanedSensor<E> {
         self.open.register_again()
     }
 
-    /// Whether a directory owns the streams, so that monitors can hear them.
+    /// Whether a directory owns the streams, so that monitors can read them.
     #[must_use]
-    pub fn is_heard(&self) -> bool {
-        self.open.stream.is_heard()
+    pub fn is_connected(&self) -> bool {
+        self.open.stream.is_connected()
     }
 
     /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
-    pub fn unheard_because(&self) -> Option<&str> {
-        self.open.stream.unheard_because()
+    pub fn not_connected_reason(&self) -> Option<&str> {
+        self.open.stream.not_connected_reason()
     }
 }
 
@@ -571,7 +571,7 @@ impl<E: Element> LanedSensorBuilder<E> {
 
     /// Registers the sensor. Cold: allocates, calls the kernel, may wait for the directory.
     ///
-    /// Without a directory the sensor works all the same, unheard: that is no error.
+    /// Without a directory the sensor works all the same, not connected: that is no error.
     ///
     /// # Errors
     /// [`SensorError`] if the schema does not describe the type, a number is out of range or there

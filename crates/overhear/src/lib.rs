@@ -52,11 +52,11 @@
 //!
 //! # Unheard sensors
 //!
-//! A sensor is *unheard* if no directory owns its stream, so that no monitor can read it.
+//! A sensor is *not connected* if no directory owns its stream, so that no monitor can read it.
 //!
-//! - [`Sensor::unheard_because`] returns the reason.
+//! - [`Sensor::not_connected_reason`] returns the reason.
 //! - With `OVERHEAR_NOT_CONNECTED=stderr` in its environment a program prints the reason of its first
-//!   unheard sensor.
+//!   sensor that is not connected.
 //! - `overhear list --not-connected` lists the sensors that a directory had to refuse.
 //!
 //! If the directory has no memory for a sensor at present, the sensor waits, switched off. It is
@@ -66,7 +66,7 @@
 //!
 //! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
 //! replaces them by private memory before the child goes on. The child's copies of its parent's
-//! sensors stay usable but unheard. [`Sensor::register_again`] registers a copy in a stream of the
+//! sensors stay usable but not connected. [`Sensor::register_again`] registers a copy in a stream of the
 //! child's own, under its own process id. Nothing is registered without this call: most children
 //! call exec at once, and such a child should cost nothing.
 //!
@@ -84,7 +84,7 @@
 //! # Without sensors
 //!
 //! With the feature `disable`, writes leave no code, and registration asks no directory: what
-//! `OVERHEAR_DISABLE` is in C. [`Sensor::unheard_because`] then returns this as the reason.
+//! `OVERHEAR_DISABLE` is in C. [`Sensor::not_connected_reason`] then returns this as the reason.
 //!
 //! # The C library
 //!
@@ -109,10 +109,10 @@ mod element;
 mod fork;
 mod laned;
 mod message;
+mod not_connected;
 mod pace;
 mod sensor;
 mod thread;
-mod unheard;
 
 pub use announce::{Announcement, NotEvaluated, Waiter, WaiterError};
 pub use concurrent::{ConcurrentSensor, ConcurrentSensorBuilder, ConcurrentWrite};

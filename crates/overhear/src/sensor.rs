@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use crate::element::Element;
 use crate::fork;
+use crate::not_connected;
 use crate::pace::{Pace, PaceError};
-use crate::unheard;
 use overhear_directory::client::{self, Registration, SensorRequest};
 use overhear_directory::{monotonic_now, Control, MapError, MappedLine, Mapping};
 use overhear_event::{ClockId, Nanos, Rate, Ticks, TypeSchema, WriterKind};
@@ -17,7 +17,7 @@ use overhear_stream::{
     Switch,
 };
 
-/// Slots of an unheard sensor: enough that writes touch several cache lines as in a real stream,
+/// Slots of a sensor that is not connected: enough that writes touch several cache lines as in a real stream,
 /// and little memory.
 const PRIVATE_CAPACITY: u64 = 64;
 
@@ -47,7 +47,7 @@ pub enum SensorError {
     Map(#[from] MapError),
 }
 
-/// A stream that is open for writing, heard or not.
+/// A stream that is open for writing, connected or not.
 #[derive(Debug)]
 pub(crate) struct OpenStream {
     request: SensorRequest,
@@ -62,7 +62,7 @@ pub(crate) struct OpenStream {
     // its parent.
     pid: u32,
     /// Why no directory owned the stream when it was registered last; empty if one did.
-    pub(crate) unheard: String,
+    pub(crate) not_connected: String,
     // Present from the first call of `pace` on.
     pace: Option<Pace>,
     // Control pages of earlier registrations. They stay mapped, because an object of C++ may still
@@ -90,7 +90,7 @@ impl OpenStream {
         let shape = Shape::new(request.kind, size, capacity, lanes)?;
         match ask(socket.as_deref(), &request) {
             Ok(registration) => Ok(Self::heard(request, socket, registration, Vec::new())),
-            Err(unheard) => {
+            Err(not_connected) => {
                 let mapping = Arc::new(Mapping::private(shape.bytes())?);
                 // The fastest counter: these stamps are never converted.
                 let clock = hardware_clock().unwrap_or(ClockId::Monotonic);
@@ -106,7 +106,7 @@ impl OpenStream {
                     switch: Switch::always_on(),
                     registration: None,
                     pid: std::process::id(),
-                    unheard,
+                    not_connected,
                     pace: None,
                     outlived: Vec::new(),
                 })
@@ -132,7 +132,7 @@ impl OpenStream {
             // SAFETY: the registration keeps the page mapped and is a field of the same value; code
             // that copies the switch keeps this value.
             switch: line.map_or(Switch::always_on(), |line| unsafe { Switch::at(line) }),
-            unheard: registration.deferred.clone().unwrap_or_default(),
+            not_connected: registration.deferred.clone().unwrap_or_default(),
             registration: Some(registration),
             pid: std::process::id(),
             pace: None,
@@ -219,14 +219,14 @@ impl OpenStream {
                     outlived,
                 ))
             }
-            Err(unheard) => {
-                self.unheard = unheard;
+            Err(not_connected) => {
+                self.not_connected = not_connected;
                 None
             }
         }
     }
 
-    pub(crate) fn is_heard(&self) -> bool {
+    pub(crate) fn is_connected(&self) -> bool {
         self.is_registered() && !self.is_deferred()
     }
 
@@ -242,9 +242,9 @@ impl OpenStream {
     }
 
     /// Why no monitor can read it; `None` if a directory owns the stream.
-    pub(crate) fn unheard_because(&self) -> Option<&str> {
+    pub(crate) fn not_connected_reason(&self) -> Option<&str> {
         let was_admitted = self.registration.is_some() && !self.is_deferred();
-        (!self.unheard.is_empty() && !was_admitted).then_some(self.unheard.as_str())
+        (!self.not_connected.is_empty() && !was_admitted).then_some(self.not_connected.as_str())
     }
 }
 
@@ -280,7 +280,7 @@ pub(crate) fn is_on(switch: Switch) -> bool {
     !cfg!(feature = "disable") && switch.is_on()
 }
 
-/// Registers with the directory. The error is the reason why the sensor is unheard.
+/// Registers with the directory. The error is the reason why the sensor is not connected.
 fn ask(socket: Option<&Path>, request: &SensorRequest) -> Result<Registration, String> {
     if cfg!(feature = "disable") {
         return Err("sensors are compiled out (feature `disable`)".to_string());
@@ -290,12 +290,12 @@ fn ask(socket: Option<&Path>, request: &SensorRequest) -> Result<Registration, S
         None => client::register(request.clone()),
     };
     let registered = registered.map_err(|reason| reason.to_string());
-    let unheard = match &registered {
+    let not_connected = match &registered {
         Ok(registration) => registration.deferred.as_ref(),
         Err(reason) => Some(reason),
     };
-    if let Some(reason) = unheard {
-        unheard::report(&request.sensor, reason);
+    if let Some(reason) = not_connected {
+        not_connected::report(&request.sensor, reason);
     }
     registered
 }
@@ -389,10 +389,10 @@ impl<E: Element> Sensor<E> {
 
     /// Registers a sensor that no directory owns again. Returns whether a directory owns it now.
     ///
-    /// A forked child's copy of its parent's sensor is not heard: with this call the child gets a
+    /// A forked child's copy of its parent's sensor is not connected: with this call the child gets a
     /// stream of its own, under its own process id, with the settings that the parent gave. A
-    /// sensor that found no directory when it was registered is heard from here on if there is one
-    /// now; what it wrote before is not. A sensor that is heard stays as it is. Cold, like
+    /// sensor that found no directory when it was registered is connected from here on if there is one
+    /// now; what it wrote before is not. A connected sensor stays as it is. Cold, like
     /// [`SensorBuilder::register`].
     ///
     /// # Errors
@@ -407,19 +407,19 @@ impl<E: Element> Sensor<E> {
             // The old memory is unmapped here, after the old writer.
             self.stream = stream;
         }
-        Ok(self.is_heard())
+        Ok(self.is_connected())
     }
 
-    /// Whether a directory owns the stream, so that monitors can hear it.
+    /// Whether a directory owns the stream, so that monitors can read it.
     #[must_use]
-    pub fn is_heard(&self) -> bool {
-        self.stream.is_heard()
+    pub fn is_connected(&self) -> bool {
+        self.stream.is_connected()
     }
 
     /// Why no monitor can read the sensor; `None` if a directory owns its stream.
     #[must_use]
-    pub fn unheard_because(&self) -> Option<&str> {
-        self.stream.unheard_because()
+    pub fn not_connected_reason(&self) -> Option<&str> {
+        self.stream.not_connected_reason()
     }
 }
 
@@ -457,7 +457,7 @@ impl<E: Element> SensorBuilder<E> {
 
     /// Registers the sensor. Cold: allocates, calls the kernel, may wait for the directory.
     ///
-    /// Without a directory the sensor works all the same, unheard: that is no error.
+    /// Without a directory the sensor works all the same, not connected: that is no error.
     ///
     /// # Errors
     /// [`SensorError`] if the schema does not describe the type or there is no memory.

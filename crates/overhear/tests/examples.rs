@@ -175,7 +175,10 @@ fn example_gives_same_report_in_every_language() {
                 .unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{name} in {language}: {said}");
-            assert!(!said.contains("not heard"), "{name} in {language}: {said}");
+            assert!(
+                !said.contains("not connected"),
+                "{name} in {language}: {said}"
+            );
             let report = std::fs::read_to_string(&file).unwrap();
             let report: Value = serde_json::from_str(&report).unwrap();
             assert_eq!(heard(&report), expected, "{name} in {language}");
@@ -195,7 +198,7 @@ fn example_without_directory_runs_and_reports_it() {
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{name} in {language}: {said}");
         assert_eq!(output.stdout, b"", "{name} in {language}");
-        let begin = "not heard: no directory listens";
+        let begin = "not connected: no directory listens";
         assert!(said.starts_with(begin), "{name} in {language}: {said}");
     }
 }

@@ -89,7 +89,7 @@ fn results_of_one_monitor_are_elements_of_the_next() {
     let mut levels = Sensor::<Level>::builder("level").register().unwrap();
     let mut set = UpdateSet::new();
     let results = Sensor::<Sum>::builder("sum").register().unwrap();
-    assert!(levels.is_heard() && results.is_heard());
+    assert!(levels.is_connected() && results.is_connected());
     let summing = Summing {
         results,
         pending: Sum { of: 0, value: 0 },

@@ -93,11 +93,11 @@ impl Prepared {
         }
     }
 
-    fn is_heard(&self) -> bool {
+    fn is_connected(&self) -> bool {
         match self {
-            Self::Simple(sensor) => sensor.is_heard(),
-            Self::Laned(sensor) => sensor.is_heard(),
-            Self::Concurrent(sensor) => sensor.is_heard(),
+            Self::Simple(sensor) => sensor.is_connected(),
+            Self::Laned(sensor) => sensor.is_connected(),
+            Self::Concurrent(sensor) => sensor.is_connected(),
         }
     }
 
@@ -204,7 +204,7 @@ fn a_case() {
             // The pages of code and stack are the program's own affair: a first sensor maps them.
             let mut first = Prepared::new(kind, "first");
             let mut sensor = Prepared::new(kind, "second");
-            if !first.write(WARM_UP) || sensor.is_heard() != heard {
+            if !first.write(WARM_UP) || sensor.is_connected() != heard {
                 end(UNHEARD);
             }
             if !forbid_system_calls() {

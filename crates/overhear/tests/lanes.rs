@@ -81,7 +81,7 @@ fn threads_come_and_go(directory: &Directory) {
         .lanes(LANES as u32)
         .register()
         .unwrap();
-    assert!(sensor.is_heard(), "{:?}", sensor.unheard_because());
+    assert!(sensor.is_connected(), "{:?}", sensor.not_connected_reason());
     let monitor = MonitorConnection::connect(directory.socket()).unwrap();
     let mut source = monitor.attach(query("come_and_go"), Begin::Now).unwrap();
 

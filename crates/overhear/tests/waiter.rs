@@ -32,7 +32,7 @@ fn waiter_returns_progress_and_end_of_a_monitor() {
     assert_eq!(waiter.wait(at(1), short), Err(NotEvaluated::Nobody));
 
     let mut one = Announcement::register("judge").unwrap();
-    assert_eq!(one.sensor().unheard_because(), None);
+    assert_eq!(one.sensor().not_connected_reason(), None);
     one.advance(at(70));
     one.advance(at(100));
     assert_eq!(waiter.wait(at(70), PATIENCE), Ok(at(100)));
@@ -43,7 +43,7 @@ fn waiter_returns_progress_and_end_of_a_monitor() {
     assert_eq!(waiter.wait(at(101), short), Err(expected));
     // A process announces a name once.
     let two = Announcement::register("judge").unwrap();
-    assert!(two.sensor().unheard_because().is_some());
+    assert!(two.sensor().not_connected_reason().is_some());
     drop(two);
     let now = monotonic_now();
     one.advance(now);

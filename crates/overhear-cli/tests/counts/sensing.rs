@@ -37,7 +37,7 @@ fn senses() {
             .rate(rate.unwrap())
             .register()
             .unwrap();
-        assert!(sensor.is_heard());
+        assert!(sensor.is_connected());
         for count in 0..ELEMENTS {
             let volts = 12.0 + count as f64 / 7.0;
             sensor.write(&Level { count, volts });

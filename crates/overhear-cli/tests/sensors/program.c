@@ -68,8 +68,8 @@ static oh_sensor *sensor_of(const char *id)
         printf("refused: %s\n", oh_last_error());
         exit(1);
     }
-    printf("heard-%s %d\n", id, oh_sensor_is_heard(sensor));
-    if (!oh_sensor_is_heard(sensor))
+    printf("heard-%s %d\n", id, oh_sensor_is_connected(sensor));
+    if (!oh_sensor_is_connected(sensor))
         printf("why: %s\n", oh_last_error());
     fflush(stdout);
     return sensor;
@@ -173,7 +173,7 @@ static void patient(const char *started, const char *stop)
     file = fopen(stop, "w");
     if (file == NULL)
         exit(1);
-    fprintf(file, "%d %s\n", oh_sensor_is_heard(late), oh_last_error());
+    fprintf(file, "%d %s\n", oh_sensor_is_connected(late), oh_last_error());
     fclose(file);
     oh_sensor_unregister(late);
     oh_sensor_unregister(sensor);
@@ -188,7 +188,7 @@ static void forks(void)
     if (child == 0) {
         /* A child that closed its parent's sensor would end the stream for the parent. */
         write_some(sensor, 1000, 0);
-        _exit(oh_sensor_is_heard(sensor) ? 9 : 0);
+        _exit(oh_sensor_is_connected(sensor) ? 9 : 0);
     }
     await(child);
     child = fork();

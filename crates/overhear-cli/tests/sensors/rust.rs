@@ -33,7 +33,7 @@ fn program_in_rust() {
         .rate(Rate::new(ms(1), Nanos::from_us(100), ms(3)).unwrap())
         .register()
         .unwrap();
-    let mut said = vec![sensor.is_heard().to_string()];
+    let mut said = vec![sensor.is_connected().to_string()];
     for requests in 0..100 {
         let waiting_ns = requests * 1_000;
         sensor.write(&Depth {
@@ -43,7 +43,7 @@ fn program_in_rust() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let twin = builder().register().unwrap();
-    said.push(twin.unheard_because().unwrap_or("heard").to_string());
+    said.push(twin.not_connected_reason().unwrap_or("heard").to_string());
     // Sensors may move to other threads; dropping gives the name back.
     std::thread::spawn(move || drop(sensor)).join().unwrap();
     let mut again = builder().register().unwrap();
@@ -51,7 +51,7 @@ fn program_in_rust() {
         requests: 7,
         waiting_ns: 0,
     });
-    said.push(again.unheard_because().unwrap_or("heard").to_string());
+    said.push(again.not_connected_reason().unwrap_or("heard").to_string());
     said.push(heard_late().to_string());
     std::fs::write(report, said.join("\n")).unwrap();
 }
@@ -73,7 +73,7 @@ fn heard_late() -> bool {
     for requests in 3..8 {
         late.write(&element(requests));
     }
-    heard && late.unheard_because().is_none()
+    heard && late.not_connected_reason().is_none()
 }
 
 #[test]

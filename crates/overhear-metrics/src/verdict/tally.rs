@@ -118,8 +118,8 @@ impl Tally {
     /// Judges that these events did not come, and counts the offence if a stream of one of them
     /// exists.
     pub(super) fn offend_without(&mut self, absent: Absent, offence: Offence, excuse: Excuse) {
-        let is_heard = |place: usize| self.heard.get(place).is_some_and(|heard| *heard);
-        if absent.places().any(is_heard) {
+        let is_connected = |place: usize| self.heard.get(place).is_some_and(|heard| *heard);
+        if absent.places().any(is_connected) {
             self.judged += 1;
             self.offend(offence, excuse);
         } else if self.waiting.len() < WAITING {

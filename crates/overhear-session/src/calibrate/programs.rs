@@ -88,9 +88,9 @@ pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), S
         .register()
         .map_err(failed)?;
     let refused = [
-        simple.unheard_because(),
-        laned.unheard_because(),
-        concurrent.unheard_because(),
+        simple.not_connected_reason(),
+        laned.not_connected_reason(),
+        concurrent.not_connected_reason(),
     ];
     if let Some(reason) = refused.into_iter().flatten().next() {
         return Err(failed(reason));

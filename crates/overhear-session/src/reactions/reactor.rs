@@ -534,7 +534,7 @@ fn result_sensor(socket: &Path, id: &str) -> Result<DynamicSensor, String> {
         lanes: 0,
     };
     let sensor = DynamicSensor::register_at(socket, request).map_err(|error| error.to_string())?;
-    match sensor.unheard_because() {
+    match sensor.not_connected_reason() {
         Some(why) => Err(why.to_string()),
         None => Ok(sensor),
     }

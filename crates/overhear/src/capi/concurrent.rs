@@ -24,7 +24,7 @@ pub(crate) unsafe extern "C" fn oh_concurrent_register_sized(
     unsafe {
         register(out, options, options_size, name, |options| {
             let sensor = Box::new(OpenQueue::open(request(options)?, options.writers)?);
-            set_last_error(&sensor.stream.unheard);
+            set_last_error(&sensor.stream.not_connected);
             Ok(sensor)
         })
     }
@@ -55,7 +55,7 @@ pub(crate) unsafe extern "C" fn oh_concurrent_register_again(sensor: *mut OpenQu
     LIBRARY.guard(NAME, || {
         let again = sensor.register_again();
         let heard = again.map_err(|error| FfiError::new(-libc::ENOMEM, error))?;
-        set_last_error(&sensor.stream.unheard);
+        set_last_error(&sensor.stream.not_connected);
         Ok(heard.into())
     })
 }
@@ -76,15 +76,15 @@ pub(crate) unsafe extern "C" fn oh_concurrent_pace(sensor: *const OpenQueue) -> 
     })
 }
 
-/// `oh_concurrent_is_heard`.
+/// `oh_concurrent_is_connected`.
 ///
 /// # Safety
 /// `sensor` is NULL or came from `oh_concurrent_register` and is still registered.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn oh_concurrent_is_heard(sensor: *const OpenQueue) -> c_int {
+pub(crate) unsafe extern "C" fn oh_concurrent_is_connected(sensor: *const OpenQueue) -> c_int {
     // SAFETY: by contract.
     unsafe { sensor.as_ref() }
-        .is_some_and(|sensor| sensor.stream.is_heard())
+        .is_some_and(|sensor| sensor.stream.is_connected())
         .into()
 }
 

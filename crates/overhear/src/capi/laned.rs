@@ -27,7 +27,7 @@ pub(crate) unsafe extern "C" fn oh_laned_register_sized(
         register(out, options, options_size, "oh_laned_register", |options| {
             check_lane_size(lane_size)?;
             let sensor = Box::new(OpenLanes::open(request(options)?)?);
-            set_last_error(&sensor.stream.unheard);
+            set_last_error(&sensor.stream.not_connected);
             Ok(sensor)
         })
     }
@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn oh_laned_register_again(sensor: *mut OpenLanes) 
     LIBRARY.guard(NAME, || {
         let again = sensor.register_again();
         let heard = again.map_err(|error| FfiError::new(-libc::ENOMEM, error))?;
-        set_last_error(&sensor.stream.unheard);
+        set_last_error(&sensor.stream.not_connected);
         Ok(heard.into())
     })
 }
@@ -91,15 +91,15 @@ pub(crate) unsafe extern "C" fn oh_laned_pace(sensor: *const OpenLanes) -> c_int
     })
 }
 
-/// `oh_laned_is_heard`.
+/// `oh_laned_is_connected`.
 ///
 /// # Safety
 /// `sensor` is NULL or came from `oh_laned_register` and is still registered.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn oh_laned_is_heard(sensor: *const OpenLanes) -> c_int {
+pub(crate) unsafe extern "C" fn oh_laned_is_connected(sensor: *const OpenLanes) -> c_int {
     // SAFETY: by contract.
     unsafe { sensor.as_ref() }
-        .is_some_and(|sensor| sensor.stream.is_heard())
+        .is_some_and(|sensor| sensor.stream.is_connected())
         .into()
 }
 

@@ -519,13 +519,13 @@ fn a_recorded_kernel_sensor_is_fitted_as_a_whole() {
     let naps = NAPS.to_string();
     let options = ["--kernel", "sched", "--out", path(&out)];
     let fit = |sensor: &str| finish(&mut overhear(&["fit-rate", path(&out), sensor, "--json"]));
-    let mut is_heard = false;
+    let mut is_connected = false;
     keeps(|| {
         let _ = std::fs::remove_dir_all(&out);
         let program = [path(napper()), &naps, "1000"];
         let ((ended, report), machine) = witnessed(|| run_json(&options, &program));
-        is_heard = report["sources"][0]["active"] == "bpf";
-        if !is_heard {
+        is_connected = report["sources"][0]["active"] == "bpf";
+        if !is_connected {
             println!("skipped: {}", ended.stderr);
             return Ok(());
         }
@@ -537,7 +537,7 @@ fn a_recorded_kernel_sensor_is_fitted_as_a_whole() {
             }),
         }
     });
-    if !is_heard {
+    if !is_connected {
         return;
     }
     let fitted = fit("kernel:sched_switch");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The line on standard error about an unheard sensor.
+//! The line on standard error about a sensor that is not connected.
 //!
 //! Standard error belongs to the program, so the line is printed only with
 //! `OVERHEAR_NOT_CONNECTED=stderr` in the environment, and once per process. `overhear list --not-connected`
@@ -14,7 +14,7 @@ use overhear_directory::client::environment;
 const VARIABLE: &str = "OVERHEAR_NOT_CONNECTED";
 const WANTED: &str = "stderr";
 
-/// Prints the line for the first unheard sensor, if the environment requests it. Cold, like
+/// Prints the line for the first sensor that is not connected, if the environment requests it. Cold, like
 /// registration.
 pub(crate) fn report(sensor: &str, reason: &str) {
     static REPORTED: Once = Once::new();
