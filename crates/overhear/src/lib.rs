@@ -50,7 +50,7 @@
 //! A producer that may wait keeps to a rate that it has declared with [`Sensor::pace`]; then a
 //! monitor that has reserved time for this rate misses nothing.
 //!
-//! # Unheard sensors
+//! # Sensors that are not connected
 //!
 //! A sensor is *not connected* if no directory owns its stream, so that no monitor can read it.
 //!
