@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_is_judged_as_it_is_printed() {
+    fn target_is_judged_as_printed() {
         let outcomes = [
             outcome("floor", 10.0, None),
             outcome("good", 11.04, Some(1.1)),
@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn the_page_keeps_what_stands_around_the_figures() {
+    fn page_keeps_the_text_around_the_figures() {
         let page = "a\n<!-- figures: begin -->\nold\n<!-- figures: end -->\nz\n";
         let kept = keep(page, "new\n").unwrap();
         assert_eq!(kept, page.replace("old", "new"));

@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_the_processes_counts() {
+    fn median_of_the_processes_counts() {
         let runs = [40.0, 90.0, 50.0].map(|median| vec![outcome(median, false)]);
         let combined = combine(&runs);
         assert_eq!(combined.len(), 1);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chart_counts_every_value_and_fits_80_columns() {
+    fn chart_counts_every_value_and_fits_80_columns() {
         let mut histogram = Histogram::new();
         assert_eq!(chart(&histogram), "");
         for n in 0..1_000_u64 {

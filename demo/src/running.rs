@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_heard_is_not_guessed() {
+    fn unknown_states_are_not_guessed() {
         let mut threads = Threads::default();
         // Heard from the middle of a stay on.
         threads.switch(at(10), &switch(0, 7, Switch::NEXT_TRACKED));
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_departure_tells_of_an_arrival_that_was_not_heard() {
+    fn departure_proves_a_missed_arrival() {
         let mut threads = Threads::default();
         threads.switch(at(10), &switch(7, 0, LEAVES));
         let mut preempted = switch(7, 0, Switch::PREV_TRACKED);

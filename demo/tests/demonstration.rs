@@ -169,7 +169,7 @@ fn only_calls_of_the_test_client_are_measured() {
 }
 
 #[test]
-fn the_output_fits_a_terminal_and_the_report_shows_the_spans() {
+fn output_fits_a_terminal_and_the_report_shows_the_spans() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
     let output = Command::new(DEMO)
@@ -240,7 +240,7 @@ fn both_programs_run_unheard_and_leave_nothing() {
 
 /// gcc and clang find nothing to warn of, neither with sensors nor with sensors compiled out.
 #[test]
-fn the_c_programs_compile_without_warnings() {
+fn c_programs_compile_without_warnings() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
     for compiler in ["gcc", "clang-19"] {
         for program in ["client.c", "server.c"] {

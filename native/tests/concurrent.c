@@ -63,7 +63,7 @@ static void nested_writes_have_elements_of_their_own(void)
               "the order is that of the commits");
 }
 
-static void what_is_abandoned_is_void(void)
+static void abandoned_element_is_void(void)
 {
     oh_concurrent_sensor sensor = begin(sizeof(struct pair), OH_CLOCK_MONOTONIC);
     void *payload = oh_concurrent_write(&sensor);
@@ -72,7 +72,7 @@ static void what_is_abandoned_is_void(void)
               "an abandoned write is a void element");
 }
 
-static void without_elements_writes_are_refused(void)
+static void writes_without_elements_are_refused(void)
 {
     oh_concurrent_sensor sensor = begin(sizeof(struct pair), OH_CLOCK_MONOTONIC);
     const struct pair value = {3, 30};
@@ -94,7 +94,7 @@ static void without_elements_writes_are_refused(void)
               "what is given back is there again");
 }
 
-static void a_switch_stops_writes(void)
+static void switch_stops_writes(void)
 {
     oh_concurrent_sensor sensor = begin(sizeof(struct pair), OH_CLOCK_MONOTONIC);
     const struct pair value = {3, 30};
@@ -156,9 +156,9 @@ int main(void)
 {
     writes_wrap_and_count();
     nested_writes_have_elements_of_their_own();
-    what_is_abandoned_is_void();
-    without_elements_writes_are_refused();
-    a_switch_stops_writes();
+    abandoned_element_is_void();
+    writes_without_elements_are_refused();
+    switch_stops_writes();
     put_zeroes_the_rest_and_asks_for_the_thread_once();
     positions_wrap_around();
     damage_ends_a_write();

@@ -97,7 +97,7 @@ static void handle(int signal)
         _exit(3);
 }
 
-static void a_handler_writes_inside_a_write(void)
+static void handler_writes_inside_a_write(void)
 {
     const uint64_t before = published();
     struct sample *payload;
@@ -118,7 +118,7 @@ int main(void)
               "without a directory it works as well");
     tap_check(!oh_concurrent_is_connected(sensor) && oh_last_error()[0] != '\0', "and is not heard");
     threads_sign_their_elements();
-    a_handler_writes_inside_a_write();
+    handler_writes_inside_a_write();
     tap_check(oh_concurrent_register_again(sensor) == 0, "no directory has come");
     oh_concurrent_unregister(sensor);
     oh_concurrent_unregister(NULL);

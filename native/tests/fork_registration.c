@@ -71,7 +71,7 @@ static int status_of(pid_t child)
     return WEXITSTATUS(status);
 }
 
-static void a_child_has_streams_of_its_own(void)
+static void child_has_streams_of_its_own(void)
 {
     oh_sensor *sensor = sensor_of("parent", NULL);
     pid_t child;
@@ -130,7 +130,7 @@ static void *fork_twice(void *of)
     return NULL;
 }
 
-static void a_thread_that_ends_may_fork(void)
+static void thread_that_ends_may_fork(void)
 {
     oh_sensor *sensor = sensor_of("ending", NULL);
     pthread_t thread;
@@ -182,7 +182,7 @@ static int is_shared(const void *address)
     return shared;
 }
 
-static void a_child_has_no_memory_of_its_parents_sensors(void)
+static void child_has_no_memory_of_its_parents_sensors(void)
 {
     oh_sensor *first = sensor_of("memory", "a");
     oh_sensor *second = sensor_of("memory", "b");
@@ -217,7 +217,7 @@ static uint64_t in_lanes(const oh_laned_sensor *sensor)
     return count;
 }
 
-static void a_laned_copy_is_heard_after_one_call(void)
+static void laned_copy_is_connected_after_one_call(void)
 {
     const struct sample sample = {1};
     oh_sensor_options options;
@@ -250,7 +250,7 @@ static void a_laned_copy_is_heard_after_one_call(void)
     oh_laned_unregister(sensor);
 }
 
-static void a_concurrent_copy_is_heard_after_one_call(void)
+static void concurrent_copy_is_connected_after_one_call(void)
 {
     const struct sample sample = {1};
     oh_sensor_options options;
@@ -292,7 +292,7 @@ static void a_concurrent_copy_is_heard_after_one_call(void)
     oh_concurrent_unregister(sensor);
 }
 
-static void a_copy_is_heard_after_one_call(void)
+static void copy_is_connected_after_one_call(void)
 {
     oh_sensor *sensor = sensor_of("again", NULL);
     pid_t child;
@@ -479,12 +479,12 @@ int main(int argc, char **argv)
         tap_skip("registration under a directory", "the command overhear is not built");
         return tap_done();
     }
-    a_child_has_streams_of_its_own();
-    a_thread_that_ends_may_fork();
-    a_copy_is_heard_after_one_call();
-    a_child_has_no_memory_of_its_parents_sensors();
-    a_laned_copy_is_heard_after_one_call();
-    a_concurrent_copy_is_heard_after_one_call();
+    child_has_streams_of_its_own();
+    thread_that_ends_may_fork();
+    copy_is_connected_after_one_call();
+    child_has_no_memory_of_its_parents_sensors();
+    laned_copy_is_connected_after_one_call();
+    concurrent_copy_is_connected_after_one_call();
     children_of_a_threaded_program(argv[0]);
     forks_do_not_hang();
     return tap_done();

@@ -43,7 +43,7 @@ static void writes_wrap_and_count(void)
     tap_check(whole, "the ring holds the newest elements");
 }
 
-static void a_write_can_begin_anew(void)
+static void write_can_be_restarted(void)
 {
     oh_sensor sensor = begin(sizeof(struct pair), OH_CLOCK_MONOTONIC);
     void *first = oh_sensor_write(&sensor);
@@ -70,7 +70,7 @@ static void put_copies_every_byte_and_zeroes_the_rest(void)
     tap_check(stream_counter(memory) == 1, "put counts one element");
 }
 
-static void the_counter_wraps_around(void)
+static void counter_wraps_around(void)
 {
     oh_sensor sensor = begin(sizeof(struct pair), OH_CLOCK_MONOTONIC);
     const struct pair value = {1, 10};
@@ -97,7 +97,7 @@ static void stamps_do_not_go_back(uint32_t clock_id, const char *name)
     tap_check(ascending, name);
 }
 
-static void an_empty_payload_is_an_event(void)
+static void empty_payload_is_an_event(void)
 {
     oh_sensor sensor = begin(0, OH_CLOCK_MONOTONIC);
     tap_check(sensor.stride == 8, "an element without payload is its stamp");
@@ -111,10 +111,10 @@ int main(void)
 {
     uint64_t before = oh_thread_cpu_ns();
     writes_wrap_and_count();
-    a_write_can_begin_anew();
+    write_can_be_restarted();
     put_copies_every_byte_and_zeroes_the_rest();
-    the_counter_wraps_around();
-    an_empty_payload_is_an_event();
+    counter_wraps_around();
+    empty_payload_is_an_event();
     stamps_do_not_go_back(OH_CLOCK_MONOTONIC, "stamps of CLOCK_MONOTONIC ascend");
 #if defined(__x86_64__)
     stamps_do_not_go_back(OH_CLOCK_X86_TSC, "stamps of the time stamp counter ascend");

@@ -132,7 +132,7 @@ static void each_thread_writes_a_lane(void)
     oh_laned_unregister(sensor);
 }
 
-static void a_thread_without_lane_is_counted(void)
+static void thread_without_lane_is_counted(void)
 {
     oh_laned_sensor *sensor = begin(1);
     pthread_t thread;
@@ -152,7 +152,7 @@ static __attribute__((noinline)) int put_deeper(oh_laned_sensor *sensor, uint64_
     return put(sensor, value) + room[0];
 }
 
-static void a_nested_write_is_refused(void)
+static void nested_write_is_refused(void)
 {
     oh_laned_sensor *sensor = begin(1);
     struct sample *payload = (struct sample *)oh_laned_write(sensor);
@@ -199,7 +199,7 @@ static __attribute__((noinline)) int put_far_deeper(oh_laned_sensor *sensor, uin
     return put(sensor, value) + (room[turn] - 1);
 }
 
-static void a_jump_past_commit_gives_the_slot_back(void)
+static void jump_past_commit_frees_the_slot(void)
 {
     oh_laned_sensor *const sensor = begin(1);
     const oh_lane_ *const lane = &sensor->lanes[0];
@@ -230,7 +230,7 @@ static __attribute__((noinline)) void write_and_throw(oh_laned_sensor *sensor)
     oh_laned_commit(sensor);
 }
 
-static void an_exception_past_commit_gives_the_slot_back(void)
+static void exception_past_commit_frees_the_slot(void)
 {
     oh_laned_sensor *const sensor = begin(1);
     const oh_lane_ *const lane = &sensor->lanes[0];
@@ -247,7 +247,7 @@ static void an_exception_past_commit_gives_the_slot_back(void)
 }
 #endif
 
-static void a_switched_off_sensor_writes_nothing(void)
+static void switched_off_sensor_writes_nothing(void)
 {
     oh_laned_sensor *sensor = begin(1);
     uint32_t enabled = 0;
@@ -274,7 +274,7 @@ static int lanes_of(const oh_laned_sensor *sensor, uint32_t tid)
     return found;
 }
 
-static void a_forked_child_is_another_thread(void)
+static void forked_child_is_another_thread(void)
 {
     oh_laned_sensor *sensor = begin(4);
     const uint32_t parent = (uint32_t)syscall(SYS_gettid);
@@ -322,14 +322,14 @@ static void refuses_what_contradicts_itself(void)
 int main(void)
 {
     each_thread_writes_a_lane();
-    a_thread_without_lane_is_counted();
-    a_nested_write_is_refused();
-    a_jump_past_commit_gives_the_slot_back();
+    thread_without_lane_is_counted();
+    nested_write_is_refused();
+    jump_past_commit_frees_the_slot();
 #ifdef __cplusplus
-    an_exception_past_commit_gives_the_slot_back();
+    exception_past_commit_frees_the_slot();
 #endif
-    a_switched_off_sensor_writes_nothing();
-    a_forked_child_is_another_thread();
+    switched_off_sensor_writes_nothing();
+    forked_child_is_another_thread();
     refuses_what_contradicts_itself();
     return tap_done();
 }

@@ -165,7 +165,7 @@ static void registers_in_place(void)
               "what lies beside it stays");
 }
 
-static void an_event_needs_no_fields(void)
+static void event_needs_no_fields(void)
 {
     oh_sensor_options options;
     oh_sensor *sensor = NULL;
@@ -186,6 +186,6 @@ int main(void)
     refuses_what_contradicts_itself();
     registers_and_writes();
     registers_in_place();
-    an_event_needs_no_fields();
+    event_needs_no_fields();
     return tap_done();
 }

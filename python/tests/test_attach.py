@@ -26,7 +26,7 @@ def good(run, source):
     return report, out
 
 
-def test_what_is_written_is_read_while_the_program_runs(run):
+def test_elements_are_read_while_the_program_runs(run):
     report, _ = good(
         run,
         """
@@ -63,7 +63,7 @@ def test_what_is_written_is_read_while_the_program_runs(run):
     assert sum(sensor["elements"] for sensor in report["sensors"]) == 6003
 
 
-def test_a_reader_that_is_slow_misses_and_counts(run):
+def test_slow_reader_counts_missed_elements(run):
     report, _ = good(
         run,
         """
@@ -84,7 +84,7 @@ def test_a_reader_that_is_slow_misses_and_counts(run):
     )
 
 
-def test_an_interrupt_ends_the_wait(run):
+def test_interrupt_ends_the_wait(run):
     good(
         run,
         """
@@ -141,7 +141,7 @@ def test_sensors_are_switched_off_and_on(run):
     assert whole.missed == 0
 
 
-def test_a_forked_child_can_be_heard_again(run):
+def test_forked_child_can_register_again(run):
     report, out = good(
         run,
         """
@@ -162,7 +162,7 @@ def test_a_forked_child_can_be_heard_again(run):
     assert values == [[1, 3], [2]]
 
 
-def test_a_paced_producer_keeps_its_rate(run):
+def test_paced_producer_keeps_its_rate(run):
     report, out = good(
         run,
         """
@@ -190,7 +190,7 @@ def test_a_paced_producer_keeps_its_rate(run):
         assert (times[steps:] - times[:-steps]).min() >= least
 
 
-def test_without_a_directory_it_says_so(tmp_path):
+def test_absent_directory_is_named(tmp_path):
     for ask in (overhear.attach, overhear.sensors):
         with pytest.raises(overhear.AttachError, match="no directory listens"):
             ask()

@@ -46,7 +46,7 @@ def test_every_example_is_known():
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_is_heard_completely(program, tmp_path, example):
+def test_example_is_read_completely(program, tmp_path, example):
     report, out = run_script(program, tmp_path, example)
     assert report["exit"] == {"code": 0} and report["complete"]
     (sensor,) = report["sensors"]
@@ -71,7 +71,7 @@ def test_an_example_is_heard_completely(program, tmp_path, example):
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs_unheard(example):
+def test_example_runs_without_a_directory(example):
     done = subprocess.run(
         [sys.executable, example],
         env={**os.environ, "OVERHEAR_DIRECTORY": ""},
@@ -83,7 +83,7 @@ def test_an_example_runs_unheard(example):
     assert "not connected: no directory listens" in done.stderr
 
 
-def test_the_example_of_kernel_monitors_hears_a_program():
+def test_kernel_monitor_example_records_a_program():
     command = [sys.executable, KERNEL, "sh", "-c", "sleep 0.01; sleep 0.01"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if "KernelError: kernel sensors: none" in done.stderr:

@@ -19,7 +19,7 @@ def image():
     return IMAGE.read_bytes()
 
 
-def test_the_golden_image_is_read(image):
+def test_golden_image_is_read(image):
     elements, missed = overhear.read_image(image, FIELDS, capacity=8, clock="x86_tsc", stream=7)
     p = np.arange(4, 11)
     assert missed == 4
@@ -40,7 +40,7 @@ def test_the_golden_image_is_read(image):
         ({"clock": "sundial"}, "no clock `sundial`"),
     ],
 )
-def test_a_header_that_contradicts_is_named(image, change, sentence):
+def test_contradicting_header_is_named(image, change, sentence):
     settings = {"capacity": 8, "clock": "x86_tsc", "stream": 7, **change}
     with pytest.raises(overhear.TraceError, match=sentence):
         overhear.read_image(image, FIELDS, **settings)

@@ -64,7 +64,7 @@ def departures(batch, tid):
     return int((is_tracked & (switches["prev_tid"] == tid)).sum())
 
 
-def test_a_monitor_lives_as_the_seed_says(monitor):
+def test_kernel_monitor_has_the_documented_states(monitor):
     assert monitor.backend == "bpf" and monitor.sentence.startswith("kernel sensors: BPF")
     assert 0 < monitor.granted_bytes <= 1 << 20
     sleeper, other = Sleeper(), Sleeper()
@@ -99,7 +99,7 @@ def test_a_monitor_lives_as_the_seed_says(monitor):
             call()
 
 
-def test_the_unique_id_comes_with_the_thread(monitor):
+def test_unique_id_comes_with_the_thread(monitor):
     sleeper = Sleeper()
     monitor.resume()
     monitor.thread_monitor(sleeper.tid, 4711)
@@ -109,7 +109,7 @@ def test_the_unique_id_comes_with_the_thread(monitor):
     assert life["tid"].tolist() == [sleeper.tid] * 2 and life["code"][0] == 4711
 
 
-def test_a_process_is_tracked_with_what_it_creates(monitor):
+def test_process_is_tracked_with_its_children(monitor):
     begin, go = os.pipe()
     child = os.fork()
     if child == 0:
@@ -131,7 +131,7 @@ def test_a_process_is_tracked_with_what_it_creates(monitor):
     assert exits == {child, int(forks["tid"][0])}
 
 
-def test_a_monitor_is_given_to_another_process():
+def test_monitor_is_handed_over_to_another_process():
     try:
         monitor = overhear.KernelMonitor(buffer_bytes=1 << 20, backend="bpf", dedicated_programs=True)
     except overhear.KernelError as error:
@@ -203,7 +203,7 @@ def test_switches_alone_have_no_wake_ups():
     assert {"sched_switch", "sched_wake", "task_life"} <= overhear.kernel_sensors().keys()
 
 
-def test_what_cannot_be_is_a_sentence():
+def test_impossible_request_is_refused_in_one_sentence():
     with pytest.raises(overhear.KernelError, match="no kernel sensor \"nap\""):
         overhear.KernelMonitor(sensors=["nap"])
     with pytest.raises(overhear.KernelError, match="any, bpf or perf"):
@@ -211,7 +211,7 @@ def test_what_cannot_be_is_a_sentence():
     assert "page faults" in overhear.kernel_sensors()["page_fault"]
 
 
-def test_it_refuses_what_is_not_there(monitor):
+def test_absent_process_is_refused(monitor):
     child = os.fork()
     if child == 0:
         os._exit(0)

@@ -53,7 +53,7 @@ def test_messages_with_missed_parts_are_lost_and_counted(run):
     assert all(int(message.text) == message.number for message in found)
 
 
-def test_what_no_sensor_for_messages_can_be_is_refused():
+def test_invalid_message_sensor_is_refused():
     with pytest.raises(overhear.SensorError, match="1 to 4072"):
         overhear.MessageSensor("log", part_bytes=0)
     with pytest.raises(overhear.SensorError, match="not a valid name"):

@@ -135,7 +135,7 @@ def test_prices_of_the_calibration_are_subtracted(run):
     assert len(less) == 50 and (less == (plain - 7).clip(0)).all()
 
 
-def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
+def test_invalid_metric_is_refused_with_its_position(tmp_path):
     with pytest.raises(ValueError, match="line 2, column 11: expected `kernel:HOOK`"):
         overhear.Metric("metric m\nevent a = usr:a\n")
     with pytest.raises(ValueError, match="there is no system metric `nonsense`"):
@@ -146,7 +146,7 @@ def test_what_makes_no_sense_is_refused_with_its_place(tmp_path):
         overhear.measure(tmp_path, overhear.system_metric("run_delay"))
 
 
-def test_the_same_engine_measures_live(run):
+def test_live_metrics_equal_recorded_ones(run):
     report, out = run(
         f"""
     import overhear

@@ -53,7 +53,7 @@ def test_held_passes_and_gives_the_verdicts(pytests):
     result.assert_outcomes(passed=1)
 
 
-def test_a_program_that_is_not_there_fails_with_one_sentence(pytests):
+def test_absent_program_fails_with_one_sentence(pytests):
     result = pytests(99, 'overhear_held(["./nosuch"], options=KERNEL)')
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["cannot run ./nosuch: there is no such program*"])
@@ -107,7 +107,7 @@ def test_recordings_are_judged_as_well(pytests, program, tmp_path):
     result.stdout.fnmatch_lines(["few: violated: 91 is more than 90*"])
 
 
-def test_the_verdicts_as_junit_are_what_other_tools_read(program, tmp_path):
+def test_junit_of_verdicts_is_valid(program, tmp_path):
     _, out = run_source(program, tmp_path, WRITES)
     config, junit = tmp_path / "overhear.toml", tmp_path / "junit.xml"
     names = ["few <& \"quoted\"", "all", "silent"]

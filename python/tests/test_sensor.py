@@ -56,12 +56,12 @@ def test_mappings_dataclasses_and_numpy_types_declare_fields():
         (3, "mapping"),
     ],
 )
-def test_what_cannot_be_a_payload_is_refused_with_a_sentence(fields, sentence):
+def test_invalid_payload_is_refused_with_a_sentence(fields, sentence):
     with pytest.raises(overhear.SchemaError, match=sentence):
         overhear.Sensor("a", fields)
 
 
-def test_a_unit_of_no_field_and_an_impossible_rate_are_refused():
+def test_unit_without_field_and_impossible_rate_are_refused():
     with pytest.raises(overhear.SchemaError, match="no such field"):
         overhear.Sensor("a", {"x": "u8"}, units={"y": "ns"})
     with pytest.raises(ValueError, match="exceeds the period"):
@@ -92,14 +92,14 @@ def test_values_are_given_by_name_by_place_or_both():
         ((0, 0, ""), {"t": ""}, TypeError, "has 3 fields"),
     ],
 )
-def test_what_does_not_fit_is_refused_and_nothing_is_written(values, fields, error, sentence):
+def test_values_out_of_range_are_refused_without_a_write(values, fields, error, sentence):
     sensor = overhear.Sensor("a", {"x": "u8", "y": "f64", "t": "text[4]"})
     with pytest.raises(error, match=sentence):
         sensor.write(*values, **fields)
     assert sensor.written == 0
 
 
-def test_a_value_that_writes_to_the_sensor_itself_does_no_harm():
+def test_value_that_writes_to_its_sensor_is_harmless():
     class Nested:
         def __index__(self):
             sensor.write(7)
@@ -156,7 +156,7 @@ def test_many_elements_that_do_not_fit_are_refused_as_a_whole(columns, error, se
     assert sensor.written == 0
 
 
-def test_without_a_directory_it_says_why_nobody_hears_it():
+def test_unconnected_sensor_has_a_reason():
     sensor = overhear.Sensor("a", {"x": "u8"})
     assert not sensor.is_connected
     assert "no directory listens" in sensor.not_connected_reason
@@ -192,7 +192,7 @@ def test_threads_take_turns_and_lose_nothing():
     assert sensor.written == 4 * 52_000
 
 
-def test_a_thread_without_a_lane_is_refused():
+def test_thread_without_a_lane_is_refused():
     sensor = overhear.Sensor("a", {"x": "u64"}, lanes=1)
     sensor.write(1)
     refused = []
@@ -279,7 +279,7 @@ def test_sensors_that_are_disabled_do_nothing(monkeypatch):
     assert enabled.written == 1
 
 
-def test_a_forked_child_is_told_so():
+def test_forked_child_has_a_reason():
     sensor = overhear.Sensor("a", {"x": "u64"})
     sensor.write(1)
     child = os.fork()

@@ -283,7 +283,7 @@ while True:
     ],
     ids=["first", "second"],
 )
-def test_an_interrupt_ends_the_program_and_is_raised_after_it(tmp_path, program, interrupts, exit):
+def test_interrupt_ends_the_program_and_is_raised_after_it(tmp_path, program, interrupts, exit):
     pipe, out, script = tmp_path / "pipe", tmp_path / "out", tmp_path / "script.py"
     os.mkfifo(pipe)
     script.write_text(textwrap.dedent(INTERRUPTED))
@@ -341,7 +341,7 @@ print("ended", count, flush=True)
 """
 
 
-def test_an_interrupt_of_the_terminal_reaches_the_program_once(tmp_path):
+def test_terminal_interrupt_reaches_the_program_once(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(TYPED))
     keyboard, terminal = os.openpty()
@@ -372,7 +372,7 @@ def test_an_interrupt_of_the_terminal_reaches_the_program_once(tmp_path):
         os.close(terminal)
 
 
-def test_what_a_signal_handler_raises_ends_the_program(tmp_path):
+def test_exception_of_a_signal_handler_ends_the_program(tmp_path):
     class Late(Exception):
         pass
 

@@ -112,7 +112,7 @@ def test_items_come_in_total_order(recorded):
     assert kinds[3].sequence == 3 and isinstance(kinds[3]["c"], float)
 
 
-def test_what_is_not_there_is_named(recorded, tmp_path):
+def test_absent_column_or_trace_is_named(recorded, tmp_path):
     _, out = recorded
     batch = next(overhear.replay(out, batch=1))
     with pytest.raises(KeyError, match="there are count, kinds"):
@@ -146,7 +146,7 @@ def test_every_cause_of_a_gap_has_a_name():
     assert max(map(len, overhear.CAUSES)) <= 12
 
 
-def test_what_was_missed_is_counted(run):
+def test_missed_elements_are_counted(run):
     report, out = run(LAPS)
     (fast,) = report["sensors"]
     whole = overhear.read(out)

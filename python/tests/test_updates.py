@@ -42,7 +42,7 @@ class All(Heard):
         return overhear.Update.wants(self, stream)
 
 
-def test_each_update_hears_what_it_wants_in_the_order_of_time(run):
+def test_each_update_gets_its_subscription_in_the_order_of_time(run):
     _, out = run(WRITES)
     queue, other, everything = Heard("queue"), Heard("other"), All("")
     # Small batches: the order holds across them.
@@ -55,7 +55,7 @@ def test_each_update_hears_what_it_wants_in_the_order_of_time(run):
     assert queue.advanced_ns >= times[-1]
 
 
-def test_an_exception_is_passed_on(run):
+def test_exception_is_passed_on(run):
     _, out = run(WRITES)
 
     class Failing(overhear.Update):
@@ -66,7 +66,7 @@ def test_an_exception_is_passed_on(run):
         overhear.evaluate(overhear.replay(out), Failing())
 
 
-def test_an_update_evaluates_a_running_program_and_ends_it(run):
+def test_update_evaluates_a_running_program_and_ends_it(run):
     report, _ = run(
         """
     import overhear

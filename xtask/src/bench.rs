@@ -129,7 +129,7 @@ fn compensation(workspace: &Workspace) -> Result<()> {
     cargo.args([
         "--test",
         "compensation",
-        "what_observing_adds_is_taken_away",
+        "compensation_removes_the_cost_of_observing",
     ]);
     shell::run(cargo.args(["--", "--exact", "--nocapture"]))
 }

@@ -143,12 +143,12 @@ Text before.
     }
 
     #[test]
-    fn a_house_in_order_has_no_breaches() {
+    fn correct_table_has_no_breaches() {
         assert_eq!(breaches(TABLE, &good()), Vec::<String>::new());
     }
 
     #[test]
-    fn a_dependency_on_a_row_below_or_on_itself_is_a_breach_even_in_tests() {
+    fn dependency_on_a_row_below_or_on_itself_is_a_breach_even_in_tests() {
         let mut packages = good();
         packages[0] = package("event", &[("stream", true), ("suite", false)]);
         assert_eq!(
@@ -161,7 +161,7 @@ Text before.
     }
 
     #[test]
-    fn the_table_and_the_workspace_name_the_same_crates() {
+    fn table_and_the_workspace_name_the_same_crates() {
         let mut packages = good();
         packages.remove(1);
         packages.push(package("novel", &[("event", false)]));
@@ -176,7 +176,7 @@ Text before.
     }
 
     #[test]
-    fn a_damaged_table_is_named() {
+    fn damaged_table_is_named() {
         assert_eq!(
             breaches("no table", &good()),
             ["There is no table with the head `| crate | state |`."]

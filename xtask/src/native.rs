@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_block_of_c_is_found() {
+    fn first_block_of_c_is_found() {
         let text = "a\n\n```sh\nls\n```\n\n```c\nint a;\nint b;\n```\n\n```c\nint c;\n```\n";
         assert_eq!(c_block(text), Some("int a;\nint b;"));
         assert_eq!(c_block("no code"), None);

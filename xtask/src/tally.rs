@@ -358,7 +358,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
 ";
 
     #[test]
-    fn a_run_of_cargo_is_counted_and_output_of_successes_is_hidden() {
+    fn run_of_cargo_is_counted_and_output_of_successes_is_hidden() {
         let mut reader = CargoReader::default();
         let shown: Vec<_> = RUN.lines().filter(|line| reader.line(line)).collect();
         assert!(shown.contains(&"it broke") && shown.contains(&"test a::works ... ok"));
@@ -398,13 +398,13 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
     }
 
     #[test]
-    fn a_run_that_fails_without_a_failed_test_is_a_failure() {
+    fn run_that_fails_without_a_failed_test_is_a_failure() {
         let tally = CargoReader::default().finish("cargo test", false);
         assert_eq!(tally.to_string(), "0 passed, 1 failed, 0 skipped");
     }
 
     #[test]
-    fn a_run_of_pytest_is_counted() {
+    fn run_of_pytest_is_counted() {
         let read = |text: &str, success| {
             let mut reader = PytestReader::default();
             text.lines().for_each(|line| reader.line(line));

@@ -547,7 +547,7 @@ mod tests {
     use super::Verb;
 
     #[test]
-    fn the_makefile_lists_exactly_these_verbs() {
+    fn makefile_lists_exactly_these_verbs() {
         let makefile = include_str!("../../Makefile");
         let targets = makefile.lines().filter(|line| !line.starts_with('\t'));
         let listed: Vec<_> = targets

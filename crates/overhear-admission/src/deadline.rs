@@ -438,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn there_and_back_is_the_same_task() {
+    fn conversion_there_and_back_keeps_the_task() {
         let task = PeriodicTask::late(Nanos::from_ms(10), Nanos::from_ns(12_060_001)).unwrap();
         let runtime = Span::from_ns(3_000_000);
         let r = DeadlineReservation::new(task, runtime, LATENESS, JobEnd::Sleep).unwrap();

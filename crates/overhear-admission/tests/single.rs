@@ -15,7 +15,7 @@ fn ns(value: i64) -> Span {
 /// Every stream of some instants, for every tiny set of parameters: none exceeds a bound. The dense
 /// stream is among them, so E is also attained.
 #[test]
-fn no_stream_of_few_instants_exceeds_a_bound() {
+fn bounds_hold_for_all_streams_of_few_instants() {
     const UNTIL: i64 = 8;
     for t in 1..=3 {
         for d in 0..=t {

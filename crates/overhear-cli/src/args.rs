@@ -729,7 +729,7 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_is_sound() {
         super::Arguments::command().debug_assert();
     }
 }

@@ -40,7 +40,7 @@ mod tests {
     use super::DirectoryLink;
 
     #[test]
-    fn each_loss_has_one_complaint_whenever_it_comes() {
+    fn each_loss_has_one_complaint() {
         let mut link = DirectoryLink::new();
         link.update(true);
         assert!(!link.is_loss(), "of a sensor");

@@ -64,7 +64,7 @@ mod tests {
     use super::of_program;
 
     #[test]
-    fn the_programs_own_status_wins() {
+    fn own_status_of_the_program_wins() {
         let (complete, inconclusive) = (Conclusion::Complete, Conclusion::Inconclusive);
         assert_eq!(of_program(Exit::Code(0), complete), 0);
         assert_eq!(of_program(Exit::Code(0), inconclusive), 3);

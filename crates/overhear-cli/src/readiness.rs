@@ -39,7 +39,7 @@ mod tests {
     use super::{is_closed, is_writable};
 
     #[test]
-    fn a_pipe_is_closed_when_its_reader_is_gone() {
+    fn pipe_is_closed_when_its_reader_is_gone() {
         let (reader, writer) = pipe().unwrap();
         assert!(!is_closed(&writer));
         drop(reader);
@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_pipe_is_not_writable() {
+    fn full_pipe_is_not_writable() {
         let (_reader, mut writer) = pipe().unwrap();
         let page = [0; 4096];
         while is_writable(&writer, Duration::ZERO) {

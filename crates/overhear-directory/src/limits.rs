@@ -128,7 +128,7 @@ mod tests {
     };
 
     #[test]
-    fn no_ordinary_user_gets_more_than_a_quarter() {
+    fn ordinary_user_gets_at_most_a_quarter() {
         let small = Machine {
             memory_bytes: GIB / 2,
             descriptors: 400,

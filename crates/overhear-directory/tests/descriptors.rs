@@ -46,7 +46,7 @@ impl Drop for Service {
 }
 
 #[test]
-fn without_descriptors_new_sensors_are_refused_and_the_others_are_served() {
+fn exhausted_descriptors_refuse_new_sensors_only() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
     let _service = Service::start(&socket, 400);

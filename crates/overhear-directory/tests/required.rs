@@ -73,7 +73,7 @@ fn exactly_the_required_sensors_begin_switched_on() {
 }
 
 #[test]
-fn what_a_monitor_needs_is_on_as_long_as_it_is_attached() {
+fn needed_sensors_are_on_while_the_monitor_is_attached() {
     let here = Here::with(Directory::builder().standalone().required(events(&[])));
     let _sensors = ["a", "b", "c"].map(|sensor| here.register(sensor));
     assert!(on(&here).is_empty());

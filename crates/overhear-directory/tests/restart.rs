@@ -356,7 +356,7 @@ fn sensor_freed_during_a_restart_is_not_kept() {
 }
 
 #[test]
-fn no_user_takes_the_store_of_others() {
+fn user_cannot_exhaust_the_store_of_others() {
     if !is_root() {
         return;
     }

@@ -242,7 +242,7 @@ mod tests {
     use super::{await_ack, receive_message, send_ack, send_message, GROUP};
 
     #[test]
-    fn a_message_brings_its_files() {
+    fn message_brings_its_files() {
         let (here, there) = UnixStream::pair().unwrap();
         let (mut reader, writer) = std::io::pipe().unwrap();
         let body = vec![7; 100_000];

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_by_itself_is_sampled_alone() {
+    fn single_thread_is_sampled_alone() {
         let me = std::process::id();
         let end = std::sync::Barrier::new(2);
         std::thread::scope(|scope| {

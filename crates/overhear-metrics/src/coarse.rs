@@ -159,7 +159,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_value_is_counted_once_and_near_to_where_it_is(
+        fn value_is_counted_once_in_a_near_bucket(
             mut values in prop::collection::vec(value(), 1..60),
             bits in COARSEST_BITS..=FINEST_BITS,
         ) {

@@ -398,7 +398,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_least_solution_is_what_a_simulation_finds(tasks in sets()) {
+        fn least_solution_equals_the_simulation(tasks in sets()) {
             let found = responses(&tasks);
             prop_assert_eq!(&found, &simulate(&tasks, 50));
         }

@@ -179,7 +179,7 @@ fn frames(numbers: std::ops::Range<u64>) -> Vec<Learned> {
 }
 
 #[test]
-fn in_place_and_by_copies_the_results_are_the_same() {
+fn results_in_place_and_by_copies_are_equal() {
     for in_place in [false, true] {
         let (camera, film) = camera();
         let stream = Arc::clone(&film.stream);

@@ -220,7 +220,7 @@ fn sensor_of_another_type_is_refused() {
 }
 
 #[test]
-fn in_a_set_only_what_reaches_an_update_counts() {
+fn set_counts_only_elements_that_reach_an_update() {
     let Some(plugin) = plugin() else { return };
     let mut set = UpdateSet::new();
     let mut add = |update| set.add(update, Binding::new("it").subscribe(Subscription::all()));

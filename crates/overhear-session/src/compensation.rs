@@ -148,7 +148,7 @@ mod tests {
     use crate::calibrate::Calibration;
 
     #[test]
-    fn a_recording_has_the_prices_of_its_calibration() {
+    fn recording_has_the_prices_of_its_calibration() {
         let cost =
             |ns| json!({ "mean_ns": ns, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 });
         let kernel = |sensor, ns| {

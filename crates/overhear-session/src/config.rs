@@ -712,7 +712,7 @@ mod tests {
 
     /// With `OVERHEAR_BLESS` set the file is written instead of compared.
     #[test]
-    fn the_schema_in_docs_is_this_one() {
+    fn schema_in_docs_is_current() {
         let root = env!("CARGO_MANIFEST_DIR");
         let path = std::path::Path::new(root).join("../../docs/overhear.schema.json");
         let schema = schemars::schema_for!(Config);

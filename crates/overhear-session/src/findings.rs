@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guarantee_that_held_is_inconclusive_if_elements_were_missed() {
+    fn guarantee_that_held_is_inconclusive_if_elements_were_missed() {
         let mut report = MonitorReport::default();
         assert_eq!(guarantee(&report), None);
         report.verdict = Some("held".to_owned());

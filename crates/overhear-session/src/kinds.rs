@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_a_program_is_only_a_number() {
+    fn field_of_a_program_has_no_labels() {
         let text = "metric m\nevent a = user:syscall\nby a.number\nstate 0 out\nstate 1 begin\n\
             state 2 end\n0 -> 1: a, i\n1 -> 2: a, i\n";
         let metric: Metric = text.parse().unwrap();

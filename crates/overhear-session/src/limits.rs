@@ -41,7 +41,7 @@ mod tests {
     use super::explained_by;
 
     #[test]
-    fn a_limit_is_named_if_it_is_set() {
+    fn limit_is_named_if_it_is_set() {
         let sentence = || "cannot write a: File too large (os error 27); make room".to_string();
         let set = |resource| (resource == Resource::Fsize).then_some(4096);
         assert_eq!(

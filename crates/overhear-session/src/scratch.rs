@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_is_in_use_until_its_command_is_gone() {
+    fn folder_is_in_use_until_its_command_is_gone() {
         let place = tempfile::tempdir().unwrap();
         let left = abandoned(place.path());
         let first = Scratch::create_in(place.path()).unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_is_made_beside_others_who_tidy_up_is_there() {
+    fn folder_survives_concurrent_cleanup() {
         let place = tempfile::tempdir().unwrap();
         let made = std::thread::scope(|scope| {
             let place = place.path();
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_prepared_is_neither_in_the_way_nor_removed() {
+    fn foreign_folders_are_neither_used_nor_removed() {
         let place = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         let precious = abandoned(outside.path());

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn who_can_write_a_folder_or_the_file_decides() {
+    fn writers_of_folder_and_file_decide_trust() {
         let folder = tempfile::tempdir().unwrap();
         let inner = folder.path().join("inner");
         let file = inner.join("overhear.toml");

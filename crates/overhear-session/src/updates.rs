@@ -356,7 +356,7 @@ mod tests {
     use super::UpdateSpecification;
 
     #[test]
-    fn a_specification_is_a_file_a_name_and_an_argument() {
+    fn specification_is_a_file_a_name_and_an_argument() {
         let parts = |text| {
             let it = UpdateSpecification::parse(text);
             (it.file.display().to_string(), it.name, it.argument)

@@ -154,7 +154,7 @@ mod tests {
     use crate::packet::{PacketHead, PacketLayout};
 
     #[test]
-    fn a_packet_takes_no_more_memory_than_it_may_have_bytes() {
+    fn memory_of_a_packet_is_bounded_by_its_size() {
         const BYTES: usize = 8_192;
         let time = Timestamp::ZERO;
         for payload_bytes in 1..4_000 {

@@ -726,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_keeps_no_more_memory_than_its_packets_need() {
+    fn memory_of_a_stream_is_bounded_by_its_packets() {
         let folder = tempfile::tempdir().unwrap();
         let writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
         let mut writer = writer

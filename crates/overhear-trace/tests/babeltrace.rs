@@ -239,7 +239,7 @@ fn every_kind_of_field_and_gap_reads_the_same() {
 }
 
 #[test]
-fn a_trace_without_elements_is_a_trace() {
+fn empty_trace_is_readable() {
     if !has_babeltrace() {
         return;
     }

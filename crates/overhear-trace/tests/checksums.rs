@@ -152,7 +152,7 @@ fn every_flipped_bit_is_found_and_costs_its_packet() {
 }
 
 #[test]
-fn a_changed_byte_of_a_large_packet_is_found_by_the_replay() {
+fn changed_byte_of_a_large_packet_is_found_by_the_replay() {
     let dir = tempfile::tempdir().unwrap();
     let streams = streams();
     let mut writer = TraceWriter::create(dir.path(), identity()).unwrap();
@@ -279,7 +279,7 @@ fn times_outside_the_recording_are_damage() {
 }
 
 #[test]
-fn a_copy_with_an_older_file_time_is_read_whole() {
+fn copy_with_an_older_file_time_is_read_whole() {
     let dir = recorded();
     fs::remove_file(dir.path().join("trace/overhear/summary.json")).unwrap();
     for seconds in [0, 1_000] {
@@ -296,7 +296,7 @@ fn a_copy_with_an_older_file_time_is_read_whole() {
 }
 
 #[test]
-fn a_summary_that_ends_after_it_was_written_is_damage() {
+fn summary_that_ends_after_it_was_written_is_damage() {
     for (power, is_damage) in [(47, true), (60, true), (62, true), (64, false)] {
         let dir = tempfile::tempdir().unwrap();
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
@@ -390,7 +390,7 @@ fn metadata_with_a_wrong_checksum_is_written_anew() {
 }
 
 #[test]
-fn a_repair_keeps_the_bounds_of_times() {
+fn repair_keeps_the_bounds_of_times() {
     let dir = recorded();
     let file = dir.path().join("trace/stream-1");
     let mut bytes = fs::read(&file).unwrap();

@@ -330,7 +330,7 @@ fn wherever_a_packet_ends_early_later_ones_end_with_blocks() {
 }
 
 #[test]
-fn a_record_with_a_wrong_time_costs_the_rest_of_its_packet() {
+fn record_with_a_wrong_time_costs_the_rest_of_its_packet() {
     let dir = tempfile::tempdir().unwrap();
     record(dir.path());
     let file = dir.path().join("trace/stream-1");
@@ -392,7 +392,7 @@ fn a_record_with_a_wrong_time_costs_the_rest_of_its_packet() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_a_sentence() {
+fn invalid_trace_is_refused_with_a_sentence() {
     let dir = tempfile::tempdir().unwrap();
     let open = || TraceReader::open(dir.path()).unwrap_err();
     assert!(matches!(open(), ReadError::NotATrace { .. }));

@@ -35,7 +35,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_costs_only_what_no_longer_fits() {
+fn full_disk_costs_only_what_no_longer_fits() {
     let dir = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(dir.path(), "size=256k") else {
         println!("skipped: mounting a small file system needs root");
@@ -85,7 +85,7 @@ fn a_full_disk_costs_only_what_no_longer_fits() {
 }
 
 #[test]
-fn a_disk_too_full_to_begin_is_said_at_once() {
+fn disk_too_full_to_begin_is_reported_at_once() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let error = TraceWriter::create(file.path().join("t"), identity()).unwrap_err();
     assert!(error.to_string().starts_with("cannot create "), "{error}");

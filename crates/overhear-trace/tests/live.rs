@@ -149,7 +149,7 @@ impl Update for Live {
 
 proptest! {
     #[test]
-    fn a_replay_is_what_was_heard_live(
+    fn replay_equals_the_live_order(
         rounds in rounds(),
         packet_bytes in 0_usize..1_500,
         pending in 0_u64..4_000,

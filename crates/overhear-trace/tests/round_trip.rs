@@ -110,7 +110,7 @@ fn extreme_gaps_keep_their_own_times() {
 }
 
 #[test]
-fn a_trace_that_is_being_recorded_shows_what_is_written() {
+fn growing_trace_shows_the_written_part() {
     let dir = tempfile::tempdir().unwrap();
     let stream = descriptor(2, "s", program(), pair());
     let mut writer = TraceWriter::create(dir.path(), identity()).unwrap();
@@ -138,7 +138,7 @@ fn a_trace_that_is_being_recorded_shows_what_is_written() {
 }
 
 #[test]
-fn the_writer_insists_on_the_order_of_each_stream() {
+fn writer_refuses_disorder_in_a_stream() {
     let dir = tempfile::tempdir().unwrap();
     let stream = descriptor(5, "phase", program(), pair());
     let mut writer = TraceWriter::create(dir.path(), identity()).unwrap();

@@ -205,7 +205,7 @@ const WHOLE: [Option<u64>; 4] = [Some(15), Some(35), Some(60), Some(30)];
 const WITHOUT_IPC: [Option<u64>; 4] = [Some(15), None, Some(60), Some(30)];
 
 #[test]
-fn a_call_yields_its_four_spans_with_either_kernel_sensor() {
+fn call_yields_its_four_spans_with_either_kernel_sensor() {
     for perf in [false, true] {
         let mut script = Script::new(perf);
         script.call(1_000, 0);
@@ -220,7 +220,7 @@ fn a_call_yields_its_four_spans_with_either_kernel_sensor() {
 }
 
 #[test]
-fn the_server_may_block_before_the_client_has_its_reply() {
+fn server_may_block_before_the_client_has_its_reply() {
     let mut script = Script::new(false);
     script.c(1_000, 500, 0, BEFORE);
     script.enters(1_010);
@@ -232,7 +232,7 @@ fn the_server_may_block_before_the_client_has_its_reply() {
 }
 
 #[test]
-fn the_server_may_block_after_the_next_call_has_begun() {
+fn server_may_block_after_the_next_call_has_begun() {
     let mut script = Script::new(false);
     script.c(1_000, 500, 0, BEFORE);
     script.enters(1_010);
@@ -260,7 +260,7 @@ fn preemptions_neither_end_nor_lengthen_the_ipc() {
 }
 
 #[test]
-fn a_server_that_blocks_inside_the_function_is_still_measured() {
+fn server_that_blocks_inside_the_function_is_measured() {
     let mut script = Script::new(false);
     script.c(1_000, 500, 0, BEFORE);
     script.enters(1_010);
@@ -276,7 +276,7 @@ fn a_server_that_blocks_inside_the_function_is_still_measured() {
 }
 
 #[test]
-fn an_arrival_that_the_kernel_did_not_tell_is_reconstructed() {
+fn missed_arrival_is_reconstructed() {
     let mut script = Script::new(false);
     script.c(1_000, 500, 0, BEFORE);
     script.served(1_020, 0);
@@ -287,7 +287,7 @@ fn an_arrival_that_the_kernel_did_not_tell_is_reconstructed() {
 }
 
 #[test]
-fn a_server_that_is_awake_already_costs_only_the_ipc() {
+fn awake_server_costs_only_the_ipc() {
     let mut script = Script::new(false);
     script.enters(900);
     script.c(1_000, 500, 0, BEFORE);
@@ -319,7 +319,7 @@ fn calls_of_others_are_not_measured_and_take_the_switches_with_them() {
 }
 
 #[test]
-fn a_server_that_serves_on_without_blocking_costs_only_the_ipc() {
+fn server_that_serves_on_without_blocking_costs_only_the_ipc() {
     let mut script = Script::new(false);
     script.c(1_000, 500, 0, BEFORE);
     script.enters(1_010);
@@ -333,7 +333,7 @@ fn a_server_that_serves_on_without_blocking_costs_only_the_ipc() {
 }
 
 #[test]
-fn without_a_kernel_sensor_three_spans_are_left() {
+fn call_without_kernel_sensor_has_three_spans() {
     let mut script = Script::new(false);
     script.spans = Spans::default();
     script.c(1_000, 500, 0, BEFORE);
@@ -346,7 +346,7 @@ fn without_a_kernel_sensor_three_spans_are_left() {
 }
 
 #[test]
-fn an_unexpected_order_discards_the_call() {
+fn unexpected_order_discards_the_call() {
     let mut script = Script::new(false);
     // No function between P and P: the server has refused the command.
     script.c(1_000, 500, 0, BEFORE);
@@ -428,7 +428,7 @@ fn missed_switches_cost_only_the_ipc_of_one_call() {
 }
 
 #[test]
-fn what_the_end_of_the_run_cuts_off_is_counted() {
+fn calls_cut_off_by_the_end_are_counted() {
     let mut script = Script::new(false);
     script.c(1_000, 500, 0, BEFORE);
     script.enters(1_010);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_is_exact_and_what_comes_after_it_does_not_count() {
+    fn count_is_exact_and_later_elements_do_not_count() {
         let mut out = Vec::new();
         let mut feed = Feed::new(Box::new(Text::new(false)), &mut out, Some(2));
         write(&mut feed, 0, 10);
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_heard_and_gaps_of_unknown_extent_are_not_complete() {
+    fn empty_feed_and_gaps_of_unknown_extent_are_incomplete() {
         let nothing = Feed::new(Box::new(Text::new(false)), io::sink(), None).finish(1, "count");
         assert!(!nothing.complete);
         let mut feed = Feed::new(Box::new(Text::new(false)), io::sink(), None);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_output_ends_the_feed_and_costs_no_memory() {
+    fn closed_output_ends_the_feed_and_costs_no_memory() {
         let mut feed = Feed::new(Box::new(Text::new(false)), Closed, None);
         for sequence in 0..10_000 {
             write(&mut feed, sequence, sequence);

@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_is_too_wide_is_shown_in_parts() {
+    fn wide_table_is_shown_in_parts() {
         insta::assert_snapshot!(table().render(Width::UNLIMITED), @r"
         sensor    task          elements  missed  what it says                                               rate
         queue#in  server(4711)     12345       0  wait u64 ns, load f32 %, label text[12], and_more i64  1.00 kHz

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_table_says_everything_on_one_line_each() {
+    fn table_has_one_line_per_sensor() {
         insta::assert_snapshot!(render(&listing(), Format::Text, Width::UNLIMITED).unwrap(), @r#"
         sensor    task          kind       declared                                     elements  refused  capacity  state   uid  monitors  type and fields
         queue#in  server(4711)  simple     1.00 kHz (T 1.00 ms, D 100 us, tau 5.00 ms)     12345        -      4096  on     1000         1  queue { wait u64 ns, load f32 %, label text[12] }
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_not_shown_as_an_empty_table() {
+    fn empty_list_is_no_table() {
         let mut nothing = listing();
         nothing.sensors.clear();
         assert_eq!(render(&nothing, Format::Text, Width::UNLIMITED), None);

@@ -65,7 +65,7 @@ mod tests {
     use crate::text::width::Width;
 
     #[test]
-    fn every_format_says_who_and_why() {
+    fn every_format_has_sensor_and_reason() {
         let mut listing = NotConnectedListing {
             overhear_version: "0.1.0".to_string(),
             socket: "/run/overhear/directory.sock".to_string(),

@@ -408,7 +408,7 @@ mod tests {
     use overhear_session::metrics::{MetricReport, MetricsReport};
 
     #[test]
-    fn what_metrics_lack_is_said_as_what_it_is() {
+    fn incomplete_metrics_are_named_with_their_cause() {
         let metric = |name: &str, unheard: &[&str], refused| MetricReport {
             name: name.to_owned(),
             description: String::new(),

@@ -180,7 +180,7 @@ fn sensors_are_shown_narrow() {
 }
 
 #[test]
-fn the_course_of_a_field_is_shown_on_demand() {
+fn course_of_a_field_is_shown_on_demand() {
     let mut model = model();
     assert_eq!(press(&mut model, "→"), None);
     insta::assert_snapshot!(picture(&model, 80, 16), @r#"
@@ -234,7 +234,7 @@ fn threads_are_shown_and_tasks_where_none_is_followed() {
 }
 
 #[test]
-fn the_help_and_every_size_can_be_drawn() {
+fn help_and_every_size_can_be_drawn() {
     let mut model = model();
     assert_eq!(press(&mut model, "?"), None);
     insta::assert_snapshot!(picture(&model, 80, 20), @r#"
@@ -271,7 +271,7 @@ fn the_help_and_every_size_can_be_drawn() {
 }
 
 #[test]
-fn without_colours_none_is_used_and_what_is_wrong_is_still_marked() {
+fn picture_without_colours_still_marks_errors() {
     for coloured in [true, false] {
         let mut terminal = Terminal::new(TestBackend::new(150, 20)).unwrap();
         terminal
@@ -371,7 +371,7 @@ fn keys_ask_for_what_the_world_must_do() {
 }
 
 #[test]
-fn a_paused_picture_stands_still() {
+fn paused_picture_stands_still() {
     let mut model = model();
     assert_eq!(press(&mut model, "p"), None);
     model.show(Snapshot::default());
@@ -383,7 +383,7 @@ fn a_paused_picture_stands_still() {
 }
 
 #[test]
-fn one_look_is_printed_in_every_format() {
+fn snapshot_is_printed_in_every_format() {
     let mut snapshot = snapshot();
     snapshot.threads = vec![thread("a", 5, 0.1, 9_000)];
     insta::assert_snapshot!(render(&snapshot, Format::Text, Width::UNLIMITED), @r#"

@@ -183,7 +183,7 @@ fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
 }
 
 #[test]
-fn without_bpf_the_sensors_of_programs_are_measured() {
+fn program_sensors_are_measured_without_bpf() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("calibration.json");
     // The user `nobody` is to write there.
@@ -378,7 +378,7 @@ fn lengths_cannot_be_calibrated_by_nothing() {
 }
 
 #[test]
-fn what_is_no_calibration_is_refused() {
+fn invalid_calibration_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("prices.json");
     let named = file.to_str().unwrap();

@@ -93,7 +93,7 @@ fn verdicts_are_told_with_their_first_offence_and_their_reasons() {
 }
 
 #[test]
-fn what_was_not_heard_is_inconclusive_and_mistakes_have_their_place() {
+fn unrecorded_event_is_inconclusive_and_mistakes_have_positions() {
     let folder = folder();
     let deaf = folder.path().join("deaf");
     record(&deaf, false, 0);
@@ -122,7 +122,7 @@ fn what_was_not_heard_is_inconclusive_and_mistakes_have_their_place() {
 
 /// What cannot be read may have been what was awaited.
 #[test]
-fn nothing_is_violated_because_a_recording_is_damaged() {
+fn damaged_recording_violates_nothing() {
     let folder = folder();
     let file = folder.path().join("overhear.toml");
     let text = "[[constraint]]\nname = \"runs\"\nafter = \"kernel:sched_wake [kind == 1]\"\n\
@@ -172,7 +172,7 @@ fn nothing_is_violated_because_a_recording_is_damaged() {
 /// What a recorder that was killed had not written may have been what was due; without its summary no recording is
 /// whole.
 #[test]
-fn the_end_of_an_unfinished_recording_is_not_known() {
+fn unfinished_recording_has_no_known_end() {
     let folder = folder();
     let (dir, file) = (
         folder.path().join("out"),

@@ -15,7 +15,7 @@ fn document(text: &str) -> Value {
 }
 
 #[test]
-fn without_a_calibration_nothing_is_compensated() {
+fn compensation_needs_a_calibration() {
     let place = tempfile::tempdir().unwrap();
     let (out, ran) = (place.path().join("out"), place.path().join("ran"));
     let (out, ran) = (out.to_str().unwrap(), ran.to_str().unwrap());
@@ -52,7 +52,7 @@ fn without_a_calibration_nothing_is_compensated() {
 }
 
 #[test]
-fn a_run_is_compensated_live_as_it_is_afterwards() {
+fn live_compensation_equals_that_of_the_recording() {
     let place = tempfile::tempdir().unwrap();
     let (prices, out) = (place.path().join("prices.json"), place.path().join("out"));
     calibration(&prices, &SENSORS);

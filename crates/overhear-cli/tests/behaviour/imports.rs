@@ -209,7 +209,7 @@ fn metrics_and_constraints_run_on_a_trace_of_lttng() {
 }
 
 #[test]
-fn what_the_tracer_discarded_is_missed_by_metrics() {
+fn discarded_events_are_missed_by_metrics() {
     if !has_libbabeltrace() {
         return;
     }
@@ -374,7 +374,7 @@ fn clocks_of_cpus_that_disagree_prove_nothing() {
 }
 
 #[test]
-fn without_the_library_a_sentence_says_what_to_install() {
+fn missing_library_is_named_with_its_package() {
     let folder = folder();
     let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
     foreign(&trace, 0, 0);
@@ -390,7 +390,7 @@ fn without_the_library_a_sentence_says_what_to_install() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused() {
+fn folder_without_trace_is_refused() {
     if !has_libbabeltrace() {
         return;
     }
@@ -428,7 +428,7 @@ fn what_is_no_trace_is_refused() {
 }
 
 #[test]
-fn a_fifo_in_a_trace_makes_nobody_wait() {
+fn fifo_in_a_trace_does_not_block() {
     if !has_libbabeltrace() {
         return;
     }

@@ -115,7 +115,7 @@ fn kill_after(
 }
 
 #[test]
-fn a_hundred_recorders_are_killed() {
+fn killed_recorders_leave_readable_recordings() {
     let has_babeltrace = has_babeltrace();
     let folder = folder();
     let runtime = folder.path().join("runtime");
@@ -171,7 +171,7 @@ fn a_hundred_recorders_are_killed() {
 }
 
 #[test]
-fn a_place_where_a_recorder_died_early_can_be_used_again() {
+fn folder_of_a_killed_recorder_can_be_used_again() {
     let folder = folder();
     let out = folder.path().join("out");
     // As it is left before the first stream is known.

@@ -19,7 +19,7 @@ fn limited(command: &mut Command, resource: Resource, limit: u64) -> &mut Comman
 }
 
 #[test]
-fn a_file_size_limit_ends_the_recording_and_not_the_program() {
+fn file_size_limit_ends_the_recording_and_not_the_program() {
     let folder = folder();
     let out = folder.path().join("out");
     // Some thousand context switches; then the program meets the limit itself, with the default action.
@@ -78,7 +78,7 @@ fn signals_of(text: &str) -> Vec<&str> {
 }
 
 #[test]
-fn a_program_gets_the_signals_that_the_shell_gave() {
+fn program_inherits_the_signals_of_the_shell() {
     for given in [
         &[][..],
         &[

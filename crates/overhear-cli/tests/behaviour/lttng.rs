@@ -127,7 +127,7 @@ fn compiled(place: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_trace_that_lttng_records_becomes_a_recording() {
+fn lttng_trace_becomes_a_recording() {
     if !has_libbabeltrace() {
         return;
     }

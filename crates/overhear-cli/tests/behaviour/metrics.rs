@@ -128,7 +128,7 @@ fn json(arguments: &[&str], status: i32) -> Value {
 }
 
 #[test]
-fn the_numbers_are_those_of_the_report() {
+fn metrics_equal_those_of_the_report() {
     let folder = folder();
     let dir = folder.path().join("whole");
     record(&dir, true, 0);
@@ -266,7 +266,7 @@ fn kinds_are_told_by_their_names() {
 }
 
 #[test]
-fn what_was_missed_or_not_heard_is_said_and_is_a_status() {
+fn missed_and_unrecorded_events_are_named_and_set_the_status() {
     let folder = folder();
     let (torn, deaf) = (folder.path().join("torn"), folder.path().join("deaf"));
     record(&torn, true, 3);
@@ -360,7 +360,7 @@ fn metrics_of_files_are_read_or_refused_with_their_place() {
 }
 
 #[test]
-fn a_run_whose_metrics_heard_nothing_is_not_called_complete() {
+fn run_without_events_for_its_metrics_is_incomplete() {
     let run = [
         "run",
         "--kernel",

@@ -70,7 +70,7 @@ fn pairs() -> Vec<u64> {
 }
 
 #[test]
-fn a_fit_covers_the_recording_and_says_when_it_cannot() {
+fn fit_covers_the_recording_or_fails() {
     let folder = folder();
     let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
     record(&whole, &pairs(), 0);

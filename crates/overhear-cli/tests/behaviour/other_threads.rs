@@ -14,7 +14,7 @@ fn busy(rounds: &str) -> String {
 }
 
 #[test]
-fn a_displacing_thread_outside_the_program_has_a_name() {
+fn displacing_thread_outside_the_program_has_a_name() {
     let has_taskset = Command::new("taskset").arg("--version").output();
     if !has_taskset.is_ok_and(|output| output.status.success()) {
         println!("skipped: taskset is not installed");

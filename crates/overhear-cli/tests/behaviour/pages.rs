@@ -133,7 +133,7 @@ fn page_that_cannot_be_written_changes_no_status() {
 }
 
 #[test]
-fn no_page_is_written_where_none_is_wanted() {
+fn no_page_writes_no_page() {
     let folder = folder();
     let out = folder.path().join("out");
     let arguments = ["run", "--kernel", "off", "--no-page", "--out", path(&out)];

@@ -57,7 +57,7 @@ fn pids(report: &Value) -> Vec<u64> {
 }
 
 #[test]
-fn a_running_process_is_recorded_to_its_end() {
+fn running_process_is_recorded_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().join("kept");
     let shell = shell(Command::new("sh"));
@@ -125,7 +125,7 @@ fn a_running_process_is_recorded_to_its_end() {
 }
 
 #[test]
-fn an_ordinary_user_records_processes_of_their_own() {
+fn ordinary_user_records_own_processes() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     let folder = tempfile::tempdir().unwrap();
@@ -198,7 +198,7 @@ fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_answered_in_a_sentence() {
+fn unrecordable_target_is_refused_in_one_sentence() {
     let nobody = i32::MAX.to_string();
     for (arguments, words) in [
         (["--pid", &nobody], "does not exist"),
@@ -237,7 +237,7 @@ fn what_cannot_be_recorded_is_answered_in_a_sentence() {
 }
 
 #[test]
-fn the_page_of_the_sensors_describes_each() {
+fn documentation_describes_each_kernel_sensor() {
     let page = include_str!("../../../../docs/kernel-sensors.md");
     for sensor in overhear_kernel::Sensor::all() {
         let name = sensor.name();

@@ -52,7 +52,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[test]
-fn what_is_no_recording_is_said_to_be_none() {
+fn folder_without_recording_is_named_as_such() {
     let folder = folder();
     let empty = folder.path().join("empty");
     fs::create_dir(&empty).unwrap();
@@ -71,7 +71,7 @@ fn what_is_no_recording_is_said_to_be_none() {
 }
 
 #[test]
-fn the_page_can_be_made_again_elsewhere_or_the_sentence_says_why_not() {
+fn page_can_be_written_elsewhere_or_fails_with_a_reason() {
     let folder = folder();
     let out = folder.path().join("out");
     record(&out);
@@ -88,7 +88,7 @@ fn the_page_can_be_made_again_elsewhere_or_the_sentence_says_why_not() {
 }
 
 #[test]
-fn a_page_is_written_into_devices_and_not_through_links() {
+fn page_is_written_to_devices_but_not_through_links() {
     use std::os::unix::fs::{symlink, FileTypeExt};
     let folder = folder();
     let out = folder.path().join("out");
@@ -221,7 +221,7 @@ fn overwritten_and_truncated_files_crash_nothing() {
 }
 
 #[test]
-fn a_stream_cut_short_is_said_to_be_and_repaired() {
+fn truncated_stream_is_reported_and_repaired() {
     let folder = folder();
     let out = folder.path().join("out");
     record(&out);

@@ -235,7 +235,7 @@ fn computed_and_observed_response_times_stand_side_by_side() {
 
 /// A job whose end was missed seems to last until the end of the next one.
 #[test]
-fn what_was_missed_exceeds_nothing() {
+fn missed_elements_exceed_no_bound() {
     let folder = folder();
     let file = folder.path().join("tasks.toml");
     let text = "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"1500us\"\n\

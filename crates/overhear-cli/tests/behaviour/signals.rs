@@ -58,7 +58,7 @@ fn interrupted(rest: &str, signals: &[i32], status: i32) {
 }
 
 #[test]
-fn an_interrupt_ends_the_program_and_writes_the_report() {
+fn interrupt_ends_the_program_and_writes_the_report() {
     interrupted("exec sleep 50", &[libc::SIGINT], 130);
 }
 
@@ -92,12 +92,12 @@ fn requests_are_passed_on_where_the_leader_of_the_session_has_no_id() {
 }
 
 #[test]
-fn a_program_that_ignores_interrupts_is_asked_otherwise() {
+fn program_that_ignores_interrupts_gets_other_signals() {
     interrupted("trap '' INT; exec sleep 50", &[libc::SIGINT], 143);
 }
 
 #[test]
-fn a_program_may_end_in_its_own_way_and_with_its_own_status() {
+fn interrupted_program_keeps_its_own_status() {
     interrupted(
         "trap 'exit 7' TERM; while :; do sleep 0.02; done",
         &[libc::SIGTERM],
@@ -128,7 +128,7 @@ fn requests_escalate() {
 }
 
 #[test]
-fn a_run_in_the_background_of_a_script_can_be_interrupted() {
+fn background_run_of_a_script_can_be_interrupted() {
     let folder = folder();
     let (started, out) = (folder.path().join("started"), folder.path().join("out"));
     // A shell without job control makes its background commands ignore SIGINT.
@@ -150,7 +150,7 @@ fn a_run_in_the_background_of_a_script_can_be_interrupted() {
 }
 
 #[test]
-fn a_hangup_that_is_ignored_stays_ignored() {
+fn ignored_hangup_stays_ignored() {
     let folder = folder();
     let started = folder.path().join("started");
     let script = script(&started, "sleep 0.5; exit 4");
@@ -166,7 +166,7 @@ fn a_hangup_that_is_ignored_stays_ignored() {
 }
 
 #[test]
-fn a_program_that_is_killed_by_others_ends_the_run() {
+fn killed_program_ends_the_run() {
     let folder = folder();
     let started = folder.path().join("started");
     let script = script(&started, "exec sleep 50");
@@ -213,7 +213,7 @@ fn knows_processes(ended: &Ended) -> bool {
 }
 
 #[test]
-fn a_run_until_all_ended_outlasts_its_program() {
+fn run_until_all_ended_outlasts_its_program() {
     let folder = folder();
     let (out, late) = (folder.path().join("out"), folder.path().join("late"));
     let rest = format!("sleep 0.3; (sleep 0.3; echo > {}) &", late.display());
@@ -291,7 +291,7 @@ fn requests_go_to_those_that_are_left() {
 }
 
 #[test]
-fn a_run_until_all_ended_needs_kernel_sensors() {
+fn run_until_all_ended_needs_kernel_sensors() {
     let options = [
         "run",
         "--kernel",

@@ -86,7 +86,7 @@ fn programs_that_cannot_be_run_end_as_with_env() {
 }
 
 #[test]
-fn a_typing_error_costs_no_directory() {
+fn usage_error_starts_no_directory() {
     let folder = folder();
     let out = folder.path().join("out");
     let run = |program| {
@@ -109,7 +109,7 @@ fn a_typing_error_costs_no_directory() {
 }
 
 #[test]
-fn the_programs_own_status_is_passed_on() {
+fn own_status_of_the_program_is_passed_on() {
     let ended = finish(&mut overhear(&[
         "run", "--kernel", "off", "--", "sh", "-c", "exit 7",
     ]));
@@ -126,7 +126,7 @@ fn the_programs_own_status_is_passed_on() {
 }
 
 #[test]
-fn the_programs_output_and_input_are_its_own() {
+fn program_keeps_its_input_and_output() {
     let mut command = overhear(&[
         "run",
         "--kernel",
@@ -187,7 +187,7 @@ fn places_that_cannot_hold_a_recording_are_refused_before_the_program_runs() {
 }
 
 #[test]
-fn a_socket_that_cannot_be_made_is_refused_before_the_program_runs() {
+fn unusable_socket_is_refused_before_the_program_runs() {
     let arguments = [
         "run",
         "--socket",
@@ -202,7 +202,7 @@ fn a_socket_that_cannot_be_made_is_refused_before_the_program_runs() {
 }
 
 #[test]
-fn a_place_of_somebody_else_is_refused() {
+fn folder_of_another_user_is_refused() {
     let folder = folder();
     let out = folder.path().join("out");
     let Some(mut command) = as_nobody(&["run", "--out", path(&out), "--", "true"]) else {
@@ -233,7 +233,7 @@ fn bpf_that_is_asked_for_and_not_permitted_is_refused() {
 }
 
 #[test]
-fn a_json_file_that_cannot_be_written_is_refused_before_the_program_runs() {
+fn unwritable_json_file_is_refused_before_the_program_runs() {
     let folder = folder();
     let marker = folder.path().join("marker");
     let json = "--json=/nonexistent/report.json";
@@ -251,7 +251,7 @@ fn a_json_file_that_cannot_be_written_is_refused_before_the_program_runs() {
 }
 
 #[test]
-fn a_json_file_on_a_full_disk_does_not_hide_the_report() {
+fn json_file_on_a_full_disk_does_not_hide_the_report() {
     // Writing to this device fails as on a full disk.
     let run = |script: &str| {
         finish(&mut overhear(&[
@@ -272,7 +272,7 @@ fn a_json_file_on_a_full_disk_does_not_hide_the_report() {
 }
 
 #[test]
-fn a_full_disk_ends_the_recording_and_not_the_program() {
+fn full_disk_ends_the_recording_and_not_the_program() {
     let folder = folder();
     let Some(disk) = SmallDisk::mount(folder.path(), "size=128k") else {
         println!("skipped: mounting a small file system needs root");
@@ -323,7 +323,7 @@ fn a_full_disk_ends_the_recording_and_not_the_program() {
 }
 
 #[test]
-fn a_disk_that_is_full_from_the_beginning_is_said_at_once() {
+fn disk_full_from_the_begin_is_reported_at_once() {
     let folder = folder();
     let Some(disk) = SmallDisk::mount(folder.path(), "size=4k,nr_inodes=4") else {
         println!("skipped: mounting a small file system needs root");
@@ -348,7 +348,7 @@ fn a_disk_that_is_full_from_the_beginning_is_said_at_once() {
 }
 
 #[test]
-fn a_reader_that_went_away_is_no_error() {
+fn closed_standard_output_is_no_error() {
     let folder = folder();
     let out = folder.path().join("out");
     let arguments = ["run", "--kernel", "off", "--out", path(&out), "--", "true"];
@@ -407,7 +407,7 @@ fn by_shell(script: &str, arguments: &[&str]) -> Ended {
 }
 
 #[test]
-fn a_standard_error_that_takes_nothing_changes_no_status() {
+fn unwritable_standard_error_changes_no_status() {
     let folder = folder();
     let out = folder.path().join("out");
     for lost in [
@@ -440,7 +440,7 @@ fn a_standard_error_that_takes_nothing_changes_no_status() {
 }
 
 #[test]
-fn a_parent_that_ignores_its_children_does_not_hide_the_status() {
+fn ignored_sigchld_of_the_parent_keeps_the_status() {
     let folder = folder();
     let file = folder.path().join("report.json");
     for (program, status, exit) in [
@@ -469,7 +469,7 @@ fn a_parent_that_ignores_its_children_does_not_hide_the_status() {
 }
 
 #[test]
-fn a_mistyped_program_costs_no_file_that_was_there() {
+fn mistyped_program_keeps_existing_files() {
     let folder = folder();
     let file = folder.path().join("report.json");
     let json = format!("--json={}", file.display());
@@ -491,7 +491,7 @@ fn a_mistyped_program_costs_no_file_that_was_there() {
 }
 
 #[test]
-fn a_mistyped_program_costs_no_folder_that_was_there() {
+fn mistyped_program_keeps_existing_folders() {
     let folder = folder();
     let out = folder.path().join("out");
     let foreign = [

@@ -132,7 +132,7 @@ fn viewers(dir: &Path, elsewhere: &Path) -> Vec<(Vec<String>, Ended)> {
 }
 
 #[test]
-fn a_viewer_of_root_writes_nothing_that_the_owner_of_a_recording_chooses() {
+fn root_viewer_writes_nothing_chosen_by_the_owner_of_a_recording() {
     if !needs_root() {
         return;
     }
@@ -221,7 +221,7 @@ fn its_owner_repairs_a_recording_without_following_links() {
 }
 
 #[test]
-fn a_recorder_of_root_writes_only_to_folders_of_root() {
+fn root_recorder_writes_only_to_folders_of_root() {
     if !needs_root() {
         return;
     }
@@ -337,7 +337,7 @@ fn intruders() -> Vec<Intruder> {
 }
 
 #[test]
-fn nothing_in_place_of_a_file_makes_a_reader_wait() {
+fn special_files_do_not_block_readers() {
     let folder = folder();
     let out = folder.path().join("out");
     record(&out);
@@ -586,7 +586,7 @@ fn readers_need_no_permission_to_write() {
 }
 
 #[test]
-fn a_recording_that_goes_on_is_not_repaired() {
+fn unfinished_recording_is_not_repaired() {
     let folder = folder();
     let out = folder.path().join("out");
     let writer = TraceWriter::create(&out, TraceIdentity::default()).unwrap();

@@ -121,7 +121,7 @@ fn held_run(dir: &Path, more: &[&str]) -> (Child, ChildStdin) {
 }
 
 #[test]
-fn only_who_knows_the_address_gets_the_page() {
+fn page_needs_the_token_of_its_address() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
     recorded(&dir);
@@ -155,7 +155,7 @@ fn only_who_knows_the_address_gets_the_page() {
 }
 
 #[test]
-fn two_recordings_share_a_page() {
+fn page_compares_two_recordings() {
     let folder = tempfile::tempdir().unwrap();
     let (one, other) = (folder.path().join("one"), folder.path().join("other"));
     recorded(&one);
@@ -188,7 +188,7 @@ fn two_recordings_share_a_page() {
 }
 
 #[test]
-fn a_run_is_shown_from_begin_to_end() {
+fn run_is_shown_from_begin_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
     let (mut child, stdin) = held_run(&dir, &["--view", "--kernel", "off"]);
@@ -226,7 +226,7 @@ fn picture_of_a_run_ends_with_the_run() {
 }
 
 #[test]
-fn a_recording_that_is_being_written_is_followed() {
+fn growing_recording_is_followed() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
     let (mut child, stdin) = held_run(&dir, &["--quiet"]);

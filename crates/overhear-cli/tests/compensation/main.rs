@@ -267,7 +267,7 @@ fn percent(estimate: &Estimate) -> String {
 }
 
 #[test]
-fn what_observing_adds_is_taken_away() {
+fn compensation_removes_the_cost_of_observing() {
     let Some((cpu, other)) = cpus() else {
         println!("skipped: there is one CPU");
         return;

@@ -64,7 +64,7 @@ fn of_threads(metric: &Value, comm: &str) -> u64 {
 }
 
 #[test]
-fn every_built_in_metric_measures_a_program_that_does_what_it_measures() {
+fn every_built_in_metric_measures_its_program() {
     let _turn = turn();
     if !Backend::Bpf.works() {
         return;

@@ -17,7 +17,7 @@ fn report(words: &[&str], program: &[std::ffi::OsString]) -> Value {
 }
 
 #[test]
-fn a_metric_switches_on_the_kernel_sensors_that_it_requires() {
+fn metric_enables_its_kernel_sensors() {
     let _turn = turn();
     if !Backend::Bpf.works() {
         return;
@@ -87,7 +87,7 @@ fn wake_ups_that_nobody_needs_are_not_heard() {
 }
 
 #[test]
-fn a_recording_without_wake_ups_says_so() {
+fn recording_without_wake_ups_has_a_note() {
     let _turn = turn();
     if !Backend::Bpf.works() {
         return;

@@ -124,7 +124,7 @@ fn assert_sensors_work(found: &Found) {
 }
 
 #[test]
-fn an_ordinary_user_gets_perf_records_of_own_programs() {
+fn ordinary_user_gets_perf_records_of_own_programs() {
     let _turn = turn();
     let Some(user) = perf_is_open_to_all().then(User::new).flatten() else {
         return;
@@ -176,7 +176,7 @@ fn an_ordinary_user_gets_perf_records_of_own_programs() {
 /// The kernel takes the records of a process away when it executes a program with other privileges. However short
 /// the program, the report is incomplete and names it; of ordinary programs as short it is complete.
 #[test]
-fn a_program_with_other_privileges_never_leaves_the_report_complete() {
+fn program_with_other_privileges_makes_the_report_incomplete() {
     const ROUNDS: usize = 25;
     let _turn = turn();
     if !is_root() {

@@ -17,7 +17,7 @@ fn attach<'a>(more: &[&'a str]) -> Vec<&'a str> {
 }
 
 #[test]
-fn a_sensor_that_comes_later_is_heard_from_its_first_element_to_its_last() {
+fn later_sensor_is_read_from_its_first_to_its_last_element() {
     let command = format!("sleep 0.5; exec {} paced 300", path(program()));
     let live = Live::start(&["sh", "-c", &command]);
     let heard = Heard::of(live.ask(&attach(&["--until-ended"])));
@@ -60,7 +60,7 @@ fn attaching_late_at_any_moment_misses_nothing_after_the_first_element() {
 }
 
 #[test]
-fn the_lanes_of_a_sensor_are_streams_of_one_sensor() {
+fn lanes_of_a_sensor_are_streams_of_one_sensor() {
     let threads = crate::program::compiled("../../examples/c/threads.c", "threads");
     let command = format!("sleep 0.5; exec {}", path(&threads));
     let live = Live::start(&["sh", "-c", &command]);
@@ -89,7 +89,7 @@ fn the_lanes_of_a_sensor_are_streams_of_one_sensor() {
 }
 
 #[test]
-fn the_oldest_element_is_where_one_may_begin() {
+fn start_oldest_begins_at_the_oldest_element() {
     let live = Live::program(&["paced", "60000"]);
     eventually("some elements lie in the buffer", || {
         live.listed()[0]["elements"].as_u64() > Some(100)
@@ -105,7 +105,7 @@ fn the_oldest_element_is_where_one_may_begin() {
 }
 
 #[test]
-fn a_program_that_is_killed_is_heard_to_its_last_element() {
+fn killed_program_is_read_to_its_last_element() {
     let live = Live::program(&["paced", "40000"]);
     let attached = Started::spawn(&mut live.verb(&attach(&["--until-ended"])));
     std::thread::sleep(Duration::from_millis(300));
@@ -128,7 +128,7 @@ fn a_program_that_is_killed_is_heard_to_its_last_element() {
 }
 
 #[test]
-fn an_interrupt_ends_it_with_a_summary() {
+fn interrupt_ends_attach_with_a_summary() {
     let live = Live::program(&["paced", "60000"]);
     let attached = Started::spawn(&mut live.verb(&attach(&[])));
     std::thread::sleep(Duration::from_millis(300));
@@ -145,7 +145,7 @@ fn an_interrupt_ends_it_with_a_summary() {
 }
 
 #[test]
-fn the_end_of_the_directory_ends_it_too() {
+fn end_of_the_directory_ends_attach() {
     let live = Live::program(&["paced", "400"]);
     let heard = Heard::of(live.ask(&attach(&[])));
     assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
@@ -154,7 +154,7 @@ fn the_end_of_the_directory_ends_it_too() {
 }
 
 #[test]
-fn a_directory_that_is_killed_takes_no_element_with_it() {
+fn killed_directory_loses_no_element() {
     let here = std::env::current_exe().unwrap();
     let service = here.ancestors().nth(2).unwrap().join("overheard");
     if !service.is_file() {
@@ -199,7 +199,7 @@ fn a_directory_that_is_killed_takes_no_element_with_it() {
 }
 
 #[test]
-fn a_closed_output_is_no_error() {
+fn closed_output_is_no_error() {
     let live = Live::program(&["paced", "60000"]);
     let mut command = live.verb(&["attach", "*"]);
     let mut attached = command
@@ -222,7 +222,7 @@ fn a_closed_output_is_no_error() {
 }
 
 #[test]
-fn what_an_output_that_does_not_keep_up_misses_is_told_in_its_place() {
+fn slow_output_has_gaps_at_their_positions() {
     // 65,536 slots at most, two million elements, and a pipe that nobody reads for a while.
     let gate = crate::support::folder();
     let (go, count) = (gate.path().join("go"), 2_000_000_u64);
@@ -269,7 +269,7 @@ fn what_an_output_that_does_not_keep_up_misses_is_told_in_its_place() {
 }
 
 #[test]
-fn a_recording_holds_what_was_shown() {
+fn recording_of_attach_has_the_shown_elements() {
     let live = Live::program(&["paced", "60000"]);
     let out = live.folder.path().join("out");
     let attached = live.ask(&attach(&["--count", "200", "--out", path(&out)]));
@@ -311,7 +311,7 @@ fn csv_is_one_table_per_type() {
 }
 
 #[test]
-fn nothing_heard_is_said_and_is_not_success() {
+fn attach_without_elements_fails_with_a_sentence() {
     let live = Live::program(&["paced", "60000"]);
     let heard = Heard::of(live.ask(&[
         "attach",
@@ -329,7 +329,7 @@ fn nothing_heard_is_said_and_is_not_success() {
 }
 
 #[test]
-fn another_user_is_told_why_not() {
+fn other_user_is_refused_with_a_reason() {
     if as_nobody(&["--version"]).is_none() {
         return;
     }

@@ -14,7 +14,7 @@ use crate::session::Live;
 use crate::support::{eventually, finish, folder, overhear, path, plugin, Started};
 
 #[test]
-fn a_list_says_who_is_there() {
+fn list_has_all_sensors() {
     let live = Live::program(&["paced", "60000"]);
     let text = live.ask(&["list"]);
     assert_eq!(text.status, 0, "{text:#?}");
@@ -43,7 +43,7 @@ fn a_list_says_who_is_there() {
 }
 
 #[test]
-fn without_a_directory_a_sentence_says_where_one_was_looked_for() {
+fn absent_directory_is_named_with_its_socket() {
     let nowhere = folder();
     for verb in [
         &["list"][..],
@@ -62,7 +62,7 @@ fn without_a_directory_a_sentence_says_where_one_was_looked_for() {
 }
 
 #[test]
-fn a_sensor_that_is_switched_off_is_silent_until_it_is_switched_on() {
+fn disabled_sensor_is_silent_until_it_is_enabled() {
     let live = Live::program(&["paced", "60000"]);
     let elements = || live.listed()[0]["elements"].as_u64().unwrap();
     let ended = live.ask(&["disable", "pace"]);
@@ -94,7 +94,7 @@ fn a_sensor_that_is_switched_off_is_silent_until_it_is_switched_on() {
 }
 
 #[test]
-fn one_look_tells_actual_and_declared_rate() {
+fn snapshot_has_actual_and_declared_rate() {
     let live = Live::program(&["paced", "60000"]);
     let options = ["--once", "--window", "500ms", "--format", "json"];
     let ended = live.ask(&[&["top"], &options[..]].concat());
@@ -201,7 +201,7 @@ fn threads_alone_are_shown_first() {
 }
 
 #[test]
-fn the_doctor_says_whether_a_directory_answers() {
+fn doctor_reports_whether_a_directory_answers() {
     let finding = |arguments: &mut std::process::Command| -> Value {
         let ended = finish(arguments.args(["--json"]));
         ended.does_not_panic();
@@ -240,7 +240,7 @@ fn completions_and_manual_come_from_the_definitions() {
 }
 
 #[test]
-fn one_look_draws_what_updates_count() {
+fn snapshot_draws_the_distributions_of_updates() {
     // Longer than any test lasts; it is ended with the test.
     let live = Live::program(&["paced", "120000"]);
     let folder = folder();
@@ -284,7 +284,7 @@ fn one_look_draws_what_updates_count() {
 }
 
 #[test]
-fn a_monitor_that_attaches_gets_what_it_needs() {
+fn attaching_monitor_enables_its_sensors() {
     let live = Live::start_with(&["--disable-unused"], &[path(program()), "paced", "8000"]);
     eventually("the program registers its sensor", || {
         live.listed().len() == 1
@@ -299,7 +299,7 @@ fn a_monitor_that_attaches_gets_what_it_needs() {
 }
 
 #[test]
-fn only_what_is_needed_is_on_while_somebody_wishes_it() {
+fn unused_sensors_are_off_while_disable_unused_is_requested() {
     let place = folder();
     let socket = place.path().join("directory.sock");
     let directory = Directory::builder().standalone().start(&socket).unwrap();
@@ -344,7 +344,7 @@ fn only_what_is_needed_is_on_while_somebody_wishes_it() {
 }
 
 #[test]
-fn what_a_plug_in_counts_is_drawn_while_it_grows() {
+fn growing_distribution_of_a_plug_in_is_drawn() {
     let folder = folder();
     let source = "examples/updates/distances.c";
     let place = folder.path().join("distances.so");

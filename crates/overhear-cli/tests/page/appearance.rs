@@ -105,7 +105,7 @@ fn hostile_and_missing_parts_do_no_harm() {
 }
 
 #[test]
-fn the_policy_forbids_connections_and_all_controls_have_names() {
+fn policy_forbids_connections_and_all_controls_have_names() {
     let Some(browser) = Browser::start() else {
         return;
     };
@@ -136,7 +136,7 @@ fn the_policy_forbids_connections_and_all_controls_have_names() {
 }
 
 #[test]
-fn the_page_fits_windows_of_all_widths() {
+fn page_fits_windows_of_all_widths() {
     let Some(browser) = Browser::start() else {
         return;
     };
@@ -170,7 +170,7 @@ fn the_page_fits_windows_of_all_widths() {
 }
 
 #[test]
-fn the_panel_is_as_high_as_what_it_holds() {
+fn panel_is_as_high_as_its_content() {
     let Some(browser) = Browser::start() else {
         return;
     };
@@ -368,7 +368,7 @@ fn pictures() {
 }
 
 #[test]
-fn what_came_of_a_monitor_is_shown() {
+fn result_of_a_monitor_is_shown() {
     let Some(browser) = Browser::start() else {
         return;
     };

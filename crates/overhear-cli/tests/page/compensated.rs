@@ -61,7 +61,7 @@ fn report(is_compensated: bool) -> Value {
 }
 
 #[test]
-fn the_time_is_chosen() {
+fn time_can_be_chosen() {
     let Some(browser) = Browser::start() else {
         return;
     };

@@ -75,7 +75,7 @@ fn calibration() -> Calibration {
 }
 
 #[test]
-fn a_run_that_goes_on_is_shown_in_both_times() {
+fn growing_run_is_shown_in_both_times() {
     let Some(browser) = Browser::start() else {
         return;
     };
@@ -123,7 +123,7 @@ fn a_run_that_goes_on_is_shown_in_both_times() {
 }
 
 #[test]
-fn a_run_grows_on_the_page_until_it_ends() {
+fn run_grows_on_the_page_until_it_ends() {
     let Some(browser) = Browser::start() else {
         return;
     };

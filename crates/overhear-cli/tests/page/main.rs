@@ -261,7 +261,7 @@ fn expected_column(ends: &[f64], from: f64, to: f64) -> Option<(u8, f64)> {
 }
 
 #[test]
-fn every_column_shows_what_holds_there() {
+fn every_column_shows_its_state() {
     let Some(browser) = Browser::start() else {
         return;
     };
@@ -538,7 +538,7 @@ fn tooltips_show_states_elements_and_losses() {
 }
 
 #[test]
-fn what_is_not_drawn_is_said() {
+fn left_out_rows_are_listed() {
     let Some(browser) = Browser::start() else {
         return;
     };

@@ -99,7 +99,7 @@ fn together(all: &[Question]) {
 }
 
 #[test]
-fn the_time_line_answers_questions() {
+fn time_line_has_details_of_moments() {
     together(&[
         (
             "cpus_and_reasons_say_who_ran_and_why",
@@ -129,7 +129,7 @@ fn the_time_line_answers_questions() {
 }
 
 #[test]
-fn the_time_line_takes_orders() {
+fn time_line_follows_keys_and_pointer() {
     together(&[
         ("the_search_finds_moments", the_search_finds_moments),
         (

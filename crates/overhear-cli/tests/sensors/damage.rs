@@ -33,7 +33,7 @@ fn damage(what: &str, words: &[&str]) -> Value {
 }
 
 #[test]
-fn a_header_that_was_overwritten_is_named_field_by_field() {
+fn overwritten_header_is_named_field_by_field() {
     for (what, words) in [
         ("magic", ["begins with", "OVHRSTR1"]),
         ("version", ["layout version 77", "version 1"]),
@@ -50,7 +50,7 @@ fn a_header_that_was_overwritten_is_named_field_by_field() {
 }
 
 #[test]
-fn a_counter_that_runs_backwards_ends_the_stream() {
+fn decreasing_counter_ends_the_stream() {
     for (what, now) in [("backwards", " to 7"), ("wrapped", "18446744073709551615")] {
         let report = damage(what, &["counter went back", now]);
         let elements = number(only_sensor(&report), "elements");
@@ -59,12 +59,12 @@ fn a_counter_that_runs_backwards_ends_the_stream() {
 }
 
 #[test]
-fn a_page_of_nonsense_ends_the_stream() {
+fn random_page_ends_the_stream() {
     damage("everything", &["/damaged: "]);
 }
 
 #[test]
-fn a_counter_far_ahead_is_counted_as_the_stream_says() {
+fn counter_far_ahead_counts_as_missed() {
     let (ended, report) = run_program(&["damage", "ahead"]);
     assert_eq!(ended.status, 3, "{ended:#?}");
     ended.does_not_panic();

@@ -37,7 +37,7 @@ fn alone(directory: Option<&str>, sentence: &str) {
 }
 
 #[test]
-fn without_a_directory_programs_run_on() {
+fn program_runs_on_without_a_directory() {
     if std::path::Path::new("/run/overhear/directory.sock").exists() {
         println!("skipped: a directory of the system listens");
         return;
@@ -47,7 +47,7 @@ fn without_a_directory_programs_run_on() {
 }
 
 #[test]
-fn a_socket_that_leads_nowhere_harms_nobody() {
+fn dead_socket_does_not_disturb_the_program() {
     alone(
         Some("/nonexistent/directory.sock"),
         "cannot connect to the directory at /nonexistent",
@@ -61,7 +61,7 @@ fn a_socket_that_leads_nowhere_harms_nobody() {
 }
 
 #[test]
-fn a_directory_that_listens_but_never_answers_is_given_up() {
+fn silent_directory_is_given_up() {
     let folder = folder();
     let socket = folder.path().join("mute.sock");
     // A stream socket speaks another protocol; one of the right kind is never accepted.
@@ -87,7 +87,7 @@ fn scratch_folders(place: &Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
-fn what_a_killed_command_left_is_removed_by_the_next() {
+fn leftovers_of_a_killed_command_are_removed_by_the_next() {
     let folder = folder();
     let started = folder.path().join("started");
     let stop = folder.path().join("stop");
@@ -123,7 +123,7 @@ fn what_a_killed_command_left_is_removed_by_the_next() {
 }
 
 #[test]
-fn a_program_says_on_request_that_it_is_not_heard_and_the_directory_lists_it() {
+fn unconnected_sensor_is_reported_on_request_and_listed() {
     let folder = folder();
     let socket = folder.path().join("directory.sock");
     let builder = overhear_directory::Directory::builder().standalone();
@@ -162,7 +162,7 @@ fn a_program_says_on_request_that_it_is_not_heard_and_the_directory_lists_it() {
 }
 
 #[test]
-fn a_program_outlives_its_directory() {
+fn program_outlives_its_directory() {
     let folder = folder();
     let (started, stop) = (folder.path().join("started"), folder.path().join("stop"));
     let mut command = overhear(&["run", "--kernel", "off", "--"]);

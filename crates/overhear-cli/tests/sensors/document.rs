@@ -64,7 +64,7 @@ fn list<'a>(report: &'a Value, name: &str) -> &'a [Value] {
 }
 
 #[test]
-fn the_document_has_the_members_that_the_page_describes() {
+fn json_report_has_the_documented_members() {
     let folder = folder();
     let out = folder.path().join("out");
     let (ended, live) = run_json(&["--out", path(&out)], &[path(program()), "paced", "50"]);

@@ -30,7 +30,7 @@ use program::{heard, number, only_sensor, program, run_program};
 use support::{babeltrace, finish, has_babeltrace, is_root, overhear, path, report_json, run_json};
 
 #[test]
-fn a_paced_program_is_heard_element_by_element() {
+fn paced_program_is_read_element_by_element() {
     let (ended, report) = run_program(&["paced", "300"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     let sensor = only_sensor(&report);
@@ -71,7 +71,7 @@ fn a_paced_program_is_heard_element_by_element() {
 }
 
 #[test]
-fn the_trace_says_what_the_report_of_the_run_said() {
+fn report_of_the_trace_equals_that_of_the_run() {
     let folder = support::folder();
     let out = folder.path().join("out");
     let (ended, live) = run_json(
@@ -90,7 +90,7 @@ fn the_trace_says_what_the_report_of_the_run_said() {
 }
 
 #[test]
-fn a_sensor_may_go_and_come_again() {
+fn sensor_can_unregister_and_register_again() {
     let (ended, report) = run_program(&["again"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     let elements: Vec<u64> = heard(&report, "again");
@@ -99,7 +99,7 @@ fn a_sensor_may_go_and_come_again() {
 }
 
 #[test]
-fn two_sensors_of_a_program_are_told_apart() {
+fn sensors_of_one_program_are_distinguished() {
     let (ended, report) = run_program(&["two"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert_eq!(
@@ -109,7 +109,7 @@ fn two_sensors_of_a_program_are_told_apart() {
 }
 
 #[test]
-fn a_second_sensor_of_the_same_name_is_refused_with_a_sentence() {
+fn second_sensor_of_the_same_name_is_refused_with_a_sentence() {
     let (ended, report) = run_program(&["twin"]);
     // Whatever the second one wrote is missing.
     assert_eq!(ended.status, 3, "{ended:#?}");
@@ -147,7 +147,7 @@ fn padding_is_refused_by_the_library() {
 }
 
 #[test]
-fn what_a_tight_loop_outruns_is_counted_exactly() {
+fn losses_of_a_tight_loop_are_counted_exactly() {
     const WRITTEN: u64 = 10_000_000;
     let folder = support::folder();
     let out = folder.path().join("out");
@@ -178,7 +178,7 @@ fn what_a_tight_loop_outruns_is_counted_exactly() {
 }
 
 #[test]
-fn a_program_that_drops_its_privileges_is_heard() {
+fn program_that_drops_its_privileges_is_read() {
     if !is_root() {
         println!("skipped: only root can become another user");
         return;
@@ -205,7 +205,7 @@ fn a_program_that_drops_its_privileges_is_heard() {
 }
 
 #[test]
-fn the_table_names_sensors_and_fields_with_units() {
+fn table_names_sensors_and_fields_with_units() {
     let ended = finish(&mut overhear(&[
         "run",
         "--kernel",

@@ -238,7 +238,7 @@ fn wrong(folder: &Path, from: &str, to: &str) -> std::path::PathBuf {
 }
 
 #[test]
-fn each_mistake_in_a_file_is_a_sentence_that_names_the_entry() {
+fn each_mistake_in_a_file_is_named_with_its_entry() {
     let folder = folder();
     for (from, to, status, words) in WRONG {
         let file = wrong(folder.path(), from, to);
@@ -286,7 +286,7 @@ fn share_that_cannot_be_reserved_is_refused() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_under_every_executor() {
+fn invalid_values_are_refused_under_every_executor() {
     for executor in ["best_effort", "bandwidth", "buffered", "auto"] {
         let text = RIGHT.replacen("best_effort", executor, 1);
         let text = text.replacen(LATENCY, "latency = \"50ms\"\ncpu_percent = 0", 1);
@@ -305,7 +305,7 @@ fn run(from: &str, to: &str) -> (Ended, serde_json::Value) {
 }
 
 #[test]
-fn what_the_program_does_not_have_is_named_and_makes_the_run_inconclusive() {
+fn absent_sensor_is_named_and_makes_the_run_inconclusive() {
     let (ended, report) = run("id = \"pace\"", "id = \"lace\"");
     ended.does_not_panic();
     assert_eq!(ended.status, 3, "{ended:#?}");
@@ -326,7 +326,7 @@ fn what_the_program_does_not_have_is_named_and_makes_the_run_inconclusive() {
 }
 
 #[test]
-fn a_plug_in_that_goes_wrong_is_named_with_its_entry() {
+fn failing_plug_in_is_named_with_its_entry() {
     let folder = folder();
     let entry = |plugin: &str| format!("{NAME}\nplugin = \"{plugin}\"");
     let refused = |plugin: &str, words: &[&str]| {

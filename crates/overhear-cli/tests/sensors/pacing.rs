@@ -69,13 +69,13 @@ fn conforms(program: &[&str]) {
 }
 
 #[test]
-fn an_eager_program_in_rust_keeps_its_rate() {
+fn eager_program_in_rust_keeps_its_rate() {
     let here = std::env::current_exe().unwrap();
     conforms(&[path(&here), "--exact", "pacing::eager_program", "--ignored"]);
 }
 
 #[test]
-fn an_eager_program_in_c_keeps_its_rate() {
+fn eager_program_in_c_keeps_its_rate() {
     let elements = ELEMENTS.to_string();
     conforms(&[path(program()), "eager", &elements]);
 }

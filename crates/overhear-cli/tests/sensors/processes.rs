@@ -4,7 +4,7 @@
 use crate::program::{heard, number, only_sensor, run_program};
 
 #[test]
-fn a_forked_child_stays_out_of_its_parents_stream() {
+fn forked_child_does_not_write_to_its_parents_stream() {
     let (ended, report) = run_program(&["fork"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     // 1,000 elements of the child are not among them, and its unregistering closed nothing.
@@ -34,7 +34,7 @@ fn vfork_and_posix_spawn_leave_the_stream_alone() {
 }
 
 #[test]
-fn a_child_with_a_sensor_of_its_own_is_heard_under_its_own_pid() {
+fn child_with_own_sensor_has_its_own_pid() {
     let (ended, report) = run_program(&["family"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     let pid = |name: &str| -> u64 {
@@ -51,7 +51,7 @@ fn a_child_with_a_sensor_of_its_own_is_heard_under_its_own_pid() {
 }
 
 #[test]
-fn forked_workers_are_heard_through_their_copies_under_their_own_pids() {
+fn forked_workers_register_copies_under_their_own_pids() {
     let (ended, report) = run_program(&["workers"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert_eq!(heard(&report, "work"), [40, 20, 40]);
@@ -74,7 +74,7 @@ fn closing_all_descriptors_costs_no_sensor() {
 }
 
 #[test]
-fn what_a_program_wrote_before_it_crashed_is_heard() {
+fn elements_before_a_crash_are_read() {
     for (how, signal) in [("abort", 6), ("segv", 11)] {
         let (ended, report) = run_program(&[how]);
         assert_eq!(ended.status, 128 + signal, "{ended:#?}");
@@ -85,7 +85,7 @@ fn what_a_program_wrote_before_it_crashed_is_heard() {
 }
 
 #[test]
-fn a_process_that_goes_on_as_another_program_may_use_the_same_names() {
+fn process_after_execve_can_reuse_names() {
     let (ended, report) = run_program(&["exec", "2"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert_eq!(heard(&report, "reborn"), [100, 100, 100]);

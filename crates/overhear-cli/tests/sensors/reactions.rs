@@ -55,7 +55,7 @@ fn lines(file: &Path) -> Vec<String> {
 }
 
 #[test]
-fn a_sensor_that_is_too_fast_is_followed_element_by_element() {
+fn too_fast_sensor_triggers_a_reaction_per_element() {
     let folder = folder();
     let text = format!(
         "{SLOW}
@@ -106,7 +106,7 @@ fn a_sensor_that_is_too_fast_is_followed_element_by_element() {
 }
 
 #[test]
-fn the_observed_program_gets_the_signal() {
+fn observed_program_gets_the_signal() {
     let folder = folder();
     let text = format!(
         "{SLOW}
@@ -163,7 +163,7 @@ void write_down(const oh_reaction *reaction)
 "#;
 
 #[test]
-fn an_update_asks_and_a_function_answers_under_every_executor() {
+fn update_triggers_a_function_under_every_executor() {
     let _alone = alone();
     let folder = folder();
     let source = folder.path().join("asking.c");
@@ -232,7 +232,7 @@ fn an_update_asks_and_a_function_answers_under_every_executor() {
 }
 
 #[test]
-fn a_function_gets_what_was_observed_and_the_bound() {
+fn function_gets_observed_value_and_bound() {
     let folder = folder();
     let source = folder.path().join("asking.c");
     fs::write(&source, PLUGIN).unwrap();
@@ -339,7 +339,7 @@ fn constraints_react_when_they_are_decided() {
 }
 
 #[test]
-fn what_is_missed_is_counted_exactly_and_updates_go_on_or_stop_as_told() {
+fn missed_elements_are_exact_and_updates_follow_their_policy() {
     let folder = folder();
     // Messages of up to twelve elements, through a ring of 64, faster than anybody reads.
     let text = r#"
@@ -418,7 +418,7 @@ fn what_is_missed_is_counted_exactly_and_updates_go_on_or_stop_as_told() {
 }
 
 #[test]
-fn a_reaction_that_fails_is_told_and_the_recording_keeps_it() {
+fn failed_reaction_is_reported_and_recorded() {
     let folder = folder();
     let text = format!(
         "{SLOW}
@@ -454,7 +454,7 @@ fn a_reaction_that_fails_is_told_and_the_recording_keeps_it() {
 }
 
 #[test]
-fn what_cannot_be_carried_out_is_refused_before_anything_runs() {
+fn impossible_reaction_is_refused_before_the_program_runs() {
     let folder = folder();
     let (file, mark) = (
         folder.path().join("overhear.toml"),
@@ -514,7 +514,7 @@ fn what_cannot_be_carried_out_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn what_is_decided_faster_than_it_is_carried_out_is_lost_and_counted() {
+fn reactions_decided_too_fast_are_lost_and_counted() {
     let folder = folder();
     let text = SLOW.replace("eager", "tight");
     let text = format!("{text}\n[[reaction]]\nname = \"r\"\non = [\"stream\"]\nsensor = \"r\"\n");
@@ -541,7 +541,7 @@ fn what_is_decided_faster_than_it_is_carried_out_is_lost_and_counted() {
 }
 
 #[test]
-fn an_update_in_rust_asks() {
+fn rust_update_triggers_a_reaction() {
     let folder = folder();
     let Some(plugin) = in_rust("restless") else {
         return;

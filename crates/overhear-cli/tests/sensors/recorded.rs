@@ -97,7 +97,7 @@ fn recorded_report_equals_the_live_document() {
 }
 
 #[test]
-fn a_recording_without_verdicts_is_read_as_ever() {
+fn recording_without_verdicts_is_read() {
     let folder = folder();
     let out = folder.path().join("out");
     let config = config(folder.path());

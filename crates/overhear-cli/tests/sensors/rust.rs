@@ -77,7 +77,7 @@ fn heard_late() -> bool {
 }
 
 #[test]
-fn a_program_in_rust_is_heard() {
+fn rust_program_is_read() {
     let folder = folder();
     let file = folder.path().join("said");
     let here = std::env::current_exe().unwrap();

@@ -51,7 +51,7 @@ fn same(counted: &[BTreeMap<String, u64>; 2]) {
 }
 
 #[test]
-fn a_million_writes_into_a_heard_stream_are_no_system_call() {
+fn connected_writes_make_no_system_call() {
     if !has_strace() {
         return;
     }
@@ -84,7 +84,7 @@ fn a_million_writes_into_a_heard_stream_are_no_system_call() {
 }
 
 #[test]
-fn a_million_writes_that_nobody_hears_are_no_system_call() {
+fn unconnected_writes_make_no_system_call() {
     if !has_strace() {
         return;
     }

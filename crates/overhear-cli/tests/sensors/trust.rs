@@ -130,7 +130,7 @@ fn root_uses_no_configuration_of_others() {
 }
 
 #[test]
-fn an_ordinary_user_uses_files_of_others() {
+fn ordinary_user_uses_files_of_others() {
     let folder = folder();
     let file = folder.path().join("overhear.toml");
     fs::write(&file, "nonsense").unwrap();
@@ -210,7 +210,7 @@ fn root_uses_no_code_and_no_metrics_of_others() {
 }
 
 #[test]
-fn no_exec_runs_nothing_of_a_file() {
+fn no_exec_runs_no_program_of_a_file() {
     let folder = folder();
     let file = folder.path().join("overhear.toml");
     let reactions = "

@@ -50,7 +50,7 @@ fn updates(report: &Value) -> &Vec<Value> {
 }
 
 #[test]
-fn an_update_finds_the_same_in_every_language_live_and_over_the_recording() {
+fn update_has_equal_results_in_all_languages_live_and_recorded() {
     let folder = folder();
     let plugins = examples(folder.path());
     // Later than a nanosecond after its predecessor is every element but the first.
@@ -90,7 +90,7 @@ fn an_update_finds_the_same_in_every_language_live_and_over_the_recording() {
 }
 
 #[test]
-fn what_an_update_evaluates_is_needed() {
+fn sensors_of_an_update_are_needed() {
     let folder = folder();
     let source = "examples/updates/late_elements.c";
     let Some(plugin) = plugin("gcc", "-std=c11", source, &folder.path().join("late.so")) else {
@@ -130,7 +130,7 @@ fn run_update(name: &str) -> Option<(Ended, Value, Ended)> {
 }
 
 #[test]
-fn an_update_reads_payloads_of_its_type_and_tells_what_it_likes() {
+fn update_reads_payloads_of_its_type_and_returns_any_result() {
     let Some((ended, report, text)) = run_update("typed=hello, world") else {
         return;
     };
@@ -151,7 +151,7 @@ fn an_update_reads_payloads_of_its_type_and_tells_what_it_likes() {
 }
 
 #[test]
-fn what_goes_wrong_in_an_update_is_one_sentence_that_names_it() {
+fn error_in_an_update_is_one_sentence_with_its_name() {
     let cases = [
         (
             "throwing",
@@ -201,7 +201,7 @@ fn what_goes_wrong_in_an_update_is_one_sentence_that_names_it() {
 }
 
 #[test]
-fn what_cannot_be_loaded_is_told_before_anything_runs() {
+fn unloadable_plug_in_is_refused_before_the_program_runs() {
     let folder = folder();
     let at = |name: &str| path(&folder.path().join(name)).to_string();
     let refused = |specification: &str, words: &[&str]| {
@@ -335,7 +335,7 @@ fn what_cannot_be_loaded_is_told_before_anything_runs() {
 }
 
 #[test]
-fn a_distribution_of_a_plug_in_is_drawn_live_and_over_the_recording() {
+fn plug_in_distribution_is_drawn_live_and_recorded() {
     let folder = folder();
     let source = "examples/updates/distances.c";
     let place = folder.path().join("distances.so");

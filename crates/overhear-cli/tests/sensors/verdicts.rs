@@ -34,7 +34,7 @@ fn run_paced(out: &Path, wish: [&str; 2], count: &str) -> (Ended, Value) {
 }
 
 #[test]
-fn a_run_and_its_recording_have_the_same_verdicts() {
+fn run_and_recording_have_equal_verdicts() {
     let folder = folder();
     let (out, junit) = (folder.path().join("out"), folder.path().join("junit.xml"));
     let config = constraints(folder.path(), 250);
@@ -120,7 +120,7 @@ fn check_judges_a_program_as_its_run_does() {
 
 /// What the last element awaits is cut off by the end: of a run, with and without its recording.
 #[test]
-fn what_the_end_cuts_off_is_not_judged() {
+fn cases_cut_off_by_the_end_are_not_judged() {
     let folder = folder();
     let (out, file) = (
         folder.path().join("out"),
@@ -146,7 +146,7 @@ fn what_the_end_cuts_off_is_not_judged() {
 }
 
 #[test]
-fn a_violation_is_said_while_the_program_runs() {
+fn violation_is_printed_while_the_program_runs() {
     let folder = folder();
     let (said, fifo) = (folder.path().join("stderr"), folder.path().join("fifo"));
     let mut mkfifo = std::process::Command::new("mkfifo");
@@ -172,7 +172,7 @@ fn a_violation_is_said_while_the_program_runs() {
 }
 
 #[test]
-fn a_run_is_measured_as_its_recording_is() {
+fn metrics_of_a_run_equal_those_of_its_recording() {
     let folder = folder();
     let (out, file) = (folder.path().join("out"), folder.path().join("gap.metric"));
     let text = "metric gap \"Between two elements\"\nevent comes = user:pace\nstate 0 out\nstate 1 begin\n\

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_else_is_understood() {
+    fn other_messages_are_refused() {
         let whole = pack(&message());
         for bytes in 0..whole.len() {
             assert_eq!(parse(&whole[..bytes]), None, "{bytes} bytes");

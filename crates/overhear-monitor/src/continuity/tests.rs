@@ -363,7 +363,7 @@ proptest! {
 
     /// Whatever runs where, complete streams prove nothing; and no more is proven than is missing.
     #[test]
-    fn as_many_proofs_as_missing_switches_at_most(
+    fn proofs_do_not_exceed_missing_switches(
         steps in proptest::collection::vec((0..3_usize, 0..7_u32, 0..12_u32), 1..200),
         tracked in any::<[bool; 6]>(),
         loses in any::<bool>(),

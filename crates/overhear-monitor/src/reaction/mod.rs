@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn every_occurrence_arrives_as_it_was() {
+    fn every_occurrence_arrives_unchanged() {
         let conditions = Trigger::ALL.map(condition).to_vec();
         let (mut decider, mut decisions) = decider(conditions, 64);
         for (time, occurrence) in (1..).zip(&ALL) {

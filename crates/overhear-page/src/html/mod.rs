@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn the_same_documents_give_the_same_page() {
+    fn same_documents_give_the_same_page() {
         let report = json!({"duration_ns": 5});
         assert_eq!(render(&report, &Value::Null), render(&report, &Value::Null));
         assert_ne!(
@@ -388,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_loaded_from_elsewhere() {
+    fn page_loads_nothing_from_elsewhere() {
         // A fill of a saved picture names a pattern in the picture itself.
         let page = render(&Value::Null, &Value::Null).replace("url(#", "");
         for reference in [" src=", "@import", "url(", "<link"] {

@@ -193,7 +193,7 @@ fn full_picture_shows_states_up_to_one_moment_and_says_so() {
 }
 
 #[test]
-fn nothing_is_shown_after_the_last_gap_that_has_room() {
+fn picture_ends_at_the_last_gap_that_fits() {
     let (marks, other) = (sensor(2, "marks"), sensor(3, "other"));
     let room = Room {
         gaps: 2,

@@ -102,7 +102,7 @@ mod tests {
     use super::{Connections, MOST_AUTHENTICATED, MOST_WAITING, MOST_WAITING_OF_USER};
 
     #[test]
-    fn a_user_evicts_only_own_connections() {
+    fn user_evicts_only_own_connections() {
         let mut connections = Connections::default();
         let (mine, _) = connections.admit(Some(1), "mine");
         for number in 0..1000 {
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_protects_from_eviction_and_has_a_bound() {
+    fn token_protects_from_eviction_and_has_a_bound() {
         let mut connections = Connections::default();
         let mut ids = Vec::new();
         for _ in 0..=MOST_AUTHENTICATED {
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn an_evicted_connection_cannot_authenticate() {
+    fn evicted_connection_cannot_authenticate() {
         let mut connections = Connections::default();
         let (first, _) = connections.admit(Some(1), 0);
         for number in 1..=MOST_WAITING_OF_USER {

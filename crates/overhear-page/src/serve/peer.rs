@@ -82,7 +82,7 @@ mod tests {
     use super::uid_of;
 
     #[test]
-    fn the_other_end_is_this_user() {
+    fn peer_is_this_user() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let _client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (served, _) = listener.accept().unwrap();

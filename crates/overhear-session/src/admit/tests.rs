@@ -44,7 +44,7 @@ const TWO: &str = r#"
 "#;
 
 #[test]
-fn what_is_accepted_adds_up() {
+fn accepted_plan_adds_up() {
     let config = Config::parse(TWO).unwrap();
     let admitted = plan(&config, Path::new(""), &machine(&[])).unwrap();
     let (report, terms) = (admitted.report, admitted.terms.unwrap());
@@ -115,7 +115,7 @@ fn several_sensors_of_one_entry_are_admitted_one_by_one() {
 }
 
 #[test]
-fn the_least_latency_that_updates_wish_is_the_one_that_is_kept() {
+fn least_latency_of_the_updates_is_kept() {
     let alarm = |latency: &str| {
         answer(&[(
             "wcet = \"500ns\"",
@@ -206,7 +206,7 @@ fn each_executor_reserves_for_its_own_updates() {
 }
 
 #[test]
-fn what_is_evaluated_in_place_must_fit_into_the_sensors_buffer() {
+fn elements_in_place_must_fit_into_the_buffer() {
     let torque = "jitter = \"3ms\"";
     let alarm = "wcet = \"500ns\"";
     let place = |buffer: u64, in_place: bool| {

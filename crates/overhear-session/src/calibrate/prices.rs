@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_says_so_and_what_is_taken() {
+    fn unmeasured_cost_has_a_note_and_a_substitute() {
         let mut table = Table::default();
         for value in [200.0, 202.0] {
             table.timed(Loop::Schedule, value, 50.0, true);

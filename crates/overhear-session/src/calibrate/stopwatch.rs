@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn it_waits_until_the_core_is_undisturbed() {
+    fn stopwatch_waits_for_an_undisturbed_core() {
         assert_eq!(value(|_| 1_000), (100.0, true, ENOUGH));
         assert_eq!(
             value(|nth| if nth % 3 == 0 { 1_000 } else { 1_400 }),

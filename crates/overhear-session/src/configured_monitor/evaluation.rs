@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_in_the_histogram_is_counted_and_told() {
+    fn values_outside_the_histogram_are_counted_and_reported() {
         let streams = [
             stream(1, "voltage", FieldKind::F64),
             stream(2, "current", FieldKind::F64),

@@ -320,7 +320,7 @@ mod tests {
     use super::suggested;
 
     #[test]
-    fn a_margin_of_half_is_rounded_up_to_two_digits() {
+    fn margin_of_half_is_rounded_up_to_two_digits() {
         for (longest, expected) in [(0, 1_000), (800, 1_200), (1_001, 1_600), (66_667, 110_000)] {
             assert_eq!(suggested(Nanos::from_ns(longest)), expected);
         }

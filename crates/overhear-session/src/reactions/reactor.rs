@@ -576,7 +576,7 @@ mod tests {
     use super::{Action, Queues, ReactionReport, RunStart, State};
 
     #[test]
-    fn a_program_that_fails_takes_back_no_count_of_another_decision() {
+    fn failing_program_reverts_its_own_count_only() {
         // Ends well for the first decision alone.
         let words = ["-c", "test \"$OVERHEAR_COUNT\" = 1"].map(String::from);
         let reaction = Reaction {

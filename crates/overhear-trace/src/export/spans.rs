@@ -259,7 +259,7 @@ mod tests {
     use super::Lanes;
 
     #[test]
-    fn a_span_has_the_first_lane_that_is_free() {
+    fn span_has_the_first_lane_that_is_free() {
         let mut lanes = Lanes::default();
         assert_eq!(lanes.begin(vec![1], None, 1), Some((0, false)));
         assert_eq!(lanes.begin(vec![2], None, 1), Some((1, false)));
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn the_inner_of_two_ends_first_and_what_is_told_twice_is_one() {
+    fn inner_span_ends_first_and_duplicates_are_joined() {
         let mut lanes = Lanes::default();
         assert_eq!(lanes.begin(vec![1], Some(7), 2), Some((0, false)));
         assert_eq!(lanes.begin(vec![1], Some(8), 2), Some((1, false)));

@@ -124,7 +124,7 @@ fn is_only_wished(ended: &Ended, guarantee: &Value) -> bool {
 }
 
 #[test]
-fn a_metric_over_the_kernel_is_guaranteed_and_as_the_run_measures_it() {
+fn guaranteed_kernel_metric_equals_that_of_the_run() {
     let _alone = alone();
     keeps(|| {
         let ((ended, report), machine) = witnessed(|| run(&FILE.replace("EXECUTOR", "auto"), &[]));
@@ -226,7 +226,7 @@ fn measured(report: &Value) -> [u64; 2] {
 }
 
 #[test]
-fn a_kernel_sensor_that_is_too_fast_is_named_and_ends_the_guarantee() {
+fn too_fast_kernel_sensor_is_named_and_ends_the_guarantee() {
     let _alone = alone();
     let text = FILE.replace("EXECUTOR", "auto");
     let text = text.replacen("jitter = \"150ms\"", "jitter = \"0ms\"", 1);
@@ -258,7 +258,7 @@ fn a_kernel_sensor_that_is_too_fast_is_named_and_ends_the_guarantee() {
 }
 
 #[test]
-fn what_a_kernel_ring_loses_is_counted_and_nothing_is_held_then() {
+fn losses_of_a_kernel_ring_are_counted_and_violate_the_guarantee() {
     let _alone = alone();
     // Rings for a slow program, and a fast one.
     let text = FILE.replace("EXECUTOR", "auto").replace("150ms", "10ms");
@@ -333,7 +333,7 @@ fn kernel_sensors_are_heard_under_each_executor() {
 }
 
 #[test]
-fn a_program_s_sensor_and_the_kernel_s_are_evaluated_by_one_monitor() {
+fn monitor_evaluates_sensors_of_program_and_kernel() {
     let _alone = alone();
     let program = crate::program::program();
     let eager = r#"
@@ -375,7 +375,7 @@ fn a_program_s_sensor_and_the_kernel_s_are_evaluated_by_one_monitor() {
 }
 
 #[test]
-fn what_cannot_be_heard_or_kept_is_refused_by_name() {
+fn unavailable_kernel_sensor_is_refused_by_name() {
     let _alone = alone();
     for (from, to, status, words) in [
         (
@@ -479,7 +479,7 @@ fn what_cannot_be_heard_or_kept_is_refused_by_name() {
 }
 
 #[test]
-fn without_the_privilege_to_hear_the_kernel_it_says_so() {
+fn missing_kernel_privilege_is_named() {
     let _alone = alone();
     if !is_root() {
         println!("skipped: only root can drop a single privilege");
@@ -512,7 +512,7 @@ fn without_the_privilege_to_hear_the_kernel_it_says_so() {
 }
 
 #[test]
-fn a_recorded_kernel_sensor_is_fitted_as_a_whole() {
+fn recorded_kernel_sensor_is_fitted_over_all_cpus() {
     let _alone = alone();
     let folder = folder();
     let out = folder.path().join("out");

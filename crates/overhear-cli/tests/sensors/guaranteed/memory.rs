@@ -9,7 +9,7 @@ use crate::support::{finish, folder, overhear, path, plugin, Ended};
 use crate::witness::keeps;
 
 #[test]
-fn the_memory_that_was_stated_is_not_exceeded() {
+fn stated_memory_is_not_exceeded() {
     let _alone = alone();
     let (_folder, file) = file(&FILE.replace("EXECUTOR", "auto"));
     let admitted = finish(&mut overhear(&["admit", "--config", path(&file), "--json"]));
@@ -64,7 +64,7 @@ fn exceeds(ended: &Ended, report: &Value, whose: &str) {
 }
 
 #[test]
-fn the_memory_of_plug_ins_is_stated_and_counted() {
+fn memory_of_plug_ins_is_stated_and_counted() {
     let _alone = alone();
     let folder = folder();
     let source = "crates/overhear-cli/tests/sensors/hoard.c";

@@ -162,7 +162,7 @@ fn has_no_faults(guarantee: &Value, machine: &Machine) -> Result<(), Doubt> {
 }
 
 #[test]
-fn an_admitted_monitor_says_how_its_guarantee_ended() {
+fn admitted_monitor_reports_the_end_of_its_guarantee() {
     let _alone = alone();
     keeps(|| {
         let ((ended, report), machine) = witnessed(|| run(&FILE.replace("EXECUTOR", "auto"), &[]));
@@ -220,7 +220,7 @@ fn lacks_guarantee(ended: &Ended, machine: &Machine) -> Result<(), Doubt> {
 }
 
 #[test]
-fn a_latency_is_demanded_where_one_is_kept() {
+fn executors_with_latency_demand_one() {
     let text = FILE.replace("latency = \"600ms\"", "");
     let (ended, report) = run(&text.replace("EXECUTOR", "best_effort"), &[]);
     assert_eq!(ended.status, unharmed(&report), "{ended:#?}");
@@ -393,7 +393,7 @@ pub(crate) fn refused(text: &str) -> (Ended, bool) {
 }
 
 #[test]
-fn what_is_not_admitted_is_refused_before_anything_runs() {
+fn unadmitted_monitor_is_refused_before_the_program_runs() {
     let _alone = alone();
     let dear = FILE.replace("EXECUTOR", "auto").replace("40us", "2ms");
     let (ended, ran) = refused(&dear);
@@ -420,7 +420,7 @@ fn what_is_not_admitted_is_refused_before_anything_runs() {
 }
 
 #[test]
-fn a_cpu_is_set_apart_for_the_monitor_and_given_back() {
+fn cpu_is_set_apart_for_the_monitor_and_given_back() {
     let _alone = alone();
     let text = FILE.replace("EXECUTOR", "auto");
     let text = text.replace(
@@ -445,7 +445,7 @@ fn a_cpu_is_set_apart_for_the_monitor_and_given_back() {
 }
 
 #[test]
-fn without_the_privilege_a_demanded_guarantee_is_refused_by_name() {
+fn demanded_guarantee_without_privilege_is_refused_by_name() {
     let _alone = alone();
     if !is_root() {
         println!("skipped: only root can drop a single privilege");
@@ -474,7 +474,7 @@ fn without_the_privilege_a_demanded_guarantee_is_refused_by_name() {
 }
 
 #[test]
-fn an_update_of_a_plug_in_runs_under_the_executor_that_the_file_names() {
+fn plug_in_update_runs_under_its_executor() {
     let _alone = alone();
     let missing = FILE.replace("field = \"number\"", "plugin = \"nowhere.so\"");
     let (ended, ran) = refused(&missing.replace("EXECUTOR", "auto"));
@@ -514,7 +514,7 @@ const DISTANCE: &str =
     between -> done: next, i\ndone -> idle: lambda\n";
 
 #[test]
-fn a_metric_is_measured_under_each_executor_as_in_the_run() {
+fn metric_is_equal_under_each_executor() {
     let _alone = alone();
     let folder = folder();
     let metric = folder.path().join("distance.metric");
@@ -610,7 +610,7 @@ fn updates_of_one_file_have_executors_of_their_own() {
 }
 
 #[test]
-fn two_sensors_of_one_pattern_are_guaranteed_where_two_were_admitted() {
+fn guarantee_covers_all_admitted_sensors_of_a_pattern() {
     let _alone = alone();
     let one = FILE.replace("EXECUTOR", "auto").replace("eager", "eag*");
     let two = one.replace("\"eag*\"", "\"eag*\"\n    count = 2");
@@ -675,7 +675,7 @@ fn large_elements_are_evaluated_in_place_by_plug_ins_that_can() {
 }
 
 #[test]
-fn a_share_of_a_cpu_evaluates_everything_that_fits() {
+fn share_of_a_cpu_evaluates_everything_that_fits() {
     let _alone = alone();
     let text = FILE.replace("EXECUTOR", "bandwidth");
     let (ended, ran) = refused(&text);

@@ -434,7 +434,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_order_is_kept(players in players(5, 3, true)) {
+    fn compensation_keeps_the_order(players in players(5, 3, true)) {
         let intruded = run(&players, PRICES);
         let compensated = compensate(&intruded, PRICES);
         check_order(&intruded, &compensated);

@@ -220,7 +220,7 @@ fn prepare_and_commit_are_one_step_and_what_was_overwritten_is_none() {
 }
 
 #[test]
-fn in_place_is_read_only_what_admission_knows_of() {
+fn only_admitted_sensors_are_read_in_place() {
     let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
     let schema = TypeSchema::builder("large").field("text", FieldKind::Text(300), "");
     let a = StreamDescriptor {
@@ -476,7 +476,7 @@ fn unadmitted_sensor_makes_guarantee_inconclusive_from_its_appearance() {
 }
 
 #[test]
-fn as_many_sensors_of_a_term_are_evaluated_as_were_admitted() {
+fn only_admitted_number_of_sensors_is_evaluated() {
     let (made, mut terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
     terms.sensors[0].count = 2;
     made.pass(10_000, 0);

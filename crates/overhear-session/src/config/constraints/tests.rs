@@ -94,7 +94,7 @@ fn tasks_are_named_by_id_or_name() {
 }
 
 #[test]
-fn a_monitor_may_have_constraints_or_none() {
+fn constraints_of_a_monitor_are_optional() {
     let monitor = "[monitor]\nlatency = \"1s\"\n";
     let any = |text: &str| parse_any(text, Path::new("")).map(|found| found.len());
     assert_eq!(any(monitor), Ok(0));

@@ -155,7 +155,7 @@ fn elements_have_arguments_and_counters_and_gaps_are_told() {
 }
 
 #[test]
-fn a_wake_up_is_a_flow_from_the_waker_to_where_the_woken_runs() {
+fn wake_up_is_a_flow_from_waker_to_woken() {
     let cpu = stream(1, Origin::Kernel { cpu: 0 }, SCHED_SWITCH, Switch::schema());
     let wakes = stream(2, Origin::Kernel { cpu: 0 }, SCHED_WAKE, Wake::schema());
     let switch = |prev_tid, next_tid| Switch {
@@ -219,7 +219,7 @@ fn a_wake_up_is_a_flow_from_the_waker_to_where_the_woken_runs() {
 }
 
 #[test]
-fn what_begins_and_ends_is_a_slice_also_from_one_cpu_to_another() {
+fn begin_and_end_make_a_slice_also_across_cpus() {
     let of = |id, cpu| {
         let schema = events::syscall_schema();
         stream(id, Origin::Kernel { cpu }, events::SYSCALL, schema)
