@@ -110,7 +110,7 @@ fn another_user_may_do_what_the_rules_permit_and_no_more() {
     let _secret = register("secret");
     open.write(5);
     private.write(5);
-    if !as_nobody("what_nobody_tries", &manager.socket) {
+    if !as_nobody("child_as_nobody", &manager.socket) {
         return;
     }
     // Root reads the sensors of all users.
@@ -123,7 +123,7 @@ fn another_user_may_do_what_the_rules_permit_and_no_more() {
 
 /// What the other user runs; nothing otherwise.
 #[test]
-fn what_nobody_tries() {
+fn child_as_nobody() {
     let Some(socket) = std::env::var_os("OPEN_TO_NOBODY") else {
         return;
     };
@@ -221,12 +221,12 @@ fn groups_and_bytes_decide_as_well() {
     of_others.write(5);
     // Root itself has the quota of everybody.
     let _more: Vec<_> = (0..8).map(|n| register(&format!("root's {n}"))).collect();
-    as_nobody("what_a_member_tries", &manager.socket);
+    as_nobody("child_as_member", &manager.socket);
 }
 
 /// What the other user runs; nothing otherwise.
 #[test]
-fn what_a_member_tries() {
+fn child_as_member() {
     let Some(socket) = std::env::var_os("OPEN_TO_NOBODY") else {
         return;
     };

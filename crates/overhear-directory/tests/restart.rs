@@ -363,7 +363,7 @@ fn user_cannot_exhaust_the_store_of_others() {
     // Mallory's share is ten of sixteen, and two are reserved for root. Each process has a control
     // page, too.
     let mut manager = directory_of_root("[quota]\ntotal_kept_files = 16\nkept_files = 10\n");
-    let begin = |uid| Other::prepare(uid, "one_who_registers_ten", &manager.socket);
+    let begin = |uid| Other::prepare(uid, "child_that_registers_ten", &manager.socket);
     let others = [MALLORY, ALICE].map(|uid| begin(uid).begin("@ registered"));
     let _own = register(&manager, "of root");
     let count = |manager: &Manager| {
@@ -389,7 +389,7 @@ fn user_cannot_exhaust_the_store_of_others() {
 
 /// What another user runs; nothing otherwise.
 #[test]
-fn one_who_registers_ten() {
+fn child_that_registers_ten() {
     let Some(socket) = socket() else { return };
     let one = |number| register_patiently(&socket, &format!("sensor {number}")).unwrap();
     let _sensors: Vec<Registration> = (0..10).map(one).collect();

@@ -153,7 +153,7 @@ impl Chance {
 }
 
 #[test]
-fn a_hundred_kills() {
+fn traces_of_a_hundred_killed_recorders_are_readable() {
     let babeltrace = has_babeltrace();
     let mut chance = Chance(0x9E37_79B9_7F4A_7C15);
     let (mut events, mut traces) = (0, 0);
@@ -190,7 +190,7 @@ fn a_hundred_kills() {
 }
 
 #[test]
-fn a_hundred_torn_tails() {
+fn traces_with_a_hundred_torn_tails_are_readable() {
     let babeltrace = has_babeltrace();
     let model = tempfile::tempdir().unwrap();
     let mut writer = TraceWriter::create(model.path(), identity())

@@ -175,7 +175,7 @@ fn end(status: i32) -> ! {
 
 /// What this process is if a case is asked for; else this is no test.
 #[test]
-fn a_case() {
+fn child_with_one_case() {
     let Ok(case) = std::env::var(CASE) else {
         return;
     };
@@ -227,7 +227,7 @@ fn a_case() {
 /// Runs this test again as that case.
 fn run(case: &str, socket: &Path) -> ExitStatus {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["a_case", "--exact", "--nocapture"])
+        .args(["child_with_one_case", "--exact", "--nocapture"])
         .env(CASE, case)
         .env(SOCKET_VARIABLE, socket)
         .output()

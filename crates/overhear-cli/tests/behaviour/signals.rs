@@ -92,7 +92,7 @@ fn requests_are_passed_on_where_the_leader_of_the_session_has_no_id() {
 }
 
 #[test]
-fn program_that_ignores_interrupts_gets_other_signals() {
+fn program_that_ignores_interrupts_is_terminated() {
     interrupted("trap '' INT; exec sleep 50", &[libc::SIGINT], 143);
 }
 

@@ -86,7 +86,7 @@ fn programs_that_cannot_be_run_end_as_with_env() {
 }
 
 #[test]
-fn usage_error_starts_no_directory() {
+fn mistyped_program_leaves_no_recording() {
     let folder = folder();
     let out = folder.path().join("out");
     let run = |program| {

@@ -538,7 +538,7 @@ fn tooltips_show_states_elements_and_losses() {
 }
 
 #[test]
-fn left_out_rows_are_listed() {
+fn left_out_parts_are_listed() {
     let Some(browser) = Browser::start() else {
         return;
     };

@@ -99,15 +99,15 @@ fn together(all: &[Question]) {
 }
 
 #[test]
-fn time_line_has_details_of_moments() {
+fn time_line_shows_reasons_and_statistics() {
     together(&[
         (
-            "cpus_and_reasons_say_who_ran_and_why",
-            cpus_and_reasons_say_who_ran_and_why,
+            "cpus_show_threads_and_reasons",
+            cpus_show_threads_and_reasons,
         ),
         (
-            "arrows_lead_from_who_wakes_to_who_is_woken",
-            arrows_lead_from_who_wakes_to_who_is_woken,
+            "arrows_lead_from_waker_to_woken",
+            arrows_lead_from_waker_to_woken,
         ),
         (
             "statistics_are_those_of_the_interval",
@@ -122,29 +122,32 @@ fn time_line_has_details_of_moments() {
             sensors_are_marks_graphs_or_spans,
         ),
         (
-            "what_the_kernel_tells_is_who_did_what_and_how_long",
-            what_the_kernel_tells_is_who_did_what_and_how_long,
+            "kernel_rows_show_actor_action_and_length",
+            kernel_rows_show_actor_action_and_length,
         ),
     ]);
 }
 
 #[test]
-fn time_line_follows_keys_and_pointer() {
+fn time_line_searches_filters_compares_and_exports() {
     together(&[
-        ("the_search_finds_moments", the_search_finds_moments),
+        ("search_finds_moments", search_finds_moments),
         (
             "rows_are_chosen_by_part_and_by_activity",
             rows_are_chosen_by_part_and_by_activity,
         ),
-        ("two_runs_stand_on_one_scale", two_runs_stand_on_one_scale),
         (
-            "the_picture_is_saved_as_svg_and_png",
-            the_picture_is_saved_as_svg_and_png,
+            "compared_runs_share_one_scale",
+            compared_runs_share_one_scale,
+        ),
+        (
+            "picture_is_saved_as_svg_and_png",
+            picture_is_saved_as_svg_and_png,
         ),
     ]);
 }
 
-fn cpus_and_reasons_say_who_ran_and_why(browser: &Browser) {
+fn cpus_show_threads_and_reasons(browser: &Browser) {
     browser.open(&render(&report("pair", 5), &pair()));
     let plot = Plot::of(browser);
     let says = |row: &str, t: f64, parts: &[&str]| {
@@ -184,7 +187,7 @@ fn cpus_and_reasons_say_who_ran_and_why(browser: &Browser) {
     assert_silent(browser);
 }
 
-fn arrows_lead_from_who_wakes_to_who_is_woken(browser: &Browser) {
+fn arrows_lead_from_waker_to_woken(browser: &Browser) {
     browser.open(&render(&report("pair", 5), &pair()));
     assert_eq!(
         browser.evaluate("overhear.wakes"),
@@ -427,7 +430,7 @@ fn kernel_sensor(id: &str, of: &str, times: &[u64], fields: &[(&str, &[f64])]) -
 }
 
 /// What the kernel's elements say is told by names, and spans end where what they tell of has ended.
-fn what_the_kernel_tells_is_who_did_what_and_how_long(browser: &Browser) {
+fn kernel_rows_show_actor_action_and_length(browser: &Browser) {
     let mut line = pair();
     let worker = synthetic::thread(10, 12, "worker", 0, &[(4_000_000, RUNNING, 1)]);
     line["threads"].as_array_mut().unwrap().push(worker);
@@ -548,7 +551,7 @@ fn what_the_kernel_tells_is_who_did_what_and_how_long(browser: &Browser) {
     assert_silent(browser);
 }
 
-fn the_search_finds_moments(browser: &Browser) {
+fn search_finds_moments(browser: &Browser) {
     browser.open(&render(&report("pair", 5), &pair()));
     let type_in = |text: &str| {
         browser.evaluate(&format!(
@@ -626,7 +629,7 @@ fn rows_are_chosen_by_part_and_by_activity(browser: &Browser) {
     assert_silent(browser);
 }
 
-fn two_runs_stand_on_one_scale(browser: &Browser) {
+fn compared_runs_share_one_scale(browser: &Browser) {
     let (a, b) = (report("old", 5_000_000), report("new", 10_000_000));
     let mut longer = pair();
     longer["end_ns"] = json!(1_000_000_000_u64 + 20_000_000);
@@ -666,7 +669,7 @@ fn two_runs_stand_on_one_scale(browser: &Browser) {
     assert_silent(browser);
 }
 
-fn the_picture_is_saved_as_svg_and_png(browser: &Browser) {
+fn picture_is_saved_as_svg_and_png(browser: &Browser) {
     let mut line = synthetic::run(60_000);
     line["threads"][0]["comm"] = json!("a<b>&\"'\u{1}");
     browser.open(&render(&synthetic::report(), &line));

@@ -59,7 +59,7 @@ fn decreasing_counter_ends_the_stream() {
 }
 
 #[test]
-fn random_page_ends_the_stream() {
+fn overwritten_page_ends_the_stream() {
     damage("everything", &["/damaged: "]);
 }
 

@@ -258,7 +258,7 @@ fn too_fast_kernel_sensor_is_named_and_ends_the_guarantee() {
 }
 
 #[test]
-fn losses_of_a_kernel_ring_are_counted_and_violate_the_guarantee() {
+fn losses_of_a_kernel_ring_are_counted_and_end_the_guarantee() {
     let _alone = alone();
     // Rings for a slow program, and a fast one.
     let text = FILE.replace("EXECUTOR", "auto").replace("150ms", "10ms");
@@ -375,7 +375,7 @@ fn monitor_evaluates_sensors_of_program_and_kernel() {
 }
 
 #[test]
-fn unavailable_kernel_sensor_is_refused_by_name() {
+fn invalid_kernel_sensor_is_refused_by_name() {
     let _alone = alone();
     for (from, to, status, words) in [
         (
