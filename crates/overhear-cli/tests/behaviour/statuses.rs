@@ -86,6 +86,42 @@ fn programs_that_cannot_be_run_end_as_with_env() {
 }
 
 #[test]
+fn former_names_are_usage_errors_with_the_new_name() {
+    for (arguments, sentence) in [
+        (&["rta"][..], "`rta` is called `response-times`"),
+        (&["fit", "kept", "queue"], "`fit` is called `fit-rate`"),
+        (
+            &["switch", "*", "on"],
+            "`switch` is called `enable` or `disable`",
+        ),
+        (
+            &["metrics", "kept", "--each"],
+            "`--each` is called `--measurements`",
+        ),
+        (
+            &["report", "a", "--beside", "b", "--html", "c"],
+            "`--beside` is called `--compare`",
+        ),
+        (
+            &["attach", "*", "--only-needed"],
+            "`--only-needed` is called `--disable-unused`",
+        ),
+        (
+            &["run", "--via=bpf", "--", "true"],
+            "`--via` is called `--backend`",
+        ),
+        (
+            &["list", "--unheard"],
+            "`--unheard` is called `--not-connected`",
+        ),
+    ] {
+        let ended = finish(&mut overhear(arguments));
+        assert_eq!(ended.stderr, format!("overhear: {sentence}\n"));
+        assert_eq!((ended.status, &*ended.stdout), (2, ""), "{ended:#?}");
+    }
+}
+
+#[test]
 fn mistyped_program_leaves_no_recording() {
     let folder = folder();
     let out = folder.path().join("out");
