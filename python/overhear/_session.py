@@ -142,8 +142,8 @@ def metrics(
     """Metrics over a recording, as of ``overhear metrics``: built-in ones by name, or files with one. Without names,
     the built-in ones whose kernel sensors were recorded.
 
-    With ``measurements`` the metrics have their measurements one by one: ``metric.measurements["length_ns"]`` is an array.
-    `measure` is for metrics that are made in Python.
+    With ``measurements`` the metrics have their measurements one by one: ``metric.measurements["length_ns"]`` is an
+    array. `measure` is for metrics that are made in Python.
     """
     if compensate and element_cost_ns != 0:
         raise ValueError("compensate subtracts the cost of elements already; leave element_cost_ns out")
