@@ -388,6 +388,19 @@ mod tests {
     }
 
     #[test]
+    fn each_cause_of_losses_has_a_phrase() {
+        let page = render(&json!({}), &json!({}));
+        let (_, causes) = page.split_once("const CAUSES = {").unwrap();
+        let (causes, _) = causes.split_once('}').unwrap();
+        for cause in overhear_event::GapCause::ALL {
+            assert!(
+                causes.contains(&format!("\n  {}: '", cause.name())),
+                "{cause:?}"
+            );
+        }
+    }
+
+    #[test]
     fn page_loads_nothing_from_elsewhere() {
         // A fill of a saved picture names a pattern in the picture itself.
         let page = render(&Value::Null, &Value::Null).replace("url(#", "");

@@ -9,8 +9,9 @@ const CAUSES = {
   nested: 'refused in the middle of another write',
   full: 'refused for want of a free element or lane',
   kernel: 'lost by the kernel',
-  corrupt: 'damaged by the program that wrote the stream',
+  corrupt: 'damaged in the stream or in the recording',
   epoch: 'the clock jumped',
+  inconsistent: 'never recorded, as the elements around them prove',
   unrecorded: 'evaluated, but not written to the trace',
 };
 
