@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Arbitrary patterns over arbitrary names: each is refused with a sentence, or decides.
 
-use std::sync::Arc;
-
 use overhear_directory::Query;
-use overhear_event::{Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema};
+use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
 
 /// Runs one input: the pattern, and in further lines the sensor's id, its instance, its task and its type.
 pub(crate) fn run(input: &[u8]) {
@@ -13,22 +11,16 @@ pub(crate) fn run(input: &[u8]) {
     let mut next = || lines.next().unwrap_or_default();
     let (pattern, sensor, instance, comm) = (next(), next(), next(), next());
     let stream = StreamDescriptor {
-        id: StreamId::from_raw(1),
-        origin: Origin::Program(Task {
-            pid: 42,
-            start: Timestamp::ZERO,
-            comm,
-        }),
-        sensor,
         instance,
-        lane: None,
-        schema: Arc::new(
+        capacity: 2,
+        ..StreamDescriptor::new(
+            StreamId::from_raw(1),
+            Origin::program(42, comm),
+            sensor,
             TypeSchema::builder("sample")
                 .build()
                 .expect("no fields are good"),
-        ),
-        rate: None,
-        capacity: 2,
+        )
     };
     let types = next();
     let query = Query::parse(&pattern).and_then(|query| query.of_type(&types));

@@ -46,8 +46,6 @@ fn field_text(field: &Field) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use overhear_event::{
         FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
     };
@@ -60,18 +58,18 @@ mod tests {
             schema = schema.field(&format!("{name}{number}"), FieldKind::U8, unit);
         }
         StreamDescriptor {
-            id: StreamId::from_raw(u32::MAX),
-            origin: Origin::Program(Task {
-                pid: u32::MAX,
-                start: Timestamp::from_monotonic_ns(u64::MAX),
-                comm: "\"".repeat(15),
-            }),
-            sensor: "\"".repeat(128),
             instance: "\\".repeat(128),
-            lane: None,
-            schema: Arc::new(schema.build().unwrap()),
-            rate: None,
             capacity: 1 << 32,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(u32::MAX),
+                Origin::Program(Task {
+                    pid: u32::MAX,
+                    start: Timestamp::from_monotonic_ns(u64::MAX),
+                    comm: "\"".repeat(15),
+                }),
+                "\"".repeat(128),
+                schema.build().unwrap(),
+            )
         }
     }
 

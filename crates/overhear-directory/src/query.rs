@@ -247,26 +247,20 @@ impl Matcher {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use overhear_event::{Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema};
+    use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
 
     use super::{Query, QueryError};
 
     fn sensor(comm: &str, pid: u32, sensor: &str, instance: &str) -> StreamDescriptor {
         StreamDescriptor {
-            id: StreamId::from_raw(7),
-            origin: Origin::Program(Task {
-                pid,
-                start: Timestamp::ZERO,
-                comm: comm.to_string(),
-            }),
-            sensor: sensor.to_string(),
             instance: instance.to_string(),
-            lane: None,
-            schema: Arc::new(TypeSchema::builder("queue_length").build().unwrap()),
-            rate: None,
             capacity: 64,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(7),
+                Origin::program(pid, comm),
+                sensor,
+                TypeSchema::builder("queue_length").build().unwrap(),
+            )
         }
     }
 

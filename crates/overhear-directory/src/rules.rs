@@ -166,9 +166,7 @@ impl Rules {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use overhear_event::{Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema};
+    use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
 
     use super::{Action, Rule, Rules};
     use crate::peer::{Groups, Peer};
@@ -180,18 +178,13 @@ mod tests {
 
     fn sensor(name: &str) -> StreamDescriptor {
         StreamDescriptor {
-            id: StreamId::from_raw(7),
-            origin: Origin::Program(Task {
-                pid: 9,
-                start: Timestamp::ZERO,
-                comm: "server".to_string(),
-            }),
-            sensor: name.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(TypeSchema::builder("t").build().unwrap()),
-            rate: None,
             capacity: 64,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(7),
+                Origin::program(9, "server"),
+                name,
+                TypeSchema::builder("t").build().unwrap(),
+            )
         }
     }
 

@@ -132,7 +132,6 @@ impl<'a> ElementInPlace<'a> {
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
-    use alloc::sync::Arc;
     use core::cell::Cell;
 
     use super::{ElementInPlace, ElementKey, InPlaceMemory};
@@ -165,14 +164,14 @@ mod tests {
             .field("c", FieldKind::I8, "")
             .field("pad", FieldKind::Text(11), "");
         StreamDescriptor {
-            id: StreamId::from_raw(1),
-            origin: Origin::Kernel { cpu: 0 },
-            sensor: "t".to_string(),
             instance: "".to_string(),
-            lane: None,
-            schema: Arc::new(schema.build().unwrap()),
-            rate: None,
             capacity: 8,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(1),
+                Origin::Kernel { cpu: 0 },
+                "t",
+                schema.build().unwrap(),
+            )
         }
     }
 

@@ -37,6 +37,18 @@ pub enum Origin {
     Sampler,
 }
 
+impl Origin {
+    /// A sensor of a process whose start time is not known, as in a foreign trace; it is zero.
+    #[must_use]
+    pub fn program(pid: u32, comm: impl Into<String>) -> Self {
+        Self::Program(Task {
+            pid,
+            start: Timestamp::ZERO,
+            comm: comm.into(),
+        })
+    }
+}
+
 /// A declared production rate: the jitter-constrained stream (T, D, tau) of
 /// [GRTMon, section 4.2]. Any two elements i <= j keep a distance of at least
 /// `max((j - i) * D, (j - i) * T - tau)` (equation 6).
@@ -114,6 +126,27 @@ pub struct StreamDescriptor {
 }
 
 impl StreamDescriptor {
+    /// A stream of the only instance of a sensor: without lanes, declared rate and known capacity.
+    /// Other values are set by `StreamDescriptor { lane: Some(0), ..StreamDescriptor::new(...) }`.
+    #[must_use]
+    pub fn new(
+        id: StreamId,
+        origin: Origin,
+        sensor: impl Into<String>,
+        schema: impl Into<Arc<TypeSchema>>,
+    ) -> Self {
+        Self {
+            id,
+            origin,
+            sensor: sensor.into(),
+            instance: String::new(),
+            lane: None,
+            schema: schema.into(),
+            rate: None,
+            capacity: 0,
+        }
+    }
+
     /// The number of the sensor's first stream: the same for all lanes of a sensor.
     #[must_use]
     pub const fn first_stream(&self) -> StreamId {

@@ -159,8 +159,6 @@ impl CStream {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use overhear_event::{FieldKind, Origin, StreamDescriptor, StreamId, TypeSchema};
 
     use super::{read_fields, CStream, RawField};
@@ -172,14 +170,13 @@ mod tests {
         let schema = schema.field("writer_flags", FieldKind::U32, "");
         let schema = schema.field("percent", FieldKind::F64, "%");
         let descriptor = StreamDescriptor {
-            id: StreamId::from_raw(9),
-            origin: Origin::Kernel { cpu: 3 },
-            sensor: "load".to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema.build().unwrap()),
-            rate: None,
             capacity: 8,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(9),
+                Origin::Kernel { cpu: 3 },
+                "load",
+                schema.build().unwrap(),
+            )
         };
         let stream = CStream::new(&descriptor, 2, 8);
         let raw = *stream.raw();

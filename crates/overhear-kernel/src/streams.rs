@@ -266,29 +266,25 @@ impl Numbering {
         capacity: u64,
     ) -> Arc<StreamDescriptor> {
         Arc::new(StreamDescriptor {
-            id: self.id(number, cpu),
-            origin: Origin::Kernel { cpu },
-            sensor: feed.sensor.clone(),
             instance: feed.instance.clone(),
-            lane: None,
-            schema: Arc::clone(&feed.schema),
-            rate: None,
             capacity,
+            ..StreamDescriptor::new(
+                self.id(number, cpu),
+                Origin::Kernel { cpu },
+                feed.sensor.clone(),
+                Arc::clone(&feed.schema),
+            )
         })
     }
 
     /// Describes the stream of schedstat samples.
     pub(crate) fn describe_sampler(self) -> Arc<StreamDescriptor> {
-        Arc::new(StreamDescriptor {
-            id: self.sampler(),
-            origin: Origin::Sampler,
-            sensor: SCHEDSTAT.to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(SchedStat::schema()),
-            rate: None,
-            capacity: 0,
-        })
+        Arc::new(StreamDescriptor::new(
+            self.sampler(),
+            Origin::Sampler,
+            SCHEDSTAT,
+            SchedStat::schema(),
+        ))
     }
 }
 

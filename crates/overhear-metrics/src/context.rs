@@ -144,26 +144,18 @@ pub(crate) fn is_of_interrupts(stream: &StreamDescriptor) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use overhear_event::kernel::{events, Life, Switch, Wake};
-    use overhear_event::{
-        FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
-    };
+    use overhear_event::{FieldKind, Origin, StreamDescriptor, StreamId, TypeSchema};
 
     use super::WriterContext;
 
     fn context(sensor: &str, origin: Origin, schema: TypeSchema) -> WriterContext {
-        WriterContext::of(&StreamDescriptor {
-            id: StreamId::from_raw(1),
+        WriterContext::of(&StreamDescriptor::new(
+            StreamId::from_raw(1),
             origin,
-            sensor: sensor.to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
-            capacity: 8,
-        })
+            sensor,
+            schema,
+        ))
     }
 
     fn of_words(context: WriterContext, words: &[u32]) -> Option<u32> {
@@ -217,13 +209,7 @@ mod tests {
 
     #[test]
     fn program_sensors_name_the_writer_or_the_process() {
-        let process = || {
-            Origin::Program(Task {
-                pid: 42,
-                start: Timestamp::ZERO,
-                comm: "p".to_owned(),
-            })
-        };
+        let process = || Origin::program(42, "p");
         let schema = TypeSchema::builder("t").field("value", FieldKind::U64, "");
         let schema = schema.build().unwrap();
         let simple = context("s", process(), schema.clone());

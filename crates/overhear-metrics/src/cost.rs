@@ -342,11 +342,9 @@ impl Update for Intrusion {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
     use overhear_event::{
-        ElementView, EventName, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
+        ElementView, EventName, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
         Timestamp, TypeSchema, Update,
     };
 
@@ -400,16 +398,7 @@ mod tests {
     }
 
     fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
-        StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin,
-            sensor: sensor.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
-            capacity: 64,
-        }
+        StreamDescriptor::new(StreamId::from_raw(id), origin, sensor, schema)
     }
 
     fn feed(update: &mut Intrusion, stream: &StreamDescriptor, payload: &[u8]) {
@@ -432,14 +421,9 @@ mod tests {
         let switches = stream(1, kernel.clone(), SCHED_SWITCH, Switch::schema());
         let wakes = stream(2, kernel.clone(), SCHED_WAKE, Wake::schema());
         let calls = stream(3, kernel, "syscall", Wake::schema());
-        let task = Task {
-            pid: 50,
-            start: Timestamp::ZERO,
-            comm: "player".to_string(),
-        };
         let own = stream(
             4,
-            Origin::Program(task),
+            Origin::program(50, "player"),
             "frame",
             TypeSchema::builder("f").build().unwrap(),
         );

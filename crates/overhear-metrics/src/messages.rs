@@ -155,8 +155,6 @@ impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Update for Messages<F
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use overhear_event::parts::{PartLayout, Rejoined};
     use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
 
@@ -164,16 +162,12 @@ mod tests {
 
     fn stream(layout: PartLayout) -> StreamDescriptor {
         let schema = layout.schema("log").unwrap().with_writer().unwrap();
-        StreamDescriptor {
-            id: StreamId::from_raw(1),
-            origin: Origin::Kernel { cpu: 0 },
-            sensor: "log".to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
-            capacity: 64,
-        }
+        StreamDescriptor::new(
+            StreamId::from_raw(1),
+            Origin::Kernel { cpu: 0 },
+            "log",
+            schema,
+        )
     }
 
     /// The parts of a message as elements of a thread.

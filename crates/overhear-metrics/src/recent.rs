@@ -286,7 +286,7 @@ mod tests {
 
     use overhear_event::{
         ElementView, FieldKind, Gap, GapCause, Nanos, Origin, Rate, StreamDescriptor, StreamId,
-        Task, Timestamp, TypeSchema, Update, Value,
+        Timestamp, TypeSchema, Update, Value,
     };
 
     use super::{RecentSensors, Step, KEPT_STEPS};
@@ -302,11 +302,7 @@ mod tests {
         let ms = Nanos::from_ms;
         StreamDescriptor {
             id: StreamId::from_raw(id),
-            origin: Origin::Program(Task {
-                pid: 1,
-                start: Timestamp::ZERO,
-                comm: "p".to_string(),
-            }),
+            origin: Origin::program(1, "p"),
             sensor: "s".to_string(),
             instance: String::new(),
             lane,

@@ -302,7 +302,7 @@ mod tests {
 
     use overhear_event::kernel::{events, Switch, SCHED_SWITCH};
     use overhear_event::{
-        ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp,
+        ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp,
         TypeSchema, Update,
     };
 
@@ -314,21 +314,8 @@ mod tests {
             .field("value", FieldKind::I32, "m")
             .build()
             .unwrap();
-        let task = Task {
-            pid: 1,
-            start: Timestamp::ZERO,
-            comm: "p".to_string(),
-        };
-        let stream = StreamDescriptor {
-            id: StreamId::from_raw(4),
-            origin: Origin::Program(task),
-            sensor: "s".to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
-            capacity: 64,
-        };
+        let stream =
+            StreamDescriptor::new(StreamId::from_raw(4), Origin::program(1, "p"), "s", schema);
         let mut statistics = SensorStatistics::default();
         statistics.announce(&Arc::new(stream.clone()));
         assert_eq!(statistics.accounts().next().unwrap().rate_hz(), None);
@@ -387,15 +374,13 @@ mod tests {
 
     #[test]
     fn kernel_accounts_are_in_the_order_of_streams() {
-        let stream = |id, cpu, sensor: &str| StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Kernel { cpu },
-            sensor: sensor.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(events::ipc_schema()),
-            rate: None,
-            capacity: 64,
+        let stream = |id, cpu, sensor: &str| {
+            StreamDescriptor::new(
+                StreamId::from_raw(id),
+                Origin::Kernel { cpu },
+                sensor,
+                events::ipc_schema(),
+            )
         };
         let streams = [stream(1, 0, "a"), stream(2, 1, "a"), stream(3, 0, "b")];
         // The order of streams, not of writers.
@@ -412,15 +397,13 @@ mod tests {
 
     #[test]
     fn cpus_share_an_account_and_ids_are_no_quantities() {
-        let stream = |id, cpu, sensor: &str, schema| StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Kernel { cpu },
-            sensor: sensor.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
-            capacity: 64,
+        let stream = |id, cpu, sensor: &str, schema| {
+            StreamDescriptor::new(
+                StreamId::from_raw(id),
+                Origin::Kernel { cpu },
+                sensor,
+                schema,
+            )
         };
         let probes = [0, 1].map(|cpu| stream(2 + cpu, cpu, "probe/f", events::probe_schema()));
         let bytes = stream(1, 0, "ipc", events::ipc_schema());
@@ -464,19 +447,13 @@ mod tests {
         const SENSORS: u32 = 60;
         let schema = TypeSchema::builder("t").field("value", FieldKind::U64, "ns");
         let schema = Arc::new(schema.build().unwrap());
-        let stream = |id| StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Program(Task {
-                pid: 1,
-                start: Timestamp::ZERO,
-                comm: "p".to_string(),
-            }),
-            sensor: format!("s{id}"),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::clone(&schema),
-            rate: None,
-            capacity: 64,
+        let stream = |id| {
+            StreamDescriptor::new(
+                StreamId::from_raw(id),
+                Origin::program(1, "p"),
+                format!("s{id}"),
+                Arc::clone(&schema),
+            )
         };
         let streams: Vec<_> = (1..=SENSORS).map(stream).collect();
         let mut statistics = SensorStatistics::default().with_histogram_bytes(BYTES);

@@ -255,10 +255,9 @@ pub(crate) unsafe extern "C" fn oh_results_missed(results: *const RawResults) ->
 mod tests {
     use std::ffi::CString;
     use std::ptr;
-    use std::sync::Arc;
 
     use overhear_event::{
-        ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp,
+        ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp,
         TypeSchema,
     };
     use overhear_trace::{TraceIdentity, TraceWriter};
@@ -279,18 +278,13 @@ mod tests {
     fn record(dir: &std::path::Path, calibration: Option<serde_json::Value>) {
         let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
         let stream = StreamDescriptor {
-            id: StreamId::from_raw(1),
-            origin: Origin::Program(Task {
-                pid: 7,
-                start: Timestamp::ZERO,
-                comm: "p".to_owned(),
-            }),
-            sensor: "a".to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema.build().unwrap()),
-            rate: None,
             capacity: 8,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(1),
+                Origin::program(7, "p"),
+                "a",
+                schema.build().unwrap(),
+            )
         };
         let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
         let at = Timestamp::from_monotonic_ns;

@@ -46,16 +46,9 @@
 //!     fn advance(&mut self, _: Timestamp) {}
 //! }
 //!
-//! # let stream = Arc::new(StreamDescriptor {
-//! #     id: StreamId::from_raw(1),
-//! #     origin: Origin::Kernel { cpu: 0 },
-//! #     sensor: "two".to_string(),
-//! #     instance: String::new(),
-//! #     lane: None,
-//! #     schema: Arc::new(TypeSchema::builder("empty").build().unwrap()),
-//! #     rate: None,
-//! #     capacity: 2,
-//! # });
+//! # let schema = TypeSchema::builder("empty").build().unwrap();
+//! # let (id, origin) = (StreamId::from_raw(1), Origin::Kernel { cpu: 0 });
+//! # let stream = Arc::new(StreamDescriptor::new(id, origin, "two", schema));
 //! let mut monitor = Monitor::new(Nanos::from_ms(2));
 //! monitor.add_source(Box::new(Two(Some(stream))));
 //! let mut count = Count::default();

@@ -108,14 +108,13 @@ fn monitor(backlogs: &[(u64, u64, u64)]) -> (Monitor, Rc<RefCell<Polls>>) {
     let backlogs = backlogs.iter().zip(0..);
     let backlogs = backlogs.map(|(&(first_ns, distance_ns, elements), raw)| Backlog {
         stream: Arc::new(StreamDescriptor {
-            id: StreamId::from_raw(raw),
-            origin: Origin::Kernel { cpu: raw },
-            sensor: "t".to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::clone(&schema),
-            rate: None,
             capacity: 1 << 20,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(raw),
+                Origin::Kernel { cpu: raw },
+                "t",
+                Arc::clone(&schema),
+            )
         }),
         first_ns,
         distance_ns,

@@ -6,8 +6,6 @@
 mod counting;
 mod support;
 
-use std::sync::Arc;
-
 use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
 use overhear_event::{
     ElementView, EventName, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
@@ -175,14 +173,13 @@ impl Sink for Lengths {
 
 fn of_kernel(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
     StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin: Origin::Kernel { cpu: 0 },
-        sensor: sensor.to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
         capacity: 8,
+        ..StreamDescriptor::new(
+            StreamId::from_raw(id),
+            Origin::Kernel { cpu: 0 },
+            sensor,
+            schema,
+        )
     }
 }
 

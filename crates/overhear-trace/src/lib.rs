@@ -10,8 +10,6 @@
 //! [`import_trace`] makes a recording of it.
 //!
 //! ```
-//! use std::sync::Arc;
-//!
 //! use overhear_event::{
 //!     ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
 //!     Timestamp, TypeSchema, Update,
@@ -19,16 +17,7 @@
 //! use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
 //!
 //! let schema = TypeSchema::builder("level").field("volts", FieldKind::F64, "V").build()?;
-//! let stream = StreamDescriptor {
-//!     id: StreamId::from_raw(1),
-//!     origin: Origin::Sampler,
-//!     sensor: "battery".to_owned(),
-//!     instance: String::new(),
-//!     lane: None,
-//!     schema: Arc::new(schema),
-//!     rate: None,
-//!     capacity: 64,
-//! };
+//! let stream = StreamDescriptor::new(StreamId::from_raw(1), Origin::Sampler, "battery", schema);
 //! let at = |ms| Timestamp::ZERO.plus(Nanos::from_ms(ms));
 //! let dir = tempfile::tempdir()?;
 //!

@@ -701,8 +701,6 @@ impl Drop for TraceWriter {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use overhear_event::{
         ElementView, FieldKind, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
@@ -714,14 +712,13 @@ mod tests {
     fn stream() -> StreamDescriptor {
         let schema = TypeSchema::builder("s").field("value", FieldKind::U64, "");
         StreamDescriptor {
-            id: StreamId::from_raw(1),
-            origin: Origin::Sampler,
-            sensor: "s".to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema.build().unwrap()),
-            rate: None,
             capacity: 16,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(1),
+                Origin::Sampler,
+                "s",
+                schema.build().unwrap(),
+            )
         }
     }
 

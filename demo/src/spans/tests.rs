@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state machine, call by call: scripted elements in, spans and counts out.
 
-use std::sync::Arc;
-
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp,
+    ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp,
     TypeSchema, Update,
 };
 
@@ -30,24 +28,11 @@ struct Script {
 }
 
 fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
-    StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin,
-        sensor: sensor.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
-        capacity: 64,
-    }
+    StreamDescriptor::new(StreamId::from_raw(id), origin, sensor, schema)
 }
 
 fn program(pid: u32) -> Origin {
-    Origin::Program(Task {
-        pid,
-        start: Timestamp::ZERO,
-        comm: "demo".to_string(),
-    })
+    Origin::program(pid, "demo")
 }
 
 impl Script {

@@ -17,16 +17,12 @@ use crate::support::{finish, folder, overhear, path};
 pub(crate) const TID: u32 = 4_242;
 
 pub(crate) fn stream(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
-    StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin: Origin::Kernel { cpu: 0 },
-        sensor: sensor.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
-        capacity: 64,
-    }
+    StreamDescriptor::new(
+        StreamId::from_raw(id),
+        Origin::Kernel { cpu: 0 },
+        sensor,
+        schema,
+    )
 }
 
 pub(crate) fn switch(arrives: bool, state: u16, ran: u32) -> [u8; 24] {

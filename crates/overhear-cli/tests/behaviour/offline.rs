@@ -8,8 +8,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
-    Update,
+    ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
 };
 use overhear_trace::{TraceIdentity, TraceWriter};
 use serde_json::Value;
@@ -20,11 +19,7 @@ use crate::support::{as_nobody, finish, folder, overhear, path, wait};
 fn record(dir: &Path, times_us: &[u64], missed: u64) {
     let lanes = [0, 1].map(|lane| StreamDescriptor {
         id: StreamId::from_raw(7 + lane),
-        origin: Origin::Program(Task {
-            pid: 42,
-            start: Timestamp::ZERO,
-            comm: "server".to_string(),
-        }),
+        origin: Origin::program(42, "server"),
         sensor: "queue".to_string(),
         instance: "disk".to_string(),
         lane: Some(lane),

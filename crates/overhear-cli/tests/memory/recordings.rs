@@ -2,11 +2,10 @@
 //! Synthetic recordings that are too large for memory.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Task, Timestamp,
+    ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp,
     TypeSchema,
 };
 use overhear_trace::{TraceIdentity, TraceWriter};
@@ -65,14 +64,8 @@ impl Numbers {
 
 fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
     StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin,
-        sensor: sensor.to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
         capacity: 1024,
+        ..StreamDescriptor::new(StreamId::from_raw(id), origin, sensor, schema)
     }
 }
 
@@ -251,13 +244,8 @@ impl Recording {
                 .field("load", FieldKind::F32, "%")
                 .build()
                 .unwrap();
-            let task = Task {
-                pid: 42,
-                start: Timestamp::ZERO,
-                comm: "ticker".to_owned(),
-            };
             Writing {
-                stream: stream(id, Origin::Program(task), name, schema),
+                stream: stream(id, Origin::program(42, "ticker"), name, schema),
                 sequence: 0,
             }
         };

@@ -6,12 +6,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
-    Timestamp, TypeSchema,
+    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    TypeSchema,
 };
 use overhear_trace::{TraceIdentity, TraceWriter};
 
@@ -48,25 +47,13 @@ fn read(folder: &Path) -> Files {
 
 fn stream(id: u32, sensor: &str, origin: Origin, schema: TypeSchema) -> StreamDescriptor {
     StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin,
-        sensor: sensor.to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
         capacity: 64,
+        ..StreamDescriptor::new(StreamId::from_raw(id), origin, sensor, schema)
     }
 }
 
 fn streams() -> Vec<StreamDescriptor> {
-    let task = || {
-        Origin::Program(Task {
-            pid: 400,
-            start: Timestamp::ZERO,
-            comm: "server".to_owned(),
-        })
-    };
+    let task = || Origin::program(400, "server");
     let level = || {
         TypeSchema::builder("level")
             .field("value", FieldKind::F64, "V")

@@ -20,16 +20,12 @@ struct Machine {
 
 impl Machine {
     fn new(feed: &Feed) -> Self {
-        let stream = StreamDescriptor {
-            id: StreamId::from_raw(1),
-            origin: Origin::Kernel { cpu: 0 },
-            sensor: SCHED_SWITCH.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: std::sync::Arc::new(Switch::schema()),
-            rate: None,
-            capacity: 64,
-        };
+        let stream = StreamDescriptor::new(
+            StreamId::from_raw(1),
+            Origin::Kernel { cpu: 0 },
+            SCHED_SWITCH,
+            Switch::schema(),
+        );
         feed.update().open(&stream);
         Self {
             feed: feed.clone(),

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use overhear_event::{
-    ClockId, GapCause, Inbox, Origin, SourceError, StreamDescriptor, StreamId, Task, Ticks,
-    Timestamp, TypeSchema,
+    ClockId, GapCause, Inbox, Origin, SourceError, StreamDescriptor, StreamId, Ticks, Timestamp,
+    TypeSchema,
 };
 use overhear_stream::{Frame, Header, Lane, Segment, Shape, SharedWords, SimpleWriter, WriterKind};
 
@@ -73,18 +73,13 @@ fn sensor(kind: WriterKind, clock: ClockId, id: u32) -> (Memory, ReadableSensor)
     };
     let registered = ReadableSensor {
         descriptor: Arc::new(StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Program(Task {
-                pid: 1,
-                start: Timestamp::ZERO,
-                comm: "test".to_owned(),
-            }),
-            sensor: format!("{kind:?}"),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
             capacity: shape.elements().capacity(),
+            ..StreamDescriptor::new(
+                StreamId::from_raw(id),
+                Origin::program(1, "test"),
+                format!("{kind:?}"),
+                schema,
+            )
         }),
         mapping: Arc::clone(&memory.readers),
         shape,

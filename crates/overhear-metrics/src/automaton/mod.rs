@@ -17,10 +17,8 @@
 //! measurements).
 //!
 //! ```
-//! use std::sync::Arc;
-//!
 //! use overhear_event::{
-//!     ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+//!     ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 //!     Update,
 //! };
 //! use overhear_metrics::automaton::{Measurement, Metric, Metrics, Sink};
@@ -58,16 +56,9 @@
 //!     }
 //! }
 //!
-//! let phase = StreamDescriptor {
-//!     id: StreamId::from_raw(1),
-//!     origin: Origin::Program(Task { pid: 42, start: Timestamp::ZERO, comm: "server".into() }),
-//!     sensor: "phase".into(),
-//!     instance: String::new(),
-//!     lane: None,
-//!     schema: Arc::new(TypeSchema::builder("phase").field("number", FieldKind::U32, "").build()?),
-//!     rate: None,
-//!     capacity: 64,
-//! };
+//! let schema = TypeSchema::builder("phase").field("number", FieldKind::U32, "").build()?;
+//! let server = Origin::program(42, "server");
+//! let phase = StreamDescriptor::new(StreamId::from_raw(1), server, "phase", schema);
 //! let mut metrics = Metrics::new(Lengths::default());
 //! metrics.add(metric);
 //! let phases: [(u64, u32); 4] = [(1_000, 1), (1_300, 2), (8_300, 3), (8_500, 4)];

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Scripted lives of threads.
 
-use std::sync::Arc;
-
 use overhear_event::kernel::{
     events, Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
 };
@@ -16,16 +14,12 @@ use crate::thread::{Reason, ThreadState};
 use crate::timeline::Timeline;
 
 fn stream(sensor: &str, cpu: u32, schema: TypeSchema) -> StreamDescriptor {
-    StreamDescriptor {
-        id: StreamId::from_raw(1 + cpu),
-        origin: Origin::Kernel { cpu },
-        sensor: sensor.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
-        capacity: 64,
-    }
+    StreamDescriptor::new(
+        StreamId::from_raw(1 + cpu),
+        Origin::Kernel { cpu },
+        sensor,
+        schema,
+    )
 }
 
 #[derive(Default)]

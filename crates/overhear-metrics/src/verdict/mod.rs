@@ -9,10 +9,8 @@
 //! missed, an order is within the clock error, or nothing was judged.
 //!
 //! ```
-//! use std::sync::Arc;
-//!
 //! use overhear_event::{
-//!     ElementView, FieldKind, Nanos, Origin, StreamDescriptor, StreamId, Task, Timestamp,
+//!     ElementView, FieldKind, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
 //!     TypeSchema, Update,
 //! };
 //! use overhear_metrics::automaton::{Catalogue, Pattern};
@@ -27,16 +25,9 @@
 //! let mut verdicts = Verdicts::new(());
 //! verdicts.add(Constraint::new("requests are answered", deadline, &linux)?)?;
 //!
-//! let stream = StreamDescriptor {
-//!     id: StreamId::from_raw(1),
-//!     origin: Origin::Program(Task { pid: 42, start: Timestamp::ZERO, comm: "server".into() }),
-//!     sensor: "request".into(),
-//!     instance: String::new(),
-//!     lane: None,
-//!     schema: Arc::new(TypeSchema::builder("request").field("phase", FieldKind::U32, "").build()?),
-//!     rate: None,
-//!     capacity: 64,
-//! };
+//! let schema = TypeSchema::builder("request").field("phase", FieldKind::U32, "").build()?;
+//! let server = Origin::program(42, "server");
+//! let stream = StreamDescriptor::new(StreamId::from_raw(1), server, "request", schema);
 //! let at = |ms: u64| Timestamp::from_monotonic_ns(ms * 1_000_000);
 //! for (sequence, ms, phase) in [(0, 100, 1_u32), (1, 104, 2), (2, 200, 1)] {
 //!     let payload = &phase.to_ne_bytes();

@@ -2,7 +2,6 @@
 //! Scenes: a trace as lines of text, fed to the engine, and the results as lines of text.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use overhear_event::{
     ElementView, EventName, FieldKind, Gap, GapCause, Item, Origin, StreamDescriptor, StreamId,
@@ -124,16 +123,7 @@ fn stream(id: u32, line: &Line, catalogue: &Catalogue) -> StreamDescriptor {
             (Origin::Program(Task { pid, start, comm }), schema)
         }
     };
-    StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin,
-        sensor: sensor.to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
-        capacity: 64,
-    }
+    StreamDescriptor::new(StreamId::from_raw(id), origin, sensor, schema)
 }
 
 fn payload(schema: &TypeSchema, line: &Line) -> Vec<u8> {

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Life, TASK_LIFE};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
-    Timestamp, TypeSchema, Update,
+    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    TypeSchema, Update,
 };
 use overhear_metrics::automaton::{Catalogue, Pattern};
 use overhear_metrics::verdict::{Case, Constraint, Demand, Judge, Verdicts};
@@ -55,20 +55,12 @@ pub(crate) fn stream(id: u32, sensor: &str, pid: u32) -> StreamDescriptor {
     let schema = TypeSchema::builder("number")
         .field("value", FieldKind::I64, "")
         .field("wait", FieldKind::U64, "us");
-    StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin: Origin::Program(Task {
-            pid,
-            start: Timestamp::ZERO,
-            comm: format!("p{pid}"),
-        }),
-        sensor: sensor.to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema.build().unwrap()),
-        rate: None,
-        capacity: 64,
-    }
+    StreamDescriptor::new(
+        StreamId::from_raw(id),
+        Origin::program(pid, format!("p{pid}")),
+        sensor,
+        schema.build().unwrap(),
+    )
 }
 
 fn lives() -> StreamDescriptor {

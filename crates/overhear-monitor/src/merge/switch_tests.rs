@@ -26,14 +26,8 @@ fn id(raw: u32) -> StreamId {
 
 fn stream(raw: u32, sensor: &str, schema: TypeSchema) -> Arc<StreamDescriptor> {
     Arc::new(StreamDescriptor {
-        id: id(raw),
-        origin: Origin::Kernel { cpu: raw - 1 },
-        sensor: sensor.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
         capacity: 64,
+        ..StreamDescriptor::new(id(raw), Origin::Kernel { cpu: raw - 1 }, sensor, schema)
     })
 }
 

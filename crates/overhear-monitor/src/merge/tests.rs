@@ -33,14 +33,13 @@ fn merge_in(room: QueueMemory, streams: u32) -> Merge {
     let mut merge = Merge::with_memory(room);
     for raw in 1..=streams {
         merge.open(Arc::new(StreamDescriptor {
-            id: id(raw),
-            origin: Origin::Kernel { cpu: raw },
-            sensor: "t".to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::clone(&schema),
-            rate: None,
             capacity: 8,
+            ..StreamDescriptor::new(
+                id(raw),
+                Origin::Kernel { cpu: raw },
+                "t",
+                Arc::clone(&schema),
+            )
         }));
     }
     merge

@@ -22,18 +22,17 @@ pub(crate) fn schema(id: &str) -> Arc<TypeSchema> {
 /// A sensor of a program, of the type that has its name.
 pub(crate) fn descriptor(id: u32, sensor: &str, capacity: u64) -> Arc<StreamDescriptor> {
     Arc::new(StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin: Origin::Program(Task {
-            pid: 4711,
-            start: at(1),
-            comm: "program".to_string(),
-        }),
-        sensor: sensor.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: schema(sensor),
-        rate: None,
         capacity,
+        ..StreamDescriptor::new(
+            StreamId::from_raw(id),
+            Origin::Program(Task {
+                pid: 4711,
+                start: at(1),
+                comm: "program".to_string(),
+            }),
+            sensor,
+            schema(sensor),
+        )
     })
 }
 

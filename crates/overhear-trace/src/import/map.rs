@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    FieldKind, Origin, SchemaError, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
-    WRITER_TID,
+    FieldKind, Origin, SchemaError, StreamDescriptor, StreamId, TypeSchema, WRITER_TID,
 };
 
 use super::hook::Hook;
@@ -404,12 +403,8 @@ impl Converter {
             None => {
                 let sensor = event.name.replace(':', ".");
                 let schema = self.sensors[&*event.name].schema(&sensor)?;
-                let task = Task {
-                    pid,
-                    start: Timestamp::ZERO,
-                    comm: text(event, "procname"),
-                };
-                let index = self.add(Origin::Program(task), sensor, schema);
+                let process = Origin::program(pid, text(event, "procname"));
+                let index = self.add(process, sensor, schema);
                 self.sensors_at.insert(key, index);
                 index
             }
@@ -435,16 +430,12 @@ impl Converter {
     /// Adds a stream. Returns its index.
     fn add(&mut self, origin: Origin, sensor: String, schema: TypeSchema) -> usize {
         let index = self.streams.len();
-        self.streams.push(Arc::new(StreamDescriptor {
-            id: StreamId::from_raw(u32::try_from(index + 1).unwrap_or(u32::MAX)),
+        self.streams.push(Arc::new(StreamDescriptor::new(
+            StreamId::from_raw(u32::try_from(index + 1).unwrap_or(u32::MAX)),
             origin,
             sensor,
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
-            capacity: 0,
-        }));
+            schema,
+        )));
         index
     }
 }

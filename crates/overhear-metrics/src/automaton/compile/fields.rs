@@ -290,8 +290,6 @@ impl MaskTest {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use overhear_event::{
         ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
@@ -307,16 +305,12 @@ mod tests {
             .field("byte", FieldKind::U8, "")
             .field("name", FieldKind::Text(5), "")
             .field("part", FieldKind::F64, "");
-        StreamDescriptor {
-            id: StreamId::from_raw(1),
-            origin: Origin::Kernel { cpu: 0 },
-            sensor: "t".to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema.build().unwrap()),
-            rate: None,
-            capacity: 8,
-        }
+        StreamDescriptor::new(
+            StreamId::from_raw(1),
+            Origin::Kernel { cpu: 0 },
+            "t",
+            schema.build().unwrap(),
+        )
     }
 
     fn payload(word: u64, signed: i64, short: i16, byte: u8) -> Vec<u8> {

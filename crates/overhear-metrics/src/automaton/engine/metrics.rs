@@ -565,7 +565,6 @@ impl<S: Sink> Update for Metrics<S> {
 #[cfg(test)]
 mod tests {
     use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
-    use std::sync::Arc;
 
     use overhear_event::kernel::{Switch, SCHED_SWITCH};
     use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
@@ -596,16 +595,12 @@ mod tests {
 
     #[test]
     fn panicking_sink_sees_no_measurement_twice() {
-        let stream = StreamDescriptor {
-            id: StreamId::from_raw(1),
-            origin: Origin::Kernel { cpu: 0 },
-            sensor: SCHED_SWITCH.to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(Switch::schema()),
-            rate: None,
-            capacity: 8,
-        };
+        let stream = StreamDescriptor::new(
+            StreamId::from_raw(1),
+            Origin::Kernel { cpu: 0 },
+            SCHED_SWITCH,
+            Switch::schema(),
+        );
         // Two threads switch to each other.
         let payloads = [(7, 8), (8, 7)].map(|(prev_tid, next_tid)| {
             let switch = Switch {

@@ -210,7 +210,7 @@ mod tests {
 
     use overhear_event::{
         kernel, ElementView, EventName, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor,
-        StreamId, Task, Timestamp, TypeSchema, Update,
+        StreamId, Timestamp, TypeSchema, Update,
     };
 
     use super::{MeasurementGap, Results};
@@ -227,19 +227,13 @@ mod tests {
 
         let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
         let schema = Arc::new(schema.build().unwrap());
-        let stream = |id: u32, sensor: &str| StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Program(Task {
-                pid: 7,
-                start: Timestamp::ZERO,
-                comm: "p".to_owned(),
-            }),
-            sensor: sensor.to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::clone(&schema),
-            rate: None,
-            capacity: 8,
+        let stream = |id: u32, sensor: &str| {
+            StreamDescriptor::new(
+                StreamId::from_raw(id),
+                Origin::program(7, "p"),
+                sensor,
+                Arc::clone(&schema),
+            )
         };
         let streams = [stream(1, "begins"), stream(2, "ends")];
         let at = Timestamp::from_monotonic_ns;
@@ -311,18 +305,14 @@ mod tests {
             schema.build().unwrap()
         };
         let stream = |id: u32, sensor: &str, lane, schema: TypeSchema| StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Program(Task {
-                pid: 7,
-                start: Timestamp::ZERO,
-                comm: "p".to_owned(),
-            }),
-            sensor: sensor.to_owned(),
-            instance: String::new(),
             lane,
-            schema: Arc::new(schema),
-            rate: None,
             capacity: 8,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(id),
+                Origin::program(7, "p"),
+                sensor,
+                schema,
+            )
         };
         let of_kernel = |id: u32, sensor: &str, schema| StreamDescriptor {
             origin: Origin::Kernel { cpu: 0 },

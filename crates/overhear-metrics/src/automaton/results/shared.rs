@@ -126,11 +126,8 @@ impl Update for SharedMetrics {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use overhear_event::{
-        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
-        Update,
+        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
     };
 
     use super::SharedMetrics;
@@ -148,20 +145,12 @@ mod tests {
     #[test]
     fn metrics_with_equal_names_have_separate_results() {
         let schema = TypeSchema::builder("t").field("n", FieldKind::U32, "");
-        let stream = StreamDescriptor {
-            id: StreamId::from_raw(1),
-            origin: Origin::Program(Task {
-                pid: 7,
-                start: Timestamp::ZERO,
-                comm: "p".to_owned(),
-            }),
-            sensor: "s".to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema.build().unwrap()),
-            rate: None,
-            capacity: 8,
-        };
+        let stream = StreamDescriptor::new(
+            StreamId::from_raw(1),
+            Origin::program(7, "p"),
+            "s",
+            schema.build().unwrap(),
+        );
         let mut metrics = SharedMetrics::new([metric(2), metric(3)], Results::default());
         for round in 0..2 {
             for n in 1..4_u32 {

@@ -307,8 +307,7 @@ mod tests {
     use std::sync::Arc;
 
     use overhear_event::{
-        ElementView, EventName, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
-        Update,
+        ElementView, EventName, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
     };
 
     use super::Summaries;
@@ -328,19 +327,13 @@ mod tests {
         )
         .unwrap();
         let schema = Arc::new(TypeSchema::builder("t").build().unwrap());
-        let stream = |pid, sensor: &str, id| StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Program(Task {
-                pid,
-                start: Timestamp::ZERO,
-                comm: "p".to_owned(),
-            }),
-            sensor: sensor.to_owned(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::clone(&schema),
-            rate: None,
-            capacity: 8,
+        let stream = |pid, sensor: &str, id| {
+            StreamDescriptor::new(
+                StreamId::from_raw(id),
+                Origin::program(pid, "p"),
+                sensor,
+                Arc::clone(&schema),
+            )
         };
         let streams: Vec<_> = (1..=TASKS)
             .map(|pid| {

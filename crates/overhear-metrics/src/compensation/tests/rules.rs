@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Each rule by itself, and other times: accounts in payloads, gaps, intervals.
 
-use std::sync::Arc;
-
 use overhear_event::kernel::{
     Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
 };
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
-    Timestamp, TypeSchema, Update,
+    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    TypeSchema, Update,
 };
 
 use crate::compensation::{Compensation, Delays};
@@ -24,16 +22,7 @@ fn at(ns: u64) -> Timestamp {
 }
 
 fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
-    StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin,
-        sensor: sensor.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
-        capacity: 64,
-    }
+    StreamDescriptor::new(StreamId::from_raw(id), origin, sensor, schema)
 }
 
 fn switches(cpu: u32) -> StreamDescriptor {
@@ -54,12 +43,7 @@ fn lives(cpu: u32) -> StreamDescriptor {
 }
 
 fn program(id: u32, pid: u32, schema: TypeSchema) -> StreamDescriptor {
-    let task = Task {
-        pid,
-        start: Timestamp::ZERO,
-        comm: String::new(),
-    };
-    stream(id, Origin::Program(task), "mark", schema)
+    stream(id, Origin::program(pid, ""), "mark", schema)
 }
 
 fn marks(pid: u32) -> StreamDescriptor {

@@ -2,11 +2,10 @@
 //! The compensation of simulated runs, against the same runs without cost.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
 use overhear_event::{
-    ElementView, Gap, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema, Update,
+    ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
 };
 use proptest::prelude::*;
 
@@ -43,26 +42,19 @@ fn streams(heard: &[Heard]) -> BTreeMap<(u8, usize), StreamDescriptor> {
             Written::Switch(_) => ((0, heard.cpu), kernel, SCHED_SWITCH, Switch::schema()),
             Written::Wake(_) => ((1, heard.cpu), kernel, SCHED_WAKE, Wake::schema()),
             Written::Mark { thread } => {
-                let task = Task {
-                    pid: tid(thread),
-                    start: Timestamp::ZERO,
-                    comm: String::new(),
-                };
                 let schema = TypeSchema::builder("mark").build().unwrap();
-                ((2, thread), Origin::Program(task), "mark", schema)
+                (
+                    (2, thread),
+                    Origin::program(tid(thread), ""),
+                    "mark",
+                    schema,
+                )
             }
         };
         let id = StreamId::from_raw(1 + u32::from(key.0) * 100 + u32::try_from(key.1).unwrap());
-        streams.entry(key).or_insert_with(|| StreamDescriptor {
-            id,
-            origin,
-            sensor: sensor.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::new(schema),
-            rate: None,
-            capacity: 64,
-        });
+        streams
+            .entry(key)
+            .or_insert_with(|| StreamDescriptor::new(id, origin, sensor, schema));
     }
     streams
 }

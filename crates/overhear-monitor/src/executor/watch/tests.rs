@@ -72,14 +72,13 @@ fn at(ns: u64) -> Timestamp {
 
 fn stream(raw: u32, sensor: &str) -> StreamDescriptor {
     StreamDescriptor {
-        id: StreamId::from_raw(raw),
-        origin: Origin::Sampler,
-        sensor: sensor.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(TypeSchema::builder("empty").build().unwrap()),
-        rate: None,
         capacity: 64,
+        ..StreamDescriptor::new(
+            StreamId::from_raw(raw),
+            Origin::Sampler,
+            sensor,
+            TypeSchema::builder("empty").build().unwrap(),
+        )
     }
 }
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Exports that are read back.
 
-use std::sync::Arc;
-
 use overhear_event::kernel::{events, Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
-    Timestamp, TypeSchema, Update,
+    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    TypeSchema, Update,
 };
 use prost::Message;
 
@@ -15,14 +13,8 @@ use crate::export::schema::{Counter, Data, Ftrace, Trace};
 
 fn stream(id: u32, origin: Origin, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
     StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin,
-        sensor: sensor.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
         capacity: 64,
+        ..StreamDescriptor::new(StreamId::from_raw(id), origin, sensor, schema)
     }
 }
 
@@ -108,12 +100,8 @@ fn elements_have_arguments_and_counters_and_gaps_are_told() {
     let schema = TypeSchema::builder("load")
         .field("torque", FieldKind::F64, "Nm")
         .field("name", FieldKind::Text(8), "");
-    let task = Task {
-        pid: 42,
-        start: Timestamp::ZERO,
-        comm: "robot".to_string(),
-    };
-    let sensor = stream(5, Origin::Program(task), "arm", schema.build().unwrap());
+    let robot = Origin::program(42, "robot");
+    let sensor = stream(5, robot, "arm", schema.build().unwrap());
     let packets = exported(|export| {
         let mut payload = 1.5_f64.to_ne_bytes().to_vec();
         payload.extend(*b"left\0\0\0\0");
