@@ -42,9 +42,11 @@
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod error;
+mod kernel_event;
 mod pointer;
 mod stream;
 
 pub use error::{CLibrary, FfiError, LastError};
+pub use kernel_event::{RawKernelEvent, KERNEL_PAYLOAD_WORDS};
 pub use pointer::{c_text, release, sized, text};
 pub use stream::{read_fields, CStream, RawField, RawStream};

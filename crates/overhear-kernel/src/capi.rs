@@ -10,12 +10,12 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::ptr;
 
-use overhear_ffi::{c_text, release, sized, text, CLibrary, FfiError, LastError};
+use overhear_ffi::{c_text, release, sized, text, CLibrary, FfiError, LastError, RawKernelEvent};
 
 use crate::{
     ActiveBackend, Backend, GiveError, KernelMonitor, ReceiveError, SelectError, Sensor, StartError,
 };
-use events::{Events, RawEvent};
+use events::Events;
 
 /// `oh_kernel_monitor_options`.
 #[repr(C)]
@@ -200,7 +200,7 @@ impl RawMonitor {
         }
     }
 
-    fn read(&mut self, most: u64) -> Result<&[RawEvent], FfiError> {
+    fn read(&mut self, most: u64) -> Result<&[RawKernelEvent], FfiError> {
         // Of a terminated monitor nothing is left to be had.
         self.monitor.status()?;
         if self.events.is_empty() {
@@ -301,7 +301,7 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_suspend(monitor: *mut RawMonit
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_kernel_monitor_read(
     monitor: *mut RawMonitor,
-    events: *mut RawEvent,
+    events: *mut RawKernelEvent,
     capacity: u64,
     count: *mut u64,
 ) -> c_int {

@@ -1,48 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A kernel monitor of `kernel.h` as a source of a monitor. The library `liboverhear_kernel` is
-//! reached only through the functions that the program passes; the structs mirror its header.
+//! reached only through the functions that the program passes; the structs of `overhear-ffi` mirror its header.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
-use std::mem::{offset_of, size_of};
 use std::sync::Arc;
 
 use overhear_event::{
     GapCause, Inbox, Origin, Source, SourceError, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
-use overhear_ffi::{read_fields, text, RawStream};
+use overhear_ffi::{read_fields, text, RawKernelEvent, RawStream, KERNEL_PAYLOAD_WORDS};
 
-/// Words of the payload of `oh_kernel_event`.
-const PAYLOAD_WORDS: usize = 7;
 /// Maximum of events per call of `oh_kernel_monitor_read`.
 const MAX_EVENTS_PER_READ: u64 = 1 << 20;
 /// Stream ids that are reserved for one kernel monitor.
 pub(crate) const STREAMS_PER_SOURCE: u32 = 1 << 20;
 
-/// `oh_kernel_event`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct RawEvent {
-    stream: *const RawStream,
-    sequence: u64,
-    time_ns: u64,
-    missed: u64,
-    cause: u32,
-    reserved: u32,
-    payload: [u64; PAYLOAD_WORDS],
-}
-
-const _: () = {
-    assert!(offset_of!(RawEvent, cause) == 32);
-    assert!(offset_of!(RawEvent, payload) == 40);
-    assert!(size_of::<RawEvent>() == 96);
-};
-
 /// `oh_kernel_monitor_resume`.
 pub(crate) type Resume = unsafe extern "C" fn(*mut c_void) -> c_int;
 /// `oh_kernel_monitor_read`.
 pub(crate) type ReadEvents =
-    unsafe extern "C" fn(*mut c_void, *mut RawEvent, u64, *mut u64) -> c_int;
+    unsafe extern "C" fn(*mut c_void, *mut RawKernelEvent, u64, *mut u64) -> c_int;
 
 /// A kernel monitor that is read by the function of its library.
 pub(crate) struct KernelEvents {
@@ -51,7 +29,7 @@ pub(crate) struct KernelEvents {
     // be too late.
     resume: Option<Resume>,
     read: ReadEvents,
-    events: Vec<RawEvent>,
+    events: Vec<RawKernelEvent>,
     // Added to the stream ids of the kernel monitor.
     first: u32,
     // Key: stream id of the kernel monitor. Value: `None` if the stream's type is not understood.
@@ -77,14 +55,14 @@ impl KernelEvents {
         first: u32,
     ) -> Self {
         let room = most_events.clamp(1, MAX_EVENTS_PER_READ);
-        let nothing = RawEvent {
+        let nothing = RawKernelEvent {
             stream: std::ptr::null(),
             sequence: 0,
             time_ns: 0,
             missed: 0,
             cause: 0,
             reserved: 0,
-            payload: [0; PAYLOAD_WORDS],
+            payload: [0; KERNEL_PAYLOAD_WORDS],
         };
         Self {
             kernel,
@@ -116,7 +94,7 @@ impl KernelEvents {
         known
     }
 
-    fn deliver(&mut self, event: &RawEvent, inbox: &mut dyn Inbox) {
+    fn deliver(&mut self, event: &RawKernelEvent, inbox: &mut dyn Inbox) {
         // SAFETY: streams live as long as their kernel monitor.
         let Some(raw) = (unsafe { event.stream.as_ref() }) else {
             return;
@@ -150,7 +128,7 @@ fn describe(raw: &RawStream, id: StreamId) -> Option<StreamDescriptor> {
         )
     };
     let schema = TypeSchema::new(type_id, raw.payload_size, fields).ok()?;
-    let fits = raw.payload_size as usize <= PAYLOAD_WORDS * 8;
+    let fits = raw.payload_size as usize <= KERNEL_PAYLOAD_WORDS * 8;
     fits.then(|| StreamDescriptor {
         id,
         origin: match raw.origin {

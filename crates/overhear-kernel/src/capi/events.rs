@@ -2,36 +2,14 @@
 //! From an inbox to an array: what a read of C gets.
 
 use std::collections::BTreeMap;
-use std::mem::{offset_of, size_of};
 use std::ptr;
 use std::sync::Arc;
 
 use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor, StreamId, Timestamp};
-use overhear_ffi::{CStream, RawStream};
+use overhear_ffi::{CStream, RawKernelEvent, KERNEL_PAYLOAD_WORDS};
 
-/// Words of the largest payload of a kernel stream.
-pub(crate) const PAYLOAD_WORDS: usize = 7;
 /// How many gaps a stream can tell in one read besides those that stand for elements of its ring.
 const GAPS_PER_STREAM: u64 = 4;
-
-/// `oh_kernel_event`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct RawEvent {
-    stream: *const RawStream,
-    sequence: u64,
-    time_ns: u64,
-    missed: u64,
-    cause: u32,
-    reserved: u32,
-    payload: [u64; PAYLOAD_WORDS],
-}
-
-const _: () = {
-    assert!(offset_of!(RawEvent, cause) == 32);
-    assert!(offset_of!(RawEvent, payload) == 40);
-    assert!(size_of::<RawEvent>() == 96);
-};
 
 /// A stream as C sees it.
 struct Stream {
@@ -59,7 +37,7 @@ impl Stream {
 #[derive(Default)]
 pub(crate) struct Events {
     streams: BTreeMap<StreamId, Box<Stream>>,
-    waiting: Vec<RawEvent>,
+    waiting: Vec<RawKernelEvent>,
     /// How many of these were taken.
     taken: usize,
     /// The first complaint since it was last asked for.
@@ -93,7 +71,7 @@ impl Events {
     /// Puts what was delivered into total order. Within a stream that is the order of delivery: its
     /// times do not go back.
     pub(crate) fn order(&mut self) {
-        let key = |event: &RawEvent| {
+        let key = |event: &RawKernelEvent| {
             // SAFETY: events point to streams of this very value, which keeps them.
             let id = unsafe { (*event.stream).id };
             // A gap comes before the element that has its place in the sequence.
@@ -103,7 +81,7 @@ impl Events {
     }
 
     /// The next events, at most so many.
-    pub(crate) fn take(&mut self, most: u64) -> &[RawEvent] {
+    pub(crate) fn take(&mut self, most: u64) -> &[RawKernelEvent] {
         let left = self.waiting.len() - self.taken;
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
         let first = self.taken;
@@ -114,7 +92,7 @@ impl Events {
     /// Whether a stream's elements have no room in an event; a sentence. Static probes with many
     /// arguments have none.
     pub(crate) fn too_large(&self) -> Option<String> {
-        let room = PAYLOAD_WORDS * 8;
+        let room = KERNEL_PAYLOAD_WORDS * 8;
         let mut streams = self.streams.values();
         let stream = streams.find(|stream| stream.c.raw().payload_size as usize > room)?;
         let label = &stream.label;
@@ -143,13 +121,13 @@ impl Inbox for Events {
             return;
         };
         stream.last = time;
-        let mut words = [0; PAYLOAD_WORDS];
+        let mut words = [0; KERNEL_PAYLOAD_WORDS];
         for (word, bytes) in words.iter_mut().zip(payload.chunks(8)) {
             let mut whole = [0; 8];
             whole[..bytes.len()].copy_from_slice(bytes);
             *word = u64::from_ne_bytes(whole);
         }
-        self.waiting.push(RawEvent {
+        self.waiting.push(RawKernelEvent {
             stream: ptr::from_ref(stream.c.raw()),
             sequence,
             time_ns: time.as_monotonic_ns(),
@@ -164,14 +142,14 @@ impl Inbox for Events {
         let Some(stream) = self.streams.get(&id) else {
             return;
         };
-        self.waiting.push(RawEvent {
+        self.waiting.push(RawKernelEvent {
             stream: ptr::from_ref(stream.c.raw()),
             sequence: first,
             time_ns: stream.last.as_monotonic_ns(),
             missed,
             cause: cause.number(),
             reserved: 0,
-            payload: [0; PAYLOAD_WORDS],
+            payload: [0; KERNEL_PAYLOAD_WORDS],
         });
     }
 
@@ -184,16 +162,16 @@ impl Inbox for Events {
 
 #[cfg(test)]
 mod tests {
-    use super::{Events, GapCause, Inbox, StreamId, Timestamp, PAYLOAD_WORDS};
+    use super::{Events, GapCause, Inbox, StreamId, Timestamp, KERNEL_PAYLOAD_WORDS};
     use crate::streams::{Hook, Numbering};
 
     #[test]
     fn every_kernel_payload_fits_an_event() {
         for hook in Hook::SCHED.into_iter().chain(Hook::OPTIONAL) {
             let bytes = hook.schema().size() as usize;
-            assert!(bytes <= PAYLOAD_WORDS * 8, "{}", hook.sensor());
+            assert!(bytes <= KERNEL_PAYLOAD_WORDS * 8, "{}", hook.sensor());
         }
-        assert!(Hook::Probe.schema().size() as usize <= PAYLOAD_WORDS * 8);
+        assert!(Hook::Probe.schema().size() as usize <= KERNEL_PAYLOAD_WORDS * 8);
     }
 
     #[test]
