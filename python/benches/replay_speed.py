@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How fast a trace becomes numpy arrays, compared with the Rust reader on the same trace.
 
-`make bench` runs it with what it has built; the argument is the folder of the release builds.
+`make bench` runs it with what it has built; the arguments are the programs `overhear` and `replay_count`.
 
 The readers take turns, so that all see the same noise, and the medians are compared.
 """
 
-import pathlib
 import statistics
 import subprocess
 import sys
@@ -32,12 +31,8 @@ def produce() -> None:
         time.sleep(0.005)
 
 
-def built() -> pathlib.Path:
-    return pathlib.Path(sys.argv[1])
-
-
 def by_rust(trace: str) -> float:
-    command = [built() / "examples/replay_count", trace]
+    command = [sys.argv[2], trace]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     elements, took_ns = done.stdout.split()
     return int(took_ns) / int(elements)
@@ -75,7 +70,7 @@ def main() -> None:
     }
     took: dict[str, list[float]] = {name: [] for name in readers}
     with tempfile.TemporaryDirectory() as folder:
-        run = [built() / "overhear", "run", "--kernel", "off", "--json", "--out", f"{folder}/out"]
+        run = [sys.argv[1], "run", "--kernel", "off", "--json", "--out", f"{folder}/out"]
         produced = [*run, "--", sys.executable, __file__, "produce"]
         subprocess.run(produced, stdout=subprocess.DEVNULL, check=False)
         whole = overhear.replay(f"{folder}/out")

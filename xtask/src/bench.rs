@@ -3,15 +3,16 @@
 //!
 //! `bench` builds the package `benches` with the peers that build here, and runs it. The package is a
 //! workspace of its own, so that nobody else compiles the peers. One that does not
-//! build, or whose Debian package is missing, is left out with a sentence. `stress` runs an example of
-//! `overhear-monitor` for longer than its test does.
+//! build, or whose Debian package is missing, is left out with a sentence. Benches of single crates are
+//! targets of these. `stress` runs that of `overhear-monitor` for longer than its test does.
 
 use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::Result;
+use anyhow::{ensure, Context, Result};
+use serde_json::Value;
 
 use crate::packages::{self, BUILD, PEERS};
 use crate::workspace::Workspace;
@@ -51,19 +52,19 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     left.remove();
     measured?;
     println!("\nThe directory, many sensors and many lanes:\n");
-    if let Err(reason) = many_sensors(workspace) {
+    if let Err(reason) = crate_bench(workspace, "overhear-directory", "many_sensors") {
         println!("Left out: {reason:#}.");
     }
     println!("\nPython, a trace read into numpy arrays:\n");
-    if let Err(reason) = python::replay_speed(workspace) {
+    if let Err(reason) = replay_speed(workspace) {
         println!("Left out: {reason:#}.");
     }
     println!("\nMetrics over a recording, beside other readers:\n");
-    if let Err(reason) = metrics(workspace) {
+    if let Err(reason) = crate_bench(workspace, "overhear-trace", "metrics_speed") {
         println!("Left out: {reason:#}.");
     }
     println!("\nThe kernel, what hearing its context switches adds to them:\n");
-    if let Err(reason) = switches(workspace) {
+    if let Err(reason) = crate_bench(workspace, "overhear-kernel", "switch_cost") {
         println!("Left out: {reason:#}.");
     }
     println!("\nResponse times of fifteen periodic tasks, computed and observed:\n");
@@ -80,25 +81,40 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     compensated
 }
 
-/// How the directory gets on with very many of them.
-fn many_sensors(workspace: &Workspace) -> Result<()> {
+/// Runs a bench of a crate with its standard sizes.
+fn crate_bench(workspace: &Workspace, package: &str, name: &str) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
-    cargo.args(["bench", "--quiet", "-p", "overhear-directory"]);
-    shell::run(cargo.args(["--bench", "many_sensors"]))
+    shell::run(cargo.args(["bench", "--quiet", "-p", package, "--bench", name]))
 }
 
-/// Kernel monitors beside ftrace and perf.
-fn switches(workspace: &Workspace) -> Result<()> {
+/// Builds a bench of a crate. Returns the program.
+fn built_bench(workspace: &Workspace, package: &str, name: &str) -> Result<PathBuf> {
     let mut cargo = shell::cargo(&workspace.root);
-    cargo.args(["run", "--quiet", "--release", "-p", "overhear-kernel"]);
-    shell::run(cargo.args(["--example", "switch_cost"]))
+    cargo.args([
+        "bench", "--quiet", "--no-run", "-p", package, "--bench", name,
+    ]);
+    let mut program = None;
+    let status = shell::stream(cargo.arg("--message-format=json"), |line| {
+        program = executable(line, name).or_else(|| program.take());
+        false
+    })?;
+    ensure!(status.success(), "the bench {name} does not build");
+    program.with_context(|| format!("cargo does not name the program of the bench {name}"))
 }
 
-/// Metrics beside babeltrace2 and perf.
-fn metrics(workspace: &Workspace) -> Result<()> {
-    let mut cargo = shell::cargo(&workspace.root);
-    cargo.args(["run", "--quiet", "--release", "-p", "overhear-trace"]);
-    shell::run(cargo.args(["--example", "metrics_speed"]))
+/// The program of a bench, if this line of cargo's JSON names it.
+fn executable(line: &str, name: &str) -> Option<PathBuf> {
+    let message: Value = serde_json::from_str(line).ok()?;
+    let target = &message["target"];
+    let is_bench = target["name"] == name && target["kind"][0] == "bench";
+    let program = message["executable"].as_str().filter(|_| is_bench)?;
+    Some(program.into())
+}
+
+/// Python's readers next to the Rust reader.
+fn replay_speed(workspace: &Workspace) -> Result<()> {
+    let floor = built_bench(workspace, "overhear-trace", "replay_count")?;
+    python::replay_speed(workspace, &floor)
 }
 
 /// The experiment of [POSIX-metrics, section 4], for a minute or so many seconds: a bench that lives among the tests, too. Its
@@ -144,12 +160,11 @@ fn pages(workspace: &Workspace) -> Result<()> {
     shell::run(cargo.args(["pages_of_all_sizes_open", "--", "--exact", "--nocapture"]))
 }
 
-/// A guarantee under load: the example `stress`, with its arguments.
+/// A guarantee under load: the bench `stress` of `overhear-monitor`, with its arguments.
 pub(crate) fn stress(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     packages::ensure(&[BUILD])?;
     let mut cargo = shell::cargo(&workspace.root);
-    cargo.args(["run", "--release", "-p", "overhear-monitor"]);
-    cargo.args(["--example", "stress", "--"]);
+    cargo.args(["bench", "-p", "overhear-monitor", "--bench", "stress", "--"]);
     shell::run(cargo.args(arguments))
 }
 
@@ -161,9 +176,7 @@ pub(crate) fn hostile(workspace: &Workspace, arguments: &[String]) -> Result<()>
         let given = arguments.get(index);
         given.map_or(standard, String::as_str)
     });
-    let mut bench = shell::cargo(&workspace.root);
-    bench.args(["bench", "--quiet", "-p", "overhear-directory"]);
-    let measured = shell::run(bench.args(["--bench", "hostile"]));
+    let measured = crate_bench(workspace, "overhear-directory", "hostile");
     let forms = [
         (
             "conversations",
@@ -237,4 +250,29 @@ fn cargo(workspace: &Workspace, verb: &str, peers: &[&str]) -> Command {
         .env("CARGO_TARGET_DIR", workspace.target.join("benches"))
         .args([verb, "--release", "--features", &peers.join(",")]);
     command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::executable;
+
+    #[test]
+    fn program_of_a_bench_is_found_among_messages_of_cargo() {
+        let line = |kind: &str, name: &str, program: &str| {
+            format!(
+                r#"{{"reason":"compiler-artifact","target":{{"kind":["{kind}"],"name":"{name}"}},"executable":{program}}}"#
+            )
+        };
+        let found = executable(&line("bench", "stress", r#""a/stress-1""#), "stress");
+        assert_eq!(found, Some("a/stress-1".into()));
+        for other in [
+            line("bench", "other", r#""a/other-1""#),
+            line("example", "stress", r#""a/stress""#),
+            line("bench", "stress", "null"),
+            r#"{"reason":"build-finished","success":true}"#.to_owned(),
+            "text".to_owned(),
+        ] {
+            assert_eq!(executable(&other, "stress"), None, "{other}");
+        }
+    }
 }

@@ -111,18 +111,14 @@ fn prepare(venv: &Path) -> Result<(), String> {
 }
 
 /// Measures how fast a trace becomes numpy arrays, in the release profile and beside what the tests
-/// have installed.
-pub(crate) fn replay_speed(workspace: &Workspace) -> Result<()> {
+/// have installed. `floor` is the program that replays a trace in Rust.
+pub(crate) fn replay_speed(workspace: &Workspace, floor: &Path) -> Result<()> {
     let folder = workspace.target.join("python");
     let venv = folder.join("venv");
     prepare(&venv).map_err(Error::msg)?;
-    for what in [
-        ["-p", "overhear-cli", "--bins"],
-        ["-p", "overhear-trace", "--example=replay_count"],
-    ] {
-        let mut cargo = shell::cargo(&workspace.root);
-        shell::run(cargo.args(["build", "--quiet", "--release"]).args(what))?;
-    }
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args(["build", "--quiet", "--release"]);
+    shell::run(cargo.args(["-p", "overhear-cli", "--bins"]))?;
     let wheel = build(workspace, &venv, &folder.join("release-wheels"), "release")?;
     let packages = folder.join("release-packages");
     let python = venv.join("bin/python");
@@ -134,7 +130,8 @@ pub(crate) fn replay_speed(workspace: &Workspace) -> Result<()> {
     bench
         .env("PYTHONPATH", &packages)
         .arg(workspace.root.join("python/benches/replay_speed.py"))
-        .arg(workspace.target.join("release"));
+        .arg(workspace.target.join("release/overhear"))
+        .arg(floor);
     shell::run(&mut bench)
 }
 

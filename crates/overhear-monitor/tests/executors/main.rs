@@ -7,7 +7,7 @@
 //! is seen by a witness that is no part of the executor; where it was not, an inconclusive run is a
 //! failure.
 
-#[path = "../../examples/stress/admitted.rs"]
+#[path = "../../benches/stress/admitted.rs"]
 mod admitted;
 mod buffered;
 #[path = "../support/counting.rs"]
@@ -15,11 +15,11 @@ mod counting;
 mod deadline;
 mod exclusive;
 mod excuse;
-#[path = "../../examples/stress/load.rs"]
+#[path = "../../benches/stress/load.rs"]
 mod load;
-#[path = "../../examples/stress/rings.rs"]
+#[path = "../../benches/stress/rings.rs"]
 mod rings;
-#[path = "../../examples/stress/scenario.rs"]
+#[path = "../../benches/stress/scenario.rs"]
 mod scenario;
 mod stress;
 mod warm;

@@ -10,8 +10,9 @@
 //! of 99 % says so; it is judged by the rounds' differences of what is measured and what it may be
 //! at most, in the same round.
 //!
-//! `cargo run -p overhear-kernel --example switch_cost [ROUNDS]`; as root, on a quiet machine with
+//! `cargo bench -p overhear-kernel --bench switch_cost -- [ROUNDS]`; as root, on a quiet machine with
 //! two CPUs or more. The targets are judged here and asserted by no test.
+#![allow(missing_docs)]
 
 mod players;
 
@@ -117,9 +118,9 @@ fn quartiles(values: &mut [f64]) -> [f64; 3] {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let rounds: usize = std::env::args()
-        .nth(1)
-        .map_or(Ok(15), |text| text.parse())?;
+    // `cargo bench` adds an argument of its own.
+    let mut words = std::env::args().skip(1).filter(|word| word != "--bench");
+    let rounds: usize = words.next().map_or(Ok(15), |text| text.parse())?;
     let cpus = std::thread::available_parallelism()?.get();
     if cpus < 2 {
         return Err("the players need a CPU of their own: two are too few".into());

@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cost of isolation: the same foreign trace, imported with libbabeltrace2 in this process and in another one.
 //!
-//! `cargo run --release -p overhear-trace --example import_cost [EVENTS [ROUNDS]]`
+//! `cargo bench -p overhear-trace --bench import_cost -- [EVENTS [ROUNDS]]`
 //!
 //! The ways take turns, so that both see the same noise, and the medians of the times are compared.
+#![allow(missing_docs)]
+
+mod support;
 
 use std::error::Error;
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use overhear_event::{
-    ElementView, FieldKind, Nanos, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+    ElementView, FieldKind, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
+use overhear_monitor::interference::median;
 use overhear_trace::{import_trace, send_foreign_trace, ForeignReader, TraceIdentity, TraceWriter};
+
+use support::{arguments, number};
 
 /// Writes a recording, which is a trace in the format of other tracers, too.
 fn write(dir: &Path, events: u64) -> Result<(), Box<dyn Error>> {
@@ -23,20 +28,12 @@ fn write(dir: &Path, events: u64) -> Result<(), Box<dyn Error>> {
         .field("size", FieldKind::U32, "B")
         .field("kind", FieldKind::U32, "")
         .build()?;
-    let stream = StreamDescriptor {
-        id: StreamId::from_raw(1),
-        origin: Origin::Program(Task {
-            pid: 400,
-            start: Timestamp::ZERO,
-            comm: "server".to_owned(),
-        }),
-        sensor: "request".to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
-        capacity: 0,
-    };
+    let stream = StreamDescriptor::new(
+        StreamId::from_raw(1),
+        Origin::program(400, "server"),
+        "request",
+        schema,
+    );
     let mut writer = TraceWriter::create(dir, TraceIdentity::default())?;
     for sequence in 0..events {
         let payload = [sequence.to_ne_bytes(), (sequence << 32).to_ne_bytes()].concat();
@@ -51,21 +48,15 @@ fn write(dir: &Path, events: u64) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let [word, path] = &arguments[..] {
+    let words = arguments();
+    if let [word, path] = &words[..] {
         if word == "--send" {
             let pipe = std::fs::File::from(rustix::stdio::stdout().try_clone_to_owned()?);
             return Ok(send_foreign_trace(Path::new(path), pipe)?);
         }
     }
-    let number = |at: usize, other: u64| arguments.get(at).map_or(Ok(other), |it| it.parse());
-    let (events, rounds) = (number(0, 1_000_000)?, number(1, 9)?);
+    let (events, rounds) = (number(&words, 0, 1_000_000)?, number(&words, 1, 9_usize)?);
     let folder = tempfile::tempdir()?;
     write(folder.path(), events)?;
     let trace = folder.path().join("trace");
@@ -84,17 +75,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             let out = tempfile::tempdir()?;
             let begun = Instant::now();
             let (imported, _) = import_trace(&trace, out.path(), reader)?;
-            times.push(begun.elapsed());
+            times.push(begun.elapsed().as_secs_f64());
             assert_eq!(imported.elements, events);
         }
     }
-    let [here, there] = times.map(median);
+    let [here, there] = times.map(|times| median(&times));
     println!("{events} events, median of {rounds} rounds:");
-    println!("in this process     {here:?}");
-    println!("in another process  {there:?}");
-    println!(
-        "ratio               {:.2}",
-        there.as_secs_f64() / here.as_secs_f64()
-    );
+    println!("in this process     {here:.3} s");
+    println!("in another process  {there:.3} s");
+    println!("ratio               {:.2}", there / here);
     Ok(())
 }

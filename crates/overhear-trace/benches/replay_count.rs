@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! How long one replay of a trace takes: the floor for what else reads it.
 //!
-//! `cargo run --release -p overhear-trace --example replay_count -- DIR` prints the elements and the
-//! nanoseconds of opening and replaying them.
+//! `cargo bench -p overhear-trace --bench replay_count -- DIR` prints the elements and the nanoseconds
+//! of opening and replaying them; DIR is absolute. `python/benches/replay_speed.py` runs it, too.
+#![allow(missing_docs)]
+
+mod support;
 
 use std::error::Error;
 use std::time::Instant;
@@ -31,9 +34,8 @@ impl Update for Count {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let dir = std::env::args_os()
-        .nth(1)
-        .ok_or("give the trace's folder")?;
+    let words = support::arguments();
+    let dir = words.first().ok_or("give the trace's folder")?;
     let begun = Instant::now();
     let mut count = Count::default();
     TraceReader::open(dir)?.replay(&mut [&mut count]);

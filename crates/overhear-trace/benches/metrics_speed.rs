@@ -9,15 +9,17 @@
 //! the process. Besides it is shown where the time goes (reading in order, automata, results), how the cost
 //! grows with metrics, and that it does not with tasks that have ended.
 //!
-//! `cargo run --release -p overhear-trace --example metrics_speed [ROUNDS]`; as root, or without perf:
+//! `cargo bench -p overhear-trace --bench metrics_speed -- [ROUNDS]`; as root, or without perf:
 //! then the recording is made up. The targets are judged here and asserted by no test.
+#![allow(missing_docs)]
+
+mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
@@ -45,8 +47,11 @@ const PERF_TARGET: f64 = 15.0;
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 fn main() -> Result<()> {
-    let words: Vec<String> = std::env::args().skip(1).collect();
-    match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+    match support::arguments()
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()[..]
+    {
         ["work"] => work(),
         ["measure", dir] => {
             evaluate(&TraceReader::open(dir)?, 1);
@@ -54,7 +59,7 @@ fn main() -> Result<()> {
         }
         [] => compare(ROUNDS),
         [rounds] => compare(rounds.parse()?),
-        _ => Err("use metrics_speed [ROUNDS]".into()),
+        _ => Err("give nothing, or ROUNDS".into()),
     }
 }
 
@@ -505,16 +510,12 @@ fn wake(tid: u32, waker_tid: u32, kind: u32) -> Wake {
 }
 
 fn stream(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
-    StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin: Origin::Kernel { cpu: id & 1 },
-        sensor: sensor.to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
-        capacity: 1 << 16,
-    }
+    StreamDescriptor::new(
+        StreamId::from_raw(id),
+        Origin::Kernel { cpu: id & 1 },
+        sensor,
+        schema,
+    )
 }
 
 /// The events that are heard: those that are in the recording.

@@ -58,14 +58,13 @@ pub(crate) fn rings(sensors: &[(&str, u64)]) -> (Vec<Ring>, Rings) {
         let words = OwnedWords::zeroed(geometry.words());
         Header::new(&geometry, WriterKind::Simple, ClockId::Monotonic, id.into()).store(&words);
         let descriptor = Arc::new(StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Sampler,
-            sensor: name.to_string(),
-            instance: String::new(),
-            lane: None,
-            schema: Arc::clone(&schema),
-            rate: None,
             capacity,
+            ..StreamDescriptor::new(
+                StreamId::from_raw(id),
+                Origin::Sampler,
+                name,
+                Arc::clone(&schema),
+            )
         });
         writers.push(Ring {
             writer: SimpleWriter::new(words.share(), geometry).unwrap(),
