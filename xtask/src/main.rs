@@ -12,6 +12,7 @@
 
 mod bench;
 mod circles;
+mod examples;
 mod exceptions;
 mod install;
 mod layers;

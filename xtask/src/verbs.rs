@@ -15,8 +15,8 @@ use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{
-    bench, circles, layers, manifests, mutants, native, notices, python, site, sizes, sources,
-    tools,
+    bench, circles, examples, layers, manifests, mutants, native, notices, python, site, sizes,
+    sources, tools,
 };
 
 /// Crates that neither call the system nor link C, so that miri can run them.
@@ -196,6 +196,9 @@ fn lint(workspace: &Workspace) -> Result<Tally> {
         tally.fail(breach);
     }
     for breach in sources::breaches(workspace)? {
+        tally.fail(breach);
+    }
+    for breach in examples::breaches(&workspace.root)? {
         tally.fail(breach);
     }
     let (circles, breaches) = circles::circles(workspace)?;

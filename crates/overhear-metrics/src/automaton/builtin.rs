@@ -437,7 +437,10 @@ mod tests {
             let picture = format!("{}/metrics/{name}.dot", env!("CARGO_MANIFEST_DIR"));
             let picture = std::fs::read_to_string(picture).unwrap();
             let drawn = system_metric(name).unwrap().specification().to_graphviz();
-            assert_eq!(drawn, picture, "run the example picture for {name}");
+            assert_eq!(
+                drawn, picture,
+                "type `overhear metrics --dot --metric {name}`"
+            );
         }
     }
 
