@@ -7,6 +7,23 @@ import subprocess
 import sys
 import textwrap
 
+#: Counts to 99.
+COUNTER = """
+    import overhear
+
+    with overhear.Sensor("count", {"n": "u64"}) as count:
+        for n in range(100):
+            count.write(n)
+"""
+
+#: A constraint on these numbers.
+FEW = """
+[[constraint]]
+name = "few"
+of = "user:count"
+field = "n"
+max = {most}
+"""
 
 #: Writes 300,000 elements into a ring that is sized for one per second, and lets its reader catch up twice.
 LAPS = """

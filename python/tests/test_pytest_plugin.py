@@ -8,35 +8,19 @@ import xml.etree.ElementTree
 
 import overhear
 import pytest
-from support import run_source
+from support import COUNTER, FEW, run_source
 
 pytest_plugins = ["pytester"]
-
-WRITES = """
-    import overhear
-
-    with overhear.Sensor("count", {"n": "u64"}) as count:
-        for n in range(100):
-            count.write(n)
-"""
-
-CONSTRAINTS = """
-[[constraint]]
-name = "few"
-of = "user:count"
-field = "n"
-max = {most}
-"""
 
 
 @pytest.fixture
 def pytests(pytester, monkeypatch):
     """Runs a test file beside constraints and a program that counts to 99, without the program `overhear`."""
     monkeypatch.delenv("OVERHEAR_PROGRAM", raising=False)
-    pytester.path.joinpath("counts.py").write_text(textwrap.dedent(WRITES))
+    pytester.path.joinpath("counts.py").write_text(textwrap.dedent(COUNTER))
 
     def run(most, body):
-        pytester.path.joinpath("overhear.toml").write_text(CONSTRAINTS.format(most=most))
+        pytester.path.joinpath("overhear.toml").write_text(FEW.format(most=most))
         pytester.makepyfile(
             "import sys\n"
             'KERNEL = ["--kernel", "off"]\n'
@@ -101,20 +85,20 @@ def test_programs_that_fail_and_constraints_that_are_wrong_fail(pytests):
 
 
 def test_recordings_are_judged_as_well(pytests, program, tmp_path):
-    _, out = run_source(program, tmp_path, WRITES)
+    _, out = run_source(program, tmp_path, COUNTER)
     pytests(99, f"overhear_held({str(out)!r})").assert_outcomes(passed=1)
     result = pytests(90, f"overhear_held({str(out)!r})")
     result.stdout.fnmatch_lines(["few: violated: 91 is more than 90*"])
 
 
 def test_junit_of_verdicts_is_valid(program, tmp_path):
-    _, out = run_source(program, tmp_path, WRITES)
+    _, out = run_source(program, tmp_path, COUNTER)
     config, junit = tmp_path / "overhear.toml", tmp_path / "junit.xml"
     names = ["few <& \"quoted\"", "all", "silent"]
     bounds = [("count", 90), ("count", 99), ("other", 1)]
     config.write_text(
         "".join(
-            CONSTRAINTS.replace('"few"', json.dumps(name)).replace("user:count", f"user:{of}").format(most=most)
+            FEW.replace('"few"', json.dumps(name)).replace("user:count", f"user:{of}").format(most=most)
             for name, (of, most) in zip(names, bounds)
         )
     )

@@ -14,22 +14,9 @@ import threading
 import numpy as np
 import overhear
 import pytest
+from support import COUNTER, FEW
 
-WRITES = """
-    import overhear
-
-    with overhear.Sensor("count", {"n": "u64"}) as count:
-        for n in range(100):
-            count.write(n)
-"""
-
-CONSTRAINTS = """
-[[constraint]]
-name = "few"
-of = "user:count"
-field = "n"
-max = 90
-
+OTHER = """
 [[constraint]]
 name = "other"
 of = "user:nothing"
@@ -58,8 +45,8 @@ def recorded(tmp_path_factory):
     """A recording of a program with a sensor, its report, and the constraints that it was judged by."""
     folder = tmp_path_factory.mktemp("recorded")
     script, config = folder / "program.py", folder / "overhear.toml"
-    script.write_text(textwrap.dedent(WRITES))
-    config.write_text(CONSTRAINTS)
+    script.write_text(textwrap.dedent(COUNTER))
+    config.write_text(FEW.format(most=90) + OTHER)
     out = folder / "out"
     report = overhear.run([sys.executable, script], out=out, check=config)
     return report, out, config

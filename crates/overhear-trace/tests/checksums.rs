@@ -9,52 +9,19 @@ use std::fs::{File, FileTimes};
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use overhear_event::{GapCause, Nanos, Origin, StreamDescriptor};
+use overhear_event::Nanos;
 use overhear_trace::{repair, TraceIdentity, TraceReader, TraceWriter};
 
-use support::plan::gap;
-use support::{
-    at, babeltrace_events, descriptor, has_babeltrace, identity, pair, pair_payload, program,
-    Memory, Owned,
-};
-
-/// Bytes of the parts of a clerk's packet.
-const HEAD: usize = 68;
-const TRAILER: usize = 44;
-const RECORD: usize = 24;
+use support::packets::packets;
+use support::small_packets::{record_in_packets, streams, HEAD, RECORD, TRAILER, WRITTEN};
+use support::{at, babeltrace_events, has_babeltrace, identity, pair_payload, Memory, Owned};
 
 /// Where the trailer of a packet has its first sequence, from the end.
 const FIRST_SEQUENCE: usize = 44;
 
-fn streams() -> [StreamDescriptor; 2] {
-    [
-        descriptor(1, "a", Origin::Sampler, pair()),
-        descriptor(2, "b", program(), pair()),
-    ]
-}
-
-/// Elements of stream 1, and what its gap stands for.
-const WRITTEN: u64 = 40 + 2;
-
-/// Stream 1 has an empty packet, ten packets with four elements each, and a gap after five.
+/// Writes a recording with documents.
 fn record(dir: &Path, writer: TraceWriter) {
-    let streams = streams();
-    let mut writer = writer.with_packet_bytes(HEAD + 4 * RECORD + TRAILER);
-    for sequence in 0..40 {
-        if sequence == 20 {
-            let missed = gap(streams[0].id, 20, 2, 1_190, 1_200, GapCause::Late);
-            writer.gap(&streams[0], &missed).unwrap();
-        }
-        for stream in 1..=2 {
-            let item = Owned::Element {
-                stream,
-                sequence: sequence + 2 * u64::from(sequence >= 20),
-                time: at(1_000 + sequence * 10),
-                payload: pair_payload(sequence).to_vec(),
-            };
-            item.give(&mut writer, &streams);
-        }
-    }
+    let mut writer = record_in_packets(writer, 0);
     for (name, document) in documents() {
         writer.attach_document(name, &document).unwrap();
     }
@@ -76,18 +43,6 @@ fn recorded() -> tempfile::TempDir {
     let writer = TraceWriter::create(dir.path(), identity()).unwrap();
     record(dir.path(), writer);
     dir
-}
-
-/// Where each packet begins and ends.
-fn packets(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
-    let mut all = Vec::new();
-    let mut begin = 0;
-    while begin < bytes.len() {
-        let bits = u64::from_ne_bytes(bytes[begin + 40..][..8].try_into().unwrap());
-        all.push(begin..begin + (bits / 8) as usize);
-        begin += (bits / 8) as usize;
-    }
-    all
 }
 
 /// Gives a packet the checksum that its bytes have.

@@ -6,70 +6,26 @@ mod support;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use overhear_event::{Gap, GapCause, Origin, StreamDescriptor, Timestamp};
+use overhear_event::{Gap, GapCause, Timestamp};
 use overhear_trace::{repair, CorruptStream, ReplaySummary, TraceReader, TraceWriter};
 
+use support::packets::packets;
 use support::plan::gap;
-use support::{
-    at, babeltrace_events, descriptor, has_babeltrace, identity, pair, pair_payload, program,
-    Memory, Owned,
-};
-
-const HEAD: usize = 68;
-const TRAILER: usize = 44;
-const RECORD: usize = 24;
-
-fn streams() -> [StreamDescriptor; 2] {
-    [
-        descriptor(1, "a", Origin::Sampler, pair()),
-        descriptor(2, "b", program(), pair()),
-    ]
-}
+use support::small_packets::{record_in_packets, streams, HEAD, WRITTEN};
+use support::{at, babeltrace_events, has_babeltrace, identity, Memory, Owned};
 
 /// Sequence of the first element of stream 1.
 const FIRST: u64 = 100;
-/// Elements of stream 1, and what its gap stands for.
-const WRITTEN: u64 = 40 + 2;
 /// Index of the packet that is the gap.
 const GAP: usize = 6;
 
-/// Stream 1 has an empty packet, ten packets with four elements each, and a gap after five. Its elements begin at 1,000 ns,
-/// and come every 10 ns.
+/// A recording, and the file of its stream 1.
 fn recorded() -> (tempfile::TempDir, PathBuf) {
     let dir = tempfile::tempdir().unwrap();
-    let streams = streams();
     let writer = TraceWriter::create(dir.path(), identity()).unwrap();
-    let mut writer = writer.with_packet_bytes(HEAD + 4 * RECORD + TRAILER);
-    for number in 0..40 {
-        if number == 20 {
-            let missed = gap(streams[0].id, FIRST + 20, 2, 1_191, 1_199, GapCause::Late);
-            writer.gap(&streams[0], &missed).unwrap();
-        }
-        for stream in 1..=2 {
-            let item = Owned::Element {
-                stream,
-                sequence: FIRST + number + 2 * u64::from(number >= 20),
-                time: at(1_000 + number * 10),
-                payload: pair_payload(number).to_vec(),
-            };
-            item.give(&mut writer, &streams);
-        }
-    }
-    writer.finish().unwrap();
+    record_in_packets(writer, FIRST).finish().unwrap();
     let file = dir.path().join("trace/stream-1");
     (dir, file)
-}
-
-/// Where each packet begins and ends.
-fn packets(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
-    let mut all = Vec::new();
-    let mut begin = 0;
-    while begin < bytes.len() {
-        let bits = u64::from_ne_bytes(bytes[begin + 40..][..8].try_into().unwrap());
-        all.push(begin..begin + (bits / 8) as usize);
-        begin += (bits / 8) as usize;
-    }
-    all
 }
 
 /// Writes the file without these packets.

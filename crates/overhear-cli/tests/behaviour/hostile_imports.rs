@@ -4,10 +4,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::sync::Arc;
 
 use overhear_event::{
-    ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
+    ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
 use serde_json::Value;
@@ -252,20 +251,12 @@ const EVENTS: u64 = 200_000;
 /// A trace with that many events.
 fn large(dir: &Path) -> PathBuf {
     let schema = TypeSchema::builder("sample").field("number", FieldKind::U64, "");
-    let stream = StreamDescriptor {
-        id: StreamId::from_raw(1),
-        origin: Origin::Program(Task {
-            pid: 400,
-            start: Timestamp::ZERO,
-            comm: "server".to_owned(),
-        }),
-        sensor: "request".to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema.build().unwrap()),
-        rate: None,
-        capacity: 0,
-    };
+    let stream = StreamDescriptor::new(
+        StreamId::from_raw(1),
+        Origin::program(400, "server"),
+        "request",
+        schema.build().unwrap(),
+    );
     let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
     for sequence in 0..EVENTS {
         let element = ElementView {
@@ -280,9 +271,17 @@ fn large(dir: &Path) -> PathBuf {
     dir.join("trace")
 }
 
-/// Starts an import, waits until `is_so` for its process id, and signals its reader in the middle of the work.
-fn disturbed(words: &[&str], signal: i32, is_so: impl Fn(i32) -> bool) -> (Ended, i32) {
-    let import = Started::spawn(&mut overhear(words));
+/// Starts an import of a large trace into `out`, waits until `is_so` for its process id, and signals its reader
+/// in the middle of the work. Returns the reader, too.
+fn disturbed(
+    out: &Path,
+    options: &[&str],
+    signal: i32,
+    is_so: impl Fn(i32) -> bool,
+) -> (Ended, i32) {
+    let trace = large(&out.with_file_name("large"));
+    let words = [&["import", path(&trace), "--out", path(out)], options].concat();
+    let import = Started::spawn(&mut overhear(&words));
     let pid = import.pid();
     eventually("the import has come so far", || is_so(pid));
     // Neither end comes while the other one is looked at.
@@ -310,16 +309,12 @@ fn reader_that_is_killed_in_the_second_pass_loses_a_known_number() {
         return;
     }
     let folder = folder();
-    let (trace, out) = (
-        large(&folder.path().join("large")),
-        folder.path().join("out"),
-    );
-    let words = ["import", path(&trace), "--out", path(&out)];
+    let out = folder.path().join("out");
     let is_writing = |_| {
         let stream = fs::metadata(out.join("trace/stream-1"));
         stream.is_ok_and(|about| about.len() > 1_000)
     };
-    let (ended, reader) = disturbed(&words, libc::SIGKILL, is_writing);
+    let (ended, reader) = disturbed(&out, &[], libc::SIGKILL, is_writing);
     assert!(!lives(reader));
     ended.says(3, &["failed: signal 9 (kill) ended it"]);
     let (elements, missed) = damaged(&out);
@@ -342,12 +337,8 @@ fn reader_that_is_killed_in_the_first_pass_leaves_what_it_has_read() {
         return;
     }
     let folder = folder();
-    let (trace, out) = (
-        large(&folder.path().join("large")),
-        folder.path().join("out"),
-    );
-    let words = ["import", path(&trace), "--out", path(&out)];
-    let (ended, _) = disturbed(&words, libc::SIGKILL, |pid| bytes_read(pid) > 1 << 20);
+    let out = folder.path().join("out");
+    let (ended, _) = disturbed(&out, &[], libc::SIGKILL, |pid| bytes_read(pid) > 1 << 20);
     let says = ["signal 9 (kill) ended it", "; at least 1 event after"];
     ended.says(3, &says);
     let (elements, missed) = damaged(&out);
@@ -361,19 +352,11 @@ fn reader_that_hangs_is_ended() {
         return;
     }
     let folder = folder();
-    let (trace, out) = (
-        large(&folder.path().join("large")),
-        folder.path().join("out"),
-    );
-    let words = [
-        "import",
-        path(&trace),
-        "--out",
-        path(&out),
-        "--timeout",
-        "3s",
-    ];
-    let (ended, reader) = disturbed(&words, libc::SIGSTOP, |pid| bytes_read(pid) > 1 << 20);
+    let out = folder.path().join("out");
+    let options = ["--timeout", "3s"];
+    let (ended, reader) = disturbed(&out, &options, libc::SIGSTOP, |pid| {
+        bytes_read(pid) > 1 << 20
+    });
     assert!(!lives(reader));
     ended.says(
         3,

@@ -16,6 +16,8 @@ mod metrics;
 mod offline;
 mod on_terminal;
 mod other_threads;
+#[path = "../../../overhear-trace/tests/support/packets.rs"]
+mod packets;
 mod pages;
 mod record;
 mod recordings;

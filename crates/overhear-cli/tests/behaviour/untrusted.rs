@@ -15,6 +15,7 @@ use overhear_trace::{TraceIdentity, TraceWriter};
 use rustix::fs::{mknodat, FileType, Mode, CWD};
 use serde_json::{json, Value};
 
+use crate::packets::packets;
 use crate::support::{finish, folder, is_root, overhear, path, Ended};
 
 const NOBODY: u32 = 65_534;
@@ -32,16 +33,12 @@ fn record(dir: &Path) {
     });
     writer.attach_document("run", &run).unwrap();
     for id in [1, 2] {
-        let stream = StreamDescriptor {
-            id: StreamId::from_raw(id),
-            origin: Origin::Sampler,
-            sensor: format!("sensor{id}"),
-            instance: String::new(),
-            lane: None,
-            schema: std::sync::Arc::clone(&schema),
-            rate: None,
-            capacity: 64,
-        };
+        let stream = StreamDescriptor::new(
+            StreamId::from_raw(id),
+            Origin::Sampler,
+            format!("sensor{id}"),
+            std::sync::Arc::clone(&schema),
+        );
         for sequence in 0..100_u64 {
             let element = ElementView {
                 stream: &stream,
@@ -596,18 +593,6 @@ fn unfinished_recording_is_not_repaired() {
     assert_eq!(content(&out), before);
     drop(writer);
     assert_eq!(finish(&mut overhear(&["repair", path(&out)])).status, 0);
-}
-
-/// Where each packet of a stream begins and ends.
-fn packets(bytes: &[u8]) -> Vec<std::ops::Range<usize>> {
-    let mut all = Vec::new();
-    let mut begin = 0;
-    while begin < bytes.len() {
-        let bits = u64::from_ne_bytes(bytes[begin + 40..][..8].try_into().unwrap());
-        all.push(begin..begin + (bits / 8) as usize);
-        begin += (bits / 8) as usize;
-    }
-    all
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn lanes_of_a_sensor_are_streams_of_one_sensor() {
 
 #[test]
 fn start_oldest_begins_at_the_oldest_element() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     eventually("some elements lie in the buffer", || {
         live.listed()[0]["elements"].as_u64() > Some(100)
     });
@@ -129,7 +129,7 @@ fn killed_program_is_read_to_its_last_element() {
 
 #[test]
 fn interrupt_ends_attach_with_a_summary() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let attached = Started::spawn(&mut live.verb(&attach(&[])));
     std::thread::sleep(Duration::from_millis(300));
     attached.signal(libc::SIGINT);
@@ -200,7 +200,7 @@ fn killed_directory_loses_no_element() {
 
 #[test]
 fn closed_output_is_no_error() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let mut command = live.verb(&["attach", "*"]);
     let mut attached = command
         .stdout(Stdio::piped())
@@ -270,7 +270,7 @@ fn slow_output_has_gaps_at_their_positions() {
 
 #[test]
 fn recording_of_attach_has_the_shown_elements() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let out = live.folder.path().join("out");
     let attached = live.ask(&attach(&["--count", "200", "--out", path(&out)]));
     let heard = Heard::of(attached);
@@ -288,7 +288,7 @@ fn recording_of_attach_has_the_shown_elements() {
 
 #[test]
 fn csv_is_one_table_per_type() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let options = ["--count", "20", "--format", "csv"];
     let ended = live.ask(&[&["attach", "pace"], &options[..]].concat());
     assert_eq!(ended.status, 0, "{ended:#?}");
@@ -312,7 +312,7 @@ fn csv_is_one_table_per_type() {
 
 #[test]
 fn attach_without_elements_fails_with_a_sentence() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let heard = Heard::of(live.ask(&[
         "attach",
         "nothing",
@@ -333,7 +333,7 @@ fn other_user_is_refused_with_a_reason() {
     if as_nobody(&["--version"]).is_none() {
         return;
     }
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(live.folder.path(), open).unwrap();
     for verb in [&["attach", "*"][..], &["disable", "*"], &["top", "--once"]] {

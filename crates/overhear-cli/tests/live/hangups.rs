@@ -13,7 +13,7 @@ use crate::support::{eventually, hangups, path, report_json, wait};
 
 #[test]
 fn hung_up_top_ends() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     for (action, what) in [(libc::SIG_DFL, "default"), (libc::SIG_IGN, "ignored")] {
         let mut command = live.verb(&["top", "--interval", "100ms"]);
         hangups(&mut command, action);
@@ -25,7 +25,7 @@ fn hung_up_top_ends() {
 
 #[test]
 fn top_ends_at_each_request() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     for signal in [libc::SIGHUP, libc::SIGTERM, libc::SIGINT] {
         let mut command = live.verb(&["top", "--interval", "100ms"]);
         hangups(&mut command, libc::SIG_DFL);
@@ -41,7 +41,7 @@ fn top_ends_at_each_request() {
 
 #[test]
 fn hung_up_attach_ends_and_keeps_the_recording() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     for (action, what) in [(libc::SIG_DFL, "default"), (libc::SIG_IGN, "ignored")] {
         let out = live.folder.path().join(what);
         let mut command = live.verb(&["attach", "pace", "--out", path(&out)]);
@@ -73,7 +73,7 @@ fn attach_ends_when_its_idle_output_is_closed() {
 
 #[test]
 fn attach_counts_what_it_wrote_before_its_output_was_closed() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let mut command = live.verb(&["attach", "pace", "--json"]);
     let mut attach = command
         .stdout(Stdio::piped())
@@ -100,7 +100,7 @@ fn attach_counts_what_it_wrote_before_its_output_was_closed() {
 
 #[test]
 fn attach_ends_at_a_request_while_its_reader_pauses() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let (_reader, writer) = pipe().unwrap();
         let full = writer.try_clone().unwrap();

@@ -27,6 +27,12 @@ impl Live {
         live
     }
 
+    /// Runs the C program with its paced sensor, for longer than any test takes.
+    #[track_caller]
+    pub(crate) fn paced() -> Self {
+        Self::program(&["paced", "60000"])
+    }
+
     /// Runs a command; `SOCKET` exists when this returns.
     #[track_caller]
     pub(crate) fn start(command: &[&str]) -> Self {

@@ -15,7 +15,7 @@ use crate::support::{eventually, finish, folder, overhear, path, plugin, Started
 
 #[test]
 fn list_has_all_sensors() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let text = live.ask(&["list"]);
     assert_eq!(text.status, 0, "{text:#?}");
     for word in [
@@ -63,7 +63,7 @@ fn absent_directory_is_named_with_its_socket() {
 
 #[test]
 fn disabled_sensor_is_silent_until_it_is_enabled() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let elements = || live.listed()[0]["elements"].as_u64().unwrap();
     let ended = live.ask(&["disable", "pace"]);
     assert_eq!(
@@ -95,7 +95,7 @@ fn disabled_sensor_is_silent_until_it_is_enabled() {
 
 #[test]
 fn snapshot_has_actual_and_declared_rate() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let options = ["--once", "--window", "500ms", "--format", "json"];
     let ended = live.ask(&[&["top"], &options[..]].concat());
     assert_eq!(ended.status, 0, "{ended:#?}");
@@ -127,7 +127,7 @@ fn snapshot_has_actual_and_declared_rate() {
 
 #[test]
 fn top_draws_obeys_keys_and_leaves_the_terminal_as_it_was() {
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     for (leave, how) in [("q", "a key"), ("\x03", "an interrupt")] {
         let mut top = OnTerminal::spawn(live.verb(&["top", "--interval", "100ms"]));
         top.shows("pace#first");
@@ -209,7 +209,7 @@ fn doctor_reports_whether_a_directory_answers() {
         let directory = findings.into_iter().find(|one| one["name"] == "directory");
         directory.unwrap()
     };
-    let live = Live::program(&["paced", "60000"]);
+    let live = Live::paced();
     let found = finding(&mut live.verb(&["doctor"]));
     assert_eq!(found["ok"], true, "{found}");
     let sentence = found["sentence"].as_str().unwrap();

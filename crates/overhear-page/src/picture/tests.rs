@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
-    Timestamp, TypeSchema, Update,
+    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    TypeSchema, Update,
 };
 use serde_json::Value;
 
@@ -22,20 +22,12 @@ fn sensor(id: u32, name: &str) -> StreamDescriptor {
     let schema = TypeSchema::builder("t")
         .field("value", FieldKind::U32, "")
         .field("text", FieldKind::Text(4), "");
-    StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin: Origin::Program(Task {
-            pid: 42,
-            start: Timestamp::ZERO,
-            comm: "p".to_string(),
-        }),
-        sensor: name.to_string(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema.build().unwrap()),
-        rate: None,
-        capacity: 64,
-    }
+    StreamDescriptor::new(
+        StreamId::from_raw(id),
+        Origin::program(42, "p"),
+        name,
+        schema.build().unwrap(),
+    )
 }
 
 fn write(picture: &mut Picture, stream: &StreamDescriptor, us: u64) {
@@ -134,8 +126,8 @@ fn slow_sensors_keep_all_and_fast_ones_share_the_rest() {
     assert_eq!(document(&picture)["end_ns"], 10_000_000);
 }
 
-#[test]
-fn picture_of_a_run_that_goes_on_stops_taking_elements() {
+/// A picture with memory for few elements, and the sensor that it shows.
+fn picture_of_few_elements() -> (Picture, StreamDescriptor) {
     let fast = sensor(2, "fast");
     let room = Room {
         element_bytes: 2_000,
@@ -143,6 +135,12 @@ fn picture_of_a_run_that_goes_on_stops_taking_elements() {
     };
     let mut picture = Picture::new(room, None, ALL);
     picture.open(&fast);
+    (picture, fast)
+}
+
+#[test]
+fn picture_of_a_run_that_goes_on_stops_taking_elements() {
+    let (mut picture, fast) = picture_of_few_elements();
     for us in 0..1_000 {
         write(&mut picture, &fast, us);
     }
@@ -256,13 +254,7 @@ fn picture_of_a_range_counts_from_its_begin() {
 
 #[test]
 fn sentence_names_commands_that_can_be_typed() {
-    let fast = sensor(2, "fast");
-    let room = Room {
-        element_bytes: 2_000,
-        ..Room::PAGE
-    };
-    let mut picture = Picture::new(room, None, ALL);
-    picture.open(&fast);
+    let (mut picture, fast) = picture_of_few_elements();
     for number in 0..1_000 {
         write(&mut picture, &fast, 1_000 + number * 100_000);
     }

@@ -2,11 +2,12 @@
 //! What the suites share: streams to record, an evaluation that remembers, and babeltrace2.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
+pub mod packets;
 pub mod plan;
+pub mod small_packets;
 
 use std::path::Path;
 use std::process::Command;
-use std::sync::Arc;
 
 use overhear_event::{
     ElementView, FieldKind, Gap, Nanos, Origin, StreamDescriptor, StreamId, Task, Timestamp,
@@ -28,14 +29,8 @@ pub fn identity() -> TraceIdentity {
 
 pub fn descriptor(id: u32, sensor: &str, origin: Origin, schema: TypeSchema) -> StreamDescriptor {
     StreamDescriptor {
-        id: StreamId::from_raw(id),
-        origin,
-        sensor: sensor.to_owned(),
-        instance: String::new(),
-        lane: None,
-        schema: Arc::new(schema),
-        rate: None,
         capacity: 1024,
+        ..StreamDescriptor::new(StreamId::from_raw(id), origin, sensor, schema)
     }
 }
 

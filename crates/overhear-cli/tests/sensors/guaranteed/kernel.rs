@@ -15,9 +15,8 @@ use crate::program::{compiled, number};
 use crate::support::{finish, folder, is_root, overhear, path, run_json, Ended};
 use crate::witness::{keeps, Doubt, Excuse};
 
-/// One nap is two switches and up to two elements of a wake-up. A machine that may be very late, as this is about
-/// what is said.
-const FILE: &str = r#"
+/// A monitor for a machine that may be very late, as these tests are about what is stated.
+const MONITOR: &str = r#"
     [monitor]
     latency = "600ms"
     level = "shared"
@@ -28,6 +27,10 @@ const FILE: &str = r#"
     overhead = "2ms"
     cpu_percent = 60
     watchdog = true
+"#;
+
+/// One nap is two switches and up to two elements of a wake-up.
+const FILE: &str = r#"
     [[sensor]]
     id = "kernel:sched_switch"
     period = "1ms"
@@ -44,18 +47,8 @@ const FILE: &str = r#"
     name = "run_delay"
 "#;
 
-/// The same machine, with probes of the napper: PROGRAM stands for it.
+/// Probes of the napper: PROGRAM stands for it.
 const PROBES: &str = r#"
-    [monitor]
-    latency = "600ms"
-    level = "shared"
-    executor = "EXECUTOR"
-    wake_up_lateness = "80ms"
-    scheduler_lateness = "40ms"
-    hold_back = "100ms"
-    overhead = "2ms"
-    cpu_percent = 60
-    watchdog = true
     [[probe]]
     function = "PROGRAM:nap"
     [[probe]]
@@ -84,6 +77,11 @@ const PROBES: &str = r#"
     [[metric]]
     file = "nap.metric"
 "#;
+
+/// The text of a configuration file: the monitor with an executor, and what it evaluates.
+fn config(evaluated: &str, executor: &str) -> String {
+    MONITOR.replace("EXECUTOR", executor) + evaluated
+}
 
 /// A nap, from the call of the function to its return.
 const NAP: &str = "metric nap
@@ -127,7 +125,7 @@ fn is_only_wished(ended: &Ended, guarantee: &Value) -> bool {
 fn guaranteed_kernel_metric_equals_that_of_the_run() {
     let _alone = alone();
     keeps(|| {
-        let ((ended, report), machine) = witnessed(|| run(&FILE.replace("EXECUTOR", "auto"), &[]));
+        let ((ended, report), machine) = witnessed(|| run(&config(FILE, "auto"), &[]));
         let guarantee = &report["guarantee"];
         if is_only_wished(&ended, guarantee) {
             return lacks_guarantee(&ended, &machine);
@@ -170,7 +168,7 @@ fn guaranteed_kernel_metric_equals_that_of_the_run() {
 #[test]
 fn updates_over_probes_are_guaranteed_and_as_the_run_measures_them() {
     let _alone = alone();
-    let text = PROBES.replace("EXECUTOR", "auto");
+    let text = config(PROBES, "auto");
     let text = text.replace("PROGRAM", path(napper()));
     let (folder, config) = file(&text);
     std::fs::write(folder.path().join("nap.metric"), NAP).unwrap();
@@ -228,7 +226,7 @@ fn measured(report: &Value) -> [u64; 2] {
 #[test]
 fn too_fast_kernel_sensor_is_named_and_ends_the_guarantee() {
     let _alone = alone();
-    let text = FILE.replace("EXECUTOR", "auto");
+    let text = config(FILE, "auto");
     let text = text.replacen("jitter = \"150ms\"", "jitter = \"0ms\"", 1);
     let text = text.replacen("1ms", "400ms", 1);
     keeps(|| {
@@ -261,7 +259,7 @@ fn too_fast_kernel_sensor_is_named_and_ends_the_guarantee() {
 fn losses_of_a_kernel_ring_are_counted_and_end_the_guarantee() {
     let _alone = alone();
     // Rings for a slow program, and a fast one.
-    let text = FILE.replace("EXECUTOR", "auto").replace("150ms", "10ms");
+    let text = config(FILE, "auto").replace("150ms", "10ms");
     let text = text.replace("period = \"1ms\"", "period = \"50ms\"");
     // Until it was faster than its rings were read, which a monitor that loses nothing never is.
     let mut turns = 20_000;
@@ -299,7 +297,7 @@ fn losses_of_a_kernel_ring_are_counted_and_end_the_guarantee() {
 fn kernel_sensors_are_heard_under_each_executor() {
     let _alone = alone();
     for executor in ["bandwidth", "buffered", "best_effort"] {
-        let text = FILE.replace("EXECUTOR", executor);
+        let text = config(FILE, executor);
         let (ended, ran) = refused(&text);
         if ended.status == 5 {
             assert!(!ran);
@@ -349,7 +347,7 @@ fn monitor_evaluates_sensors_of_program_and_kernel() {
     name = "delays"
     sensors = ["kernel:sched_switch", "kernel:sched_wake"]
     "#;
-    let text = FILE.replace("EXECUTOR", "best_effort");
+    let text = config(FILE, "best_effort");
     let text = text.replacen("[[update]]\n    name = \"delays\"", eager, 1);
     let (ended, report) = run_of(&text, &[], &[path(program), "eager", "200"]);
     let guarantee = &report["guarantee"];
@@ -416,7 +414,7 @@ fn invalid_kernel_sensor_is_refused_by_name() {
         ),
         ("wcet = \"200us\"", "wcet = \"900us\"", 4, "of a CPU in the mean"),
     ] {
-        let text = FILE.replace("EXECUTOR", "auto").replacen(from, to, 1);
+        let text = config(FILE, "auto").replacen(from, to, 1);
         let (ended, ran) = refused(&text);
         assert_eq!((ended.status, ran), (status, false), "{to}: {ended:#?}");
         assert!(ended.stderr.contains(words), "{to}: {ended:#?}");
@@ -426,7 +424,7 @@ fn invalid_kernel_sensor_is_refused_by_name() {
         assert_eq!(admitted.status, status, "{to}: {admitted:#?}");
     }
     // A probe that is none of the file's, and one of a function that is not there.
-    let text = PROBES.replace("EXECUTOR", "auto");
+    let text = config(PROBES, "auto");
     let text = text.replace("    metric = \"nap.metric\"\n", "");
     let text = text.replace("    [[metric]]\n    file = \"nap.metric\"\n", "");
     let text = text.replace("PROGRAM", path(napper()));
@@ -464,7 +462,7 @@ fn invalid_kernel_sensor_is_refused_by_name() {
     assert_eq!((ended.status, ran), (2, false), "{ended:#?}");
     assert!(ended.stderr.contains("has no function naps"), "{ended:#?}");
     // Threads whose end nobody tells.
-    let text = FILE.replace("EXECUTOR", "auto");
+    let text = config(FILE, "auto");
     let text = text
         .replace("sched_switch", "syscall")
         .replace("sched_wake", "signal");
@@ -486,7 +484,7 @@ fn missing_kernel_privilege_is_named() {
         return;
     }
     let deaf = |executor: &str| {
-        let (_folder, place) = file(&FILE.replace("EXECUTOR", executor));
+        let (_folder, place) = file(&config(FILE, executor));
         let whole = overhear(&["run", "--config", path(&place), "--", "true"]);
         let mut without = std::process::Command::new("setpriv");
         without.args([
@@ -548,7 +546,7 @@ fn recorded_kernel_sensor_is_fitted_over_all_cpus() {
     assert!(number(&fitted, "elements") >= 2 * NAPS, "{fitted:#}");
     fit("kernel:nothing").says(2, &["there is no kernel sensor `nothing`", "sched_switch"]);
     // The recording is what the monitor is admitted by.
-    let text = FILE.replace("EXECUTOR", "auto").replacen(
+    let text = config(FILE, "auto").replacen(
         "period = \"1ms\"\n    jitter = \"150ms\"",
         &format!("fitted = \"{}\"", path(&out)),
         1,

@@ -255,8 +255,8 @@ fn admit_and_run_agree() {
     for level in [
         "level = \"shared\"",
         "level = \"exclusive\"",
-        "level = \"exclusive\"\nown_cpu = \"any\"",
-        "level = \"exclusive\"\nown_cpu = 1000",
+        "level = \"exclusive\"\ndedicated_cpu = \"any\"",
+        "level = \"exclusive\"\ndedicated_cpu = 1000",
     ] {
         for executor in ["auto", "deadline", "best_effort"] {
             let (admitted, ran) = admit_and_run(executor, level);
@@ -425,7 +425,7 @@ fn cpu_is_set_apart_for_the_monitor_and_given_back() {
     let text = FILE.replace("EXECUTOR", "auto");
     let text = text.replace(
         "level = \"shared\"",
-        "level = \"exclusive\"\nown_cpu = \"any\"",
+        "level = \"exclusive\"\ndedicated_cpu = \"any\"",
     );
     // The next one finds a free one, too.
     for _ in 0..2 {
