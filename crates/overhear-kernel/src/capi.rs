@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `include/overhear/kernel.h` declares: kernel monitors for C. The structs mirror that
-//! header.
+//! The functions and structs that `include/overhear/kernel.h` declares: kernel monitors for C.
 
 mod events;
 
@@ -115,7 +114,7 @@ fn guard(name: &str, call: impl FnOnce() -> Result<(), FfiError>) -> c_int {
     LIBRARY.guard(name, || call().map(|()| 0))
 }
 
-/// Calls with a monitor, which must not be NULL.
+/// Calls `call` with a monitor, which must not be NULL.
 ///
 /// # Safety
 /// `monitor` is NULL or came from `oh_kernel_monitor_create`, and no other thread uses it.
@@ -173,8 +172,8 @@ impl RawMonitor {
         let sentence = c_text(&status.sentence);
         let granted_bytes = monitor.granted_bytes()?;
         let mut events = Events::default();
-        // This opens the streams, so that no later read has to. One that was just created has
-        // recorded nothing yet.
+        // This opens the streams, so that no later read has to. The monitor was just created and
+        // has recorded nothing yet.
         monitor.read(&mut events)?;
         if let Some(sentence) = events.too_large() {
             return Err(FfiError::new(-libc::ENOTSUP, sentence));
@@ -201,7 +200,7 @@ impl RawMonitor {
     }
 
     fn read(&mut self, most: u64) -> Result<&[RawKernelEvent], FfiError> {
-        // Of a terminated monitor nothing is left to be had.
+        // A terminated monitor has nothing more to read.
         self.monitor.status()?;
         if self.events.is_empty() {
             self.events.begin();
@@ -318,8 +317,8 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_read(
         }
         let taken = it.read(capacity)?;
         if !taken.is_empty() {
-            // SAFETY: at most `capacity` were taken, for which there is room by contract; the
-            // caller's array is no part of the monitor.
+            // SAFETY: `taken` has at most `capacity` elements, for which `events` has room by
+            // contract; the caller's array is no part of the monitor.
             unsafe { events.copy_from_nonoverlapping(taken.as_ptr(), taken.len()) };
         }
         *count = taken.len() as u64;

@@ -14,7 +14,7 @@ pub enum StartError {
         "a kernel ring cannot have {given} elements; give a power of two from {least} to {most}"
     )]
     RingSize {
-        /// As given.
+        /// The requested size.
         given: u32,
         /// The smallest size.
         least: u32,
@@ -89,10 +89,10 @@ pub enum SelectError {
         /// The phrase after "because".
         why: String,
     },
-    /// The backend cannot select this.
+    /// The backend cannot select this target.
     #[error("{what} cannot be monitored by perf records: {why}")]
     NeedsBpf {
-        /// What was to be selected.
+        /// The target.
         what: String,
         /// What is needed for it.
         why: String,
@@ -100,9 +100,9 @@ pub enum SelectError {
     /// The kernel refused.
     #[error("{what} cannot be followed, because the kernel refused: {why}")]
     Refused {
-        /// What was to be selected.
+        /// The target.
         what: String,
-        /// What was refused.
+        /// The operation that the kernel refused, or its error.
         why: String,
     },
     /// The monitor has been terminated.
@@ -131,7 +131,7 @@ pub enum GiveError {
          with dedicated programs"
     )]
     Shared {
-        /// How many others.
+        /// Number of other monitors.
         others: u32,
     },
     /// The probes would end with this process: before Linux 6.6 they are perf events of the process
@@ -144,7 +144,7 @@ pub enum GiveError {
     /// The socket failed.
     #[error("the kernel monitor could not be handed over ({why}); it is still here")]
     Send {
-        /// What the kernel said.
+        /// The error of the kernel.
         why: String,
     },
 }
@@ -155,7 +155,7 @@ pub enum ReceiveError {
     /// The other side has closed.
     #[error("no kernel monitor was received: the other side has closed the socket")]
     Closed,
-    /// The message is not a valid one.
+    /// The message is not valid.
     #[error(
         "the received message is not a kernel monitor of this version; both programs may be of \
          different versions"
@@ -164,7 +164,7 @@ pub enum ReceiveError {
     /// The kernel refused.
     #[error("the kernel monitor that was handed over cannot be used ({why})")]
     Refused {
-        /// What the kernel said.
+        /// The error of the kernel.
         why: String,
     },
 }

@@ -131,7 +131,8 @@ fn receive_with(
     if message.bytes == 0 {
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
-    // The room is enough for all that can come, so this process may have no more descriptors.
+    // The buffer has room for the maximum, so a truncated message means that this process may open
+    // no more descriptors.
     if message.flags.contains(ReturnFlags::CTRUNC) {
         return Err(Errno::MFILE.into());
     }
@@ -167,7 +168,7 @@ impl<'a> Decoder<'a> {
         Some(u64::from_le_bytes(*word))
     }
 
-    /// A word up to `most`.
+    /// A word of at most `most`.
     pub(crate) fn up_to(&mut self, most: u64) -> Option<u64> {
         self.word().filter(|word| *word <= most)
     }
@@ -202,13 +203,13 @@ impl<'a> Decoder<'a> {
         (0..count).map(|_| one(self)).collect()
     }
 
-    /// Whether nothing is left.
+    /// Whether all bytes are consumed.
     pub(crate) const fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// Writes what [`Decoder`] reads.
+/// Encodes words and texts for [`Decoder`].
 #[derive(Default)]
 pub(crate) struct Encoder(pub(crate) Vec<u8>);
 
@@ -247,7 +248,7 @@ mod tests {
         let (mut reader, writer) = std::io::pipe().unwrap();
         let body = vec![7; 100_000];
         let files = [writer.as_fd()];
-        // The body is longer than the socket holds: somebody must read meanwhile.
+        // The body is larger than the socket's buffer: another thread must read meanwhile.
         let (read, passed) = std::thread::scope(|scope| {
             let taking = scope.spawn(|| receive_message(there.as_fd()).unwrap());
             let passed = send_message(here.as_fd(), &body, &files);
@@ -271,7 +272,7 @@ mod tests {
             let (_reader, writer) = std::io::pipe().unwrap();
             let files = vec![writer.as_fd(); count];
             send_message(here.as_fd(), b"body", &files).unwrap();
-            // What comes behind it is not touched.
+            // Bytes after the message stay in the socket.
             (&here).write_all(b"next").unwrap();
             let (body, came) = receive_message(there.as_fd()).unwrap();
             assert_eq!((body.as_slice(), came.len()), (&b"body"[..], count));

@@ -25,11 +25,11 @@ pub enum Backend {
     /// BPF if permitted, else perf, else none; never an error.
     #[default]
     Auto,
-    /// BPF or an error.
+    /// BPF, or an error.
     Bpf,
-    /// perf records or an error.
+    /// perf records, or an error.
     Perf,
-    /// None.
+    /// No kernel events.
     Off,
 }
 
@@ -47,9 +47,9 @@ pub enum ActiveBackend {
 /// Selected backend, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Which sensor is at work.
+    /// The active backend.
     pub active: ActiveBackend,
-    /// The same as one sentence for people, without its full stop.
+    /// The same as one sentence for the user, without its full stop.
     pub sentence: String,
     /// Recorded sensors, without probes, in the order of their streams.
     pub sensors: Vec<Sensor>,
@@ -77,7 +77,7 @@ pub struct KernelBuilder {
 const RING_ELEMENTS: std::ops::RangeInclusive<u32> = 8..=65_536;
 
 impl KernelBuilder {
-    /// Which sensor; [`Backend::Auto`] by default.
+    /// Requested backend; [`Backend::Auto`] by default.
     #[must_use]
     pub fn backend(mut self, backend: Backend) -> Self {
         self.backend = backend;
@@ -250,7 +250,8 @@ impl KernelBuilder {
         };
         let more = self.sensors.iter().filter(|sensor| !sensor.is_scheduling());
         feeds.extend(more.map(of_more));
-        // Twice the bytes of a ring of switches, because arguments take twice the room.
+        // A probe gets twice the bytes of a ring of switches, because arguments take twice the
+        // room.
         let of_probe = |(number, probe): (usize, &ResolvedProbe)| {
             let capacity = (u64::from(self.elements) * 64) >> probe.slot_shift();
             let capacity = (capacity as u32).clamp(*RING_ELEMENTS.start(), self.elements);
@@ -273,7 +274,7 @@ impl KernelBuilder {
             let least = u64::from(*RING_ELEMENTS.start());
             let most = u64::from(*RING_ELEMENTS.end());
             let elements = share.clamp(least, most);
-            // The largest power of two that is not above.
+            // The largest power of two that is not above the number.
             feed.capacity = 1 << (63 - elements.leading_zeros());
         }
         feeds
@@ -401,7 +402,10 @@ fn with_perf(source: PerfSource, why: &str, more: &[&str]) -> (Engine, String) {
          time comes from schedstat"
     );
     if !more.is_empty() {
-        sentence.push_str(&format!("; {} need BPF and are not heard", more.join(", ")));
+        sentence.push_str(&format!(
+            "; {} need BPF and are not recorded",
+            more.join(", ")
+        ));
     }
     (Engine::Perf(Box::new(source)), sentence)
 }
@@ -531,13 +535,13 @@ impl Kernel {
     pub fn follow_held(&mut self, pid: u32) -> Result<(), SelectError> {
         match &mut self.engine {
             Engine::Bpf(source) => source.follow_held(pid),
-            // Its records are of scheduling alone.
+            // perf records contain scheduling only.
             Engine::Perf(source) => source.follow(pid),
             Engine::None => Ok(()),
         }
     }
 
-    /// Resumes or suspends what is at work.
+    /// Resumes or suspends the active backend.
     pub(crate) fn set_active(&mut self, active: bool) {
         match &mut self.engine {
             Engine::Bpf(source) => source.set_active(active),
@@ -546,7 +550,7 @@ impl Kernel {
         }
     }
 
-    /// Hands over what is at work.
+    /// Hands the active backend over.
     pub(crate) fn give(&mut self, to: BorrowedFd<'_>) -> Result<(), GiveError> {
         match &mut self.engine {
             Engine::Bpf(source) => source.give(to, &self.status.sentence),
@@ -555,7 +559,7 @@ impl Kernel {
         }
     }
 
-    /// Takes what another process hands over.
+    /// Receives a backend that another process hands over.
     pub(crate) fn receive(from: BorrowedFd<'_>) -> Result<Self, ReceiveError> {
         let (body, files) =
             fd_transfer::receive_message(from).map_err(|error| match error.kind() {
@@ -584,7 +588,7 @@ impl Kernel {
         })
     }
 
-    /// Bytes of all rings.
+    /// Size of all rings in bytes.
     pub(crate) fn granted_bytes(&self) -> u64 {
         match &self.engine {
             Engine::Bpf(source) => source.granted_bytes(),
@@ -593,7 +597,7 @@ impl Kernel {
         }
     }
 
-    /// Elements of each ring of a sensor.
+    /// Number of elements in each ring of a sensor.
     pub(crate) fn ring_elements(&self, sensor: Sensor) -> Option<u64> {
         match &self.engine {
             Engine::Bpf(source) => source.ring_elements(sensor),
@@ -601,7 +605,7 @@ impl Kernel {
         }
     }
 
-    /// Elements of each ring of a probe.
+    /// Number of elements in each ring of a probe.
     pub(crate) fn probe_ring_elements(&self, probe: &Probe) -> Option<u64> {
         match &self.engine {
             Engine::Bpf(source) => source.probe_ring_elements(probe),

@@ -8,8 +8,8 @@
 //!
 //! - [`Kernel`] is a [`Source`](overhear_event::Source) of kernel events. It follows processes: all
 //!   their threads, and all threads and processes that these create.
-//! - [`KernelMonitor`] has the life cycle of [MKM, section 4]: created suspended, resumed, read,
-//!   terminated. It tracks selected threads.
+//! - [`KernelMonitor`] has the life cycle of [MKM, section 4]: it is created suspended, resumed,
+//!   read, terminated. It tracks selected threads.
 //! - [`Sensor`] is a kind of kernel event: scheduling, page faults, system calls, ....
 //! - [`Probe`] is a function or static probe of programs that becomes a kernel sensor.
 //! - [`Backend`] is the requested source of events: BPF programs, perf records, or the best one
@@ -62,7 +62,7 @@
 //! Reading makes no system call and never waits for a writer. The rings of BPF programs are mapped
 //! read-only and frozen, so that no other process can write them; overwritten elements are counted.
 //! A poll delivers only the elements that were committed before it began, so a busy machine cannot
-//! keep the monitor in it. No answer of the kernel makes this crate panic.
+//! keep the monitor in it. No result of a system call makes this crate panic.
 //!
 //! The key decision: each monitor has one ring of fixed size per hook and CPU. The price is memory:
 //! 4.25 MiB per possible CPU by default, allocated when the monitor is created. In return, programs

@@ -22,7 +22,7 @@ pub(crate) fn online_cpus() -> Vec<u32> {
     cpus
 }
 
-/// The kernel's notation `0-3,8`; what does not parse is left out.
+/// Parses the kernel's notation `0-3,8`; invalid parts are skipped.
 fn parse_cpu_list(list: &str) -> Vec<u32> {
     let mut cpus = Vec::new();
     for range in list.trim().split(',') {
@@ -34,7 +34,7 @@ fn parse_cpu_list(list: &str) -> Vec<u32> {
     cpus
 }
 
-/// Whether this process may load tracing programs, as far as capabilities decide it.
+/// Whether the capabilities of this process permit loading tracing programs.
 pub(crate) fn has_bpf_capabilities() -> bool {
     const CAP_SYS_ADMIN: u32 = 21;
     const CAP_PERFMON: u32 = 38;
@@ -66,13 +66,13 @@ pub fn in_initial_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
-/// The value of `kernel.perf_event_paranoid`, for sentences.
+/// The value of `kernel.perf_event_paranoid`, for error sentences.
 pub(crate) fn perf_event_paranoid() -> Option<i32> {
     let value = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?;
     value.trim().parse().ok()
 }
 
-/// An error of the operating system in its own words, without the number.
+/// The operating system's text for an error, without the number.
 pub(crate) fn error_text(error: impl Into<io::Error>) -> String {
     let text = error.into().to_string();
     match text.split_once(" (os error") {
@@ -94,7 +94,7 @@ pub(crate) fn threads_of(pid: u32) -> BTreeSet<u32> {
 /// When a thread started, in the kernel's ticks since boot; `None` if it is gone.
 pub(crate) fn thread_start(tid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    // Fields are counted behind the name, as below; the start is field 22.
+    // Fields are counted after the name, as below; the start is field 22.
     let (_, fields) = stat.rsplit_once(')')?;
     fields.split_whitespace().nth(19)?.parse().ok()
 }
@@ -117,7 +117,7 @@ pub(crate) fn thread_name(pid: u32, tid: u32) -> [u8; 16] {
     name
 }
 
-/// The first word behind a key at the beginning of a line.
+/// The first word after a key at the begin of a line.
 pub(crate) fn field<'a>(status: &'a str, key: &str) -> Option<&'a str> {
     status
         .lines()

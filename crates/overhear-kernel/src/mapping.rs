@@ -29,7 +29,7 @@ pub(crate) struct Mapping {
 pub(crate) type MappedWords = KeptWords<Arc<Mapping>>;
 
 // SAFETY: the mapping belongs to this value alone and is not bound to a thread; the value gives
-// no access but through atomic words.
+// access through atomic words only.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -57,19 +57,18 @@ impl Mapping {
             "{bytes} bytes at {offset} are not within a mapping of {}",
             self.bytes
         );
-        // SAFETY: the part lies within the mapping and begins at a multiple of 8 behind its
-        // page-aligned base, by the lines above. The words are tied to a share of the mapping
-        // right here. The process reaches it through words alone; on a read-only mapping nobody
-        // builds a writer, and `load.rs` and `perf` store into writable ones only.
+        // SAFETY: the lines above check that the part lies within the mapping, and that it begins
+        // at a multiple of 8 from the page-aligned base. The words keep a share of the mapping from
+        // here on. The process accesses it through words alone; nothing builds a writer on a
+        // read-only mapping, and `load.rs` and `perf` store into writable ones only.
         unsafe { SharedWords::new(self.base.add(offset / 8), bytes / 8) }.kept_by(Arc::clone(self))
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's own, and all words in it held a share of the value.
-        // A length that is not a multiple of the page size is rounded up by the kernel, as it was
-        // when the memory was mapped.
+        // SAFETY: the mapping belongs to this value, and all words in it held a share of the value.
+        // The kernel rounds a length up to the page size, as it did when the memory was mapped.
         let result = unsafe { munmap(self.base.as_ptr().cast(), self.bytes) };
         // Unmapping one's own mapping fails only for arguments that were never mapped.
         debug_assert!(result.is_ok());

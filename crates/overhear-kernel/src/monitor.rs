@@ -43,7 +43,7 @@ use crate::{
 /// ```
 #[derive(Debug)]
 pub struct KernelMonitor {
-    /// The reason why the monitor is not usable any more, if it is not.
+    /// The kernel sensors, or the reason why the monitor is not usable any more.
     kernel: Result<Kernel, SelectError>,
 }
 
@@ -174,11 +174,11 @@ impl KernelMonitor {
     }
 
     /// Tracks all threads in a cgroup (of the unified hierarchy) and below it, until they leave.
-    /// Threads that are born there are tracked from their birth, threads that are moved there from
-    /// the next [`Self::read`] on.
+    /// Threads that are created there are tracked from their begin. Threads that are moved there
+    /// are tracked from the next [`Self::read`] on.
     ///
     /// # Errors
-    /// [`SelectError`] if the path is no cgroup, or the sensor is not BPF.
+    /// [`SelectError`] if the path is no cgroup, or the backend is not BPF.
     pub fn cgroup_monitor(&mut self, path: &Path) -> Result<(), SelectError> {
         self.kernel()?.monitor_cgroup(path)
     }
@@ -187,7 +187,7 @@ impl KernelMonitor {
     /// events of idle CPUs.
     ///
     /// # Errors
-    /// [`SelectError`] if the kernel refuses, or the sensor is not BPF.
+    /// [`SelectError`] if the kernel refuses, or the backend is not BPF.
     pub fn all_monitor(&mut self) -> Result<(), SelectError> {
         self.kernel()?.monitor_all()
     }
@@ -267,7 +267,7 @@ impl Source for KernelMonitor {
     }
 }
 
-/// An inbox that only counts.
+/// An inbox that only counts elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CountingInbox {
     /// Elements delivered.

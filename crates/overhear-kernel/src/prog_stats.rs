@@ -98,7 +98,7 @@ mod tests {
         let info = "prog_id:\t7\nrun_time_ns:\t1200\nrun_cnt:\t10\nrecursion_misses:\t0\n";
         let runs = ProgStats::parse(info);
         assert_eq!((runs.run_count, runs.run_time_ns), (10, 1_200));
-        // Before Linux 5.1 it did not.
+        // Before Linux 5.1 fdinfo had no statistics.
         assert_eq!(ProgStats::parse("prog_id:\t7\n"), ProgStats::default());
         let later = ProgStats {
             run_count: 15,

@@ -67,7 +67,7 @@ mod tests {
         for ns in [100, 200, 300] {
             resumptions.add(ns, ns);
         }
-        // The second one that is marked finds two.
+        // The second marked switch finds two time spans.
         for (stamp, marked) in [
             (50, false),
             (150, true),
@@ -83,7 +83,7 @@ mod tests {
             };
             assert_eq!(found, expected, "at {stamp}");
         }
-        // Those of the time in between, and the one after it.
+        // Switches in the time span, and the first one after it.
         resumptions.add(1_000, 1_200);
         let marks = [999, 1_000, 1_200, 1_201, 1_202].map(|stamp| {
             let found = Switch::parse(&resumptions.mark(stamp, &payload)).unwrap();

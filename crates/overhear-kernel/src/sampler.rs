@@ -13,15 +13,14 @@ use crate::machine;
 /// Time between two samples of a thread, if polls are frequent enough.
 const PERIOD_NS: u64 = 50_000_000;
 
-/// Samples every live thread of the followed processes, and threads that are monitored by
-/// themselves.
+/// Samples every live thread of the followed processes, and threads that are tracked individually.
 ///
 /// The time of a thread between its last sample and its end is not seen. Only the main thread of a
 /// process can still be read after its end, until its parent waits for it.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
     pids: BTreeSet<u32>,
-    /// Threads that are monitored by themselves, with their processes.
+    /// Threads that are tracked individually, with their processes.
     threads: BTreeMap<u32, u32>,
     due_ns: u64,
     next_sequence: u64,
@@ -48,12 +47,12 @@ impl Sampler {
         self.threads.remove(&tid).is_some()
     }
 
-    /// Whether the thread is followed by itself.
+    /// Whether the thread is tracked individually.
     pub(crate) fn follows_thread(&self, tid: u32) -> bool {
         self.threads.contains_key(&tid)
     }
 
-    /// The threads that are followed by themselves, with their processes.
+    /// The threads that are tracked individually, with their processes.
     pub(crate) fn threads(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.threads.iter().map(|(tid, pid)| (*tid, *pid))
     }
@@ -87,7 +86,7 @@ impl Sampler {
         for pid in std::mem::take(&mut self.pids) {
             let threads = machine::threads_of(pid);
             if threads.is_empty() {
-                // The process is gone for good.
+                // The process has ended and will not come back.
                 continue;
             }
             self.pids.insert(pid);

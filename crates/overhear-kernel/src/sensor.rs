@@ -9,8 +9,8 @@ use overhear_stream::Geometry;
 
 use crate::streams::{stride_of, Hook, PAGE_BYTES};
 
-/// A kernel sensor. Sensors of scheduling are on, unless the request names only others of them; all
-/// other sensors are off by default and need BPF. See
+/// A kernel sensor. All sensors of scheduling are on, unless the request names only some of them;
+/// all other sensors are off by default and need BPF. See
 /// [`KernelBuilder::sensors`](crate::KernelBuilder::sensors).
 ///
 /// ```
@@ -29,7 +29,7 @@ pub struct Sensor(Hook);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no kernel sensor {name:?}; there are {}", names())]
 pub struct UnknownSensor {
-    /// As given.
+    /// The name as given.
     pub name: String,
 }
 
@@ -39,13 +39,13 @@ fn names() -> String {
 }
 
 impl Sensor {
-    /// All, in the order of their streams: those of scheduling first.
+    /// All sensors, in the order of their streams: those of scheduling first.
     pub fn all() -> impl Iterator<Item = Self> {
         Self::scheduling().chain(Hook::OPTIONAL.into_iter().map(Self))
     }
 
-    /// Those of scheduling: context switches, wake-ups, and the lives of threads. `sched_switch`
-    /// and `task_life` are mandatory.
+    /// The sensors of scheduling: context switches, wake-ups, and the lives of threads.
+    /// `sched_switch` and `task_life` are mandatory.
     pub fn scheduling() -> impl Iterator<Item = Self> {
         Hook::SCHED.into_iter().map(Self)
     }
@@ -85,7 +85,9 @@ impl Sensor {
     pub const fn description(self) -> &'static str {
         match self.0 {
             Hook::Switch => "context switches; always on",
-            Hook::Wake => "wake-ups, begin and end; on unless others of scheduling are named alone",
+            Hook::Wake => {
+                "wake-ups, begin and end; on unless only other scheduling sensors are named"
+            }
             Hook::Life => "threads begin, end, are renamed, are tracked; always on",
             Hook::Fault => "page faults, with address and code, and when they were served",
             Hook::Block => "block I/O from issue to completion, with latency",
@@ -94,7 +96,7 @@ impl Sensor {
             Hook::Signal => "signals, generated and delivered",
             Hook::Irq => "hard interrupts, begin and end, of devices and between CPUs",
             Hook::Softirq => "soft interrupts, raised, begin and end",
-            Hook::Timer => "timers that expire, with how late they do",
+            Hook::Timer => "timers that expire, with their delay",
             Hook::Migrate => "migrations to another CPU, and who caused them",
             Hook::Idle => "idle states of CPUs",
             Hook::Frequency => "frequencies of CPUs",
@@ -117,8 +119,8 @@ impl Sensor {
     }
 }
 
-/// Bytes that the ring of one CPU takes in memory: whole pages, with its header. `None` where there
-/// can be no such ring.
+/// Size of one CPU's ring in memory, in bytes: whole pages, with its header. `None` if there can be
+/// no such ring.
 #[must_use]
 pub fn ring_bytes(schema: &TypeSchema, elements: u64) -> Option<u64> {
     let stride = stride_of(schema);

@@ -13,7 +13,7 @@ use overhear_stream::{Geometry, LayoutError};
 use crate::fd_transfer::Decoder;
 use crate::probe::ResolvedProbe;
 
-/// A place in the kernel that elements come from; it has one stream per CPU. The numbers are those
+/// A place in the kernel that produces elements; it has one stream per CPU. The numbers are those
 /// of the ring slots (`enum slot` in `monitors.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hook {
@@ -53,7 +53,7 @@ pub(crate) enum Hook {
     Schedule = 16,
     /// Waits for locks of the kernel, and inherited priorities.
     Lock = 17,
-    /// Functions and static probes of programs; the first of several slots.
+    /// Functions and static probes of programs. This is the first of several slots.
     Probe = 18,
 }
 
@@ -61,7 +61,7 @@ impl Hook {
     /// Hooks of scheduling, in the order of their numbers.
     pub(crate) const SCHED: [Self; 3] = [Self::Switch, Self::Wake, Self::Life];
 
-    /// Whether every monitor has it.
+    /// Whether every monitor has this hook.
     pub(crate) const fn is_mandatory(self) -> bool {
         matches!(self, Self::Switch | Self::Life)
     }
@@ -134,7 +134,7 @@ impl Hook {
         }
     }
 
-    /// The streams of this hook with rings of this many elements.
+    /// The streams of this hook; each ring has `capacity` elements.
     pub(crate) fn feed(self, capacity: u32) -> Feed {
         Feed {
             hook: self,
@@ -159,7 +159,7 @@ pub(crate) fn probe_feed(resolved: &ResolvedProbe, number: usize, capacity: u32)
     }
 }
 
-/// A ring takes whole pages of this size, wherever the machine's are larger.
+/// A ring takes whole pages of this size, even if the machine's pages are larger.
 pub(crate) const PAGE_BYTES: u32 = 4096;
 
 /// Bytes per element in a ring: stamp and payload, rounded up to a power of two.
@@ -224,9 +224,10 @@ impl Numbering {
         [self.first, self.cpus, self.feeds]
     }
 
-    /// What [`Self::as_raw`] was packed from, if it can be; there are at most so many feeds.
+    /// Decodes the result of [`Self::as_raw`]; `None` if it is not valid. There are at most
+    /// `most_feeds` feeds.
     pub(crate) fn unpack(from_untrusted: &mut Decoder<'_>, most_feeds: u32) -> Option<Self> {
-        /// More than any kernel has.
+        /// More CPUs than any kernel supports.
         const MAX_CPUS: u64 = 65_536;
         let first = from_untrusted.half()?;
         let cpus = from_untrusted.up_to(MAX_CPUS)? as u32;

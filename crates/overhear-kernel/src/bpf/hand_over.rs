@@ -129,7 +129,7 @@ fn parse(mut body_untrusted: Decoder<'_>) -> Option<HandoverMessage> {
     let (has_moves, moves) = (from.flag()?, from.word()?);
     let mut feeds: Vec<FeedState> = Vec::new();
     for one in from.list(|from| parse_feed(from, numbering))? {
-        // Feeds and slots are unique, because stream numbers derive from them.
+        // Feeds and slots are unique, because stream numbers are derived from them.
         let is_known =
             |known: &FeedState| known.number == one.number || known.feed.slot == one.feed.slot;
         if feeds.iter().any(is_known) {
@@ -304,7 +304,7 @@ mod tests {
         for bytes in 0..whole.len() {
             assert_eq!(parse(&whole[..bytes]), None, "{bytes} bytes");
         }
-        // Whatever stands anywhere, it is refused or changes nothing but numbers and names.
+        // Every changed word is either refused or changes only numbers and names.
         for at in 0..whole.len() - 8 {
             let mut changed = whole.clone();
             changed[at..at + 8].fill(0xff);

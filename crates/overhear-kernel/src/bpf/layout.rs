@@ -55,7 +55,7 @@ mod tests {
         }
     }
 
-    /// The table of `monitor_index`, by its own rule.
+    /// The table of `monitor_index`, computed by its own rule.
     #[test]
     fn c_table_has_the_number_of_each_monitor() {
         const SEQUENCE: u64 = 0x03f7_9d71_b4cb_0a89;
@@ -74,7 +74,7 @@ mod tests {
         }
     }
 
-    /// `elements.h` asserts the same names and offsets (behind the stamp of 8 bytes).
+    /// `elements.h` asserts the same names and offsets; the stamp of 8 bytes comes first.
     #[test]
     fn c_elements_have_the_fields_of_the_schemas() {
         let header = include_str!("elements.h");
@@ -93,8 +93,8 @@ mod tests {
         }
     }
 
-    /// The structs of `sensors.h` in the order of the hooks; C has no padding there, because the
-    /// sizes are asserted and all members are as long as their schemas say.
+    /// The structs of `sensors.h`, in the order of the hooks. C has no padding there, because the
+    /// sizes are asserted and all members have the sizes of their schemas.
     #[test]
     fn other_c_elements_have_the_fields_of_the_schemas() {
         let header = include_str!("sensors.h");

@@ -27,7 +27,7 @@ use crate::probe::{KernelPoint, PointProgram, ProbeTarget, ResolvedProbe};
 use crate::streams::Hook;
 use crate::ProbeError;
 
-/// An ELF file must lie on a word boundary; `include_bytes` alone promises none.
+/// An ELF file must begin at a word boundary; `include_bytes` alone does not guarantee this.
 #[repr(C, align(8))]
 struct Aligned<Bytes: ?Sized>(Bytes);
 
@@ -54,18 +54,18 @@ pub(crate) struct Maps {
     pub(crate) cgroups: Map,
 }
 
-/// Programs at work: descriptors of the kernel's objects, which last as long as anybody has one.
+/// Attached programs: descriptors of kernel objects, which exist as long as a process has one.
 pub(crate) struct Loaded {
-    /// They keep the programs attached; with the hooks of these.
+    /// Links that keep the programs attached, with the hooks of the programs.
     pub(crate) links: Vec<(Option<Hook>, OwnedFd)>,
-    /// The attached programs that write, and whose rings they write to.
+    /// The attached programs that write, with the hook of the rings that they write to.
     pub(crate) writers: Vec<(Hook, OwnedFd)>,
-    /// The programs that would have been wanted besides.
+    /// The wanted programs that could not be attached.
     pub(crate) missing: Vec<&'static Program>,
 }
 
 impl Loaded {
-    /// What is missing, as phrases.
+    /// The effects of missing programs, as phrases.
     pub(crate) fn notes(&self) -> Vec<&'static str> {
         self.missing
             .iter()
@@ -73,7 +73,7 @@ impl Loaded {
             .collect()
     }
 
-    /// Takes the programs of a hook out, so that they can end by themselves.
+    /// Removes the programs of a hook, so that they can end separately.
     pub(crate) fn split_off(&mut self, hook: Hook) -> Self {
         let links = self.links.extract_if(.., |(of, _)| *of == Some(hook));
         let links = links.collect();
@@ -88,8 +88,8 @@ impl Loaded {
     }
 }
 
-/// Loads the programs of scheduling as far as this kernel has them, those of wake-ups if they are
-/// wanted_hook for, and `select`, or says why nothing can be loaded.
+/// Loads the scheduling programs that this kernel supports, those of wake-ups only with `wakeups`,
+/// and `select`. The error is the reason why nothing can be loaded.
 pub(crate) fn load_sched(
     mask_interrupts: bool,
     wakeups: bool,
@@ -103,8 +103,8 @@ pub(crate) fn load_sched(
                 "this kernel has no tracepoint sched_switch",
             ));
         }
-        // A program that this kernel's verifier refuses takes all others with it. So the second
-        // attempt leaves out what is not essential, the third all but the switches.
+        // If the kernel's verifier refuses one program, the whole object fails to load. So the
+        // second attempt leaves out what is not essential, and the third all but the switches.
         let attempts = [SCHED.len(), ESSENTIAL, 1];
         let mut first_error = None;
         for attempt in attempts {
@@ -170,20 +170,21 @@ pub(crate) fn load_probes(mask_interrupts: bool, maps: &Maps) -> Result<Object, 
     result.map_err(|error| explain(&error, &log))
 }
 
-/// A probe at its place, for as long as this lives.
+/// An attached probe; it is detached when this value is dropped.
 pub(crate) struct Attached {
-    /// Its links, if that is all that keeps it there: whoever has descriptors of them has the
-    /// probe. None before Linux 6.6, where it is a perf event that libbpf keeps, and switches off
-    /// when it is dropped.
+    /// Links, if they alone keep the probe attached: each process that has descriptors of them has
+    /// the probe. Empty before Linux 6.6: there the probe is a perf event that libbpf keeps, and
+    /// disables when it is dropped.
     pub(crate) links: Vec<OwnedFd>,
-    /// Of a point of the kernel its program, with the number of the rings that it writes to.
+    /// For a point of the kernel: the number of the rings that its program writes to, and the
+    /// program.
     pub(crate) point: Option<(u32, OwnedFd)>,
-    /// What libbpf keeps.
+    /// The link that libbpf keeps.
     _link: Option<Link>,
 }
 
 impl Attached {
-    /// Of a point that another process has attached. Its links are among those of the monitor's
+    /// A point that another process has attached. Its links are among those of the monitor's
     /// programs.
     pub(crate) fn received(point: (u32, OwnedFd)) -> Self {
         Self {
@@ -193,12 +194,13 @@ impl Attached {
         }
     }
 
-    /// Takes it from its place. The program of a point still tells its counts.
+    /// Detaches the probe. The program of a point is returned, because its counts are still
+    /// readable.
     pub(crate) fn detach(self) -> Option<(u32, OwnedFd)> {
         self.point
     }
 
-    /// Whether it ends with who attached it.
+    /// Whether the probe ends with the process that attached it.
     pub(crate) fn is_bound(&self) -> bool {
         self.links.is_empty()
     }
@@ -215,7 +217,7 @@ pub(crate) fn attach_point(
     let (result, log) =
         with_captured_log(|| try_attach_point(point, settings, mask_interrupts, maps));
     let (link, program) = result.map_err(|failed| match failed {
-        // The kernel's tracepoints are permitted, or no monitor would be here.
+        // This process may use the kernel's tracepoints, or there would be no monitor here.
         NotAttached::Load(error)
             if point.program.is_of_function()
                 && is_refusal(&error)
@@ -224,9 +226,9 @@ pub(crate) fn attach_point(
             "this kernel permits no programs at its functions, although it permits others".to_owned()
         }
         NotAttached::Load(error) => explain(&error, &log),
-        // Its first instruction is none that a tracer could replace.
+        // A tracer could not replace its first instruction.
         NotAttached::Attach(error) if point.program.is_of_function() => format!(
-            "the kernel's tracer does not reach it: it is marked notrace, or begins in another backend ({error})"
+            "the kernel's tracer does not reach it: it is marked notrace, or begins in another way ({error})"
         ),
         NotAttached::Attach(error) => format!("the kernel refused to attach to it ({error})"),
     })?;
@@ -237,7 +239,7 @@ pub(crate) fn attach_point(
     })
 }
 
-/// Which step failed.
+/// The step that failed.
 enum NotAttached {
     Load(io::Error),
     Attach(io::Error),
@@ -359,8 +361,8 @@ pub(crate) fn attach(
 }
 
 /// Descriptors of this process' links of a program to many places, by the kernel's number of the
-/// link. libbpf has no call for those of a static probe; but it makes them of this program, which
-/// nobody else attaches.
+/// link. libbpf returns none for those of a static probe, but creates them for this program, and no
+/// other code attaches it.
 fn multi_links(program: &ProgramMut<'_>) -> BTreeMap<u32, OwnedFd> {
     let info = |fd: RawFd| fs::read_to_string(format!("/proc/self/fdinfo/{fd}"));
     let own = info(program.as_fd().as_raw_fd()).unwrap_or_default();
@@ -374,13 +376,13 @@ fn multi_links(program: &ProgramMut<'_>) -> BTreeMap<u32, OwnedFd> {
         let info = info(fd).ok()?;
         let kind = machine::field(&info, "link_type:")?;
         let is_ours = machine::field(&info, "prog_id:") == Some(own);
-        // Links to returns are called otherwise by kernels of today.
+        // Present kernels use another name for links to returns.
         if !["uprobe_multi", "uretprobe_multi"].contains(&kind) || !is_ours {
             return None;
         }
         let id = machine::field(&info, "link_id:")?.parse().ok()?;
-        // SAFETY: it is one of libbpf's links of this program, which are closed by nobody but the
-        // owner of `program`, who has lent it to us.
+        // SAFETY: it is one of libbpf's links of this program. Only the owner of `program` closes
+        // them, and `program` is borrowed from it here.
         let link = unsafe { BorrowedFd::borrow_raw(fd) };
         Some((id, link.try_clone_to_owned().ok()?))
     };
@@ -393,7 +395,7 @@ fn of_hook(programs: &'static [Program], hook: Hook) -> impl Iterator<Item = &'s
         .filter(move |program| program.hook == Some(hook))
 }
 
-/// Whether the kernel has links of a program to places in files, which came with Linux 6.6.
+/// Whether the kernel has links of a program to places in files (Linux 6.6 and later).
 fn has_multi_links() -> bool {
     let types = Btf::from_vmlinux();
     types.is_ok_and(|types| {
@@ -446,9 +448,9 @@ fn try_load_sched(
     Ok((loaded, select, maps))
 }
 
-/// Loads the wanted programs and those without a tracepoint, and attaches the former. What cannot
-/// be attached is left out, and noted like what is not wanted of `all`. The object may be dropped:
-/// what is attached stays so.
+/// Loads the wanted programs and those without a tracepoint, and attaches the former. A program
+/// that cannot be attached is left out; it counts as missing, like programs of `all` that are not
+/// wanted. The object may be dropped: its programs stay attached.
 fn try_load(
     bytes: &[u8],
     mask_interrupts: bool,
@@ -462,7 +464,7 @@ fn try_load(
         let name = program.name().to_string_lossy().into_owned();
         let load = wanted.iter().any(|wanted| wanted.name == name);
         program.set_autoload(load || unattached.contains(&name.as_str()));
-        // A static probe's program libbpf sets itself.
+        // libbpf sets the type of a static probe's program itself.
         if PROBES[..2].contains(&name.as_str()) && has_multi_links() {
             program.set_attach_type(ProgramAttachType::TraceUprobeMulti);
         }
@@ -471,7 +473,7 @@ fn try_load(
     let object = object.load().map_err(into_io)?;
     let mut attached: Vec<&'static Program> = Vec::new();
     let (mut links, mut writers) = (Vec::new(), Vec::new());
-    // In the order of the table: the first is the one that the others are useless without.
+    // In the order of the table: without the first one the others are useless.
     for &known in wanted {
         let program = object
             .progs_mut()
@@ -511,9 +513,9 @@ fn attach_to_tracepoint(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
     Ok(vec![link.as_fd().try_clone_to_owned()?])
 }
 
-/// Attaches a program to the software events of all CPUs that are there, by which served page
-/// faults are counted. libbpf's own link would switch an event off with the end of the object,
-/// although its file lives on.
+/// Attaches a program to the software events of all online CPUs that count served page faults.
+/// libbpf's own link would disable an event when the object is dropped, although its file still
+/// exists.
 fn attach_to_served_faults(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
     let mut links = Vec::new();
     for cpu in machine::online_cpus() {
@@ -524,8 +526,8 @@ fn attach_to_served_faults(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>>
     Ok(links)
 }
 
-/// Attaches a program to a perf event. libbpf's own link would switch the event off with the end of
-/// the object.
+/// Attaches a program to a perf event. libbpf's own link would disable the event when the object is
+/// dropped.
 fn attach_to_event(program: &ProgramMut<'_>, event: Result<OwnedFd, Errno>) -> io::Result<OwnedFd> {
     let event = event?;
     // SAFETY: both descriptors are open during the call, and no options are given; the kernel's
@@ -545,7 +547,7 @@ fn attach_to_event(program: &ProgramMut<'_>, event: Result<OwnedFd, Errno>) -> i
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// Sets the constants, and has an object use the maps of another.
+/// Sets the constants, and makes an object use the maps of another one.
 fn configure_maps(
     object: &mut OpenObject,
     mask_interrupts: bool,
@@ -587,7 +589,7 @@ pub(super) fn into_io(error: libbpf_rs::Error) -> io::Error {
     io::Error::new(io_kind(error.kind()), error)
 }
 
-/// Only the kinds that decisions here depend on.
+/// Maps only the kinds that code here distinguishes.
 fn io_kind(kind: libbpf_rs::ErrorKind) -> io::ErrorKind {
     match kind {
         libbpf_rs::ErrorKind::PermissionDenied => io::ErrorKind::PermissionDenied,
@@ -605,7 +607,7 @@ pub(super) fn explain(error: &io::Error, log: &[String]) -> String {
     if !machine::has_bpf_capabilities() {
         return "loading BPF needs CAP_BPF and CAP_PERFMON".to_owned();
     }
-    // The verifier refuses programs with the same error; then libbpf names one.
+    // The verifier refuses programs with the same error; then libbpf's log names a program.
     if is_refusal(error) && !log.iter().any(|line| line.starts_with("prog '")) {
         if machine::is_locked_down() {
             return "kernel lockdown (confidentiality) forbids BPF programs to read the kernel"
@@ -634,11 +636,11 @@ pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// ProgStats `work` with libbpf's messages collected instead of printed.
+/// Runs `work`; libbpf's messages are collected instead of printed.
 pub(super) fn with_captured_log<T>(work: impl FnOnce() -> T) -> (T, Vec<String>) {
     fn collect(_: PrintLevel, message: String) {
         let message = message.strip_prefix("libbpf: ").unwrap_or(&message);
-        // The first line says what failed; a verifier's log that follows is for developers.
+        // The first line names the failure; the verifier's log after it is for developers.
         let line = message.lines().next().unwrap_or_default();
         locked(&LOG).push(line.to_owned());
     }

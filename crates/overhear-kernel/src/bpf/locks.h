@@ -26,7 +26,7 @@ struct rt_mutex_base {
 
 enum lock_flags { SPIN = 1, READ = 2, WRITE = 4, RT = 8, PER_CPU = 16, MUTEX = 32 };
 
-/* Whether who waits for the lock may sleep: a thread waits for one of these at a time. */
+/* Whether a thread that waits for the lock may sleep. It waits for one such lock at a time. */
 static always_inline bool sleeps(u32 flags)
 {
 	return flags & (RT | MUTEX) || (flags & (READ | WRITE) && !(flags & SPIN));

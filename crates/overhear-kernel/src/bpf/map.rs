@@ -9,7 +9,7 @@ use libbpf_rs::libbpf_sys;
 use crate::machine;
 
 /// An open map. The caller of the functions below passes keys and values of the map's sizes.
-/// libbpf-rs has no handle for a map that is known by its descriptor alone.
+/// libbpf-rs has no type for a map of which only the descriptor is known.
 pub(crate) struct Map(pub(crate) OwnedFd);
 
 impl Map {
@@ -19,10 +19,9 @@ impl Map {
         key: [u8; K],
         value: [u8; V],
     ) -> io::Result<()> {
-        // SAFETY: the descriptor is open. The kernel reads as many bytes as the map's keys and
-        // values have; both are given in arrays of that size by the callers, which know the map by
-        // its member of `Maps`, and a map that was received has been compared with what such a
-        // member is.
+        // SAFETY: the descriptor is open. The kernel reads the sizes of the map's keys and values
+        // from two arrays. The callers pass arrays of these sizes: they know the map by its member
+        // of `Maps`, and the shape of a received map has been compared with that of such a member.
         let result = unsafe {
             libbpf_sys::bpf_map_update_elem(
                 self.0.as_raw_fd(),
@@ -66,8 +65,8 @@ pub(crate) struct MapShape {
     pub(crate) entries: u32,
 }
 
-/// Shape of the map behind a descriptor, and the text it was read from; `None` if the descriptor is
-/// not a map.
+/// Shape of the map of a descriptor, and the text it was read from; `None` if the descriptor is not
+/// a map.
 pub(crate) fn shape(fd: BorrowedFd<'_>) -> Option<(MapShape, String)> {
     let info = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).ok()?;
     let number = |key| machine::field(&info, key)?.parse().ok();

@@ -93,7 +93,7 @@ int on_pipe(u64 *ctx)
 	return 0;
 }
 
-/* The inode behind a descriptor of the current process, if it is a pipe; else 0. */
+/* The inode of a descriptor of the current process if it is a pipe; else 0. */
 static always_inline u64 pipe_inode(u64 descriptor)
 {
 	enum { TYPE = 0170000, FIFO = 0010000 };

@@ -49,15 +49,15 @@ use crate::sampler::now_ns;
 use crate::streams::{Feed, Hook, Numbering};
 use crate::{GiveError, Probe, ProbeError, ProgStats, ReceiveError, SelectError, Sensor};
 
-/// What a message about a monitor of BPF programs begins with.
+/// First word of a message about a monitor of BPF programs.
 pub(crate) const KIND: u64 = 1;
-/// How often a process' threads are visited before `follow` gives up on one that creates threads
+/// Maximum number of passes of `follow` over the threads of a process. A process can create threads
 /// faster than they can be visited.
 const FOLLOW_PASSES: u32 = 100;
-/// How long `finish` waits for ended threads to leave their CPUs, in steps.
+/// Maximum time that `finish` waits for ended threads to leave their CPUs, in steps.
 const LAST_DEPARTURE_STEPS: u32 = 200;
 const LAST_DEPARTURE_STEP: Duration = Duration::from_micros(500);
-/// What `statfs` says of a place in the unified hierarchy.
+/// File system type that `statfs` returns in the unified hierarchy.
 const CGROUP2: u64 = 0x6367_7270;
 
 /// Settings of a monitor.
@@ -65,11 +65,11 @@ const CGROUP2: u64 = 0x6367_7270;
 pub(crate) struct Settings {
     pub(crate) numbering: Numbering,
     pub(crate) feeds: Vec<Feed>,
-    /// Hooks of feeds that are not wanted: they have a number and no rings.
+    /// Hooks of feeds that are not wanted: they have stream numbers, but no rings.
     pub(crate) left_out: Vec<Hook>,
-    /// Mask interrupts where the kernel can; without, the busy word is used.
+    /// Mask interrupts if the kernel can; otherwise the busy word is used.
     pub(crate) mask_interrupts: bool,
-    /// Programs of its own.
+    /// Load a program set for this monitor alone.
     pub(crate) dedicated_programs: bool,
 }
 
@@ -81,28 +81,28 @@ enum Phase {
     Closed,
 }
 
-/// A monitor: its place among those that the programs serve, and its rings.
+/// A monitor: its slot in the program set, and its rings.
 pub(crate) struct BpfSource {
     streams: Vec<KernelStream>,
     phase: Phase,
-    /// Whether it was suspended after it had recorded, or may have.
+    /// Whether it was suspended after it had recorded, or could have recorded.
     is_paused: bool,
     notes: Vec<String>,
     granted_bytes: u64,
-    /// What was not entered of each hook's programs; not yet reported.
+    /// Recursion misses of each hook that are not yet reported.
     recursion_misses: RecursionMisses,
-    /// `None` if no cgroup was selected, else the moves that were taken into account.
+    /// Number of cgroup moves that were taken into account; `None` if no cgroup was selected.
     moves_seen: Option<u64>,
     /// `None` when the monitor has ended.
     slot: Option<MonitorSlot>,
-    /// The maps of the rings, and what each is of, with the number of the feed; a share of each is
-    /// mapped by the streams.
+    /// The maps of the rings, with the number of the feed and the feed; the streams share each
+    /// mapping.
     rings: Vec<(Rings, u32, Feed)>,
     numbering: Numbering,
 }
 
 impl BpfSource {
-    /// Begins a monitor, suspended; the phrase in the error follows "because".
+    /// Creates a monitor, suspended; the phrase in the error follows "because".
     pub(crate) fn start(settings: &Settings) -> Result<Self, String> {
         let numbering = settings.numbering;
         let wanted = |hook: &Hook| !settings.left_out.contains(hook);
@@ -123,7 +123,8 @@ impl BpfSource {
             if !feed.hook.is_mandatory() {
                 match slot.acquire_hook(feed.hook) {
                     Ok(missing) => notes.extend(missing.into_iter().map(str::to_owned)),
-                    // What a kernel lacks is left out; the numbers of its streams stay free.
+                    // A sensor that the kernel lacks is left out; the numbers of its streams stay
+                    // free.
                     Err(why) => {
                         notes.push(format!("there is no sensor {}, because {why}", feed.sensor));
                         continue;
@@ -221,7 +222,7 @@ impl BpfSource {
         Ok(())
     }
 
-    /// Takes a monitor that another process hands over, and the sentence of its status.
+    /// Receives a monitor that another process hands over, and the sentence of its status.
     pub(crate) fn receive(
         body_untrusted: Decoder<'_>,
         files_untrusted: Vec<OwnedFd>,
@@ -265,7 +266,7 @@ impl BpfSource {
         Ok((source, numbering, message.sentence))
     }
 
-    /// What this kernel lacks, as phrases.
+    /// Sensors and events that this kernel lacks, as phrases.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -276,14 +277,14 @@ impl BpfSource {
         streams.any(|stream| stream.descriptor.sensor == sensor)
     }
 
-    /// Elements of each ring of a sensor.
+    /// Number of elements in each ring of a sensor.
     pub(crate) fn ring_elements(&self, sensor: Sensor) -> Option<u64> {
         let mut streams = self.streams.iter();
         let stream = streams.find(|stream| stream.hook == sensor.hook())?;
         Some(stream.descriptor.capacity)
     }
 
-    /// Elements of each ring of a probe.
+    /// Number of elements in each ring of a probe.
     pub(crate) fn probe_ring_elements(&self, probe: &Probe) -> Option<u64> {
         let (sensor, instance) = (probe.sensor(), probe.instance());
         let mut streams = self.streams.iter();
@@ -293,25 +294,25 @@ impl BpfSource {
         Some(stream.descriptor.capacity)
     }
 
-    /// Bytes of all rings.
+    /// Size of all rings in bytes.
     pub(crate) fn granted_bytes(&self) -> u64 {
         self.granted_bytes
     }
 
-    /// How many elements the programs committed to a stream.
+    /// Number of elements that the programs have committed to a stream.
     pub(crate) fn committed(&self, id: StreamId) -> Option<u64> {
         let stream = self.streams.iter().find(|s| s.descriptor.id == id)?;
         Some(stream.reader.published())
     }
 
-    /// How often and how long the programs of a sensor have run; `None` if it is not recorded.
+    /// Run count and run time of the programs of a sensor; `None` if it is not recorded.
     pub(crate) fn prog_stats(&self, sensor: &str) -> Option<ProgStats> {
         let mut rings = self.rings.iter().map(|(.., feed)| feed.hook);
         let hook = rings.find(|hook| *hook != Hook::Probe && hook.sensor() == sensor)?;
         Some(self.slot.as_ref()?.prog_stats(hook))
     }
 
-    /// Resumes or suspends.
+    /// Resumes or suspends the monitor.
     pub(crate) fn set_active(&mut self, active: bool) {
         if active && self.is_paused {
             let now_ns = now_ns();
@@ -324,22 +325,22 @@ impl BpfSource {
         }
     }
 
-    /// Tracks all threads of a process and all that they create, without saying so.
+    /// Tracks all threads of a process and all that they create, without TRACKED elements.
     pub(crate) fn follow(&mut self, pid: u32) -> Result<(), SelectError> {
         self.track_process(pid, None, false)
     }
 
-    /// The same of a process that is held before its execve.
+    /// As [`Self::follow`], for a process that is held before its execve.
     pub(crate) fn follow_held(&mut self, pid: u32) -> Result<(), SelectError> {
         self.track_process(pid, None, true)
     }
 
-    /// Tracks all threads of a process and all that they create, and says so.
+    /// Tracks all threads of a process and all that they create, with TRACKED elements.
     pub(crate) fn monitor_process(&mut self, pid: u32) -> Result<(), SelectError> {
         self.track_process(pid, Some(0), false)
     }
 
-    /// The same of a process that is held before its execve.
+    /// As [`Self::monitor_process`], for a process that is held before its execve.
     pub(crate) fn monitor_held_process(&mut self, pid: u32) -> Result<(), SelectError> {
         self.track_process(pid, Some(0), true)
     }
@@ -362,8 +363,8 @@ impl BpfSource {
         Ok(())
     }
 
-    /// ProgStats the selection until it changes nothing: a thread that is created by one that is
-    /// not tracked yet may escape a pass. Returns how many the last pass visited.
+    /// Runs the selection until it changes nothing: if an untracked thread creates a thread, that
+    /// one may escape a pass. Returns the number of threads that the last pass visited.
     fn track_all(
         &mut self,
         target: Target,
@@ -390,8 +391,8 @@ impl BpfSource {
 
     /// Tracks one thread, but not what it creates.
     ///
-    /// The kernel looks the id up once and holds the thread meanwhile; that it was not another
-    /// one's by then follows from its start being the same before and afterwards.
+    /// The kernel looks the id up once and holds the thread meanwhile. If the start time of the
+    /// thread is the same before and afterwards, the id belonged to the same thread all the time.
     pub(crate) fn monitor_thread(&mut self, tid: u32, unique_id: u32) -> Result<(), SelectError> {
         let gone = || SelectError::NoSuchThread { tid };
         let before = machine::thread_start(tid).ok_or_else(gone)?;
@@ -416,12 +417,12 @@ impl BpfSource {
                 );
                 Err(gone())
             }
-            // One that has ended since was the right one.
+            // The thread has ended since, but it was the right one.
             _ => Ok(()),
         }
     }
 
-    /// Tracks a thread no more.
+    /// Stops tracking a thread.
     pub(crate) fn unmonitor_thread(&mut self, tid: u32) -> Result<(), SelectError> {
         let target = Target::Thread(tid);
         let selected = self.run(Operation::Untrack, target, TrackOptions::default())?;
@@ -440,10 +441,10 @@ impl BpfSource {
         };
         let place = rustix::fs::statfs(path).map_err(|e| refuse(machine::error_text(e)))?;
         if place.f_type as u64 != CGROUP2 {
-            let why = "it is no place in the unified cgroup hierarchy (cgroup2)";
+            let why = "it is not in the unified cgroup hierarchy (cgroup2)";
             return Err(refuse(why.to_owned()));
         }
-        // The inode's number is the cgroup's id.
+        // The id of the cgroup is the number of the inode.
         let metadata = fs::metadata(path).map_err(|e| refuse(machine::error_text(e)))?;
         if !metadata.is_dir() {
             return Err(refuse(
@@ -453,14 +454,14 @@ impl BpfSource {
         let Some(slot) = &self.slot else {
             return Ok(());
         };
-        slot.add_cgroup(metadata.ino()).map_err(|_| {
-            refuse("as many cgroups are monitored already as there can be".to_owned())
-        })?;
+        slot.add_cgroup(metadata.ino())
+            .map_err(|_| refuse("the maximum number of cgroups is monitored already".to_owned()))?;
         self.moves_seen = Some(slot.cgroup_moves());
         self.regroup()
     }
 
-    /// Tracks who is in the monitor's cgroups, and no more who has left them.
+    /// Tracks the threads that are in the monitor's cgroups, and stops tracking those that have
+    /// left them.
     fn regroup(&mut self) -> Result<(), SelectError> {
         let options = TrackOptions {
             announce: Some(0),
@@ -502,9 +503,7 @@ impl BpfSource {
         selected.map_err(|error| SelectError::Refused {
             what: name(target),
             why: match error.raw_os_error() {
-                Some(libc::EINVAL) => {
-                    "visiting chosen tasks came with Linux 6.1, and this is an older one".to_owned()
-                }
+                Some(libc::EINVAL) => "visiting selected tasks needs Linux 6.1 or newer".to_owned(),
                 _ => machine::error_text(error),
             },
         })
@@ -521,7 +520,7 @@ impl BpfSource {
             self.phase = Phase::Open;
         }
         if let (Some(seen), Some(slot)) = (self.moves_seen, &self.slot) {
-            // Only when a process has moved does a poll call the kernel.
+            // A poll makes a system call only if a process has moved.
             let moves = slot.cgroup_moves();
             if moves != seen {
                 self.moves_seen = Some(moves);
@@ -530,8 +529,8 @@ impl BpfSource {
                 }
             }
         }
-        // All limits are taken before the first element is delivered: what is committed while
-        // this call runs belongs to the next one.
+        // All limits are read before the first element is delivered: elements that are committed
+        // while this call runs are delivered by the next one.
         for stream in &mut self.streams {
             stream.limit = stream.reader.published();
         }
@@ -569,8 +568,8 @@ impl BpfSource {
 
     /// Waits until threads that have announced their exit have left their CPUs, then ends.
     ///
-    /// A process can be waited for a little before its last departure, and that one belongs to
-    /// its story. The wait is bounded, because a machine can be arbitrarily busy.
+    /// A process can be waited for a little before its last departure, and that departure has to be
+    /// recorded, too. The wait is bounded, because a machine can be arbitrarily busy.
     pub(crate) fn finish(&mut self) {
         let Some(mut slot) = self.slot.take() else {
             return;
@@ -593,7 +592,7 @@ impl BpfSource {
     }
 }
 
-/// Makes the rings of a feed and its streams, and has the programs write into them.
+/// Creates the rings of a feed and its streams, and makes the programs write into them.
 fn rings_of(
     slot: &MonitorSlot,
     number: u32,
@@ -617,7 +616,7 @@ fn rings_of(
     Ok((rings, streams?))
 }
 
-/// A target, for sentences.
+/// The name of a target, for error sentences.
 fn name(target: Target) -> String {
     match target {
         Target::Thread(tid) => format!("thread {tid}"),

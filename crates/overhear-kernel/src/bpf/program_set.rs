@@ -323,7 +323,7 @@ impl MonitorSlot {
             .set(SharedWord::Everything, self.number, everything);
     }
 
-    /// ProgStats `select` for this monitor.
+    /// Runs `select` for this monitor.
     pub(crate) fn select(
         &self,
         operation: Operation,
@@ -400,7 +400,7 @@ impl Drop for MonitorSlot {
 }
 
 fn no_free_slot() -> String {
-    format!("this process has {MONITORS} kernel monitors already, which is as many as there can be")
+    format!("this process has {MONITORS} kernel monitors already, which is the maximum")
 }
 
 impl ProgramSet {
@@ -408,7 +408,8 @@ impl ProgramSet {
         let (mut sched, select, maps) = load::load_sched(mask_interrupts, wakeups)?;
         let mut optional = BTreeMap::new();
         let wakeup_programs = sched.split_off(Hook::Wake);
-        // Where they were refused together with others, who needs them tries them alone.
+        // If they were refused together with other programs, a monitor that needs them loads them
+        // alone.
         if !wakeup_programs.links.is_empty() {
             optional.insert(Hook::Wake, (wakeup_programs, 0));
         }
@@ -434,7 +435,8 @@ impl ProgramSet {
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
-        // A panic leaves no call of `State` half done: each changes one thing after another.
+        // A panic leaves no method of `State` half done: each one makes its changes one after the
+        // other.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -478,7 +480,7 @@ impl State {
         }
         self.used_slots &= !bit;
         if self.used_slots == 0 {
-            // Nobody is left to write for: detached, the counts are final.
+            // No monitor is left: after the programs are detached, the counts are final.
             self.retired = true;
             self.sched.links.clear();
             for (loaded, _) in self.optional.values_mut() {
@@ -490,7 +492,8 @@ impl State {
         for id in cgroups {
             let rest = self.cgroups.get(&id).copied().unwrap_or(0) & !bit;
             let key = id.to_ne_bytes();
-            // Neither call can fail for a key that is there, and at worst a fork asks in vain.
+            // Neither call can fail for a key that exists. At worst a fork finds an entry without
+            // monitors.
             if rest == 0 {
                 let _ = self.maps.cgroups.delete(key);
                 self.cgroups.remove(&id);
@@ -500,12 +503,12 @@ impl State {
             }
         }
         for slot in 0..SLOTS {
-            // The kernel returns when no program holds the old value any more; most slots are
-            // empty and answer at once.
+            // The kernel returns when no program uses the old value any more; most slots are empty,
+            // and the call returns at once.
             let index = number * SLOTS + slot;
             let _ = self.maps.rings.delete(index.to_ne_bytes());
         }
-        // A thread that was being created escapes one pass, but not the next.
+        // A thread that is being created escapes one pass, but not the next.
         let forget = || {
             let result = self.select(
                 number,

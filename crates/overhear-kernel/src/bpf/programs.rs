@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which programs there are, what each needs of the kernel, and what is missing without it.
+//! The programs, their needs, and the effect if one of them is missing.
 
 use crate::streams::Hook;
 
 /// A program on a tracepoint, or on software events.
 pub(crate) struct Program {
     pub(crate) name: &'static str,
-    /// Whose rings it writes to; `None` if to none.
+    /// The hook whose rings it writes to; `None` if it writes to no ring.
     pub(crate) hook: Option<Hook>,
     /// The tracepoint, or [`SERVED_FAULTS`].
     pub(crate) tracepoint: &'static str,
-    /// What is missing without it, as a phrase.
+    /// The effect if it is missing, as a phrase.
     pub(crate) effect_if_missing: &'static str,
 }
 
@@ -28,18 +28,20 @@ const fn program(
     }
 }
 
-/// Stands for the software events by which the kernel counts page faults that it has served, the
-/// minor and the major ones. There is no tracepoint at that place.
+/// Stands for the software events by which the kernel counts served page faults, minor and major
+/// ones. There is no tracepoint at that place.
 pub(crate) const SERVED_FAULTS: &str = "faults_served";
 
-/// The program that user space runs over tasks. It has no tracepoint, and nothing works without it.
+/// The program that user space runs over tasks. It has no tracepoint, and no monitor works without
+/// it.
 pub(crate) const SELECT: &str = "select";
 
-/// The programs of probes, which are attached to places that the user names: at the entry of a
+/// The programs of probes. They are attached to places that the user names: at the entry of a
 /// function, at its return, at a static probe.
 pub(crate) const PROBES: [&str; 3] = ["on_probe", "on_probe_return", "on_usdt"];
 
-/// How many of [`SCHED`] suffice for the story of a program and use nothing that kernels differ in.
+/// Number of programs at the begin of [`SCHED`] that suffice to observe a program. They use nothing
+/// in which kernels differ.
 pub(crate) const ESSENTIAL: usize = 4;
 
 /// Scheduling. The first is mandatory.
@@ -101,7 +103,7 @@ pub(crate) static SCHED: [Program; 10] = [
     },
 ];
 
-/// The sensors beyond scheduling, each hook's programs together.
+/// The sensors beyond scheduling; the programs of each hook are together.
 pub(crate) static OPTIONAL: [Program; 51] = [
     program(
         "on_fault_user",
@@ -119,13 +121,13 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "on_fault_served",
         Hook::Fault,
         SERVED_FAULTS,
-        "when page faults were served is not seen",
+        "the times at which page faults are served are not seen",
     ),
     program(
         "on_block_start",
         Hook::Block,
         "block_io_start",
-        "block I/O belongs to the thread that issues it, not to the one that wants it",
+        "block I/O is assigned to the thread that issues it, not to the one that requested it",
     ),
     program(
         "on_block_issue",
@@ -167,7 +169,7 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "on_futex_waking",
         Hook::Futex,
         "sched_waking",
-        "who wakes those that wait for a futex is not seen",
+        "threads that wake futex waiters are not seen",
     ),
     program(
         "on_signal",
@@ -257,7 +259,7 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "on_softirq_raise",
         Hook::Softirq,
         "softirq_raise",
-        "who raises soft interrupts is not seen",
+        "raises of soft interrupts are not seen",
     ),
     program(
         "on_timer",
@@ -287,13 +289,13 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "on_timer_waking",
         Hook::Timer,
         "sched_waking",
-        "timers that wake a thread are seen in the time of a tracked one alone",
+        "timers that wake a thread are seen only if they interrupt a tracked thread",
     ),
     program(
         "on_timer_interrupt",
         Hook::Timer,
         "local_timer_entry",
-        "when interrupts of the local timer begin is not known to the threads that they wake",
+        "threads that the local timer wakes lack the begin of its interrupt",
     ),
     program(
         "on_timer_interrupt_end",
@@ -305,7 +307,7 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "on_timer_irq",
         Hook::Timer,
         "irq_handler_entry",
-        "when interrupts of a timer that is a device begin is not known to the threads that they wake",
+        "threads that a timer device wakes lack the begin of its interrupt",
     ),
     program(
         "on_timer_irq_end",
@@ -317,7 +319,7 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "on_timer_softirq",
         Hook::Timer,
         "softirq_entry",
-        "when soft interrupts begin is not known to the threads that their timers wake",
+        "threads that timers in soft interrupts wake lack the begin of the soft interrupt",
     ),
     program(
         "on_timer_softirq_end",
@@ -347,25 +349,25 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "on_socket_send",
         Hook::Ipc,
         "sock_send_length",
-        "what is sent through sockets is not seen",
+        "bytes sent through sockets are not seen",
     ),
     program(
         "on_socket_receive",
         Hook::Ipc,
         "sock_recv_length",
-        "what is received through sockets is not seen",
+        "bytes received through sockets are not seen",
     ),
     program(
         "on_pipe",
         Hook::Ipc,
         "sys_enter",
-        "what passes through pipes is not seen",
+        "bytes that pass through pipes are not seen",
     ),
     program(
         "on_pipe_return",
         Hook::Ipc,
         "sys_exit",
-        "what passes through pipes is not seen",
+        "bytes that pass through pipes are not seen",
     ),
     program(
         "on_schedule_end",
@@ -377,19 +379,19 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "on_scheduler",
         Hook::Schedule,
         "sched_entry_tp",
-        "when the scheduler begins to work is not seen",
+        "the begin of the scheduler's work is not seen",
     ),
     program(
         "on_scheduler_switch",
         Hook::Schedule,
         "sched_switch",
-        "for whom the scheduler works before a switch is not known",
+        "the thread for which the scheduler works before a switch is not known",
     ),
     program(
         "on_scheduler_end",
         Hook::Schedule,
         "sched_exit_tp",
-        "when the scheduler ends its work is not seen",
+        "the end of the scheduler's work is not seen",
     ),
     program(
         "on_contention",

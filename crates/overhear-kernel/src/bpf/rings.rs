@@ -15,7 +15,7 @@ use super::map::is_ring_map;
 use crate::mapping::{Access, MappedWords, Mapping};
 use crate::streams::{Feed, Numbering, PAGE_BYTES};
 
-/// The rings of all CPUs, one behind the other.
+/// The rings of all CPUs, consecutive in one map.
 pub(crate) struct Rings {
     pub(crate) map: OwnedFd,
     mapping: Arc<Mapping>,
@@ -66,8 +66,8 @@ impl Rings {
         })
     }
 
-    /// Maps rings of another process. What came must be a map of the shape that the feed needs, and
-    /// frozen; `None` otherwise.
+    /// Maps rings of another process; `None` if the descriptor is not a frozen map of the shape
+    /// that the feed needs.
     pub(crate) fn received(
         map_untrusted: OwnedFd,
         feed: &Feed,
@@ -102,7 +102,7 @@ impl Rings {
             .part(offset(self.pages, cpu), self.geometry.bytes())
     }
 
-    /// Bytes of all elements of all CPUs.
+    /// Size of the elements of all CPUs in bytes.
     pub(crate) fn element_bytes(&self) -> u64 {
         let ring = self.geometry.capacity() * self.geometry.stride_bytes() as u64;
         ring * u64::from(self.cpus)

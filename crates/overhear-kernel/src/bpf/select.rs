@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! ProgStats the program `select` over tasks: the crate's only calls of libbpf below its safe
-//! interface.
+//! Runs the program `select` over tasks. These are the crate's only direct calls of libbpf for
+//! iterators.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -8,21 +8,21 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use libbpf_rs::libbpf_sys;
 use rustix::io::{read, retry_on_intr, Errno};
 
-/// Which tasks, by the ids of the caller's PID namespace.
+/// The tasks to visit, by the ids of the caller's PID namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
     /// One thread.
     Thread(u32),
     /// All threads of a process.
     Process(u32),
-    /// All threads that the caller's PID namespace shows.
+    /// All threads that are visible in the caller's PID namespace.
     All,
 }
 
 /// Lets the kernel run an iterator program over the tasks.
 ///
-/// The program holds each task while it looks at it, so no id is looked up twice; ids that name
-/// nobody are visited by nobody.
+/// The program holds each task while it visits it, so no id is looked up twice; an id without a
+/// task is not visited.
 pub(crate) fn visit(program: BorrowedFd<'_>, target: Target) -> io::Result<()> {
     let mut info = libbpf_sys::bpf_iter_link_info::default();
     match target {
@@ -49,8 +49,8 @@ pub(crate) fn visit(program: BorrowedFd<'_>, target: Target) -> io::Result<()> {
     let link = owned(link)?;
     // SAFETY: the link's descriptor is open.
     let iterator = owned(unsafe { libbpf_sys::bpf_iter_create(link.as_raw_fd()) })?;
-    // The program writes nothing, so every answer is empty; the kernel asks for another call
-    // after a million tasks.
+    // The program writes nothing, so every read returns no bytes; after a million tasks the kernel
+    // requires another read.
     let mut nothing = [0; 8];
     loop {
         match retry_on_intr(|| read(&iterator, &mut nothing)) {

@@ -6,14 +6,14 @@ use overhear_stream::Words;
 
 use crate::mapping::MappedWords;
 
-/// How many monitors one set of programs serves.
+/// Maximum number of monitors of one program set.
 pub(crate) const MONITORS: u32 = 64;
-/// How many rings a monitor can have on each CPU.
+/// Maximum number of rings of a monitor on each CPU.
 pub(crate) const SLOTS: u32 = 64;
-/// Bytes of the whole.
+/// Size of the page in bytes.
 pub(crate) const SHARED_BYTES: usize = (64 + (MONITORS * SLOTS) as usize) * 8;
 
-/// The members by their place, in words.
+/// The members, with their index in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SharedWord {
     Active = 0,
@@ -33,21 +33,21 @@ pub(crate) enum SharedWord {
     Shapes = 64,
 }
 
-/// What the program `select` does with the tasks that it is run over.
+/// Operation of the program `select` on the tasks that it visits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Operation {
-    /// Tracks them.
+    /// Start tracking them.
     Track = 1,
-    /// Tracks them no more, and says so in the monitor's streams.
+    /// Stop tracking them, and write that into the monitor's streams.
     Untrack = 2,
-    /// Tracks them no more, in silence: the monitor has no streams any longer.
+    /// Stop tracking them without an element: the monitor has no streams any more.
     Forget = 3,
-    /// Tracks those in the monitor's cgroups, and no more those that have left them.
+    /// Track those in the monitor's cgroups, and stop tracking those that have left them.
     Regroup = 4,
 }
 
-/// Access to the words. None of them orders anything else: the programs and this process take
-/// turns through system calls wherever order matters.
+/// Access to the words. No word orders other memory: where order matters, system calls of this
+/// process separate its accesses from those of the programs.
 pub(crate) struct SharedPage(pub(crate) MappedWords);
 
 impl SharedPage {
@@ -60,15 +60,15 @@ impl SharedPage {
         word.store(value, Ordering::Relaxed);
     }
 
-    /// Puts a monitor into a set, or takes it out. Only the owner of the programs changes sets,
-    /// and its calls take turns.
+    /// Adds a monitor to a set, or removes it. Only the owner of the programs changes sets, one
+    /// call at a time.
     pub(crate) fn set(&self, member: SharedWord, monitor: u32, is_in: bool) {
         let bit = 1 << monitor;
         let set = self.load(member);
         self.store(member, if is_in { set | bit } else { set & !bit });
     }
 
-    /// Says how the rings of one hook of a monitor are laid out.
+    /// Stores the layout of the rings of one hook of a monitor.
     pub(crate) fn shape(&self, index: u32, pages: u32, capacity: u64) {
         let shape = u64::from(pages) << 32 | (capacity - 1);
         let word = self.0.word(SharedWord::Shapes as usize + index as usize);
@@ -80,7 +80,7 @@ impl SharedPage {
 mod tests {
     use super::{SharedWord, MONITORS, SLOTS};
 
-    /// The words of `struct shared` in their order, reserved ones counted.
+    /// The words of `struct shared` in their order, including reserved ones.
     #[test]
     fn c_struct_has_the_same_words() {
         let header = include_str!("monitors.h");

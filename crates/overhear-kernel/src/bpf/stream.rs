@@ -14,29 +14,29 @@ use crate::monotonic::MonotonicClamp;
 use crate::resumptions::Resumptions;
 use crate::streams::{Feed, Hook};
 
-/// One ring and what its stream has delivered so far.
+/// One ring, and the state of its delivery.
 pub(crate) struct KernelStream {
     pub(crate) descriptor: Arc<StreamDescriptor>,
     pub(crate) hook: Hook,
-    /// The number of the rings; of hooks that are no probes the hook's.
+    /// Ring slot. For hooks other than probes it is the hook's number.
     pub(crate) slot: u32,
     pub(crate) reader: Reader<MappedWords>,
     clamp: MonotonicClamp,
-    /// Refused elements already reported. They have no position in the ring but one in the
-    /// stream, so sequences run ahead of positions by this much.
+    /// Refused elements already reported. They have no position in the ring, but one in the stream,
+    /// so sequence = position + refused.
     refused: u64,
     nested_seen: u64,
     inherit_seen: u64,
-    /// Of a stream of switches.
+    /// Used by streams of switches only.
     pub(crate) resumptions: Resumptions,
-    /// What was committed when the poll began.
+    /// Number of committed elements when the poll began.
     pub(crate) limit: u64,
-    /// Nothing more can be said about it.
+    /// The ring was found damaged; the stream is closed.
     pub(crate) damaged: bool,
 }
 
 impl KernelStream {
-    /// Nothing was delivered yet.
+    /// A stream from which nothing was delivered yet.
     pub(crate) fn new(
         descriptor: Arc<StreamDescriptor>,
         feed: &Feed,
@@ -57,7 +57,7 @@ impl KernelStream {
         }
     }
 
-    /// Goes on where another process has ended.
+    /// Continues where another process stopped.
     pub(crate) fn resumed(self, progress: &ReadProgress) -> Self {
         Self {
             clamp: MonotonicClamp::after(progress.last_ns),
@@ -69,7 +69,7 @@ impl KernelStream {
         }
     }
 
-    /// How far it has got.
+    /// The position and the reported losses.
     pub(crate) fn progress(&self) -> ReadProgress {
         ReadProgress {
             position: self.reader.position(),
@@ -81,14 +81,14 @@ impl KernelStream {
         }
     }
 
-    /// A count in the header, which stands alone and orders nothing.
+    /// A count in the header. It orders no other memory.
     pub(crate) fn header_word(&self, offset: usize) -> u64 {
         let word = self.reader.words().word(offset / 8);
         word.load(Ordering::Relaxed)
     }
 
-    /// Delivers what was committed before the position `until`, and what was refused; as much as
-    /// the inbox has room for. Returns whether it has left nothing.
+    /// Delivers the elements before the position `until` and the counts of refused ones, up to the
+    /// limit of the inbox. Returns whether everything was delivered.
     pub(crate) fn poll(&mut self, until: u64, inbox: &mut dyn Inbox) -> Result<bool, SourceError> {
         if self.damaged {
             return Ok(true);
@@ -123,7 +123,8 @@ impl KernelStream {
                 inbox.gap(id, first + refused, count, GapCause::Overwritten);
             }
         });
-        // The ring is frozen and its programs only count upwards, so this needs a broken kernel.
+        // Only a broken kernel leads here: the ring is frozen, and its programs only increase the
+        // counter.
         let Err(error) = result else {
             if !is_all {
                 inbox.leave(id);
@@ -141,7 +142,7 @@ impl KernelStream {
         self.reader.position() + self.refused
     }
 
-    /// Tells of elements that were refused, at the place where it is.
+    /// Reports refused elements at the present position.
     pub(crate) fn refuse(&mut self, count: u64, cause: GapCause, inbox: &mut dyn Inbox) {
         if count > 0 && !self.damaged {
             inbox.gap(self.descriptor.id, self.next_sequence(), count, cause);
@@ -209,7 +210,7 @@ pub(crate) mod tests {
         stream.poll(2, &mut log).unwrap();
         store(layout::LOST_NESTED_OFFSET, 3);
         store(layout::LOST_INHERIT_OFFSET, 1);
-        // An element with a time far behind its predecessor's is not delivered.
+        // An element with a time far before that of its predecessor is not delivered.
         store(HEADER_SIZE + 3 * 32, 5_000_000_000);
         store(COUNTER_OFFSET, 5);
         stream.poll(5, &mut log).unwrap();
@@ -229,7 +230,7 @@ pub(crate) mod tests {
         assert_eq!(log.0, expected);
     }
 
-    /// Has room for two elements in each poll.
+    /// Accepts two elements in each poll.
     #[derive(Default)]
     struct Narrow {
         log: Log,

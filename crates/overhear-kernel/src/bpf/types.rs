@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Types that the programs, the rings and the hand-over of a monitor share. They stand in a module
-//! of their own so that none of these three depends on another one.
+//! Types that the programs, the rings and the hand-over of a monitor share. They have a module of
+//! their own, so that none of these three depends on another one.
 
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};

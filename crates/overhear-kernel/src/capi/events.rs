@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From an inbox to an array: what a read of C gets.
+//! Collects elements in an array: the result of a read in C.
 
 use std::collections::BTreeMap;
 use std::ptr;
@@ -8,7 +8,8 @@ use std::sync::Arc;
 use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor, StreamId, Timestamp};
 use overhear_ffi::{CStream, RawKernelEvent, KERNEL_PAYLOAD_WORDS};
 
-/// How many gaps a stream can tell in one read besides those that stand for elements of its ring.
+/// Maximum number of gaps that one read can report of a stream, in addition to gaps that replace
+/// elements of its ring.
 const GAPS_PER_STREAM: u64 = 4;
 
 /// A stream as C sees it.
@@ -30,27 +31,27 @@ impl Stream {
     }
 }
 
-/// Collects what a monitor delivers, and hands it out in total order.
+/// Collects the items that a monitor delivers, and returns them in total order.
 ///
-/// Its memory is reserved beforehand, and it asks for no more before all that it has was taken: a
-/// read does not allocate.
+/// Its memory is reserved beforehand. It accepts no more items before all collected ones were
+/// taken. So a read does not allocate.
 #[derive(Default)]
 pub(crate) struct Events {
     streams: BTreeMap<StreamId, Box<Stream>>,
     waiting: Vec<RawKernelEvent>,
-    /// How many of these were taken.
+    /// Number of events in `waiting` that were taken.
     taken: usize,
-    /// The first complaint since it was last asked for.
+    /// The first complaint since the last `take_complaint`.
     complaint: Option<String>,
 }
 
 impl Events {
-    /// How many one read can return, of the streams that are open.
+    /// Maximum number of events that one read can return, for the open streams.
     pub(crate) fn max_events(&self) -> u64 {
         self.streams.values().map(|stream| stream.max_events).sum()
     }
 
-    /// Room for as many.
+    /// Reserves memory for `events` events.
     pub(crate) fn reserve(&mut self, events: u64) {
         let events = usize::try_from(events).unwrap_or(usize::MAX);
         self.waiting
@@ -62,17 +63,17 @@ impl Events {
         self.taken == self.waiting.len()
     }
 
-    /// Forgets what was taken.
+    /// Discards the events that were taken.
     pub(crate) fn begin(&mut self) {
         self.waiting.clear();
         self.taken = 0;
     }
 
-    /// Puts what was delivered into total order. Within a stream that is the order of delivery: its
-    /// times do not go back.
+    /// Sorts the collected events into total order. Within a stream that is the order of delivery:
+    /// its times do not decrease.
     pub(crate) fn order(&mut self) {
         let key = |event: &RawKernelEvent| {
-            // SAFETY: events point to streams of this very value, which keeps them.
+            // SAFETY: events point to streams of this value, which keeps them.
             let id = unsafe { (*event.stream).id };
             // A gap comes before the element that has its place in the sequence.
             (event.time_ns, id, event.sequence, event.cause == 0)
@@ -80,7 +81,7 @@ impl Events {
         self.waiting.sort_unstable_by_key(key);
     }
 
-    /// The next events, at most so many.
+    /// The next events, at most `most`.
     pub(crate) fn take(&mut self, most: u64) -> &[RawKernelEvent] {
         let left = self.waiting.len() - self.taken;
         let count = usize::try_from(most).unwrap_or(usize::MAX).min(left);
@@ -89,8 +90,8 @@ impl Events {
         &self.waiting[first..self.taken]
     }
 
-    /// Whether a stream's elements have no room in an event; a sentence. Static probes with many
-    /// arguments have none.
+    /// A sentence if a stream's elements are larger than an event. Static probes with many
+    /// arguments have such elements.
     pub(crate) fn too_large(&self) -> Option<String> {
         let room = KERNEL_PAYLOAD_WORDS * 8;
         let mut streams = self.streams.values();
@@ -103,7 +104,7 @@ impl Events {
         ))
     }
 
-    /// What was complained of.
+    /// Returns the complaint and removes it.
     pub(crate) fn take_complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }

@@ -6,14 +6,15 @@
 //! process has it mapped: with the last mapping the kernel takes the ring away from its events, and
 //! their records are lost, uncounted. So for a while both processes have it mapped:
 //!
-//! 1. The giver copies the records from the rings, and sends the undelivered ones, the positions of
-//!    its streams, the followed threads, and the purpose of each descriptor. It reads no more from
-//!    here on.
-//! 2. The receiver maps the rings, and answers.
-//! 3. Only then the giver releases the rings. Without an answer, the giver keeps the monitor.
+//! 1. The giver copies the records from the rings. It sends the undelivered ones, the positions of
+//!    its streams, the followed threads, and the purpose of each descriptor. From then on it reads
+//!    nothing.
+//! 2. The receiver maps the rings, and acknowledges.
+//! 3. Only then the giver releases the rings. Without the acknowledgement, the giver keeps the
+//!    monitor.
 //!
-//! The receiver checks the message: descriptors must be perf events, or a word of a ring could be
-//! beyond the end of a file; sizes must be valid sizes of a ring.
+//! The receiver checks the message. Each descriptor must be a perf event, because in another file a
+//! word of a ring could be beyond the end of the file. Each size must be a valid size of a ring.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,36 +30,36 @@ use crate::sampler::Sampler;
 use crate::streams::Numbering;
 use crate::{GiveError, ReceiveError};
 
-/// What a message about a monitor of perf records begins with.
+/// First word of a message about a monitor of perf records.
 pub(crate) const KIND: u64 = 2;
-/// Changes with the message.
+/// Version of the message.
 const VERSION: u64 = 3;
-/// As many feeds as a monitor can have.
+/// Maximum number of feeds of a monitor.
 const MAX_FEEDS: u32 = 64;
 
-/// What is said of a ring. Its descriptors are the anchor's and those of the events, in their
-/// order.
+/// State of a ring. Its descriptors are that of the anchor and those of the events, in the order of
+/// `events`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct RingState {
     cpu: u32,
     data_bytes: u64,
     progress: RingProgress,
-    /// Whose events there are.
+    /// The followed threads of its events.
     events: Vec<u32>,
     pending: Vec<Record>,
 }
 
-/// All that is said beside the descriptors.
+/// Everything about a monitor except its descriptors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct HandoverMessage {
     numbering: Numbering,
     active: bool,
-    /// Those that are monitored by themselves, with their processes.
+    /// Threads that are tracked individually, with their processes.
     threads: Vec<(u32, u32)>,
     names: Vec<(u32, [u8; 16])>,
-    /// Those that have executed a program of which nothing was mapped yet.
+    /// Threads that have executed a program of which nothing was mapped yet.
     executing: Vec<u32>,
-    /// The processes that the sampler samples, and how many samples it has handed out.
+    /// The processes that the sampler samples, and the number of samples that it has delivered.
     sampled: (Vec<u32>, u64),
     rings: Vec<RingState>,
     sentence: String,
@@ -94,7 +95,7 @@ impl HandoverMessage {
         into.0
     }
 
-    /// Behind the word that says what kind of monitor it is.
+    /// Decodes the message after its first word, the kind of the monitor.
     fn unpack(mut body_untrusted: Decoder<'_>) -> Option<Self> {
         let from = &mut body_untrusted;
         if from.word()? != VERSION {
@@ -127,7 +128,7 @@ impl HandoverMessage {
                 pending: from.list(Record::of_words)?,
             })
         })?;
-        // Each once: their streams are numbered by them.
+        // Each CPU at most once: it determines the stream numbers.
         let cpus: BTreeSet<u32> = rings.iter().map(|ring| ring.cpu).collect();
         let message = Self {
             numbering,
@@ -144,7 +145,7 @@ impl HandoverMessage {
 }
 
 impl PerfSource {
-    /// Hands the monitor over, and waits until it is taken; on failure it stays.
+    /// Hands the monitor over, and waits until it is received; on failure it stays here.
     pub(crate) fn give(&mut self, to: BorrowedFd<'_>, sentence: &str) -> Result<(), GiveError> {
         if self.finished {
             return Err(GiveError::Finished);
@@ -188,7 +189,7 @@ impl PerfSource {
         }
     }
 
-    /// Takes a monitor that another process hands over, and the sentence of its status.
+    /// Receives a monitor that another process hands over, and the sentence of its status.
     pub(crate) fn receive(
         from: BorrowedFd<'_>,
         body_untrusted: Decoder<'_>,
@@ -298,7 +299,7 @@ mod tests {
         for bytes in 0..whole.len() {
             assert_eq!(unpack(&whole[..bytes]), None, "{bytes} bytes");
         }
-        // Whatever stands anywhere, it is refused or changes nothing but numbers.
+        // Every changed word is either refused or changes only numbers.
         for at in 0..whole.len() - 8 {
             let mut changed = whole.clone();
             changed[at..at + 8].fill(0xff);

@@ -35,7 +35,7 @@ use crate::SelectError;
 use record::{Record, RecordKind, ThreadIds};
 use ring::{CpuRing, Names, ThreadStates};
 
-/// As for BPF: how often a process' threads are listed until none is new.
+/// As for BPF: maximum number of passes over the threads of a process until no thread is new.
 const FOLLOW_PASSES: u32 = 100;
 
 pub(crate) struct PerfSource {
@@ -81,7 +81,7 @@ impl PerfSource {
         })
     }
 
-    /// Tracks all threads of a process and all that they create, without saying so.
+    /// Tracks all threads of a process and all that they create, without TRACKED elements.
     pub(crate) fn follow(&mut self, pid: u32) -> Result<(), SelectError> {
         self.track_process(pid, false)
     }
@@ -105,7 +105,7 @@ impl PerfSource {
                 break;
             }
             for tid in fresh {
-                // Those of a thread that was monitored by itself would be a second set, too.
+                // The events of a thread that was tracked individually would be a second set, too.
                 if self.threads_state.sampler.leave_thread(tid) {
                     self.close(tid);
                 }
@@ -132,10 +132,10 @@ impl PerfSource {
         Ok(())
     }
 
-    /// Follows one thread, but not what it creates.
+    /// Follows one thread, but not the threads that it creates.
     ///
-    /// The kernel looks the id up once for each CPU; that it was the same thread's each time
-    /// follows from its start being the same before and afterwards.
+    /// The kernel looks the id up once for each CPU. If the start time of the thread is the same
+    /// before and afterwards, the id belonged to the same thread all the time.
     pub(crate) fn monitor_thread(&mut self, tid: u32, unique_id: u32) -> Result<(), SelectError> {
         let gone = || SelectError::NoSuchThread { tid };
         let before = machine::thread_start(tid).ok_or_else(gone)?;
@@ -162,7 +162,7 @@ impl PerfSource {
         Ok(())
     }
 
-    /// Follows a thread no more.
+    /// Stops following a thread.
     pub(crate) fn unmonitor_thread(&mut self, tid: u32) -> Result<(), SelectError> {
         if !self.threads_state.sampler.leave_thread(tid) {
             return Err(match machine::thread_start(tid) {
@@ -177,7 +177,7 @@ impl PerfSource {
         Ok(())
     }
 
-    /// Puts a record of our own behind those that the kernel has written by now.
+    /// Appends a record of our own to those that the kernel has written by now.
     fn push_record(&mut self, what: RecordKind) {
         if let Some(ring) = self.rings.first_mut() {
             ring.fetch();
@@ -186,7 +186,7 @@ impl PerfSource {
         }
     }
 
-    /// Closes the events of a thread that is monitored by itself.
+    /// Closes the events of a thread that is tracked individually.
     fn close(&mut self, tid: u32) {
         for ring in &mut self.rings {
             let lost = &mut ring.lost_by_closed;
@@ -211,8 +211,8 @@ impl PerfSource {
         self.active = active;
     }
 
-    /// Events were enabled or disabled from this time until now, CPU by CPU: some of a thread's
-    /// switches are recorded, others are not.
+    /// Marks the time from `from_ns` until now, in which events were enabled or disabled CPU by
+    /// CPU: some of a thread's switches are recorded, others are not.
     fn changed_since(&mut self, from_ns: u64) {
         let until_ns = now_ns();
         for ring in self.rings.iter_mut().filter(|ring| !ring.events.is_empty()) {
@@ -220,7 +220,7 @@ impl PerfSource {
         }
     }
 
-    /// Bytes of all rings.
+    /// Size of all rings in bytes.
     pub(crate) fn granted_bytes(&self) -> u64 {
         self.rings.iter().map(|ring| ring.data_bytes as u64).sum()
     }
@@ -254,7 +254,7 @@ impl PerfSource {
         Ok(())
     }
 
-    /// Whether switches of this thread were recorded since then. Records are fetched.
+    /// Whether switches of this thread were recorded since then. This fetches records.
     fn has_switched(&mut self, tid: u32, since_ns: u64) -> bool {
         self.rings.iter_mut().any(|ring| {
             ring.fetch();
@@ -281,9 +281,9 @@ impl PerfSource {
             inbox.open(Arc::clone(&self.sampler_descriptor));
             self.opened = true;
         }
-        // A thread moves between CPUs, and what is known of it (its name) must be applied in the
-        // order of time, not ring by ring. Every record older than this moment is in a ring by
-        // now; newer ones wait for the next poll, which sees their neighbours too.
+        // A thread moves between CPUs, and its properties (its name) must be applied in the order
+        // of time, not ring by ring. Every record older than this moment is in a ring by now; newer
+        // ones wait for the next poll, which has the records of the other CPUs, too.
         let limit = if self.finished { u64::MAX } else { now_ns() };
         let mut records = Vec::new();
         for (index, ring) in self.rings.iter_mut().enumerate() {
@@ -292,13 +292,13 @@ impl PerfSource {
             let due = due.count();
             records.extend(ring.pending.drain(..due).map(|record| (index, record)));
         }
-        // The sort is stable: what one CPU recorded stays in its order.
+        // The sort is stable: records of one CPU stay in their order.
         records.sort_by_key(|(_, record)| record.time_ns);
         for (index, record) in records {
             if let Some(ring) = self.rings.get_mut(index) {
                 ring.deliver(record, &mut self.threads_state, inbox);
             }
-            // Its id may be another one's soon.
+            // Soon another thread may have its id.
             if let RecordKind::Exit { who } = record.what {
                 if self.threads_state.sampler.leave_thread(who.tid) {
                     self.close(who.tid);
@@ -369,7 +369,7 @@ fn refused(what: String, error: Errno) -> SelectError {
 }
 
 impl Sampler {
-    /// Hands the collected samples on.
+    /// Delivers the collected samples.
     fn deliver(&mut self, id: overhear_event::StreamId, inbox: &mut dyn Inbox) {
         for (sequence, time_ns, sample) in self.take() {
             let time = Timestamp::from_monotonic_ns(time_ns);

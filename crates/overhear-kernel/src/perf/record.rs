@@ -3,8 +3,8 @@
 
 use crate::fd_transfer::Decoder;
 
-/// What happened to a thread, from a record with the trailer `{pid, tid, time, cpu}` that
-/// `sample_id_all` puts behind every record.
+/// An event of a thread, from a record with the trailer `{pid, tid, time, cpu}` that
+/// `sample_id_all` appends to every record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Record {
     /// `CLOCK_MONOTONIC`, in nanoseconds.
@@ -12,7 +12,7 @@ pub(super) struct Record {
     pub(super) what: RecordKind,
 }
 
-/// The thread and process a record speaks of.
+/// The thread and process of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ThreadIds {
     pub(super) pid: u32,
@@ -44,29 +44,28 @@ pub(super) enum RecordKind {
     Mapping {
         who: ThreadIds,
     },
-    /// Not of the kernel: a thread is monitored by itself from here on.
+    /// Not a record of the kernel: a thread is tracked individually from here on.
     Tracked {
         who: ThreadIds,
         unique_id: u32,
     },
-    /// Not of the kernel: it is monitored no more.
+    /// Not a record of the kernel: a thread is no longer tracked.
     Untracked {
         who: ThreadIds,
     },
-    /// So many records found no room in the ring before this one.
+    /// Number of records that found no room in the ring before this one.
     Lost {
         records: u64,
     },
-    /// The rest of the bytes has not the form of records. The kernel does not do this; how many
-    /// they would have been cannot be known, so they count as one.
+    /// The remaining bytes do not have the form of records. The kernel does not do this. The number
+    /// of records in them cannot be known, so they count as one.
     Damaged,
     /// A record that does not concern us.
     Other,
 }
 
 impl Record {
-    /// The same as words, for another process: kind and time, thread ids, two numbers, a
-    /// name.
+    /// The record as words, for another process: kind and time, thread ids, two numbers, a name.
     pub(super) fn to_words(self) -> [u64; 8] {
         let none = ThreadIds { pid: 0, tid: 0 };
         let (kind, who, other, number, comm) = match self.what {
@@ -95,7 +94,7 @@ impl Record {
         [kind, self.time_ns, ids[0], ids[1], number, first, second, 0]
     }
 
-    /// What another process packed; `None` if it is no record.
+    /// Decodes words of another process; `None` if they are no record.
     pub(super) fn of_words(from_untrusted: &mut Decoder<'_>) -> Option<Self> {
         let mut words = [0; 8];
         for word in &mut words {
@@ -157,7 +156,7 @@ const MISC_SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 const HEADER_BYTES: usize = 8;
 const TRAILER_BYTES: usize = 24;
 
-/// The first record, and the bytes behind it.
+/// The first record, and the bytes after it.
 pub(super) fn split_first(bytes: &[u8]) -> Result<(Record, &[u8]), Malformed> {
     let kind = word(bytes, 0)?;
     let misc = half(bytes, 4)?;
@@ -216,7 +215,8 @@ fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, RecordKind), Malfo
                 exec: misc & MISC_COMM_EXEC != 0,
             }
         }
-        // It begins with pid and tid; where and what was mapped is not needed.
+        // It begins with pid and tid; the rest, the place and the file of the mapping, is not
+        // needed.
         RECORD_MMAP => RecordKind::Mapping {
             who: thread_ids(body, 0, 4)?,
         },
@@ -318,7 +318,7 @@ mod tests {
             },
         ];
         assert_eq!(seen.iter().map(|r| r.what).collect::<Vec<_>>(), expected);
-        // And all of them as words.
+        // All kinds of records, encoded as words.
         let more = [
             RecordKind::Tracked { who, unique_id: 5 },
             RecordKind::Untracked { who },

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The ring of one CPU, and what its records say.
+//! The ring of one CPU, and the meaning of its records.
 
 use std::collections::{BTreeSet, HashMap};
 use std::io;
@@ -24,10 +24,10 @@ use crate::streams::{Hook, Numbering};
 /// Offsets of the head, which the kernel moves, and the tail, which we move, in words.
 const HEAD: usize = 1024 / 8;
 const TAIL: usize = 1032 / 8;
-/// Bytes of a switch record, for the stated capacity.
+/// Size of a switch record, from which the capacity of the ring is computed.
 const SWITCH_RECORD_BYTES: u64 = 32;
-/// Sizes of a ring in pages that are tried, largest first. An ordinary user may lock 516 KiB per
-/// CPU, which is what the first takes with its header.
+/// Possible sizes of a ring in pages, tried from the largest on. An ordinary user may lock 516 KiB
+/// per CPU; the first size takes that, with its header.
 const RING_PAGES: [usize; 5] = [128, 64, 32, 16, 8];
 
 /// One output stream: perf has no positions, so sequences are counted here.
@@ -35,12 +35,12 @@ pub(super) struct OutputStream {
     descriptor: Arc<StreamDescriptor>,
     clamp: MonotonicClamp,
     next: u64,
-    /// Of a stream of switches.
+    /// Used by streams of switches only.
     pub(super) resumptions: Resumptions,
 }
 
 impl OutputStream {
-    /// Goes on with the element of this sequence, behind the last one's time.
+    /// Continues with the element of this sequence, after the time of the last one.
     fn resumed(descriptor: Arc<StreamDescriptor>, [next, last_ns]: [u64; 2]) -> Self {
         Self {
             descriptor,
@@ -50,7 +50,7 @@ impl OutputStream {
         }
     }
 
-    /// The sequence of the next element, and the time of the last.
+    /// The sequence of the next element, and the time of the last one.
     pub(super) fn progress(&self) -> [u64; 2] {
         [self.next, self.clamp.last_ns()]
     }
@@ -85,9 +85,10 @@ pub(super) struct CpuRing {
     pub(super) pending: Vec<Record>,
     /// Lost records reported so far.
     pub(super) lost_seen: u64,
-    /// Events of followed threads, by their first thread; closed with this value.
+    /// Events of followed threads, with the thread they were opened on; closed when this value is
+    /// dropped.
     pub(super) events: Vec<(u32, OwnedFd)>,
-    /// What the events had lost that are closed already.
+    /// Number of records that were lost by events which are closed already.
     pub(super) lost_by_closed: u64,
     /// Owns the ring, so it is closed last.
     pub(super) anchor: OwnedFd,
@@ -103,7 +104,7 @@ impl Names {
     }
 }
 
-/// What records of all CPUs contribute to.
+/// State that depends on the records of all CPUs.
 pub(super) struct ThreadStates {
     pub(super) names: Names,
     pub(super) sampler: Sampler,
@@ -112,23 +113,24 @@ pub(super) struct ThreadStates {
 }
 
 impl ThreadStates {
-    /// Whether a thread is monitored by itself: what it creates is not, but the kernel tells of it.
+    /// Whether a thread is tracked individually. The threads that it creates are not tracked, but
+    /// the kernel still writes records about them.
     fn tracks_alone(&self, who: ThreadIds) -> bool {
         self.sampler.follows_thread(who.tid)
     }
 }
 
-/// How far a ring was read.
+/// Read state of a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct RingProgress {
-    /// Of switches and lives: [`OutputStream::progress`].
+    /// [`OutputStream::progress`] of switches and of lives.
     pub(super) outputs: [[u64; 2]; 2],
     pub(super) lost_seen: u64,
     pub(super) lost_by_closed: u64,
 }
 
 impl CpuRing {
-    /// Maps the ring of this anchor: the largest that is permitted, with at most so many pages.
+    /// Maps the ring of this anchor: the largest permitted size, with at most `max_pages` pages.
     pub(super) fn create(
         anchor: OwnedFd,
         cpu: u32,
@@ -142,7 +144,7 @@ impl CpuRing {
         ))
     }
 
-    /// Maps the ring of an anchor that another process has mapped already, in this size.
+    /// Maps the ring of an anchor that another process has already mapped with this size.
     pub(super) fn received(
         anchor: OwnedFd,
         data_bytes: usize,
@@ -166,7 +168,7 @@ impl CpuRing {
     ) -> Self {
         let capacity = data_bytes as u64 / SWITCH_RECORD_BYTES;
         let output = |hook: Hook, progress| {
-            // Rings are of bytes; what they are said to hold is stated here.
+            // The size of a ring is in bytes; the capacity that is stated here is derived from it.
             let feed = hook.feed(0);
             let descriptor = numbering.describe(hook as u32, &feed, cpu, capacity);
             OutputStream::resumed(descriptor, progress)
@@ -192,14 +194,14 @@ impl CpuRing {
         inbox.open(Arc::clone(&self.lives.descriptor));
     }
 
-    /// Its streams end.
+    /// Closes its streams in the inbox.
     pub(super) fn close(&mut self, inbox: &mut dyn Inbox) {
         self.report_remaining_losses(inbox);
         inbox.close(self.switches.descriptor.id);
         inbox.close(self.lives.descriptor.id);
     }
 
-    /// How far it was read.
+    /// The read state of the ring.
     pub(super) fn progress(&self) -> RingProgress {
         RingProgress {
             outputs: [self.switches.progress(), self.lives.progress()],
@@ -208,7 +210,7 @@ impl CpuRing {
         }
     }
 
-    /// Copies the bytes that are there now, gives the room back at once, and parses.
+    /// Copies the bytes that are available now, frees the room at once, and parses them.
     pub(super) fn fetch(&mut self) {
         // SYNC(perf-head): pairs with the kernel's barrier before it moves the head. The records
         // before the head are complete.
@@ -337,13 +339,13 @@ impl CpuRing {
         self.lives.element(time_ns, &life.to_payload(), inbox);
     }
 
-    /// Reports that the kernel has taken the thread's events away, as it does in the middle of an
-    /// `exec` of a program with other privileges, or one that the user may not read. What the
-    /// thread and its children do from here on is not recorded.
+    /// Reports that the kernel has taken the thread's events away. It does so in the middle of an
+    /// `exec` of a program with other privileges, or of one that the user may not read. From here
+    /// on, neither the thread nor its children are recorded.
     ///
-    /// The kernel writes the record of an exit then, too, although the thread lives on. What tells
-    /// the two apart is in the records alone, however short the program: whoever lives on with its
-    /// events maps the code of the program first.
+    /// The kernel then writes the record of an exit, too, although the thread still lives. Only the
+    /// records distinguish the two cases, however short the program is: a thread that lives on with
+    /// its events first maps the code of the program.
     fn report_revoked_events(&self, who: ThreadIds, inbox: &mut dyn Inbox) {
         inbox.gap(
             self.switches.descriptor.id,
@@ -353,12 +355,13 @@ impl CpuRing {
         );
         inbox.complain(SourceError(format!(
             "process {} executed a program with other privileges, or one that this user may not \
-             read: the kernel gives no more perf records of it; run overhear as root to hear it",
+             read: the kernel gives no more perf records of it; run overhear as root to record it",
             who.pid
         )));
     }
 
-    /// The kernel tells of losses with the next record that fits; at the end there may be none.
+    /// The kernel reports losses with the next record that fits; at the end there may be no such
+    /// record.
     fn report_remaining_losses(&mut self, inbox: &mut dyn Inbox) {
         let counts = self
             .events
@@ -419,7 +422,7 @@ fn map_ring(anchor: BorrowedFd<'_>, data_bytes: usize) -> io::Result<MappedWords
     Ok(Mapping::new(anchor, bytes, Access::Write)?.part(0, bytes))
 }
 
-/// Whether a ring of a monitor can have so many bytes.
+/// Whether a ring of a monitor can have `data_bytes` bytes.
 pub(super) fn is_ring_size(data_bytes: u64) -> bool {
     let sizes = RING_PAGES.map(|pages| (pages * page_size()) as u64);
     sizes.contains(&data_bytes)

@@ -54,31 +54,31 @@ const PERF_EVENT_IOC_ENABLE: libc::Ioctl = 0x2400;
 const PERF_EVENT_IOC_DISABLE: libc::Ioctl = 0x2401;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::Ioctl = 0x2405;
 
-/// Whom an event observes.
+/// The thread that an event observes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     /// A thread.
     Thread {
-        /// Its id.
+        /// Id of the thread.
         tid: u32,
-        /// And what it will create.
+        /// Observe the threads that it creates, too.
         inherit: bool,
-        /// Not before it is enabled.
+        /// Do not record before the event is enabled.
         disabled: bool,
     },
-    /// Nobody: the event only owns a ring that others write to. It is opened on the calling
-    /// thread with all that a real one needs, so it also shows whether that is permitted.
+    /// No thread: the event only owns a ring that others write to. It is opened on the calling
+    /// thread with all properties of a real event, so it also shows whether that is permitted.
     Anchor,
 }
 
 /// Opens an event that counts nothing and records switches, forks, exits, names, and mappings of
 /// code.
 ///
-/// Kernel events are excluded, although none are counted: only so is the event open to users
-/// without privileges.
+/// Kernel events are excluded, although none are counted: otherwise users without privileges may
+/// not open the event.
 pub(super) fn open(target: Target, cpu: u32) -> Result<OwnedFd, Errno> {
     match open_with(target, cpu, PERF_FORMAT_LOST) {
-        // Linux 6.0 brought the count of lost records; before, only the records tell.
+        // Linux 6.0 added the count of lost records; before, only the records report losses.
         Err(Errno::INVAL) => open_with(target, cpu, 0),
         other => other,
     }
@@ -118,8 +118,8 @@ fn open_with(target: Target, cpu: u32, read_format: u64) -> Result<OwnedFd, Errn
     open_event(&attributes, pid, cpu)
 }
 
-/// Opens the events of a CPU that happen when a page fault has been served: a minor one, a major
-/// one. Whatever is attached to them is called for each.
+/// Opens the events of a CPU for served page faults: the minor ones and the major ones. A program
+/// that is attached to them is called for each fault.
 pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
     let open = |config| {
         let attributes = Attributes {
@@ -137,8 +137,8 @@ pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
     ])
 }
 
-/// Opens the event of a tracepoint. Whatever is attached to it is called on every CPU, whichever
-/// the event is bound to.
+/// Opens the event of a tracepoint. A program that is attached to it is called on every CPU,
+/// independent of the CPU of the event.
 pub(crate) fn tracepoint(id: u64) -> Result<OwnedFd, Errno> {
     let attributes = Attributes {
         kind: PERF_TYPE_TRACEPOINT,
@@ -206,7 +206,7 @@ pub(super) fn set_enabled(event: BorrowedFd<'_>, enabled: bool) {
     let _ = unsafe { libc::ioctl(event.as_raw_fd(), request, 0) };
 }
 
-/// How many records of this event and its inherited copies found no room; `None` before 6.0.
+/// Number of records of this event and its inherited copies that found no room; `None` before 6.0.
 pub(super) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     // With PERF_FORMAT_LOST alone: the value, then the count.
     let mut words = [0; 16];

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`ElfFile`]: the parts of a program or library that tell where a probe goes.
 //!
-//! Names of functions come from blazesym (`symbols.rs`). What it does not tell is read here:
-//! segments, by which an address becomes an offset in the file; notes, which describe static probes
-//! and carry the build id; the link to a separate debug file. Nothing is mapped: a file may be
-//! rewritten at any time, and a mapping of it would then end this process. Whatever stands in the
-//! file, reading it is an error at worst.
+//! Names of functions come from blazesym (`symbols.rs`). This module reads the rest:
+//!
+//! - segments, which map an address to an offset in the file;
+//! - notes, which describe static probes and contain the build id;
+//! - the link to a separate debug file.
+//!
+//! Nothing is mapped: a file may be rewritten at any time, and a mapping of it would then end this
+//! process. A damaged or hostile file leads to an error at worst.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,7 +19,7 @@ use crate::machine;
 
 /// The first bytes of every ELF file.
 const MAGIC: &[u8] = b"\x7fELF";
-/// Bytes of the header of a file of 32 bits.
+/// Bytes of the header of a 32-bit file.
 const LEAST_HEADER: usize = 52;
 const WIDE: u8 = 2;
 const NATIVE: u8 = if cfg!(target_endian = "little") { 1 } else { 2 };
@@ -27,7 +30,7 @@ const SECTION_NOTES: u64 = 7;
 const SECTION_DYNAMIC_SYMBOLS: u64 = 11;
 const SYMBOL_INDIRECT: u8 = 10;
 const NOTE_BUILD_ID: u32 = 3;
-/// No table of a file is read beyond this.
+/// Upper bound of the bytes that are read of one table.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// A part of the file that the loader maps.
@@ -67,21 +70,22 @@ pub(super) struct Note {
     pub(super) body: Vec<u8>,
 }
 
-/// The words of a table: of 4 or 8 bytes, by the file's class.
+/// Reads words of a table: they have 4 or 8 bytes, by the file's class.
 struct Fields<'a> {
     bytes: &'a [u8],
     is_wide: bool,
 }
 
 impl Fields<'_> {
-    /// The number at one of two offsets, which has one of two sizes: of files of 32 and of 64 bits.
+    /// The number at one of two offsets, of one of two sizes: the first is for 32-bit files, the
+    /// second for 64-bit files.
     fn get(&self, narrow: (usize, usize), wide: (usize, usize)) -> Option<u64> {
         let (offset, size) = if self.is_wide { wide } else { narrow };
         number(self.bytes, offset, size)
     }
 }
 
-/// A number of so many bytes.
+/// The number of `size` bytes at an offset.
 fn number(bytes: &[u8], offset: usize, size: usize) -> Option<u64> {
     let bytes = bytes.get(offset..offset.checked_add(size)?)?;
     Some(match size {
@@ -165,7 +169,7 @@ impl ElfFile {
             bytes: &first,
             is_wide,
         };
-        // Where there are more than the header has room for, the first section has the numbers.
+        // If the counts do not fit into the header, the first section has them.
         let count = match header.get((48, 2), (60, 2))? {
             0 => first.get((20, 4), (32, 8))?,
             count => count,
@@ -205,7 +209,7 @@ impl ElfFile {
         Some(())
     }
 
-    /// So many bytes from an offset on; `None` if the file ends before.
+    /// `bytes` bytes from an offset on; `None` if the file ends before.
     fn read(&self, offset: u64, bytes: u64) -> Option<Vec<u8>> {
         if bytes > MAX_BYTES || self.file.metadata().ok()?.len() < offset.checked_add(bytes)? {
             return None;
@@ -215,7 +219,7 @@ impl ElfFile {
         Some(all)
     }
 
-    /// Bytes of an address.
+    /// Size of an address in bytes.
     pub(super) const fn word_bytes(&self) -> usize {
         if self.is_wide {
             8
@@ -224,12 +228,12 @@ impl ElfFile {
         }
     }
 
-    /// Whether a program of this process' kind could load it.
+    /// Whether the other file has the same class and machine, so that one process could load both.
     pub(super) fn is_like(&self, other: &Self) -> bool {
         (self.is_wide, self.machine) == (other.is_wide, other.machine)
     }
 
-    /// Where the code at an address lies in the file; `None` if none lies there.
+    /// The offset in the file of the code at an address; `None` if there is no code.
     pub(super) fn code_offset(&self, address: u64) -> Option<u64> {
         let code = |segment: &&Segment| {
             let within = address.checked_sub(segment.address);
@@ -239,7 +243,7 @@ impl ElfFile {
         Some(address - segment.address + segment.offset)
     }
 
-    /// Whether code lies at an offset in the file.
+    /// Whether there is code at an offset in the file.
     pub(super) fn is_code(&self, offset: u64) -> bool {
         let mut segments = self.segments.iter().filter(|segment| segment.is_code);
         segments.any(|segment| {
@@ -248,7 +252,7 @@ impl ElfFile {
         })
     }
 
-    /// Whether a function at this address only says which one is to be called in its place
+    /// Whether the function at this address only returns the address of the function to call
     /// (`STT_GNU_IFUNC`).
     pub(super) fn is_indirect(&self, address: u64) -> bool {
         let tables = self
@@ -281,7 +285,7 @@ impl ElfFile {
         notes
     }
 
-    /// What tells builds of the same program apart.
+    /// The build id, which differs between builds of the same program.
     pub(super) fn build_id(&self) -> Option<Vec<u8>> {
         let notes = self.notes(None).into_iter();
         let mut ids = notes.filter(|note| note.kind == NOTE_BUILD_ID && note.owner == b"GNU");
@@ -294,13 +298,13 @@ impl ElfFile {
         let section = sections.find(|section| section.name == ".gnu_debuglink")?;
         let bytes = self.read(section.offset, section.bytes)?;
         let name = text_at(&bytes, 0);
-        // Behind the name's zero, at a multiple of 4.
+        // The checksum follows the name's zero, at a multiple of 4.
         let at = (name.len() + 1).next_multiple_of(4);
         let checksum = number(&bytes, at, 4)?;
         (!name.is_empty()).then_some((name, checksum as u32))
     }
 
-    /// The checksum of the whole file, as debug links have it.
+    /// The checksum of the whole file, computed as for debug links.
     pub(super) fn checksum(&self) -> io::Result<u32> {
         let (mut hasher, mut bytes) = (crc32fast::Hasher::new(), vec![0; 1 << 16]);
         let mut file = &self.file;
@@ -373,7 +377,7 @@ mod tests {
             let error = ElfFile::open(Path::new(path)).unwrap_err();
             assert!(error.contains(part), "{path}: {error}");
         }
-        // Every prefix of a program, and one with nonsense in its header.
+        // Every prefix of a program, and a program with an invalid header.
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let folder = std::env::temp_dir().join(format!("oh-elf-{}", std::process::id()));
         for bytes in [0, 4, 16, 52, 63, 64, 65, 200, 4096] {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which file a probe names: a path, a program in PATH, or a library where the loader finds it.
+//! The file that a probe names: a path, a program in PATH, or a library in the loader's folders.
 
 use std::env;
 use std::fs;
@@ -10,13 +10,13 @@ use super::elf::{text_at, ElfFile};
 
 /// The loader's list of libraries (`ldconfig` writes it).
 const LOADER_CACHE: &str = "/etc/ld.so.cache";
-/// How that begins; older ones have this behind a list of another form.
+/// First bytes of that list. In older files a list of another form comes before it.
 const CACHE_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-/// Where the loader looks without a list.
+/// Where the loader looks for libraries that are not in the list.
 const LIBRARY_FOLDERS: [&str; 4] = ["/lib64", "/usr/lib64", "/lib", "/usr/lib"];
 
-/// The file of a name without `/`: an executable in PATH, a library in LD_LIBRARY_PATH or the
-/// loader's list, a file of the current folder. A name with `/` is that file.
+/// Finds the file of a name without `/`: an executable in PATH, a library in LD_LIBRARY_PATH or the
+/// loader's list, or a file in the current folder. A name with `/` is the path itself.
 pub(super) fn find(name: &str) -> Option<PathBuf> {
     if name.contains('/') {
         return Some(name.into());
@@ -45,8 +45,8 @@ fn in_path(name: &str) -> Option<PathBuf> {
     folders.map(|folder| folder.join(name)).find(may_run)
 }
 
-/// The first of the loader's libraries of this name that a program like this one could load: there
-/// may be others for other machines.
+/// The first library of this name in the loader's list that this process could load. The list may
+/// also have libraries for other machines.
 fn library(name: &str) -> Option<PathBuf> {
     let own = ElfFile::open(Path::new("/proc/self/exe")).ok()?;
     let listed = fs::read(LOADER_CACHE).map(|cache| listed(&cache, name));
@@ -61,12 +61,12 @@ fn library(name: &str) -> Option<PathBuf> {
 fn listed(cache: &[u8], name: &str) -> Vec<PathBuf> {
     /// Magic, two counts of 4 bytes, 20 bytes of other things.
     const HEAD: usize = 48;
-    /// Flags, where the name is, where the path is, two more.
+    /// Flags, offset of the name, offset of the path, two more numbers.
     const ENTRY: usize = 24;
     let begin = cache
         .windows(CACHE_MAGIC.len())
         .position(|window| window == CACHE_MAGIC);
-    // What stands before has another form; places count from here.
+    // The part before this has another form; offsets count from here.
     let Some(cache) = begin.and_then(|begin| cache.get(begin..)) else {
         return Vec::new();
     };

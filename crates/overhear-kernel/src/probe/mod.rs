@@ -2,9 +2,9 @@
 //! [`Probe`]: a function or a static probe of programs, a tracepoint or function of the kernel, as
 //! a kernel sensor.
 //!
-//! A probe is named by a text, and resolved before anything is loaded: which file, which place in
-//! it, what its elements consist of ([`ResolvedProbe`]). What cannot be resolved is an error with a
-//! sentence.
+//! A probe is named by a text. It is resolved before anything is loaded: to a file, a place in the
+//! file, and the fields of its elements ([`ResolvedProbe`]). If it cannot be resolved, the error is
+//! a sentence that gives the reason.
 
 mod elf;
 mod file;
@@ -29,15 +29,15 @@ use usdt::MAX_ARGUMENTS;
 
 pub(crate) use point::{KernelPoint, PointProgram};
 
-/// How many probes a monitor can have.
+/// Maximum number of probes of a monitor.
 pub(crate) const MAX_PROBES: usize = 16;
 
-/// The end of a text that names a function's return.
+/// Suffix of a text that names the return of a function.
 const RETURN: &str = ":return";
 
-/// A place that becomes a sensor while a monitor runs: in programs the entry of a function, its
-/// return, or a static probe (USDT), for which no program needs to be built or started again; in
-/// the kernel a tracepoint, or the entry or return of a function.
+/// A place that becomes a sensor while a monitor runs. In programs it is the entry of a function,
+/// its return, or a static probe (USDT); no program needs to be built or started again. In the
+/// kernel it is a tracepoint, or the entry or return of a function.
 ///
 /// ```
 /// use overhear_kernel::Probe;
@@ -74,7 +74,7 @@ enum Point {
         provider: String,
         name: String,
     },
-    /// One with an event has a system.
+    /// `system` is `None` for a tracepoint without an event.
     Tracepoint {
         system: Option<String>,
         name: String,
@@ -91,12 +91,12 @@ enum Point {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProbeError {
-    /// The text has not the form that names a probe.
+    /// The text does not have the form of a probe's name.
     #[error("{text:?} names no probe; write {form}")]
     Form {
-        /// As given.
+        /// The text as given.
         text: String,
-        /// What it should look like.
+        /// The expected form.
         form: &'static str,
     },
     /// There is no such file.
@@ -105,7 +105,7 @@ pub enum ProbeError {
          the file"
     )]
     NoFile {
-        /// As given.
+        /// The name as given.
         name: String,
     },
     /// The file cannot have probes.
@@ -116,17 +116,17 @@ pub enum ProbeError {
         /// The phrase after "because".
         why: String,
     },
-    /// The file has no such place.
+    /// The file does not have this place.
     #[error("{} has no {what}; {advice}", path.display())]
     Missing {
         /// The file.
         path: PathBuf,
         /// The function or static probe.
         what: String,
-        /// What there is instead, or how to find out.
+        /// Similar names in the file, or a way to find the right one.
         advice: String,
     },
-    /// Several functions are called so.
+    /// Several functions have this name.
     #[error(
         "{what} of {} is ambiguous: there are {}; name one by its address or its whole name",
         path.display(),
@@ -137,10 +137,10 @@ pub enum ProbeError {
         path: PathBuf,
         /// The function.
         what: String,
-        /// The functions, with their addresses.
+        /// The matching functions, with their addresses.
         candidates: Vec<String>,
     },
-    /// The kernel does not let us.
+    /// The kernel refuses.
     #[error("{what} of {} cannot be probed, because {why}", path.display())]
     Refused {
         /// The file.
@@ -155,7 +155,7 @@ pub enum ProbeError {
     NoPoint {
         /// The tracepoint or function.
         what: String,
-        /// What there is instead.
+        /// Similar names in the kernel.
         advice: String,
     },
     /// A tracepoint or function of the kernel cannot be a sensor.
@@ -166,35 +166,35 @@ pub enum ProbeError {
         /// The phrase after "because".
         why: String,
     },
-    /// A monitor has no room for so many.
-    #[error("a kernel monitor can have {MAX_PROBES} probes, and {given} are wished for")]
+    /// More probes than a monitor can have.
+    #[error("a kernel monitor can have {MAX_PROBES} probes, and {given} were requested")]
     TooMany {
-        /// How many.
+        /// Number of requested probes.
         given: usize,
     },
-    /// The sensor at work cannot probe.
+    /// The active backend cannot probe.
     #[error("probes need BPF, and so CAP_BPF and CAP_PERFMON: {why}")]
     NeedsBpf {
-        /// What is at work instead.
+        /// The reason, with the backend that is active instead.
         why: String,
     },
 }
 
-/// A probe whose place is known. Holding one proves that the file had such a place when it was
-/// resolved, not that the kernel lets us probe it.
+/// A probe whose place is known. Holding one proves that the file had such a place when the probe
+/// was resolved. It does not prove that the kernel permits the probe.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolvedProbe {
     pub(crate) probe: Probe,
     pub(crate) schema: Arc<TypeSchema>,
     pub(crate) target: ProbeTarget,
-    /// Values of a point that its elements do not have.
+    /// Values of the point that its elements lack.
     pub(crate) left_out: Vec<String>,
 }
 
-/// What a program is attached to.
+/// The place that a program is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ProbeTarget {
-    /// The instruction at an offset in a file, which begins a function.
+    /// The first instruction of a function, as an offset in a file.
     Function {
         path: PathBuf,
         offset: u64,
@@ -211,17 +211,17 @@ pub(crate) enum ProbeTarget {
 }
 
 impl ResolvedProbe {
-    /// How large the slots of its rings are, as a power of two.
+    /// Size of a slot of its rings, as a power of two.
     pub(crate) fn slot_shift(&self) -> u32 {
         stride_of(&self.schema).trailing_zeros()
     }
 
-    /// What its elements lack, as a phrase.
+    /// The values that its elements lack, as a phrase.
     pub(crate) fn note(&self) -> Option<String> {
         let sensor = self.probe.sensor();
         let fields = self.left_out.join(", ");
         (!fields.is_empty()).then(|| {
-            format!("elements of {sensor} have no {fields}, for which there is no kind of field or no room")
+            format!("elements of {sensor} have no {fields}, because no kind of field fits or the element is full")
         })
     }
 }
@@ -324,7 +324,7 @@ impl Probe {
         }))
     }
 
-    /// The return of a function of the kernel, by its name alone.
+    /// The return of a function of the kernel, by the name of the function alone.
     ///
     /// # Errors
     /// [`ProbeError::Form`].
@@ -352,8 +352,8 @@ impl Probe {
         }
     }
 
-    /// The file's name, which tells equal names of several files apart; empty for places of the
-    /// kernel.
+    /// The name of the file, which distinguishes equal names in several files; empty for places of
+    /// the kernel.
     #[must_use]
     pub fn instance(&self) -> String {
         let (Point::Entry { file, .. } | Point::Return { file, .. } | Point::Static { file, .. }) =
@@ -365,7 +365,8 @@ impl Probe {
         name.unwrap_or(file).to_owned()
     }
 
-    /// What its elements consist of. The file, or what the kernel tells of itself, is looked into.
+    /// The schema of its elements. This reads the file, or the descriptions that the kernel
+    /// exports.
     ///
     /// # Errors
     /// [`ProbeError`] if there is no such place.
@@ -374,7 +375,7 @@ impl Probe {
         Ok(TypeSchema::clone(&resolved.schema))
     }
 
-    /// The place, for sentences.
+    /// The place, for error sentences.
     pub(crate) fn what(&self) -> String {
         match &self.0 {
             Point::Entry { symbol, .. } | Point::Return { symbol, .. } => {
@@ -453,7 +454,7 @@ impl Probe {
             SignatureError::Missing(similar) => ProbeError::NoPoint {
                 what,
                 advice: match similar.is_empty() {
-                    true => "it may be a part of its callers; /proc/kallsyms lists those that can be called"
+                    true => "it may be inlined into its callers; /proc/kallsyms lists the functions that exist"
                         .to_owned(),
                     false => format!("there is {}", similar.join(", ")),
                 },
@@ -536,8 +537,8 @@ impl Probe {
             ResolveError::Indirect => ProbeError::File {
                 path,
                 why: format!(
-                    "{what} only says once which function is called in its place (an indirect function); name that \
-                     one, or give its address"
+                    "{what} is an indirect function, which only selects the function to call; name that function, or \
+                     give its address"
                 ),
             },
         }
@@ -584,7 +585,7 @@ impl Probe {
     }
 }
 
-/// Whether the kernel could have something of this name; it is a part of a path.
+/// Whether this could be a name in the kernel; it becomes a part of a path.
 fn is_kernel_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     !text.is_empty() && !text.starts_with('.') && text.chars().all(is_part)
@@ -596,7 +597,7 @@ fn find(name: &str) -> Result<PathBuf, ProbeError> {
     })
 }
 
-/// Splits at the last colon that stands alone: `::` is a part of names.
+/// Splits at the last single colon: `::` is a part of names.
 fn split_last(text: &str) -> Option<(&str, &str)> {
     let bytes = text.as_bytes();
     let is_colon = |at: usize| bytes.get(at) == Some(&b':');

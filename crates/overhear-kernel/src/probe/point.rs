@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`KernelPoint`]: a tracepoint or function of the kernel, and what its program fetches there.
 //!
-//! Where values are and what they are called comes from elsewhere (`tracepoint.rs`,
-//! `signature.rs`); here they are laid out: as fields of a schema without holes, and as the places
-//! that `points.bpf.c` copies them to.
+//! Other modules find the values and their names (`tracepoint.rs`, `signature.rs`). This one lays
+//! them out: as fields of a schema without holes, and as the offsets to which `points.bpf.c` copies
+//! them.
 
 use overhear_event::{FieldKind, TypeSchema, HEXADECIMAL};
 
 /// `MAX_FIELDS` of the program.
 const MAX_FIELDS: usize = 24;
-/// `MAX_WORDS` of the program, the stamp among them.
+/// `MAX_WORDS` of the program, including the stamp.
 const MAX_BYTES: u32 = 32 * 8;
-/// The stamp, then tid and pid.
+/// Size of the stamp. Then come tid and pid.
 const STAMP_BYTES: u32 = 8;
 const THREAD_BYTES: u32 = 8;
-/// The bounds of texts that have none of their own: the largest for which there is room.
+/// Bounds of texts without a bound of their own: the largest one that fits is used.
 const TEXT_BYTES: [u16; 3] = [64, 32, 16];
-/// What a slot can take, as the program's shift.
+/// Possible sizes of a slot in bytes; the program gets them as a shift.
 const STRIDES: std::ops::RangeInclusive<u32> = 16..=MAX_BYTES;
 
 /// Where a value comes from (`enum point_source`).
@@ -32,7 +32,7 @@ pub(crate) enum PointSource {
     ResultPointed = 7,
 }
 
-/// A value at a point: its name, where it comes from, and what it is.
+/// A value at a point: its name, its source, and its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PointValue {
     pub(crate) name: String,
@@ -44,27 +44,27 @@ pub(crate) struct PointValue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ValueKind {
     Number(FieldKind),
-    /// An address, or bytes that are no number; shown in hexadecimal.
+    /// An address, or bytes that are not a number; shown in hexadecimal.
     Bits(FieldKind),
-    /// Of so many bytes, or of as many as there is room for.
+    /// A text of at most this size in bytes; `None` for the largest size that fits.
     Text(Option<u16>),
 }
 
-/// What a program is attached to.
+/// The place that a program is attached to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PointProgram {
     /// A tracepoint with an event, by its id.
     Tracepoint { id: u64 },
-    /// One without, with so many arguments.
+    /// A tracepoint without an event, and the number of its arguments.
     RawTracepoint { name: String, arguments: u32 },
-    /// A function's entry.
+    /// The entry of a function.
     Entry { function: String },
-    /// Its return.
+    /// The return of a function.
     Return { function: String },
 }
 
 impl PointProgram {
-    /// Its name in `points.bpf.c`.
+    /// The name of its program in `points.bpf.c`.
     pub(crate) const fn name(&self) -> &'static str {
         match self {
             Self::Tracepoint { .. } => "on_tracepoint",
@@ -76,13 +76,13 @@ impl PointProgram {
 }
 
 impl PointProgram {
-    /// Whether it is at a function, and not at a tracepoint.
+    /// Whether the place is at a function, not at a tracepoint.
     pub(crate) const fn is_of_function(&self) -> bool {
         matches!(self, Self::Entry { .. } | Self::Return { .. })
     }
 }
 
-/// A place in the kernel and what is fetched there.
+/// A place in the kernel and the values that are fetched there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelPoint {
     pub(crate) program: PointProgram,
@@ -105,11 +105,12 @@ struct PointField {
 pub(crate) struct PointLayout {
     pub(crate) point: KernelPoint,
     pub(crate) schema: TypeSchema,
-    /// Values that have no room in an element.
+    /// Values for which an element has no room.
     pub(crate) left_out: Vec<String>,
 }
 
-/// Lays values out. The elements are of the type `id`, from which what no name may have is dropped.
+/// Lays values out. The elements are of the type `id`, without the characters that a name of a type
+/// cannot have.
 pub(crate) fn lay_out(program: PointProgram, id: &str, values: Vec<PointValue>) -> PointLayout {
     let mut values = renamed(values);
     let mut left_out: Vec<String> = Vec::new();
@@ -123,7 +124,7 @@ pub(crate) fn lay_out(program: PointProgram, id: &str, values: Vec<PointValue>) 
             None => left_out.extend(values.pop().map(|value| value.name)),
         }
     };
-    // Larger ones first: so each lies where it may, without holes. Texts may lie anywhere.
+    // Larger values first: so each one is aligned without holes. Texts need no alignment.
     values.sort_by_key(|value| match value.kind {
         ValueKind::Number(kind) | ValueKind::Bits(kind) => 8 - kind.align(),
         ValueKind::Text(_) => 8,
@@ -175,8 +176,7 @@ fn sum(values: &[PointValue], text_bytes: u16) -> u32 {
     sizes.sum()
 }
 
-/// Gives each value a name that a field can have and no other one has: those of the thread come
-/// first.
+/// Gives each value a valid and unique name. The names of the thread's fields are taken first.
 fn renamed(values: Vec<PointValue>) -> Vec<PointValue> {
     let mut taken = vec!["tid".to_owned(), "pid".to_owned()];
     let rename = |mut value: PointValue| {
@@ -202,7 +202,8 @@ fn identifier(text: &str) -> String {
 }
 
 impl KernelPoint {
-    /// `struct point` of the program that writes into these rings of this monitor, as bytes.
+    /// `struct point` for the program, as bytes; the program then writes into these rings of this
+    /// monitor.
     pub(crate) fn settings(&self, monitor: u32, slot: u32) -> Vec<u8> {
         let arguments = match &self.program {
             PointProgram::RawTracepoint { arguments, .. } => *arguments,
@@ -276,7 +277,7 @@ mod tests {
             (51, 64)
         );
         assert!(laid.left_out.is_empty());
-        // Head and fields, the first of which is at the word behind the thread.
+        // The head and the fields; the first field is at the word after the thread.
         let settings = laid.point.settings(3, 20);
         assert_eq!(settings.len(), 24 + 6 * 8);
         assert_eq!(settings[4..8], 7_u32.to_ne_bytes());
@@ -311,7 +312,7 @@ mod tests {
         assert_eq!((laid.schema.size(), laid.point.stride_bytes), (8, 16));
     }
 
-    /// The C side has these numbers as well.
+    /// The C side has the same numbers.
     #[test]
     fn c_constants_are_equal() {
         let program = include_str!("../bpf/points.bpf.c");

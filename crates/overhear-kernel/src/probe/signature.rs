@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a function of the kernel takes and returns, as the kernel's type information (BTF)
-//! describes it.
+//! Arguments and results of a function of the kernel, by the kernel's type information (BTF).
 //!
-//! Tracepoints have a function each that is called with their arguments (`__bpf_trace_NAME`), by
-//! which the kernel describes those; of several that share one class it has that of the class
-//! alone.
+//! For each tracepoint the kernel has a function that is called with its arguments
+//! (`__bpf_trace_NAME`), and BTF describes that function. If several tracepoints share one class,
+//! BTF has only the function of the class.
 
 use std::fs;
 
@@ -16,22 +15,23 @@ use super::point::{PointSource, PointValue, ValueKind};
 use super::tracepoint::is_similar;
 use crate::machine;
 
-/// What a function that is called with a tracepoint's arguments is called, before its name.
+/// Prefix of the function that is called with a tracepoint's arguments; the tracepoint's name
+/// follows.
 const OF_TRACEPOINT: &str = "__bpf_trace_";
-/// And the type of such functions.
+/// Prefix of the type of such functions.
 const TRACEPOINT_TYPE: &str = "btf_trace_";
-/// How many words of arguments a function may have (`MAX_POINT_ARGUMENTS`).
+/// Maximum number of words of arguments of a function (`MAX_POINT_ARGUMENTS`).
 const MAX_ARGUMENTS: usize = 12;
 const MAX_LISTED: usize = 8;
 
 /// Why a function cannot be a sensor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SignatureError {
-    /// There is none; these are called similar.
+    /// There is no such function; these have similar names.
     Missing(Vec<String>),
     /// The phrase after "because".
     NotTraceable(String),
-    /// The kernel describes no types at all.
+    /// The kernel does not describe its types.
     NoTypes,
 }
 
@@ -60,8 +60,8 @@ impl Types {
         Some(found.skip_mods_and_typedefs())
     }
 
-    /// What a value of a type is, and how many words of arguments it takes; `None` where it can be
-    /// none.
+    /// The kind of a value of a type, and the number of words that it takes as an argument; `None`
+    /// if it cannot be a value.
     fn value(&self, id: TypeId) -> Option<(Shape, usize)> {
         let found = self.by_id(id)?;
         Some(match found.kind() {
@@ -96,7 +96,7 @@ impl Types {
         Some(composite.size())
     }
 
-    /// Whether a pointer is one to `char`.
+    /// Whether a pointer points to `char`.
     fn is_text(&self, pointer: BtfType<'_>) -> bool {
         let target = pointer
             .next_type()
@@ -132,7 +132,8 @@ fn unfit(what: &str) -> SignatureError {
     SignatureError::NotTraceable(format!("{what} is of a type that no register holds"))
 }
 
-/// The arguments of a function, from the given one on, and how many words they take together.
+/// The arguments of a function, from the given one on, and the number of words that all arguments
+/// take.
 fn arguments(
     types: &Types,
     prototype: &FuncProto<'_>,
@@ -173,18 +174,18 @@ fn arguments(
     Ok((values, at))
 }
 
-/// What a function is called with.
+/// The arguments of a function.
 pub(super) fn of_entry(function: &str) -> Result<Vec<PointValue>, SignatureError> {
     let types = Types::read()?;
     let prototype = traceable(&types, function)?;
     arguments(&types, &prototype, 0).map(|(values, _)| values)
 }
 
-/// What a function returns: one value, or none.
+/// The result of a function: one value, or none.
 pub(super) fn of_return(function: &str) -> Result<Vec<PointValue>, SignatureError> {
     let types = Types::read()?;
     let prototype = traceable(&types, function)?;
-    // The kernel's programs see the arguments, too, so these must fit.
+    // The kernel's programs receive the arguments, too, so these must fit.
     arguments(&types, &prototype, 0)?;
     let id = prototype.referenced_type_id();
     if types
@@ -207,7 +208,7 @@ pub(super) fn of_return(function: &str) -> Result<Vec<PointValue>, SignatureErro
     }])
 }
 
-/// What a tracepoint without an event is called with, and how many words that takes.
+/// The arguments of a tracepoint without an event, and the number of words that they take.
 pub(super) fn of_tracepoint(name: &str) -> Result<(Vec<PointValue>, usize), SignatureError> {
     let types = Types::read()?;
     let has_it = |name: &str| {
@@ -244,11 +245,11 @@ pub(super) fn of_tracepoint(name: &str) -> Result<(Vec<PointValue>, usize), Sign
     };
     let prototype = named.or_else(by_type);
     let prototype = prototype.ok_or_else(|| unfit("its description"))?;
-    // The first is the programs' own.
+    // The first argument belongs to the programs themselves.
     arguments(&types, &prototype, 1)
 }
 
-/// The prototype of a function that is there once.
+/// The prototype of a function that exists exactly once.
 fn traceable<'a>(types: &'a Types, function: &str) -> Result<FuncProto<'a>, SignatureError> {
     let symbols = fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let found = look_up(&symbols, function);
@@ -268,7 +269,7 @@ fn traceable<'a>(types: &'a Types, function: &str) -> Result<FuncProto<'a>, Sign
             "it belongs to the module {module}, and only functions of the kernel itself are described"
         ))),
         (SymbolMatch { times: 1, .. }, Some(prototype)) => Ok(prototype),
-        // Where the kernel hides its symbols, its types must do.
+        // If the kernel hides its symbols, its types must suffice.
         (SymbolMatch { times: 0, .. }, Some(prototype)) if symbols.is_empty() => Ok(prototype),
         (SymbolMatch { times: 1, .. }, None) => Err(SignatureError::NotTraceable(
             "the kernel does not describe what it takes: it is not written in C, or its compiler has changed that"
@@ -276,20 +277,20 @@ fn traceable<'a>(types: &'a Types, function: &str) -> Result<FuncProto<'a>, Sign
         )),
         (SymbolMatch { similar, .. }, _) => match similar.iter().find(|it| is_made_of(it, function)) {
             Some(made) => Err(SignatureError::NotTraceable(format!(
-                "its compiler has made {made} of it, with other arguments, or put it into its callers"
+                "its compiler has replaced it by {made}, with other arguments, or inlined it into its callers"
             ))),
             None => Err(SignatureError::Missing(similar)),
         },
     }
 }
 
-/// Whether a name is that of what a compiler made of a function.
+/// Whether `name` is a function that the compiler derived from `function`.
 fn is_made_of(name: &str, function: &str) -> bool {
     let rest = name.strip_prefix(function);
     rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// What the list of the kernel's symbols has of a function.
+/// The entries of a function in the kernel's list of symbols.
 #[derive(Debug, PartialEq, Eq)]
 struct SymbolMatch {
     times: usize,
@@ -297,7 +298,7 @@ struct SymbolMatch {
     similar: Vec<String>,
 }
 
-/// The functions of a list of symbols: name, and module where there is one.
+/// The functions in a list of symbols: the name, and the module if it has one.
 fn functions(symbols: &str) -> impl Iterator<Item = (&str, Option<&str>)> {
     symbols.lines().filter_map(|line| {
         let mut words = line.split_whitespace();
@@ -320,7 +321,7 @@ fn look_up(symbols: &str, function: &str) -> SymbolMatch {
         .filter(|name| is_made_of(name, function) || is_near(name, function))
         .map(str::to_owned)
         .collect();
-    // What was made of it comes first.
+    // Functions that the compiler derived from this one come first.
     similar.sort_by_key(|name| (!is_made_of(name, function), name.len(), name.clone()));
     similar.dedup();
     similar.truncate(MAX_LISTED);
@@ -331,7 +332,8 @@ fn look_up(symbols: &str, function: &str) -> SymbolMatch {
     }
 }
 
-/// Whether two names of the kernel's hundred thousand are much similar.
+/// Whether two names are similar. The bound is strict, because the kernel has a hundred thousand
+/// names.
 fn is_near(name: &str, function: &str) -> bool {
     name.len().abs_diff(function.len()) <= 2 && is_similar(name, function)
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a function is in its file: by its name, mangled or as its language writes it, or by its
+//! Finds a function in its file: by its name, mangled or as its language writes it, or by its
 //! address.
 //!
-//! A name is looked for in the file itself, in its symbols and in those for the dynamic linker,
-//! which a stripped file keeps; then in the debug files that belong to it, by build id or debug
-//! link. An address that comes from a debug file is one of the file itself: both have the same
-//! layout, and only the file's segments say where in the file it lies.
+//! A name is searched in the file itself: in its symbols, and in the symbols for the dynamic
+//! linker, which a stripped file keeps. Then it is searched in the debug files of the file, which
+//! are found by build id or debug link. An address from a debug file is also an address of the file
+//! itself, because both have the same layout. Only the segments of the file itself map it to an
+//! offset in the file.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -19,7 +20,7 @@ use super::elf::ElfFile;
 
 /// Where systems keep the debug files of their packages.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// How many names a sentence lists.
+/// Maximum number of names in a sentence.
 const MAX_LISTED: usize = 8;
 
 /// Reason why a place cannot be found.
@@ -27,17 +28,17 @@ const MAX_LISTED: usize = 8;
 pub(super) enum ResolveError {
     /// The phrase after "because".
     File(String),
-    /// There is none; there are these that are called similar.
+    /// There is no such function; these have similar names.
     Missing(Vec<String>),
-    /// There are several.
+    /// There are several such functions.
     Ambiguous(Vec<String>),
-    /// It is in no part of the file that is executed.
+    /// The place is not in an executable part of the file.
     NoCode,
-    /// It only says which function is called in its place.
+    /// The function only returns the address of the function to call.
     Indirect,
 }
 
-/// A place within a file, as it is written.
+/// A place within a file, as the user writes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Location<'a> {
     /// `0x1234`: an address, as `nm` and `objdump` print it.
@@ -90,7 +91,7 @@ fn without_debug_information(path: PathBuf) -> Source {
     Source::Elf(elf)
 }
 
-/// The debug files that belong to a file: those with its build id, or, where it has none, with the
+/// The debug files of a file: those with its build id, or, if it has no build id, those with the
 /// checksum in its debug link.
 fn debug_files(path: &Path, elf: &ElfFile) -> Vec<PathBuf> {
     let id = elf.build_id();
@@ -127,7 +128,7 @@ fn not_readable(error: &blazesym::Error) -> ResolveError {
     ResolveError::File(format!("its symbols cannot be read ({error})"))
 }
 
-/// The address of the symbol with this very name, in the first of the files that has it.
+/// The address of the symbol with exactly this name, in the first file that has it.
 fn by_symbol(
     inspector: &Inspector,
     sources: &[Source],
@@ -149,7 +150,7 @@ fn by_symbol(
         match addresses[..] {
             [] => {}
             [address] => return Ok(Some(address)),
-            // Local functions of several source files, or versions of one.
+            // Local functions of several source files, or versions of one function.
             _ => {
                 let name = |address: &u64| format!("{name} at {address:#x}");
                 let names = addresses.iter().map(name).collect();
@@ -160,7 +161,7 @@ fn by_symbol(
     Ok(None)
 }
 
-/// The address of the function that is called so in its language, with its parameters or without.
+/// The address of the function with this name in its language, with or without parameters.
 fn by_written_name(
     inspector: &Inspector,
     sources: &[Source],
@@ -181,7 +182,7 @@ fn by_written_name(
                 Some(written) if written.with_params == wanted => (&mut with_params, true),
                 Some(written) if written.without_params == wanted => (&mut without_params, true),
                 Some(written) if last_name(&written.without_params) == key => (&mut similar, true),
-                // What a compiler has made of it: `name.part.0`, `name.isra.0`.
+                // Functions that a compiler has derived from it: `name.part.0`, `name.isra.0`.
                 None if symbol.name.split('.').next() == Some(wanted) => (&mut similar, false),
                 _ => return ControlFlow::Continue(()),
             };
@@ -207,7 +208,7 @@ fn by_written_name(
     }
 }
 
-/// The names with their addresses, and how many more there are.
+/// The names with their addresses, and the number of further names.
 fn listed(names: BTreeMap<u64, String>) -> Vec<String> {
     let count = names.len();
     let text = |(address, name): (u64, String)| format!("{name} at {address:#x}");
@@ -220,9 +221,9 @@ fn listed(names: BTreeMap<u64, String>) -> Vec<String> {
 
 /// A mangled name as its language writes it.
 struct DemangledName {
-    /// With parameters.
+    /// The name with parameters.
     with_params: String,
-    /// Without.
+    /// The name without parameters.
     without_params: String,
 }
 
@@ -230,7 +231,7 @@ impl DemangledName {
     /// `None` if the name is not mangled.
     fn of(symbol: &str) -> Option<Self> {
         if let Ok(rust) = rustc_demangle::try_demangle(symbol) {
-            // Without the hash.
+            // The name without the hash.
             let with_params = format!("{rust:#}");
             let without_params = with_params.clone();
             return Some(Self {
@@ -249,11 +250,11 @@ impl DemangledName {
     }
 }
 
-/// The last part of a name: what a mangled one contains as it is. Empty where that is not known, as
-/// of operators.
+/// The last part of a name: a mangled name contains it unchanged. Empty if it is not known, as for
+/// operators.
 fn last_name(name: &str) -> &str {
     let is_part = |c: char| c.is_alphanumeric() || c == '_';
-    // Parameters and arguments of templates stand behind it.
+    // Parameters and template arguments follow it.
     let end = name.find(['(', '<']).filter(|end| *end > 0);
     let name = &name[..end.unwrap_or(name.len())];
     let begin = name.rfind(|c| !is_part(c)).map_or(0, |at| at + 1);

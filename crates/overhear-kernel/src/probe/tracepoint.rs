@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tracepoints with an event: the fields of their records, as tracefs describes them.
 //!
-//! Where tracefs is not mounted, it is mounted for this process alone, without a place in the file
-//! system; that takes the right to mount.
+//! If tracefs is not mounted, it is mounted for this process alone, without a place in the file
+//! system. That needs the right to mount.
 
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,35 +14,35 @@ use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags,
 
 use super::point::{PointSource, PointValue, ValueKind};
 
-/// Where it is mounted, of old as well.
+/// Mount points of tracefs, the present one and the old one.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
-/// Values that the kernel puts before those of each event.
+/// Prefix of the values that the kernel puts before those of each event.
 const COMMON: &str = "common_";
-/// Bytes that are no numbers are shown as words up to so many.
+/// Maximum size of bytes without a numeric type that are shown as words.
 const MAX_WORD_BYTES: usize = 32;
-/// How many names are listed.
+/// Maximum number of names in a list.
 const MAX_LISTED: usize = 8;
 
-/// A tracepoint and what its records consist of.
+/// A tracepoint and the values of its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tracepoint {
     pub(super) id: u64,
     pub(super) values: Vec<PointValue>,
-    /// Fields that no element can have.
+    /// Fields that an element cannot have.
     pub(super) left_out: Vec<String>,
 }
 
-/// Why there is none.
+/// Reason why a tracepoint cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum TracepointError {
-    /// These are called similar.
+    /// There is no such tracepoint; these have similar names.
     Missing(Vec<String>),
     /// The phrase after "because".
     NotReadable(String),
 }
 
 impl Tracepoint {
-    /// Reads what tracefs tells of a tracepoint.
+    /// Reads the description of a tracepoint from tracefs.
     pub(super) fn read(system: &str, name: &str) -> Result<Self, TracepointError> {
         let tracing = open_tracing().map_err(TracepointError::NotReadable)?;
         let text = |file: &str| read_text(&tracing, &format!("events/{system}/{name}/{file}"));
@@ -115,7 +115,7 @@ fn read_text(tracing: &OwnedFd, path: &str) -> Result<String, Errno> {
     Ok(text)
 }
 
-/// Tracepoints of this name in other systems, and of this system with similar names.
+/// Tracepoints with this name in other systems, and tracepoints of this system with similar names.
 fn alike(tracing: &OwnedFd, system: &str, name: &str) -> Vec<String> {
     let systems = folders(tracing, "events");
     let has_it = |other: &String| {
@@ -152,7 +152,7 @@ fn folders(tracing: &OwnedFd, path: &str) -> Vec<String> {
     names
 }
 
-/// Whether one is a part of the other, or they differ in two characters at most.
+/// Whether one name is a part of the other, or they differ in at most two characters.
 pub(super) fn is_similar(one: &str, other: &str) -> bool {
     if one.contains(other) || other.contains(one) {
         return true;
@@ -195,7 +195,7 @@ struct Field<'a> {
     /// Without the name and the length of an array.
     kind: &'a str,
     name: &'a str,
-    /// What stands between the brackets of an array.
+    /// The text between the brackets of an array.
     length: Option<&'a str>,
     offset: u16,
     bytes: u16,
@@ -237,7 +237,7 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// What an element has of it: one value, several, or none.
+    /// The values of an element for this field: one, several, or none.
     fn values(&self) -> Vec<PointValue> {
         let is_text = |kind: &str| matches!(kind.trim_start_matches("const "), "char" | "char *");
         for (prefix, source) in [
@@ -267,7 +267,7 @@ impl<'a> Field<'a> {
         if self.length.is_none() && is_number {
             return vec![self.value(PointSource::Record, ValueKind::Number(number(self.bytes)))];
         }
-        // Arrays of numbers whose length is written as a number; else bytes, in words.
+        // Arrays whose length is a number become numbers; other arrays become bytes, in words.
         let length: Option<u16> = self.length.and_then(|length| length.parse().ok());
         let size = length
             .filter(|length| *length > 0)
@@ -280,7 +280,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// One value for each so many bytes: `NAME_0`, `NAME_1` and so on, or `NAME` alone.
+    /// One value for each `size` bytes: `NAME_0`, `NAME_1` and so on, or `NAME` if there is only
+    /// one.
     fn split(&self, size: u16, kind: ValueKind) -> Vec<PointValue> {
         let count = self.bytes / size;
         if count == 0 || usize::from(self.bytes) > MAX_WORD_BYTES.max(usize::from(size) * 8) {

@@ -9,10 +9,10 @@ use super::elf::{text_at, ElfFile};
 const SECTION: &str = ".note.stapsdt";
 const OWNER: &[u8] = b"stapsdt";
 const KIND: u32 = 3;
-/// How many arguments are fetched (as many as libbpf describes).
+/// Maximum number of arguments that are fetched; libbpf describes no more.
 pub(crate) const MAX_ARGUMENTS: usize = 12;
 
-/// What is known of an argument: it is fetched as a whole word, extended by its sign if it has one.
+/// An argument: it is fetched as a whole word, sign-extended if it has a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Argument {
     pub(crate) is_signed: bool,
@@ -26,8 +26,9 @@ struct StaticProbeNote {
     arguments: Vec<Argument>,
 }
 
-/// The arguments of a static probe. One that stands at several places may have others at each: then
-/// it has as many as the place with the most, and a sign if one of them has.
+/// The arguments of a static probe. If it has several places, each may have other arguments. Then
+/// the result has the largest number of arguments of all places, and an argument has a sign if it
+/// has one at any place.
 ///
 /// # Errors
 /// The static probes that the file has instead.
@@ -78,8 +79,8 @@ fn describe(body: &[u8], word_bytes: usize) -> Option<StaticProbeNote> {
     })
 }
 
-/// The arguments of a text like `-4@%edi 8@[sp, 16]`: each has its size, negative with a sign,
-/// before an `@`.
+/// The arguments of a text like `-4@%edi 8@[sp, 16]`: each one has its size before an `@`; a
+/// negative size means that it has a sign.
 fn split(text: &str) -> Vec<Argument> {
     let sizes = text.match_indices('@').map(|(at, _)| {
         let before = &text[..at];
