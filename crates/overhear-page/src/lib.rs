@@ -9,8 +9,8 @@
 //!                                   recorded: report.html    serve: loopback address, news piece by piece
 //! ```
 //!
-//! The page needs no server and no network. [`recorded`] makes it of a recording, [`serve`] shows it in a
-//! browser while a run goes on.
+//! The page needs no server and no network. [`recorded`] makes it of a recording. [`serve`] shows
+//! it in a browser while a run goes on.
 //!
 //! ```
 //! let report = serde_json::json!({ "command": ["true"], "duration_ns": 1_000_000 });

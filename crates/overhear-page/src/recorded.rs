@@ -20,17 +20,17 @@ use crate::heap;
 use crate::html::{self, Run};
 use crate::picture::{Picture, Piece, Remedy, Room, TimeRange};
 
-/// The page beside a recording.
+/// File name of the page in the folder of a recording.
 const PAGE: &str = "report.html";
 
-/// What a page shows of a recording.
+/// A recording, and the part of it that the page shows.
 #[derive(Debug)]
 pub struct PageRequest<'a> {
-    /// The recording.
+    /// Folder of the recording.
     pub dir: &'a Path,
-    /// Its report.
+    /// Report of the recording.
     pub report: &'a Report,
-    /// What sensors cost, instead of what the recording brings along.
+    /// Costs of sensors, which replace those in the recording.
     pub calibration: Option<Calibration>,
     /// The part of the run that the time-line shows.
     pub range: TimeRange,
@@ -49,13 +49,13 @@ impl<'a> PageRequest<'a> {
     }
 }
 
-/// A page that can be written: the picture is in memory, within its bounds.
+/// A page that can be written. Holding one proves that the picture is in memory, within its bounds.
 #[derive(Debug)]
 pub struct Page<'a> {
     runs: Vec<Pictured<'a>>,
 }
 
-/// A recording's picture and its report.
+/// The picture of a recording, and its report.
 #[derive(Debug)]
 struct Pictured<'a> {
     request: &'a PageRequest<'a>,
@@ -64,10 +64,10 @@ struct Pictured<'a> {
 }
 
 impl<'a> Page<'a> {
-    /// The page of one recording, or of several, on one scale: two have room.
+    /// The page of one or two recordings. Two are shown on one scale.
     ///
     /// # Errors
-    /// [`SessionError`] if one of them is no recording.
+    /// [`SessionError`] if one of the folders has no recording.
     pub fn of(requests: &'a [PageRequest<'a>]) -> Result<Self, SessionError> {
         let room = match requests.len() {
             1 => Room::PAGE,
@@ -79,17 +79,18 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Sentences about what the page leaves out of the recordings, for want of room.
+    /// Sentences about the parts of the recordings that the page leaves out, because they exceed
+    /// its bounds.
     #[must_use]
     pub fn left_out(&self) -> Vec<String> {
         let pieces = self.runs.iter().map(Pictured::timeline);
         pieces.flat_map(|piece| piece.left_out()).collect()
     }
 
-    /// Writes it.
+    /// Writes the page.
     ///
     /// # Errors
-    /// Those of `out`.
+    /// The errors of `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let labels: Vec<String> = self.runs.iter().map(|run| run.label()).collect();
         let timelines: Vec<Piece<'_>> = self.runs.iter().map(Pictured::timeline).collect();
@@ -104,7 +105,7 @@ impl<'a> Page<'a> {
                     .command
                     .first()
                     .map_or("", String::as_str),
-                // One alone needs no name.
+                // A single run needs no name.
                 label: if labels.len() > 1 { label } else { "" },
             })
             .collect();
@@ -114,18 +115,19 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Writes it to a file.
+    /// Writes the page to a file.
     ///
     /// # Errors
-    /// [`SessionError`] if it cannot be written.
+    /// [`SessionError`] if the file cannot be written.
     pub fn write_to(&self, file: &Path) -> Result<(), SessionError> {
         output::write(file, |out| self.write(out))
     }
 
-    /// Writes it beside the recording in `dir`; returns its file.
+    /// Writes the page into the folder of the recording, `dir`; returns its file.
     ///
     /// # Errors
-    /// [`SessionError`] if it cannot be written, the folder is another user's, or a link is in the way.
+    /// [`SessionError`] if it cannot be written, if the folder belongs to another user, or if a
+    /// link has the name of the page.
     pub fn write_beside(&self, dir: &Path) -> Result<PathBuf, SessionError> {
         output::write_inside(dir, PAGE, |out| self.write(out))?;
         Ok(dir.join(PAGE))
@@ -177,17 +179,17 @@ fn pictured<'a>(request: &'a PageRequest<'a>, room: Room) -> Result<Pictured<'a>
     })
 }
 
-/// A page that was written.
+/// A written page.
 #[derive(Debug)]
 pub struct WrittenPage {
     /// The file.
     pub file: PathBuf,
-    /// Sentences about what it leaves out, for want of room.
+    /// Sentences about the parts that it leaves out, because they exceed its bounds.
     pub left_out: Vec<String>,
 }
 
-/// Writes the page beside the recording of a session; nothing if nothing was kept. It takes time and memory of its
-/// own: show the report first.
+/// Writes the page into the folder of the recording of a session; does nothing if no recording was
+/// kept. It takes time and memory of its own: show the report first.
 ///
 /// # Errors
 /// [`SessionError`] if the page cannot be written.
@@ -202,7 +204,7 @@ pub fn write_page(outcome: &mut Outcome) -> Result<Option<WrittenPage>, SessionE
 }
 
 fn write_page_to(out: &Path, report: &Report) -> Result<WrittenPage, SessionError> {
-    // What the session had.
+    // Memory of the session.
     heap::give_back();
     let requests = [PageRequest::of(out, report)];
     let page = Page::of(&requests)?;

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // From columns of data to columns of pixels.
 //
-// For each pixel column a row is asked what holds there. A column inside one
-// interval takes that interval's state; with one change in it, the state that fills
-// more of it; with more than one change the picture would hide switches, so the column is
-// HIDDEN and carries each state's share of its time instead. The work is one
-// binary search per column or per interval, whichever are fewer: O(width * log n).
+// Each pixel column of a row gets a state. A column inside one interval gets that interval's state.
+// A column with one change in it gets the state that fills more of it. With more than one change
+// the picture would hide switches, so the column is HIDDEN and has each state's share of its time
+// instead. The work is one binary search per column or per interval, whichever are fewer: O(width *
+// log n).
 
 const HIDDEN = 7;
 const EDGE = 8;
 
-/** Room for one row's pixel columns, used again for every row of every frame. */
+/** Memory for one row's pixel columns, used again for every row of every frame. */
 class Columns {
   constructor(width) {
     this.width = width;
     this.kind = new Uint8Array(width);
-    // The interval that a column shows, where it shows one.
+    // Index of the interval that a column shows, if it shows one.
     this.at = new Int32Array(width);
     this.count = new Uint32Array(width);
     this.shares = new Float32Array(width * STATES);
-    // Intervals wide enough to carry a label: pairs of first column, end column, index.
+    // Intervals that are wide enough for a label: triples of first column, end column, index.
     this.wide = [];
     this.hidden = 0;
-    // Of elements: the most in one column, and the mean distance of two in columns.
+    // For elements: the maximum number in one column, and their mean distance in columns.
     this.most = 0;
     this.spacing = width;
     this.before = new Float64Array(STATES);
     this.after = new Float64Array(STATES);
-    // Of numbers: the least and the greatest of a column, and the last one up to its end.
+    // For numbers: least and greatest value of a column, and the last value up to its end.
     this.low = new Float64Array(width);
     this.high = new Float64Array(width);
     this.last = new Float64Array(width);
@@ -59,7 +59,8 @@ class Columns {
         x = until;
         continue;
       }
-      // The first interval that starts within this column is at + 1: is it the only one?
+      // The first interval that starts within this column is at + 1: check whether it is the only
+      // one.
       const second = at + 2 <= count ? starts[at + 2] : Infinity;
       if (second >= right) {
         const here = intervals.stateAt(at);
@@ -78,14 +79,14 @@ class Columns {
           this.shares[x * STATES + s] = share;
           told += share;
         }
-        // What no state accounts for lies before the first interval or after the last.
+        // Time without a state is before the first interval or after the last one.
         this.shares[x * STATES] = 1 - told;
       }
       x += 1;
     }
   }
 
-  /** Fills the columns from a sensor's elements: how many fall into each. */
+  /** Fills the columns from a sensor's elements, with the number of elements in each. */
   fromElements(elements, from, perColumn) {
     this.clear();
     const { width, count } = this;
@@ -151,7 +152,7 @@ class Columns {
       const x0 = Math.floor((starts[at] - from) / perColumn);
       const x1 = Math.max(Math.ceil((starts[at + 1] - from) / perColumn), x0 + leastWidth);
       kind.fill(STATE.MISSED, Math.max(0, x0), Math.max(0, Math.min(width, x1)));
-      // What starts within the columns just filled is drawn already.
+      // Intervals that start within the columns just filled are drawn already.
       at = Math.max(at + 1, upperBound(starts, from + x1 * perColumn) - 1);
     }
   }

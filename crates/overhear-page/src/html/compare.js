@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Comparison of two runs: their whole accounts in one table, with what changed. The time-line
-// shows both on one scale, each from its own begin.
+// Two runs next to each other: their totals in one table, with the changes. The time-line shows
+// both on one scale, and each starts at its own begin.
 
 function totals(report) {
   const threads = list(report.threads);
@@ -27,7 +27,7 @@ function totals(report) {
   ];
 }
 
-/** The change from `a` to `b`: a difference, and a ratio where there is one. */
+/** The change from `a` to `b`: a difference, and a ratio if there is one. */
 function changeText(a, b, unit) {
   if (!Number.isFinite(a) || !Number.isFinite(b)) return DASH;
   if (a === b) return 'equal';

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Compensated time: what observing has cost is subtracted from the time stamps. The document says of
-// each interval and element by how much it shrinks; from that a second model is made, when it is
-// asked for.
+// Compensated time: the cost of observing is subtracted from the time stamps. The document has the
+// shrink of each interval and element. A second model is built from them on request.
 
-/** Whole numbers of seven bits a byte, the low ones first, the sign in the lowest. */
+/** Decodes whole numbers of seven bits a byte, the low ones first, the sign in the lowest. */
 function decodeVarints(text) {
   const bytes = decodeBytes(text);
   let count = 0;
@@ -30,7 +29,8 @@ function isCompensable(raw) {
 function compensatedThread(thread) {
   const shrinks = decodeVarints(thread.shrinks);
   const lengths = Float64Array.from(decodeColumn(thread.lengths, Uint32Array));
-  // A piece of an interval may shrink by more than its length: the pieces before it have enough.
+  // A piece of an interval may shrink by more than its length: then the pieces before it are long
+  // enough.
   for (let i = 0; i < Math.min(lengths.length, shrinks.length); i += 1) lengths[i] -= shrinks[i];
   return { ...thread, lengths, first_ns: Math.max(0, (Number(thread.first_ns) || 0) - (Number(thread.delay_ns) || 0)) };
 }
@@ -46,7 +46,7 @@ function compensatedSensor(sensor) {
   return { ...sensor, times };
 }
 
-/** The document as it would be had observing cost nothing. */
+/** The document as it would be if observing cost nothing. */
 function compensated(raw) {
   return {
     ...raw,
@@ -57,8 +57,8 @@ function compensated(raw) {
   };
 }
 
-/** Which time stamps are shown: the recorded ones, or compensated ones where costs are known. It replaces
- *  the models in `runs`. */
+/** The choice of time stamps: the recorded ones or, if costs are known, the compensated ones. It
+ *  replaces the models in `runs`. */
 class TimeChoice {
   #recorded;
   #compensated = [];
@@ -74,7 +74,7 @@ class TimeChoice {
     return this.documents.some(isCompensable) || this.#compensated.length > 0;
   }
 
-  /** The first run goes on: takes what came of it, in recorded and in compensated time. True if something
+  /** Appends news of the first run, in recorded and in compensated time. Returns true if something
    *  needs a row. */
   append(timeline, moved) {
     const [recorded] = this.#recorded;
@@ -84,7 +84,7 @@ class TimeChoice {
     return this.#compensated[0].append(moved) || isNew;
   }
 
-  /** The longest run as recorded: both have one scale. */
+  /** The length of the longest run as recorded: both have one scale. */
   get extent() {
     return Math.max(...this.#recorded.map((run) => run.extent));
   }
@@ -98,7 +98,7 @@ class TimeChoice {
     });
   }
 
-  /** By how much each run would have ended earlier. */
+  /** How much earlier each run would have ended. */
   text() {
     if (!this.isCompensated) return '';
     if (!this.documents.some(isCompensable)) return 'times less what observing has cost';

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The hands that change the view: mouse and keyboard turn into another part of the run, a
-// metering line or a row to inspect, and each asks for one frame.
+// Input: mouse and keyboard choose another part of the run, a metering line or a row to inspect,
+// and each change requests one frame.
 
 const DRAG_DISTANCE = 4;
 const GRIP = 5;
-// A page that is being scrolled must not stop because the pointer came over the time-line.
+// While the page scrolls, the time-line under the pointer must not stop it.
 const SCROLL_PAUSE = 350;
 
 const KEYS = [
@@ -53,7 +53,7 @@ class Controls {
     this.#bindTrack();
   }
 
-  /** One frame for all that changes until then. */
+  /** Requests one frame for all changes until then. */
   changed() {
     if (!this.scheduled) this.scheduled = requestAnimationFrame(() => this.drawNow());
   }
@@ -62,7 +62,7 @@ class Controls {
     if (this.scheduled) cancelAnimationFrame(this.scheduled);
     this.scheduled = 0;
     const { hover } = this.view;
-    // What moves under a resting pointer is hovered as well; a keyboard's choice stays.
+    // A row that moves under a resting pointer is hovered as well; the choice of a keyboard stays.
     if (this.pointer && !this.press && hover && !hover.exact) {
       const { t, row, y } = this.#place(this.pointer);
       this.view.hover = { t, row, y: y - (row?.top ?? 0), exact: false };
@@ -92,7 +92,7 @@ class Controls {
     if (b !== null) parts.push(make('span', 'reading', [make('b', '', 'B'), formatExact(b)]));
     if (a !== null && b !== null) parts.push(make('span', 'reading between', ['between ', make('strong', '', formatExact(Math.abs(b - a)))]));
     if (!parts.length) parts.push(make('span', 'hint', 'Click: line A, Shift-click: line B'));
-    // Rewritten only when it reads differently, so that screen readers do not repeat it.
+    // Written only if the text differs, so that screen readers do not repeat it.
     const text = view.meterText();
     if (text !== this.shownMeter) meter.replaceChildren(...parts);
     this.shownMeter = text;
@@ -154,7 +154,7 @@ class Controls {
         const before = view.hover?.row;
         view.hover = { t: place.t, row: place.row, y: place.y - (place.row?.top ?? 0), exact: false };
         this.#showTooltip(event.clientX, event.clientY, GRIP);
-        // Where there are too many wake-ups for arrows, the row under the pointer has its own.
+        // If there are too many wake-ups for arrows, only the row under the pointer shows them.
         if (before !== place.row && timeline.wakes.inView > 0 && view.showWakes) this.changed();
       }
       timeline.drawOver();
@@ -225,7 +225,7 @@ class Controls {
 
   #wheel(event) {
     const { view, timeline } = this;
-    // A wheel that was already turning when the pointer arrived belongs to the page.
+    // A wheel that was already turning when the pointer arrived scrolls the page.
     if (event.timeStamp - this.lastPageScroll < SCROLL_PAUSE) {
       this.lastPageScroll = event.timeStamp;
       return;
@@ -237,8 +237,8 @@ class Controls {
       view.move(sideways * unit * timeline.perPixel);
     } else {
       const out = event.deltaY > 0;
-      // There is nothing further out than the whole run: the page goes on scrolling,
-      // but not in the middle of the turn that led there.
+      // The whole run is the widest view: then the page scrolls on, but not in the middle of the
+      // turn that led there.
       if (out && view.isWhole()) {
         if (event.timeStamp - this.lastZoom < SCROLL_PAUSE) event.preventDefault();
         return;
@@ -256,7 +256,7 @@ class Controls {
     this.frame.addEventListener('keydown', (event) => this.#key(event));
     document.addEventListener('keydown', (event) => {
       if (event.defaultPrevented || event.target.closest?.('input, button, dialog, th, summary')) return;
-      // Over the plot the keys work at once; elsewhere only those that cannot be meant otherwise.
+      // Over the plot the keys work at once; elsewhere only the unambiguous ones do.
       if (event.target === document.body && this.pointer) this.#key(event);
       else if (event.key === '?' || event.key === '/') this.#key(event);
     });
@@ -349,7 +349,7 @@ class Controls {
     byId('matches').textContent = this.rows.matchText();
   }
 
-  /** Goes to the next moment that the search looks for, in whichever row it comes first. */
+  /** Goes to the next match of the search, in whichever row it comes first. */
   #find(forward) {
     const { rows, view } = this;
     const span = view.to - view.from;
@@ -368,7 +368,7 @@ class Controls {
     this.#inspectByKey(best.row, best.t);
   }
 
-  /** Saves the picture; without a program's name it is called overhear. */
+  /** Saves the picture; without a program's name the file is named overhear. */
   async #save(kind) {
     const program = String(list(this.report().command)[0] ?? '').split('/').pop().replace(/[^\w.-]/g, '') || 'overhear';
     const blob = kind === 'svg'
@@ -436,7 +436,7 @@ class Controls {
       facts,
       ...(found.note ? [make('div', 'tip-note', found.note)] : []),
     );
-    // Beside the pointer, on the side that has room for it.
+    // Next to the pointer, on the side that has room for it.
     const { offsetWidth: width, offsetHeight: height } = tooltip;
     const right = clientX + 16 + width < window.innerWidth - 8;
     const below = clientY + 18 + height < window.innerHeight - 8;

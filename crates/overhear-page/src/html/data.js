@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The time-line's columns, decoded into typed arrays that are sorted by time, so that
-// every later question is a binary search. The arrays grow: a run that goes on sends its
-// news, and a recording is one piece of news.
+// The time-line's columns, decoded into typed arrays that are sorted by time, so that every later
+// look-up is a binary search. The arrays grow: a run that goes on sends news, and a recording is
+// one piece of news.
 
 const STATE = Object.freeze({ ABSENT: 0, RUNNING: 1, RUNNABLE: 2, BLOCKED: 3, PREEMPTED: 4, UNKNOWN: 5, MISSED: 6 });
 const STATES = 7;
@@ -9,9 +9,9 @@ const STATE_NAMES = ['absent', 'running', 'waiting for a CPU', 'blocked', 'preem
 const NO_CPU = 65535;
 const NO_REASON = 65535;
 
-// Level of detail: sums and counts per state are kept for every 64th interval. For each
-// interval they would be more memory than the columns themselves, and a walk over at most
-// 63 intervals costs less than a second binary search.
+// Level of detail: sums and counts per state are kept for every 64th interval. For each interval
+// they would take more memory than the columns themselves, and a walk over at most 63 intervals
+// costs less than a second binary search.
 const BLOCK = 64;
 
 function decodeBytes(text) {
@@ -55,7 +55,7 @@ function upperBound(times, t, low = 0, high = times.length) {
 /** `array`, or a copy of it that has room for `needed` entries. */
 function grown(array, needed) {
   if (needed <= array.length) return array;
-  // A first piece is often all there is: it gets what it needs.
+  // A first piece is often the only one: its array gets exactly the needed size.
   const larger = new array.constructor(array.length ? Math.max(needed, array.length * 2) : needed);
   larger.set(array);
   return larger;
@@ -129,8 +129,8 @@ class Intervals {
     this.#tail = false;
   }
 
-  /** Adds what came after: columns as the document has them, where an interval longer than a u32 is
-   *  in pieces, or `whole` ones. */
+  /** Appends columns. With `whole` each entry is an interval; otherwise an interval longer than a
+   *  u32 is in pieces, as in the document. */
   append(lengths, states, cpus, reasons, table, whole = false) {
     this.#dropTail();
     const given = Math.min(lengths.length, states.length);
@@ -155,7 +155,7 @@ class Intervals {
     this.#show();
   }
 
-  /** Shows a state that goes on, until the next piece of news says how it ended. */
+  /** Shows a state that goes on, until the next piece of news has its end. */
   extend(from, to, state, cpu, reason) {
     this.#dropTail();
     const start = this.#starts[this.count];
@@ -167,7 +167,7 @@ class Intervals {
     this.#show();
   }
 
-  /** How many intervals have ended. */
+  /** Number of intervals that have ended. */
   get settled() {
     return this.#tail ? this.count - 1 : this.count;
   }
@@ -189,12 +189,12 @@ class Intervals {
     return index >= 0 && index < this.count ? this.states[index] : STATE.ABSENT;
   }
 
-  /** Why: `[kind, value]`, or null if it was not told. */
+  /** The reason: `[kind, value]`, or null if it is unknown. */
   reasonAt(index) {
     return this.reasonTable[this.reasons[index]] ?? null;
   }
 
-  /** Writes into `out` how long each state has lasted in all up to `t`. */
+  /** Writes into `out` the total time of each state up to `t`. */
   sumsUntil(t, out) {
     const index = Math.min(this.find(t), this.count - 1);
     if (index < 0) return out.fill(0);
@@ -205,7 +205,7 @@ class Intervals {
     return out;
   }
 
-  /** How many of the first `index` intervals have this state. */
+  /** Number of intervals with this state among the first `index`. */
   countUntil(index, state) {
     const end = Math.max(0, Math.min(index, this.count));
     const block = Math.floor(Math.max(0, end - 1) / BLOCK);
@@ -221,7 +221,7 @@ class Intervals {
   }
 }
 
-/** The numbers of one field, with the least and the greatest of each block. */
+/** The numbers of one field, with the minimum and maximum of each block. */
 class Series {
   #values = new Float64Array(0);
   #low = new Float64Array(0);
@@ -273,7 +273,7 @@ class Series {
     return found;
   }
 
-  /** Least, greatest and sum of the entries from `from` to before `to`. */
+  /** Minimum, maximum and sum of the entries from `from` to before `to`. */
   range(from, to) {
     const found = { low: Infinity, high: -Infinity, sum: 0 };
     const first = Math.ceil(from / BLOCK);
@@ -289,7 +289,8 @@ class Series {
   }
 }
 
-/** When the elements of a piece of news were written; the one before them at `last`, if there is one. */
+/** Times of the elements in a piece of news; `last` is the time of the element before them, if
+ *  there is one. */
 function elementTimes(last, sensor) {
   const deltas = decodeColumn(sensor.deltas, Uint32Array);
   const times = new Float64Array(deltas.length + 1);
@@ -320,10 +321,10 @@ class Elements {
       number: field.kind !== 'text',
       series: field.kind !== 'text' ? new Series() : null,
       values: [],
-      /** What numbers are called, by their digits. */
+      /** Names of numbers, by their digits. */
       names: new Map(),
     }));
-    /** Null where the elements come from several lanes, each with sequences of its own. */
+    /** Null if the elements come from several lanes, each with sequences of its own. */
     this.firstSequence = sensor.first_sequence === null ? null : Number(sensor.first_sequence) || 0;
     this.gaps = [];
     this.append(sensor);
@@ -352,7 +353,7 @@ class Elements {
     return this.count ? this.times[this.count - 1] : 0;
   }
 
-  /** The element's sequence number, or null: what was missed before it has one, too. */
+  /** The element's sequence number, or null. Missed elements before it have numbers, too. */
   sequence(index) {
     if (this.firstSequence === null) return null;
     let missed = 0;
@@ -372,8 +373,8 @@ class Elements {
   }
 }
 
-/** Gaps that overlap are drawn as one, so that they are consecutive intervals like
- *  a thread's and cost as little to draw; `members` remembers each one's own facts. */
+/** Overlapping gaps are drawn as one, so that they are consecutive intervals like a thread's and
+ *  cost as little to draw; `members` has the facts of each gap. */
 class Gaps {
   constructor(gaps) {
     this.members = gaps.slice().sort((a, b) => a.from - b.from);

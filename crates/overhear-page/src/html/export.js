@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The picture as a file: what is in view, of all rows that are shown, with names, axis, metering
-// lines and legend. One painter writes shapes; SVG keeps them as they are, and PNG draws
-// them onto a canvas. Their number is bounded by the picture's width and rows as on the screen.
+// The picture as a file: the part in view, all rows that are shown, with names, axis, metering
+// lines and legend. One painter makes shapes; SVG keeps them as they are, and PNG draws them onto a
+// canvas. Their number is bounded by the picture's width and rows, as on the screen.
 
 const EXPORT = Object.freeze({ margin: 16, gutter: 220, head: 46, axis: 34, legend: 40 });
 const MOST_HEIGHT = 16_000;
 
 function escapeXml(text) {
   return String(text).replace(/[&<>"]/g, (c) => ({ '&': '&amp;', '<': '&lt;', '>': '&gt;', '"': '&quot;' })[c])
-    // What XML 1.0 cannot hold at all.
+    // Characters that XML 1.0 cannot contain.
     .replace(/[\u0000-\u0008\u000b\u000c\u000e-\u001f\ufffe\uffff]/g, '\ufffd');
 }
 
@@ -129,7 +129,7 @@ const STATE_FILLS = {
   [STATE.MISSED]: { colors: ['missed', 'missed-line'], lines: 'M3 0V8M7 0V8', ink: 2 },
 };
 
-/** Paints what is in view with a pen of either kind. */
+/** Paints the part in view with a pen of either kind. */
 class PicturePainter {
   constructor(timeline, rows, report) {
     this.timeline = timeline;
@@ -185,7 +185,7 @@ class PicturePainter {
     }
   }
 
-  /** Columns of one kind side by side are one rectangle. */
+  /** Adjacent columns of one kind are one rectangle. */
   #runs(each) {
     const { kind } = this.columns;
     let x = 0;
@@ -315,7 +315,7 @@ class PicturePainter {
         if (source && source !== row) arrows.push([intervals.starts[i], source, row]);
       }
     }
-    // As on the screen: all of them, or none.
+    // As on the screen: all arrows, or none.
     if (arrows.length > this.plotWidth / PIXELS_PER_ARROW) return;
     for (const [t, source, row] of arrows) {
       const x = this.#x(t);
@@ -375,7 +375,7 @@ function exportSvg(timeline, rows, report) {
   return painter.paint(new SvgPen(painter.width, painter.height, painter.theme)).finish();
 }
 
-/** The picture as a PNG blob, twice as fine as the page's pixels where a canvas can be so large. */
+/** The picture as a PNG blob, with twice the page's resolution if a canvas can have that size. */
 function exportPng(timeline, rows, report) {
   const painter = new PicturePainter(timeline, rows, report);
   const scale = Math.max(1, Math.min(2, Math.floor(MOST_HEIGHT / Math.max(painter.width, painter.height))));

@@ -21,7 +21,7 @@ function groupWhole(digits) {
   return digits.replace(/\B(?=(\d{3})+(?!\d))/g, THIN);
 }
 
-/** The digits behind the point, in groups of three from the point on. */
+/** The digits after the point, in groups of three from the point on. */
 function groupFraction(digits) {
   return digits.replace(/(\d{3})(?=\d)/g, `$1${THIN}`);
 }
@@ -40,9 +40,9 @@ function formatMs(ns, decimals) {
   return sign + groupWhole(whole) + (fraction ? `.${groupFraction(fraction)}` : '');
 }
 
-/** Whole nanoseconds as milliseconds, exact: the last digit is the nanosecond. The
- *  whole and the fraction are divided apart because a long run's milliseconds
- *  with six decimals do not fit into a double's digits. */
+/** Whole nanoseconds as milliseconds, exact: the last digit is the nanosecond. The whole and the
+ *  fraction are divided separately, because the milliseconds of a long run with six decimals do not
+ *  fit into a double's digits. */
 function formatExact(ns) {
   const size = Math.abs(ns);
   const whole = Math.floor(size / 1e6);
@@ -50,8 +50,8 @@ function formatExact(ns) {
   return `${ns < 0 ? '\u2212' : ''}${groupWhole(String(whole))}.${groupFraction(fraction)}${THIN}ms`;
 }
 
-/** A duration in the unit that suits its size, with four significant digits; below each
- *  other in a table they read better if zeros at the end are kept. */
+/** A duration in the unit that suits its size, with four significant digits. In the column of a
+ *  table, zeros at the end make it easier to read. */
 function formatDuration(ns, keepZeros = false) {
   if (ns === null || ns === undefined || !Number.isFinite(ns)) return DASH;
   const size = Math.abs(ns);
@@ -76,7 +76,7 @@ function formatDigits(value, digits, keepZeros = false) {
   return sign + groupWhole(whole) + (trimmed ? `.${trimmed}` : '');
 }
 
-/** A field's value with its unit; nanoseconds find their own unit. */
+/** A field's value with its unit; for nanoseconds the unit is chosen by size. */
 function formatValue(value, unit) {
   if (value === null || value === undefined) return DASH;
   if (typeof value !== 'number') return unit ? `${value}${THIN}${unit}` : String(value);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Histograms with the buckets as given: each bucket has the same width on the page, so
-// that linear buckets show a linear axis and logarithmic ones a logarithmic axis.
+// Histograms with the buckets as given: each bucket has the same width on the page, so linear
+// buckets have a linear axis, and logarithmic ones a logarithmic axis.
 
 const CHART = Object.freeze({ width: 440, height: 184, left: 52, right: 12, top: 12, bottom: 34 });
 const MOST_BARS = 96;
 
-/** The buckets that are shown: empty ones at the ends are left out, and where there are more
- *  than can be told apart, neighbours are joined. */
+/** The buckets that are shown: empty ones at the ends are left out, and neighbours are joined if
+ *  there are too many to distinguish. */
 function chartBuckets(given) {
   let buckets = list(given).filter((bucket) => Number.isFinite(bucket.count) && Number.isFinite(bucket.low));
   const first = buckets.findIndex((bucket) => bucket.count > 0);
@@ -24,7 +24,7 @@ function chartBuckets(given) {
   return joined;
 }
 
-/** A round number at or above `value` that half of it is round, too. */
+/** A round number at or above `value`, of which the half is round, too. */
 function roundUp(value) {
   const power = 10 ** Math.floor(Math.log10(value));
   return [1, 1.2, 1.6, 2, 3, 4, 6, 8, 10].map((factor) => factor * power).find((round) => round >= value * 0.999999);
@@ -59,7 +59,7 @@ function histogram(one) {
     children.push(svg('line', { x1: left, x2: width - right, y1: y, y2: y, class: i === 0 ? 'chart-base' : 'chart-grid' }));
     if (i % 2 === 0) children.push(svg('text', { x: left - 8, y: y + 4, class: 'chart-label', 'text-anchor': 'end' }, [formatCount((top * i) / 4)]));
   }
-  // Labels stand at bucket borders, as many as fit beside each other.
+  // Labels are at bucket borders, with a distance that keeps them apart.
   const every = Math.max(1, Math.ceil(70 / slot));
   for (let i = 0; i <= buckets.length; i += every) {
     const x = left + i * slot;
@@ -73,7 +73,7 @@ function histogram(one) {
   const gap = slot > 5 ? 1 : 0;
   buckets.forEach((bucket, i) => {
     below += bucket.count;
-    // A single late wake-up among a million is what one looks for: it stays visible.
+    // A single late wake-up among a million matters: it stays visible.
     const size = bucket.count === 0 ? 0 : Math.max(2, (bucket.count / top) * plotHeight);
     const text = `${value(bucket.low)} to ${value(bucket.high)}: ${formatCount(bucket.count)} (${formatShare(bucket.count / total)}), up to here ${formatShare(below / total)}`;
     const label = svg('title', {}, [text]);

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What a row has to say about one moment: the content of the tooltip, and where the
-// next change is for those who step through a row by keyboard.
+// Facts about one moment of a row: the content of the tooltip, and the place of the next change,
+// for stepping through a row by keyboard.
 
 const MOST_FIELDS = 12;
 const MOST_GAPS = 4;
 
-/** Facts about `row` at `t`; `reach` is the time that a pointer may miss by, `perPixel`
- *  what one pixel hides, `y` how far below the row's top it is. With `exact`, `t` is meant to the nanosecond. */
+/** Facts about `row` at `t`. `reach` is the distance in time within which an element counts as hit,
+ *  `perPixel` the time of one pixel, `y` the distance below the row's top. With `exact`, `t` is
+ *  exact to the nanosecond. */
 function inspect(row, t, perPixel, reach, exact, y = 0) {
   if (row.gaps) {
     const gaps = row.gaps.near(t, reach);
@@ -22,8 +23,8 @@ function inspectThread(row, t, perPixel, exact) {
   const { intervals } = row;
   const at = intervals.find(t);
   if (at < 0 || at >= intervals.count) return null;
-  // The column that shows t begins at a multiple of the pixel only by chance; half
-  // a pixel on either side is what the pointer stands for.
+  // The column that shows t begins at a multiple of the pixel only by chance; the pointer stands
+  // for half a pixel on either side.
   const from = t - perPixel / 2;
   const to = t + perPixel / 2;
   const changes = lowerBound(intervals.starts, to) - upperBound(intervals.starts, from);
@@ -111,7 +112,7 @@ function inspectGaps(gaps) {
   return { title: 'Missed', state: STATE.MISSED, headline: `${plural(missed, 'element')} missed`, facts, note };
 }
 
-/** The facts in one line, for those who listen instead of looking. */
+/** The facts in one line, for screen readers. */
 function inspectText(found) {
   const facts = found.facts.map(([name, value]) => `${name} ${value}`).join(', ');
   return `${found.title}: ${found.headline}. ${facts}. ${found.note ?? ''}`;
@@ -126,8 +127,7 @@ function nextChange(row, t, forward) {
   return index >= 0 && index < times.length ? times[index] : null;
 }
 
-/** The row's change nearest to `t` within `reach`, else `t` itself: what a metering line
- *  snaps to. */
+/** The row's change nearest to `t` within `reach`, else `t` itself. Metering lines snap to it. */
 function snap(row, t, reach) {
   if (!row) return t;
   const before = nextChange(row, t + 0.5, false);

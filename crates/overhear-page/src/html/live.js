@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A run that goes on: the server that gave the page sends pieces of news, and the rows grow.
+// A run that goes on: the server of the page sends pieces of news, and the rows grow.
 
-/** Follows the run; `take` gets each piece, `say` what the state of the connection is. */
+/** Follows the run; `take` gets each piece, `say` gets the state of the connection. */
 class Live {
   constructor({ take, say }) {
     this.follow = true;
@@ -16,14 +16,15 @@ class Live {
       say(this.ended ? 'ended' : 'live');
       if (this.ended) this.stream.close();
     });
-    // What was read of the recording has to be read again from its begin: so does the page.
+    // The earlier news are not valid any more, and the recording is read again from its begin: so
+    // the page is loaded again.
     this.stream.addEventListener('again', () => {
       this.stream.close();
       location.reload();
     });
     this.stream.addEventListener('error', () => {
-      // The server tells a new connection everything from the begin, but the page has a part
-      // of it already: it does not connect again by itself.
+      // The server sends everything from the begin to a new connection, but the page has a part of
+      // it already: it does not connect again.
       this.stream.close();
       if (!this.ended) say('lost');
     });

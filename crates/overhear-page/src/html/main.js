@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Puts the page together from its documents.
+// Builds the page from its documents.
 
-/** A document in the page; one that cannot be read must not take the rest down with it. */
+/** A document in the page; an invalid one must not break the rest. */
 function readDocument(id) {
   try {
     return JSON.parse(byId(id).textContent);
@@ -21,7 +21,8 @@ const LEGEND = [
   [HIDDEN, 'more switches than pixels'],
 ];
 
-/** What the time-line leaves out of the runs, so that an empty stretch is not taken for rest. */
+/** The parts of the runs that the time-line leaves out, so that an empty stretch is not taken for
+ *  rest. */
 function showLeftOut(runs) {
   const sentences = [...new Set(runs.flatMap((run) => run.leftOut))];
   const holder = byId('left-out');
@@ -49,7 +50,7 @@ function showTimeline(runs, report, time) {
     fitHeight();
     controls?.changed();
   });
-  // As high as the rows need, as far as the window has room; the user may pull it larger.
+  // As high as the rows need, if the window has room; the user may pull it larger.
   const scroller = byId('scroller');
   function fitHeight() {
     const room = Math.max(240, Math.round(window.innerHeight * 0.62));
@@ -70,12 +71,12 @@ function showTimeline(runs, report, time) {
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', resize);
   if (report.compensated === true) controls.setTime(true);
   controls.drawNow();
-  // At once, so that the page has its height from the begin.
+  // Shown at once, so that the page has its height from the begin.
   statistics.show();
   return { view, rows, timeline, controls, statistics, fitHeight };
 }
 
-/** What tests, and the curious in the console, may ask and do. */
+/** Properties and methods for tests and for the console. */
 function expose({ view, rows, timeline, controls, statistics }, runs, report, live) {
   const number = (name, value) => {
     if (!Number.isFinite(value)) throw new TypeError(`${name} must be a number of nanoseconds`);
@@ -87,15 +88,15 @@ function expose({ view, rows, timeline, controls, statistics }, runs, report, li
     get bound() { return timeline.bound; },
     get view() { return { from: view.from, to: view.to }; },
     get extent() { return view.extent; },
-    /** Which time stamps are shown: 'plain' or 'compensated'. */
+    /** The shown time stamps: 'plain' or 'compensated'. */
     get time() { return controls.time.isCompensated ? 'compensated' : 'plain'; },
     setTime(name) {
       controls.setTime(name === 'compensated');
       controls.drawNow();
     },
-    /** Wake-ups in view, and how many of them have an arrow. */
+    /** Number of wake-ups in view, and of their arrows. */
     get wakes() { return { ...timeline.wakes }; },
-    /** The rows shown, with how many pixel columns of each hide switches. */
+    /** The shown rows, with the number of pixel columns of each that hide switches. */
     get rows() { return rows.visible.map(({ kind, name, detail, top, height, hidden, mode }) => ({ kind, name, detail, top, height, hidden, mode })); },
     get live() { return live ? { pieces: live.pieces, ended: live.ended, follow: live.follow } : null; },
     setView(from, to) {
@@ -113,7 +114,7 @@ function expose({ view, rows, timeline, controls, statistics }, runs, report, li
       view.set(0, view.extent);
       controls.drawNow();
     },
-    /** What happened between two moments, as the panel shows it. */
+    /** Statistics of the time between two moments, as the panel shows it. */
     statistics(from = view.interval[0], to = view.interval[1]) {
       const named = ({ row, ...rest }) => ({ name: row.name, of: runs.indexOf(row.run), ...rest });
       const found = intervalStatistics(rows, [number('from', from), number('to', to)]);
@@ -137,7 +138,7 @@ function expose({ view, rows, timeline, controls, statistics }, runs, report, li
   };
 }
 
-/** How the page is put together from a first run, perhaps a second one, perhaps news to come. */
+/** Builds the page from a first run, a second one if given, and later news if there are any. */
 function start() {
   let report = readDocument('report-data') ?? {};
   const given = readDocument('timeline-data');

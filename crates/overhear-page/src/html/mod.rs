@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page: `report.html`, one file that shows what was heard.
+//! The page: `report.html`, one file that shows the results of a run.
 //!
-//! Two JSON documents flow in, the *report* (the same one that `--json`
-//! prints) and the *time-line* (the columns behind the picture). [`write()`]
-//! puts them, one style sheet and one script into one HTML file that is opened
-//! from disk. It needs no server and no network: a content security policy in
-//! its head forbids every connection. The documents are serialised straight
-//! into the file, so the page takes no memory of its own.
+//! Input: two JSON documents, the *report* (the same one that `--json` prints) and the *time-line*
+//! (the columns of the picture). Output: [`write()`] puts them, one style sheet and one script into
+//! one HTML file that is opened from disk. It needs no server and no network: a content security
+//! policy in its head forbids every connection. The documents are serialised straight into the
+//! file, so the page takes no memory of its own.
 //!
 //! ```
 //! let report = serde_json::json!({ "command": ["true"], "duration_ns": 1_000_000 });
@@ -16,8 +15,8 @@
 //!
 //! # The report
 //!
-//! Every member may be absent; the page then leaves that part out or says in a
-//! sentence that it is not there. Times are whole nanoseconds.
+//! Every member may be absent; the page then leaves that part out, or a sentence states that it is
+//! absent. Times are whole nanoseconds.
 //!
 //! | member | shape |
 //! |---|---|
@@ -25,7 +24,7 @@
 //! | `command` | list of texts |
 //! | `exit` | `{"code": n}` or `{"signal": n}` |
 //! | `duration_ns` | number |
-//! | `sources` | list of `{name, active, sentence, sensors?}`; `active` of the kernel is `bpf`, `perf` or `none`, its `sensors` are those that are heard |
+//! | `sources` | list of `{name, active, sentence, sensors?}`; `active` of the kernel is `bpf`, `perf` or `none`, its `sensors` are the recorded ones |
 //! | `trace` | `{events, bytes, directory}` or null |
 //! | `threads` | list of `{pid, tid, comm, run_ns, runnable_ns?, blocked_ns?, switches_voluntary, switches_involuntary, migrations, wakeup_latency_ns: {median, p99, max, count}?}` |
 //! | `sensors` | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns, distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min, mean, max, median, p99}]}` |
@@ -33,15 +32,15 @@
 //! | `missed_total` | number |
 //! | `not_connected` | number of sensors that the directory refused or deferred |
 //! | `compensated` | true shows the time-line in compensated time first, where it has one |
-//! | `complete` | false keeps the page from saying *complete* even if no loss is listed |
+//! | `complete` | false keeps the page from showing *complete* even if no loss is listed |
 //! | `outcome` | `complete`, `violated` or `inconclusive`; nothing on the page is marked as good with the latter two |
 //! | `findings` | list of `{of, verdict, message}`, the worst first; `verdict` is `held`, `violated` or `inconclusive` |
 //! | `check` | `{constraints: [{name, verdict, judged, offences, first: {sentence}?, reasons}]}` or null |
 //! | `notes` | list of texts |
 //! | `histograms` | list of `{title, unit, buckets: [{low, high, count}], fractions?}`, linear or logarithmic as the buckets are |
 //!
-//! `?` marks what may be null: not measured, shown as a dash, never as zero. A column of
-//! a table that has nothing but dashes is left out.
+//! `?` marks members that may be null: such a value was not measured, and is shown as a dash, never
+//! as zero. A column of a table that has only dashes is left out.
 //!
 //! # The time-line
 //!
@@ -55,38 +54,49 @@
 //! | `threads` | list of `{index, pid, tid, comm, first_ns, lengths, states, cpus, reasons, reason_table, open?}` |
 //! | `sensors` | list of `{index, pid, comm, id, instance, type, first_ns, deltas, first_sequence, fields}` |
 //! | `gaps` | list of `{label, pid?, from_ns, to_ns, missed, cause, sensor?}` |
-//! | `left_out` | list of texts: what of the run the time-line does not show |
+//! | `left_out` | list of texts: parts of the run that the time-line does not show |
 //!
-//! A thread's `lengths` (u32, ns) are consecutive intervals from `first_ns` on;
-//! one longer than 4,294,967,295 ns is split into several with the same state
-//! and CPU, each but the last at least 2^31 ns long, and the page joins them
-//! again. `states` (u8) are 0 absent, 1 running, 2 runnable after a wake-up,
-//! 3 blocked, 4 preempted, 5 unknown; `cpus` (u16) is the CPU while running, else
-//! 65,535. `reasons` (u16) are places in `reason_table`, or 65,535 for none: a list of
-//! `[kind, value]`, where the kind is `asleep` (the kernel's state bits), `displaced` (by this
-//! thread), `yielded` (to it), `woken` (by it; 0 is an idle CPU) or `again` (it switched to itself). `open` is
-//! what the thread does at the end, `{from_ns, state, cpu, reason}`, if it goes on.
+//! A thread's `lengths` (u32, ns) are consecutive intervals from `first_ns` on. An interval longer
+//! than 4,294,967,295 ns is split into several with the same state and CPU, each but the last at
+//! least 2^31 ns long; the page joins them again. `states` (u8) are 0 absent, 1 running, 2 runnable
+//! after a wake-up, 3 blocked, 4 preempted, 5 unknown. `cpus` (u16) is the CPU while running, else
+//! 65,535. `reasons` (u16) are indices in `reason_table`, or 65,535 for none. The table is a list
+//! of `[kind, value]`; the kind is
 //!
-//! A sensor without a `pid` is the kernel's. `index` tells which thread or sensor a later piece of
-//! a live time-line continues; without it, it is the place in the list.
+//! - `asleep` (value: the kernel's state bits),
+//! - `displaced` (by this thread),
+//! - `yielded` (to this thread),
+//! - `woken` (by this thread; 0 is an idle CPU), or
+//! - `again` (it switched to itself).
 //!
-//! A sensor's first element is at `first_ns`; `deltas` (u32, ns) lead from each
-//! element to the next. A delta of 4,294,967,295 is added without an element:
-//! the following entry continues the same distance. `fields` are
-//! `{name, unit, kind: "number", values, names?}` with a column of f64, or
-//! `{name, unit, kind: "text", values}` with a list of texts. `names` says what numbers are called,
-//! `{"202": "futex"}`.
+//! `open` is the state of the thread at the end, `{from_ns, state, cpu, reason}`, if the thread
+//! still lives.
 //!
-//! Where the cost of observing is known, the time-line can be shown as if there were none. It has then
-//! `moved_end_ns`, the compensated end, and by how much each length shrinks: threads have `shrinks`, for each
-//! interval by how many nanoseconds it is shorter (negative if longer), and `delay_ns`, by how much the first
-//! begins earlier; sensors have `shrinks`, for each element by how much more it is moved than the one before; gaps
-//! have `moved`, their compensated `[from, to]`. `shrinks` are base64 of varints: seven bits a byte, the
-//! low ones first, the sign in the lowest bit. Most take two bytes, where an interval itself takes nine.
+//! A sensor without a `pid` is the kernel's. `index` is the thread or sensor that a later piece of
+//! a live time-line continues; without it, the index is the position in the list.
 //!
-//! A gap with a `pid` is drawn under that process, one without above all. If
-//! `sensor` is given (an index into `sensors`), it is drawn in that sensor's row
-//! too, and the sequence numbers behind it are moved on by `missed`.
+//! A sensor's first element is at `first_ns`; `deltas` (u32, ns) are the distances from each
+//! element to the next. A delta of 4,294,967,295 is added without an element: the following entry
+//! continues the same distance. `fields` are `{name, unit, kind: "number", values, names?}` with a
+//! column of f64, or `{name, unit, kind: "text", values}` with a list of texts. `names` has names
+//! of numbers, `{"202": "futex"}`.
+//!
+//! If the cost of observing is known, the time-line can also be shown as if there were none. It
+//! then has:
+//!
+//! - `moved_end_ns`: the compensated end.
+//! - `shrinks` of threads: for each interval the number of nanoseconds by which it is shorter
+//!   (negative if longer).
+//! - `delay_ns` of threads: how much earlier the first interval begins.
+//! - `shrinks` of sensors: for each element, how much more it is moved than the one before.
+//! - `moved` of gaps: their compensated `[from, to]`.
+//!
+//! `shrinks` are base64 of varints: seven bits a byte, the low ones first, the sign in the lowest
+//! bit. Most take two bytes, while an interval itself takes nine.
+//!
+//! A gap with a `pid` is drawn under that process, a gap without one above all processes. If
+//! `sensor` is given (an index into `sensors`), it is drawn in that sensor's row, too, and the
+//! sequence numbers after it increase by `missed`.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
@@ -97,9 +107,8 @@ use serde_json::{json, Value};
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 
-/// The script's parts in the order in which they need each other. They are one
-/// script in one strict function scope, so that nothing leaks but
-/// `window.overhear`.
+/// The parts of the script, in the order in which they need each other. They form one script in one
+/// strict function scope, so that only `window.overhear` is visible outside.
 const SCRIPTS: &[&str] = &[
     include_str!("format.js"),
     include_str!("data.js"),
@@ -127,7 +136,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("main.js"),
 ];
 
-/// One run: its two documents, and what it is called.
+/// One run: its two documents, and its names.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a, R: ?Sized, T: ?Sized> {
     /// The report.
@@ -136,12 +145,12 @@ pub struct Run<'a, R: ?Sized, T: ?Sized> {
     pub timeline: &'a T,
     /// The program, which the browser tab names.
     pub program: &'a str,
-    /// A name to tell it from another run on the same page.
+    /// A name that distinguishes it from another run on the same page.
     pub label: &'a str,
 }
 
 impl<'a> Run<'a, Value, Value> {
-    /// Of two documents as values.
+    /// A run whose documents are JSON values.
     #[must_use]
     pub fn of_values(report: &'a Value, timeline: &'a Value) -> Self {
         let program = report.pointer("/command/0").and_then(Value::as_str);
@@ -154,16 +163,20 @@ impl<'a> Run<'a, Value, Value> {
     }
 }
 
-/// Writes the page of a run, or of two runs: both time-lines on one scale, each from its own begin.
+/// Writes the page of a run, or of two runs: then both time-lines have one scale, and each starts
+/// at its own begin.
 ///
-/// Nothing in a document can become markup or script: the data stand in
-/// JSON blocks in which `<` is written as an escape, the script puts them on the
-/// page as text only, and the policy runs no script but this one. Null stands
-/// for a time-line that was not recorded. Documents are serialised twice, and must
-/// be the same both times.
+/// Nothing in a document can become markup or script:
+///
+/// - The data are in JSON blocks, in which `<` is written as an escape.
+/// - The script inserts them into the page as text only.
+/// - The policy permits no script but this one.
+///
+/// Null stands for a time-line that was not recorded. Documents are serialised twice, and must be
+/// the same both times.
 ///
 /// # Errors
-/// Those of `out`.
+/// The errors of `out`.
 pub fn write<R, T>(
     out: &mut dyn Write,
     run: &Run<'_, R, T>,
@@ -186,10 +199,10 @@ pub fn render_comparison(run: &Run<'_, Value, Value>, other: &Run<'_, Value, Val
     rendered(run, Some(other), false)
 }
 
-/// Renders the page of a run that goes on. It is empty and asks the server that it came from for
-/// news, and nobody else: each a JSON object with the members `report`, `timeline`, and `compensated` (the
-/// time-line in compensated time), which may be absent, and `ended`. A time-line has then what came since
-/// the last one.
+/// Renders the page of a run that goes on. It is empty. It requests news from the server that it
+/// came from, and from no other: each piece is a JSON object with the members `report`, `timeline`
+/// and `compensated` (the time-line in compensated time), which may be absent, and `ended`. A
+/// time-line has only the items since the last one.
 pub fn render_live(report: &Value) -> String {
     rendered(&Run::of_values(report, &Value::Null), None, true)
 }
@@ -247,15 +260,15 @@ where
     )
 }
 
-/// A part of the page, which writes itself.
+/// A part of the page that writes itself.
 type Part<'a> = &'a dyn Fn(&mut dyn Write) -> io::Result<()>;
 
 fn text(text: &str) -> impl Fn(&mut dyn Write) -> io::Result<()> + '_ {
     move |out| out.write_all(text.as_bytes())
 }
 
-/// JSON that cannot end the block it stands in: `<` occurs only inside strings
-/// there, and a JSON string may spell it as an escape.
+/// JSON that cannot end its own block: `<` occurs only inside strings, and a JSON string may have
+/// it as an escape.
 fn json_block(out: &mut dyn Write, document: &(impl Serialize + ?Sized)) -> io::Result<()> {
     serde_json::to_writer(Escaped(out), document).map_err(io::Error::from)
 }
@@ -284,7 +297,7 @@ impl Write for Escaped<'_> {
     }
 }
 
-/// The browser tab names the program, in text that is safe inside `<title>`.
+/// The name of the program for the browser tab, as text that is safe inside `<title>`.
 fn title(program: &str) -> String {
     let title = match program.rsplit('/').next() {
         None | Some("") => "Overhear".to_owned(),
@@ -293,7 +306,7 @@ fn title(program: &str) -> String {
     title.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// Two digests of what is written.
+/// Two digests of the written bytes.
 struct Digest([DefaultHasher; 2]);
 
 impl Write for Digest {
@@ -311,15 +324,15 @@ impl Write for Digest {
 
 /// A nonce that ties the policy to this page's own script and style.
 ///
-/// It depends on every measured value, so text that was recorded cannot name
-/// it, and yet the same documents always give the same page.
+/// It depends on every measured value, so a recorded text cannot contain it. The same documents
+/// always give the same page.
 fn nonce(documents: &[Part<'_>], script: &str) -> io::Result<String> {
     let salted = |salt: u64| {
         let mut hasher = DefaultHasher::new();
         salt.hash(&mut hasher);
         hasher
     };
-    // A serialiser writes few bytes at once.
+    // A serialiser writes only few bytes at once.
     let mut digest = io::BufWriter::new(Digest([salted(1), salted(2)]));
     for document in documents {
         document(&mut digest)?;
@@ -330,8 +343,8 @@ fn nonce(documents: &[Part<'_>], script: &str) -> io::Result<String> {
     Ok(format!("{:016x}{:016x}", one.finish(), other.finish()))
 }
 
-/// Replaces each `{{NAME}}` of the template once, from left to right. What is put
-/// in is not looked at again, so data that contain a placeholder stay as they are.
+/// Replaces each `{{NAME}}` of the template once, from left to right. Inserted text is not searched
+/// again, so data that contain a placeholder stay unchanged.
 fn fill(out: &mut dyn Write, template: &str, values: &[(&str, Part<'_>)]) -> io::Result<()> {
     let mut rest = template;
     while let Some((before, after)) = rest.split_once("{{") {
@@ -402,7 +415,7 @@ mod tests {
 
     #[test]
     fn page_loads_nothing_from_elsewhere() {
-        // A fill of a saved picture names a pattern in the picture itself.
+        // A fill of a saved picture refers to a pattern in the picture itself.
         let page = render(&Value::Null, &Value::Null).replace("url(#", "");
         for reference in [" src=", "@import", "url(", "<link"] {
             assert!(!page.contains(reference), "{reference}");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// One run in memory: processes with their threads and sensors, the CPUs, and what comes from
-// the kernel beside scheduling. It takes pieces of news and says whether they brought rows.
+// One run in memory: processes with their threads and sensors, the CPUs, and kernel sensors beyond
+// scheduling. It accepts pieces of news and returns whether they brought rows.
 
-// Runs that are noted before they go into the columns.
+// Number of runs that are buffered before they go into the columns.
 const CHUNK = 1 << 16;
 
-/** What ran on one CPU: like a thread's intervals, with the thread that each belongs to. */
+/** The runs on one CPU: like a thread's intervals, with the thread of each. */
 class CpuRuns {
   #owners = new Uint32Array(0);
 
@@ -23,7 +23,7 @@ class CpuRuns {
     this.end = this.intervals.starts[this.intervals.settled];
   }
 
-  /** Notes a run; runs of one CPU come in order. */
+  /** Buffers a run; runs of one CPU come in order. */
   take(from, to, owner) {
     const start = Math.max(from, this.end);
     if (to <= start) return;
@@ -43,7 +43,7 @@ class CpuRuns {
     this.of.push(owner);
   }
 
-  /** Takes what was noted into the columns. */
+  /** Moves the buffered runs into the columns. */
   settle() {
     const { intervals, lengths, states, of } = this;
     if (!lengths.length) return;
@@ -55,7 +55,7 @@ class CpuRuns {
     this.#clear();
   }
 
-  /** Who runs there at present. */
+  /** The thread that runs there at present. */
   extend(from, to, owner) {
     const gap = Math.max(0, from - this.end);
     if (gap > 0) {
@@ -70,8 +70,8 @@ class CpuRuns {
   }
 }
 
-/** The threads' runs in the order of time: each thread's are in order, so they are merged by a heap
- *  whose least entry is the next. */
+/** The threads' runs in the order of time: each thread's runs are in order, so a heap merges them,
+ *  and its least entry is the next. */
 function eachRun(threads, take) {
   const heap = [];
   const startOf = (entry) => entry.thread.intervals.starts[entry.at];
@@ -130,7 +130,7 @@ class Model {
     this.append(raw);
   }
 
-  /** Whether wake-ups would have been heard; older recordings do not say what of the kernel was. */
+  /** Whether wake-ups were recorded; older recordings do not contain the list of kernel sensors. */
   get hearsWakeups() {
     const kernel = list(this.report.sources).find((source) => source.name === 'kernel');
     return kernel?.sensors?.length ? kernel.sensors.includes('sched_wake') : kernel?.active === 'bpf';
@@ -151,7 +151,7 @@ class Model {
     return found;
   }
 
-  /** Takes a piece of news; true if it brought something that needs a row. */
+  /** Appends a piece of news; returns true if it needs a new row. */
   append(raw) {
     this.isNew = false;
     const origin = Number(raw.origin_ns) || 0;
@@ -233,7 +233,7 @@ class Model {
     this.isNew = true;
   }
 
-  /** The CPUs' rows follow from the threads'. */
+  /** The rows of the CPUs are computed from those of the threads. */
   #runs(now) {
     const { cpus } = this;
     const cpuOf = (number) => {
@@ -253,7 +253,7 @@ class Model {
     }
   }
 
-  /** The thread that had this id at `t`, or null if none of those that were followed. */
+  /** The thread that had this id at `t`, or null if no followed thread had it. */
   threadAt(tid, t) {
     const all = this.byTid.get(tid);
     if (!all) return null;
@@ -261,20 +261,21 @@ class Model {
     return all[0];
   }
 
-  /** When the thread ended that had this id at `t`; the end of the run if it did not, or was not followed. */
+  /** Time when the thread that had this id at `t` ended; the end of the run if it did not end, or
+   *  was not followed. */
   endOf(tid, t) {
     const end = this.threadAt(tid, t)?.intervals.end ?? 0;
     return end > t ? end : this.extent;
   }
 
-  /** A thread's name for people, also of one that was not followed. */
+  /** A thread's name for display, also of a thread that was not followed. */
   nameOf(tid, t) {
     const thread = this.threadAt(tid, t);
     const comm = thread ? thread.comm : this.otherNames().get(tid);
     return `${comm || 'thread'} ${tid}`;
   }
 
-  /** Names of threads that were not followed; the report of a live run comes later. */
+  /** Names of threads that were not followed; in a live run the report comes later. */
   otherNames() {
     const others = this.report?.other_threads;
     if (!this.othersByTid || this.others !== others) {

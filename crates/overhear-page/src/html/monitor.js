@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What came of the monitor of overhear.toml: its verdict and why, its sensors and updates, and
-// what was done about what it found.
+// Results of the monitor of overhear.toml: its verdict with the reason, its sensors and updates,
+// and its reactions.
 
 const named = (head, key) => ({ head, value: (row) => String(row[key] ?? ''), show: (value) => value || DASH });
 const counted = (head, key, more = {}) => ({ head, value: (row) => row[key], show: count, number: true, ...more });
@@ -55,7 +55,7 @@ function guaranteeSentence(guarantee) {
   return `Run by the executor ${guarantee.executor || DASH}: nothing was guaranteed.`;
 }
 
-/** What an update told, as short text. */
+/** The results of an update, as short text. */
 function toldBy(update) {
   return Object.entries(update.results ?? {})
     .map(([key, value]) => `${key}: ${typeof value === 'string' ? value : JSON.stringify(value)}`)

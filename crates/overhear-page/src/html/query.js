@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What is typed into the search box. Plain words choose rows; `is:preempted`, `>2ms` and
-// `by:NAME` say what Enter looks for in them.
+// The text in the search box. Plain words choose rows; `is:preempted`, `>2ms` and `by:NAME` are the
+// conditions that Enter looks for in them.
 
 const FIND_STATES = { running: STATE.RUNNING, waiting: STATE.RUNNABLE, runnable: STATE.RUNNABLE, blocked: STATE.BLOCKED, preempted: STATE.PREEMPTED, unknown: STATE.UNKNOWN, missed: STATE.MISSED };
 const FIND_LENGTH = /^([<>])(\d+(?:\.\d+)?)(ns|us|µs|ms|s)$/;
 
-/** A row is shown if all words are in it, and none of those that begin with a minus. `kind:thread`,
- *  `kind:cpu` and `kind:sensor` choose by kind. */
+/** A row is shown if it contains all words, and none of those that begin with a minus.
+ *  `kind:thread`, `kind:cpu` and `kind:sensor` choose by kind. */
 function parseQuery(text) {
   const words = [];
   const without = [];
@@ -41,8 +41,8 @@ function parseQuery(text) {
   };
 }
 
-/** The time of the next interval or element after `t` (or the last before it) in `row` that the query
- *  looks for, or null. */
+/** The time of the next interval or element after `t` (or the last before it) in `row` that matches
+ *  the query, or null. */
 function findInRow(row, { find, isFind }, t, forward) {
   const step = forward ? 1 : -1;
   if (row.kind === 'thread') {

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// From pixel columns to pixels: each row becomes one strip of image data, which the
-// canvas shows by a single call, however many intervals there are.
+// From pixel columns to pixels: each row becomes one strip of image data, which the canvas shows by
+// a single call, independent of the number of intervals.
 //
-// No state is told by its colour alone: running is solid and full, blocked solid
-// and pale, runnable is striped upwards, preempted downwards, unknown cross-hatched,
-// missed barred. Where switches are hidden, the bar's upper edge is SERRATED, as in
-// PIEscope's squiggles, and its fill stacks the states' shares of the time.
+// No state is recognised by its colour alone: running is solid and full, blocked solid and pale,
+// runnable is striped upwards, preempted downwards, unknown cross-hatched, missed barred. A bar
+// that hides switches has a SERRATED upper edge, as in PIEscope's squiggles, and its fill stacks
+// the states' shares of the time.
 
-// So many colours tell the threads of a CPU's row apart; their names stand beside them.
+// Number of colours that distinguish the threads of a CPU's row; their names are next to them.
 const OWNERS = 8;
-// Of those, the ones that are too dark for dark text.
+// The indices of colours that are too dark for dark text.
 const BRIGHT_TEXT = new Set([0]);
 
-// A pattern is a square that is a power of two wide, so that it repeats by masking.
+// A pattern is a square whose width is a power of two, so that it repeats by masking.
 const TILE = 8;
 
 /** "#rrggbb" as the 32 bits of an opaque pixel in memory order. */
@@ -70,7 +70,7 @@ class Theme {
     this.#pattern(STATE.MISSED, color('missed'), color('missed-line'), (x) => x % (tile / 2) < tile * 0.25);
   }
 
-  /** The colour of text on that of a thread. */
+  /** The colour of text on the colour of a thread. */
   onOwner(owner) {
     return BRIGHT_TEXT.has(owner % OWNERS) ? this.bright : this.dark;
   }
@@ -97,8 +97,8 @@ class Strip {
     this.levels = new Uint8Array(width * STATES);
   }
 
-  /** How deep each hidden column is cut from above. A run of hidden columns
-   *  too short to show a whole tooth is one notch of full depth. */
+  /** Height of the cut at the top of each hidden column. A run of hidden columns too short to show
+   *  a whole tooth is one notch of full depth. */
   #cutTeeth(columns) {
     const { width, tooth, scale } = this;
     const period = Math.round(6 * scale);
@@ -120,10 +120,10 @@ class Strip {
     }
   }
 
-  /** Where each of a hidden column's stacked states begins, from the bottom of the bar up.
-   *  That a thread ran, or that nobody knows what it did, must not vanish, however short it
-   *  was. A wait must be a hundredth of the column's time: every wake-up waits a little,
-   *  and a line under every row would hide the waits that matter. */
+  /** The begin of each of a hidden column's stacked states, from the bottom of the bar up. Running
+   *  time and time in an unknown state must not vanish, however short they are. Waiting time is
+   *  shown from a hundredth of the column's time on: every wake-up waits a little, and a line under
+   *  every row would hide the waits that matter. */
   #stack(columns) {
     const { width, height, levels, scale } = this;
     const order = Strip.ORDER;
@@ -137,7 +137,7 @@ class Strip {
         y -= Math.max(least, share * height);
         levels[x * STATES + k] = Math.max(0, Math.round(y));
       }
-      // Rounding must not leave a slit below the upper edge; what is absent keeps its room.
+      // Rounding must not leave a slit below the upper edge; absent time keeps its room.
       if (columns.shares[x * STATES] < 0.01) levels[x * STATES + order.length - 1] = 0;
     }
   }
@@ -177,8 +177,8 @@ class Strip {
     }
   }
 
-  /** Paints a CPU's row: each run in the colour of its thread. Where runs are hidden, the share of
-   *  the time that the CPU was busy. */
+  /** Paints a CPU's row: each run in the colour of its thread. A column that hides runs shows the
+   *  share of the time that the CPU was busy. */
   paintOwners(columns, theme, owners) {
     this.paintStates(columns, theme);
     const { width, height, pixels } = this;
@@ -197,8 +197,8 @@ class Strip {
     for (let i = 0; i < pixels.length; i += 1) if (pixels[i] === runningPixel) pixels[i] = mark;
   }
 
-  /** Paints the course of a number: a line of steps above a soft ground, and in columns with
-   *  several elements from the least to the greatest. */
+  /** Paints the course of a number: a line of steps above a soft ground. A column with several
+   *  elements has a line from the least to the greatest. */
   paintSeries(columns, theme, low, high) {
     const { width, height, pixels, scale } = this;
     pixels.fill(theme.background);
@@ -216,7 +216,7 @@ class Strip {
       if (columns.count[x] && columns.low[x] <= columns.high[x]) {
         top = Math.min(top, place(columns.high[x]));
         bottom = Math.max(bottom, place(columns.low[x]));
-        // The step itself is drawn where the value changes.
+        // The step itself is drawn at the change of the value.
         if (!Number.isNaN(before)) {
           top = Math.min(top, before);
           bottom = Math.max(bottom, before);
@@ -227,15 +227,15 @@ class Strip {
     }
   }
 
-  /** Paints a sensor's row: one element in a column is a pin, more than one a
-   *  serrated pile whose height tells how many, on a logarithmic scale. */
+  /** Paints a sensor's row: one element in a column is a pin, more than one a serrated pile whose
+   *  height is their number, on a logarithmic scale. */
   paintElements(columns, theme) {
     const { width, height, pixels, scale } = this;
     const { count, most, spacing } = columns;
     pixels.fill(theme.background);
     const period = Math.round(6 * scale);
     const stroke = Math.max(1, Math.min(Math.round(1.4 * scale), Math.floor(spacing / 2)));
-    // Heads that touch each other would be a blot: the row has them all, or none.
+    // If heads would touch each other, all are left out: the row has all of them, or none.
     const head = spacing > 10 * scale ? Math.round(3 * scale) : 0;
     for (let x = 0; x < width; x += 1) {
       if (count[x] === 0) continue;
@@ -263,7 +263,7 @@ class Strip {
     }
   }
 
-  /** Draws the grid behind the bars: over them it would look like gaps in them. */
+  /** Draws the grid first: over the bars it would look like gaps in them. */
   paintGrid(lines, theme) {
     const { width, pixels } = this;
     for (const x of lines) {
@@ -272,7 +272,7 @@ class Strip {
     }
   }
 
-  /** Adds gaps on top of what the strip shows. */
+  /** Adds gaps over the content of the strip. */
   overlayGaps(columns, theme) {
     const { width, height, pixels } = this;
     const { tile, patterns } = theme;
@@ -285,5 +285,5 @@ class Strip {
   }
 }
 
-// From the bottom of the bar up: running stands below, what ought not to be hangs over it.
+// From the bottom of the bar up: running is at the bottom, the other states are above it.
 Strip.ORDER = [STATE.RUNNING, STATE.PREEMPTED, STATE.RUNNABLE, STATE.BLOCKED, STATE.UNKNOWN];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Why a thread is in its state, in words.
+// The reason of a thread's state, in words.
 
-/** The kernel's state bits of a thread that left its CPU asleep, the most telling first. */
+/** The kernel's state bits of a thread that left its CPU asleep, the most specific first. */
 const SLEEPS = [
   [0x402, 'idle, not counted as load (I)'],
   [0x102, 'uninterruptible sleep that a fatal signal ends (D)'],
@@ -18,7 +18,7 @@ function sleepText(bits) {
   return known ? known[1] : `state 0x${bits.toString(16)}`;
 }
 
-/** What the tooltip says of an interval's reason: name and value, or null. */
+/** The reason of an interval for the tooltip: name and value, or null. */
 function reasonFact(run, reason, t) {
   if (!reason) return null;
   const [kind, value] = reason;
@@ -33,11 +33,12 @@ function reasonFact(run, reason, t) {
   }
 }
 
-/** The wake-up that led to what a thread does at `t`: the moment, and the waker if it was followed. */
+/** The wake-up that led to the state of a thread at `t`: the moment, and the waker if it was
+ *  followed. */
 function wakeBefore(run, thread, t) {
   const { intervals } = thread;
   const last = Math.min(intervals.find(t), intervals.count - 1);
-  // A thread that was not woken for long is not asked further back: this is done under the pointer.
+  // The search back is bounded, because it runs under the pointer.
   for (let i = last; i >= 0 && i > last - 64; i -= 1) {
     const reason = intervals.reasonAt(i);
     if (reason?.[0] === 'woken') return { t: intervals.starts[i], waker: run.threadAt(reason[1], intervals.starts[i]), tid: reason[1] };

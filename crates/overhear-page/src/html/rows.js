@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The rows of the time-line: which there are, which are shown, and their names in the
-// gutter. The names are ordinary elements, so that they can be read, found and focused.
+// The rows of the time-line: all rows, the shown ones, and their names in the gutter. The names are
+// ordinary elements, so that they can be read, found and focused.
 
 const HEIGHT = Object.freeze({ run: 32, process: 28, thread: 24, cpu: 24, sensor: 24, gaps: 24 });
 const GRAPH_HEIGHT = 48;
-// More elements than this are not looked through for spans.
+// If a sensor has more elements than this, they are not searched for spans.
 const MOST_SPANS = 1_000_000;
 const MODE_NAMES = { marks: 'marks', graph: 'a graph', spans: 'spans' };
 
 class Rows {
-  /** `onChange` is called when other rows are shown than before. */
+  /** `onChange` is called when the set of shown rows changes. */
   constructor(runs, holder, onChange) {
     this.runs = runs;
     this.holder = holder;
@@ -25,7 +25,7 @@ class Rows {
     this.update();
   }
 
-  /** Shows other models of the same runs: nothing that was found out about the elements holds any more. */
+  /** Shows other models of the same runs: results computed from the elements become invalid. */
   replace() {
     for (const row of this.known.values()) {
       row.gapCount = -1;
@@ -34,7 +34,7 @@ class Rows {
     this.update();
   }
 
-  /** Makes rows for what is new; rows that are known keep what the user has done with them. */
+  /** Makes rows for new threads and sensors; existing rows keep the user's settings. */
   update() {
     this.groups = [];
     this.all = [];
@@ -112,14 +112,15 @@ class Rows {
     return row;
   }
 
-  /** What a sensor's row can be drawn as. A number with a unit has a course; without one it is
-   *  an id or a kind more often than not. */
+  /** Chooses how a sensor's row is drawn. A number with a unit has a course; a number without one
+   *  is usually an id or a kind. */
   #chooseMode(row) {
     const { fields, count } = row.elements;
     const isKernel = row.group.part === 'cpus';
     row.spanFields = count <= MOST_SPANS ? spanFields(fields, row.type, isKernel, row.returns) : null;
     const isQuantity = (field) => field.number && field.unit !== '' && field.unit !== 'hex';
-    // Numbers of the kernel's elements are ids and kinds, but for what probes tell; statistics of ids say nothing.
+    // Numbers in the kernel's elements are ids and kinds, except in those of probes; statistics of
+    // ids have no meaning.
     const isPlain = (field) => field.number && (isKernel ? isProbe(row.id) && /^(argument_1|value)$/.test(field.name) : !isFrame(field.name));
     const quantity = fields.findIndex(isQuantity);
     row.field = quantity >= 0 ? quantity : fields.findIndex(isPlain);
@@ -148,12 +149,12 @@ class Rows {
     scale.hidden = mode !== 'graph';
     if (mode === 'graph') {
       const { unit, series } = field;
-      // Nanoseconds find a unit of their own, which may be another one for each end.
+      // Nanoseconds choose their own unit, which may differ between the two ends.
       scale.textContent = `${field.name} ${formatValue(series.low, unit === 'ns' ? unit : '')} … ${formatValue(series.high, unit)}`;
     }
   }
 
-  /** A sensor's spans, found again when there are more elements. */
+  /** A sensor's spans, computed again when there are more elements. */
   spansOf(row) {
     const { run, elements, returns } = row;
     const count = elements.count + (returns?.count ?? 0);
@@ -164,7 +165,7 @@ class Rows {
     return row.spans;
   }
 
-  /** The row of this key: the known one with its facts brought up to date, or a new one. */
+  /** The row of this key: the existing one with updated facts, or a new one. */
   #row(key, facts) {
     const known = this.known.get(key);
     const row = Object.assign(known ?? { height: HEIGHT[facts.kind], hidden: 0 }, facts);
@@ -217,14 +218,14 @@ class Rows {
     this.onChange();
   }
 
-  /** Which rows: 'threads', 'cpus' or 'both'. */
+  /** Sets the kind of rows: 'threads', 'cpus' or 'both'. */
   setParts(parts) {
     this.parts = parts;
     this.layout();
     this.onChange();
   }
 
-  /** Shows only rows in which something happens between two moments, or all with null. */
+  /** Shows only rows with activity between two moments, or all rows with null. */
   setActive(interval) {
     this.active = interval;
     this.layout();
@@ -240,8 +241,8 @@ class Rows {
     return sums[STATE.RUNNING] + sums[STATE.RUNNABLE] + sums[STATE.PREEMPTED] > 0;
   }
 
-  /** A process whose own name matches is shown with all its rows; a collapsed one opens
-   *  for what is searched for, without forgetting that it was collapsed. */
+  /** A process whose own name matches is shown with all its rows. A collapsed one opens for a
+   *  match, and is collapsed again afterwards. */
   layout() {
     const { query, parts } = this;
     this.visible = [];

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sensors that tell of stretches of time: by an element at the begin and one at the end, or by
-// one at the end that says how long it was. They are drawn as bars.
+// Sensors that describe spans of time: by an element at the begin and one at the end, or by one at
+// the end that has the length. They are drawn as bars.
 
 const SPAN_UNITS = { ns: 1, 'µs': 1e3, us: 1e3, ms: 1e6, s: 1e9 };
-// More spans than this at one time have no room below each other.
+// Maximum number of overlapping spans: there is no room for more lanes.
 const MOST_LANES = 6;
 // An interrupt can interrupt another one, on its CPU.
 const MOST_LANES_OF_CPU = 2;
@@ -11,12 +11,13 @@ const LENGTH_NAMES = /^(duration|elapsed|length|took|span)(_ns|_us|_ms|_s)?$/;
 
 const isFrame = (name) => name.startsWith('writer_');
 
-/** What the kernel begins and ends: the kinds that begin (the next kind is the end of each), what tells one from another,
- *  and how many of those that this does not tell apart can be under way, the inner one ending first. */
+/** Spans of the kernel's elements: the kinds that begin (the next kind is the end of each), the
+ *  fields that distinguish spans, and the number of spans with equal fields that may be open at
+ *  once; the inner one ends first. */
 const KERNEL_SPANS = {
   irq: { begins: [1], keys: ['cpu', 'number'], nested: 1 },
   softirq: { begins: [1], keys: ['cpu', 'number'], nested: 1 },
-  // The end does not name the function. A hard handler interrupts a soft one.
+  // The end does not have the function. A hard handler interrupts a soft one.
   timer: { begins: [1, 3, 5], keys: ['cpu', 'tid'], nested: 2, same: ['cpu', 'function'] },
   syscall: { begins: [1], keys: ['tid'], nested: 1 },
   futex: { begins: [1], keys: ['tid'], nested: 1 },
@@ -24,31 +25,32 @@ const KERNEL_SPANS = {
   block_io: { begins: [1], keys: ['request', 'device'], nested: 1 },
 };
 
-/** What happens on a CPU, to whichever thread is there: its lanes are those of the CPUs. */
+/** Sensors of events on a CPU, independent of the thread: their lanes are those of the CPUs. */
 const OF_CPUS = ['irq', 'softirq', 'timer'];
 
-/** Whether a kernel's sensor is a place that the user named. */
+/** Whether a kernel sensor is a place that the user named. */
 const isProbe = (id) => /^(probe|usdt|tracepoint|kprobe)\//.test(id);
 
 /** Whether its elements are calls of a function. */
 const isCalls = (id) => /^k?probe\//.test(id) && !id.endsWith('/return');
 
-/** A function calls itself at most so often that it is seen. */
+/** Maximum depth of recursive calls that are shown. */
 const MOST_CALLS = 256;
 
-/** The field of a kernel's element that says most, in a word; else it is the thread. */
+/** The most useful field of a kernel's element; for other elements it is the thread. */
 const TELLING = { page_fault: 'address', signal: 'number', sched_migrate: 'to_cpu', ipc: 'bytes', cpu_idle: 'state', cpu_frequency: 'khz', probe: 'argument_1', probe_return: 'value', lock: 'other_tid', irq: 'name', softirq: 'number', syscall: 'number', timer: 'function' };
 
-/** Fields that name threads. */
+/** Fields with a thread id. */
 const OF_THREADS = ['tid', 'other_tid', 'sender_tid', 'by_tid'];
 
-/** An address; of one in the kernel a double does not have the last digits. */
+/** An address; a double does not have the last digits of one in the kernel. */
 function formatAddress(value) {
   const digits = `0x${value.toString(16)}`;
   return Number.isSafeInteger(value) ? digits : `${digits.slice(0, -3)}…`;
 }
 
-/** A field of an element for people: in those of the kernel numbers are names, threads, or addresses. */
+/** A field of an element for display: numbers in the kernel's elements become names, threads, or
+ *  addresses. */
 function fieldText(row, field, at) {
   const value = at < field.values.length ? field.values[at] : null;
   if (field.unit === 'hex' && typeof value === 'number') return formatAddress(value);
@@ -61,8 +63,9 @@ function fieldText(row, field, at) {
   return Number.isInteger(value) ? String(value) : formatValue(value, '');
 }
 
-/** How a sensor's fields tell of spans: `{edge, begins, keys, nested, cpu, thread}` or `{length, scale}`, or null. With
- *  `returns` the elements are calls of a function, and those are its returns. */
+/** How a sensor's fields describe spans: `{edge, begins, keys, nested, cpu, thread}` or
+ *  `{length, scale}`, or null. With `returns` the elements are calls of a function, and those are
+ *  its returns. */
 function spanFields(fields, type, isKernel, returns) {
   const place = (name) => fields.findIndex((field) => field.name === name && field.number);
   const places = (names) => names.map(place).filter((index) => index >= 0);
@@ -76,7 +79,7 @@ function spanFields(fields, type, isKernel, returns) {
   }
   const edge = fields.findIndex((field) => field.name === 'edge' && field.number && field.unit === '');
   if (edge >= 0 && fields[edge].series.low >= 0 && fields[edge].series.high <= 1) {
-    // What tells one span from another: the thread that writes, and the first plain number.
+    // The key of a span: the thread that writes, and the first plain number.
     const keys = [
       fields.findIndex((field) => field.name === 'writer_tid'),
       fields.findIndex((field, i) => i !== edge && field.number && field.unit === '' && !isFrame(field.name)),
@@ -87,11 +90,11 @@ function spanFields(fields, type, isKernel, returns) {
   return length >= 0 ? { length, scale: SPAN_UNITS[fields[length].unit] } : null;
 }
 
-/** Calls `begin` and `end` for what elements say, in the order of time, with the key and the element. */
+/** Calls `begin` and `end` for the elements, in the order of time, with the key and the element. */
 function eachEdge({ times, fields, count }, how, returns, begin, end) {
   const keyOf = (of, i, first) => first + how.keys.map((index) => ` ${of[index].values[i]}`).join('');
   if (returns) {
-    // Calls and returns name the thread in the same place.
+    // Calls and returns have the thread at the same index.
     let at = 0;
     for (let i = 0; i <= count; i += 1) {
       const until = i < count ? times[i] : Infinity;
@@ -107,9 +110,11 @@ function eachEdge({ times, fields, count }, how, returns, begin, end) {
   }
 }
 
-/** Begin and end of each span, with the element that began or told it and the one that ended it, in the order of
- *  begins. A begin without an end lasts until `now`, or until its thread ended (`endOf`); one whose end was missed, until the
- *  next of its kind; an end without a begin is left out. */
+/** Begin and end of each span, in the order of begins, with the element of the begin (or the only
+ *  one) and the element of the end.
+ *  - A begin without an end lasts until `now`, or until its thread ended (`endOf`).
+ *  - A begin whose end was missed lasts until the next one of its kind.
+ *  - An end without a begin is left out. */
 function findSpans(elements, how, { now, endOf, returns }) {
   const spans = [];
   const { times, fields, count } = elements;
@@ -126,7 +131,7 @@ function findSpans(elements, how, { now, endOf, returns }) {
     span[1] = t;
     span[3] = i;
   };
-  // What a thread is told of and what the CPU is told of may be one and the same.
+  // An element for a thread and one for the CPU may describe the same span.
   const isTold = (i) => {
     if (!how.same) return false;
     for (const under of open.values()) {
@@ -155,8 +160,9 @@ function findSpans(elements, how, { now, endOf, returns }) {
   return spans.sort((a, b) => a[0] - b[0]);
 }
 
-/** Spans that overlap lie in lanes below each other, each span in the first lane that is free; those of CPUs
- *  in lanes of their CPUs (`cpu`, else null). What finds no lane is counted in `crowded`. */
+/** Overlapping spans are in different lanes, each span in the first lane that is free. Those of
+ *  CPUs are in lanes of their CPUs (`cpu`, else null). Spans that find no lane are counted in
+ *  `crowded`. */
 class Spans {
   constructor(elements, how, around) {
     this.lanes = [];
@@ -195,21 +201,23 @@ class Spans {
     }
   }
 
-  /** The span in a lane at `t`: begin, end, the element that began it and the one that ended it, or null. */
+  /** The span in a lane at `t`: begin, end, the element of the begin and that of the end, or
+   *  null. */
   at(lane, t) {
     return this.lanes[lane]?.members[this.lanes[lane].intervals.find(t)] ?? null;
   }
 }
 
-/** What a span says: who and what it is, by its first field that is no part of its frame, and how long it was. */
+/** The text of a span: its thread, its first field that is not one of the span's own, and its
+ *  length. */
 function spanText(row, [from, to, at]) {
   const { spanFields: how, elements: { fields } } = row;
   const isKernel = row.group.part === 'cpus';
   const told = isKernel ? row.told : fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
   const parts = [];
-  // Of what a thread does: who it is.
+  // For spans of a thread: the name of the thread.
   if (how.thread !== undefined && told !== how.thread) parts.push(row.run.nameOf(fields[how.thread].values[at], from));
-  // A number alone says nothing; a name does.
+  // A bare number does not help the reader; a name does.
   if (told >= 0) parts.push(isKernel || !fields[told].number ? fieldText(row, fields[told], at) : `${fields[told].name} ${fieldText(row, fields[told], at)}`);
   return [...parts, formatDuration(to - from)].join('  ');
 }

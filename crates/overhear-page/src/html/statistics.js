@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What happened between two moments: per thread the time in each state and the switches, per CPU how
-// busy it was, per sensor its elements and their values. Sums that are kept for blocks make
-// this as cheap for a long interval as for a short one.
+// Statistics of the time between two moments: per thread the time in each state and the switches,
+// per CPU its busy time, per sensor its elements and their values. Sums that are kept for blocks
+// make this as cheap for a long interval as for a short one.
 
 const MOST_ROWS = 60;
-// What does not fit into this many pixels is scrolled, unless the user pulls the panel larger.
+// A panel higher than this many pixels scrolls, unless the user pulls it larger.
 const MOST_PIXELS = 300;
 
 /** The account of one thread between two moments. */
@@ -27,7 +27,8 @@ function threadStatistics(row, from, to) {
   };
 }
 
-/** How long the spans were that touch the time between two moments: least, mean and greatest. */
+/** The lengths of the spans that overlap the time between two moments: minimum, mean and
+ *  maximum. */
 function spanStatistics(row, lanes, from, to) {
   let [low, high, sum, count] = [Infinity, -Infinity, 0, 0];
   for (const { intervals, members } of lanes) {
@@ -60,7 +61,7 @@ function sensorStatistics(rows, row, from, to) {
   return found;
 }
 
-/** All of it, of the rows that are shown. */
+/** All statistics, for the rows that are shown. */
 function intervalStatistics(rows, [from, to]) {
   const shown = rows.all.filter((row) => row.shown || (row.group?.collapsed && row.kind !== 'process'));
   return {
@@ -102,8 +103,8 @@ class StatisticsPanel {
     this.#fitHeight();
   }
 
-  /** As high as the most it has held, up to a bound. It never shrinks, so that nothing below jumps while
-   *  the view moves; a height that the user has chosen stays. */
+  /** Sets the height to the largest one so far, up to a bound. It never shrinks, so that nothing
+   *  below jumps while the view moves; a height that the user has chosen stays. */
   #fitHeight() {
     const { style } = byId('statistics-body');
     const chosen = style.height !== '' && style.height !== `${this.height}px`;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What ran, what was missed, and how it was heard: sentences and a few large numbers.
+// The program, the missed elements, and the sources: sentences and a few large numbers.
 
 const SIGNALS = { 1: 'SIGHUP', 2: 'SIGINT', 3: 'SIGQUIT', 4: 'SIGILL', 6: 'SIGABRT', 7: 'SIGBUS', 8: 'SIGFPE', 9: 'SIGKILL', 11: 'SIGSEGV', 13: 'SIGPIPE', 14: 'SIGALRM', 15: 'SIGTERM' };
 
@@ -32,7 +32,7 @@ function fact(name, value, detail) {
   return make('div', 'fact', [make('div', 'fact-name', name), make('div', 'fact-value', value), detail ? make('div', 'fact-detail', detail) : null]);
 }
 
-/** An argument as one would type it: quoted only where a shell would need it. */
+/** An argument as in a shell: quoted only if a shell needs it. */
 function quoteArgument(argument) {
   return /^[\w@%+=:,./-]+$/.test(argument) ? argument : `'${String(argument).replace(/'/g, "'\\''")}'`;
 }
@@ -93,7 +93,7 @@ function showLosses(report) {
   const notConnected = Number(report.not_connected) || 0;
 
   if (total > 0 || losses.length || notConnected || report.complete === false) {
-    // A loss of no element is damage whose extent nobody knows.
+    // A loss of no element is damage of unknown extent.
     const what = [];
     if (total > 0) what.push(`${plural(total, 'element')} missed`);
     if (notConnected) what.push(`${plural(notConnected, 'sensor')} not connected`);
@@ -123,7 +123,7 @@ function showLosses(report) {
   }
 }
 
-/** What else should be known: refused sensors, damaged streams, torn recordings. */
+/** Further notes: refused sensors, damaged streams, torn recordings. */
 function showNotes(report) {
   const holder = byId('notes');
   const notes = list(report.notes);

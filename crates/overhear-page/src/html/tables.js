@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Tables that are sorted by a click on a column's head. A column says how to get its
-// value, by which it is sorted, and how to show it.
+// Tables that are sorted by a click on a column's head. A column defines its value, its sort key,
+// and its text.
 
 const duration = (value) => formatDuration(value, true);
 const count = (value) => (value === null || value === undefined ? DASH : formatCount(value));
@@ -46,7 +46,7 @@ const FIELD_COLUMNS = [
 
 const isGiven = (value) => value !== null && value !== undefined && value !== '' && !Number.isNaN(value);
 
-/** Rows in the order of `column`. What was not measured comes last in either direction. */
+/** Rows in the order of `column`. Values that were not measured come last in either direction. */
 function sortRows(rows, column, ascending) {
   return rows.slice().sort((a, b) => {
     const x = column.value(a);
@@ -92,7 +92,7 @@ function groupRow(columns) {
 }
 
 function sortableTable(title, columns, rows, sorted) {
-  // A column in which nothing was given says nothing and is left out.
+  // A column without any value is left out.
   const shown = columns.filter((column, i) => i === 0 || rows.some((row) => isGiven(column.value(row))));
   const body = make('tbody');
   const head = make('tr');
@@ -112,7 +112,7 @@ function sortableTable(title, columns, rows, sorted) {
     button.type = 'button';
     if (column.title) button.title = column.title;
     button.addEventListener('click', () => {
-      // Numbers are first wanted from the largest down, names from A on.
+      // The first click sorts numbers from the largest down, names from A on.
       ascending = current === column ? !ascending : !column.number;
       current = column;
       fill();

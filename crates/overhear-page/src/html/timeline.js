@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The picture: a frame draws the visible rows, the axis, and above them the metering
-// lines and the pointer, and counts every primitive that it takes to do so.
+// The picture: a frame draws the visible rows, the axis, and above them the metering lines and the
+// pointer, and counts every primitive of it.
 //
-// The count is bounded by 4 * (pixels of width + visible rows). One blit per row is
-// all that the data take; what remains are names of CPUs, values and times, which are as
-// many as fit beside each other into the width, and `labels` holds them to that, and arrows,
-// of which there is one for eight pixels at most: where there are more wake-ups the row under
-// the pointer alone shows its own.
+// The count is bounded by 4 * (pixels of width + visible rows):
+// - The data of a row are one blit.
+// - `labels` bounds the names of CPUs, the values and the times to those that fit into the width.
+// - There is at most one arrow for each eight pixels. If there are more wake-ups, only the row
+//   under the pointer shows its own.
 
 const AXIS_HEIGHT = 42;
 const BAR_INSET = 4;
@@ -14,14 +14,14 @@ const CPU_LABEL_WIDTH = 52;
 const NAME_LABEL_WIDTH = 40;
 const VALUE_LABEL_WIDTH = 84;
 const PIXELS_PER_ARROW = 8;
-// Intervals that are looked through for the wake-ups of one row.
+// Maximum number of intervals that are searched for the wake-ups of one row.
 const MOST_INTERVALS = 20_000;
 const CHAIN = 6;
 // A lane of spans, and the distance from one to the next.
 const LANE_HEIGHT = 14;
 const LANE_STEP = 16;
 
-/** A canvas whose drawing calls are counted: nothing else holds its context. */
+/** A canvas that counts its drawing calls: nothing else has its context. */
 class Pen {
   #context;
 
@@ -48,7 +48,7 @@ class Pen {
     this.#context.clearRect(0, 0, this.width, this.height);
   }
 
-  /** A filled rectangle whose edges lie on whole device pixels, at least one wide and high. */
+  /** A filled rectangle with its edges on whole device pixels, at least one wide and high. */
   rect(x, y, width, height, color) {
     const { scale } = this;
     const left = Math.round(x * scale);
@@ -76,7 +76,7 @@ class Pen {
     return this.#context.measureText(text).width;
   }
 
-  /** An arrow up or down at `x`, on a ground that keeps it apart from the bars. */
+  /** An arrow up or down at `x`, on a ground that separates it from the bars. */
   arrow(x, from, to, color, ground, width) {
     const context = this.#context;
     const down = to >= from ? 1 : -1;
@@ -98,7 +98,7 @@ class Pen {
     }
   }
 
-  /** Image data ignore the transformation: the strip's place is in device pixels. */
+  /** Image data ignore the transformation: the strip's position is in device pixels. */
   blit(strip, y) {
     this.primitives += 1;
     this.#context.putImageData(strip.image, 0, Math.round(y * this.scale));
@@ -161,7 +161,7 @@ class Timeline {
     return this.view.from + x * this.perPixel;
   }
 
-  /** Everything anew. */
+  /** Draws everything. */
   draw() {
     this.frames += 1;
     const { plot, scroller, rows, theme } = this;
@@ -180,7 +180,7 @@ class Timeline {
     this.drawOver();
   }
 
-  /** The axis and what moves with the pointer, above the unchanged rows. */
+  /** Draws the axis and the parts that move with the pointer, over the unchanged rows. */
   drawOver() {
     this.#drawAxis();
     this.#drawOver();
@@ -253,7 +253,7 @@ class Timeline {
     const room = (to - from) / this.scale - 10;
     if (this.labels === 0) return;
     let label = text;
-    // A name that does not fit is cut, but not to a stump.
+    // A name that does not fit is cut, but not to less than six letters.
     while (label.length > 6 && this.plot.textWidth(label, font) > room) label = `${label.slice(0, -2)}…`;
     if (this.plot.textWidth(label, font) > room) return;
     this.labels -= 1;
@@ -287,7 +287,7 @@ class Timeline {
       const top = y + BAR_INSET + index * LANE_STEP;
       this.plot.blit(strip, top);
       this.#labelSpans(row, lane, top);
-      // The first of a CPU's lanes says whose they are.
+      // The first of a CPU's lanes has the name of the CPU.
       if (lane.cpu !== null && lane.cpu !== lanes[index - 1]?.cpu) {
         this.plot.text(`CPU ${lane.cpu}`, 4, top + LANE_HEIGHT / 2 + 0.5, theme.quiet, `10px ${theme.font}`);
       }
@@ -301,7 +301,7 @@ class Timeline {
     }
   }
 
-  /** The wake-ups of a row that fall into the view: first and end index, and how many. */
+  /** The wake-ups of a row in the view: first and end index, and their number. */
   #wakesIn(row) {
     const { starts } = row.intervals;
     const first = lowerBound(starts, this.view.from);
@@ -340,7 +340,8 @@ class Timeline {
     return true;
   }
 
-  /** Who woke the thread under the pointer, and who woke that one, and so on. */
+  /** The chain of wakers of the thread under the pointer: its waker, the waker's waker, and so
+   *  on. */
   #drawChain(top) {
     const { hover, showWakes } = this.view;
     if (!showWakes || hover?.row?.kind !== 'thread' || !hover.row.shown) return;
@@ -364,7 +365,7 @@ class Timeline {
     }
   }
 
-  /** Where elements are far enough apart, each says its first field's value. */
+  /** If elements are far enough apart, each gets a label with its first field's value. */
   #labelValues(row, y) {
     const { elements } = row;
     const field = elements.fields[row.told];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The verdicts of the run, worst first, and the constraints that they are of.
+// The verdicts of the run, worst first, and their constraints.
 
 const VERDICT_KINDS = {
   held: ['good', 'M4 10.5 8.2 15 16.5 5.5'],
@@ -27,7 +27,7 @@ function showVerdicts(report) {
   const holder = byId('verdicts');
   const parts = list(report.findings).map((finding) => {
     const [kind, path] = VERDICT_KINDS[finding.verdict] ?? VERDICT_KINDS.inconclusive;
-    // One that held is good for itself, but not beside one that did not.
+    // A verdict that held is good on its own, but not next to one that did not hold.
     const shown = kind === 'good' && !isGood(report) ? 'plain' : kind;
     const verdict = String(finding.verdict ?? '');
     const title = `${FINDING_NAMES[finding.of] ?? finding.of} ${verdict}:`;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What is looked at: the part of the run that is in view, the two metering lines, and what
-// the pointer is on. All times are nanoseconds since the run's origin.
+// The state of the view: the part of the run in view, the two metering lines, and the row and time
+// under the pointer. All times are nanoseconds since the run's origin.
 
-// Below a few nanoseconds per hundred pixels there is nothing left to see.
+// Below a few nanoseconds per hundred pixels there are no more details.
 const LEAST_SPAN = 100;
 
 class View {
@@ -37,8 +37,8 @@ class View {
     this.set(this.from + ns, this.to + ns);
   }
 
-  /** The run has grown. What is shown stays, but the whole stays the whole, and at the end of a
-   *  run that is followed, the end. */
+  /** The run has grown. The shown part stays, with two exceptions: a view of the whole run stays
+   *  whole, and a view that follows the run stays at its end. */
   grow(extent, follow) {
     const whole = this.isWhole();
     const span = this.to - this.from;
@@ -47,7 +47,7 @@ class View {
     else if (follow) this.set(this.extent - span, this.extent);
   }
 
-  /** What is between the metering lines, else what is in view. */
+  /** The time between the metering lines, else the part in view. */
   get interval() {
     const [a, b] = this.meter;
     if (a === null || b === null || a === b) return [this.from, this.to];

@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use overhear_event::{Gap, StreamDescriptor, StreamId, Timestamp};
 
-/// Elements that were missed.
+/// A gap of missed elements.
 #[derive(Debug)]
 pub(super) struct PicturedGap {
     pub(super) stream: Arc<StreamDescriptor>,
     pub(super) gap: Gap,
-    /// From when to when in compensated time, where costs are known.
+    /// Begin and end in compensated time, if costs are known.
     pub(super) moved: Option<(Timestamp, Timestamp)>,
 }
 
@@ -22,7 +22,7 @@ pub(super) struct Gaps {
     /// Streams of the gaps, which share their description.
     streams: HashMap<StreamId, Arc<StreamDescriptor>>,
     room: usize,
-    /// When the first one came that found no room.
+    /// Time of the first gap that found no room.
     cut_at: Option<Timestamp>,
     dropped: u64,
 }
@@ -35,7 +35,7 @@ impl Gaps {
         }
     }
 
-    /// Keeps a gap if there is room. Once there is none, all others are counted.
+    /// Keeps a gap if there is room. After the first one without room, all others are only counted.
     #[must_use]
     pub(super) fn push(
         &mut self,
@@ -62,7 +62,7 @@ impl Gaps {
         &self.kept
     }
 
-    /// When the first gap came that found no room, and how many did not.
+    /// Time of the first gap that found no room, and the number of such gaps.
     pub(super) fn cut(&self) -> Option<(Timestamp, u64)> {
         Some((self.cut_at?, self.dropped))
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a picture leaves out, in sentences, and how to see it.
+//! The parts that a picture leaves out, in sentences, and the ways to see them.
 
 use overhear_event::{Nanos, Timestamp};
 
 use super::Picture;
 use overhear_session::format::{counted, quoted};
 
-/// How to see what is left out.
+/// A way to see the parts that are left out.
 #[derive(Clone, Debug)]
 pub(crate) enum Remedy {
     /// Nothing was recorded.
@@ -15,10 +15,11 @@ pub(crate) enum Remedy {
     Recording(String),
 }
 
-/// Sensors that are named one by one.
+/// Maximum number of sensors that are named individually.
 const NAMED_SENSORS: usize = 3;
 
-/// What `picture` leaves out of a run that began at `begin`; nothing if it shows all of it.
+/// The parts that `picture` leaves out of a run that began at `begin`; empty if it shows
+/// everything.
 pub(super) fn sentences(picture: &Picture, begin: Timestamp, remedy: &Remedy) -> Vec<String> {
     let since = |time: Timestamp| time.since(begin);
     let mut sentences = Vec::new();
@@ -76,7 +77,7 @@ pub(super) fn sentences(picture: &Picture, begin: Timestamp, remedy: &Remedy) ->
     sentences
 }
 
-/// A length as an argument of the command line, rounded down to what people would write.
+/// A duration as an argument of the command line, rounded down to a short number.
 fn argument(length: Nanos) -> String {
     let us = length.as_ns() / 1_000;
     match us {

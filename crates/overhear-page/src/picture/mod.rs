@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The time-line as the columns that the page draws (`page/mod.rs` describes them): of a recording at
-//! once, of a run that goes on piece by piece.
+//! The time-line as the columns that the page draws (see `html/mod.rs`): of a whole recording, or
+//! piece by piece of a run that goes on.
 //!
-//! A [`Picture`] is an update that keeps intervals, elements and gaps, each up to a limit ([`Room`]), so
-//! that neither it nor the page grows with the run. A [`Piece`] of it serialises itself row by row: the
-//! document is never in memory as a whole.
+//! A [`Picture`] is an update that keeps intervals, elements and gaps, each up to a limit
+//! ([`Room`]), so that neither it nor the page grows with the run. A [`Piece`] of it serialises
+//! itself row by row: the document is never in memory as a whole.
 
 mod gaps;
 mod left_out;
@@ -26,26 +26,26 @@ use sensors::{Seen, SensorColumns};
 
 pub(crate) use left_out::Remedy;
 
-/// What a picture may hold.
+/// Limits of a picture.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Intervals of threads: some 14 bytes of the page each.
+    /// Number of intervals of threads: each takes some 14 bytes of the page.
     intervals: u64,
-    /// Bytes of the page that the elements of sensors take.
+    /// Size of the elements of sensors, in bytes of the page.
     element_bytes: u64,
-    /// Gaps: some 200 bytes of the page each.
+    /// Number of gaps: each takes some 200 bytes of the page.
     gaps: usize,
 }
 
 impl Room {
-    /// For a page of some 16 MB, besides what each thread takes in its tables.
+    /// For a page of some 16 MB, not counting the rows of threads in its tables.
     pub(crate) const PAGE: Self = Self {
         intervals: 600_000,
         element_bytes: 6_000_000,
         gaps: 4_000,
     };
 
-    /// For one of two runs on a page.
+    /// For each of two runs on a page.
     pub(crate) const fn half(self) -> Self {
         Self {
             intervals: self.intervals / 2,
@@ -55,24 +55,24 @@ impl Room {
     }
 }
 
-/// A part of a run, counted from its begin; all of it by default.
+/// A part of a run, in time since its begin; all of it by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeRange {
-    /// Where it begins.
+    /// Begin of the part.
     pub from: Nanos,
-    /// Where it ends; with the run if this is `None`.
+    /// End of the part; `None` for the end of the run.
     pub to: Option<Nanos>,
 }
 
 impl TimeRange {
-    /// Its first and last moment in a run that began at `begin`.
+    /// First and last moment of the part in a run that began at `begin`.
     pub(crate) fn of_run(self, begin: Timestamp) -> (Timestamp, Timestamp) {
         let to = self.to.map_or(Timestamp::MAX, |to| begin.plus(to));
         (begin.plus(self.from), to)
     }
 }
 
-/// Keeps what the page draws: an update like any other. Where costs are known it keeps all times both as
+/// Update that keeps the data which the page draws. If costs are known, it keeps all times both as
 /// recorded and compensated.
 #[derive(Debug)]
 pub(crate) struct Picture {
@@ -80,7 +80,7 @@ pub(crate) struct Picture {
     columns: SensorColumns,
     gaps: Gaps,
     delays: Option<Delays>,
-    /// The first and the last moment that is shown.
+    /// First and last moment that is shown.
     from: Timestamp,
     until: Timestamp,
     /// Time of the newest item.
@@ -88,11 +88,13 @@ pub(crate) struct Picture {
     moved_end: Option<Timestamp>,
 }
 
-/// Memory of the threads' histograms in bytes, for the tables beside the picture of a run that goes on.
+/// Size of the threads' histograms in bytes, for the tables that a live page shows with the
+/// picture.
 const LIVE_HISTOGRAM_BYTES: usize = 6 << 20;
 
 impl Default for Picture {
-    /// Of a run that goes on: there may be another one of it in compensated time.
+    /// The picture of a run that goes on. A second picture may have the same run in compensated
+    /// time.
     fn default() -> Self {
         let all = (Timestamp::ZERO, Timestamp::MAX);
         let mut picture = Self::new(Room::PAGE.half(), None, all);
@@ -104,8 +106,8 @@ impl Default for Picture {
 }
 
 impl Picture {
-    /// An empty one, of what happens between two moments. `delays` places items in compensated time, where
-    /// costs are known.
+    /// An empty picture of the time between two moments. `delays` places items in compensated time,
+    /// if costs are known.
     pub(crate) fn new(
         room: Room,
         delays: Option<Delays>,
@@ -116,7 +118,7 @@ impl Picture {
             timeline = timeline.compensated();
         }
         Self {
-            // The report has its own.
+            // The report has histograms of its own.
             scheduling: Scheduling::new(timeline).with_histogram_bytes(0),
             columns: SensorColumns::with_room(room.element_bytes),
             gaps: Gaps::with_room(room.gaps),
@@ -128,8 +130,8 @@ impl Picture {
         }
     }
 
-    /// Divides the room among the sensors that are announced. `streams` is how many elements each of their
-    /// streams has at most.
+    /// Divides the room among the announced sensors. `streams` has the maximum number of elements
+    /// of each stream.
     pub(crate) fn expect<'a>(
         &mut self,
         streams: impl Iterator<Item = (&'a Arc<StreamDescriptor>, u64)>,
@@ -150,12 +152,12 @@ impl Picture {
         &self.scheduling
     }
 
-    /// Time of the newest item, or when it was ended.
+    /// Time of the newest item, or the end that was set.
     pub(crate) const fn now(&self) -> Timestamp {
         self.now
     }
 
-    /// The program has ended at this time.
+    /// Sets the end: the program has ended at this time.
     pub(crate) fn end(&mut self, end: Timestamp) {
         self.now = self.now.max(end);
         self.scheduling.finish(end);
@@ -181,12 +183,12 @@ impl Picture {
         (self.from..=self.until).contains(&time)
     }
 
-    /// The last moment of which something is shown.
+    /// The last moment for which the picture shows something.
     fn end_of_shown(&self) -> Timestamp {
         let timeline = self.scheduling.observer().cut_at();
         let columns = self.columns.cut_at();
         let all = match (timeline, columns) {
-            // The other one goes on.
+            // The other part goes on.
             (None, _) if !self.scheduling.threads().is_empty() => self.now,
             (_, None) if !self.columns.is_empty() => self.now,
             (timeline, columns) => timeline.max(columns).unwrap_or(self.now),
@@ -194,13 +196,13 @@ impl Picture {
         all.min(self.until)
     }
 
-    /// All of it, of a run that began at `begin`.
+    /// The whole picture of a run that began at `begin`.
     pub(crate) fn whole(&self, begin: Timestamp) -> Piece<'_> {
         self.piece(begin, &mut Cursor::default(), usize::MAX).0
     }
 
-    /// What came after `seen`, which is brought up to date: about `most` intervals, and as many elements
-    /// of each sensor; and whether there is more.
+    /// The data since `seen`: about `most` intervals, and at most `most` elements of each sensor.
+    /// Moves `seen` to their end. The flag is true if there are more.
     pub(crate) fn piece(
         &self,
         begin: Timestamp,
@@ -258,14 +260,14 @@ impl Update for Picture {
             return;
         }
         if !self.gaps.push(stream, gap, moved) {
-            // What follows would look complete.
+            // Later states would look complete.
             self.scheduling.observer_mut().cut(gap.from);
             self.columns.close();
         }
     }
 
     fn advance(&mut self, now: Timestamp) {
-        // The end of all observation is no moment of the run.
+        // The end of all observation is not a moment of the run.
         if now < Timestamp::MAX {
             self.now = self.now.max(now);
         }
@@ -273,7 +275,7 @@ impl Update for Picture {
     }
 }
 
-/// What a reader of the picture has seen of it, so that it is given the rest alone.
+/// Read position of a reader in the picture, so that it gets only the rest.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cursor {
     // Intervals per thread.
@@ -282,11 +284,11 @@ pub(crate) struct Cursor {
     gaps: usize,
 }
 
-/// The time-line document, or a piece of it: what lies between two cursors.
+/// The time-line document, or a piece of it: the data between two cursors.
 #[derive(Debug)]
 pub(crate) struct Piece<'a> {
     picture: &'a Picture,
-    /// What times count from, and where the run began.
+    /// Origin of all times, and the begin of the run.
     begin: Timestamp,
     run_begin: Timestamp,
     seen: Cursor,
@@ -295,12 +297,12 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Piece<'_> {
-    /// The same. `remedy` is how to see what is left out.
+    /// The same piece. `remedy` is the way to see the parts that are left out.
     pub(crate) fn with_remedy(self, remedy: Remedy) -> Self {
         Self { remedy, ..self }
     }
 
-    /// Sentences about what the picture leaves out.
+    /// Sentences about the parts that the picture leaves out.
     pub(crate) fn left_out(&self) -> Vec<String> {
         left_out::sentences(self.picture, self.run_begin, &self.remedy)
     }
@@ -323,7 +325,7 @@ impl Piece<'_> {
                 processes.push(Process { pid, comm });
                 processes.len() - 1
             });
-            // The name that a process had last says most.
+            // The last name of a process is the most useful one.
             if !comm.is_empty() {
                 comm.clone_into(&mut processes[at].comm);
             }
@@ -348,7 +350,7 @@ impl Piece<'_> {
         })
     }
 
-    /// What a thread does at the end, if it goes on.
+    /// State of a thread at the end, if it still lives.
     fn open(&self, thread: &Thread, row: &Row) -> Option<Open> {
         if row.is_cut {
             return (row.end() < self.end()).then(|| Open {
@@ -371,7 +373,7 @@ impl Piece<'_> {
         })
     }
 
-    /// The intervals of a thread between two places.
+    /// The intervals of a thread between two positions.
     fn thread<'a>(
         &self,
         index: usize,
@@ -390,12 +392,13 @@ impl Piece<'_> {
         if from == to && open.is_none() && from > 0 {
             return None;
         }
-        // Few reasons come again and again: a table, and a column of places in it.
+        // Few different reasons repeat often: so a table, and a column of indices.
         let mut table: Vec<Reason> = Vec::new();
         let mut places: BTreeMap<Reason, u16> = BTreeMap::new();
         let reasons = row.reasons[from..to].iter().map(|&reason| {
             let place = *places.entry(reason).or_insert_with(|| {
-                // The last place stands for what is not told: there, the table is full.
+                // The last index stands for an unknown reason, and for those after the table is
+                // full.
                 match u16::try_from(table.len()) {
                     Ok(place) if place < u16::MAX && reason != Reason::Untold => {
                         table.push(reason);
@@ -407,7 +410,7 @@ impl Piece<'_> {
             place.to_le_bytes()
         });
         let reasons = Column::of(reasons);
-        // Those of a time-line that is not compensated are missing, but for an empty row.
+        // A time-line that is not compensated has no shrinks, and an empty row has none either.
         let shrinks = row.shrinks.get(from..to).filter(|_| to > from);
         Some(ThreadColumns {
             index,
@@ -476,7 +479,7 @@ impl Piece<'_> {
     }
 }
 
-/// What is made when it is serialised, one after the other.
+/// Its items are made while it is serialised, one after the other.
 struct Sequence<F>(F);
 
 impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Sequence<F> {
@@ -485,7 +488,7 @@ impl<F: Fn() -> I, I: Iterator<Item: Serialize>> Serialize for Sequence<F> {
     }
 }
 
-/// Bytes that the document has as base64.
+/// Bytes that are base64 in the document.
 #[derive(Clone, Debug)]
 struct Column(Vec<u8>);
 
@@ -562,7 +565,7 @@ fn varints(values: &[i64]) -> Column {
     Column(bytes)
 }
 
-/// A reason as the page reads it.
+/// A reason in the page's format.
 const fn reason(reason: Reason) -> (&'static str, u32) {
     match reason {
         Reason::Untold => ("", 0),

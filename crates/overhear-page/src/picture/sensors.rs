@@ -13,24 +13,25 @@ use serde::{Serialize, Serializer};
 
 use super::{varints, Column, Sequence};
 
-/// Fields of the kernel's elements of whose numbers some have names: there are few different ones.
+/// Fields of the kernel's elements that have names for some of their numbers. They have few
+/// different numbers.
 const NAMED_FIELDS: [&str; 4] = ["number", "kind", "operation", "family"];
 
 /// A delta of the page's format that continues in the next entry.
 const CONTINUED: u32 = u32::MAX;
 
-/// Keeps elements in columns: those of all program sensors, and of all that comes from the kernel
-/// or a sampler and is not drawn as states of threads. The lanes of a sensor share columns, and so do the
-/// CPUs of a hook: their elements come in the order of time.
+/// Keeps elements in columns: those of all program sensors, and those of kernel sensors and
+/// samplers that are not drawn as states of threads. The lanes of a sensor share columns, and so do
+/// the CPUs of a hook: their elements come in the order of time.
 ///
-/// A sensor whose elements find no room is cut: none of its later ones is kept.
+/// A sensor whose elements find no room is cut: none of its later elements is kept.
 #[derive(Debug, Default)]
 pub(super) struct SensorColumns {
     of_stream: BTreeMap<StreamId, usize>,
-    /// By name, and of probes the file.
+    /// Index by name, and for probes also by file.
     of_hook: BTreeMap<(String, String), usize>,
     sensors: Vec<Columns>,
-    /// Bytes of the page that all elements may take, and do take.
+    /// Bytes of the page that all elements may take, and those they take already.
     room: u64,
     used: u64,
 }
@@ -45,7 +46,7 @@ pub(super) struct Cut {
     pub(super) dropped: u64,
 }
 
-/// What a reader of the columns has seen of a sensor.
+/// Read position of a reader in the columns of a sensor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seen {
     count: u64,
@@ -68,16 +69,16 @@ struct Columns {
     first_sequence: u64,
     deltas: Vec<u32>,
     fields: Vec<Values>,
-    // The CPU of each element, where the stream has one.
+    // The CPU of each element, if the stream has one.
     cpus: Option<Vec<f64>>,
-    // By how much more than the one before each element is moved in compensated time; empty where costs are
-    // not known.
+    // For each element, how much more it is moved in compensated time than the one before; empty if
+    // costs are unknown.
     shrinks: Vec<i64>,
     delay: i64,
-    /// Bytes of the page that the elements may take, and do take.
+    /// Bytes of the page that the elements may take, and those they take already.
     room: u64,
     used: u64,
-    /// Time of the first element that is not kept, and how many are not.
+    /// Time of the first element that is not kept, and the number of such elements.
     cut_at: Option<Timestamp>,
     dropped: u64,
 }
@@ -85,16 +86,16 @@ struct Columns {
 #[derive(Debug)]
 enum Values {
     Numbers(Vec<f64>),
-    /// Texts one after the other, and where each ends.
+    /// All texts in one string, and the end of each.
     Texts(String, Vec<u32>),
 }
 
-/// Bytes that so many bytes of a column take as base64.
+/// Size of `bytes` bytes of a column as base64.
 const fn encoded(bytes: u64) -> u64 {
     bytes.div_ceil(3) * 4
 }
 
-/// A text in the document, with its quotes and comma; escapes are not counted.
+/// Size of a text in the document, with its quotes and comma; escapes are not counted.
 const fn quoted(bytes: u64) -> u64 {
     bytes + 3
 }
@@ -127,7 +128,7 @@ impl Columns {
         }
     }
 
-    /// Bytes of the page that an element takes at most.
+    /// Upper bound of the size of an element in bytes of the page.
     fn element_bytes(&self) -> u64 {
         let fields = self.stream.schema.fields().iter();
         let fields = fields.map(|field| match field.kind {
@@ -135,11 +136,11 @@ impl Columns {
             _ => encoded(8),
         });
         let cpu = self.cpus.as_ref().map_or(0, |_| encoded(8));
-        // A time, and what it is moved by.
+        // A time, and how far it is moved.
         encoded(4) + encoded(2) + cpu + fields.sum::<u64>()
     }
 
-    /// Bytes that the distance of the next element takes beyond those of a usual one.
+    /// Additional bytes for the distance of the next element, compared with a usual distance.
     fn distance_bytes(&self, next: Timestamp) -> u64 {
         let distance_ns = match self.count {
             0 => 0,
@@ -185,7 +186,7 @@ impl Columns {
         }
     }
 
-    /// Where a reader is that has seen at most so many more elements.
+    /// Read position after at most `most` more elements.
     fn after(&self, seen: Seen, most: usize) -> Seen {
         if self.count - seen.count <= most as u64 {
             return Seen {
@@ -203,7 +204,7 @@ impl Columns {
         next
     }
 
-    /// What the numbers of a kernel's field are called: those that have names.
+    /// The names of numbers in a field of the kernel, for numbers that have one.
     fn names(&self, field: &str, numbers: &[f64]) -> BTreeMap<String, &'static str> {
         if !matches!(self.stream.origin, Origin::Kernel { .. }) {
             return BTreeMap::new();
@@ -219,7 +220,7 @@ impl Columns {
         named.collect()
     }
 
-    /// What came after `seen` up to `next`; nothing if there is nothing new.
+    /// The elements from `seen` to `next`; `None` if there is nothing new.
     fn between(
         &self,
         index: usize,
@@ -272,7 +273,7 @@ impl Columns {
                 names: BTreeMap::new(),
             });
         }
-        // Positions in several lanes, or on several CPUs, have no order among themselves.
+        // Positions in several lanes, or on several CPUs, have no common order.
         let is_one = self.stream.lane.is_none() && self.cpus.is_none();
         let deltas = &self.deltas[seen.deltas..next.deltas];
         Some(SensorDocument {
@@ -359,7 +360,7 @@ impl Serialize for ValuesDocument<'_> {
 }
 
 impl SensorColumns {
-    /// Without elements, which may take so many bytes of the page.
+    /// Columns without elements, with this limit in bytes of the page.
     pub(super) fn with_room(room: u64) -> Self {
         Self {
             room,
@@ -367,8 +368,8 @@ impl SensorColumns {
         }
     }
 
-    /// Divides the room among the sensors that are announced: slow ones have room for all their
-    /// elements, and the others share what is left. `elements` is how many a stream has at most.
+    /// Divides the room among the announced sensors: slow ones get room for all their elements, and
+    /// the others share the rest. `elements` is the maximum number of elements of a stream.
     pub(super) fn divide(&mut self, streams: impl Iterator<Item = (StreamId, u64)>) {
         let mut needs = vec![0_u64; self.sensors.len()];
         for (stream, elements) in streams {
@@ -409,7 +410,7 @@ impl SensorColumns {
         }
     }
 
-    /// The processes that own a sensor of which there are elements.
+    /// The processes that own a sensor with elements.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
         let heard = self.sensors.iter().filter(|columns| columns.count > 0);
         heard.filter_map(|columns| match &columns.stream.origin {
@@ -418,12 +419,12 @@ impl SensorColumns {
         })
     }
 
-    /// Which of the sensors a stream belongs to.
+    /// Index of the sensor that a stream belongs to.
     pub(super) fn index(&self, stream: &StreamDescriptor) -> Option<usize> {
         self.of_stream.get(&stream.first_stream()).copied()
     }
 
-    /// Where a reader is who has seen this, and then at most so many elements of each sensor.
+    /// Read positions after `seen` and at most `most` more elements of each sensor.
     pub(super) fn after(&self, seen: &[Seen], most: usize) -> Vec<Seen> {
         let seen = seen
             .iter()
@@ -434,7 +435,7 @@ impl SensorColumns {
             .collect()
     }
 
-    /// What came between two places of a reader.
+    /// The elements between two read positions.
     pub(super) fn between<'a>(
         &'a self,
         seen: &'a [Seen],
@@ -451,7 +452,7 @@ impl SensorColumns {
         })
     }
 
-    /// Whether there are elements beyond `seen`.
+    /// Whether there are elements after `seen`.
     pub(super) fn has_more(&self, seen: &[Seen]) -> bool {
         let mut pairs = self.sensors.iter().zip(seen);
         pairs.any(|(columns, seen)| columns.count > seen.count)
@@ -462,7 +463,7 @@ impl SensorColumns {
         self.sensors.iter().all(|columns| columns.count == 0)
     }
 
-    /// The sensors of which not all elements are kept, those first that lack most.
+    /// The sensors of which not all elements are kept; those that lack most come first.
     pub(super) fn cuts(&self) -> Vec<Cut> {
         let all = self.sensors.iter().filter_map(|columns| {
             Some(Cut {
@@ -476,7 +477,7 @@ impl SensorColumns {
         all
     }
 
-    /// When the last sensor was cut; `None` if there are elements of one that was not.
+    /// Time when the last sensor was cut; `None` if a sensor with elements was not cut.
     pub(super) fn cut_at(&self) -> Option<Timestamp> {
         let heard = self.sensors.iter();
         let heard = heard.filter(|columns| columns.count > 0 || columns.dropped > 0);
@@ -489,7 +490,7 @@ impl SensorColumns {
         self.room = 0;
     }
 
-    /// Keeps an element if there is room, with its compensated time where costs are known.
+    /// Keeps an element if there is room, with its compensated time if costs are known.
     pub(super) fn push(&mut self, element: &ElementView<'_>, moved: Option<Timestamp>) {
         let Some(&index) = self.of_stream.get(&element.stream.first_stream()) else {
             return;

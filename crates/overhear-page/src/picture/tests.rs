@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pictures that have no room for all.
+//! Pictures that have no room for all items.
 
 use std::sync::Arc;
 
@@ -122,7 +122,7 @@ fn slow_sensors_keep_all_and_fast_ones_share_the_rest() {
         ("p(42)/fast", 10_000 - kept),
     ];
     assert_eq!(cuts, expected);
-    // One of them has all: the picture is of the whole run.
+    // One of them has all elements: the picture covers the whole run.
     assert_eq!(document(&picture)["end_ns"], 10_000_000);
 }
 
@@ -146,7 +146,7 @@ fn picture_of_a_run_that_goes_on_stops_taking_elements() {
     }
     let kept = count(&picture, &fast);
     assert!((20..100).contains(&kept), "{kept}");
-    // All that is shown ends there.
+    // Everything that is shown ends there.
     assert_eq!(document(&picture)["end_ns"], kept * 1_000);
     let (first, _) = picture.piece(at(0), &mut Cursor::default(), 10);
     let first = serde_json::to_value(first).unwrap();
@@ -177,7 +177,7 @@ fn full_picture_shows_states_up_to_one_moment_and_says_so() {
         left_out.contains("no room for states of threads from"),
         "{left_out}"
     );
-    // Beside a sensor that goes on, what the threads do is unknown from then on.
+    // The other sensor goes on, and the states of the threads are unknown from then on.
     let marks = sensor(2, "marks");
     write(&mut picture, &marks, 0);
     picture.open(&marks);

@@ -1,35 +1,36 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which connections stay: every local user can reach the port, and must not keep its owner out.
+//! Bounds of connections: every local user can reach the port, and must not keep its owner out.
 //!
-//! A connection *waits* until its request with the token has come; then it is *authenticated*. Waiting connections have
-//! shares by the user at their other end: a user's connection beyond the share takes the place of that user's
-//! oldest one, never of another user's. Whoever has sent the token is not evicted.
+//! A connection *waits* until its request with the token has come; then it is *authenticated*. Each
+//! user at the other end has a share of the waiting connections. A connection beyond the share
+//! replaces the oldest one of the same user, never that of another user. An authenticated
+//! connection is never replaced.
 
-/// Connections of a user that may wait at one time; browsers open a handful.
+/// Maximum number of waiting connections of a user; browsers open a handful.
 const MOST_WAITING_OF_USER: usize = 8;
-/// Connections of all users that may wait at one time.
+/// Maximum number of waiting connections of all users.
 const MOST_WAITING: usize = 64;
-/// Authenticated connections at one time.
+/// Maximum number of authenticated connections.
 const MOST_AUTHENTICATED: usize = 32;
 
 /// The connections of a server.
 #[derive(Debug)]
 pub(super) struct Connections<C> {
-    // In the order in which they came.
+    // In the order of arrival.
     all: Vec<Connection<C>>,
     next: ConnectionId,
 }
 
-/// Names a connection.
+/// Number of a connection.
 pub(super) type ConnectionId = u64;
 
 #[derive(Debug)]
 struct Connection<C> {
     id: ConnectionId,
-    // `None` where the kernel does not tell: all of these share.
+    // `None` if the kernel does not provide it: all such connections share.
     uid: Option<u32>,
     is_authenticated: bool,
-    // By which it is closed.
+    // Handle to close the connection with.
     handle: C,
 }
 
@@ -43,7 +44,7 @@ impl<C> Default for Connections<C> {
 }
 
 impl<C> Connections<C> {
-    /// Admits a connection; the second is the one to close for it.
+    /// Admits a connection; the second value is the handle of a connection to close for it.
     pub(super) fn admit(&mut self, uid: Option<u32>, handle: C) -> (ConnectionId, Option<C>) {
         let id = self.next;
         self.next += 1;
@@ -66,7 +67,7 @@ impl<C> Connections<C> {
         (id, evicted)
     }
 
-    /// The connection has sent the token; whether there is room for it.
+    /// Authenticates a connection that has sent the token; returns whether there is room for it.
     pub(super) fn authenticate(&mut self, id: ConnectionId) -> bool {
         let authenticated = self.all.iter().filter(|it| it.is_authenticated).count();
         let known = self.all.iter_mut().find(|it| it.id == id);
@@ -79,7 +80,7 @@ impl<C> Connections<C> {
         }
     }
 
-    /// The connection has ended.
+    /// Removes a connection that has ended.
     pub(super) fn end(&mut self, id: ConnectionId) {
         self.all.retain(|it| it.id != id);
     }
@@ -89,7 +90,7 @@ impl<C> Connections<C> {
         self.all.iter().filter(waiting).count()
     }
 
-    /// Takes the oldest waiting connection of this user out.
+    /// Removes the oldest waiting connection of this user.
     fn evict(&mut self, uid: Option<u32>) -> Option<C> {
         let waits = |it: &Connection<C>| !it.is_authenticated && it.uid == uid;
         let oldest = self.all.iter().position(waits)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What was heard so far of a run that goes on, shared by who hears it and who shows it: in recorded time,
-//! and, where it is known what observing costs, in compensated time, too.
+//! The items of a run that goes on, shared by the session that fills it and the server that shows
+//! it: in recorded time and, if the cost of observing is known, in compensated time, too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,14 +16,15 @@ use crate::picture::{Cursor, Picture};
 use overhear_session::calibrate::Calibration;
 use overhear_session::report;
 
-/// Intervals and elements in one piece of news: the run waits while it is put together.
+/// Maximum number of intervals and elements in one piece of news: the run waits while the piece is
+/// built.
 const MOST_NEWS: usize = 50_000;
-/// Memory of the sensors' histograms in bytes: the run itself has others, which are more exact.
+/// Size of the sensors' histograms in bytes. The run itself has others, which are more exact.
 const HISTOGRAM_BYTES: usize = 6 << 20;
-/// How often the tables change.
+/// Time between two versions of the tables.
 const REPORT_EVERY: Duration = Duration::from_secs(1);
 
-/// What was heard so far. Clones share it.
+/// The items of a run so far. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Feed(Arc<Shared>);
 
@@ -36,17 +37,19 @@ struct Shared {
 /// The picture in compensated time.
 #[derive(Debug, Default)]
 enum Compensated {
-    /// There is none: nobody knows what observing costs.
+    /// There is none: the cost of observing is unknown.
     #[default]
     Unknown,
-    /// Nothing was heard yet. Which prices hold depends on how the kernel is heard, and the streams tell that.
+    /// No item has come yet. The prices depend on the backend of the kernel sensors, which the
+    /// streams reveal.
     Awaited(Box<Calibration>),
     Growing(Box<Compensation<Picture>>),
     Ended(Box<Picture>),
 }
 
 impl Compensated {
-    /// Where the items go. At the first one the picture begins, with the streams that are known.
+    /// The pictures for the items. The first item creates them, with the streams that are known by
+    /// then.
     fn begun(
         &mut self,
         streams: &BTreeMap<StreamId, Arc<StreamDescriptor>>,
@@ -77,7 +80,7 @@ impl Compensated {
         }
     }
 
-    /// The run has ended at this time.
+    /// Ends the pictures: the run has ended at this time.
     fn finish(&mut self, end: Timestamp) {
         *self = match std::mem::take(self) {
             Self::Growing(growing) => {
@@ -94,14 +97,14 @@ impl Compensated {
 struct Heard {
     plain: Picture,
     compensated: Compensated,
-    /// What observing costs, if that is known.
+    /// The cost of observing, if known.
     calibration: Option<Calibration>,
     statistics: SensorStatistics,
     losses: Losses,
     streams: BTreeMap<StreamId, Arc<StreamDescriptor>>,
     command: Vec<String>,
     begin: Option<Timestamp>,
-    /// Counts how often everything was forgotten: readers begin again.
+    /// Number of times that everything was discarded: readers then begin again.
     epoch: u64,
     /// The final report.
     report: Option<Json>,
@@ -124,7 +127,7 @@ impl Default for Heard {
     }
 }
 
-/// How far a reader is.
+/// Read position of a reader.
 #[derive(Debug, Default)]
 pub(super) struct Reader {
     epoch: Option<u64>,
@@ -133,17 +136,17 @@ pub(super) struct Reader {
     reported: Option<Instant>,
 }
 
-/// What there is for a reader.
+/// News for a reader.
 #[derive(Debug)]
 pub(super) enum News {
-    /// A piece, and whether it is the last, and whether more waits already.
+    /// A piece; `last` if no other piece follows, `more` if another one is available already.
     Piece { json: Json, last: bool, more: bool },
-    /// What was told does not hold any more.
+    /// The earlier pieces are not valid any more.
     Again,
 }
 
 impl Feed {
-    /// Names the program.
+    /// A feed for this command; the page shows the name of the program.
     #[must_use]
     pub fn of(command: &[String]) -> Self {
         let feed = Self::default();
@@ -151,20 +154,20 @@ impl Feed {
         feed
     }
 
-    /// Nothing was heard yet, and this is what observing costs: there is compensated time, too.
+    /// An empty feed with the cost of observing, so that there is compensated time, too.
     #[must_use]
     pub fn compensated_by(self, calibration: Option<Calibration>) -> Self {
         self.heard().expect_costs(calibration);
         self
     }
 
-    /// The update that fills it.
+    /// The update that fills the feed.
     #[must_use]
     pub fn update(&self) -> FeedUpdate {
         FeedUpdate(self.clone())
     }
 
-    /// The run has ended, and this is its report.
+    /// Ends the feed: the run has ended, and this is its report.
     pub fn finish(&self, end: Option<Timestamp>, report: Json) {
         let mut heard = self.heard();
         let end = end.unwrap_or(heard.plain.now());
@@ -175,7 +178,7 @@ impl Feed {
         self.0.ended.notify_all();
     }
 
-    /// Forgets everything: what was told has turned out to be incomplete.
+    /// Discards everything: the earlier items have turned out to be incomplete.
     pub(super) fn forget(&self) {
         let mut heard = self.heard();
         let (epoch, command) = (heard.epoch + 1, std::mem::take(&mut heard.command));
@@ -188,7 +191,7 @@ impl Feed {
         heard.expect_costs(calibration);
     }
 
-    /// Waits for at most so long, or until the run ends.
+    /// Waits until the run ends, at most for `longest`.
     pub(super) fn wait(&self, longest: Duration) {
         let heard = self.heard();
         if heard.report.is_none() {
@@ -231,7 +234,7 @@ impl Feed {
         }
     }
 
-    /// A panic elsewhere leaves what was heard as it was: it only grows.
+    /// A panic of another thread leaves valid data: they only grow.
     fn heard(&self) -> MutexGuard<'_, Heard> {
         self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -246,7 +249,7 @@ impl Heard {
         self.calibration = calibration;
     }
 
-    /// The report as far as it is known; the page says that the run goes on.
+    /// The present state of the report; the page shows that the run goes on.
     fn so_far(&self) -> Json {
         json!({
             "overhear_version": env!("CARGO_PKG_VERSION"),
@@ -261,7 +264,7 @@ impl Heard {
         })
     }
 
-    /// Begins with the first item.
+    /// Creates the pictures at the first item.
     fn begin(&mut self, time: Timestamp) -> Option<&mut Compensation<Picture>> {
         self.begin.get_or_insert(time);
         self.compensated.begun(&self.streams)

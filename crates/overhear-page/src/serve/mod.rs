@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page on a local web address: of a recording, of two for comparison, or of a run while it
-//! goes on.
+//! The page on a local web address: of a recording, of two recordings, or of a run while it goes
+//! on.
 //!
-//! A [`Feed`] holds what was heard so far. A session fills it as one of its updates
-//! ([`Feed::update`]), or a recording that is still being written is followed (`tail`). The [`Server`]
-//! gives the page to a browser, and to a page of a run that goes on, news piece by piece. It listens on
-//! the loopback address alone, at a port of the kernel's choice, and answers only who knows the token in
-//! the path: other users of the machine can reach the port, too.
+//! A [`Feed`] holds the items so far. A session fills it as one of its updates ([`Feed::update`]);
+//! or a recording that is still being written is followed (`tail`). The [`Server`] sends the page
+//! to a browser, and the page of a run that goes on gets news piece by piece. It listens on the
+//! loopback address alone, at a port of the kernel's choice. It only answers requests that have the
+//! token in their path, because other users of the machine can reach the port, too.
 
 mod connections;
 mod feed;
@@ -34,9 +34,10 @@ use crate::recorded::{Page, PageRequest};
 pub use feed::{Feed, FeedUpdate};
 pub use server::{Content, Server};
 
-/// Serves the page of the recording in `dir`, perhaps with another one for comparison, until SIGINT,
-/// SIGTERM or SIGHUP. The time-line shows this part of them, or all of a recording that is still being
-/// written, which is followed. `show` gets the address and what the page leaves out.
+/// Serves the page of the recording in `dir`, with that of another one if given, until SIGINT,
+/// SIGTERM or SIGHUP. The time-line shows this part of them. A recording that is still being
+/// written is followed and shown as a whole. `show` gets the address, and the parts that the page
+/// leaves out.
 ///
 /// # Errors
 /// [`SessionError`] if there is no recording, or no address to listen on.
@@ -50,7 +51,8 @@ pub fn view(
     let mut tail = None;
     let content = match other {
         None if overhear_trace::is_being_written(dir) => {
-            // The recording has its own at its end, which is the same if it is made by this user.
+            // The recording gets its own calibration at its end; it is the same one if this user
+            // makes the recording.
             let feed = Feed::default().compensated_by(calibrate::load_calibration(None)?);
             tail = Some(tail::Tail::follow(dir, &feed));
             Content::Live {
@@ -65,7 +67,7 @@ pub fn view(
         }
     };
     let server = Server::start(content)?;
-    // Not before: a request ends the making of a long page at once.
+    // Not earlier: until now a signal ends the process at once, while a long page is being made.
     let mut interrupts = Interrupts::listen()?;
     show(&server.url(), &left_out);
     interrupts.wait();
@@ -73,7 +75,7 @@ pub fn view(
     Ok(())
 }
 
-/// The page of recordings, and what it leaves out.
+/// The page of recordings, and the parts that it leaves out.
 fn render(
     dirs: &[&Path],
     range: TimeRange,
@@ -98,7 +100,7 @@ fn render(
     Ok(String::from_utf8(html).expect("the template and JSON are UTF-8"))
 }
 
-/// A run that is shown while it goes on, and after its end until somebody interrupts.
+/// A run that is shown while it goes on, and after its end until the user interrupts.
 pub struct Shown {
     feed: Feed,
     server: Server,
@@ -108,11 +110,11 @@ pub struct Shown {
 }
 
 impl Shown {
-    /// Shows a run of `command` that is about to begin, in compensated time as well if it is known what
-    /// observing costs.
+    /// Shows a run of `command` that is about to begin; in compensated time as well, if the cost of
+    /// observing is known.
     ///
     /// # Errors
-    /// [`SessionError`] if there is no address to listen on, or signals cannot be heard.
+    /// [`SessionError`] if there is no address to listen on, or signals cannot be received.
     pub fn start(
         command: &[OsString],
         calibration: Option<Calibration>,
@@ -147,10 +149,11 @@ impl Shown {
         self.feed.update()
     }
 
-    /// The run has ended.
+    /// Ends the run on the page.
     pub fn end(&mut self, outcome: &mut Outcome) {
-        // Whoever pressed Ctrl-C wants to see what the program did. SIGTERM and SIGHUP ask for the end of both.
-        // From here on no request is lost: only after this the page shows that the run has ended.
+        // A user who pressed Ctrl-C wants to see the results of the program. SIGTERM and SIGHUP end
+        // both. From here on no signal is lost: only after this call the page shows that the run
+        // has ended.
         let requests = self.interrupts.take();
         self.is_over = requests.iter().any(|it| it.signal != Signal::INT);
         let metrics = outcome.report.take_long_metrics();
@@ -159,13 +162,14 @@ impl Shown {
         self.feed.finish(None, report);
     }
 
-    /// Whether the page stays after the end of the run: not if SIGTERM or SIGHUP ended it.
+    /// Whether the page stays after the end of the run. It does not if SIGTERM or SIGHUP ended the
+    /// run.
     #[must_use]
     pub const fn stays(&self) -> bool {
         !self.is_over
     }
 
-    /// Waits until somebody interrupts.
+    /// Waits until the user interrupts.
     pub fn stay(mut self) {
         if self.stays() {
             self.interrupts.wait();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The user at the other end of a connection over the loopback address, by the kernel's socket diagnosis
-//! (`sock_diag`, which tells it to everybody).
+//! The user at the other end of a connection over the loopback address, by the kernel's socket
+//! diagnosis (`sock_diag`), which needs no privilege.
 
 use std::io;
 use std::net::{SocketAddr, SocketAddrV4, TcpStream};
@@ -17,10 +17,11 @@ const IPPROTO_TCP: u8 = 6;
 /// Bytes of `struct nlmsghdr` and of `struct inet_diag_req_v2`.
 const HEADER_BYTES: usize = 16;
 const REQUEST_BYTES: usize = 56;
-/// Place of `idiag_uid` in `struct inet_diag_msg`: behind 4 bytes, the socket's id, and three words.
+/// Offset of `idiag_uid` in `struct inet_diag_msg`: it comes after 4 bytes, the socket's id, and
+/// three words.
 const UID_AT: usize = HEADER_BYTES + 4 + 48 + 12;
 
-/// The user that made the socket at the other end; `None` where the kernel does not tell.
+/// The user that created the socket at the other end; `None` if the kernel does not provide it.
 pub(super) fn uid_of(stream: &TcpStream) -> Option<u32> {
     let (SocketAddr::V4(theirs), SocketAddr::V4(ours)) =
         (stream.peer_addr().ok()?, stream.local_addr().ok()?)
@@ -64,7 +65,7 @@ fn ask(own: SocketAddrV4, other: SocketAddrV4) -> io::Result<Option<u32>> {
         &SocketAddrNetlink::new(0, 0),
     )?;
     let mut answer = [0_u8; 4096];
-    // The kernel answers before `sendto` returns.
+    // The kernel replies before `sendto` returns.
     let (length, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
     Ok(uid_in(&answer[..length]))
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a browser asks: the little of HTTP that this needs, read with bounds.
+//! Requests of a browser: the small part of HTTP that is needed, read with bounds.
 
 use std::io::{self, BufRead};
 
-/// The longest head of a request: browsers send a kilobyte or two.
+/// Maximum length of the head of a request: browsers send a kilobyte or two.
 const MOST_BYTES: u64 = 16 * 1024;
 
 /// The head of a request.
@@ -14,7 +14,7 @@ pub(super) struct Request {
     pub(super) host: String,
 }
 
-/// Reads the head of a request; `None` if it is none.
+/// Reads the head of a request; `None` if it is not valid.
 pub(super) fn read(from: impl BufRead) -> io::Result<Option<Request>> {
     let mut lines = from.take(MOST_BYTES).lines();
     let Some(first) = lines.next().transpose()? else {
@@ -44,12 +44,13 @@ pub(super) fn read(from: impl BufRead) -> io::Result<Option<Request>> {
             }
         }
     }
-    // It broke off, or it is too long.
+    // The head is incomplete or too long.
     Ok(None)
 }
 
-/// Whether `path` begins with the token; the rest of it. As long for a wrong token as for the right one:
-/// how far a guess is right must not be measured.
+/// The rest of `path` after the token; `None` if it does not begin with it. The comparison takes
+/// the same time for a wrong token as for the right one: an attacker must not measure the length of
+/// a right prefix.
 pub(super) fn behind_token<'a>(path: &'a str, token: &str) -> Option<&'a str> {
     let (given, rest) = path.strip_prefix('/')?.split_once('/')?;
     if given.len() != token.len() {

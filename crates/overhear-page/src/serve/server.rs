@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The server: one page, and the news for it.
+//! The server: one page, and its news.
 //!
-//! Plain HTTP by hand, because nothing more is needed: two addresses that answer GET, each connection
-//! closed behind its answer. Each has a thread, of which there are few ([`Connections`] bounds them), and a request has
-//! [`REQUEST_TIME`] to arrive as a whole.
+//! Plain HTTP without a library, because nothing more is needed: two addresses that answer GET, and
+//! each connection is closed after its answer. Each connection has a thread; there are few of them
+//! ([`Connections`] bounds them), and a whole request must arrive within [`REQUEST_TIME`].
 
 use std::fmt::Write as _;
 use std::io::{self, BufReader, Read, Write};
@@ -19,28 +19,28 @@ use super::request::{behind_token, read, Request};
 use super::{cannot, Feed};
 use overhear_session::error::SessionError;
 
-/// Within this time a request must have come in all, however slowly its bytes come.
+/// Maximum time until a request has arrived as a whole, even if its bytes come slowly.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
-/// A browser that does not read for so long has gone.
+/// A browser that does not read for this time has gone.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How often a page gets news.
+/// Time between two pieces of news.
 const PACE: Duration = Duration::from_millis(200);
 
-/// What is served.
+/// The page to serve.
 #[derive(Debug)]
 pub enum Content {
     /// A finished page.
     Page(String),
-    /// A page that asks for news.
+    /// A page that requests news.
     Live {
         /// The page.
         page: String,
-        /// Where the news come from.
+        /// Source of the news.
         feed: Feed,
     },
 }
 
-/// Serves until it is dropped.
+/// A server; it ends when it is dropped.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
@@ -64,7 +64,7 @@ impl Server {
     /// Listens on the loopback address.
     ///
     /// # Errors
-    /// [`SessionError`] if that is not possible.
+    /// [`SessionError`] if the server cannot listen.
     pub fn start(content: Content) -> Result<Self, SessionError> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .map_err(|error| cannot("listen on the loopback address", &error))?;
@@ -84,7 +84,7 @@ impl Server {
         Ok(Self { address, site })
     }
 
-    /// The address for a browser. Who knows it may look.
+    /// The address for a browser. The address alone gives access.
     #[must_use]
     pub fn url(&self) -> String {
         format!("http://{}/{}/", self.address, self.site.token)
@@ -94,7 +94,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.site.state().is_over = true;
-        // Wakes the thread that accepts.
+        // Wakes the accepting thread.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -128,14 +128,14 @@ fn accept(listener: &TcpListener, address: SocketAddr, site: &Arc<Site>) {
         if site.is_over() {
             return;
         }
-        // A connection that breaks at once is nobody's loss.
+        // A connection that breaks at once needs no answer.
         let Ok(stream) = stream else { continue };
         let Ok(handle) = stream.try_clone() else {
             continue;
         };
         let (id, evicted) = site.state().connections.admit(uid_of(&stream), handle);
         if let Some(evicted) = evicted {
-            // Its thread sees the end of its input.
+            // Its thread then reads the end of its input.
             let _ = evicted.shutdown(Shutdown::Both);
         }
         let of = Arc::clone(site);
@@ -152,7 +152,7 @@ fn accept(listener: &TcpListener, address: SocketAddr, site: &Arc<Site>) {
     }
 }
 
-/// A connection until a time: a byte now and then does not keep it open.
+/// A connection with a deadline: a byte now and then does not keep it open.
 struct Until<'a> {
     stream: &'a TcpStream,
     end: Instant,
@@ -185,7 +185,8 @@ fn answer(
             "this is no request\n",
         );
     };
-    // Another site's name that leads here is somebody else's page that wants to look.
+    // A host name of another site that resolves to this address means that a foreign page tries to
+    // read this one.
     if !is_ours(&request, address) {
         return reply(
             stream,
@@ -276,7 +277,8 @@ mod tests {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, _) = listener.accept().unwrap();
-        // Sends until the other end is closed, which happens only if the request is given up.
+        // Sends until the other end is closed, which happens only if the server rejects the
+        // request.
         let sending = std::thread::spawn(move || {
             client.write_all(b"GET / HTTP/1.1\r\n").unwrap();
             while client.write_all(b"a").is_ok() {

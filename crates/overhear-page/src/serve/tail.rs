@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Follows a recording that another process is still writing.
 //!
-//! The streams of a trace reach the disk at different times, so the newest elements of one may be
-//! there before older ones of another. What is older than the newest by more than [`BEHIND`] is taken to be
-//! whole, and handed on in total order. That it was whole is checked at the next look: if there is
-//! more in the old part than there was, everything is told anew.
+//! The streams of a trace reach the disk at different times, so the newest elements of one stream
+//! may be there before older ones of another. The part that is older than the newest element by
+//! more than [`BEHIND`] is assumed to be complete, and delivered in total order. The next pass
+//! checks this: if it finds more elements in the old part than before, everything is delivered
+//! again.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
@@ -20,10 +21,11 @@ use overhear_session::replay;
 
 /// The recorder keeps elements for 200 ms, and its rounds take some time.
 const BEHIND: Nanos = Nanos::from_ms(600);
-/// The least time between two looks; a look that takes long is followed by a rest four times as long.
+/// Minimum time between two passes. A long pass is followed by a pause four times as long.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Follows until it is dropped. A look that goes on then is not waited for: it changes nothing on disk.
+/// Follows until it is dropped. The drop does not wait for a running pass: it changes nothing on
+/// disk.
 pub(super) struct Tail {
     _end: Sender<()>,
 }
@@ -39,7 +41,7 @@ impl Tail {
         };
         thread::spawn(move || loop {
             let begin = Instant::now();
-            // Asked first: what was written before the end is read by the look that follows.
+            // Tested first: elements that were written before the end are read by the next pass.
             let goes_on = is_being_written(&follower.dir);
             follower.look(!goes_on);
             if !goes_on {
@@ -57,15 +59,15 @@ impl Tail {
 struct Follower {
     dir: PathBuf,
     feed: Feed,
-    /// Up to which time everything was handed on,
+    /// Time up to which everything was delivered.
     told: Option<Timestamp>,
-    /// and how many items that were.
+    /// Number of items that were delivered.
     count: u64,
 }
 
 impl Follower {
     fn look(&mut self, is_over: bool) {
-        // A recording that has just begun, or is being tidied up, is looked at again later.
+        // A recording that has just begun, or is being repaired, is read again later.
         let Ok(reader) = TraceReader::open(&self.dir) else {
             return self.finish(is_over);
         };
@@ -100,7 +102,7 @@ impl Follower {
     }
 }
 
-/// Hands on what is after one time and not after another.
+/// Delivers the items after one time and not after another.
 struct Window {
     update: FeedUpdate,
     after: Option<Timestamp>,
