@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The catalogue `overhear/streams.json`: what our own reader knows beyond the metadata.
+//! The catalogue `overhear/streams.json`: facts that our own reader needs and the metadata lacks.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,10 +22,10 @@ use crate::paths::{unreadable, TracePaths, MAX_CATALOGUE_BYTES, METADATA, STREAM
 pub struct TraceIdentity {
     /// The name of the machine.
     pub hostname: String,
-    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` when the recording started: with it readers show
-    /// the wall time.
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the start of the recording; readers compute the
+    /// wall time with it.
     pub realtime_offset: Nanos,
-    /// Tells traces of the same machine apart; optional.
+    /// Distinguishes traces of the same machine; optional.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uuid: Option<[u8; 16]>,
 }
@@ -40,12 +40,12 @@ pub(crate) struct Catalogue {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CatalogueEntry {
-    /// The CTF stream class, which every packet repeats.
+    /// Number of the CTF stream class, which every packet repeats.
     pub(crate) class: u32,
     pub(crate) descriptor: Arc<StreamDescriptor>,
 }
 
-/// What is parsed before everything else: the rest of another format need not parse at all.
+/// The part that is parsed first: the rest of another format need not parse at all.
 #[derive(Deserialize)]
 struct Preamble {
     format: u32,
@@ -86,7 +86,7 @@ impl Catalogue {
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {
-        // Text keys and plain values: there is nothing in it that JSON cannot express.
+        // Its keys are texts and its values plain, so JSON can express all of it.
         serde_json::to_vec_pretty(self).unwrap_or_default()
     }
 
@@ -102,7 +102,7 @@ impl Catalogue {
         let file = place.streams_json();
         let json = place.own().read(STREAMS, MAX_CATALOGUE_BYTES);
         let json = json.map_err(|cause| failed(file.clone(), &cause))?;
-        // It is for other readers, and not read here.
+        // The metadata is for other readers; it is not read here.
         let metadata = place.trace().file(METADATA);
         let metadata = metadata.and_then(|file| file.metadata());
         let metadata = metadata.map_err(|cause| failed(place.metadata(), &cause))?;
@@ -141,7 +141,7 @@ impl Catalogue {
     }
 }
 
-/// Parses JSON, and says where it is broken.
+/// Parses JSON; the error has the place of the damage.
 pub(crate) fn parse<'a, T: Deserialize<'a>>(file: &Path, json: &'a [u8]) -> Result<T, ReadError> {
     parse_as(file, json, PhantomData)
 }
@@ -156,7 +156,7 @@ pub(crate) fn parse_as<'a, T: DeserializeSeed<'a>>(
     let parsed = seed.deserialize(&mut deserializer);
     let parsed = parsed.and_then(|parsed| deserializer.end().map(|()| parsed));
     parsed.map_err(|error| {
-        // Line and column are how the parser counts; every other message here counts bytes.
+        // The parser counts in lines and columns; every other message here counts in bytes.
         let before: usize = json
             .split_inclusive(|&byte| byte == b'\n')
             .take(error.line().saturating_sub(1))

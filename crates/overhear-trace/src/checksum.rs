@@ -2,13 +2,14 @@
 //! Checksums of packets and documents.
 //!
 //! CRC-32C finds every error of up to 32 adjacent bits, hence every flipped bit, and misses one in
-//! 2^32 of all others. Processors compute it: 28 GB/s on the machine of `checksum_cost`, where xxh3 with
-//! 64 bits reaches 33 to 47 GB/s and promises nothing about a single bit. It is no protection against
-//! people: whoever changes a file on purpose can write its checksum, too.
+//! 2^32 of all others. Processors compute it: 28 GB/s on the machine of `checksum_cost`, where xxh3
+//! with 64 bits reaches 33 to 47 GB/s and guarantees nothing about a single bit. It does not
+//! protect against people: a person who changes a file on purpose can write its checksum, too.
 //!
-//! A document is a JSON object whose last member is its checksum, `"checksum":"crc32c:xxxxxxxx"`, or a JSON array
-//! whose last element is an object with that member alone. The checksum covers all bytes that precede the comma, or the member
-//! if nothing else is in the document. The file stays plain JSON. Texts that are neither object nor array have none.
+//! A document is a JSON object whose last member is its checksum, `"checksum":"crc32c:xxxxxxxx"`,
+//! or a JSON array whose last element is an object with that member alone. The checksum covers all
+//! bytes that precede the comma, or the member if nothing else is in the document. The file stays
+//! plain JSON. Texts that are neither object nor array have none.
 
 use std::io;
 use std::io::Write;
@@ -45,7 +46,7 @@ impl Shape {
         }
     }
 
-    /// What stands between the covered bytes, or the comma after them, and the hexadecimal digits.
+    /// The text between the covered bytes, or the comma after them, and the hexadecimal digits.
     const fn before_digits(self) -> &'static [u8] {
         match self {
             Self::Object => b"\"checksum\":\"crc32c:",
@@ -53,7 +54,7 @@ impl Shape {
         }
     }
 
-    /// What stands after the digits.
+    /// The text after the digits.
     const fn after_digits(self) -> &'static [u8] {
         match self {
             Self::Object => b"\"}",
@@ -64,7 +65,8 @@ impl Shape {
 
 const DIGITS: usize = 8;
 
-/// Writes the end of a document whose covered bytes have this checksum. `is_empty`: they are the opening bracket alone.
+/// Writes the end of a document whose covered bytes have this checksum. `is_empty` is true if they
+/// are the opening bracket alone.
 fn write_end(out: &mut impl Write, shape: Shape, is_empty: bool, checksum: u32) -> io::Result<()> {
     if !is_empty {
         out.write_all(b",")?;
@@ -80,14 +82,14 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// Adds the checksum to a document that is written through it, as [`seal_document`] does, without keeping it.
-/// The text must begin and end with the object or array.
+/// Adds the checksum to a document that is written through it, as [`seal_document`] does, without
+/// keeping the document. The text must begin and end with the object or array.
 pub(crate) struct SealingWriter<W> {
     out: W,
     checksum: u32,
     bytes: u64,
     shape: Option<Shape>,
-    /// The last byte, which is written once it is known what follows.
+    /// The last byte; it is written when the next one is known.
     held: Option<u8>,
 }
 
@@ -152,7 +154,7 @@ pub fn sealed_document<T: Serialize + ?Sized>(document: &T) -> serde_json::Resul
     Ok(json)
 }
 
-/// Takes the checksum out of a document, whatever it is.
+/// Removes the checksum of a document of any shape, if it has one.
 pub(crate) fn strip_document(json: &mut Vec<u8>) {
     if let Some((shape, covered, _)) = split_document(json) {
         let length = covered.len();

@@ -7,8 +7,8 @@ use crate::{ReadError, TraceReader};
 
 /// The cost of one element for the observed thread, per sensor, as measured by `overhear calibrate`
 /// before the recording; `None` if the recording has no calibration.
-/// [`Results::minus_costs`](overhear_metrics::automaton::Results::minus_costs) subtracts it from the lengths of
-/// measurements.
+/// [`Results::minus_costs`](overhear_metrics::automaton::Results::minus_costs) subtracts it from
+/// the lengths of measurements.
 ///
 /// # Errors
 /// [`ReadError`] if the recording's documents are damaged.

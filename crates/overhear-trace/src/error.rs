@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What can go wrong: one error per operation, each a sentence for the user.
+//! One error per operation, each a sentence for the user.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use overhear_event::{Nanos, StreamId, Timestamp};
 use crate::folder::FolderError;
 use crate::format::{FORMAT, OLDEST_FORMAT};
 
-/// Why something could not be recorded.
+/// Reason why something could not be recorded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// There is a trace already.
@@ -18,15 +18,15 @@ pub enum WriteError {
         /// The directory.
         dir: PathBuf,
     },
-    /// A directory or file of the trace could not be made.
+    /// A directory or file of the trace could not be created.
     #[error("cannot create {}: {cause}; choose a directory you may write to", .path.display())]
     Create {
-        /// What was to be made.
+        /// The directory or file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: String,
     },
-    /// The folder is not one to write to.
+    /// The folder is not trusted for writing.
     #[error(transparent)]
     Folder(FolderError),
     /// A packet could not be written. The recording ends here.
@@ -36,17 +36,17 @@ pub enum WriteError {
         file: PathBuf,
         /// The end of the last whole packet, where the file now ends.
         offset: u64,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: String,
-        /// Elements of all streams in the trace.
+        /// Number of elements of all streams in the trace.
         recorded: u64,
     },
-    /// A document or the metadata could not be replaced.
+    /// A document or the metadata could not be written anew.
     #[error("cannot write {}: {cause}; make room and try again", .file.display())]
     Replace {
         /// The file; its old content is kept.
         file: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: String,
     },
     /// The name of a document cannot be a file name.
@@ -58,9 +58,9 @@ pub enum WriteError {
     /// Two streams have one number.
     #[error("stream {stream} ({label}) was already opened with another description; streams of one trace need different ids")]
     Conflict {
-        /// The number.
+        /// The common number.
         stream: StreamId,
-        /// The later stream's name.
+        /// Name of the later stream.
         label: String,
     },
     /// An element does not come after its predecessor.
@@ -92,7 +92,7 @@ pub enum WriteError {
         time: Timestamp,
     },
     /// A payload does not have the size of its schema.
-    #[error("stream {stream} ({label}): a payload has {found} bytes, its schema says {expected}; it was not recorded")]
+    #[error("stream {stream} ({label}): a payload has {found} bytes, its schema has {expected}; it was not recorded")]
     Payload {
         /// The stream.
         stream: StreamId,
@@ -100,7 +100,7 @@ pub enum WriteError {
         label: String,
         /// Bytes of the payload.
         found: usize,
-        /// Bytes of the schema.
+        /// Bytes by the schema.
         expected: usize,
     },
     /// The trace has been finished.
@@ -111,15 +111,15 @@ pub enum WriteError {
     },
 }
 
-/// Why a trace could not be opened.
+/// Reason why a trace could not be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
-    /// The directory is none of ours.
+    /// The directory is not a trace of Overhear.
     #[error("{} is not a trace of Overhear: {} is missing; give the directory that `overhear run --out` wrote", .dir.display(), .missing.display())]
     NotATrace {
         /// The directory.
         dir: PathBuf,
-        /// What every trace has.
+        /// A file that every trace has.
         missing: PathBuf,
     },
     /// A file could not be read.
@@ -127,15 +127,15 @@ pub enum ReadError {
     Unreadable {
         /// The file.
         file: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: String,
     },
-    /// A file is none that recorders leave, or larger than they do.
+    /// A file of a kind that recorders do not leave, or a larger one.
     #[error("{} is not read: {cause}; restore it from a copy", .file.display())]
     Refused {
         /// The file.
         file: PathBuf,
-        /// What is there instead.
+        /// The kind or size of the file.
         cause: String,
     },
     /// A JSON file is damaged.
@@ -145,15 +145,15 @@ pub enum ReadError {
         file: PathBuf,
         /// Where parsing stopped.
         offset: u64,
-        /// What was expected there.
+        /// The expected content there.
         cause: String,
     },
-    /// A document is whole and holds something else.
+    /// A document is valid JSON with other content.
     #[error("{} cannot be understood: {cause}; remove the file to go on without it", .file.display())]
     OtherContent {
         /// The document.
         file: PathBuf,
-        /// What was expected there.
+        /// The expected content there.
         cause: String,
     },
     /// The catalogue is of another version.

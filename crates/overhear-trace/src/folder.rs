@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files of a recording, opened so that their owner cannot turn them against the reader.
 //!
-//! Root reads recordings of ordinary users, and the owner of a folder decides what lies in it: links to files of
-//! others, FIFOs without a writer, devices, files of any size, and all of it may change at any time. [`Folder`] is
-//! the only way to these files, for reading and for writing.
+//! Root reads recordings of ordinary users, and the owner of a folder decides on its content: links
+//! to files of others, FIFOs without a writer, devices, files of any size. All of it may change at
+//! any time. [`Folder`] is the only way to these files, for reading and for writing.
 //!
 //! # Rules
 //!
 //! 1. A file is opened by a single name relative to the descriptor of its folder, by `openat2` with
-//!    `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`. A kernel or a seccomp filter without `openat2`
-//!    gets `openat` with `O_NOFOLLOW`, which is as strict for a single name.
-//! 2. Only a regular file is opened. `O_NONBLOCK` keeps a FIFO that appears after the check from blocking; the
-//!    descriptor is checked again.
-//! 3. A file is read up to a limit that its caller states. A larger one is refused before memory is taken.
-//! 4. A new file is created with `O_EXCL`. A file is replaced by a new one with a random name ([`Replacement`]), which
-//!    is renamed within the folder. A file that is changed in place has a single name (no hard link).
-//! 5. Only folders of root or of the caller are written to ([`Folder::create`], [`Folder::check_owner`]). Root writes to
-//!    none that other users can write to, unless it is sticky and the file is in a folder of root below it.
+//!    `RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS`. A kernel or a seccomp filter
+//!    without `openat2` gets `openat` with `O_NOFOLLOW`, which is as strict for a single name.
+//! 2. Only a regular file is opened. `O_NONBLOCK` keeps a FIFO that appears after the check from
+//!    blocking; the descriptor is checked again.
+//! 3. A file is read up to a limit that its caller states. A larger one is refused before memory is
+//!    taken.
+//! 4. A new file is created with `O_EXCL`. A file is replaced by a new one with a random name
+//!    ([`Replacement`]), which is renamed within the folder. A file that is changed in place has a
+//!    single name (no hard link).
+//! 5. Only folders of root or of the caller are written to ([`Folder::create`],
+//!    [`Folder::check_owner`]). Root writes to none that other users can write to, unless it is
+//!    sticky and the file is in a folder of root below it.
 //!
-//! The path of the topmost folder is the user's own word, and links in it are followed. [`Folder::create`] does not
-//! follow a link of another user there.
+//! The path of the topmost folder comes from the user, and links in it are followed.
+//! [`Folder::create`] does not follow a link of another user there.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -34,7 +37,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// Why a folder is not written to.
+/// Reason why a folder is not written to.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FolderError {
     /// Its owner is another user.
@@ -42,7 +45,7 @@ pub enum FolderError {
     Foreign {
         /// The folder or link.
         path: PathBuf,
-        /// Number of the user who owns it.
+        /// Number of the user that owns it.
         owner: u32,
     },
     /// Other users can write to it.
@@ -51,23 +54,23 @@ pub enum FolderError {
         /// The folder.
         path: PathBuf,
     },
-    /// It cannot be opened or made.
+    /// It cannot be opened or created.
     #[error("cannot create {}: {cause}; choose a directory you may write to", .path.display())]
     Create {
         /// The folder.
         path: PathBuf,
-        /// Answer of the operating system.
+        /// The error of the operating system.
         cause: String,
     },
 }
 
 /// An open folder.
 ///
-/// Holding one proves that it is a directory. It proves nothing about its owner ([`Folder::check_owner`]) and
-/// nothing about its content, which may change at any time.
+/// Holding one proves that it is a directory. It proves nothing about its owner
+/// ([`Folder::check_owner`]) and nothing about its content, which may change at any time.
 #[derive(Debug)]
 pub struct Folder {
-    /// For sentences, and never opened again.
+    /// Used in error sentences only, and never opened again.
     path: PathBuf,
     descriptor: OwnedFd,
 }
@@ -75,10 +78,10 @@ pub struct Folder {
 const FOLDER: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 impl Folder {
-    /// Opens a folder to read what is in it. Links in the path are followed.
+    /// Opens a folder for reading its content. Links in the path are followed.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self {
             path: path.to_path_buf(),
@@ -86,10 +89,12 @@ impl Folder {
         })
     }
 
-    /// Opens a folder to write to it, or makes it, with all folders above it that do not exist.
+    /// Opens a folder for writing. If it does not exist, it is created, with all missing folders
+    /// above it.
     ///
     /// # Errors
-    /// [`FolderError`] if it, or the folder in which it would be made, is not trusted (rule 5), or if it cannot be made.
+    /// [`FolderError`] if it, or the folder in which it would be created, is not trusted (rule 5),
+    /// or if it cannot be created.
     pub fn create(path: &Path) -> Result<Self, FolderError> {
         let failed = |error: Errno| create_error(path, &error.into());
         let nofollow = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -108,14 +113,14 @@ impl Folder {
                     return Err(failed(Errno::NOENT));
                 };
                 match Self::open(above) {
-                    // A missing one is checked when it is made.
+                    // A missing one is checked when it is created.
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Self::create(above)?,
                     Err(error) => return Err(create_error(above, &error)),
                     Ok(above) => above,
                 }
                 .create_subfolder(name)
                 .map_err(|error| match error {
-                    // As the user has named it.
+                    // The path as the user has given it.
                     FolderError::Create { cause, .. } => FolderError::Create {
                         path: path.to_path_buf(),
                         cause,
@@ -127,10 +132,10 @@ impl Folder {
         }
     }
 
-    /// Opens the folder in which a file lies or will lie, and gives the name of the file.
+    /// Opens the folder of a file, which need not exist, and returns the name of the file.
     ///
     /// # Errors
-    /// Those of the operating system; the path of no file.
+    /// The errors of the operating system; also if the path is not that of a file.
     pub fn above(file: &Path) -> io::Result<(Self, OsString)> {
         match (file.parent(), file.file_name()) {
             (Some(above), Some(name)) => Ok((Self::open(above)?, name.to_owned())),
@@ -147,7 +152,8 @@ impl Folder {
     /// Opens a folder in this one; a link is not followed.
     ///
     /// # Errors
-    /// Those of the operating system; of the kind [`io::ErrorKind::Other`] if it is something else than a folder.
+    /// The errors of the operating system; of the kind [`io::ErrorKind::Other`] if it is something
+    /// else than a folder.
     pub fn subfolder(&self, name: impl AsRef<OsStr>) -> io::Result<Self> {
         let name = name.as_ref();
         match self.kind(name)? {
@@ -161,15 +167,17 @@ impl Folder {
         })
     }
 
-    /// Opens a folder in this one to write to it, or makes it.
+    /// Opens a folder in this one for writing, or creates it.
     ///
     /// # Errors
-    /// [`FolderError`] if it, or the owner of this one, is not trusted (rule 5), or if it cannot be made.
+    /// [`FolderError`] if it, or the owner of this one, is not trusted (rule 5), or if it cannot be
+    /// created.
     pub fn create_subfolder(&self, name: impl AsRef<OsStr>) -> Result<Self, FolderError> {
         let name = single(name.as_ref()).map_err(|error| create_error(&self.path, &error))?;
         let path = self.path.join(name);
-        // A shared one will do as long as nobody can exchange what root makes in it: the new folder is opened
-        // without following links, and its owner is checked.
+        // A shared folder suffices, as long as other users cannot exchange the folders that root
+        // creates in it: the new folder is opened without following links, and its owner is
+        // checked.
         let about = fstat(&self.descriptor).map_err(|error| create_error(&path, &error.into()))?;
         check_user(&self.path, &about)?;
         match mkdirat(&self.descriptor, name, Mode::from_raw_mode(0o777)) {
@@ -202,10 +210,10 @@ impl Folder {
         Ok(())
     }
 
-    /// What lies here under this name; a link is told as one. `None` if there is nothing.
+    /// The type of the file with this name, `None` if there is none. A link counts as a link.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn kind(&self, name: impl AsRef<OsStr>) -> io::Result<Option<FileType>> {
         let name = single(name.as_ref())?;
         match statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -215,10 +223,10 @@ impl Folder {
         }
     }
 
-    /// The names of all that lies here, without an order.
+    /// The names of all files here, in no particular order.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn names(&self) -> io::Result<Vec<OsString>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let own = openat(&self.descriptor, ".", flags, Mode::empty())?;
@@ -236,22 +244,24 @@ impl Folder {
     /// Opens a file for reading.
     ///
     /// # Errors
-    /// Those of the operating system; of the kind [`io::ErrorKind::Other`] if it is no regular file.
+    /// The errors of the operating system; of the kind [`io::ErrorKind::Other`] if it is no regular
+    /// file.
     pub fn file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         self.regular(name.as_ref(), OFlags::RDONLY)
     }
 
-    /// Opens a file for reading and changing.
+    /// Opens a file for reading and writing in place.
     ///
     /// # Errors
-    /// As [`Folder::file`]; of the kind [`io::ErrorKind::Other`], too, if the file has further names.
+    /// As [`Folder::file`]; also of the kind [`io::ErrorKind::Other`] if the file has further
+    /// names.
     pub fn file_to_change(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let file = self.regular(name.as_ref(), OFlags::RDWR | OFlags::APPEND)?;
         has_one_name(&file)?;
         Ok(file)
     }
 
-    /// Opens a file for its lock, or makes it. Its content stays.
+    /// Opens a file for its lock, or creates it. Its content is kept.
     ///
     /// # Errors
     /// As [`Folder::file_to_change`].
@@ -261,10 +271,11 @@ impl Folder {
         Ok(file)
     }
 
-    /// Opens a FIFO of the caller's or of root's to write into it. It waits for a reader.
+    /// Opens a FIFO of the caller's or of root's for writing. It waits for a reader.
     ///
     /// # Errors
-    /// Those of the operating system; of the kind [`io::ErrorKind::Other`] if it is no FIFO, or another user's.
+    /// The errors of the operating system; of the kind [`io::ErrorKind::Other`] if it is no FIFO,
+    /// or another user's.
     pub fn own_fifo(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         let name = single(name.as_ref())?;
         let check = |about: &Stat| match FileType::from_raw_mode(about.st_mode) {
@@ -277,10 +288,10 @@ impl Folder {
         Ok(fifo.into())
     }
 
-    /// Makes a file that does not exist, to append to it.
+    /// Creates a file that does not exist yet, for appending.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn new_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
         self.regular(
             name.as_ref(),
@@ -291,7 +302,7 @@ impl Folder {
     /// Reads a whole file of at most this size.
     ///
     /// # Errors
-    /// As [`Folder::file`]; of the kind [`io::ErrorKind::Other`], too, if the file is larger.
+    /// As [`Folder::file`]; also of the kind [`io::ErrorKind::Other`] if the file is larger.
     pub fn read(&self, name: impl AsRef<OsStr>, most_bytes: u64) -> io::Result<Vec<u8>> {
         let file = self.file(name)?;
         let bytes = file.metadata()?.len();
@@ -311,26 +322,26 @@ impl Folder {
         }
     }
 
-    /// Begins the new content of a file. What was there before stays until [`Replacement::commit`].
+    /// Begins the new content of a file. The old content remains until [`Replacement::commit`].
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn replace(&self, name: impl AsRef<OsStr>) -> io::Result<Replacement<'_>> {
         self.replace_in(self, name)
     }
 
-    /// As [`Folder::replace`]; the new content grows in this folder, and becomes a file of another one on the same
-    /// file system.
+    /// As [`Folder::replace`]; the new content grows in this folder, and becomes a file of another
+    /// one on the same file system.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn replace_in<'a>(
         &'a self,
         target: &'a Self,
         name: impl AsRef<OsStr>,
     ) -> io::Result<Replacement<'a>> {
         let name = single(name.as_ref())?.to_owned();
-        // Two random names do not meet; whoever can guess one has 2^-64 of a chance.
+        // Two random names do not collide; an attacker guesses one with a probability of 2^-64.
         let mut random = [0; 8];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let suffix = u64::from_ne_bytes(random);
@@ -350,7 +361,7 @@ impl Folder {
     /// Removes a file, or a link itself.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn remove_file(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         let name = single(name.as_ref())?;
         Ok(unlinkat(&self.descriptor, name, AtFlags::empty())?)
@@ -359,7 +370,7 @@ impl Folder {
     /// Removes an empty folder.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn remove_subfolder(&self, name: impl AsRef<OsStr>) -> io::Result<()> {
         let name = single(name.as_ref())?;
         Ok(unlinkat(&self.descriptor, name, AtFlags::REMOVEDIR)?)
@@ -367,7 +378,7 @@ impl Folder {
 
     /// Opens a regular file (rules 1 and 2).
     fn regular(&self, name: &OsStr, flags: OFlags) -> io::Result<File> {
-        // Opening a device can have effects of its own, so its kind is asked for first.
+        // Opening a device can have effects of its own, so its type is checked first.
         match self.kind(name)? {
             Some(FileType::RegularFile) | None => {}
             Some(other) => return Err(is_no(other, "regular file")),
@@ -388,10 +399,10 @@ impl Folder {
     fn open_beneath(&self, name: &OsStr, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
         let name = single(name)?;
         match self.by_openat2(name, flags, mode) {
-            // Filters of seccomp answer EPERM. So does the kernel for files that are immutable; then the second attempt
-            // has the same answer.
+            // Seccomp filters return EPERM. So does the kernel for files that are immutable; then
+            // the second attempt returns the same.
             Err(Errno::NOSYS | Errno::PERM) => {}
-            // A rename elsewhere met the look-up. Nothing was opened.
+            // A rename elsewhere happened during the look-up. Nothing was opened.
             Err(Errno::AGAIN) => {}
             opened => return explained(opened),
         }
@@ -405,7 +416,7 @@ impl Folder {
         openat2(&self.descriptor, name, flags, mode, resolve)
     }
 
-    /// For a single name it is as strict.
+    /// For a single name it is equally strict.
     fn by_openat(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         openat(&self.descriptor, name, flags | OFlags::NOFOLLOW, mode)
     }
@@ -417,9 +428,11 @@ impl AsFd for Folder {
     }
 }
 
-/// New content of a file, which nobody sees before [`Replacement::commit`]. Dropping it removes what was written.
+/// New content of a file, which is invisible until [`Replacement::commit`]. Dropping it removes the
+/// new content.
 ///
-/// It is not forced to the disk: the promise is about killed processes, and a recorder must not wait for disks.
+/// It is not forced to the disk: the guarantee is about killed processes, and a recorder must not
+/// wait for disks.
 #[derive(Debug)]
 pub struct Replacement<'a> {
     file: File,
@@ -434,7 +447,7 @@ impl Replacement<'_> {
     /// Puts the new content in place of the old one. A link of this name is replaced, not followed.
     ///
     /// # Errors
-    /// Those of the operating system.
+    /// The errors of the operating system.
     pub fn commit(mut self) -> io::Result<()> {
         renameat(
             &self.folder.descriptor,
@@ -460,7 +473,7 @@ impl Write for Replacement<'_> {
 impl Drop for Replacement<'_> {
     fn drop(&mut self) {
         if !self.is_committed {
-            // The first error is what the user needs to know.
+            // The user needs the first error.
             let _ = self.folder.remove_file(&self.temporary);
         }
     }
@@ -474,7 +487,7 @@ fn whole(path: &Path) -> &Path {
     }
 }
 
-/// A name that leads nowhere else.
+/// Checks that a name stays in its folder.
 fn single(name: &OsStr) -> io::Result<&OsStr> {
     let mut components = Path::new(name).components();
     match (components.next(), components.next()) {
@@ -509,7 +522,8 @@ fn create_error(path: &Path, cause: &io::Error) -> FolderError {
     }
 }
 
-/// Says what `O_NOFOLLOW` means by ELOOP, and what a socket or a FIFO means by ENXIO.
+/// Explains the errors of the kernel: with `O_NOFOLLOW`, ELOOP means a link; ENXIO means a socket
+/// or a FIFO.
 fn explained(opened: Result<OwnedFd, Errno>) -> io::Result<OwnedFd> {
     opened.map_err(|error| match error {
         Errno::LOOP => is_no(FileType::Symlink, "regular file"),
@@ -585,7 +599,7 @@ mod tests {
             is_refused(folder.file_to_lock(name), words);
             is_refused(folder.read(name, 100), words);
         }
-        // Nothing was made through a link.
+        // Nothing was created through a link.
         assert!(!at("nowhere").exists());
         assert_eq!(
             folder.file("none").unwrap_err().kind(),
@@ -621,7 +635,7 @@ mod tests {
             assert!(open("folder link", folders).is_err());
             assert!(open("dangling", read | OFlags::CREATE).is_err());
             assert!(!at("nowhere").exists());
-            // Opened without a wait; its kind is looked at afterwards.
+            // Opened without a wait; its type is checked afterwards.
             assert_eq!(open("fifo", read), Ok(()));
         }
     }
@@ -655,7 +669,7 @@ mod tests {
         assert!(folder.subfolder("folder").is_ok());
         is_refused(folder.subfolder("link"), "a symbolic link, not a folder");
         assert!(folder.create_subfolder("link").is_err());
-        // The topmost one is the user's own word.
+        // The topmost path comes from the user.
         assert!(Folder::open(&place.path().join("link")).is_ok());
     }
 
@@ -740,7 +754,7 @@ mod tests {
         };
         fs::create_dir_all(at("theirs/inside")).unwrap();
         chown(at("theirs"), Some(65_534), None).unwrap();
-        // What is below, and root's own, is in their hands, too, until it is opened.
+        // Everything below is under their control, too, until it is opened; also folders of root.
         assert_eq!(refused(&at("theirs/inside")), None);
         let foreign = |name: &str| {
             Some(FolderError::Foreign {
@@ -761,7 +775,7 @@ mod tests {
             let shared = FolderError::Shared { path: at("shared") };
             assert_eq!(refused(&at("shared")), is_shared.then_some(shared));
         }
-        // A new folder in a shared one is root's alone.
+        // A new folder in a shared one belongs to root alone.
         fs::set_permissions(at("shared"), fs::Permissions::from_mode(0o777)).unwrap();
         assert_eq!(refused(&at("shared/new")), None);
     }

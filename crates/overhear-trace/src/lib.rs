@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recorded traces.
 //!
-//! What an evaluation is called with (elements, gaps, advances) flows into a [`TraceWriter`],
-//! which is an evaluation itself, and becomes a directory in the Common Trace Format 1.8. Out of
-//! it a [`TraceReader`] replays the same calls in the same order to any other evaluation;
-//! babeltrace2, Trace Compass and KernelShark read it without conversion. After a crash,
-//! [`repair()`] cuts what was half written. [`PerfettoExport`] and [`CsvExport`] are evaluations, too: fed
-//! by a replay they write what other tools read. [`ForeignTrace`] reads what other tracers wrote, by libbabeltrace2, and
-//! [`import_trace`] makes a recording of it.
+//! Items (elements, gaps, advances) flow into a [`TraceWriter`], which is an evaluation itself, and
+//! become a directory in the Common Trace Format 1.8. From it a [`TraceReader`] replays the same
+//! items in the same order to any other evaluation; babeltrace2, Trace Compass and KernelShark read
+//! it without conversion. After a crash, [`repair()`] cuts half-written parts. [`PerfettoExport`]
+//! and [`CsvExport`] are evaluations, too: fed by a replay, they write files for other tools.
+//! [`ForeignTrace`] reads traces of other tracers by libbabeltrace2, and [`import_trace`] makes a
+//! recording of such a trace.
 //!
 //! ```
 //! use overhear_event::{
@@ -65,32 +65,36 @@
 //! DIR/trace/overhear/lock          locked while a recorder is at work
 //! ```
 //!
-//! A stream's file is a row of packets. The first one is empty; each further empty one is a gap,
-//! lasting from the last element before to the first one after it, with the counter of discarded
-//! events raised by what was missed: CTF readers report it in place. All others hold records,
-//! `{u64 time, payload}`, with sequences that follow one another. One that is full has some bytes of padding and ends
-//! where the file has a multiple of what packets may have: then the system keeps it in memory, maps and
-//! unmaps it in few pieces, which saves a replay a twentieth of its time.
+//! A stream's file is a sequence of packets.
+//!
+//! - The first packet is empty.
+//! - Each further empty packet is a gap. It lasts from the last element before the gap to the first
+//!   one after it, and increases the counter of discarded events by the number of missed elements:
+//!   CTF readers report it in place.
+//! - All others have records, `{u64 time, payload}`, with consecutive sequences. A full one has
+//!   some bytes of padding, and ends where the size of the file is a multiple of the maximum size
+//!   of a packet: then the system keeps it in memory, maps and unmaps it in few pieces, which saves
+//!   a replay a twentieth of its time.
 //!
 //! # Design constraints
 //!
-//! - A killed recorder leaves a readable trace: whatever a packet needs is on disk before it,
-//!   packets are written whole, and files are replaced by renaming.
-//! - Reading changes nothing: what a killed recorder half wrote is left out, and only [`repair()`] cuts it. Every file is
-//!   opened by a [`Folder`], which follows no links and opens regular files only; metadata and catalogue have at most 64 MiB,
-//!   documents 48 MiB.
-//! - A file is untrusted until it is checked, and checking allocates nothing that a number in it
-//!   asks for. Each packet carries a checksum, and no time may lie outside the recording. Damage costs the packets it
-//!   is in: the reader goes on at the next whole packet, and a replay delivers what is missing as a gap with the
-//!   cause `corrupt`, where its number is known.
-//! - Opening a trace reads the heads of all packets and verifies the small ones; a replay verifies each packet when it
-//!   comes to it, once, which costs 2 to 5 ns per record of 32 bytes.
+//! - A killed recorder leaves a readable trace: everything that a packet needs is on disk before
+//!   it, packets are written whole, and files are replaced by renaming.
+//! - Reading changes nothing: half-written parts of a killed recorder are left out, and only
+//!   [`repair()`] cuts them. Every file is opened by a [`Folder`], which follows no links and opens
+//!   regular files only; metadata and catalogue have at most 64 MiB, documents 48 MiB.
+//! - A file is untrusted until it is checked, and a check allocates no memory whose size comes from
+//!   the file. Each packet has a checksum, and no time may be outside the recording. Damage costs
+//!   the packets that contain it: the reader continues at the next whole packet, and a replay
+//!   delivers the missing elements as a gap with the cause `corrupt`, if their number is known.
+//! - Opening a trace reads the heads of all packets and verifies the small ones. A replay verifies
+//!   each packet once, when it reaches it, which costs 2 to 5 ns per record of 32 bytes.
 //! - No clock is read: time comes in through the arguments, the wall clock's offset through
 //!   [`TraceIdentity`].
 //!
 //! The key decision is to keep payloads exactly as they are in memory. Writing is a copy and
-//! reading is a view of the mapped file; the price is that a trace can be replayed on machines of
-//! the same byte order only (CTF readers do not mind).
+//! reading is a view of the mapped file; the price is that a trace can be replayed only on machines
+//! of the same byte order (CTF readers accept both).
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::too_many_lines))]
 #![deny(unsafe_code)]

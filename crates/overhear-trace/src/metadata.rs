@@ -15,7 +15,7 @@ use crate::checksum::{checksum, DocumentCheck};
 use crate::format::{FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS};
 use crate::packet::{cause_numbers, ContextKind, COMM_BYTES};
 
-/// What the streams of one CTF stream class have in common. Its id is its place in the list of
+/// The common properties of the streams of one CTF stream class. Its id is its index in the list of
 /// classes.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamClass {
@@ -40,7 +40,7 @@ impl StreamClass {
     }
 }
 
-/// What the last line of the metadata begins with; its checksum follows, of all bytes that precede the line.
+/// Begin of the last line of the metadata. The checksum of all bytes that precede the line follows.
 const CHECKSUM_LINE: &str = "\n// Checksum: crc32c:";
 
 /// Compares the checksum of the metadata with its bytes.
@@ -253,8 +253,8 @@ fn literal(text: &str) -> String {
     escaped
 }
 
-/// The inside of a comment that ends with the line. A backslash there would join the next line
-/// in readers whose lexers follow C.
+/// The inside of a comment that ends with the line. For readers whose lexers follow C, a backslash
+/// at its end would join the next line.
 fn comment(text: &str) -> String {
     text.replace('\\', "/")
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kernel's numbers are called: those of system calls, signals, soft interrupts, states of
-//! threads, and of what an element tells of.
+//! Names of the kernel's numbers: of system calls, signals, soft interrupts, states of threads, and
+//! kinds of elements.
 
 use overhear_event::kernel::events::{
     BLOCK_IO, FUTEX, IPC, LOCK, PAGE_FAULT, SIGNAL, SOFTIRQ, SYSCALL, TIMER,
@@ -58,11 +58,11 @@ const SIGNALS: &[&str] = &[
 
 const BLOCK_OPERATIONS: &[&str] = &["read", "write", "flush", "discard"];
 
-/// The name of a number in an element of the kernel, for people; `None` if it is only a number. Sensor and
-/// field are named as in `docs/kernel-sensors.md`.
+/// The name of a number in an element of the kernel, for display; `None` if it has no name. Sensor
+/// and field are named as in `docs/kernel-sensors.md`.
 ///
-/// Numbers of system calls are those of the architecture that this program was built for: the kernel sensors
-/// tell them as they are on the machine that was recorded.
+/// Numbers of system calls are those of the architecture that this program was built for: the
+/// kernel sensors record them as they are on the recorded machine.
 #[must_use]
 pub fn name_of_number(sensor: &str, field: &str, number: u64) -> Option<&'static str> {
     let at = usize::try_from(number).ok()?;
@@ -85,8 +85,9 @@ pub fn name_of_number(sensor: &str, field: &str, number: u64) -> Option<&'static
     }
 }
 
-/// The state bits of a thread that leaves a CPU. Those that only say who may wake it, or that it does not
-/// count as load, are not told; that it may be frozen is, for it makes another number of the same sleep.
+/// The state bits of a thread that leaves a CPU. Left out are bits that only state which wake-ups
+/// end the sleep, or that it does not count as load. The bit for freezable is kept, because it
+/// makes another number of the same sleep.
 const fn state(bits: usize) -> Option<&'static str> {
     /// Killable, new, a real-time lock is awaited, freezable unsafely.
     const UNTOLD: usize = 0x100 | 0x800 | 0x1000 | 0x4000;
@@ -118,7 +119,7 @@ const fn futex_operation(command: usize) -> Option<&'static str> {
     })
 }
 
-/// The flags of a wait for a lock of the kernel, as they come.
+/// The flags of a wait for a lock of the kernel, in their usual combinations.
 const fn lock(flags: usize) -> Option<&'static str> {
     Some(match flags {
         1 => "spinning",
@@ -133,8 +134,8 @@ const fn lock(flags: usize) -> Option<&'static str> {
     })
 }
 
-/// What an element of several kinds tells of. Where kinds are no more than begin and end they are drawn, and
-/// have no names.
+/// The kind of an element with several kinds. Kinds that are only begin and end are drawn, and have
+/// no names.
 fn kind(sensor: &str, kind: usize) -> Option<&'static str> {
     let names: &[&str] = match sensor {
         PAGE_FAULT => &["in the program", "in the kernel", "served"],
@@ -199,7 +200,7 @@ mod tests {
     fn sleeps_that_differ_have_names_that_differ() {
         let name = |bits| name_of_number("sched_switch", "prev_state", bits);
         assert_eq!(name(0), Some("runnable"));
-        // As the kernel sleeps in nanosleep and futex, and elsewhere.
+        // The kernel sleeps like this in nanosleep and futex, and elsewhere.
         assert_eq!(name(0x2001), Some("interruptible, freezable"));
         assert_eq!(name(1), Some("interruptible"));
         // Killable, and a worker that waits for work.

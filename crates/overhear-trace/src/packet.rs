@@ -28,12 +28,12 @@
 //! | end - 8 | record bytes u32 | trailer | 8 + bytes of a payload; never 0 |
 //! | end - 4 | checksum u32 | trailer | CRC-32C of all bytes of the packet that precede it |
 //!
-//! Formats 1 to 3 have no `packet_seq_num`: `stream` is at byte 56. Formats 1 and 2 have no checksum: their trailer has
-//! 40 bytes and ends with the bytes of a record.
+//! Formats 1 to 3 have no `packet_seq_num`: `stream` is at byte 56. Formats 1 and 2 have no
+//! checksum: their trailer has 40 bytes and ends with the bytes of a record.
 //!
-//! The trailer is what only we read. To CTF it is padding, too, between the end of the content and the
-//! end of the packet. In the context its fields would be printed with every single event, and of
-//! fields in the header that they do not know readers warn.
+//! Only our reader reads the trailer. For CTF it is padding, too, between the end of the content
+//! and the end of the packet. If its fields were in the context, readers would print them with
+//! every single event; if they were in the header, readers would warn of unknown fields.
 
 use overhear_event::{Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp};
 
@@ -52,19 +52,19 @@ const NUMBER_BYTES: usize = 8;
 const PLACE_BYTES: usize = 40;
 /// Bytes of the checksum, the last field of a packet.
 const CHECKSUM_BYTES: usize = 4;
-/// Padding ends where the file has a multiple of so many bytes.
+/// Padding ends where the size of the file is a multiple of this.
 pub(crate) const BLOCK: usize = 4096;
 /// Bytes of `comm` in the context of a program's stream.
 pub(crate) const COMM_BYTES: usize = 16;
-/// Bytes of the time in front of every payload.
+/// Bytes of the time before every payload.
 pub(crate) const TIME_BYTES: usize = 8;
-/// No writer makes larger packets. A size above this is damage, not a torn tail.
+/// Maximum size of a packet of any writer. A larger size is damage, not a torn tail.
 pub(crate) const MAX_PACKET_BYTES: usize = 4 << 20;
-/// The latest time that may stand in a packet: with a wall clock offset below the same bound it
-/// stays inside the signed 64 bits that CTF readers compute with (year 2116).
+/// The latest time that a packet may have. With a wall clock offset below the same bound it stays
+/// inside the signed 64 bits that CTF readers compute with (year 2116).
 pub(crate) const LATEST: Timestamp = Timestamp::from_monotonic_ns(1 << 62);
 
-/// What the context says about the origin.
+/// The fields of the context for the origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContextKind {
     Program,
@@ -82,7 +82,7 @@ impl ContextKind {
     }
 }
 
-/// What all packets of one stream have in common.
+/// The common properties of all packets of one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct PacketLayout {
     class: u32,
@@ -95,12 +95,12 @@ pub(crate) struct PacketLayout {
     origin: Vec<u8>,
 }
 
-/// What differs from packet to packet.
+/// The properties that differ from packet to packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PacketHead {
     /// Position of the packet in its stream, from 0; always 0 in formats without numbers.
     pub(crate) number: u64,
-    /// Of the first record, or the gap's `first`.
+    /// Sequence of the first record, or the gap's `first`.
     pub(crate) first_sequence: u64,
     /// Present in the empty packet that stands for a gap.
     pub(crate) gap: Option<Gap>,
@@ -110,26 +110,26 @@ pub(crate) struct PacketHead {
     pub(crate) discarded: u64,
 }
 
-/// A packet that was checked: it lies inside the file, belongs to this stream, and its records
-/// are whole. The times and payloads of inner records are not checked.
+/// A checked packet: it lies inside the file, belongs to this stream, and its records are whole.
+/// The times and payloads of inner records are not checked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Packet<'a> {
     pub(crate) head: PacketHead,
     pub(crate) records: &'a [u8],
-    /// Bytes behind the records.
+    /// Bytes after the records.
     pub(crate) behind: usize,
     /// Size of the packet in the file.
     pub(crate) bytes: usize,
 }
 
-/// Why no packet could be read at some place.
+/// Reason why no packet could be read at some place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Flaw {
-    /// The file ends before the packet does: its writer was killed.
+    /// The file ends before the packet does: the writer was killed.
     Torn,
     /// The bytes are not a packet of this stream.
     Corrupt(String),
-    /// The packet is whole, and others that precede it in the stream are not in the file.
+    /// The packet is whole, but others that precede it in the stream are missing in the file.
     Missing,
 }
 
@@ -225,7 +225,7 @@ impl PacketLayout {
         self.has_number
     }
 
-    /// What every packet of the stream begins with, in all formats.
+    /// First bytes of every packet of the stream, in all formats.
     pub(crate) fn signature(&self) -> [u8; SIGNATURE_BYTES] {
         let mut signature = [0; SIGNATURE_BYTES];
         signature[..4].copy_from_slice(&MAGIC.to_ne_bytes());
@@ -251,8 +251,8 @@ impl PacketLayout {
         )))
     }
 
-    /// Completes a packet that has room for the head, and records: fills in the head and appends so many
-    /// bytes of padding, fewer than a record has, and the trailer.
+    /// Completes a packet that has room for the head, and records: fills in the head and appends
+    /// `padding` bytes of padding, fewer than a record has, and the trailer.
     pub(crate) fn seal(&self, packet: &mut Vec<u8>, head: &PacketHead, padding: usize) {
         let content_bits = packet.len() as u64 * 8;
         packet.reserve_exact(padding + self.trailer_bytes());
@@ -298,14 +298,15 @@ impl PacketLayout {
         packet
     }
 
-    /// Checks the packet at the start of `rest_untrusted`, which reaches from this offset to the end of the file.
+    /// Checks the packet at the start of `rest_untrusted`, which has the bytes from `offset` to the
+    /// end of the file.
     pub(crate) fn parse<'a>(
         &self,
         rest_untrusted: &'a [u8],
         offset: usize,
     ) -> Result<Packet<'a>, Flaw> {
         let Some(head_untrusted) = rest_untrusted.get(..self.head_bytes) else {
-            // A cut head can still be told from garbage by the magic it begins with.
+            // A cut head still begins with the magic, which garbage does not.
             let magic = MAGIC.to_ne_bytes();
             let length = rest_untrusted.len().min(magic.len());
             return Err(if rest_untrusted[..length] == magic[..length] {
@@ -379,7 +380,7 @@ impl PacketLayout {
             let last = record_time(&records[last_at..]);
             if first != begin || last != end {
                 return Err(corrupt(format!(
-                    "its records last from {first} to {last}, but its head says {begin} to {end}"
+                    "its records last from {first} to {last}, but its head states {begin} to {end}"
                 )));
             }
         }
@@ -439,8 +440,8 @@ impl PacketLayout {
     }
 }
 
-/// No packet begins here. Zeros up to the end are what a file system leaves when the machine went
-/// down before the data arrived: the writer's tail, torn in another way.
+/// No packet begins here. If only zeros follow, the machine went down before the data reached the
+/// disk: another form of a torn tail.
 fn foreign(rest_untrusted: &[u8]) -> Flaw {
     if rest_untrusted.iter().all(|&byte| byte == 0) {
         Flaw::Torn
@@ -466,8 +467,8 @@ pub(crate) fn record_time(record: &[u8]) -> Timestamp {
     Timestamp::from_monotonic_ns(u64::from_ne_bytes(bytes))
 }
 
-/// Reads the numbers of a head one after the other. The head was measured before: running out
-/// of bytes is a bug of the layout.
+/// Reads the numbers of a head one after the other. The head was measured before: running out of
+/// bytes is a bug of the layout.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {

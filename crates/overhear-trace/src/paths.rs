@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where the files of a trace lie, how large they may be, and how a file is replaced.
+//! Places and size limits of the files of a trace, and their replacement.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,19 +16,20 @@ use crate::folder::{Folder, FolderError, Replacement};
 pub(crate) const METADATA: &str = "metadata";
 /// The catalogue.
 pub(crate) const STREAMS: &str = "streams.json";
-/// What a recorder keeps locked as long as it lives.
+/// The file that a recorder keeps locked as long as it lives.
 const LOCK: &str = "lock";
 
-/// Most bytes of the metadata and of the catalogue. Both grow with the number of streams.
+/// Maximum size of the metadata and of the catalogue. Both grow with the number of streams.
 pub(crate) const MAX_CATALOGUE_BYTES: u64 = 64 << 20;
 /// The name of the document.
 pub(crate) const REPAIRS: &str = "repairs";
-/// Most bytes of an attached document.
+/// Maximum size of an attached document.
 pub(crate) const MAX_DOCUMENT_BYTES: u64 = 48 << 20;
-/// Most values in an attached document, as [`ValueCount`] has them. The smallest takes 2 bytes of text and 24 bytes of memory.
+/// Maximum number of values in an attached document, as [`ValueCount`] counts them. The smallest
+/// one takes 2 bytes of text and 24 bytes of memory.
 pub(crate) const MAX_DOCUMENT_VALUES: u64 = 4 << 20;
 
-/// The directory of a trace: `DIR`, in which `trace/` is what CTF readers see.
+/// The directory of a trace, `DIR`. CTF readers see `trace/` in it.
 #[derive(Debug)]
 pub(crate) struct TracePaths {
     dir: PathBuf,
@@ -39,7 +40,7 @@ pub(crate) struct TracePaths {
 }
 
 impl TracePaths {
-    /// Opens a trace to read it. The directory that CTF readers are given is accepted, too.
+    /// Opens a trace to read it. The directory for CTF readers is accepted, too.
     pub(crate) fn open(dir: &Path) -> Result<Self, ReadError> {
         let unreadable = |error: io::Error, file: PathBuf| match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => ReadError::NotATrace {
@@ -61,7 +62,7 @@ impl TracePaths {
             .map_err(|error| unreadable(error, dir.join("trace").join("overhear").join(STREAMS)))?;
         let is = |name: &str, kind| named.kind(name).is_ok_and(|found| found == Some(kind));
         if is(METADATA, FileType::RegularFile) && is("overhear", FileType::Directory) {
-            // For sentences alone: what is read is what was opened.
+            // For error sentences only: reads use the folder that was opened.
             #[expect(clippy::disallowed_methods, reason = "nothing is opened by it")]
             let whole = dir.canonicalize().unwrap_or_default();
             if whole.ends_with("trace") {
@@ -87,13 +88,13 @@ impl TracePaths {
         })
     }
 
-    /// Makes the directories of a new trace, as far as they do not exist.
+    /// Creates the missing directories of a new trace.
     pub(crate) fn create(dir: &Path) -> Result<Self, WriteError> {
         let exists = || WriteError::Exists {
             dir: dir.to_path_buf(),
         };
         let trace = Folder::create(dir)?.create_subfolder("trace")?;
-        // Whatever it is.
+        // A file of any type.
         if trace.kind(METADATA).is_ok_and(|found| found.is_some()) {
             return Err(exists());
         }
@@ -126,7 +127,7 @@ impl TracePaths {
         &self.own
     }
 
-    /// The paths of files, for sentences.
+    /// The paths of files, for error sentences.
     pub(crate) fn metadata(&self) -> PathBuf {
         self.trace.path().join(METADATA)
     }
@@ -147,17 +148,17 @@ impl TracePaths {
         self.own.path().join(LOCK)
     }
 
-    /// The file that a recorder keeps locked, made if need be.
+    /// The file that a recorder keeps locked; created if it does not exist.
     pub(crate) fn create_lock(&self) -> io::Result<File> {
         self.own.file_to_lock(LOCK)
     }
 
-    /// The same, if it is there.
+    /// The same file, if it exists.
     pub(crate) fn open_lock(&self) -> io::Result<File> {
         self.own.file(LOCK)
     }
 
-    /// The names of files that are named like streams, without an order.
+    /// The names of files that are named like streams, in no particular order.
     pub(crate) fn stream_names(&self) -> io::Result<Vec<OsString>> {
         let mut names = self.trace.names()?;
         names.retain(|name| name.as_encoded_bytes().starts_with(b"stream-"));
@@ -166,7 +167,8 @@ impl TracePaths {
 
     /// Replaces the metadata, so that others see the old content or the new one, never a part.
     ///
-    /// The new content grows in our own sub-directory, where no CTF reader takes it for a stream.
+    /// The new content grows in our own sub-directory, where no CTF reader mistakes it for a
+    /// stream.
     pub(crate) fn replace_metadata(&self, content: &[u8]) -> io::Result<()> {
         bounded(content, MAX_CATALOGUE_BYTES)?;
         let mut replacement = self.own.replace_in(&self.trace, METADATA)?;
@@ -203,7 +205,7 @@ impl TracePaths {
     }
 }
 
-/// A document that grows no larger than what readers take.
+/// A document that grows no larger than readers accept.
 struct BoundedDocument<'a> {
     out: BufWriter<Replacement<'a>>,
     bytes: u64,
@@ -224,8 +226,9 @@ impl Write for BoundedDocument<'_> {
     }
 }
 
-/// Counts the values of JSON text that comes piece by piece: each at most once for every 24 bytes of memory that it
-/// takes, so texts count for three. Names of members are kept by nobody and count for nothing.
+/// Counts the values of JSON text that comes piece by piece. Each value counts at most once for
+/// every 24 bytes of memory that it takes, so a text counts as three. Names of members are not kept
+/// and do not count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ValueCount {
     count: u64,
@@ -235,7 +238,7 @@ pub(crate) struct ValueCount {
 }
 
 impl ValueCount {
-    /// Of a whole document.
+    /// The count of a whole document.
     pub(crate) fn of(json: &[u8]) -> u64 {
         let mut values = Self::default();
         values.add(json);
@@ -265,7 +268,7 @@ impl ValueCount {
     }
 }
 
-/// Whether a document is as small as documents have to be.
+/// Checks that a document is within the limits.
 pub(crate) fn check_size(bytes: u64, values: u64) -> io::Result<()> {
     let (most, found, what) = match bytes > MAX_DOCUMENT_BYTES {
         true => (MAX_DOCUMENT_BYTES, bytes, "bytes"),
@@ -286,7 +289,7 @@ pub(crate) fn document_name(name: &str) -> String {
     format!("{name}.json")
 }
 
-/// What is larger would be refused by readers.
+/// Readers would refuse larger content.
 fn bounded(content: &[u8], most_bytes: u64) -> io::Result<()> {
     match content.len() as u64 {
         bytes if bytes > most_bytes => Err(io::Error::other(format!(
@@ -296,7 +299,8 @@ fn bounded(content: &[u8], most_bytes: u64) -> io::Result<()> {
     }
 }
 
-/// Why a file cannot be read. [`Folder`] itself refuses what no recorder leaves there.
+/// The error for a file that cannot be read. [`Folder`] itself refuses types that no recorder
+/// leaves there.
 pub(crate) fn unreadable(file: &Path, cause: &io::Error) -> ReadError {
     let (file, refused) = (file.to_path_buf(), cause.kind() == io::ErrorKind::Other);
     let cause = cause.to_string();
@@ -306,12 +310,12 @@ pub(crate) fn unreadable(file: &Path, cause: &io::Error) -> ReadError {
     }
 }
 
-/// Says that somebody may change the files of a trace.
+/// Holding one proves that no other process with a lock changes the files of the trace.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
 impl Lock {
-    /// Takes the lock; `None` if it is taken. It vanishes with the process.
+    /// Takes the lock; `None` if another process has it. It ends with the process.
     pub(crate) fn take(file: File) -> Option<Self> {
         flock(&file, FlockOperation::NonBlockingLockExclusive).ok()?;
         Some(Self(file))
@@ -320,9 +324,9 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Closing does not suffice: a child that another thread is about to start shares the
-        // lock until it becomes another program. Nothing can be done if this fails, and closing
-        // comes next.
+        // Closing does not suffice: a child that another thread is about to start shares the lock
+        // until it executes another program. If this fails nothing can be done, and the file is
+        // closed next.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -338,10 +342,10 @@ pub(crate) fn is_document_name(name: &str) -> bool {
         && !["streams", "summary", REPAIRS].contains(&name)
 }
 
-/// Whether a recorder is at work in `dir` at this moment.
+/// Whether a recorder is writing to `dir` at this moment.
 pub fn is_being_written(dir: impl AsRef<Path>) -> bool {
-    // A shared lock is refused as long as a recorder holds its own; that of another reader is not in
-    // the way.
+    // A shared lock is refused as long as a recorder holds its own; locks of other readers do not
+    // conflict.
     let lock = TracePaths::open(dir.as_ref()).map(|place| place.open_lock());
     lock.is_ok_and(|lock| {
         lock.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())

@@ -29,8 +29,8 @@ use crate::scan::{scan, Bounds, Damage};
 use crate::summary::TraceSummary;
 use crate::tree::{BoundedTree, MAX_TREE_BYTES};
 
-/// How much later than the last advance, or than its file was written, a packet may end: recorders need not advance
-/// after the last element, and the wall clock may be set while they are at work.
+/// Maximum time of a packet after the last advance, or after its file was written: recorders need
+/// not advance after the last element, and the wall clock may be set while they run.
 const TOLERANCE: Nanos = Nanos::from_ms(24 * 3_600 * 1_000);
 
 /// A damaged part of a recording. Everything else is read.
@@ -40,17 +40,19 @@ pub struct CorruptStream {
     pub file: PathBuf,
     /// The stream in it; `None` for a document, and a file of no known stream.
     pub stream: Option<StreamId>,
-    /// Where the damage begins.
+    /// Begin of the damage in the file, in bytes.
     pub offset: u64,
-    /// Bytes that are left out, up to the next whole packet; 0 where it is not a part of a file.
+    /// Number of bytes that are left out, up to the next whole packet; 0 if the damage is not a
+    /// part of a file.
     pub bytes: u64,
     /// Index of the packet in its file.
     pub packet: Option<u64>,
-    /// Elements that are left out, or missing. A replay delivers them as a gap. `None` if their number is not known.
+    /// Number of elements that are left out, or missing. A replay delivers them as a gap. `None` if
+    /// it is unknown.
     pub missed: Option<u64>,
     /// Up to this time the stream is whole.
     pub after: Timestamp,
-    /// What is wrong there.
+    /// Description of the damage.
     pub reason: String,
 }
 
@@ -82,7 +84,7 @@ impl CorruptStream {
         }
     }
 
-    /// Damage beyond the places that are listed one by one.
+    /// The number of damaged places beyond those that are listed.
     pub(crate) fn further(file: &Path, stream: StreamId, after: Timestamp, places: u64) -> Self {
         Self {
             stream: Some(stream),
@@ -127,7 +129,7 @@ pub(crate) struct RecordedStream {
     /// Whole packets only.
     pub(crate) map: Map,
     pub(crate) bounds: Bounds,
-    /// Where the stream ends, if its recorder has finished.
+    /// The end of the stream, if its recorder has finished.
     pub(crate) end_noted: Option<StreamEnd>,
     events: u64,
     discarded: u64,
@@ -136,42 +138,42 @@ pub(crate) struct RecordedStream {
 
 /// A trace, mapped. See the crate's example.
 ///
-/// It shows what was on disk when it was opened, also while the trace is being recorded. Holding
-/// one proves that the heads of all packets fit the catalogue, each other and the recording's bounds. It does not
-/// prove that records are what was written: [`TraceReader::replay`] compares the checksums of packets when it
-/// comes to them.
+/// It has the state of the files when it was opened, also while the trace is being recorded.
+/// Holding one proves that the heads of all packets fit the catalogue, each other and the
+/// recording's bounds. It does not prove that records are unchanged: [`TraceReader::replay`]
+/// compares the checksums of packets when it reaches them.
 #[derive(Debug)]
 pub struct TraceReader {
     place: TracePaths,
     identity: TraceIdentity,
     streams: Vec<RecordedStream>,
     torn: Vec<TornTail>,
-    /// Tails in the files, of all those in `torn`.
+    /// Number of tails of `torn` that are still in the files.
     uncut: usize,
     corrupt: Vec<CorruptStream>,
     summary: Option<TraceSummary>,
-    /// Where streams end; empty without a summary, and in older formats.
+    /// The ends of streams; empty without a summary, and in older formats.
     ends: HashMap<StreamId, StreamEnd>,
-    /// When the summary was written.
+    /// Time when the summary was written.
     written: Option<Timestamp>,
 }
 
 impl TraceReader {
-    /// Opens the trace in `dir`: what was given to [`crate::TraceWriter::create`], or `trace` in
-    /// it.
+    /// Opens the trace in `dir`: the directory that was passed to [`crate::TraceWriter::create`],
+    /// or `trace` in it.
     ///
     /// # Errors
-    /// [`ReadError`] if this is no trace. Damaged streams are no errors: see
-    /// [`TraceReader::torn`] and [`TraceReader::corrupt`].
+    /// [`ReadError`] if this is no trace. Damaged streams are not errors: see [`TraceReader::torn`]
+    /// and [`TraceReader::corrupt`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, ReadError> {
         Self::open_place(TracePaths::open(dir.as_ref())?)
     }
 
     /// Opens the trace in an open place. Nothing is changed there.
     pub(crate) fn open_place(place: TracePaths) -> Result<Self, ReadError> {
-        // Recorders list a stream before they make its file, so that whoever looks for files
-        // first finds all of them in the catalogue.
-        // Where they cannot be listed there is no trace, and the catalogue's error says so.
+        // Recorders list a stream before they create its file, so a reader that lists the files
+        // first finds all of them in the catalogue. If they cannot be listed there is no trace, and
+        // the catalogue's error reports that.
         let files: BTreeSet<_> = place
             .stream_names()
             .unwrap_or_default()
@@ -205,16 +207,16 @@ impl TraceReader {
         reader.streams.sort_by_key(|stream| stream.descriptor.id);
         let known: BTreeSet<_> = reader.streams.iter().map(|s| s.file.clone()).collect();
         for file in files.difference(&known) {
-            let reason = "streams.json does not know this stream".to_owned();
+            let reason = "streams.json does not list this stream".to_owned();
             reader.corrupt.push(CorruptStream::of_file(file, reason));
         }
         Ok(reader)
     }
 
-    /// Compares the checksums of all documents and of the metadata. A wrong one is damage; the document is used as far
-    /// as it can be read.
+    /// Compares the checksums of all documents and of the metadata. A wrong one is damage; the
+    /// document is used as far as it can be read.
     fn check_documents(&mut self) {
-        // What cannot be read is reported by those that need it.
+        // Files that cannot be read are reported when they are needed.
         let own = self.place.own();
         let mut names = own.names().unwrap_or_default();
         names.retain(|name| Path::new(name).extension().is_some_and(|it| it == "json"));
@@ -267,7 +269,7 @@ impl TraceReader {
         }
     }
 
-    /// Reads where the streams of a finished recording end.
+    /// Reads the ends of the streams of a finished recording.
     fn read_ends(&mut self) -> Result<(), ReadError> {
         if self.summary.is_none() {
             return Ok(());
@@ -289,7 +291,8 @@ impl TraceReader {
         }
     }
 
-    /// Notes a document without which the recording can be read. What no recorder leaves there remains an error.
+    /// Notes a damaged document that is not essential. A type that no recorder leaves there remains
+    /// an error.
     fn note_unusable(&mut self, file: &Path, error: ReadError) -> Result<(), ReadError> {
         if matches!(error, ReadError::Refused { .. }) {
             return Err(error);
@@ -306,7 +309,7 @@ impl TraceReader {
             Err(error) => return self.note_unusable(&self.place.document(REPAIRS), error),
         };
         for cut in repairs.tails(&self.place) {
-            // A repair that was killed may have listed it and not cut it.
+            // A repair that was killed may have listed the tail without cutting it.
             if !self.torn.contains(&cut) {
                 self.torn.push(cut);
             }
@@ -315,10 +318,10 @@ impl TraceReader {
         Ok(())
     }
 
-    /// Why a summary cannot be true: it states a last advance after it was written itself.
+    /// The reason why a summary cannot be true: its last advance is later than its own time.
     fn impossible(&self, summary: &TraceSummary) -> Option<String> {
         let written = self.written?.plus(TOLERANCE);
-        // A copy may have got another time.
+        // A copy may have another file time.
         let is_likely = summary.times.is_none_or(|(_, last)| last <= written);
         let advanced_to = summary.advanced_to;
         // Sources that have ended advance beyond all times.
@@ -336,7 +339,8 @@ impl TraceReader {
         Some(Timestamp::from_monotonic_ns(since))
     }
 
-    /// Bounds of the times in a stream's file: what the recorder wrote down at the end, or when the file was written.
+    /// Bounds of the times in a stream's file: by the summary that the recorder wrote at the end,
+    /// or by the time of the file.
     fn bounds(&self, layout: &PacketLayout, map: &Map) -> Bounds {
         if let Some((first, last)) = self.summary.and_then(|summary| summary.times) {
             return Bounds {
@@ -360,7 +364,7 @@ impl TraceReader {
             source,
             ..Bounds::NONE
         };
-        // A copy may have got another time: then nothing in it fits.
+        // A copy may have another file time: then no packet in it fits.
         let first = layout.parse(map.bytes(), 0).map(|packet| packet.head.begin);
         match first {
             Ok(first) if first > bounds.last => Bounds::NONE,
@@ -374,7 +378,7 @@ impl TraceReader {
         let opened = self.place.trace().file(stream_name(entry.descriptor.id));
         let mut map = match opened.and_then(|file| Map::of(&file)) {
             Ok(map) => map,
-            // Nothing has come from this stream.
+            // The stream has no items.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Map::empty(),
             Err(error) => {
                 self.corrupt.push(CorruptStream {
@@ -427,26 +431,26 @@ impl TraceReader {
         &self.identity
     }
 
-    /// The streams by their numbers, also those from which nothing came.
+    /// The streams by their numbers, including those without items.
     pub fn streams(&self) -> impl ExactSizeIterator<Item = &Arc<StreamDescriptor>> {
         self.streams.iter().map(|stream| &stream.descriptor)
     }
 
-    /// How many elements can be read from a stream, and how many its gaps stand for; `None` if
-    /// there is no such stream.
+    /// Number of elements that can be read from a stream, and number of missed elements in its
+    /// gaps; `None` if there is no such stream.
     #[must_use]
     pub fn count(&self, stream: StreamId) -> Option<(u64, u64)> {
         let stream = self.recorded().iter().find(|s| s.descriptor.id == stream)?;
         Some((stream.events, stream.discarded))
     }
 
-    /// How many elements can be read.
+    /// Number of elements that can be read.
     #[must_use]
     pub fn events(&self) -> u64 {
         self.streams.iter().map(|stream| stream.events).sum()
     }
 
-    /// How many elements the gaps stand for.
+    /// Number of missed elements in the gaps.
     #[must_use]
     pub fn discarded(&self) -> u64 {
         self.streams
@@ -454,7 +458,7 @@ impl TraceReader {
             .fold(0, |sum, stream| sum.saturating_add(stream.discarded))
     }
 
-    /// From when to when there are elements or gaps; `None` where there are none.
+    /// Begin of the first and end of the last element or gap; `None` if there are none.
     #[must_use]
     pub fn times(&self) -> Option<(Timestamp, Timestamp)> {
         let times = || self.streams.iter().filter_map(|stream| stream.times);
@@ -463,11 +467,12 @@ impl TraceReader {
         Some((first, last))
     }
 
-    /// The latest time that anything in a finished recording may have: a day after its summary was written.
+    /// The latest time that an item in a finished recording may have: a day after its summary was
+    /// written.
     #[must_use]
     pub fn latest(&self) -> Timestamp {
         let last = self.times().map_or(Timestamp::ZERO, |(_, last)| last);
-        // A copy may have got another time.
+        // A copy may have another file time.
         let written = self
             .written
             .filter(|written| written.plus(TOLERANCE) >= last);
@@ -475,25 +480,25 @@ impl TraceReader {
         latest.unwrap_or(Bounds::NONE.last).min(Bounds::NONE.last)
     }
 
-    /// What the writer said at the end; `None` where the recorder was killed or is at work.
+    /// The writer's summary; `None` if the recorder was killed or is still running.
     #[must_use]
     pub const fn summary(&self) -> Option<&TraceSummary> {
         self.summary.as_ref()
     }
 
-    /// Tails that are not shown, because they are no whole packets, and those that a repair has cut.
+    /// Tails that are left out, because they are no whole packets, and those that a repair has cut.
     #[must_use]
     pub fn torn(&self) -> &[TornTail] {
         &self.torn
     }
 
-    /// How many tails a repair would cut, so that strict readers accept the trace.
+    /// Number of tails that a repair would cut, so that strict readers accept the trace.
     #[must_use]
     pub const fn uncut_tails(&self) -> usize {
         self.uncut
     }
 
-    /// Places from which on streams cannot be read.
+    /// Places that cannot be read.
     #[must_use]
     pub fn corrupt(&self) -> &[CorruptStream] {
         &self.corrupt
@@ -506,11 +511,11 @@ impl TraceReader {
         self.streams.iter().map(bytes).sum()
     }
 
-    /// A document that was attached; `None` if there is none of this name. It has at most 48 MiB, and takes at most 96 MiB
-    /// of memory; [`TraceReader::document_as`] takes less.
+    /// An attached document; `None` if there is none of this name. It has at most 48 MiB, and takes
+    /// at most 96 MiB of memory; [`TraceReader::document_as`] takes less.
     ///
     /// # Errors
-    /// [`ReadError`] if the name is no file name or the document is damaged or too large.
+    /// [`ReadError`] if the name is no file name, or the document is damaged or too large.
     pub fn document(&self, name: &str) -> Result<Option<serde_json::Value>, ReadError> {
         let Some((file, json)) = self.read_document(name)? else {
             return Ok(None);
@@ -519,10 +524,11 @@ impl TraceReader {
         parse_as(&file, &json, BoundedTree::new(&left_bytes)).map(Some)
     }
 
-    /// A document that was attached, as a value of this type; `None` if there is none of this name.
+    /// An attached document, as a value of this type; `None` if there is none of this name.
     ///
     /// # Errors
-    /// As [`TraceReader::document`], and [`ReadError::OtherContent`] if it is JSON, but no value of this type.
+    /// As [`TraceReader::document`], and [`ReadError::OtherContent`] if it is JSON, but not a value
+    /// of this type.
     pub fn document_as<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ReadError> {
         let Some((file, json)) = self.read_document(name)? else {
             return Ok(None);
@@ -563,7 +569,7 @@ impl TraceReader {
         self.place
     }
 
-    /// A JSON file of ours with its path, if it is there.
+    /// A JSON file of ours with its path, if it exists.
     fn read_json(&self, name: &str) -> Result<Option<(PathBuf, Vec<u8>)>, ReadError> {
         let file = self.place.document(name);
         let own = self.place.own();

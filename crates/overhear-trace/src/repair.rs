@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The repair: cuts what a killed recorder left, so that strict readers accept the trace.
+//! The repair: cuts the torn tails that a killed recorder leaves, so that strict readers accept the
+//! trace.
 //!
-//! Our own reader does without: it leaves the same parts out, and changes nothing on disk.
+//! Our own reader does not need it: it leaves the same parts out, and changes nothing on disk.
 
 use std::fs::{File, FileTimes, Metadata};
 use std::io;
@@ -23,10 +24,10 @@ use crate::reader::{CorruptStream, TraceReader};
 use crate::repairs::{Repairs, TornTail};
 use crate::scan::{scan, Bounds};
 
-/// What metadata in plain text begins with (CTF 1.8, section 7).
+/// First bytes of metadata in plain text (CTF 1.8, section 7).
 const SIGNATURE: &[u8] = b"/* CTF 1.8 */";
 
-/// What a repair did.
+/// The changes of a repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RepairReport {
     /// Tails that were cut off.
@@ -35,21 +36,26 @@ pub struct RepairReport {
     pub removed: Vec<PathBuf>,
     /// The metadata, if it was cut short or overwritten and has been written anew.
     pub restored: Option<PathBuf>,
-    /// Damage that cannot be repaired by cutting a tail; it was left alone.
+    /// Damage that cannot be repaired by cutting a tail; it was not changed.
     pub corrupt: Vec<CorruptStream>,
 }
 
-/// Repairs the trace in `dir`: torn tails are cut to whole packets, files without any packet are
-/// removed. Metadata that other readers could not use, because it was cut short or overwritten, is
-/// written anew from the catalogue. Whole packets are never touched, and a sound trace is left as it is.
+/// Repairs the trace in `dir`:
+///
+/// - Torn tails are cut to whole packets.
+/// - Files without any packet are removed.
+/// - Metadata that other readers could not use, because it was cut short or overwritten, is written
+///   anew from the catalogue.
+///
+/// Whole packets are never changed, and a sound trace remains as it is.
 ///
 /// # Errors
-/// [`RepairError`] if this is no trace, it is in a folder of another user, a recorder is at work on it, or a file cannot be
-/// changed.
+/// [`RepairError`] if this is no trace, it is in a folder of another user, a recorder is writing to
+/// it, or a file cannot be changed.
 pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     let place = TracePaths::open(dir.as_ref())?;
     place.check_owner()?;
-    // Held until we are done. A trace without the file (a copy) has no recorder.
+    // Held until the end of the repair. A trace without the file (a copy) has no recorder.
     let _lock = match place.open_lock() {
         Ok(file) => {
             let in_use = || RepairError::InUse {
@@ -74,9 +80,9 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
         }
     }
     let torn: Vec<TornTail> = reader.torn().to_vec();
-    // The maps must be gone before the files shrink.
+    // The maps must be dropped before the files shrink.
     let place = reader.into_place();
-    // Listed first: if this process is killed between, no loss is forgotten.
+    // Listed first: if this process is killed in between, no loss is forgotten.
     let mut repairs = Repairs::read(&place)?;
     let catalogue = Catalogue::read(&place)?;
     if repairs.add(&torn) {
@@ -91,14 +97,14 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
         repair_stream(&place, id, (&layout, bounds, end_noted), &mut report)?;
     }
     report.restored = restore_metadata(&place, &catalogue)?;
-    // What was restored is not damaged any more.
+    // A restored file is not damaged any more.
     let is_restored = |file: &Path| report.restored.as_deref() == Some(file);
     report.corrupt.retain(|damage| !is_restored(&damage.file));
     Ok(report)
 }
 
-/// Cuts the torn tail of a stream, and removes a file without a packet. It is opened once: what is cut is what was
-/// scanned.
+/// Cuts the torn tail of a stream, and removes a file without a packet. It is opened once: the file
+/// that is cut is the one that was scanned.
 fn repair_stream(
     place: &TracePaths,
     id: StreamId,
@@ -107,14 +113,14 @@ fn repair_stream(
 ) -> Result<(), RepairError> {
     let (name, path) = (stream_name(id), place.stream(id));
     let failed = |cause: io::Error| change_error(&path, &cause);
-    // What is no regular file was reported as corrupt, and a stream may have no file.
+    // A file that is not regular was reported as corrupt, and a stream may have no file.
     if place.trace().kind(&name).map_err(failed)? != Some(FileType::RegularFile) {
         return Ok(());
     }
     let file = place.trace().file_to_change(&name).map_err(failed)?;
     let map = Map::of(&file).map_err(failed)?;
     let bytes = map.bytes().len() as u64;
-    // Without the torn tail; other damage stays where it is.
+    // Without the torn tail; other damage remains.
     let found = scan(layout, map.bytes(), bounds, end_noted);
     drop(map);
     let offset = found.whole_bytes as u64;
@@ -136,7 +142,8 @@ fn repair_stream(
     Ok(())
 }
 
-/// Gives a file the time back that it had before it was cut: readers take the latest time of a killed recording from it.
+/// Restores the time that a file had before it was cut: readers take the latest time of a killed
+/// recording from it.
 fn keep_time(file: &File, before: &Metadata) -> io::Result<()> {
     let kept = FileTimes::new();
     let kept = kept
@@ -145,9 +152,9 @@ fn keep_time(file: &File, before: &Metadata) -> io::Result<()> {
     file.set_times(kept)
 }
 
-/// Writes the metadata again if what is there is no metadata, or a part of what belongs there: as
-/// a recorder leaves it that dies between the catalogue and the metadata, and a disk that lost its end.
-/// Other differences are those of other versions, and stay.
+/// Writes the metadata again if the present content is no metadata, or a part of the right one. A
+/// recorder that dies between the catalogue and the metadata leaves it so, and so does a disk that
+/// lost its end. Other differences come from other versions, and remain.
 fn restore_metadata(
     place: &TracePaths,
     catalogue: &Catalogue,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The list of repairs, `overhear/repairs.json`: which tails were cut off. What was torn stays known, so that results are
-//! the same before a repair and after it.
+//! The list of repairs, `overhear/repairs.json`: the tails that were cut off. They remain known, so
+//! that results are the same before a repair and after it.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -12,17 +12,17 @@ use crate::catalogue::parse;
 use crate::error::ReadError;
 use crate::paths::{document_name, unreadable, TracePaths, MAX_DOCUMENT_BYTES, REPAIRS};
 
-/// The end of a stream's file that is no whole packet: the recorder died while writing it. How
-/// many elements it held is not known, so it is no gap.
+/// The end of a stream's file that is no whole packet: the recorder died while writing it. The
+/// number of elements in it is unknown, so it is no gap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TornTail {
     /// The stream.
     pub stream: StreamId,
     /// Its file.
     pub file: PathBuf,
-    /// Where the tail begins.
+    /// Begin of the tail in the file, in bytes.
     pub offset: u64,
-    /// Bytes of it.
+    /// Size of the tail in bytes.
     pub bytes: u64,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Repairs {
     cut: Vec<CutTail>,
 }
 
-/// A tail that a repair has cut off, or was about to.
+/// A tail that a repair has cut off, or was about to cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CutTail {
     stream: StreamId,
@@ -63,7 +63,7 @@ impl Repairs {
         }
     }
 
-    /// Adds tails that are about to be cut; says whether the list has changed.
+    /// Adds tails that are about to be cut; returns whether the list has changed.
     pub(crate) fn add(&mut self, tails: &[TornTail]) -> bool {
         let before = self.cut.len();
         for tail in tails {
@@ -72,7 +72,7 @@ impl Repairs {
                 offset: tail.offset,
                 bytes: tail.bytes,
             };
-            // A repair that was killed after it had listed what it would cut.
+            // A repair was killed after it had listed the tail.
             if !self.cut.contains(&cut) {
                 self.cut.push(cut);
             }
@@ -84,7 +84,7 @@ impl Repairs {
         serde_json::to_vec(self).unwrap_or_default()
     }
 
-    /// The tails, as they were found before they were cut.
+    /// The tails, as they were before they were cut.
     pub(crate) fn tails<'a>(
         &'a self,
         place: &'a TracePaths,

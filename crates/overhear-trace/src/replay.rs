@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The replay: all streams of a trace in total order.
 //!
-//! The order is the live monitor's: (time, stream, sequence), where a gap takes the place right
-//! before the first element after it, that is, its key is its `to`.
+//! The order is that of a live monitor: (time, stream, sequence). A gap comes right before the
+//! first element after it; that is, its key is its `to`.
 
 use std::slice;
 
@@ -16,15 +16,16 @@ use crate::packet::{record_time, TIME_BYTES};
 use crate::reader::{CorruptStream, RecordedStream, TraceReader};
 use crate::scan::{Damage, Packets, Verify, MOST_DAMAGES};
 
-/// An advance per element would double the cost of a replay, and evaluations must not depend on
-/// how often they learn the time: it is told once this span of trace time has passed.
+/// An advance per element would double the cost of a replay, and evaluations must not depend on the
+/// number of advances: there is one for each such span of trace time.
 const ADVANCE: Nanos = Nanos::from_ms(1);
 
-/// So many elements at most are handed over at once: few enough to stay in the nearest cache.
+/// Maximum number of elements in one batch: few enough to stay in the nearest cache.
 const BATCH: usize = 128;
 
-/// What lies so many bytes behind a record is fetched from memory when the record is read. Streams that take turns are
-/// too much for the processor to foresee, and the merge would wait for memory up to a quarter of its time.
+/// When a record is read, the memory this many bytes after it is prefetched. The processor cannot
+/// predict accesses to alternating streams, and the merge would wait for memory up to a quarter of
+/// its time.
 const AHEAD: usize = 1024;
 
 /// What a replay delivered.
@@ -38,29 +39,31 @@ pub struct ReplaySummary {
     pub discarded: u64,
     /// The last advance.
     pub advanced_to: Timestamp,
-    /// Damage in addition to [`TraceReader::corrupt`]. Where the number of elements in it is known, the replay
-    /// delivers them as a gap.
+    /// Damage in addition to [`TraceReader::corrupt`]. Where the number of elements in it is known,
+    /// the replay delivers them as a gap.
     pub corrupt: Vec<CorruptStream>,
 }
 
-/// The records of a stream's packet that have not been read: what each element needs, in one line of the cache.
+/// The unread records of a stream's packet: all that each element needs is in one cache line.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Records<'a> {
     stream: &'a StreamDescriptor,
-    /// From the next one on; nothing if a gap is next, and at the end.
+    /// The bytes from the next record on; empty if a gap is next, and at the end.
     left: &'a [u8],
     /// Bytes of each payload.
     payload_bytes: u32,
-    /// Of the next one.
+    /// Sequence of the next record.
     sequence: u64,
-    /// The turn of the one behind the next. It is looked at early, because whose turn is next waits for it. Less than
-    /// the next one's where it is not that simple: the packet ends, or time goes back, or too far ahead.
+    /// Merge key of the record after the next one. It is computed early, because the merge waits
+    /// for it. It is less than the next record's key in the cases that need more work: the packet
+    /// ends, or the time goes back, or too far ahead.
     behind: CompactKey,
 }
 
 impl<'a> Records<'a> {
-    /// Takes the next one, which has this turn, if there is one, and room for it. Tells the turn of the one behind it.
+    /// Takes the next record, which has this key, if there is one, and room for it. Returns the key
+    /// of the record after it.
     #[inline(always)]
     fn take(
         &mut self,
@@ -85,7 +88,7 @@ impl<'a> Records<'a> {
         Some(behind)
     }
 
-    /// Looks at the one behind the next.
+    /// Computes the key of the record after the next one.
     #[inline(always)]
     fn look_ahead(&mut self, origin: KeyOrigin, rank: usize) {
         let at = TIME_BYTES + self.payload_bytes as usize;
@@ -101,14 +104,14 @@ impl<'a> Records<'a> {
 struct Cursor<'a> {
     stream: &'a RecordedStream,
     packets: Packets<'a>,
-    /// Bytes behind the records of the last packet.
+    /// Bytes after the records of the last packet.
     behind: usize,
-    /// What comes next, if there are no records.
+    /// The next gap, if there are no records.
     gap: Option<Gap>,
     /// End of the last packet by its head.
     packet_end: Timestamp,
     damages: Vec<Damage>,
-    /// Damaged parts beyond those that are listed.
+    /// Number of damaged parts beyond those that are listed.
     further: u64,
 }
 
@@ -131,8 +134,8 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Goes on after this time: with the records that are left, or with the next packet that holds anything. Tells
-    /// when, nothing at the end.
+    /// Continues after this time: with the remaining records, or with the next packet that has any
+    /// items. Returns the time of the next item, `None` at the end.
     #[inline(never)]
     fn go_on(&mut self, records: &mut Records<'a>, now: Timestamp) -> Option<Timestamp> {
         self.gap = None;
@@ -151,7 +154,7 @@ impl<'a> Cursor<'a> {
                     return Some(packet.head.end.max(now));
                 }
                 self.behind = packet.behind;
-                // They are whole: that is checked.
+                // The records are whole: the packet was checked.
                 records.left = packet.records;
                 records.sequence = packet.head.first_sequence;
             }
@@ -166,7 +169,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Keeps damage for the summary. Returns the time of the gap that stands for it, if there is one.
+    /// Keeps damage for the summary. Returns the time of its gap, if there is one.
     #[cold]
     fn note(&mut self, mut damage: Damage, now: Timestamp) -> Option<Timestamp> {
         self.gap = damage.gap;
@@ -183,7 +186,7 @@ impl<'a> Cursor<'a> {
         time
     }
 
-    /// What is left of a packet whose next record has an impossible time.
+    /// The damage of the rest of a packet whose next record has an impossible time.
     #[cold]
     fn rest_of_packet(&self, records: &mut Records<'_>, time: Timestamp, now: Timestamp) -> Damage {
         let left = std::mem::take(&mut records.left);
@@ -215,17 +218,17 @@ impl<'a> Cursor<'a> {
 }
 
 impl TraceReader {
-    /// Delivers everything to the updates: elements, gaps at their places, and how time advances.
+    /// Delivers everything to the updates: elements, gaps in their places, and advances.
     ///
-    /// It ends with the advance at which the recording ended, or, where the recorder was killed,
-    /// at the time of the last element or gap.
+    /// It ends with the last advance of the recording or, if the recorder was killed, with the time
+    /// of the last element or gap.
     pub fn replay(&self, updates: &mut [&mut dyn Update]) -> ReplaySummary {
         let mut replay = self.begin_replay();
         while replay.step(u64::MAX, updates) {}
         replay.into_summary()
     }
 
-    /// A replay that its caller drives step by step; [`TraceReader::replay`] is all of it at once.
+    /// A replay that its caller drives step by step; [`TraceReader::replay`] runs all steps.
     #[must_use]
     pub fn begin_replay(&self) -> Replay<'_> {
         let begin = |stream| {
@@ -241,7 +244,7 @@ impl TraceReader {
             (cursor, records, time)
         };
         let mut streams: Vec<_> = self.recorded().iter().map(begin).collect();
-        // Those that have a turn come first, in the order of the turns.
+        // Streams with a next item come first, in the order of the merge keys.
         streams.sort_by_key(|(cursor, _, time)| (time.is_none(), cursor.stream.descriptor.id));
         let tree = (0..)
             .zip(&streams)
@@ -277,16 +280,16 @@ impl TraceReader {
 #[derive(Debug)]
 pub struct Replay<'a> {
     reader: &'a TraceReader,
-    /// By rank; those that never had a turn come last.
+    /// By rank; streams that never had an item come last.
     cursors: Vec<Cursor<'a>>,
-    /// As the cursors.
+    /// In the order of the cursors.
     records: Vec<Records<'a>>,
     tree: LoserTree,
-    /// What the words in the records are written with.
+    /// The epoch of the keys in the records.
     origin: KeyOrigin,
-    /// Elements that follow each other, and room for as many as are handed over at once.
+    /// Consecutive elements, and room for a whole batch.
     batch: Vec<ElementView<'a>>,
-    /// So many of them have not been handed over; none between steps.
+    /// Number of elements in the batch that are not delivered yet; 0 between steps.
     waiting: usize,
     summary: ReplaySummary,
     has_begun: bool,
@@ -294,10 +297,10 @@ pub struct Replay<'a> {
 }
 
 impl<'a> Replay<'a> {
-    /// Delivers what comes next, until so many more elements have been delivered, and says whether
-    /// something may be left. The last step delivers the last advance.
+    /// Delivers the next items, until `elements` more elements have been delivered, and returns
+    /// whether more may follow. The last step delivers the last advance.
     ///
-    /// However the steps are chosen, the updates are called in the same way.
+    /// The calls of the updates do not depend on the choice of steps.
     pub fn step(&mut self, elements: u64, updates: &mut [&mut dyn Update]) -> bool {
         if !std::mem::replace(&mut self.has_begun, true) {
             for stream in self.reader.streams() {
@@ -342,11 +345,11 @@ impl<'a> Replay<'a> {
         false
     }
 
-    /// Collects elements up to this time, but no more than so many, nor than the batch has room for, and no further
-    /// than to the next gap or the end of a packet. Returns how many.
+    /// Collects elements up to this time, at most `most`, within the room of the batch, and up to
+    /// the next gap or the end of a packet. Returns their number.
     #[inline(never)]
     fn collect(&mut self, most: u64, until: Timestamp) -> u64 {
-        // What each element needs is at hand, not behind `self`.
+        // Local variables instead of accesses through `self` for each element.
         let (records, origin) = (&mut self.records[..], self.origin);
         let room = &mut self.batch[self.waiting..];
         let most = usize::try_from(most).unwrap_or(usize::MAX).min(room.len());
@@ -362,7 +365,7 @@ impl<'a> Replay<'a> {
         collected as u64
     }
 
-    /// Goes on with the top's stream, whose turn has been taken.
+    /// Continues with the stream at the top, whose item has been taken.
     fn go_on(&mut self) {
         let Some(top) = self.tree.top() else { return };
         let rank = top.index();
@@ -378,7 +381,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Looks at the records behind the next ones, of all streams.
+    /// Computes the keys of the records after the next ones, of all streams.
     fn look_ahead(&mut self) {
         self.origin = self.tree.origin();
         for (rank, records) in self.records.iter_mut().enumerate() {
@@ -386,7 +389,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// Has the elements evaluated that wait for it.
+    /// Delivers the collected elements to the updates.
     #[inline(never)]
     fn hand_over(&mut self, updates: &mut [&mut dyn Update]) {
         let elements = &self.batch[..std::mem::take(&mut self.waiting)];
@@ -429,20 +432,20 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// What has been delivered so far; the damage is known at the end.
+    /// The totals so far; the damage is known at the end.
     #[must_use]
     pub const fn summary(&self) -> &ReplaySummary {
         &self.summary
     }
 
-    /// What has been delivered.
+    /// The totals.
     #[must_use]
     pub fn into_summary(self) -> ReplaySummary {
         self.summary
     }
 }
 
-/// Tells the time. What follows is not older than `now`.
+/// Delivers an advance. Later items are not older than `now`.
 #[cold]
 fn tell(updates: &mut [&mut dyn Update], summary: &mut ReplaySummary, now: Timestamp) {
     summary.advanced_to = now;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The packets of a stream's file, one after the other, checked against each other and against the
-//! bounds of the recording. Damage costs the packets it is in: the walk goes on at the next packet
-//! that is whole. Packets are numbered, so that one which was cut out is noticed, also at the end of a finished recording.
+//! bounds of the recording. Damage costs the packets that contain it: the walk continues at the
+//! next whole packet. Packets are numbered, so a removed one is noticed, also at the end of a
+//! finished recording.
 //!
-//! All work is linear in the size of the file. A search for the next packet compares each byte once;
-//! checksums of bytes that turn out to be no packet of the stream are computed up to a budget
-//! ([`SPARE_BYTES`], and three times the file), after which the rest of the file is damage.
+//! All work is linear in the size of the file. A search for the next packet compares each byte
+//! once. Checksums of bytes that turn out to be no packet of the stream are computed up to a budget
+//! ([`SPARE_BYTES`], and three times the file); beyond that, the rest of the file is damage.
 
 use memchr::memmem;
 use overhear_event::{Gap, GapCause, Timestamp};
@@ -15,19 +16,19 @@ use crate::packet::{
     discarded_after, Flaw, Packet, PacketHead, PacketLayout, LATEST, MAX_PACKET_BYTES,
 };
 
-/// Bytes of checksums that may turn out wrong in any file, in addition to three times its size.
+/// Bytes for which checksums may turn out wrong in any file, in addition to three times its size.
 const SPARE_BYTES: u64 = 64 << 20;
 
-/// Packets up to this size are verified also where only heads are read: gaps and empty packets have no
+/// Packets up to this size are verified even if only heads are read: gaps and empty packets have no
 /// records that would confirm their times.
 const SMALL_BYTES: usize = 4096;
 
-/// Times between which the packets of a file must lie.
+/// Bounds for the times of the packets of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Bounds {
     pub(crate) first: Timestamp,
     pub(crate) last: Timestamp,
-    /// Where the bounds come from, as part of a sentence.
+    /// The source of the bounds, as part of a sentence.
     pub(crate) source: &'static str,
 }
 
@@ -58,7 +59,7 @@ impl Bounds {
 /// Checksums that a walk compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verify {
-    /// Those of packets of up to [`SMALL_BYTES`].
+    /// The checksums of packets of up to [`SMALL_BYTES`].
     Small,
     All,
 }
@@ -66,9 +67,9 @@ pub(crate) enum Verify {
 /// A part of a file that is no packet of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Damage {
-    /// Where it begins.
+    /// Begin of the damage in the file, in bytes.
     pub(crate) offset: usize,
-    /// Up to the next packet, or to the end of the file; 0 where packets are missing.
+    /// Size up to the next packet, or to the end of the file; 0 if packets are missing.
     pub(crate) bytes: usize,
     /// Index of the first damaged packet in the file, counting damaged parts as one packet each.
     pub(crate) packet: u64,
@@ -77,7 +78,7 @@ pub(crate) struct Damage {
     pub(crate) is_torn: bool,
     /// End of the last packet that precedes it.
     pub(crate) after: Timestamp,
-    /// Elements in it, where their number is known.
+    /// Its elements as a gap, if their number is known.
     pub(crate) gap: Option<Gap>,
 }
 
@@ -88,15 +89,15 @@ pub(crate) struct Packets<'a> {
     bytes_untrusted: &'a [u8],
     bounds: Bounds,
     verify: Verify,
-    /// Where the stream ends, if its recorder has noted it.
+    /// The end of the stream, if its recorder has noted it.
     end_noted: Option<StreamEnd>,
     offset: usize,
-    /// Packets and damaged parts that were passed.
+    /// Number of packets and damaged parts that were passed.
     passed: u64,
     end: Timestamp,
     /// The least sequence of the next record.
     next_sequence: u64,
-    /// Sequence of the next element, if none is missing: `None` before the first element or gap.
+    /// Sequence of the next element, if none is missing; `None` before the first element or gap.
     expected: Option<u64>,
     discarded: u64,
     /// Number of the next packet, if none is missing.
@@ -132,7 +133,7 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// Where the next packet begins.
+    /// Begin of the next packet in the file.
     pub(crate) const fn offset(&self) -> usize {
         self.offset
     }
@@ -169,7 +170,7 @@ impl<'a> Packets<'a> {
     /// Checks a packet against its checksum, those before it, and the recording.
     fn check(&mut self, offset: usize, packet: &Packet<'_>, verify: Verify) -> Result<(), Flaw> {
         let head = &packet.head;
-        // Nothing is concluded from the number of a packet before its checksum was compared.
+        // The number of a packet is used only after its checksum was compared.
         let is_next = !self.layout.has_number() || head.number == self.next_number;
         if verify == Verify::All || packet.bytes <= SMALL_BYTES || !is_next {
             self.verify(offset, packet)?;
@@ -223,7 +224,7 @@ impl<'a> Packets<'a> {
             let after = gap.first.saturating_add(gap.missed);
             self.expected = self.expected.max(Some(after));
         } else if self.layout.has_checksum() {
-            // The first packet states the sequence of what follows.
+            // The first packet states the sequence of the next element.
             self.expected = self.expected.max(Some(head.first_sequence));
         }
         self.end = head.end;
@@ -235,7 +236,8 @@ impl<'a> Packets<'a> {
         self.passed += 1;
     }
 
-    /// Goes on with the next whole packet. `damaged` is the packet at hand, if it has the form of one.
+    /// Continues with the next whole packet. `damaged` is the present packet, if it has the form of
+    /// one.
     #[cold]
     fn skip(&mut self, damaged: Option<&Packet<'_>>, flaw: Flaw) -> Damage {
         let offset = self.offset;
@@ -244,7 +246,7 @@ impl<'a> Packets<'a> {
         let is_torn = flaw == Flaw::Torn && next.is_none();
         let after = self.end;
         let gap = match (is_torn, next) {
-            // It counts as missing at the end, where that is noted.
+            // It counts as missing at the end, if the end is noted.
             (true, _) => None,
             (false, next) => self.lost(damaged, end, next.map(|(_, head)| head)),
         };
@@ -283,9 +285,9 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// Where the next packet begins that is whole and comes later in the stream.
+    /// Begin of the next packet that is whole and later in the stream.
     fn find(&mut self, damaged: Option<&Packet<'_>>) -> Option<(usize, PacketHead)> {
-        // Most damage leaves the size of the packet alone.
+        // Most damage leaves the size of the packet unchanged.
         let beyond = damaged.map(|packet| self.offset + packet.bytes);
         if let Some(found) = beyond.and_then(|offset| self.candidate(offset).ok()) {
             return Some(found);
@@ -304,8 +306,8 @@ impl<'a> Packets<'a> {
         None
     }
 
-    /// The head of the packet at this place, if it is whole and comes later in the stream. Else the number
-    /// of bytes that hold no other packet.
+    /// The head of the packet at this place, if it is whole and later in the stream. Otherwise the
+    /// number of bytes that contain no other packet.
     fn candidate(&mut self, offset: usize) -> Result<(usize, PacketHead), usize> {
         let packet = self.parse(offset).map_err(|_| 1_usize)?;
         self.verify(offset, &packet).map_err(|_| 1_usize)?;
@@ -319,7 +321,8 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// Whether a packet comes later in the stream than what was read. Others may be missing before it.
+    /// Whether a packet is later in the stream than those that were read. Others may be missing
+    /// before it.
     fn follows(&self, packet: &Packet<'_>) -> bool {
         let head = &packet.head;
         let missed = head.gap.map_or(0, |gap| gap.missed);
@@ -340,14 +343,15 @@ impl<'a> Packets<'a> {
         damage
     }
 
-    /// The packets after the last one are not in the file, though the recorder has noted them.
+    /// The packets after the last one are not in the file, although the recorder has noted them.
     #[cold]
     fn missing_at_end(&mut self) -> Option<Damage> {
         let (count, end) = self.take_end()?;
         (count > 0).then(|| self.missing(count, &end))
     }
 
-    /// How many packets are left up to the end that the recorder has noted, and that end as the head of a further packet.
+    /// The number of packets that are left up to the noted end, and that end as the head of a
+    /// further packet.
     fn take_end(&mut self) -> Option<(u64, PacketHead)> {
         let noted = self.end_noted.take()?;
         let count = noted.packets.checked_sub(self.next_number)?;
@@ -387,13 +391,13 @@ impl<'a> Packets<'a> {
         }
     }
 
-    /// More records than so many packets cannot have.
+    /// An upper bound of the number of records in `packets` packets.
     fn most_records(&self, packets: u64) -> u64 {
         let most = MAX_PACKET_BYTES / self.layout.record_bytes();
         packets.saturating_mul(most as u64)
     }
 
-    /// What was lost between the last packet and the next one, where its number is known.
+    /// The loss between the last packet and the next one, if its size is known.
     fn lost(
         &mut self,
         damaged: Option<&Packet<'_>>,
@@ -401,7 +405,8 @@ impl<'a> Packets<'a> {
         next: Option<PacketHead>,
     ) -> Option<Gap> {
         let record_bytes = self.layout.record_bytes();
-        // A packet that ends where the next one begins most likely has the number of records that it states.
+        // A packet that ends where the next one begins most likely has the number of records that
+        // it states.
         let stated = damaged
             .filter(|packet| self.offset + packet.bytes == end)
             .map(|packet| (packet.records.len() / record_bytes) as u64);
@@ -412,13 +417,14 @@ impl<'a> Packets<'a> {
             let (first, missed) = (self.expected.unwrap_or(0), stated.unwrap_or(0));
             return self.gap(first, missed, self.end);
         };
-        // Sequences may jump without a gap: then there are more than the bytes have room for.
+        // Sequences may jump without a gap: then the jump is larger than the number of records that
+        // fit into the bytes.
         let most = ((end - self.offset) / record_bytes) as u64;
         self.lost_before(&next, most, stated.unwrap_or(0))
     }
 
-    /// What was lost before a packet: elements that `most` is an upper bound for and `stated` the likely number of, and
-    /// those that gaps in the lost part stand for.
+    /// The loss before a packet: elements, with the upper bound `most` and the likely number
+    /// `stated`, and those in the gaps of the lost part.
     fn lost_before(&self, next: &PacketHead, most: u64, stated: u64) -> Option<Gap> {
         let missed = next.gap.map_or(0, |gap| gap.missed);
         let discarded = next
@@ -451,25 +457,26 @@ impl<'a> Packets<'a> {
     }
 }
 
-/// What a scan found.
+/// Result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scan {
-    /// Without the torn tail.
+    /// Size without the torn tail.
     pub(crate) whole_bytes: usize,
     pub(crate) events: u64,
-    /// Sum over the gaps, and over the damage where it is known.
+    /// Sum over the gaps, and over the damage of known size.
     pub(crate) discarded: u64,
     /// Times of the first packet's begin and the last one's end.
     pub(crate) times: Option<(Timestamp, Timestamp)>,
     pub(crate) damages: Vec<Damage>,
-    /// Damaged parts beyond those that are listed.
+    /// Number of damaged parts beyond those that are listed.
     pub(crate) further: u64,
 }
 
-/// Damaged parts of a file that are listed one by one.
+/// Maximum number of damaged parts of a file that are listed.
 pub(crate) const MOST_DAMAGES: usize = 16;
 
-/// Walks over the whole file. It touches the heads and the last record of each packet, and all of small ones.
+/// Walks over the whole file. It reads the heads and the last record of each packet, and small
+/// packets as a whole.
 pub(crate) fn scan(
     layout: &PacketLayout,
     bytes_untrusted: &[u8],

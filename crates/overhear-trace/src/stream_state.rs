@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the writer knows of one stream: its file, and the packet that is being filled.
+//! The writer's state of one stream: its file, and the packet that is being filled.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -9,29 +9,30 @@ use overhear_event::{ElementView, StreamDescriptor, Timestamp};
 use crate::ends::StreamEnd;
 use crate::packet::{PacketHead, PacketLayout, BLOCK};
 
-/// What the writer knows of one stream.
+/// The writer's state of one stream.
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) descriptor: Arc<StreamDescriptor>,
     pub(crate) layout: PacketLayout,
-    /// Closed before the first packet, and whenever too many files are open.
+    /// `None` before the first packet, and whenever too many files are open.
     pub(crate) file: Option<File>,
-    /// 0 before the first packet.
+    /// Size of the file; 0 before the first packet.
     pub(crate) file_bytes: u64,
-    /// A packet in the making: room for its head, then records. Empty before the first record.
+    /// The packet that is being filled: room for its head, then records. Empty before the first
+    /// record.
     pub(crate) packet: Vec<u8>,
     pub(crate) records: u64,
-    /// Bytes that it may have, and whether a block of the file ends behind them.
+    /// Its maximum size in bytes, and whether a block of the file ends after it.
     room: usize,
     ends_with_block: bool,
     pub(crate) first_sequence: u64,
     pub(crate) begin: Timestamp,
     /// The end of the last record or gap, also while it is pending.
     pub(crate) end: Timestamp,
-    /// The least sequence the next element may have.
+    /// The least sequence that the next element may have.
     pub(crate) next_sequence: u64,
     pub(crate) discarded: u64,
-    /// Number of the next packet. Packet 0 is the empty one that [`StreamState::file`] begins with.
+    /// Number of the next packet. Packet 0 is the empty one at the begin of [`StreamState::file`].
     pub(crate) next_number: u64,
     /// Sequence of the first element or missed element; `None` before there is one.
     pub(crate) begin_sequence: Option<u64>,
@@ -42,7 +43,7 @@ pub(crate) struct StreamState {
 }
 
 impl StreamState {
-    /// Of a stream from which nothing has come.
+    /// State of a stream without items.
     pub(crate) const fn new(descriptor: Arc<StreamDescriptor>, layout: PacketLayout) -> Self {
         Self {
             descriptor,
@@ -65,9 +66,9 @@ impl StreamState {
         }
     }
 
-    /// A packet with this head is on disk, with so many bytes.
+    /// Notes that a packet with this head is on disk, with `bytes` bytes.
     pub(crate) fn note_written(&mut self, head: &PacketHead, bytes: usize) {
-        // A packet without a gap holds the pending records.
+        // A packet without a gap has the pending records.
         let count = head.gap.map_or(self.records, |gap| gap.missed);
         let after = head.first_sequence.saturating_add(count);
         self.begin_sequence.get_or_insert(head.first_sequence);
@@ -77,7 +78,7 @@ impl StreamState {
         self.file_bytes += bytes as u64;
     }
 
-    /// Where the stream ends on disk; `None` if it has no file.
+    /// The end of the stream on disk; `None` if it has no file.
     pub(crate) fn written_end(&self) -> Option<StreamEnd> {
         (self.file_bytes > 0).then(|| StreamEnd {
             stream: self.descriptor.id,
@@ -89,8 +90,9 @@ impl StreamState {
         })
     }
 
-    /// Begins a packet, with a record of this element. Packets that may have whole blocks end where the file has as many
-    /// as they may have: so what is written at once lies together in memory, and is mapped and unmapped together.
+    /// Begins a packet with a record of this element. If packets may consist of whole blocks, they
+    /// end where the size of the file is a multiple of the maximum size of a packet: so bytes that
+    /// are written together are together in memory, and are mapped and unmapped together.
     pub(crate) fn begin_packet(&mut self, element: &ElementView<'_>, packet_bytes: usize) {
         self.packet.clear();
         self.packet.resize(self.layout.head_bytes(), 0);
@@ -106,7 +108,7 @@ impl StreamState {
             };
             let rest = packet_bytes - begun;
             self.ends_with_block = rest >= empty + self.layout.record_bytes();
-            // If nothing fits there any more, a later packet will end with a block.
+            // If no record fits there any more, a later packet will end with a block.
             self.room = match self.ends_with_block {
                 true => rest,
                 false => packet_bytes.min(rest + packet_bytes / 2),
@@ -114,7 +116,7 @@ impl StreamState {
         }
     }
 
-    /// If there is no room for another record: how many bytes are to be left free behind the last one.
+    /// If there is no room for another record: number of free bytes after the last one.
     #[inline]
     pub(crate) fn padding(&self, record_bytes: usize) -> Option<usize> {
         match self
@@ -127,8 +129,9 @@ impl StreamState {
         }
     }
 
-    /// Makes room for a record and what follows the last one. Doubles it, so that few records need more room, but not
-    /// beyond what a packet may have. Returns by how many bytes the room has grown.
+    /// Reserves memory for a record and the bytes after the last one. It doubles the memory, so
+    /// that few records need more, but not beyond the maximum size of a packet. Returns the number
+    /// of additional bytes.
     #[inline]
     pub(crate) fn reserve(&mut self, record_bytes: usize, packet_bytes: usize) -> usize {
         let needed = self.packet.len() + record_bytes + self.layout.trailer_bytes();

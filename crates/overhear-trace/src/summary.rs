@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The summary `overhear/summary.json`: how a recording ended.
+//! The summary `overhear/summary.json`: the totals and the end of a recording.
 
 use overhear_event::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// What a trace contains.
+/// Totals of a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceSummary {
     /// Elements on disk.
     pub events: u64,
     /// Bytes of all streams on disk.
     pub bytes: u64,
-    /// Missed elements that the gaps on disk stand for.
+    /// Missed elements in the gaps on disk.
     pub discarded: u64,
-    /// Elements and missed elements that the writer was given and could not write.
+    /// Elements and missed elements that the writer received and could not write.
     pub unrecorded: u64,
-    /// The last advance: until then it is known that nothing else happened.
+    /// The last advance: nothing else happened until then.
     pub advanced_to: Timestamp,
-    /// Begin of the earliest packet and end of the latest one; `None` if there are none, and in recordings of older
-    /// versions. A packet outside is damaged.
+    /// Begin of the earliest packet and end of the latest one; `None` if there are none, and in
+    /// recordings of older versions. A packet outside is damaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<(Timestamp, Timestamp)>,
 }

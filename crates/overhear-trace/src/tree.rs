@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! JSON documents of any shape, within a bound of memory.
+//! JSON documents of any shape, with a limit of memory.
 //!
-//! A tree of JSON values takes up to 80 times the bytes of its text: an object with one member has a node with room
-//! for eleven. So the memory is counted while the tree grows, and parsing ends at the bound.
+//! A tree of JSON values takes up to 80 times the bytes of its text: an object with one member has
+//! a node with room for eleven. So the memory is counted while the tree grows, and parsing ends at
+//! the limit.
 
 use std::cell::Cell;
 use std::fmt;
@@ -12,15 +13,15 @@ use serde::de::{DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
 use serde::Deserializer;
 use serde_json::{Map, Number, Value};
 
-/// Most bytes of memory that the tree of one document takes.
+/// Maximum memory of the tree of one document, in bytes.
 pub(crate) const MAX_TREE_BYTES: usize = 96 << 20;
 
-/// Room of a node of an object's members: eleven names and values, and links.
+/// Size of a node of an object's members: eleven names and values, and links.
 const NODE_BYTES: usize = 11 * (size_of::<String>() + size_of::<Value>()) + 32;
-/// Nodes are at least as full as this, but for the first one.
+/// Every node has at least this many members, except the first one.
 const LEAST_MEMBERS: usize = 5;
 
-/// Parses a [`Value`] that takes no more memory than is left.
+/// Parses a [`Value`] that takes no more than the remaining memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BoundedTree<'a> {
     left_bytes: &'a Cell<usize>,

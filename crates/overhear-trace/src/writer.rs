@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The writer: takes what evaluations take, and makes a trace of it.
+//! The writer: an evaluation that writes its items as a trace.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -25,30 +25,36 @@ use crate::paths::{is_document_name, stream_name, Lock, TracePaths};
 use crate::stream_state::StreamState;
 use crate::summary::TraceSummary;
 
-/// Packets grow up to this size unless told otherwise. The kernel caches what is written at once in large
-/// pages, which cost less than many small ones, also when they are mapped. Only a stream with 1.3 MB/s has as
-/// much within the time that elements may be pending.
+/// Default maximum size of a packet. The kernel caches bytes that are written together in large
+/// pages, which cost less than many small ones, also when they are mapped. Only a stream with 1.3
+/// MB/s fills such a packet within the time that elements may be pending.
 const DEFAULT_PACKET_BYTES: usize = 256 << 10;
-/// Unless told otherwise, a killed recorder loses at most this much of what it had been given.
+/// Default time of pending elements: a killed recorder loses at most this much of the items that it
+/// had received.
 const DEFAULT_PENDING: Nanos = Nanos::from_ms(200);
-/// Memory of the packets in the making of all streams: they are written before they are full once it takes more.
+/// Limit for the memory of the unwritten packets of all streams: above it, packets are written
+/// before they are full.
 const MOST_PENDING_BYTES: usize = 16 << 20;
-/// Streams whose files are open at one time: sensors of the same process need files, too.
+/// Maximum number of streams with open files: sensors of the same process need files, too.
 const MOST_OPEN_FILES: usize = 256;
-/// Places for streams that are found without asking the index.
+/// Number of streams that are found without a look-up in the index.
 const RECENT: usize = 64;
 
 /// Writes a trace. See the crate's example.
 ///
-/// Elements of one stream must come in order, streams may be mixed at will. An element is on disk
-/// when its packet is: when that is full, after [`TraceWriter::advance`] by 200 ms, or at
+/// Elements of one stream must come in order; streams may be mixed in any way. An element is on
+/// disk when its packet is: when that is full, after [`TraceWriter::advance`] by 200 ms, or at
 /// [`TraceWriter::finish`], which a dropped writer calls itself.
 ///
-/// Each stream takes memory for its packet in the making: at most the bytes that packets may grow to
-/// ([`TraceWriter::with_packet_bytes`]), and for a slow stream at most some four times what comes from it
-/// within the time that elements may be pending ([`TraceWriter::with_pending`]). The latter holds only for those who
-/// advance: else the packet of every stream grows until it is full, however slow the stream is. All packets together take
-/// 16 MiB at most: where there are so many streams that this is not enough, packets are smaller.
+/// Each stream takes memory for the packet that is being filled:
+///
+/// - at most the maximum size of a packet ([`TraceWriter::with_packet_bytes`]);
+/// - for a slow stream, at most some four times the bytes that come within the time that elements
+///   may be pending ([`TraceWriter::with_pending`]). This needs regular advances: without them the
+///   packet of every stream grows until it is full, however slow the stream is.
+///
+/// All packets together take at most 16 MiB: if there are too many streams for that, packets are
+/// smaller.
 #[derive(Debug)]
 pub struct TraceWriter {
     place: TracePaths,
@@ -56,7 +62,7 @@ pub struct TraceWriter {
     classes: Vec<StreamClass>,
     streams: Vec<StreamState>,
     index: HashMap<StreamId, usize>,
-    /// Where the streams of recent elements are, by the low bits of their numbers: asking `index`
+    /// Indices of recently used streams, by the low bits of their numbers: a look-up in `index`
     /// costs as much as recording.
     recent: [Option<(StreamId, usize)>; RECENT],
     /// Streams were opened that are not in the files yet.
@@ -65,24 +71,25 @@ pub struct TraceWriter {
     pending: Nanos,
     /// No pending record is older than this.
     oldest_pending: Timestamp,
-    /// Memory of all packets.
+    /// Memory of all packets in bytes.
     pending_bytes: usize,
     open_files: usize,
     summary: TraceSummary,
     error: Option<WriteError>,
-    /// Set where nothing more can be written.
+    /// Set when nothing more can be written.
     dead: Option<WriteError>,
     finished: bool,
-    /// Held until the end; tells `repair` to keep off.
+    /// Held until the end; `repair` refuses a locked trace.
     lock: Option<Lock>,
 }
 
 impl TraceWriter {
-    /// Starts a trace in `dir`, which is made if it does not exist.
+    /// Starts a trace in `dir`, which is created if it does not exist.
     ///
     /// # Errors
-    /// [`WriteError`] if there is a trace already, nothing can be written there, or the folder is not trusted: it
-    /// belongs to neither root nor the caller, or the caller is root and others can write to it.
+    /// [`WriteError`] if there is a trace already, the files cannot be written, or the folder is
+    /// not trusted: it belongs to neither root nor the caller, or the caller is root and others can
+    /// write to it.
     pub fn create(dir: impl AsRef<Path>, identity: TraceIdentity) -> Result<Self, WriteError> {
         if identity.realtime_offset.as_ns() > LATEST.as_monotonic_ns() {
             return Err(WriteError::RealtimeOffset(identity.realtime_offset));
@@ -115,23 +122,24 @@ impl TraceWriter {
             lock: Some(lock),
         };
         if let Err(error) = writer.publish() {
-            // Dropping it must not try again.
+            // The drop must not try again.
             writer.finished = true;
             return Err(error);
         }
         Ok(writer)
     }
 
-    /// Lets packets grow to `bytes` (256 KiB otherwise; at least one element, at most 4 MiB). If these are a
-    /// multiple of 4096, full packets end where the file has a multiple of them, as far as a record fits before that.
+    /// Sets the maximum size of packets (default 256 KiB; at least one element, at most 4 MiB). If
+    /// it is a multiple of 4096, full packets end where the size of the file is a multiple of it,
+    /// with padding after the last record that fits.
     #[must_use]
     pub fn with_packet_bytes(mut self, bytes: usize) -> Self {
         self.packet_bytes = bytes.min(MAX_PACKET_BYTES);
         self
     }
 
-    /// Writes format 2, which has no checksums, for readers that do not know format 3. To be called before
-    /// anything is recorded.
+    /// Writes format 2, which has no checksums, for readers that do not support format 3. Call it
+    /// before anything is recorded.
     #[must_use]
     pub fn without_checksums(mut self) -> Self {
         if self.streams.is_empty() {
@@ -141,15 +149,15 @@ impl TraceWriter {
         self
     }
 
-    /// Keeps elements in memory for at most this span of trace time (200 ms otherwise).
+    /// Sets the maximum time that elements stay in memory, in trace time (default 200 ms).
     #[must_use]
     pub fn with_pending(mut self, pending: Nanos) -> Self {
         self.pending = pending;
         self
     }
 
-    /// Announces a stream, so that it is part of the trace even if nothing comes from it.
-    /// Elements and gaps of unknown streams announce them.
+    /// Announces a stream, so that it is part of the trace even if it has no items. Elements and
+    /// gaps of unknown streams announce them.
     ///
     /// # Errors
     /// [`WriteError::Conflict`] if another stream has this id.
@@ -174,16 +182,16 @@ impl TraceWriter {
     /// Records a gap.
     ///
     /// # Errors
-    /// [`WriteError`]; what the gap stands for is counted as unrecorded.
+    /// [`WriteError`]; the missed elements of the gap are counted as unrecorded.
     pub fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Result<(), WriteError> {
         let result = self.try_gap(stream, gap);
         self.account(result, gap.missed)
     }
 
-    /// Learns the time; writes packets that have been pending for long.
+    /// Advances the time; writes packets that have been pending for long.
     ///
     /// # Errors
-    /// [`WriteError`]; what could not be written is counted as unrecorded.
+    /// [`WriteError`]; elements that could not be written are counted as unrecorded.
     pub fn advance(&mut self, now: Timestamp) -> Result<(), WriteError> {
         self.summary.advanced_to = self.summary.advanced_to.max(now);
         let result = self.try_advance(now);
@@ -191,7 +199,8 @@ impl TraceWriter {
     }
 
     /// Attaches a document, `overhear/NAME.json`, replacing an earlier one of that name. Readers
-    /// see the old one or the new one, never a part. It is serialised into the file, and never in memory as a whole.
+    /// see the old one or the new one, never a part. It is serialised into the file, and never in
+    /// memory as a whole.
     ///
     /// # Errors
     /// [`WriteError`] if the name is no file name, or the document could not be written.
@@ -218,11 +227,11 @@ impl TraceWriter {
         replaced.map_err(|cause| cannot_replace(&file, &cause))
     }
 
-    /// Writes what is pending and closes the trace.
+    /// Writes all pending packets and closes the trace.
     ///
     /// # Errors
-    /// The first [`WriteError`] of the whole recording, if there was one; what could be written
-    /// has been written, [`TraceWriter::summary`] says how much.
+    /// The first [`WriteError`] of the whole recording, if there was one. All that could be written
+    /// has been written; [`TraceWriter::summary`] has the numbers.
     pub fn finish(&mut self) -> Result<TraceSummary, WriteError> {
         if !self.finished {
             let result = self.try_finish();
@@ -235,7 +244,8 @@ impl TraceWriter {
                 summary.times = None;
             }
             if self.catalogue.has_numbers() {
-                // Before the summary: whoever finds that one finds this one, too.
+                // Written before the summary: a reader that finds the summary finds this document,
+                // too.
                 let streams = self.streams.iter().filter_map(StreamState::written_end);
                 let ends = Ends {
                     streams: streams.collect(),
@@ -254,7 +264,7 @@ impl TraceWriter {
         }
     }
 
-    /// Writes a document of the recording itself. An error is remembered for [`TraceWriter::finish`].
+    /// Writes a document of the recording itself. An error is kept for [`TraceWriter::finish`].
     fn replace_own_document<T: Serialize>(&mut self, name: &str, document: &T) {
         let json = self.sealed(serde_json::to_vec(document).unwrap_or_default());
         let replaced = self
@@ -264,7 +274,7 @@ impl TraceWriter {
         let _ = self.account(replaced.map_err(|cause| cannot_replace(&file, &cause)), 0);
     }
 
-    /// What has been written until now.
+    /// The totals of the written packets.
     #[must_use]
     pub const fn summary(&self) -> TraceSummary {
         self.summary
@@ -310,8 +320,8 @@ impl TraceWriter {
     fn state(&mut self, descriptor: &StreamDescriptor) -> Result<usize, WriteError> {
         if let Some(&index) = self.index.get(&descriptor.id) {
             let known = &self.streams[index].descriptor;
-            // Comparing whole descriptions costs more than recording an element, and callers
-            // lend the same one every time.
+            // A comparison of whole descriptions costs more than recording an element, and callers
+            // pass the same one every time.
             let same = Arc::ptr_eq(&known.schema, &descriptor.schema) || **known == *descriptor;
             return if same {
                 Ok(index)
@@ -389,7 +399,7 @@ impl TraceWriter {
         if self.pending_bytes > MOST_PENDING_BYTES {
             self.relieve()?;
         }
-        // The sequences of a packet follow one another, so that only the first is on disk.
+        // The sequences of a packet are consecutive, so only the first one is on disk.
         let state = &self.streams[index];
         if state.records > 0 {
             let padding = state.padding(record_bytes);
@@ -413,7 +423,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Writes packets until half of their memory is free: those that have more than half of their share.
+    /// Writes packets until half of their memory is free: those that have more than half of their
+    /// share.
     #[cold]
     fn relieve(&mut self) -> Result<(), WriteError> {
         let bytes: usize = self.streams.iter().map(|it| it.packet.capacity()).sum();
@@ -433,8 +444,8 @@ impl TraceWriter {
         self.alive()?;
         self.flush(index, 0)?;
         let state = &self.streams[index];
-        // The packets of a stream must not overlap, whatever the gap says: of two gaps at the
-        // same place the second lasts no time at all. The gap's own times are in the head.
+        // The packets of a stream must not overlap, whatever the gap contains: of two gaps at the
+        // same place the second one has no duration. The gap's own times are in the head.
         let begin = if state.file_bytes == 0 {
             gap.from.min(gap.to)
         } else {
@@ -496,8 +507,8 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Brings the catalogue and the metadata up to date, in this order: a reader that finds a
-    /// stream's file finds what it needs to read it.
+    /// Updates the catalogue and the metadata, in this order: a reader that finds a stream's file
+    /// also finds everything that it needs to read it.
     fn publish(&mut self) -> Result<(), WriteError> {
         let catalogue = self.sealed(self.catalogue.to_json());
         let catalogue = self.place.replace_catalogue(&catalogue);
@@ -525,7 +536,7 @@ impl TraceWriter {
         json
     }
 
-    /// Writes a stream's pending records as one packet, with so many bytes of padding.
+    /// Writes a stream's pending records as one packet, with `padding` bytes of padding.
     fn flush(&mut self, index: usize, padding: usize) -> Result<(), WriteError> {
         let state = &mut self.streams[index];
         if state.records == 0 {
@@ -556,9 +567,9 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Appends a packet. If that fails the file is cut back to its last whole packet, and the
-    /// recording is over for all streams: a disk that is full for one is full for all, and a
-    /// trace in which streams end at different times would look like a quiet program.
+    /// Appends a packet. If that fails, the file is cut back to its last whole packet, and the
+    /// recording is over for all streams: a disk that is full for one is full for all, and a trace
+    /// in which streams end at different times would look like a quiet program.
     fn write(&mut self, index: usize, packet: &[u8], head: &PacketHead) -> Result<(), WriteError> {
         let result = self.try_write(index, packet, head);
         if let Err(error) = &result {
@@ -588,7 +599,7 @@ impl TraceWriter {
         let state = &mut self.streams[index];
         if let Err(cause) = written {
             // A part of the packet may be there. If it cannot be cut off now, it is a torn tail,
-            // which readers know how to skip.
+            // which readers skip.
             let _ = file.set_len(state.file_bytes);
             let offset = state.file_bytes;
             return Err(self.failed(index, offset, &cause));
@@ -611,9 +622,9 @@ impl TraceWriter {
         }
     }
 
-    /// Opens the file of a stream: a new one, which begins with an empty packet, or the one to which it has
-    /// written before. Where many are open, all others are closed: each is opened again when its stream has a
-    /// packet.
+    /// Opens the file of a stream: a new one, which begins with an empty packet, or the one that it
+    /// has written to before. If too many are open, all others are closed: each is opened again
+    /// when its stream has a packet.
     fn open_file(&mut self, index: usize, next: &PacketHead) -> Result<File, WriteError> {
         let path = self.place.stream(self.streams[index].descriptor.id);
         let is_new = self.streams[index].file_bytes == 0;
@@ -635,8 +646,8 @@ impl TraceWriter {
             return opened.map_err(|cause| self.failed(index, offset, &cause));
         }
         let mut file = opened.map_err(|cause| create_error(path.clone(), &cause))?;
-        // CTF readers count discarded events from packet to packet, so that a gap at the
-        // start needs a packet before it.
+        // CTF readers count discarded events from packet to packet, so a gap at the start needs a
+        // packet before it.
         let has_checksum = state.layout.has_checksum();
         let first = state.layout.empty(&PacketHead {
             number: 0,
@@ -677,7 +688,7 @@ fn create_error(path: PathBuf, cause: &io::Error) -> WriteError {
     }
 }
 
-/// Recording is an evaluation: errors are remembered for [`TraceWriter::finish`].
+/// Recording is an evaluation: errors are kept for [`TraceWriter::finish`].
 impl Update for TraceWriter {
     fn element(&mut self, element: &ElementView<'_>) {
         let _ = Self::element(self, element);
@@ -694,7 +705,7 @@ impl Update for TraceWriter {
 
 impl Drop for TraceWriter {
     fn drop(&mut self) {
-        // Whoever wants to know of errors calls `finish`.
+        // A caller that needs the errors calls `finish`.
         let _ = self.finish();
     }
 }
@@ -753,10 +764,10 @@ mod tests {
             }
             most
         };
-        // Fast: packets are full before time is over.
+        // Fast: packets are full before the time has passed.
         let most = write(&mut writer, 20_000, 10);
         assert!((90_000..=100_000).contains(&most), "{most}");
-        // Slow: some ten elements a packet.
+        // Slow: some ten elements per packet.
         write(&mut writer, 40, 100_000);
         let most = write(&mut writer, 40, 100_000);
         assert!(most < 1_000, "{most}");
@@ -795,9 +806,9 @@ mod tests {
     fn packets_of_many_streams_take_bounded_memory() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
-        // Nobody advances: only the bound keeps packets from growing to 256 KiB each.
+        // Without advances, only the limit keeps packets from growing to 256 KiB each.
         let most = write_by_turns(&mut writer, 500, 5_000);
-        // One turn of all streams may come before it is looked at.
+        // One element of each stream may come before the limit is checked.
         assert!(most < super::MOST_PENDING_BYTES + (1 << 20), "{most}");
         assert_eq!(writer.finish().unwrap().events, 500 * 5_000);
         let reader = TraceReader::open(folder.path()).unwrap();

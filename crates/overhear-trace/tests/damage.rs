@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever is in the files: no panic, a sentence with file and place, and the other streams.
+//! Arbitrary content of the files: no panic, a sentence with file and place, and the other streams.
 
 mod support;
 
@@ -15,7 +15,7 @@ use support::{
     Memory, Owned,
 };
 
-/// Bytes of the parts of a clerk's packet.
+/// Sizes of the parts of a sampler's packet, in bytes.
 const HEAD: usize = 60;
 const TRAILER: usize = 40;
 const RECORD: usize = 24;
@@ -27,8 +27,8 @@ fn streams() -> [StreamDescriptor; 2] {
     ]
 }
 
-/// Stream 1 has an empty packet, ten packets with four elements each, and a gap after five. Without checksums, so that
-/// all else is checked; `checksums.rs` has the tests with them.
+/// Stream 1 has an empty packet, ten packets with four elements each, and a gap after five. It has
+/// no checksums, so that everything else is checked; `checksums.rs` has the tests with them.
 fn record(dir: &Path) {
     let streams = streams();
     let mut writer = TraceWriter::create(dir, identity())
@@ -56,7 +56,7 @@ fn record(dir: &Path) {
     writer.finish().unwrap();
 }
 
-/// Where packet `number` of stream 1 begins, before the gap.
+/// Begin of packet `number` of stream 1, before the gap.
 fn packet(number: usize) -> usize {
     match number {
         0 => 0,
@@ -95,7 +95,7 @@ fn metadata_that_was_damaged_is_written_anew() {
         assert!(restored.ends_with("trace/metadata"), "{restored:?}");
         assert_eq!(fs::read(&metadata).unwrap(), whole);
     }
-    // What another version wrote is not ours to change.
+    // Metadata of another version must not be changed.
     change(&metadata, |bytes| bytes.extend(b"// another version\n"));
     assert_eq!(repair(dir.path()).unwrap().restored, None);
 }
@@ -121,7 +121,7 @@ fn damage_costs_its_packet_at_a_named_place() {
         (|b, p| put(b, p + 48, 77), "77 discarded events"),
         (|b, p| b[p + 56] ^= 1, "another origin"),
         (|b, p| put(b, p + HEAD, 3), "its records last"),
-        // Times that would do by the packets beside this one and by the records before the last one.
+        // Times that would fit the adjacent packets and the records before the last one.
         (
             |b, p| put(b, p + HEAD + 3 * RECORD, 105),
             "its records last",
@@ -178,7 +178,7 @@ fn times_that_go_back_inside_a_packet_cost_the_rest_of_it() {
     assert_eq!((replayed.events, replayed.discarded), (78, 4));
 }
 
-/// Packets as they are in a file: where each one begins, its bytes, and those of its content.
+/// Packets of a file: the begin of each, its bytes, and those of its content.
 fn packets(bytes: &[u8]) -> Vec<[usize; 3]> {
     let mut all = Vec::new();
     let mut begin = 0;
@@ -200,7 +200,7 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
     let mut writer = writer.without_checksums().with_packet_bytes(PAGES);
     let (mut given, mut next) = (Vec::new(), 0);
     for number in 0..4_000 {
-        // What has waited too long is written as it is, and a gap is a packet of its own.
+        // A packet that has waited too long is written as it is, and a gap is a packet of its own.
         if number % 1_500 == 700 {
             let last = at(number * 10 - 1);
             writer.advance(last.plus(Nanos::from_ms(300))).unwrap();
@@ -226,7 +226,7 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
     let good = fs::read(&file).unwrap();
     let all = packets(&good);
     let is_padded = |[_, whole, content]: &[usize; 3]| *whole > content + TRAILER;
-    // Whatever else is written in between, at the next block they are as before.
+    // Independent of other writes in between, from the next block on they are as before.
     for block in 1..good.len() / PAGES {
         assert!(
             all.iter().any(|[begin, ..]| *begin == block * PAGES),
@@ -248,7 +248,8 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
         assert_eq!(babeltrace_events(dir.path()), 4_000);
     }
 
-    // Less content than there is room for, or more, is damage, and so is a time that goes back, at its place.
+    // Less content than there is room for, or more, is damage, and so is a time that goes back, at
+    // its place.
     let [begin, _, content] = *padded[1];
     let record = begin + content - 3 * RECORD;
     let damages = [
@@ -279,7 +280,7 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
         assert_eq!(found[0].offset, offset as u64, "{}", found[0]);
         assert!(found[0].to_string().contains(reason), "{}", found[0]);
     }
-    // Nor does a size that leaves room for padding make a whole packet one that was not finished.
+    // A size with room for padding does not make a whole packet unfinished either.
     let [last, whole, _] = *all.last().unwrap();
     for more in 1..2 * RECORD {
         let mut bytes = good.clone();
@@ -295,7 +296,7 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
 fn wherever_a_packet_ends_early_later_ones_end_with_blocks() {
     const BLOCK: usize = 4_096;
     let stream = &streams()[0];
-    // As many as leave from some records to none at all before the end of the block.
+    // Numbers that leave from some records to none before the end of the block.
     for early in 155..172 {
         let dir = tempfile::tempdir().unwrap();
         let writer = TraceWriter::create(dir.path(), identity()).unwrap();
@@ -340,7 +341,7 @@ fn record_with_a_wrong_time_costs_the_rest_of_its_packet() {
     reader.replay(&mut [&mut whole]);
     let (own, other): (Vec<_>, Vec<_>) = whole.items.iter().partition(|it| it.stream() == 1);
     let place = |index: usize| packet(index / 4 + 1) + HEAD + index % 4 * RECORD;
-    // The times of a packet's first and last record are told by its head, too.
+    // The head has the times of a packet's first and last record, too.
     for index in (0..20).filter(|index| matches!(index % 4, 1 | 2)) {
         let [before, after] = [index - 1, index + 1].map(|it| own[it].time().as_monotonic_ns());
         let just_before = before.saturating_sub(1);
@@ -353,7 +354,7 @@ fn record_with_a_wrong_time_costs_the_rest_of_its_packet() {
             let replayed = reader.replay(&mut [&mut memory]);
             let bad = match time {
                 _ if time < before || time >= 1 << 40 => Some(index),
-                // The record itself may be right, but not the one after it.
+                // The record itself may be valid, but not the one after it.
                 _ if time > after => Some(index + 1),
                 _ => None,
             };
@@ -406,7 +407,7 @@ fn invalid_trace_is_refused_with_a_sentence() {
         fs::write(&catalogue, good.replacen(from, to, 1)).unwrap();
         open()
     };
-    // What was recorded without padding is read as ever.
+    // Files without padding are read as before.
     fs::write(
         &catalogue,
         good.replacen("\"format\": 2", "\"format\": 1", 1),
@@ -463,7 +464,7 @@ fn schemas_and_streams_that_do_not_fit_are_named() {
     );
     assert!(texts[1].contains("stream-2 ") && texts[1].contains("regular file"));
     assert!(texts[2].contains("stream-1.orig"));
-    assert!(texts[3].contains("stream-9 ") && texts[3].contains("does not know"));
+    assert!(texts[3].contains("stream-9 ") && texts[3].contains("does not list"));
 }
 
 #[test]
@@ -491,7 +492,7 @@ fn thousands_of_mutations_never_panic() {
     };
     let (mut refused, mut partial, mut whole) = (0, 0, 0);
     for round in 0..3_000 {
-        // Streams are hit twice as often as the rest.
+        // Streams are changed twice as often as the rest.
         let (file, good) = &files[[0, 0, 0, 1, 1, 2, 2, 3, 4, 5][below(10)]];
         let mut bytes = good.clone();
         for _ in 0..=below(3) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Comma-separated values (RFC 4180): one row for each element and each gap, for whatever reads tables.
+//! Comma-separated values (RFC 4180): one row for each element and each gap, for whatever reads
+//! tables.
 //!
 //! A schema's fields differ from stream to stream, so a row names its own:
 //!
@@ -9,7 +10,7 @@
 //! 1000,robot(42)/arm,,1,7,overwritten,
 //! ```
 //!
-//! With one sensor chosen ([`CsvExport::of_sensor`]) its fields have columns of their own.
+//! If one sensor is chosen ([`CsvExport::of_sensor`]), its fields have columns of their own.
 
 use std::io::Write;
 
@@ -25,7 +26,7 @@ use super::{ExportError, Exported};
 pub struct CsvExport<W: Write> {
     out: Output<W>,
     exported: Exported,
-    /// A stream of the sensor whose fields are columns.
+    /// A stream of the sensor, if the fields of one sensor are columns.
     only: Option<StreamDescriptor>,
     began: bool,
 }
@@ -41,7 +42,7 @@ impl<W: Write> CsvExport<W> {
         }
     }
 
-    /// An export of the sensor that this stream belongs to, all its lanes included, and all CPUs of one of the kernel.
+    /// An export of the sensor of this stream: with all its lanes, or all CPUs of a kernel sensor.
     pub fn of_sensor(out: W, stream: &StreamDescriptor) -> Self {
         Self {
             only: Some(stream.clone()),
@@ -49,10 +50,10 @@ impl<W: Write> CsvExport<W> {
         }
     }
 
-    /// Writes what is left, and says what was written.
+    /// Writes the rest, and returns the totals.
     ///
     /// # Errors
-    /// [`ExportError`] with the first error of the output; what was written until then stays.
+    /// [`ExportError`] with the first error of the output; output that was written before remains.
     pub fn finish(mut self) -> Result<Exported, ExportError> {
         self.begin();
         self.out.finish()?;
@@ -71,7 +72,7 @@ impl<W: Write> CsvExport<W> {
             Some(stream) => {
                 heads.extend(stream.schema.fields().iter().map(
                     |field| match field.unit.as_str() {
-                        // Its values say so.
+                        // Its values contain the unit.
                         "" | HEXADECIMAL => field.name.clone(),
                         unit => format!("{} [{unit}]", field.name),
                     },
@@ -93,7 +94,7 @@ impl<W: Write> CsvExport<W> {
     }
 }
 
-/// A cell, made safe for spreadsheets; in quotes where a reader of tables would take it apart.
+/// A cell, made safe for spreadsheets; in quotes if it contains a separator.
 fn quoted(cell: &str) -> String {
     let cell = csv_cell(cell);
     // Line ends have been escaped.

@@ -12,14 +12,14 @@ use std::io;
 pub use csv::CsvExport;
 pub use perfetto::PerfettoExport;
 
-/// What an export has written.
+/// Totals of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
     /// Elements of the trace.
     pub elements: u64,
-    /// Gaps of the trace, each told in the export, too.
+    /// Gaps of the trace; the export contains each of them.
     pub gaps: u64,
-    /// Elements that were missed in them.
+    /// Elements that were missed in these gaps.
     pub missed: u64,
 }
 
@@ -32,7 +32,7 @@ pub struct ExportError {
 }
 
 impl ExportError {
-    /// What kind of error the output had.
+    /// Kind of the error of the output.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {
         self.source.kind()

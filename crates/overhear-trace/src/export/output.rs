@@ -5,17 +5,17 @@ use std::io::{self, Write};
 
 use super::ExportError;
 
-/// Bytes are written at the latest when this many have gathered.
+/// Bytes are written when this many are buffered, or earlier.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// Where an export writes to. After an error everything is dropped.
+/// The destination of an export. After an error all output is dropped.
 #[derive(Debug)]
 pub(super) struct Output<W> {
     out: W,
     buffer: Vec<u8>,
     /// Ends of elements in the buffer, each with the number of elements that end there.
     pending: Vec<(usize, u64)>,
-    /// Elements wholly written.
+    /// Number of elements that were wholly written.
     elements: u64,
     error: Option<io::Error>,
 }
@@ -41,7 +41,7 @@ impl<W: Write> Output<W> {
         }
     }
 
-    /// So many elements are complete with what was pushed last.
+    /// The last pushed bytes complete `elements` elements.
     pub(super) fn complete(&mut self, elements: u64) {
         if self.error.is_some() || elements == 0 {
             return;
@@ -68,7 +68,7 @@ impl<W: Write> Output<W> {
         self.buffer.clear();
     }
 
-    /// Writes what is left.
+    /// Writes the rest.
     pub(super) fn finish(mut self) -> Result<(), ExportError> {
         self.flush();
         if self.error.is_none() {
@@ -90,7 +90,7 @@ mod tests {
 
     use super::{Output, BATCH_BYTES};
 
-    /// Takes so many bytes, then fails.
+    /// Accepts this many bytes, then fails.
     struct Takes(usize);
 
     impl Write for Takes {

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Perfetto's protobuf format, for `ui.perfetto.dev` and `trace_processor`.
 //!
-//! Kernel elements become ftrace events, from which Perfetto draws CPUs and the states of threads
-//! itself. Elements of program sensors become instants with their fields as arguments, on a track
-//! of the sensor below its process, and each number becomes a counter beside it. Gaps become
-//! instants on the track of the sensor, or on one of the host, that say how many were missed and why.
-//! What begins and ends becomes slices on tracks of its own. A wake-up becomes an instant on the track of
-//! the waker, and one on that of the woken where it runs, with a flow from one to the other: the arrow of
-//! our own page.
+//! Perfetto gets these from a trace:
 //!
-//! Times are those of the trace, `CLOCK_MONOTONIC`. Perfetto keeps time since boot, which differs by
-//! the time that the machine was suspended; a clock snapshot equates the two, and tells the wall
-//! time.
+//! - Kernel elements become ftrace events. From them Perfetto draws CPUs and the states of threads
+//!   itself.
+//! - Elements of program sensors become instants with their fields as arguments, on a track of the
+//!   sensor below its process. Each number becomes a counter, too.
+//! - Gaps become instants on the track of the sensor, or on one of the host, with the number of
+//!   missed elements and the cause.
+//! - Pairs of begin and end become slices on tracks of their own.
+//! - A wake-up becomes an instant on the track of the waker, and one on that of the woken thread
+//!   when it runs, with a flow from one to the other: the arrow of our own page.
+//!
+//! Times are those of the trace, `CLOCK_MONOTONIC`. Perfetto keeps time since boot, which differs
+//! by the time that the machine was suspended. A clock snapshot equates the two, and contains the
+//! wall time.
 
 mod tracks;
 
@@ -29,13 +33,13 @@ use super::schema;
 use super::{ExportError, Exported};
 use tracks::{annotation, SpanTracks, SpansOf, Tracks};
 
-/// Events of one CPU that go into one packet.
+/// Number of events of one CPU in one packet.
 const BUNDLE: usize = 512;
-/// The packet sequence that all of ours belong to.
+/// The number of the packet sequence; all our packets belong to it.
 const SEQUENCE: u32 = 1;
 /// `SEQ_INCREMENTAL_STATE_CLEARED`: the sequence begins here.
 const BEGIN: u32 = 1;
-/// What the kernel gives to threads of ordinary priority; ours is not recorded.
+/// The kernel's priority of ordinary threads; the actual priority is not recorded.
 const PRIORITY: i32 = 120;
 
 const MONOTONIC: u32 = 3;
@@ -52,11 +56,11 @@ pub struct PerfettoExport<W: Write> {
     cpus: BTreeMap<u32, Cpu>,
     tracks: BTreeMap<StreamId, Tracks>,
     spans: BTreeMap<SpansOf, SpanTracks>,
-    /// Functions whose returns are told.
+    /// Functions with streams of their returns.
     returning: BTreeSet<SpansOf>,
     process_tracks: BTreeSet<u32>,
     thread_tracks: BTreeSet<u32>,
-    /// Who was woken and has not run since: the flow, and who woke it.
+    /// Woken threads that have not run since: number of the flow, and the waker.
     woken: BTreeMap<u32, (u64, u32)>,
     next_flow: u64,
     next_track: u64,
@@ -65,18 +69,18 @@ pub struct PerfettoExport<W: Write> {
     began: bool,
 }
 
-/// A thread as it was last told.
+/// A thread as it was last written.
 #[derive(Clone, Debug, Default)]
 struct Known {
     pid: u32,
     comm: String,
 }
 
-/// A CPU's events that have not been written yet, and who runs there.
+/// A CPU's events that have not been written yet, and the thread that runs there.
 #[derive(Debug, Default)]
 struct Cpu {
     events: Vec<schema::FtraceEvent>,
-    /// Elements that these events are of.
+    /// Number of elements from which these events were made.
     elements: u64,
     running: u32,
     last: Timestamp,
@@ -107,15 +111,15 @@ impl<W: Write> PerfettoExport<W> {
         }
     }
 
-    /// What a thread is called that is not tracked: whose life the trace does not tell.
+    /// Sets the name of a thread that is not tracked: the trace has no life events of it.
     pub fn name_thread(&mut self, tid: u32, comm: &str) {
         self.others.insert(tid, comm.to_string());
     }
 
-    /// Writes what is left, and says what was written.
+    /// Writes the rest, and returns the totals.
     ///
     /// # Errors
-    /// [`ExportError`] with the first error of the output; what was written until then stays.
+    /// [`ExportError`] with the first error of the output; output that was written before remains.
     pub fn finish(mut self) -> Result<Exported, ExportError> {
         let cpus: Vec<u32> = self.cpus.keys().copied().collect();
         for cpu in cpus {
@@ -194,7 +198,7 @@ impl<W: Write> PerfettoExport<W> {
         }
     }
 
-    /// Tells Perfetto which process a thread belongs to and what it is called, if that is new.
+    /// Writes the process and name of a thread, if they are new.
     fn know(&mut self, tid: u32, pid: u32, comm: Option<&str>) {
         if tid == 0 || tid == Switch::UNKNOWN || pid == Switch::UNKNOWN {
             return;
@@ -241,7 +245,7 @@ impl<W: Write> PerfettoExport<W> {
         self.know(switch.next_tid, switch.next_pid, None);
         let state = self.cpus.entry(cpu).or_default();
         let running = state.running;
-        // A perf record tells of one side alone: who ran stays, or nobody runs.
+        // A perf record has one side of a switch only: the running thread stays, or no thread runs.
         let prev = match switch.prev_tid {
             Switch::UNKNOWN => running,
             prev => prev,
@@ -251,7 +255,7 @@ impl<W: Write> PerfettoExport<W> {
             next => next,
         };
         if prev != running {
-            // Its arrival was not told; the kernel's account says when it was.
+            // Its arrival was not recorded; the time of it comes from the kernel's account.
             let since = match switch.prev_run_ns {
                 Switch::UNKNOWN => state.last,
                 run => time.minus(Nanos::from_ns(run.into())).max(state.last),
@@ -291,7 +295,7 @@ impl<W: Write> PerfettoExport<W> {
             success: 1,
             target_cpu: signed(wake.target_cpu),
         };
-        // An idle CPU is no thread that could have woken anybody.
+        // An idle CPU is not a thread that could have woken another.
         if wake.kind != Wake::WAKEUP && wake.waker_tid != 0 {
             let flow = self.next_flow;
             self.next_flow += 1;
@@ -329,7 +333,7 @@ impl<W: Write> PerfettoExport<W> {
         let Some(known) = self.threads.get(&tid).cloned() else {
             return;
         };
-        // Threads have the track of their id, as processes do.
+        // The tracks of threads are numbered by their ids, as those of processes are.
         let uuid = 2 << 40 | u64::from(tid);
         if self.thread_tracks.insert(tid) {
             let thread = schema::ThreadDescriptor {
@@ -417,13 +421,13 @@ impl<W: Write> Update for PerfettoExport<W> {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Ids of threads and CPUs are small; what is not stands for nobody.
+/// Ids of threads and CPUs are small; a larger one means no thread and no CPU.
 fn signed(id: u32) -> i32 {
     i32::try_from(id).unwrap_or(-1)
 }
 
-/// The state as ftrace prints it: `R` 0, `S` 1, `D` 2, `T` 4, `t` 8, `X` 16, `Z` 32, `P` 64, `I` 128, and 256
-/// for a thread that was preempted (`R+`).
+/// The state as ftrace prints it: `R` 0, `S` 1, `D` 2, `T` 4, `t` 8, `X` 16, `Z` 32, `P` 64, `I`
+/// 128, and 256 for a thread that was preempted (`R+`).
 fn prev_state(switch: &Switch) -> i64 {
     const DEAD: u16 = 0x80;
     const NO_LOAD: u16 = 0x400;

@@ -216,10 +216,10 @@ pub(super) struct TrackEvent {
     pub(super) name: Option<String>,
     #[prost(oneof = "Counter", tags = "30, 44")]
     pub(super) counter: Option<Counter>,
-    /// Arrows that lead on from here,
+    /// Flows that begin here: arrows lead on from here.
     #[prost(fixed64, repeated, packed = "false", tag = "47")]
     pub(super) flow_ids: Vec<u64>,
-    /// and those that end here.
+    /// Flows that end here.
     #[prost(fixed64, repeated, packed = "false", tag = "48")]
     pub(super) terminating_flow_ids: Vec<u64>,
 }

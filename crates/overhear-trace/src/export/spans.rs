@@ -1,26 +1,28 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements that tell where something begins and ends. Several may be under way at once, and a track
-//! of Perfetto can only nest: each gets the first lane that is free.
+//! Elements that mark the begin and end of a span. Several spans may be open at once, and a track
+//! of Perfetto can only nest: each span gets the first free lane.
 
 use overhear_event::kernel::events::{BLOCK_IO, FUTEX, IRQ, LOCK, SOFTIRQ, SYSCALL, TIMER};
 use overhear_event::{ElementView, Origin, StreamDescriptor, Value, WRITER_TID};
 
 use crate::name_of_number;
 
-/// What an element says of a span.
+/// The edge of a span that an element marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edge {
     Begin,
     End,
 }
 
-/// A function calls itself at most so often that it is seen.
+/// Maximum depth of recursive calls that are shown.
 const MOST_CALLS: usize = 256;
 
-/// What the sensors of functions are called, of programs and of the kernel, before the function's name.
+/// Prefixes of the sensors of functions: of programs, and of the kernel. The function's name
+/// follows.
 const OF_FUNCTIONS: [&str; 2] = ["probe/", "kprobe/"];
 
-/// The probed function whose calls or returns a stream tells, as the sensor of the calls; `None` of other streams.
+/// The probed function of a stream of calls or returns, as the sensor of the calls; `None` for
+/// other streams.
 pub(super) fn function_of(stream: &StreamDescriptor) -> Option<(&str, Edge)> {
     let sensor = stream.sensor.as_str();
     let is_of_kernel = matches!(stream.origin, Origin::Kernel { .. });
@@ -33,37 +35,43 @@ pub(super) fn function_of(stream: &StreamDescriptor) -> Option<(&str, Edge)> {
     })
 }
 
-/// What tells one span of a sensor from another.
+/// The values that distinguish the open spans of a sensor.
 pub(super) type Key = Vec<u64>;
 
-/// What an element says of the span that it begins or ends.
+/// The span that an element begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Told {
     pub(super) edge: Edge,
     pub(super) key: Key,
-    /// What two begins tell of that are one: the CPU and the woken thread are both told of a timer.
+    /// Two begins with the same value are one span: there is an element for the CPU and one for the
+    /// woken thread at the same timer.
     pub(super) same: Option<u64>,
 }
 
-/// Where the fields are that tell of spans.
+/// Indices of the fields that describe spans.
 #[derive(Clone, Debug)]
 pub(super) struct SpanFields {
-    /// Where the kind is; `None` of probes, whose streams tell either calls or returns.
+    /// Index of the kind; `None` for probes, whose streams have either calls or returns.
     edge: Option<usize>,
-    /// The values that begin; the next one is the end of each.
+    /// The values that begin a span; the next value is the end of each.
     begins: &'static [u64],
     keys: Vec<usize>,
     has_cpu: bool,
     same: Option<usize>,
-    /// How many of one key can be under way, the inner one ending first.
+    /// Maximum number of open spans of one key; the inner one ends first.
     nested: usize,
 }
 
 impl SpanFields {
-    /// The kernel's elements have a `kind`, 1 at the begin and 2 at the end; those of timers have pairs of their
-    /// own for high resolution and for woken threads, and name the function at the begin alone. Those of
-    /// programs have an `edge`, 0 and 1, and are told apart by the writing thread and the first other number
-    /// without a unit. Calls of a function are spans if its returns are told as well. (The page does the same.)
+    /// The fields of a stream, by its sensor:
+    ///
+    /// - The kernel's elements have a `kind`, 1 at the begin and 2 at the end. Those of timers have
+    ///   further pairs for high resolution and for woken threads; only the begin has the function.
+    /// - Those of programs have an `edge`, 0 and 1. Their key is the writing thread and the first
+    ///   other number without a unit.
+    /// - Calls of a function are spans if there is a stream of its returns.
+    ///
+    /// The page does the same.
     pub(super) fn of(stream: &StreamDescriptor, returns: bool) -> Option<Self> {
         let fields = stream.schema.fields();
         let place = |name: &str| fields.iter().position(|field| field.name == name);
@@ -111,7 +119,7 @@ impl SpanFields {
         })
     }
 
-    /// What an element says; nothing if it is neither a begin nor an end.
+    /// The edge that an element marks; `None` if it is neither a begin nor an end.
     pub(super) fn read(&self, stream: &StreamDescriptor, payload: &[u8]) -> Option<Told> {
         let number = |index: usize| match stream.schema.read(index, payload)? {
             Value::Unsigned(value) => Some(value),
@@ -134,7 +142,7 @@ impl SpanFields {
         Some(Told { edge, key, same })
     }
 
-    /// What a kind says, and of which kind the begin is.
+    /// The edge of a kind, and the kind of the begin.
     fn edge_of(&self, kind: u64) -> Option<(Edge, u64)> {
         let begins = |kind: &u64| self.begins.contains(kind);
         match kind.checked_sub(1).filter(begins) {
@@ -144,27 +152,28 @@ impl SpanFields {
         }
     }
 
-    /// How many of one key can be under way.
+    /// Maximum number of open spans of one key.
     pub(super) const fn nested(&self) -> usize {
         self.nested
     }
 }
 
-/// Whether a thread does what it tells of: then it ends with the thread at the latest. The key's first word is
-/// the thread's id.
+/// Whether a span is an activity of a thread: then it ends with the thread at the latest. The first
+/// word of the key is the thread's id.
 pub(super) fn is_of_threads(stream: &StreamDescriptor) -> bool {
     matches!(stream.origin, Origin::Kernel { .. })
         && ([SYSCALL, FUTEX, LOCK].contains(&stream.sensor.as_str())
             || function_of(stream).is_some())
 }
 
-/// Whether what it tells of happens on a CPU, to whichever thread is there.
+/// Whether a span is an activity on a CPU, independent of the thread there.
 pub(super) fn is_of_cpus(stream: &StreamDescriptor) -> bool {
     matches!(stream.origin, Origin::Kernel { .. })
         && [IRQ, SOFTIRQ, TIMER].contains(&stream.sensor.as_str())
 }
 
-/// What the span is called that an element begins: an interrupt, a system call and a function have names of their own.
+/// The name of the span that an element begins: an interrupt, a system call and a function have
+/// names of their own.
 pub(super) fn name_of(element: &ElementView<'_>) -> String {
     if let Some((function, _)) = function_of(element.stream) {
         let name = function.split_once('/').map_or(function, |(_, name)| name);
@@ -182,16 +191,16 @@ pub(super) fn name_of(element: &ElementView<'_>) -> String {
     own.unwrap_or(sensor).to_string()
 }
 
-/// A span that is under way.
+/// An open span.
 #[derive(Clone, Debug)]
 struct Open {
     key: Key,
     same: Option<u64>,
-    /// The later, the greater.
+    /// Increases with each begin.
     order: u64,
 }
 
-/// Which spans are under way, and in which lanes.
+/// The open spans, and their lanes.
 #[derive(Debug, Default)]
 pub(super) struct Lanes {
     open: Vec<Option<Open>>,
@@ -199,8 +208,9 @@ pub(super) struct Lanes {
 }
 
 impl Lanes {
-    /// The lane for a span that begins, and whether one is under way there whose end was missed: of the same key, where so many
-    /// of it cannot be. `None` if the span is under way already, told in another way.
+    /// The lane for a span that begins. The flag is true if an open span of the same key is there
+    /// whose end was missed, because there cannot be so many of one key. `None` if the span is open
+    /// already, by another element.
     pub(super) fn begin(
         &mut self,
         key: Key,
@@ -230,7 +240,7 @@ impl Lanes {
         Some((lane, missed_end))
     }
 
-    /// The lane of a span that ends, the newest of its key, or `None` if its begin was not told.
+    /// The lane of a span that ends, the newest of its key; `None` if its begin was not recorded.
     pub(super) fn end(&mut self, key: &Key) -> Option<usize> {
         let of_key = |lane: &usize| self.open[*lane].as_ref().filter(|open| open.key == *key);
         let lane = (0..self.open.len())
@@ -240,7 +250,7 @@ impl Lanes {
         Some(lane)
     }
 
-    /// The lanes of all spans whose key begins with this word; they end.
+    /// Ends all spans whose key begins with this word, and returns their lanes.
     pub(super) fn end_all(&mut self, first: u64) -> Vec<usize> {
         let mut ended = Vec::new();
         for (lane, open) in self.open.iter_mut().enumerate() {
@@ -278,7 +288,7 @@ mod tests {
         assert_eq!(lanes.begin(vec![1], Some(7), 2), Some((0, false)));
         assert_eq!(lanes.begin(vec![1], Some(8), 2), Some((1, false)));
         assert_eq!(lanes.begin(vec![5], Some(8), 2), None);
-        // A third cannot be: the end of the first was missed.
+        // There cannot be a third one: the end of the first was missed.
         assert_eq!(lanes.begin(vec![1], Some(9), 2), Some((0, true)));
         assert_eq!(lanes.end(&vec![1]), Some(0));
         assert_eq!(lanes.end(&vec![1]), Some(1));

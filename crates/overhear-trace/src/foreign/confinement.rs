@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rights of a process that reads a foreign trace.
 //!
-//! It keeps what it needs: its open descriptors, and the files below the trace for reading. Each step that the kernel does not
-//! offer is left out: the process is isolated from the importing one in any case.
+//! It keeps what it needs: its open descriptors, and the files below the trace for reading. Each
+//! step that the kernel does not offer is left out: the process is isolated from the importing one
+//! in any case.
 #![allow(unsafe_code)]
 
 use std::io;
@@ -38,7 +39,8 @@ struct PathBeneath {
     parent_fd: i32,
 }
 
-/// Rights that this version of Landlock can deny, and the bytes of [`RulesetAttributes`] that it knows.
+/// Rights that this version of Landlock can deny, and the bytes of [`RulesetAttributes`] that it
+/// knows.
 fn deniable(version: usize) -> (RulesetAttributes, usize) {
     let access_bits = match version {
         1 => 13,
@@ -59,7 +61,7 @@ fn deniable(version: usize) -> (RulesetAttributes, usize) {
     (attributes, bytes)
 }
 
-/// Gives up all rights that the reading of the trace at this path does not need.
+/// Gives up all rights that are not needed to read the trace at this path.
 ///
 /// # Errors
 /// Errors of the kernel; a missing feature is none.
@@ -95,7 +97,8 @@ pub(super) fn confine(path: &Path) -> io::Result<()> {
     restrict_files(path)
 }
 
-/// Denies all files but those below `path` for reading, and, where the kernel can, connections and signals to other processes.
+/// Denies all files but those below `path` for reading, and, where the kernel can, connections and
+/// signals to other processes.
 fn restrict_files(path: &Path) -> io::Result<()> {
     // SAFETY: With this flag no attributes are read; the call returns a number.
     let version = unsafe { syscall!(Sysno::landlock_create_ruleset, 0, 0, CREATE_RULESET_VERSION) };
@@ -123,7 +126,8 @@ fn restrict_files(path: &Path) -> io::Result<()> {
             allowed_access: ACCESS_READ_FILE | ACCESS_READ_DIR,
             parent_fd: folder.as_raw_fd(),
         };
-        // SAFETY: The rule lives during the call, and is of the kind that it is called; both descriptors are open.
+        // SAFETY: The rule lives during the call, and has the type of its kind; both descriptors
+        // are open.
         unsafe {
             syscall!(
                 Sysno::landlock_add_rule,

@@ -14,7 +14,7 @@ use super::library::{
 };
 use super::{ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage, ForeignValue};
 
-// `bt_field_class_type`: bits that one kind of class alone has.
+// `bt_field_class_type`: bits that only one kind of class has.
 const BOOL: u64 = 1 << 0;
 const BIT_ARRAY: u64 = 1 << 1;
 const UNSIGNED: u64 = 1 << 3;
@@ -26,7 +26,7 @@ const STRUCTURE: u64 = 1 << 10;
 /// `BT_VALUE_TYPE_SIGNED_INTEGER`.
 const WHOLE: c_uint = 1 << 4 | 1 << 2;
 
-/// The names of an event's type, asked for once.
+/// The names of an event's type, read once.
 pub(super) struct Types {
     name: Arc<str>,
     specific: Vec<Arc<str>>,
@@ -34,7 +34,7 @@ pub(super) struct Types {
     payload: Vec<Arc<str>>,
     cpu: Arc<str>,
     process: Arc<str>,
-    // As long as it is held, no other type can have its address.
+    // While it is held, no other type can have its address.
     _class: Option<Owned<EventClass>>,
 }
 
@@ -46,7 +46,7 @@ impl Types {
         event: *const Event,
         class: *const EventClass,
     ) -> Self {
-        // SAFETY: The class lives with the event; the reference that is taken is the one that is owned.
+        // SAFETY: The class lives with the event; the new reference is the one that `Owned` holds.
         unsafe {
             (library.bt_event_class_get_ref)(class);
             Self {
@@ -74,12 +74,13 @@ impl Types {
 /// The names of a structure's members; none if there is no structure.
 ///
 /// # Safety
-/// `field` is null or lives.
+/// `field` is null or points to a live field.
 unsafe fn names(library: &Library, field: *const Field) -> Vec<Arc<str>> {
     if field.is_null() {
         return Vec::new();
     }
-    // SAFETY: It lives; it is asked for members only if it is a structure, and by indices below their number.
+    // SAFETY: It lives; its members are read only if it is a structure, with indices below their
+    // number.
     unsafe {
         if (library.bt_field_get_class_type)(field) != STRUCTURE {
             return Vec::new();
@@ -98,14 +99,15 @@ unsafe fn names(library: &Library, field: *const Field) -> Vec<Arc<str>> {
 /// An event.
 ///
 /// # Safety
-/// `message` lives and is of an event; the keys of `types` are classes of the library.
+/// `message` lives and has an event; the keys of `types` are classes of the library.
 pub(super) unsafe fn read(
     library: &'static Library,
     message: *const Message,
     types: &mut HashMap<*const EventClass, Types>,
 ) -> ForeignMessage {
-    // SAFETY: Everything is borrowed from the message, which lives. The clock's snapshot is there if
-    // the stream's class has a clock, a packet if the class supports packets; fields are null where there are none.
+    // SAFETY: Everything is borrowed from the message, which lives. The clock's snapshot exists if
+    // the stream's class has a clock, and a packet if the class supports packets; absent fields are
+    // null.
     unsafe {
         let clock =
             (library.bt_message_event_borrow_stream_class_default_clock_class_const)(message);
@@ -152,7 +154,7 @@ pub(super) unsafe fn read(
             members(library, field, names, &mut context);
         }
         if !context.iter().any(|(name, _)| *name == types.process) {
-            // A trace with buffers per process says in its environment whose they are.
+            // A trace with buffers per process has the process in its environment.
             let trace = (library.bt_stream_borrow_trace_const)(stream);
             let entry = (library.bt_trace_borrow_environment_entry_value_by_name_const)(
                 trace,
@@ -176,10 +178,10 @@ pub(super) unsafe fn read(
     }
 }
 
-/// The members of a structure that have values for us.
+/// The members of a structure with values that we can represent.
 ///
 /// # Safety
-/// `field` is null, or lives and is the structure that `names` are of.
+/// `field` is null, or lives and is the structure that `names` belong to.
 unsafe fn members(
     library: &Library,
     field: *const Field,
@@ -199,10 +201,11 @@ unsafe fn members(
 /// # Safety
 /// `field` lives.
 unsafe fn value(library: &Library, field: *const Field) -> Option<ForeignValue> {
-    // SAFETY: It lives, and is asked for the value that its class has; a text lives as long as the field.
+    // SAFETY: It lives, and the value is read by the function for its class; a text lives as long
+    // as the field.
     unsafe {
         let kind = (library.bt_field_get_class_type)(field);
-        // One of several bits may be set for a kind of kinds, so that each is asked for.
+        // A group of kinds is a set of several bits, so each bit is tested.
         Some(if kind & UNSIGNED != 0 {
             ForeignValue::Whole((library.bt_field_integer_unsigned_get_value)(field).into())
         } else if kind & SIGNED != 0 {
@@ -223,7 +226,7 @@ unsafe fn value(library: &Library, field: *const Field) -> Option<ForeignValue> 
     }
 }
 
-/// Nanoseconds of the foreign clock; `None` before its origin, and beyond what a clock can say.
+/// Nanoseconds of the foreign clock; `None` before its origin, and outside its range.
 ///
 /// # Safety
 /// `snapshot` lives.
@@ -235,7 +238,7 @@ unsafe fn time(library: &Library, snapshot: *const ClockSnapshot) -> Option<Time
     Some(Timestamp::from_monotonic_ns(ns))
 }
 
-/// The library's functions for messages of one kind of discarded things.
+/// The library's functions for messages about one kind of loss.
 struct Discarded {
     stream: unsafe extern "C" fn(*const Message) -> *const Stream,
     have_snapshots: unsafe extern "C" fn(*const StreamClass) -> c_int,
@@ -245,16 +248,17 @@ struct Discarded {
 }
 
 impl Discarded {
-    /// From when to when, and how many; `None` if that is not known.
+    /// Begin and end of the loss, and the number; `None` if unknown.
     ///
     /// # Safety
-    /// `message` lives and is of the kind that the functions are for.
+    /// `message` lives and is of the kind of these functions.
     unsafe fn read(
         &self,
         library: &Library,
         message: *const Message,
     ) -> (Option<Timestamp>, Option<Timestamp>, Option<u64>) {
-        // SAFETY: Everything is borrowed from the message; snapshots are asked for if the class has them.
+        // SAFETY: Everything is borrowed from the message; snapshots are read if the class has
+        // them.
         unsafe {
             let stream = (self.stream)(message);
             let class = (library.bt_stream_borrow_class_const)(stream);
@@ -295,7 +299,7 @@ pub(super) unsafe fn discarded_events(
     })
 }
 
-/// Packets that were discarded: nobody knows how many events were in them, but one at least in each.
+/// Packets that were discarded: the number of their events is unknown, but each had at least one.
 ///
 /// # Safety
 /// `message` lives and is of discarded packets.

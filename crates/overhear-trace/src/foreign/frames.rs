@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The frames in which a reader process sends foreign messages.
 //!
-//! A frame is `{u32 bytes, u8 kind, body}`, all numbers little-endian. Names of events and fields are sent once, in a frame of
-//! their own, and are indices from then on. The receiver trusts nothing: the library in the sending process may have been
-//! taken over by the trace. A frame has at most [`MAX_FRAME_BYTES`], and all names together [`MAX_NAMES_BYTES`].
+//! A frame is `{u32 bytes, u8 kind, body}`, all numbers little-endian. Names of events and fields
+//! are sent once, in a frame of their own, and are indices from then on. The receiver trusts
+//! nothing: the library in the sending process may have been taken over by the trace. A frame has
+//! at most [`MAX_FRAME_BYTES`], and all names together [`MAX_NAMES_BYTES`].
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +22,7 @@ const MAX_FRAME_BYTES: usize = 1 << 20;
 const MAX_TEXT_BYTES: usize = 4096;
 /// Size limit of all names.
 const MAX_NAMES_BYTES: usize = 16 << 20;
-/// Bytes of a frame that a field without a text needs at most: name, kind, number.
+/// Maximum size of a field without a text in a frame: name, kind, number.
 const FIELD_BYTES: usize = 4 + 1 + 8;
 
 // Kinds of frames.
@@ -38,7 +39,7 @@ const SIGNED: u8 = 1;
 const FRACTION: u8 = 2;
 const TEXT: u8 = 3;
 
-/// The longest part of a text that has at most so many bytes.
+/// The longest prefix of a text with at most `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     let mut end = text.len().min(most);
     while !text.is_char_boundary(end) {
@@ -95,7 +96,7 @@ impl<W: Write> FrameWriter<W> {
         Ok(index)
     }
 
-    /// Appends the number of fields and the fields, as far as they fit.
+    /// Appends the number of fields, and the fields that fit.
     fn fields(&mut self, fields: &ForeignFields) -> io::Result<()> {
         let count_at = self.frame.len();
         self.frame.extend([0; 4]);
@@ -105,7 +106,7 @@ impl<W: Write> FrameWriter<W> {
                 ForeignValue::Text(text) => text.len().min(MAX_TEXT_BYTES),
                 _ => 0,
             };
-            // Room for the number of the fields that follow these.
+            // Room for the number of the remaining fields.
             if self.frame.len() + FIELD_BYTES + text_bytes + 8 > MAX_FRAME_BYTES {
                 break;
             }
@@ -192,7 +193,7 @@ impl<W: Write> FrameWriter<W> {
     }
 }
 
-/// What a frame holds.
+/// The content of a frame.
 #[derive(Debug)]
 pub(super) enum Received {
     Message(ForeignMessage),
@@ -226,7 +227,8 @@ impl<R: Read> FrameReader<R> {
     /// The next message, or the result.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the frames end without a result, `InvalidData` if a frame is malformed, and errors of the input.
+    /// `UnexpectedEof` if the frames end without a result, `InvalidData` if a frame is malformed,
+    /// and errors of the input.
     pub(super) fn next(&mut self) -> io::Result<Received> {
         loop {
             let mut head = [0; 5];
@@ -282,7 +284,7 @@ fn malformed() -> io::Error {
     io::Error::from(io::ErrorKind::InvalidData)
 }
 
-/// What is left of a frame.
+/// The rest of a frame.
 struct Body<'a>(&'a [u8]);
 
 impl Body<'_> {
@@ -379,7 +381,7 @@ mod tests {
         })
     }
 
-    /// What a receiver gets of these.
+    /// The messages that a receiver gets.
     fn passed(messages: &[ForeignMessage]) -> Vec<ForeignMessage> {
         let mut bytes = Vec::new();
         let mut writer = FrameWriter::new(&mut bytes);

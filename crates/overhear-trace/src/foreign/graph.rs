@@ -23,7 +23,8 @@ const EVENT: u32 = 1 << 2;
 const DISCARDED_EVENTS: u32 = 1 << 5;
 const DISCARDED_PACKETS: u32 = 1 << 6;
 
-/// The plug-ins with the components that are used here. They are loaded from files, a trace needs none besides its own.
+/// The plug-ins of the components that are used here. They are loaded from files; a trace needs no
+/// further files except its own.
 pub(super) struct Plugins {
     /// `source.ctf.fs`, which lives as long as the first plug-in.
     fs: *const SourceClass,
@@ -34,7 +35,7 @@ pub(super) struct Plugins {
 
 impl Plugins {
     /// # Errors
-    /// The plug-in that is missing, as a message.
+    /// Finds the plug-ins; the error is a message about the missing one.
     pub(super) fn find(library: &'static Library) -> Result<Self, String> {
         let (ctf, utils) = (plugin(library, c"ctf")?, plugin(library, c"utils")?);
         // SAFETY: The plug-ins live, and names are texts that end with zero.
@@ -61,7 +62,7 @@ impl Plugins {
     }
 }
 
-/// Messages that the sink has received and nobody has read.
+/// Messages that the sink has received and the reader has not yet read.
 struct Queue {
     library: &'static Library,
     messages: VecDeque<Owned<Message>>,
@@ -77,8 +78,8 @@ impl SinkQueue {
     }
 
     fn queue(&mut self) -> &mut Queue {
-        // SAFETY: The pointer comes from a box that is freed by `drop` alone. The only other access
-        // is the sink's, inside `bt_graph_run_once`, which is never called while this borrow lasts: its
+        // SAFETY: The pointer comes from a box that only `drop` frees. The only other access is the
+        // sink's, inside `bt_graph_run_once`, which is never called while this borrow lasts: its
         // caller has the graph and this value in one `&mut GraphReader`.
         unsafe { &mut *self.0 }
     }
@@ -86,8 +87,8 @@ impl SinkQueue {
 
 impl Drop for SinkQueue {
     fn drop(&mut self) {
-        // SAFETY: It was made by `Box::into_raw`, and `GraphReader` drops its graph, which knows the
-        // pointer, before it drops this.
+        // SAFETY: It was made by `Box::into_raw`, and `GraphReader` drops its graph, which knows
+        // the pointer, before it drops this.
         drop(unsafe { Box::from_raw(self.0) });
     }
 }
@@ -111,7 +112,7 @@ impl GraphReader {
         let refused = || take_error(library);
         // The plug-ins live during this call; components keep their classes.
         let (fs, muxer) = (plugins.fs, plugins.muxer);
-        // SAFETY: Version 0 is the one that every library of this soname knows; the reference is ours.
+        // SAFETY: Every library of this soname supports version 0; the reference is ours.
         let graph = unsafe { Owned::new((library.bt_graph_create)(0), library.bt_graph_put_ref) };
         let graph = graph.ok_or_else(refused)?;
         let sink_queue = SinkQueue(Box::into_raw(Box::new(Queue {
@@ -127,8 +128,8 @@ impl GraphReader {
         };
 
         let mut merged = ptr::null();
-        // SAFETY: The graph and the class live; no parameters is null; components belong to the graph and
-        // live as long as it does, which is as long as `reading`.
+        // SAFETY: The graph and the class live; no parameters is null; components belong to the
+        // graph and live as long as it does, which is as long as `reading`.
         let added = unsafe {
             (library.bt_graph_add_filter_component)(
                 reading.graph.as_ptr(),
@@ -160,8 +161,8 @@ impl GraphReader {
             if added != OK {
                 return Err(refused());
             }
-            // SAFETY: The source was added, so it is there, and has this many ports. The muxer has a
-            // free port behind those that are connected, always: it adds one with each connection.
+            // SAFETY: The source was added, so it exists, and has this many ports. The muxer always
+            // has a free port after the connected ones: it adds one with each connection.
             let connected = unsafe {
                 (0..(library.bt_component_source_get_output_port_count)(source)).all(|index| {
                     let from = (library.bt_component_source_borrow_output_port_by_index_const)(
@@ -181,8 +182,9 @@ impl GraphReader {
         }
 
         let mut sink = ptr::null();
-        // SAFETY: The sink's data is the queue, which outlives the graph (see `GraphReader`); `consume` is the only
-        // one of the three callbacks, and the muxer has exactly one output port, a simple sink one input port.
+        // SAFETY: The sink's data is the queue, which outlives the graph (see `GraphReader`);
+        // `consume` is the only one of the three callbacks, and the muxer has exactly one output
+        // port, a simple sink one input port.
         let connected = unsafe {
             (library.bt_graph_add_simple_sink_component)(
                 reading.graph.as_ptr(),
@@ -218,8 +220,8 @@ impl GraphReader {
                 if self.has_ended {
                     return Ok(None);
                 }
-                // SAFETY: The graph lives, is connected, and has not failed: after a failure it is never run
-                // again. Nobody borrows the queue, which the sink fills meanwhile.
+                // SAFETY: The graph lives, is connected, and has not failed: after a failure it is
+                // never run again. The queue, which the sink fills meanwhile, is not borrowed.
                 match unsafe { (self.library.bt_graph_run_once)(self.graph.as_ptr()) } {
                     OK => continue,
                     END => self.has_ended = true,
@@ -231,8 +233,8 @@ impl GraphReader {
                 continue;
             };
             let (library, message) = (self.library, message.as_ptr().cast_const());
-            // SAFETY: The message's reference is held until the end of the turn. What is called for it
-            // is called by its type, as the library asks.
+            // SAFETY: The message's reference is held until the end of the iteration. The functions
+            // that are called for it are those of its type, as the library requires.
             let read = unsafe {
                 match (library.bt_message_get_type)(message) {
                     EVENT => Some(event::read(library, message, &mut self.types)),
@@ -250,23 +252,26 @@ impl GraphReader {
 
 impl Drop for GraphReader {
     fn drop(&mut self) {
-        // Messages go back to the graph that made them; then come types, graph and queue, as they are declared.
+        // Messages go back to the graph that created them; then types, graph and queue are dropped,
+        // in the order of declaration.
         self.sink_queue.queue().messages.clear();
     }
 }
 
-/// Called by the graph: moves one batch of messages into the queue. Returns the status of the library.
+/// Called by the graph: moves one batch of messages into the queue. Returns the status of the
+/// library.
 ///
 /// # Safety
 /// As the graph calls it: `iterator` is that of our sink, `data` what the sink was added with.
 unsafe extern "C" fn consume(iterator: *mut MessageIterator, data: *mut c_void) -> c_int {
-    // SAFETY: The data is the pointer of a `SinkQueue`, and nobody borrows its queue while the graph runs.
+    // SAFETY: The data is the pointer of a `SinkQueue`, and its queue is not borrowed while the
+    // graph runs.
     let queue = unsafe { &mut *data.cast::<Queue>() };
     let library = queue.library;
     let (mut messages, mut count) = (ptr::null_mut(), 0_u64);
-    // SAFETY: The iterator lives during the call. With status 0 it has set both results, and the array has
-    // `count` messages until the next call; a reference to each of them is ours. What cannot be
-    // queued for want of memory aborts: nothing unwinds from here.
+    // SAFETY: The iterator lives during the call. With status 0 it has set both results, and the
+    // array has `count` messages until the next call; a reference to each of them is ours. If there
+    // is no memory for the queue, the process aborts: nothing unwinds from here.
     unsafe {
         let status = (library.bt_message_iterator_next)(iterator, &mut messages, &mut count);
         if status == OK {
@@ -279,7 +284,7 @@ unsafe extern "C" fn consume(iterator: *mut MessageIterator, data: *mut c_void) 
     }
 }
 
-/// One of the library's plug-ins, of the system's or of `BABELTRACE_PLUGIN_PATH`.
+/// A plug-in of the library, from the system's folder or from `BABELTRACE_PLUGIN_PATH`.
 fn plugin(library: &'static Library, name: &CStr) -> Result<Owned<Plugin>, String> {
     let mut plugin = ptr::null();
     // SAFETY: The name ends with zero; with status 0 the result is set, and its reference is ours.
@@ -299,7 +304,8 @@ fn plugin(library: &'static Library, name: &CStr) -> Result<Owned<Plugin>, Strin
     })
 }
 
-/// Groups the folders that are pieces of one trace by the answer of the source: those that LTTng has rotated.
+/// Groups the folders that are pieces of one trace, as the source reports them: those that LTTng
+/// has rotated.
 fn groups(
     library: &'static Library,
     fs: *const SourceClass,
@@ -307,7 +313,7 @@ fn groups(
 ) -> Vec<Vec<PathBuf>> {
     let mut groups: BTreeMap<String, Vec<PathBuf>> = BTreeMap::new();
     for trace in traces {
-        // A folder without an answer is a trace of its own; the source reports what is wrong with it.
+        // A folder without a result is a trace of its own; the source then reports its defects.
         let name = group(library, fs, trace);
         let name = name.unwrap_or_else(|| trace.to_string_lossy().into_owned());
         groups.entry(name).or_default().push(trace.clone());
@@ -318,9 +324,9 @@ fn groups(
 /// Group of a folder; `None` if it has none, or the source cannot read it.
 fn group(library: &'static Library, fs: *const SourceClass, trace: &Path) -> Option<String> {
     let input = CString::new(trace.as_os_str().as_bytes()).ok()?;
-    // SAFETY: Each created object's reference is ours and held until it is no longer used. A source's class
-    // is a component class, which is what the executor asks for. Values borrowed from the answer are
-    // looked at while it lives, and by the functions of the types that they were asked for.
+    // SAFETY: Each created object's reference is ours and held until it is no longer used. A
+    // source's class is a component class, which the executor requires. Values borrowed from the
+    // result are read while it lives, by the functions of their types.
     unsafe {
         let parameters = Owned::new((library.bt_value_map_create)(), library.bt_value_put_ref)?;
         for (key, value) in [(c"input", input.as_c_str()), (c"type", c"directory")] {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Foreign traces that a process of its own reads: a trace that crashes the library ends that process, and what was read
-//! before remains.
+//! Foreign traces that a process of its own reads: a trace that crashes the library ends that
+//! process, and what was read before remains.
 //!
-//! The process is started by the caller's command, which calls [`send_foreign_trace`]; its standard output is a pipe. It sends
-//! what it has decoded before it lets the library go on, so that a crash loses no message that the library has delivered. The
-//! receiver takes no more memory than a frame and the names, waits no longer than it is told to for the next message, and
-//! takes no more messages than the trace has bits: each event has one at least.
+//! The process is started by the caller's command, which calls [`send_foreign_trace`]; its standard
+//! output is a pipe. It sends the decoded messages before it lets the library go on, so a crash
+//! loses no message that the library has delivered. The receiver takes no more memory than a frame
+//! and the names, waits for the next message no longer than a given time, and accepts no more
+//! messages than the trace has bits: each event has at least one.
 
 use std::io;
 use std::io::{BufReader, BufWriter, Read, Write};
@@ -26,8 +27,8 @@ use crate::folder::Folder;
 /// Bytes of frames that are sent and received at once.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Reads the trace at `path` and sends its messages through `out`: all that the process which an [`IsolatedTrace`] starts has
-/// to do. It gives up the rights that this does not need.
+/// Reads the trace at `path` and sends its messages through `out`: the whole task of the process
+/// that an [`IsolatedTrace`] starts. It gives up the rights that it does not need.
 ///
 /// # Errors
 /// Errors of `out`. Errors of the trace are sent.
@@ -38,7 +39,7 @@ pub fn send_foreign_trace(path: &Path, out: impl Write) -> io::Result<()> {
         reason,
     };
     let opened = loaded().and_then(|library| {
-        // The library opens files of its own here, and none later.
+        // The library opens its own files here, and none later.
         let plugins = Plugins::find(library).map_err(|reason| ForeignError::Library { reason })?;
         confine(path).map_err(|error| unreadable(error.to_string()))?;
         ForeignTrace::open_with(path, library, &plugins)
@@ -71,14 +72,14 @@ pub struct IsolatedTrace {
     path: PathBuf,
     child: Child,
     frames: FrameReader<BufReader<PatientPipe>>,
-    /// Messages that may still come.
+    /// Number of messages that may still come.
     messages_left: u64,
     has_ended: bool,
 }
 
 impl IsolatedTrace {
-    /// Starts a process that calls [`send_foreign_trace`] with `path` and its standard output. It may take `patience` for each
-    /// message.
+    /// Starts a process that calls [`send_foreign_trace`] with `path` and its standard output. It
+    /// may take `patience` for each message.
     ///
     /// # Errors
     /// [`ForeignError::Reader`] if it cannot be started.
@@ -137,7 +138,7 @@ impl IsolatedTrace {
         })
     }
 
-    /// Why no message comes any more. Ends the process.
+    /// Reason why no more messages come. Ends the process.
     #[cold]
     fn reason(&mut self, error: &io::Error) -> String {
         if error.kind() == io::ErrorKind::UnexpectedEof {
@@ -207,7 +208,7 @@ fn bits(path: &Path) -> u64 {
     bytes.saturating_mul(8)
 }
 
-/// A pipe whose reader waits no longer than this for the next bytes.
+/// A pipe whose reader waits for the next bytes no longer than this.
 #[derive(Debug)]
 struct PatientPipe {
     pipe: ChildStdout,

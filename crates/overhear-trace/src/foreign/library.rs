@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The functions of libbabeltrace2 that are used here, found when the first foreign trace is opened.
+//! The functions of libbabeltrace2 that are used here, found when the first foreign trace is
+//! opened.
 //!
-//! The library is loaded at run time, so that who imports nothing needs nothing. Its declarations are
-//! those of `babeltrace2/babeltrace.h`, version 2.0: soname `libbabeltrace2.so.0`, within which the
-//! project keeps its binary interface. All of its objects are opaque, and counted: `..._put_ref` gives back
-//! what a function that creates has returned, and what is *borrowed* lives as long as where it came from.
+//! The library is loaded at run time, so that a program that imports nothing does not need it. Its
+//! declarations are those of `babeltrace2/babeltrace.h`, version 2.0: soname `libbabeltrace2.so.0`,
+//! within which the project keeps its binary interface. All of its objects are opaque, and counted:
+//! `..._put_ref` gives back the result of a function that creates; a *borrowed* object lives as
+//! long as its owner.
 #![allow(unsafe_code)]
 
 use std::ffi::{c_char, c_int, c_uint, c_void, CStr};
@@ -13,10 +15,10 @@ use std::sync::OnceLock;
 
 use libloading::os::unix::{Library as Loaded, RTLD_LOCAL, RTLD_NOW};
 
-/// What the library is called on disk.
+/// File name of the library.
 const FILE: &str = "libbabeltrace2.so.0";
 
-/// Declares objects that only the library looks into.
+/// Declares objects whose content only the library accesses.
 macro_rules! opaque {
     ($($name:ident)*) => {
         $(
@@ -32,16 +34,16 @@ opaque! {
     QueryExecutor SourceClass Stream StreamClass StructureMember Trace Value
 }
 
-/// Called by the graph when it wants the sink to take messages.
+/// The graph calls it when the sink has to take messages.
 pub(super) type Consume = unsafe extern "C" fn(*mut MessageIterator, *mut c_void) -> c_int;
 
-/// Declares a table of functions, and how it is filled.
+/// Declares a table of functions, and the code that fills it.
 macro_rules! functions {
     ($($name:ident: fn($($argument:ty),*) $(-> $result:ty)?;)*) => {
-        /// The functions, by the library's names for them.
+        /// The functions, by their names in the library.
         pub(super) struct Library {
             $(pub(super) $name: unsafe extern "C" fn($($argument),*) $(-> $result)?,)*
-            // Functions are valid while it is loaded.
+            // The functions are valid while it is loaded.
             _loaded: Loaded,
         }
 
@@ -50,8 +52,8 @@ macro_rules! functions {
                 Ok(Self {
                     $(
                         // SAFETY: The type is that of the library's header for this name, in the
-                        // version that the soname stands for, and the library stays loaded as long as
-                        // the table exists.
+                        // version of the soname, and the library stays loaded as long as the table
+                        // exists.
                         $name: *unsafe {
                             loaded.get(concat!(stringify!($name), "\0").as_bytes())
                         }?,
@@ -61,7 +63,8 @@ macro_rules! functions {
             }
         }
 
-        /// The same list for the comparison with the headers: names, and what Rust calls their types.
+        /// The same list for the comparison with the headers: names, and the Rust names of their
+        /// types.
         #[cfg(test)]
         fn declared() -> Vec<(&'static str, &'static str)> {
             use std::any::type_name;
@@ -88,7 +91,7 @@ functions! {
     bt_component_filter_borrow_input_port_by_index_const: fn(*const ComponentFilter, u64) -> *const PortInput;
     bt_component_filter_borrow_output_port_by_index_const: fn(*const ComponentFilter, u64) -> *const PortOutput;
     bt_component_sink_borrow_input_port_by_index_const: fn(*const ComponentSink, u64) -> *const PortInput;
-    // Plug-ins, what they are asked, and with what values.
+    // Plug-ins, queries, and values for them.
     bt_plugin_find: fn(*const c_char, c_int, c_int, c_int, c_int, c_int, *mut *const Plugin) -> c_int;
     bt_plugin_put_ref: fn(*const Plugin);
     bt_plugin_borrow_source_component_class_by_name_const: fn(*const Plugin, *const c_char) -> *const SourceClass;
@@ -169,15 +172,16 @@ pub(super) const SILENT: c_uint = 0xff;
 /// `BT_PROPERTY_AVAILABILITY_AVAILABLE`.
 pub(super) const AVAILABLE: c_uint = 1;
 
-/// The library, loaded once and never unloaded: its plug-ins and GLib below it leave state behind.
+/// The library, loaded once and never unloaded: its plug-ins and GLib below it leave state in the
+/// process.
 ///
 /// # Errors
-/// Why it cannot be loaded.
+/// The reason why it cannot be loaded.
 pub(super) fn library() -> Result<&'static Library, &'static str> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     let library = LIBRARY.get_or_init(|| {
         // SAFETY: Loading runs the initialisers of libbabeltrace2 and GLib, which set up their own
-        // state and touch none of ours; it is done by name, as the system's linker would do it.
+        // state and change none of ours. It is loaded by name, as the system's linker would do.
         let loaded = unsafe { Loaded::open(Some(FILE), RTLD_NOW | RTLD_LOCAL) };
         let library = loaded.and_then(Library::find);
         library.map_err(|error| crate::foreign::one_line(&super::error_chain(&error)))
@@ -195,8 +199,9 @@ impl<T> Owned<T> {
     /// Takes over a reference; `None` if there is no object.
     ///
     /// # Safety
-    /// A pointer that is not null is to an object of the library of which one reference is the caller's and
-    /// becomes this value's; `put` is the function that gives back references to such objects.
+    /// A pointer that is not null is to an object of the library of which one reference is the
+    /// caller's and becomes this value's; `put` is the function that gives back references to such
+    /// objects.
     pub(super) unsafe fn new(
         object: *const T,
         put: unsafe extern "C" fn(*const T),
@@ -212,7 +217,7 @@ impl<T> Owned<T> {
 
 impl<T> Drop for Owned<T> {
     fn drop(&mut self) {
-        // SAFETY: `new` was given one reference, and this is the only place that gives it back.
+        // SAFETY: `new` received one reference, and only this place gives it back.
         unsafe { (self.put)(self.object.as_ptr()) }
     }
 }
@@ -225,15 +230,15 @@ pub(super) unsafe fn text(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: It is not null, and the caller vouches for the rest.
+    // SAFETY: It is not null, and the caller guarantees the rest.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }
 
 /// Takes the library's error of this thread. Returns the message of its first cause.
 pub(super) fn take_error(library: &Library) -> String {
-    // SAFETY: Taking hands the thread's error to us; null means that there is none. Causes and their
-    // messages are borrowed from it, and it is released after the last look at them.
+    // SAFETY: Taking moves the thread's error to us; null means that there is none. Causes and
+    // their messages are borrowed from it, and it is released after their last use.
     unsafe {
         let error = (library.bt_current_thread_take_error)();
         if error.is_null() {
@@ -249,7 +254,7 @@ pub(super) fn take_error(library: &Library) -> String {
     }
 }
 
-/// The message of an error without its details, `: name=value, ...`, which are addresses for the most part.
+/// The message of an error without its details, `: name=value, ...`, which are mostly addresses.
 fn without_details(message: &str) -> &str {
     let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
     let mut places = message.match_indices(": ").map(|(at, _)| at);

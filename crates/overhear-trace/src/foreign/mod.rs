@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traces of other tracers, read by libbabeltrace2.
 //!
-//! A folder with CTF traces (of LTTng's kernel and UST tracers, of ros2_tracing, of perf) becomes a graph of
-//! the library's components: one `source.ctf.fs` per trace, `filter.utils.muxer`, which puts the events of
-//! all into the order of time, and a sink of ours. Out of it comes one [`ForeignMessage`] after the
-//! other: an event with its fields, or a loss. [`crate::import_trace`] makes elements of them.
+//! A folder with CTF traces (of LTTng's kernel and UST tracers, of ros2_tracing, of perf) becomes a
+//! graph of the library's components: one `source.ctf.fs` per trace, `filter.utils.muxer`, which
+//! puts the events of all traces into the order of time, and a sink of ours. The graph delivers one
+//! [`ForeignMessage`] after the other: an event with its fields, or a loss. [`crate::import_trace`]
+//! makes elements of them.
 //!
 //! # Design constraints
 //!
-//! - The graph calls us back from C. The callback does nothing but queue what it was given; events are
-//!   read, and whatever may fail is done, outside of the graph, so that nothing unwinds through C.
-//! - Memory is bounded by the library's batches and what one event holds: traces may be larger than memory.
-//! - A field whose type has no counterpart is left out; an event without a time is [`ForeignMessage::Timeless`].
-//! - The library ends its process by assertions on some damaged traces: [`ForeignTrace`] runs it in this process,
-//!   [`IsolatedTrace`] in another one.
+//! - The graph calls us back from C. The callback only queues the messages. Events are read outside
+//!   of the graph, and so is everything else that may fail, so that nothing unwinds through C.
+//! - Memory is bounded by the library's batches and the size of one event: traces may be larger
+//!   than memory.
+//! - A field whose type has no counterpart is left out; an event without a time is
+//!   [`ForeignMessage::Timeless`].
+//! - The library ends its process by assertions on some damaged traces: [`ForeignTrace`] runs it in
+//!   this process, [`IsolatedTrace`] in another one.
 
 mod confinement;
 mod event;
@@ -51,25 +54,25 @@ pub type ForeignFields = Vec<(Arc<str>, ForeignValue)>;
 /// An event of a foreign trace.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ForeignEvent {
-    /// By the foreign clock, usually since 1970.
+    /// Time by the foreign clock, usually since 1970.
     pub time: Timestamp,
-    /// As the tracer wrote it, usually `provider:event` or `event`.
+    /// Name as the tracer wrote it, usually `provider:event` or `event`.
     pub name: Arc<str>,
     /// Fields of the packet (`cpu_id`), the environment (`vpid`) and the contexts.
     pub context: ForeignFields,
-    /// Its own fields.
+    /// The event's own fields.
     pub payload: ForeignFields,
 }
 
 impl ForeignEvent {
-    /// A field of this name, in the payload or the context.
+    /// The field of this name, in the payload or the context.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&ForeignValue> {
         let mut fields = self.payload.iter().chain(&self.context);
         fields.find_map(|(known, value)| (&**known == name).then_some(value))
     }
 
-    /// A whole number of this name.
+    /// The whole number of this name.
     #[must_use]
     pub fn whole(&self, name: &str) -> Option<i128> {
         match self.value(name)? {
@@ -78,7 +81,7 @@ impl ForeignEvent {
         }
     }
 
-    /// A text of this name.
+    /// The text of this name.
     #[must_use]
     pub fn text(&self, name: &str) -> Option<&str> {
         match self.value(name)? {
@@ -112,10 +115,10 @@ pub enum ForeignMessage {
     Timeless,
 }
 
-/// Why a foreign trace cannot be read.
+/// Reason why a foreign trace cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ForeignError {
-    /// The library is not there, or lacks something.
+    /// The library is missing, or lacks something.
     #[error("cannot load libbabeltrace2, which reads foreign traces: {reason}; install it (Debian: libbabeltrace2-0)")]
     Library {
         /// Message of the linker or of the library.
@@ -132,7 +135,7 @@ pub enum ForeignError {
     Reader {
         /// The trace.
         path: PathBuf,
-        /// How it failed.
+        /// The kind of failure.
         reason: String,
     },
     /// The library cannot read it.
@@ -152,7 +155,7 @@ pub struct ForeignTrace {
 }
 
 impl ForeignTrace {
-    /// Whether there is a library to open traces with.
+    /// Whether the library to open traces with is installed.
     ///
     /// # Errors
     /// [`ForeignError::Library`], with the package to install.
@@ -200,9 +203,9 @@ impl ForeignTrace {
         })
     }
 
-    /// The folders that are traces, as [`ForeignTrace::open`] opens them: this one and those below that have a file
-    /// `metadata`. Links to folders are not followed, but for the first one, so that none is read twice and no
-    /// circle is walked.
+    /// The folders that are traces, as [`ForeignTrace::open`] opens them: this one and those below
+    /// it that have a file `metadata`. Links to folders are not followed, except the first one, so
+    /// that no trace is read twice and no circle is walked.
     #[must_use]
     pub fn traces(path: &Path) -> Vec<PathBuf> {
         let (mut found, mut folders) = (Vec::new(), vec![path.to_path_buf()]);
@@ -213,7 +216,7 @@ impl ForeignTrace {
             for name in folder.names().unwrap_or_default() {
                 match folder.kind(&name).ok().flatten() {
                     Some(FileType::Directory) => folders.push(path.join(&name)),
-                    // Whatever it is, so that there is a sentence about it.
+                    // Of any type, so that there is an error sentence about it.
                     Some(_) if name == "metadata" => found.push(path.clone()),
                     _ => {}
                 }
@@ -223,7 +226,7 @@ impl ForeignTrace {
         found
     }
 
-    /// Whether messages were received from the library and not read yet.
+    /// Whether the library has delivered messages that are not read yet.
     fn has_pending(&self) -> bool {
         self.graph.has_pending()
     }
@@ -250,7 +253,7 @@ pub enum ForeignReader<'a> {
     Isolated {
         /// Makes the command of a process that calls [`send_foreign_trace`].
         command: &'a dyn Fn() -> Command,
-        /// Time that it may take for each message.
+        /// Maximum time for each message.
         patience: Duration,
     },
 }
@@ -285,7 +288,8 @@ impl OpenTrace {
 /// Size limit of metadata.
 const MAX_METADATA_BYTES: u64 = 64 << 20;
 
-/// Refuses what the library would wait for without an end: files that are not regular ones, and metadata that is cut off.
+/// Refuses files for which the library would wait without an end: files that are not regular ones,
+/// and metadata that is cut off.
 fn check(trace: &Path) -> Result<(), String> {
     let folder = Folder::open(trace).map_err(|error| error.to_string())?;
     for name in folder.names().map_err(|error| error.to_string())? {
@@ -308,13 +312,13 @@ fn loaded() -> Result<&'static library::Library, ForeignError> {
     })
 }
 
-/// How a packet of metadata begins (CTF 1.8.3, section 7.1).
+/// First word of a packet of metadata (CTF 1.8.3, section 7.1).
 const METADATA_MAGIC: u32 = 0x75d1_1d57;
 /// Magic, UUID, checksum, the two sizes in bits, and five bytes of kinds and versions.
 const METADATA_HEAD_BYTES: usize = 37;
 
-/// Whether metadata in packets, as LTTng writes them, ends before their content does. The library would read the
-/// end of the file for ever.
+/// Whether metadata in packets, as LTTng writes them, ends before its content does. The library
+/// would read at the end of the file for ever.
 fn is_cut_off(metadata: &[u8]) -> bool {
     let word = |at: usize, packet: &[u8], swapped: bool| {
         let bytes = packet.get(at..at + 4).and_then(|word| word.try_into().ok());
@@ -325,7 +329,7 @@ fn is_cut_off(metadata: &[u8]) -> bool {
     while let Some(magic) = word(0, rest, false) {
         let swapped = magic != METADATA_MAGIC;
         if swapped && magic.swap_bytes() != METADATA_MAGIC {
-            // Plain text, or something that the library has a sentence for.
+            // Plain text, or data for which the library has an error message.
             return false;
         }
         let size = |at| word(at, rest, swapped).map(|bits| bits as usize / 8);
@@ -383,7 +387,7 @@ mod tests {
         for swapped in [false, true] {
             let whole = [packet(64, 4096, swapped), packet(100, 128, swapped)].concat();
             assert!(!is_cut_off(&whole));
-            // Padding may be missing, content may not.
+            // Padding may be missing, but content may not.
             assert!(!is_cut_off(&whole[..4096 + 100]));
             assert!(is_cut_off(&whole[..4096 + 99]));
             assert!(is_cut_off(&whole[..4096 + 30]));

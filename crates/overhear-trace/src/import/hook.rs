@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of kernel events in foreign traces: `irq_softirq_entry` in LTTng's, `irq:softirq_entry` in those of perf and ftrace.
+//! Names of kernel events in foreign traces: `irq_softirq_entry` in LTTng's, `irq:softirq_entry` in
+//! those of perf and ftrace.
 
 use overhear_event::kernel::events::{KIND_BEGIN, KIND_END, KIND_RAISE, UNKNOWN};
 use overhear_event::kernel::Wake;
@@ -52,7 +53,8 @@ const GROUPS: [&str; 11] = [
 ];
 
 impl Hook {
-    /// Hook of an event with this name; `None` for events of programs, and for other events of the kernel.
+    /// Hook of an event with this name; `None` for events of programs, and for other events of the
+    /// kernel.
     pub(super) fn of(name: &str) -> Option<Self> {
         let event = match name.split_once(':') {
             Some((group, event)) if GROUPS.contains(&group) => event,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Foreign events of the kernel other than scheduling, as elements of kernel sensors. Where an element needs the fields
-//! of several events, the earlier ones are kept here.
+//! Foreign events of the kernel other than scheduling, as elements of kernel sensors. Where an
+//! element needs the fields of several events, the earlier ones are kept here.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -30,11 +30,12 @@ pub(super) struct Thread {
     pub(super) pid: u32,
 }
 
-/// Limit of nested timer handlers on a CPU: a hard one interrupts a soft one. Beyond it the end of another was not recorded.
+/// Limit of nested timer handlers on a CPU: a hard one interrupts a soft one. Beyond it the end of
+/// another was not recorded.
 const MAX_NESTED_HANDLERS: usize = 2;
 
-/// Threads that each timer expiry wakes. They are needed when the handler begins, and known when it has run: the first pass
-/// collects them, in the order of the expiries.
+/// Threads that each timer expiry wakes. They are needed at the begin of the handler, but known
+/// only at its end: the first pass collects them, in the order of the expiries.
 #[derive(Debug, Default)]
 pub(super) struct TimerWakeUps {
     expiries: u64,
@@ -106,7 +107,8 @@ impl Kernel {
         }
     }
 
-    /// The elements of an event in the context of `thread`. `process` returns the process of a thread.
+    /// The elements of an event in the context of `thread`. `process` returns the process of a
+    /// thread.
     pub(super) fn convert(
         &mut self,
         hook: Hook,
@@ -310,7 +312,8 @@ impl Kernel {
         Some((FUTEX, futex_schema, payload.0))
     }
 
-    /// A timer expires: an element of this kind for the interrupted thread, one of kind 5 for each thread that it wakes.
+    /// A timer expires: an element of this kind for the interrupted thread, one of kind 5 for each
+    /// thread that it wakes.
     fn expires(
         &mut self,
         event: &ForeignEvent,
@@ -345,7 +348,8 @@ impl Kernel {
         elements
     }
 
-    /// A timer's handler ends: an element of kind 6 for each thread that it has woken, and one of this kind.
+    /// A timer's handler ends: an element of kind 6 for each thread that it has woken, and one of
+    /// this kind.
     fn expired(
         &mut self,
         cpu: u32,
@@ -387,7 +391,7 @@ impl Kernel {
         vec![element]
     }
 
-    /// A completion without a known issue becomes no element.
+    /// A completion without a known issue yields no element.
     fn complete(&mut self, event: &ForeignEvent) -> Vec<KernelElement> {
         let at = (number(event, &["dev"]), long(event, "sector"));
         let request = self.requests.remove(&at);
@@ -436,8 +440,8 @@ fn block(event: &ForeignEvent, request: &Request, kind: u32) -> KernelElement {
     (BLOCK_IO, block_io_schema, payload.0)
 }
 
-/// Operation of a request, as the block layer numbers it: 0 read, 1 write, 2 flush, 3 discard. LTTng records a set of bits,
-/// perf letters.
+/// Operation of a request, as the block layer numbers it: 0 read, 1 write, 2 flush, 3 discard.
+/// LTTng records a set of bits, perf letters.
 fn operation(rwbs: Option<&ForeignValue>) -> u32 {
     match rwbs {
         Some(ForeignValue::Whole(bits)) => match bits {
@@ -500,7 +504,8 @@ pub(super) fn number(event: &ForeignEvent, names: &[&str]) -> u32 {
         .unwrap_or(0)
 }
 
-/// Value of a field of 64 bits; 0 if it does not exist. Addresses may be recorded as signed numbers.
+/// Value of a field of 64 bits; 0 if it does not exist. Addresses may be recorded as signed
+/// numbers.
 fn long(event: &ForeignEvent, name: &str) -> u64 {
     event.whole(name).unwrap_or(0) as u64
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Converts foreign events to elements: events of the kernel to elements of kernel sensors, all others to elements of
-//! sensors with the names of the events.
+//! Converts foreign events to elements: events of the kernel to elements of kernel sensors, all
+//! others to elements of sensors with the names of the events.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,8 +21,8 @@ const MAX_TEXT_BYTES: usize = 256;
 /// An element to be written: index of its stream in [`Converter::streams`], and payload.
 pub(super) type Converted = (usize, Vec<u8>);
 
-/// Results of the first pass that the conversion needs: the fields of programs' events, the first thread of each CPU, and
-/// the threads that timers wake.
+/// Results of the first pass that the conversion needs: the fields of programs' events, the first
+/// thread of each CPU, and the threads that timers wake.
 #[derive(Debug, Default)]
 pub(super) struct EventShapes {
     hooks: Hooks,
@@ -54,7 +54,7 @@ struct Shape {
 
 impl Shape {
     /// # Errors
-    /// [`SchemaError`] if a field's name is none of ours.
+    /// [`SchemaError`] if a field has a name that a schema cannot have.
     fn schema(&self, sensor: &str) -> Result<TypeSchema, SchemaError> {
         let mut builder =
             TypeSchema::builder(&sensor.replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
@@ -147,7 +147,8 @@ fn writer(event: &Event) -> Option<u32> {
     context_number(event, &["vtid", "perf_tid"])
 }
 
-/// Value of the first of these fields in the context. The event's own fields may be about another thread.
+/// Value of the first of these fields in the context. The event's own fields may be about another
+/// thread.
 fn context_number(event: &Event, names: &[&str]) -> Option<u32> {
     let mut fields = event.context.iter();
     fields.find_map(|(name, value)| match value {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The import of foreign traces: a trace of another tracer (LTTng's kernel and UST traces, perf's, whatever
-//! libbabeltrace2 reads) becomes a recording, so that metrics and constraints run on it.
+//! The import of foreign traces: a trace of another tracer (LTTng's kernel and UST traces, perf's,
+//! all that libbabeltrace2 reads) becomes a recording, so that metrics and constraints run on it.
 //!
-//! Events flow from a [`ForeignTrace`] through the converter in `map`, which makes elements of them, into a [`TraceWriter`].
-//! The trace is read twice: the first pass collects the fields of every event and the losses, the second one writes. The
-//! price is time; in return a trace may be larger than memory.
+//! Events flow from a [`ForeignTrace`] through the converter in `map`, which makes elements of
+//! them, into a [`TraceWriter`]. The trace is read twice: the first pass collects the fields of
+//! every event and the losses, the second one writes. The price is time; in return a trace may be
+//! larger than memory.
 //!
-//! A pass that fails after the first event is damage: the recording has the events before it, and ends with a gap in every
-//! stream.
+//! A pass that fails after the first event is damage: the recording has the events before it, and
+//! ends with a gap in every stream.
 
 mod hook;
 mod kernel;
@@ -30,8 +31,8 @@ use crate::writer::TraceWriter;
 use map::{Converter, EventShapes};
 use order::SwitchOrder;
 
-/// Span of trace time after which the writer is advanced, so that packets of slow streams do not stay in memory until they
-/// are full.
+/// Span of trace time after which the writer is advanced, so that packets of slow streams do not
+/// stay in memory until they are full.
 const ADVANCE: Nanos = Nanos::from_ms(50);
 
 /// Limit of the sum of all losses: sequences stay below it.
@@ -40,7 +41,7 @@ const MAX_DISCARDED: u64 = 1 << 62;
 /// Limit of notes about events that could not be converted.
 const MAX_NOTES: usize = 8;
 
-/// What was imported.
+/// Totals and notes of an import.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
     /// Events of the foreign trace.
@@ -55,18 +56,20 @@ pub struct Imported {
     pub discarded: u64,
     /// Whether `discarded` is a lower bound.
     pub at_least: bool,
-    /// Lower bound of the context switches that were never recorded: without them the others contradict each other.
+    /// Lower bound of the context switches that were never recorded: the recorded ones contradict
+    /// each other.
     pub unrecorded: u64,
-    /// What could not be read; `None` if every event was.
+    /// The part that could not be read; `None` if every event was read.
     pub damage: Option<ImportDamage>,
     /// Messages about events that were left out.
     pub notes: Vec<String>,
 }
 
-/// The part of a foreign trace that could not be read. In the recording it is a gap at the end of every stream.
+/// The part of a foreign trace that could not be read. In the recording it is a gap at the end of
+/// every stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImportDamage {
-    /// What failed, as a message.
+    /// The error, as a message.
     pub message: String,
     /// Events that are missing.
     pub missed: u64,
@@ -114,7 +117,7 @@ struct Survey {
     discarded: u64,
     at_least: bool,
     timeless: u64,
-    /// Events later than any recording.
+    /// Number of events later than any recording can have.
     too_late: u64,
 }
 
@@ -151,8 +154,8 @@ impl Survey {
         }
     }
 
-    /// A loss without times is placed after the last event before it. One with an impossible number, as of a counter that
-    /// goes back, counts as one event.
+    /// A loss without times is placed after the last event before it. A loss with an impossible
+    /// number, as from a counter that goes back, counts as one event.
     fn checked(&mut self, loss: &ForeignLoss) -> Loss {
         let last = self.times.map_or(Timestamp::ZERO, |(_, last)| last);
         let from = loss.from.unwrap_or(last).min(LATEST);
@@ -166,7 +169,8 @@ impl Survey {
     }
 }
 
-/// Imports the trace in `foreign` as a recording in `out`. The writer has finished; documents can be attached.
+/// Imports the trace in `foreign` as a recording in `out`. The writer has finished; documents can
+/// be attached.
 ///
 /// # Errors
 /// [`ImportError`], a message for the user.
@@ -207,7 +211,7 @@ pub fn import_trace(
     };
     let mut notes: Vec<String> = Vec::new();
     let mut trace = reader.open(foreign)?;
-    // No further than the first pass, which knows the fields of the events until there.
+    // No further than the first pass: it has collected the fields of the events up to there.
     let second_pass = read(&mut trace, first_pass.messages, |message| {
         let ForeignMessage::Event(event) = message else {
             return Ok(());
@@ -237,7 +241,7 @@ pub fn import_trace(
     }
     if import.converter.without_thread > 0 {
         notes.push(format!(
-            "{} events of the kernel say no thread, and their CPU has no switch that does: they are left out",
+            "{} events of the kernel have no thread, and no switch on their CPU has one: they are left out",
             import.converter.without_thread
         ));
     }
@@ -249,7 +253,7 @@ pub fn import_trace(
     }
     if survey.timeless > 0 {
         notes.push(format!(
-            "{} events have no time, or none that can be said",
+            "{} events have no time, or one out of range",
             survey.timeless
         ));
     }
@@ -280,13 +284,14 @@ struct Import {
     // By their ends; those that were written are summed up in `before`.
     losses: VecDeque<Loss>,
     before: Option<Loss>,
-    // Events that were read, and the time of the last one.
+    // Number of events that were read, and the time of the last one.
     events: u64,
     last: Timestamp,
     elements: u64,
-    // Switches that are provably missing.
+    // Number of switches that are provably missing.
     unrecorded: u64,
-    // Time to which the writer was advanced: that of an element in it, so that the recording does not end later.
+    // Time to which the writer was advanced. It is that of an element, so that the recording does
+    // not end later.
     advanced_to: Timestamp,
 }
 
@@ -335,7 +340,7 @@ impl Import {
 
     /// Writes the gap of a switch that is missing on a CPU before this time.
     fn write_missing_switch(&mut self, cpu: u32, time: Timestamp) {
-        // A loss that the tracer has counted explains it.
+        // A loss that the tracer has counted explains the missing switch.
         if self.losses.iter().any(|loss| loss.from <= time) {
             return;
         }
@@ -365,8 +370,8 @@ impl Import {
         }
     }
 
-    /// Writes the losses that end before this time: a gap in every stream, because the streams of discarded events are not
-    /// known.
+    /// Writes the losses that end before this time: a gap in every stream, because the streams of
+    /// discarded events are not known.
     fn write_losses_until(&mut self, now: Timestamp) {
         while let Some(loss) = self.losses.front().copied().filter(|loss| loss.to <= now) {
             self.losses.pop_front();
@@ -403,10 +408,10 @@ fn gap(
     Update::gap(writer, stream, &gap);
 }
 
-/// What a pass has read.
+/// The result of a pass.
 #[derive(Debug)]
 struct Pass {
-    /// Messages that were read; the largest number if there are no more.
+    /// Number of messages that were read; the largest number if there are no more.
     messages: u64,
     /// The damage at which it ended.
     error: Option<ForeignError>,
@@ -440,7 +445,8 @@ fn read(
     })
 }
 
-/// What could not be read. The number of missing events is exact as far as the first pass has read.
+/// The part that could not be read. The number of missing events is exact up to the end of the
+/// first pass.
 fn damage(survey: &Survey, first: &Pass, second: &Pass, events: u64) -> Option<ImportDamage> {
     let error = second.error.as_ref().or(first.error.as_ref());
     let known = survey.events.saturating_sub(events);
@@ -498,7 +504,7 @@ mod tests {
         };
         for number in 0..400 {
             import.push(&event(number)).unwrap().unwrap();
-            // Those of a quarter of a second.
+            // The elements of a quarter of a second.
             let pending = import.elements - import.writer.summary().events;
             assert!(pending <= 26, "{pending} after {number}");
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The order of a foreign trace's context switches: which switches are provably missing, and whether the clocks of its CPUs
-//! agree.
+//! The order of a foreign trace's context switches: which switches are provably missing, and
+//! whether the clocks of its CPUs agree.
 
 use std::collections::HashMap;
 
@@ -39,7 +39,8 @@ impl SwitchOrder {
         }
     }
 
-    /// Processes the next element of a stream. Returns the numbers of the CPUs of which a switch is missing.
+    /// Processes the next element of a stream. Returns the numbers of the CPUs of which a switch is
+    /// missing.
     pub(super) fn push(&mut self, stream: &StreamDescriptor, payload: &[u8]) -> Vec<u32> {
         let Origin::Kernel { cpu } = stream.origin else {
             return Vec::new();
@@ -63,7 +64,8 @@ impl SwitchOrder {
         }
     }
 
-    /// Processes the next switch of a CPU in the first pass, where the processes of threads need not be known.
+    /// Processes the next switch of a CPU in the first pass, where the processes of threads need
+    /// not be known.
     pub(super) fn push_switch(&mut self, cpu: u32, switch: &Switch) {
         let index = self.index_of(cpu);
         self.continuity.switch(index, switch);
@@ -76,7 +78,7 @@ impl SwitchOrder {
         })
     }
 
-    /// The tracer has discarded events: nothing is concluded across them.
+    /// The tracer has discarded events: no conclusion is drawn across them.
     pub(super) fn forget(&mut self) {
         self.continuity.forget();
     }

@@ -52,7 +52,7 @@ fn arrivals_that_were_not_told_are_where_the_account_puts_them() {
         for (sequence, (ns, switch)) in [
             (100, switch(0, 11, 0, 0, Switch::UNKNOWN)),
             (300, switch(11, 0, 1, 0, 200)),
-            // 12 came 50 ns before it left, unseen, and was preempted.
+            // 12 arrived 50 ns before it left, unrecorded, and was preempted.
             (500, switch(12, 13, 0, Switch::PREEMPTED, 50)),
             (600, switch(13, 0, 0x80, 0, 100)),
         ]
@@ -177,7 +177,7 @@ fn wake_up_is_a_flow_from_waker_to_woken() {
         feed(&wakes, 151, &wake(Wake::WAKEUP, 11).to_payload());
         feed(&cpu, 200, &switch(11, 12).to_payload());
         feed(&cpu, 300, &switch(12, 0).to_payload());
-        // An interrupt on an idle CPU is no thread.
+        // An interrupt on an idle CPU is not a thread.
         feed(&wakes, 400, &wake(Wake::WAKING, 0).to_payload());
         feed(&cpu, 450, &switch(0, 12).to_payload());
     });
@@ -314,7 +314,7 @@ fn interrupts_have_names_and_the_tracks_of_their_cpus() {
         ("softirq CPU 1", 1, "block"),
         ("softirq CPU 1", 2, ""),
         ("irq CPU 1", 2, ""),
-        // A number without a name is what the sensor is called.
+        // For a number without a name, the name of the sensor is used.
         ("softirq CPU 1", 1, "softirq"),
     ];
     assert_eq!(slices, expected);
@@ -367,7 +367,7 @@ fn calls_have_names_and_end_with_their_threads() {
     assert_eq!(slices, expected);
 }
 
-/// Begins and ends: which, where, and the name.
+/// Begins and ends: kind, track, and name.
 fn slices(packets: &[Data]) -> Vec<(i32, u64, &str)> {
     let slices = packets.iter().filter_map(|data| match data {
         Data::Event(event) if event.kind < 3 => Some((
@@ -389,7 +389,8 @@ fn handlers_of_timers_are_slices_although_their_ends_name_no_function() {
         events::timer_schema(),
     );
     let packets = exported(|export| {
-        // A hard one interrupts a soft one and wakes a thread, which is told of it as well.
+        // A hard interrupt interrupts a soft one and wakes a thread; its element is for that thread
+        // as well.
         let steps = [
             (7, 70, 1),
             (7, 80, 3),

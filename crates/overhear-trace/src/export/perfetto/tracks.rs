@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The tracks of sensors: their elements as instants, their numbers as counters, and what begins and ends
-//! as slices.
+//! The tracks of sensors: their elements as instants, their numbers as counters, and pairs of begin
+//! and end as slices.
 
 use std::io::Write;
 
@@ -12,7 +12,7 @@ use super::super::spans::{
 };
 use super::{signed, PerfettoExport};
 
-/// Whose spans they are: a sensor's, or all CPUs' of one name, or one CPU's.
+/// Owner of spans: a sensor, or all CPUs of one sensor's name, or one CPU.
 pub(super) type SpansOf = (Option<StreamId>, String, Option<u32>);
 
 fn spans_of(stream: &StreamDescriptor) -> SpansOf {
@@ -33,8 +33,8 @@ pub(super) struct Tracks {
     counters: Vec<Option<u64>>,
 }
 
-/// The tracks of what begins and ends. What the kernel begins on one CPU may end on another, so its
-/// CPUs share them, but for interrupts and timers.
+/// The tracks of spans. A span that the kernel begins on one CPU may end on another, so its CPUs
+/// share them, except for interrupts and timers.
 #[derive(Debug)]
 pub(super) struct SpanTracks {
     parent: u64,
@@ -45,8 +45,8 @@ pub(super) struct SpanTracks {
 }
 
 impl<W: Write> PerfettoExport<W> {
-    /// Says beforehand that there is such a stream. Calls of a probed function are drawn as slices only if it is
-    /// known that their returns will be told.
+    /// Announces a stream. Calls of a probed function are drawn as slices only if a stream of their
+    /// returns is announced.
     pub fn announce(&mut self, stream: &StreamDescriptor) {
         if let Some((_, Edge::End)) = function_of(stream) {
             self.returning.insert(spans_of(stream));
@@ -91,7 +91,7 @@ impl<W: Write> PerfettoExport<W> {
         self.slice_edge(element.time, track, name, fields);
     }
 
-    /// A thread has ended, and with it what it was doing: some system calls never return.
+    /// Ends the slices of a thread that has ended: some system calls never return.
     pub(super) fn end_slices_of(&mut self, tid: u32, time: Timestamp) {
         let mut tracks = Vec::new();
         for spans in self.spans.values_mut().filter(|spans| spans.of_threads) {
@@ -167,7 +167,7 @@ impl<W: Write> PerfettoExport<W> {
         elements
     }
 
-    /// Processes have the track of their id, far from the numbers of others.
+    /// The tracks of processes are numbered by their ids, far from the numbers of others.
     pub(super) fn process_track(&mut self, pid: u32, comm: &str) -> u64 {
         let uuid = 1 << 40 | u64::from(pid);
         if self.process_tracks.insert(pid) {
@@ -267,7 +267,7 @@ pub(super) fn annotation(name: &str, value: Value<'_>) -> schema::Annotation {
     }
 }
 
-/// Counters are signed; what does not fit is told as a floating-point number.
+/// Counters are signed; a number that does not fit becomes a floating-point number.
 fn counter_value(value: Value<'_>) -> Option<schema::Counter> {
     match value {
         Value::Unsigned(value) => Some(match i64::try_from(value) {

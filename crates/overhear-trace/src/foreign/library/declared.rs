@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compares our declarations of the library with its headers: a C file, made from the same list, assigns each
-//! function to a pointer of the type that we have declared, and the compiler compares.
+//! Compares our declarations of the library with its headers: a C file, made from the same list,
+//! assigns each function to a pointer of the type that we have declared, and the compiler compares.
 
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 
 use super::{declared, AVAILABLE, END, OK, SILENT};
 
-/// What the compiler says of a C program.
+/// The output of the compiler for a C program.
 fn compile(program: &str) -> std::io::Result<Output> {
     let mut compiler = Command::new("cc")
         .args(["-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"])
@@ -24,7 +24,7 @@ fn compile(program: &str) -> std::io::Result<Output> {
 
 const HEADER: &str = "#include <babeltrace2/babeltrace.h>\n";
 
-/// Declares `name` in C with a type that Rust calls so.
+/// Declares `name` in C with the C type for this Rust type.
 fn declaration(rust: &str, name: &str) -> String {
     let rust = rust.trim();
     if let Some(pointed) = rust.strip_prefix("*mut ") {
@@ -33,7 +33,7 @@ fn declaration(rust: &str, name: &str) -> String {
     if let Some(pointed) = rust.strip_prefix("*const ") {
         return declaration(pointed, &format!("const *{name}"));
     }
-    // Functions may be absent, which in C every pointer may be.
+    // Functions may be absent; in C every pointer may be null.
     let optional = rust.strip_prefix("core::option::Option<");
     let rust = optional
         .and_then(|rest| rest.strip_suffix('>'))
@@ -54,7 +54,7 @@ fn declaration(rust: &str, name: &str) -> String {
     format!("{} {name}", plain(rust))
 }
 
-/// Where the parenthesis closes that was opened before.
+/// Index of the parenthesis that closes the one opened before.
 fn end_of_arguments(text: &str) -> usize {
     let mut depth = 0;
     let closing = text.char_indices().find(|(_, c)| {
@@ -64,7 +64,7 @@ fn end_of_arguments(text: &str) -> usize {
     closing.map_or(text.len(), |(at, _)| at)
 }
 
-/// Arguments, of which some are functions with arguments of their own.
+/// Splits arguments, some of which are functions with arguments of their own.
 fn split(arguments: &str) -> Vec<&str> {
     let (mut parts, mut depth, mut begin) = (Vec::new(), 0, 0);
     for (at, c) in arguments.char_indices() {
@@ -79,12 +79,12 @@ fn split(arguments: &str) -> Vec<&str> {
     parts
 }
 
-/// What C calls a type that is neither pointer nor function.
+/// The C name of a type that is neither pointer nor function.
 fn plain(rust: &str) -> String {
     let name = rust.trim().rsplit("::").next().unwrap_or_default();
     let known = match name {
         "()" | "c_void" => "void",
-        // `c_char`, which nobody else uses.
+        // `c_char`; no other argument has this type.
         "i8" | "u8" => "char",
         "i32" => "int",
         "u32" => "unsigned int",
@@ -142,7 +142,7 @@ fn declarations_are_those_of_the_headers() {
     assert!(output.status.success(), "{complaints}\n{program}");
     assert!(declared.len() > 70, "{}", declared.len());
 
-    // The compiler does compare: a declaration that differs in one argument is refused.
+    // The compiler does compare: it refuses a declaration that differs in one argument.
     let wrong = declaration("unsafe extern \"C\" fn(u32) -> *mut Graph", "wrong");
     let output = compile(&format!("{HEADER}{wrong} = bt_graph_create;\n")).unwrap();
     assert!(!output.status.success());
