@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One user at full effort against a directory of root: how long the programs of others take to be
-//! heard, and how long a list takes. Each way alone, then all together.
+//! One user at full effort against a directory of root: the time until the programs of others are
+//! registered, and the time of a list. Each way alone, then all together.
 //!
-//! The promise: of 100 programs all are heard within half a second, and a list comes within a
-//! second, on a calm machine. Whether it is calm is measured before: how late a thread wakes up
-//! that sleeps for a millisecond at a time. On any other the table is printed and nothing is
-//! concluded.
+//! The promise, on a calm machine: of 100 programs all are registered within half a second, and a
+//! list takes at most a second. Whether the machine is calm is measured before: by the delay of a
+//! thread that sleeps for a millisecond at a time. On any other machine the table is printed
+//! without a conclusion.
 //!
 //! `cargo bench -p overhear-directory --bench hostile`, as root; `make hostile` runs it with the
 //! long forms of the tests.
@@ -25,12 +25,12 @@ use support::mallory::{attack, WAYS};
 use support::request;
 use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
 
-/// Programs of the other user, and as many of root.
+/// Number of programs of the other user, and of root.
 const PROGRAMS: usize = 50;
 /// The promise.
 const HEARD_WITHIN: Duration = Duration::from_millis(500);
 const LISTED_WITHIN: Duration = Duration::from_secs(1);
-/// A machine whose threads wake up later than this has other things to do.
+/// A machine is busy if its threads wake up later than this.
 const CALM: Duration = Duration::from_millis(20);
 const WAY: &str = "OVERHEAR_TEST_WAY";
 
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The longest time that a thread was late in a second.
+/// The longest delay of a thread in a second.
 fn lateness() -> Duration {
     let begun = Instant::now();
     let mut worst = Duration::ZERO;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Many sensors at once: how fast they are registered, what they cost the directory in memory and
-//! descriptors, and how long a list and an attachment take. Then many lanes, each with a thread
-//! that is looked after: what that costs, and how long it holds up who registers.
+//! Many sensors at once: the rate of registration, their cost for the directory in memory and
+//! descriptors, and the time of a list and of an attachment. Then many lanes, each with a thread
+//! that the directory watches: their cost, and the delay of registrations.
 //!
 //! `cargo bench -p overhear-directory --bench many_sensors [COUNT]...`
 #![allow(missing_docs)]
@@ -53,7 +53,7 @@ fn main() {
 /// Lanes of each sensor.
 const LANES: u32 = 100;
 
-/// Registers sensors while so many lanes belong to threads, all of them this one.
+/// Registers sensors while `lanes` lanes belong to threads; all of them are this thread.
 fn measure_lanes(lanes: u32) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
@@ -113,9 +113,9 @@ fn measure(count: u32) {
     let (begun, cpu) = (Instant::now(), service.cpu());
     let sensors: Vec<Registration> = (0..count).map(|n| register(&socket, n)).collect();
     let took = begun.elapsed();
-    // The rate depends on whatever else the machine does; this does so less.
+    // The rate depends on the other load of the machine; the CPU time does so less.
     let cpu = service.cpu() - cpu;
-    // What both sides need, the waiting of each for the other left out.
+    // CPU time of both sides, without the time that each waits for the other.
     let spent = || service.cpu() + cpu_of(std::process::id());
     let connect = || MonitorConnection::connect(&socket).unwrap();
     let (begun, before) = (Instant::now(), spent());
@@ -161,7 +161,7 @@ fn request(sensor: &str) -> SensorRequest {
     }
 }
 
-/// The time that the threads of a process have run.
+/// CPU time of the threads of a process.
 fn cpu_of(process: u32) -> Duration {
     let threads = std::fs::read_dir(format!("/proc/{process}/task"));
     let ran = threads.into_iter().flatten().flatten().map(|thread| {
@@ -172,7 +172,7 @@ fn cpu_of(process: u32) -> Duration {
     Duration::from_nanos(ran.sum())
 }
 
-/// An `overheard` of this bench's own.
+/// A separate `overheard` for this bench.
 struct Service(Child);
 
 impl Service {
@@ -191,7 +191,7 @@ impl Service {
         Self(child)
     }
 
-    /// Memory that is the directory's own and no buffer's: its private pages.
+    /// Memory of the directory without buffers: its private pages.
     fn own_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.0.id());
         let status = std::fs::read_to_string(path).unwrap_or_default();

@@ -60,7 +60,7 @@ owners = [0]
 sensors = "*/of others*"
 "#;
 
-/// A directory of root with these rules, which everybody can reach.
+/// A directory of root with these rules, which all users can reach.
 fn manager(text: &str) -> Manager {
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("directory.toml");
@@ -74,8 +74,8 @@ fn manager(text: &str) -> Manager {
     manager
 }
 
-/// Runs a test of this file as another user, with the socket of a directory; false if that cannot
-/// be done here.
+/// Runs a test of this file as another user, with the socket of a directory; returns false if that
+/// is not possible here.
 fn as_nobody(test: &str, socket: &Path) -> bool {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command
@@ -121,7 +121,7 @@ fn another_user_may_do_what_the_rules_permit_and_no_more() {
     assert!(all.iter().all(|sensor| sensor.enabled));
 }
 
-/// What the other user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn child_as_nobody() {
     let Some(socket) = std::env::var_os("OPEN_TO_NOBODY") else {
@@ -142,7 +142,8 @@ fn child_as_nobody() {
     heard.until(&mut source, |heard| heard.elements == 5);
     assert_eq!(heard.opened.len(), 1);
     assert_eq!(heard.complaints, [""; 0]);
-    // Of what it may not read it learns nothing, not even that something of such a name is there.
+    // It learns nothing about sensors that it may not read, not even that one with such a name
+    // exists.
     for names in ["private", "secret", "absent", "pri*"] {
         let query = Query::parse(names).unwrap();
         let mut source = connect().attach(query.clone(), Begin::Now).unwrap();
@@ -155,7 +156,7 @@ fn child_as_nobody() {
     let error = error.unwrap_err().to_string();
     assert!(error.contains("user 65534 may not switch"), "{error}");
 
-    // Sensors of its own: by the rules' names, and as many as its quota allows.
+    // Its own sensors: only names that the rules permit, and up to its quota.
     let register = |name: &str| match register_at(socket, request(name)) {
         Err(RegisterError::Refused { sentence, .. }) => Err(sentence),
         other => Ok(other.unwrap()),
@@ -188,7 +189,7 @@ fn child_as_nobody() {
         1
     );
 
-    // What it got of root's can only be read.
+    // Files of root's sensors can only be read.
     let raw = Raw::connect(socket);
     assert!(raw.send(&json!({ "attach": { "version": 1, "query": { "names": "open" } } })));
     let (_, clock) = raw.receive();
@@ -198,7 +199,7 @@ fn child_as_nobody() {
     is_sealed(&file, bytes);
     for file in [Some(&file), clock.as_ref()].into_iter().flatten() {
         let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-        // Memory files are open to everybody unless somebody says otherwise.
+        // Memory files are accessible to all users unless their mode forbids it.
         if let Ok(again) = rustix::fs::open(&path, OFlags::RDWR, Mode::empty()) {
             is_sealed(&again, bytes);
         }
@@ -219,12 +220,12 @@ fn groups_and_bytes_decide_as_well() {
     let (mut shared, mut of_others) = (register("shared"), register("of others"));
     shared.write(5);
     of_others.write(5);
-    // Root itself has the quota of everybody.
+    // Root itself has the quota of other users.
     let _more: Vec<_> = (0..8).map(|n| register(&format!("root's {n}"))).collect();
     as_nobody("child_as_member", &manager.socket);
 }
 
-/// What the other user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn child_as_member() {
     let Some(socket) = std::env::var_os("OPEN_TO_NOBODY") else {
@@ -245,7 +246,7 @@ fn child_as_member() {
     let of_others = connect().attach(of_others, Begin::Now).unwrap();
     assert_eq!(of_others.sensors(), 0, "it is no member");
 
-    // As many as its bytes allow, and one more for each that is taken out.
+    // Sensors up to its quota of bytes, and one more for each that is unregistered.
     let mut own = Vec::new();
     let sentence = loop {
         match register_at(socket, request(&format!("mine {}", own.len()))) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that mean harm, or break off: the directory and its monitor go on, and say what is not
-//! heard.
+//! Malicious or interrupted programs: the directory and its monitor go on, and report the sensors
+//! that are not connected.
 
 mod support;
 
@@ -19,7 +19,7 @@ fn buffer_cannot_be_cut_or_grown_by_its_program() {
     assert!(granted["granted"].is_object(), "{granted}");
     let file = file.expect("the memory comes along");
     let size = rustix::fs::fstat(&file).unwrap().st_size.unsigned_abs();
-    // A monitor that maps a file that is shorter dies of SIGBUS at its first look; a longer one
+    // A shorter file would end a monitor that maps it with SIGBUS at its first read; a longer one
     // would be memory without a charge.
     for other in [0, size - 1, size + 1, 256 << 20] {
         assert_eq!(rustix::fs::ftruncate(&file, other), Err(Errno::PERM));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Thousands of broken conversations of an ordinary user with a directory of root: mutated packets,
-//! rubbish, nesting, ends in the wrong place, up to 80 descriptors with a packet. Afterwards the
-//! directory has the descriptors and the memory that it had before, and answers.
+//! random bytes, nesting, ends in the wrong place, up to 80 descriptors with a packet. Afterwards
+//! the directory has the descriptors and the memory that it had before, and answers.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -19,7 +19,7 @@ use support::{eventually, register_packet, register_patiently, Raw};
 
 /// Default number; `make hostile` sets another one in the environment.
 const CONVERSATIONS: u64 = 3_000;
-/// What a heap may have grown by for good: pieces that the allocator keeps.
+/// Permitted permanent growth of the heap: pieces that the allocator keeps.
 const MOST_GROWTH_BYTES: u64 = 8 << 20;
 
 fn conversations() -> u64 {
@@ -64,7 +64,7 @@ fn broken_connections_leave_no_resources() {
             ) == (0, 0, 0, 0)
         });
     };
-    // What is made once: tables, the allocator's first pieces.
+    // Allocations that happen only once: tables, the allocator's first pieces.
     talk(500);
     settle();
     let (files, heap) = (
@@ -87,7 +87,7 @@ fn broken_connections_leave_no_resources() {
     drop(witness);
 }
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn mallory_talks_rubbish() {
     let Some(socket) = socket() else { return };
@@ -132,7 +132,7 @@ fn converse(socket: &Path, number: u64, chance: &mut Chance) -> bool {
         if !sent {
             break;
         }
-        // Some are not read, and some go before the answer comes.
+        // Some answers are not read, and some connections close before the answer.
         if chance.below(4) == 0 || is_silent(&packet) {
             continue;
         }
@@ -144,8 +144,8 @@ fn converse(socket: &Path, number: u64, chance: &mut Chance) -> bool {
     answered
 }
 
-/// Whether a packet may be one that is not answered: a monitor that says what it has read, and
-/// nothing at all.
+/// Whether the directory may leave a packet unanswered: a monitor's acknowledgement of what it has
+/// read, and an empty packet.
 fn is_silent(packet: &[u8]) -> bool {
     let text = String::from_utf8_lossy(packet);
     packet.is_empty() || text.contains("finished")
@@ -175,15 +175,15 @@ fn packet(number: u64, chance: &mut Chance) -> Vec<u8> {
     ];
     let mut packet = seeds[chance.below(seeds.len())].clone();
     match chance.below(8) {
-        // As they should be, in whatever order.
+        // Valid values, in any order.
         0 | 1 => {}
-        // Nothing of the kind.
+        // A value of another kind.
         2 => packet = nasty(chance),
         _ => (0..=chance.below(3)).for_each(|_| mutate(&mut packet, chance)),
     }
     let mut bytes = packet.to_string().into_bytes();
     match chance.below(16) {
-        // Deeper than any parser goes, and larger than any packet is.
+        // Deeper than any parser accepts, and larger than any packet is.
         0 => bytes = [b"[".repeat(1 + chance.below(60_000)), bytes].concat(),
         1 => bytes.resize(chance.below(80_000), b' '),
         2 => {

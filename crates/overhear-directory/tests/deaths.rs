@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Processes that are killed: programs at each step of their registration, monitors while they
-//! read. Nobody else is disturbed, and nothing of them stays.
+//! read. No other process is disturbed, and nothing of them remains.
 
 mod support;
 
@@ -29,7 +29,7 @@ const STEPS: [&str; 7] = [
 ];
 const WRITTEN: u64 = 30;
 
-/// A process in a role, which has said that it is there.
+/// A process in a role, which has reported that it runs.
 struct Played(Child);
 
 impl Played {
@@ -55,7 +55,7 @@ impl Played {
     }
 }
 
-/// What [`Played`] runs; nothing otherwise.
+/// The process of [`Played`]; does nothing in an ordinary run.
 #[test]
 fn play() {
     let Some(role) = std::env::var(ROLE).ok() else {
@@ -124,8 +124,8 @@ fn program_may_die_at_any_step_of_its_registration() {
         witness.write(10);
         victim.kill();
         witness.write(10);
-        // From "told" on monitors may know the sensor, from "sealed" on they do; all that it wrote
-        // is read, and then nothing of it is left, so the next one of its name is welcome.
+        // From "told" on monitors may have the sensor, from "sealed" on they do. All its elements
+        // are read, and then nothing of it is left, so the name is free again.
         let written = if *role == "written" { WRITTEN } else { 0 };
         seen += 20 + written;
         heard.until(&mut source, |heard| heard.elements == seen);
@@ -162,7 +162,8 @@ fn elements_of_a_killed_program_are_read_or_counted() {
         let record = || connect().list(&Query::all()).unwrap().remove(0);
         let record = eventually(record, |record| record.state == SensorState::Retained);
         heard.until(&mut source, |heard| !heard.closed.is_empty());
-        // The first that was seen: what was overwritten before that was nobody's to miss.
+        // The first element that was read: elements that were overwritten before it do not count as
+        // missed.
         let first = heard.sequences[0].1.min(heard.gaps[0].1);
         let missed: u64 = heard.gaps.iter().map(|gap| gap.2).sum();
         assert_eq!(heard.elements + missed, record.published - first);
@@ -196,9 +197,9 @@ fn monitors_may_die_while_they_read() {
         written += 5;
         source.poll(&mut heard).unwrap();
     }
-    // The one that lives has missed nothing: it always read in time.
+    // The living monitor has missed nothing: it always read in time.
     assert_eq!((heard.elements, heard.gaps.len()), (written, 0));
-    // Of the dead ones nothing is left, and the sensor goes on.
+    // Nothing is left of the dead ones, and the sensor goes on.
     let monitors = || connect().list(&Query::all()).unwrap()[0].monitors;
     eventually(monitors, |monitors| *monitors == 1);
     writer.write(1);

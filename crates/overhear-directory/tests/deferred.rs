@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sensors without memory are deferred: switched off, and open for monitors once memory is
-//! released. Their programs do nothing for it.
+//! released. Their programs need to do nothing.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -23,7 +23,7 @@ use support::{
     Writer,
 };
 
-/// A directory with room for so many of the smallest buffers.
+/// A directory with room for `sensors` of the smallest buffers.
 fn with_room_for(sensors: u64) -> Here {
     let probe = Here::standalone();
     let bytes = probe.register("any").shape.bytes() as u64;
@@ -67,7 +67,7 @@ fn deferred_sensor_opens_when_memory_is_released() {
 
     first.unregister().unwrap();
     drop(first);
-    // The monitor holds the first until it has read it.
+    // The monitor keeps the first one until it has read it.
     let poll = || {
         source.poll(&mut heard).unwrap();
         second.registration.is_deferred()
@@ -83,7 +83,7 @@ fn deferred_sensor_opens_when_memory_is_released() {
     assert!(numbers.eq(0..5), "from its first element on");
     let status = here.directory.status();
     assert_eq!((status.deferred, status.sensors), (0, 1));
-    // A sensor like any other from here on.
+    // From here on it is an ordinary sensor.
     second.registration.unregister().unwrap();
     heard.until(&mut source, |heard| heard.closed.len() == 2);
 }
@@ -106,7 +106,7 @@ fn every_kind_of_sensor_can_be_deferred() {
         first.unregister().unwrap();
         drop(first);
         until_admitted(&waiting);
-        // The headers were there from the beginning: what the program did with them still holds.
+        // The headers existed from the begin: the program's changes of them are still valid.
         let mut monitor = MonitorConnection::connect(here.directory.socket()).unwrap();
         let listed = monitor.list(&Query::all()).unwrap();
         assert_eq!(listed[0].kind, kind);
@@ -214,7 +214,7 @@ fn ended_programs_are_not_deferred_any_more() {
         eventually(status, move |status| status.deferred == count);
     };
     deferred(2);
-    // A program that fills in what it was not given.
+    // A program that fills memory which it was not granted.
     let mut large = request("filled");
     large.capacity = 0;
     let bytes = touch_all(&here, "greedy");
@@ -223,13 +223,12 @@ fn ended_programs_are_not_deferred_any_more() {
     first.unregister().unwrap();
     drop(first);
     until_admitted(&all[1]);
-    // Its own memory, of which the directory knows nothing any more.
+    // It is its own memory; the directory does not know it any more.
     let status = here.directory.status();
     assert_eq!((status.sensors, status.deferred), (1, 1));
 }
 
-/// Writes to every page of a sensor that waits, with as much memory as the quota allows; how much
-/// that is.
+/// Writes to every page of a deferred sensor that has all memory of the quota; returns its size.
 fn touch_all(here: &Here, name: &str) -> usize {
     let builder = Directory::builder().standalone().quota_bytes(300_000);
     let other = Here::with(builder);
@@ -249,7 +248,7 @@ fn touch_all(here: &Here, name: &str) -> usize {
     waiting.mapping.bytes()
 }
 
-/// Starts a process with a sensor that waits.
+/// Starts a process with a deferred sensor.
 fn waiting_process(socket: &Path) -> Child {
     Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "process_that_waits", "--nocapture"])
@@ -260,7 +259,7 @@ fn waiting_process(socket: &Path) -> Child {
         .unwrap()
 }
 
-/// What [`waiting_process`] runs; nothing otherwise.
+/// The process of [`waiting_process`]; does nothing in an ordinary run.
 #[test]
 fn process_that_waits() {
     let Some(socket) = std::env::var_os("SENSOR_THAT_WAITS") else {
@@ -321,7 +320,8 @@ fn deferred_sensor_outlives_a_restart() {
     eventually(status, |status| (status.sensors, status.bytes) == (0, 0));
 }
 
-/// With a share of three, and as much again for everybody: who asks for more waits behind its own.
+/// The share is three, and the rest is common: a user that requests more waits for its own sensors
+/// only.
 #[test]
 fn users_take_turns() {
     if !is_root() {
@@ -344,7 +344,7 @@ fn users_take_turns() {
     }
 }
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn one_of_several_users() {
     let Some(socket) = socket() else { return };

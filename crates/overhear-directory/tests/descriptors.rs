@@ -19,7 +19,7 @@ use support::{ask_patiently, eventually, register_patiently, request, Heard, Wri
 struct Service(Child);
 
 impl Service {
-    /// Starts one that may have so many descriptors, and waits until it answers.
+    /// Starts one with this limit of descriptors, and waits until it answers.
     #[track_caller]
     fn start(socket: &Path, descriptors: u32) -> Self {
         let limit = format!("ulimit -n {descriptors} && exec \"$0\" --socket \"$1\"");
@@ -68,7 +68,7 @@ fn exhausted_descriptors_refuse_new_sensors_only() {
     assert!(sensors.len() > 50, "{}", sensors.len());
     let all = connect().unwrap().list(&Query::all()).unwrap();
     assert_eq!(all.len(), sensors.len());
-    // One goes, one comes.
+    // One sensor ends, another one begins.
     sensors.pop().unwrap().unregister().unwrap();
     register_at(&socket, request("another")).unwrap();
 }
@@ -108,7 +108,7 @@ fn programs_and_monitors_close_what_they_have_mapped() {
     heard.until(&mut source, |heard| heard.elements == 3);
     assert_eq!(heard.opened.len(), 4);
     eventually(open_memory, Vec::is_empty);
-    // The guard bites.
+    // The test would notice a file that is kept.
     let _kept = rustix::fs::memfd_create("overhear-kept", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     assert!(open_memory()
         .iter()

@@ -16,14 +16,14 @@ use support::mallory::{attack, WAYS};
 use support::users::{directory_of_root, is_root, socket, Other, Prepared, ALICE, MALLORY};
 use support::{eventually, request, Raw};
 
-/// Names the way to a process of another user.
+/// The variable with the way of a process of another user.
 const WAY: &str = "OVERHEAR_TEST_WAY";
 /// Sensors that each other user registers.
 const SENSORS: usize = 25;
 /// Attempts of half a second each.
 const ATTEMPTS: usize = 10;
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn mallory_goes_a_way() {
     let (Some(socket), Some(way)) = (socket(), std::env::var(WAY).ok()) else {
@@ -32,7 +32,7 @@ fn mallory_goes_a_way() {
     attack(&way, &socket);
 }
 
-/// Registers as programs do; how many attempts it took in all.
+/// Registers as programs do; returns the number of attempts, too.
 #[track_caller]
 fn register_all(socket: &Path, of: &str) -> (Vec<Registration>, usize) {
     let mut attempts = 0;
@@ -52,7 +52,7 @@ fn register_all(socket: &Path, of: &str) -> (Vec<Registration>, usize) {
     (sensors, attempts)
 }
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn alice_registers_all() {
     let Some(socket) = socket() else { return };
@@ -125,8 +125,8 @@ fn all_ways_together_delay_nobody() {
     everybody_else_is_heard(&WAYS);
 }
 
-/// What another user runs; nothing otherwise. It opens connections, asks over each if it is told
-/// to, and says how many are served.
+/// The other user's part; does nothing in an ordinary run. It opens connections, sends a request on
+/// each if it has to, and prints the number of served ones.
 #[test]
 fn one_of_many_connects() {
     let Some(socket) = socket() else { return };
@@ -193,8 +193,8 @@ fn largest_user_makes_room_for_another() {
     let users: Vec<Other> = [60_001, 60_002]
         .map(|uid| connections(uid, 8, false, &manager.socket).begin("@ connected"))
         .into();
-    // All that ordinary users may have is in use; one of theirs goes for each of hers. Before they
-    // have been silent for too long, that is: it is tried as soon as they are connected.
+    // All connections of ordinary users are in use; one of them closes for each of hers. This is
+    // tested right after they have connected, before they have been silent for too long.
     Other::start(ALICE, "alice_registers_all", &manager.socket).passes();
     let (_sensors, attempts) = register_all(&manager.socket, "root");
     println!("root: {attempts} attempts");

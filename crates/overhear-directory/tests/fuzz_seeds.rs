@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzzer of patterns runs, over its seeds and what is near them. Conversations are in
+//! Runs the fuzz target of patterns over its seeds and inputs near them. Conversations are in
 //! `mutations.rs`.
 
 #[path = "../../../fuzz/subjects/glob.rs"]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Monitors and programs that mean harm to the directory itself: its memory and its time stay
-//! bounded, and everybody else is served.
+//! Monitors and programs that attack the directory itself: its memory and its time stay bounded,
+//! and all others are served.
 
 mod support;
 
@@ -35,7 +35,7 @@ fn monitor_that_never_reads_holds_nobody_up() {
     for _ in 0..20 {
         lister.send(&list);
     }
-    // Sensors come and go, and are not kept for it beyond what it holds.
+    // Sensors begin and end. The directory keeps no more of them for the monitor than its limit.
     for number in 0..300 {
         here.register(&format!("brief {number}"))
             .unregister()
@@ -48,7 +48,7 @@ fn monitor_that_never_reads_holds_nobody_up() {
     let mut source = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
     writer.write(1);
     Heard::default().until(&mut source, |heard| heard.elements == 1);
-    // What it asked for is still there for it.
+    // The list that it requested is still complete.
     let mut listed = 0;
     while listed < 601 {
         let answer = lister.receive().0;
@@ -73,7 +73,7 @@ fn monitors_of_one_user_are_counted() {
         .iter()
         .filter(|answer| answer["status"].is_object())
         .count();
-    // Root may have all places, others some of them.
+    // Root may use all places, other users some of them.
     let most = if rustix::process::geteuid().is_root() {
         256
     } else {
@@ -165,10 +165,10 @@ fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
     assert!(!heard.gaps.is_empty());
 }
 
-/// Names the directory to a process that writes rubbish.
+/// The variable with the directory for a process that writes random bytes.
 const VANDAL: &str = "OVERHEAR_TEST_VANDAL";
 
-/// A process that writes rubbish over all that it may write, until it is ended.
+/// A process that writes random bytes to all memory that it may write, until it is ended.
 struct Vandal(Child);
 
 impl Vandal {
@@ -193,7 +193,7 @@ impl Drop for Vandal {
     }
 }
 
-/// What [`Vandal`] runs; nothing otherwise.
+/// The process of [`Vandal`]; does nothing in an ordinary run.
 #[test]
 fn vandal() {
     let Some(socket) = std::env::var_os(VANDAL) else {
@@ -220,7 +220,7 @@ fn vandal() {
                 chance ^= chance << 13;
                 chance ^= chance >> 7;
                 chance ^= chance << 17;
-                // Also numbers that could be true: small ones, and those of a queue's places.
+                // Also plausible numbers: small ones, and those of a queue's positions.
                 let value = match round % 4 {
                     0 => chance,
                     1 => chance >> 48,
@@ -246,7 +246,7 @@ fn monitors_survive_a_process_that_writes_rubbish_while_they_read() {
     let _vandal = Vandal::start(&here.socket());
     let (mut gaps, mut complaints) = (0, 0);
     for round in 0..100 {
-        // A stream that is damaged beyond reading is closed, so each round attaches anew.
+        // A stream that is too damaged to be read is closed, so each round attaches again.
         let begin = if round % 2 == 0 {
             Begin::Now
         } else {
@@ -265,7 +265,7 @@ fn monitors_survive_a_process_that_writes_rubbish_while_they_read() {
         gaps += found.gaps.len();
         complaints += found.complaints.len();
         assert_eq!(connect(&here).list(&Query::all()).unwrap().len(), 4);
-        // Those that were closed as damaged count as read.
+        // Streams that were closed as damaged count as read.
         steady.poll(&mut heard).unwrap();
     }
     assert_eq!((heard.elements, heard.gaps.len()), (3_000, 0));

@@ -15,9 +15,9 @@ use serde_json::Value;
 use support::users::{directory_of_root, is_root, MALLORY};
 use support::{register_packet, Raw};
 
-/// A child that does something as another user and ends; its number.
+/// A child that does something as another user and ends; returns its number.
 fn child(act: impl FnOnce() -> bool) -> i32 {
-    // SAFETY: the child makes system calls alone and ends without returning.
+    // SAFETY: the child makes system calls only and ends without returning.
     let child = unsafe { libc::fork() };
     if child == 0 {
         // SAFETY: system calls without memory that is shared.
@@ -41,7 +41,7 @@ fn wait_for(child: i32) {
 struct Victim(i32);
 
 impl Victim {
-    /// Starts one with this number; none if that is somebody's already.
+    /// Starts one with this number; `None` if the number is in use.
     fn with_pid(pid: i32) -> Option<Self> {
         // The kernel's `struct clone_args`: the fifth word is the signal, the ninth the numbers.
         let mut arguments = [0_u64; 11];
@@ -84,7 +84,7 @@ fn seqpacket() -> OwnedFd {
     rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// What a connection answers to a registration that comes after its process has ended.
+/// The answer to a registration that comes after its process has ended.
 #[track_caller]
 fn register_late(socket: &Path) -> (Value, Victim) {
     for _ in 0..20 {
@@ -92,7 +92,7 @@ fn register_late(socket: &Path) -> (Value, Victim) {
         let address = SocketAddrUnix::new(socket).unwrap();
         let pid = child(|| rustix::net::connect(&connection, &address).is_ok());
         wait_for(pid);
-        // It is accepted before it speaks.
+        // It is accepted before it sends anything.
         let status = br#"{"status":{"version":1}}"#;
         rustix::net::send(&connection, status, SendFlags::NOSIGNAL).unwrap();
         let mut answer = vec![0; 1 << 16];
@@ -171,17 +171,17 @@ fn child_with(groups: &[u32], act: impl FnOnce() -> bool) -> Living {
     let (wait, end) = rustix::pipe::pipe().unwrap();
     let (done, signal) = rustix::pipe::pipe().unwrap();
     let (end_raw, done_raw) = (end.as_raw_fd(), done.as_raw_fd());
-    // SAFETY: root may; the groups are those of this thread's process until the line below.
+    // SAFETY: root may do this; the groups are those of this thread's process until the line below.
     let before: Vec<u32> = rustix::process::getgroups()
         .unwrap()
         .iter()
         .map(|group| group.as_raw())
         .collect();
-    // SAFETY: the array is as long as it says. A child inherits the groups, and they are put back
-    // at once.
+    // SAFETY: the array has the length that is passed. A child inherits the groups, and they are
+    // restored at once.
     unsafe { assert_eq!(libc::setgroups(groups.len(), groups.as_ptr()), 0) };
     let child = child(|| {
-        // SAFETY: descriptors of this process, which it has no use for.
+        // SAFETY: descriptors of this process, which it does not use.
         unsafe { (libc::close(end_raw), libc::close(done_raw)) };
         let good = act();
         let _ = rustix::io::write(&signal, b"!");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A program that a timer interrupts all the time, as profilers do it, waits no longer for a
-//! directory than any other: every wait is for what is left of the client's patience, and not for
-//! all of it again.
+//! directory than any other: every wait is for the rest of the client's patience, not for all of it
+//! again.
 
 mod support;
 
@@ -16,18 +16,18 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use support::request;
 
-/// Longer than registration may take on any machine: what takes longer waits for ever.
+/// Longer than registration may take on any machine: a longer wait would never end.
 const WATCHDOG: Duration = Duration::from_secs(30);
 
-/// How the child ends.
+/// Exit statuses of the child.
 const GAVE_UP_HEARING: i32 = 10;
 const GAVE_UP: i32 = 11;
 const OTHERWISE: i32 = 12;
 
-/// Says on the descriptor 1, which is the test's pipe, that the timer has struck.
+/// Writes to descriptor 1, which is the test's pipe, when the timer expires.
 extern "C" fn struck(_: libc::c_int) {
-    // SAFETY: errno is the thread's own; it is put back, as the interrupted code may look at it.
-    // One byte is read from a constant.
+    // SAFETY: errno belongs to the thread; it is restored, because the interrupted code may read
+    // it. One byte is read from a constant.
     unsafe {
         let errno = *libc::__errno_location();
         let _ = libc::write(1, b"!".as_ptr().cast(), 1);
@@ -35,7 +35,7 @@ extern "C" fn struck(_: libc::c_int) {
     }
 }
 
-/// A timer of 50 ms, whose handler asks for system calls to be restarted.
+/// A timer of 50 ms, whose handler requests the restart of system calls.
 fn be_interrupted() {
     // SAFETY: all-zero bytes are a valid action and a valid timer; the handler makes
     // async-signal-safe calls only; the pointers are valid during the calls.
@@ -69,8 +69,8 @@ fn register_interrupted(socket: &Path) -> i32 {
     }
 }
 
-/// Registers in a child, whose only thread is the one that the timer's signals go to. Gives the
-/// child's exit status and how often the timer struck.
+/// Registers in a child, whose only thread receives the timer's signals. Returns the child's exit
+/// status and the number of expiries.
 #[track_caller]
 fn in_a_child(socket: &Path) -> (i32, usize) {
     let (read, write) = rustix::pipe::pipe().unwrap();
@@ -82,7 +82,7 @@ fn in_a_child(socket: &Path) -> (i32, usize) {
         // SAFETY: a system call without memory.
         unsafe { libc::dup2(write.as_raw_fd(), 1) };
         let status = std::panic::catch_unwind(|| register_interrupted(socket));
-        // SAFETY: ends the child without running what the harness wants to run at its own end.
+        // SAFETY: ends the child without running the exit handlers of the harness.
         unsafe { libc::_exit(status.unwrap_or(OTHERWISE)) };
     }
     drop(write);
@@ -139,7 +139,7 @@ fn directory_without_room_is_given_up_under_an_interval_timer() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("full.sock");
     let _mute = mute(&socket, 0);
-    // Connections that nobody takes, until the next one would have to wait.
+    // Connections that are not accepted, until the next one would have to wait.
     let mut waiting = Vec::new();
     loop {
         let connection = seqpacket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK);

@@ -79,7 +79,7 @@ fn directory_may_be_killed_at_any_step_of_a_registration() {
         if step >= Step::Granted {
             let granted = raw.receive();
             assert!(granted.0["granted"].is_object());
-            // In place of a map, which a program keeps as well.
+            // Kept instead of a map; a program keeps a map as well.
             file = granted.1;
         }
         if step >= Step::Told {
@@ -93,7 +93,7 @@ fn directory_may_be_killed_at_any_step_of_a_registration() {
         written += 10;
         heard.until(&mut source, |heard| heard.elements == written);
         if step == Step::Connected {
-            // It was accepted, or waits for the next directory to do so.
+            // It was accepted, or waits for the next directory to accept it.
             raw.send(&register_packet(&name));
         }
         manager.start();
@@ -103,7 +103,7 @@ fn directory_may_be_killed_at_any_step_of_a_registration() {
         }
         drop(raw);
         assert_eq!(file.is_some(), step >= Step::Granted);
-        // What was not opened is not kept by its program either.
+        // Before the seal its program does not keep the file either.
         let _file = file.filter(|_| step == Step::Sealed);
         let names = || {
             let names = known(&manager).into_keys();
@@ -124,7 +124,7 @@ fn directory_may_be_killed_at_any_step_of_a_registration() {
     assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
 }
 
-/// What a program knows of its sensors after a round.
+/// A program's view of its sensors after a round.
 #[derive(Default)]
 struct Own {
     there: Vec<Registration>,
@@ -134,7 +134,7 @@ struct Own {
     unknown: Vec<String>,
 }
 
-/// Registers, writes, and takes every second one out again.
+/// Registers, writes, and unregisters every second sensor.
 fn churn(manager: &std::path::Path, round: u32, progress: &AtomicU32, own: &mut Own) {
     for number in 0..6 {
         let name = format!("sensor {round} {number}");
@@ -197,7 +197,7 @@ fn directory_may_be_killed_at_any_moment_of_registrations() {
         own.gone.len(),
         own.unknown.len()
     );
-    // All that a program knows of it can take out, and nothing else of it stays.
+    // The program can unregister all sensors that it has, and no other one of its own remains.
     for registration in own.there.drain(..) {
         registration.unregister().unwrap();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overheard` is killed again and again, as fast as a manager starts it, while sensors write, come
-//! and go: everything is heard, in order and at its time, and every account adds up.
+//! `overheard` is killed again and again, as fast as a manager starts it, while sensors write,
+//! begin and end: every element is delivered, in order and at its time, and all counts agree.
 #![cfg(feature = "daemon")]
 #![allow(
     clippy::disallowed_types,
@@ -25,7 +25,7 @@ use support::{ask_patiently, eventually, request, Writer};
 const KILLS: u64 = 50;
 /// Sensors that write all the time.
 const STEADY: usize = 4;
-/// By how much a time may be off: what a clock that has a break is off by is more.
+/// Maximum error of a time; a clock with a break would have a larger one.
 const TOLERANCE_NS: u64 = 20_000_000;
 
 fn kills() -> u64 {
@@ -61,7 +61,7 @@ impl Inbox for Heard {
             self.faults.push(fault);
         }
         *elements += 1;
-        // When it was about to be written stands in the payload; it has been written by now.
+        // The payload has a time right before the write; the element has been written by now.
         let before = u64::from_ne_bytes(payload[..8].try_into().unwrap());
         let after = monotonic_now().as_monotonic_ns();
         if !(before - TOLERANCE_NS..=after + TOLERANCE_NS).contains(&time.as_monotonic_ns()) {
@@ -90,7 +90,7 @@ impl Inbox for Heard {
     }
 }
 
-/// A sensor with much room and the time of writing in its elements.
+/// A sensor with a large ring and the time of writing in its elements.
 fn wanted(name: &str) -> SensorRequest {
     let mut wanted = request(name);
     wanted.capacity = 1 << 14;
@@ -102,7 +102,7 @@ fn write(writer: &mut Writer) {
     writer.write_number(now);
 }
 
-/// What a program did with sensors that come and go.
+/// The actions of a program with short-lived sensors.
 #[derive(Default)]
 struct Churn {
     written: BTreeMap<StreamId, u64>,
@@ -120,7 +120,8 @@ fn churn(socket: &Path, goes_on: &AtomicBool) -> Churn {
             Ok(registration) => {
                 let mut writer = Writer::new(registration);
                 (0..3).for_each(|_| write(&mut writer));
-                // A directory that is gone at this moment frees it when the process ends.
+                // If the directory is dead at this moment, the sensor is freed when the process
+                // ends.
                 let _ = writer.registration.unregister();
                 own.written.insert(writer.registration.stream, 3);
             }
@@ -179,7 +180,7 @@ fn directory_survives_many_kills() {
         own = program.join().unwrap();
         monitor.join().unwrap();
     });
-    // All has been written: the rest of it is read.
+    // All elements have been written: the rest of them is read.
     let mut all_closed = |heard: &mut Heard| {
         source.poll(heard).unwrap();
         let open = heard.names.keys().filter(|id| !heard.closed.contains(id));
@@ -203,8 +204,8 @@ fn directory_survives_many_kills() {
         let elements = heard.elements[&stream];
         assert_eq!(elements, written.load(Ordering::Relaxed), "steady {number}");
     }
-    // A sensor whose registration was answered is read completely, or it came and went while the
-    // monitor had no directory.
+    // A sensor whose registration was answered is read completely, or it was registered and
+    // unregistered while the monitor had no directory.
     let (mut whole, mut between) = (0, 0);
     for (stream, written) in &own.written {
         match heard.names.get(stream) {
@@ -215,7 +216,7 @@ fn directory_survives_many_kills() {
             None => between += 1,
         }
     }
-    // Where an answer was lost the program asked again: what it does not know of has nothing in it.
+    // If an answer was lost, the program registered again: a sensor that it does not know is empty.
     let brief = heard
         .names
         .iter()

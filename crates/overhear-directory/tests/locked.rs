@@ -30,7 +30,8 @@ fn unlocked_buffers_are_reported_once() {
     // SAFETY: between fork and exec only system calls are made.
     unsafe {
         command.pre_exec(move || {
-            // Root's privilege goes before the limit. Nobody else has it, or may drop it.
+            // Root's privilege is dropped before the limit. Other users do not have it, and may not
+            // drop it.
             let _ = remove_capability_from_bounding_set(CapabilitySet::IPC_LOCK);
             Ok(setrlimit(Resource::Memlock, nothing)?)
         })
@@ -57,7 +58,7 @@ fn unlocked_buffers_are_reported_once() {
     let _second = register_patiently(&socket, "second").unwrap();
     let mut connection = MonitorConnection::connect(&socket).unwrap();
     assert_eq!(connection.list(&Query::all()).unwrap().len(), 2);
-    // Time to say it again, if it were to.
+    // Time for a second report, which must not come.
     std::thread::sleep(Duration::from_millis(250));
     let pid = rustix::process::Pid::from_raw(service.id().cast_signed()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();

@@ -64,7 +64,7 @@ fn list_of_many_sensors_comes_in_packets_and_is_whole() {
     let ids: Vec<StreamId> = all.iter().map(|sensor| sensor.descriptor.id).collect();
     let expected: Vec<StreamId> = registrations.iter().map(|r| r.stream).collect();
     assert_eq!(ids, expected);
-    // Attaching to as many: more than a socket holds at once.
+    // Attaching to all of them: more than a socket holds at once.
     let source = connect(&here).attach(Query::all(), Begin::Now).unwrap();
     assert_eq!(source.sensors(), 500);
 }
@@ -94,7 +94,7 @@ fn monitor_begins_now_or_with_what_lies_in_the_buffer() {
     buffer.poll(&mut earlier).unwrap();
     assert_eq!(sequences(&later), [100, 101, 102]);
     assert!(later.gaps.is_empty());
-    // The three that were written meanwhile replaced three that had been there: these are missed.
+    // Three elements that were written meanwhile replaced three older ones: these are missed.
     let stream = writer.registration.stream;
     assert_eq!(earlier.gaps, [(stream, 37, 3, GapCause::Overwritten)]);
     assert_eq!(sequences(&earlier), (40..103).collect::<Vec<_>>());
@@ -115,7 +115,7 @@ fn monitor_gets_new_and_ended_sensors() {
     assert_eq!(source.sensors(), 0);
     let _other = here.register("other");
     let mut wanted = Writer::new(here.register("wanted"));
-    // Before the monitor has the sensor: no element of it is lost.
+    // Written before the monitor has the sensor: no element of it is lost.
     wanted.write(7);
     let mut heard = Heard::default();
     heard.until(&mut source, |heard| heard.elements == 7);
@@ -244,7 +244,7 @@ fn lanes_are_streams_of_one_sensor_and_losses_are_reported_once() {
 fn concurrent_sensor_is_one_stream_in_the_order_of_commits() {
     let here = Here::standalone();
     let mut concurrent = request("concurrent");
-    // 64 elements for the rate, and those of the writers on top.
+    // 64 elements for the rate, and those of the writers in addition.
     (concurrent.kind, concurrent.lanes) = (WriterKind::Concurrent, 3);
     let registration = register_at(&here.socket(), concurrent).unwrap();
     let Shape::Concurrent(queue) = registration.shape else {
@@ -261,7 +261,7 @@ fn concurrent_sensor_is_one_stream_in_the_order_of_commits() {
     for thread in 0..200 {
         writer.write(thread, &[7; 16], stamp).unwrap();
     }
-    // What is there already, but for what is gone.
+    // The present streams, without the ended ones.
     let mut source = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
     let mut heard = Heard::default();
     source.poll(&mut heard).unwrap();
@@ -275,8 +275,8 @@ fn concurrent_sensor_is_one_stream_in_the_order_of_commits() {
     let held: Vec<_> = std::iter::from_fn(|| writer.take().ok()).collect();
     let before = heard.payloads.len();
     source.poll(&mut heard).unwrap();
-    // All elements are held, so the three that were not read are gone, which is told with what was
-    // refused.
+    // All elements are held, so the three unread ones are lost; they are reported with the refused
+    // ones.
     let stream = registration.stream;
     let gone = (stream, 200, 3, GapCause::Overwritten);
     let full = (stream, 203, 1, GapCause::Full);
@@ -285,7 +285,7 @@ fn concurrent_sensor_is_one_stream_in_the_order_of_commits() {
     drop(held);
     writer.write(4, &[6; 16], stamp).unwrap();
     source.poll(&mut heard).unwrap();
-    // 128 void elements lie between; 127 of them are still there.
+    // There are 128 void elements in between; 127 of them still exist.
     assert_eq!(heard.sequences.last(), Some(&(stream, 203 + 128)));
     assert_eq!(heard.gaps[2..], [(stream, 203, 1, GapCause::Overwritten)]);
     assert_eq!(heard.payloads[before][..4], 4_u32.to_ne_bytes());

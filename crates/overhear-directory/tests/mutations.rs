@@ -45,7 +45,7 @@ fn broken_packets_harm_nobody() {
         }
         let mut bytes = packet.to_string().into_bytes();
         if chance.below(4) == 0 {
-            // Below the level of JSON: flipped bits, and ends that come too early.
+            // Below the level of JSON: flipped bits, and early ends.
             for _ in 0..=chance.below(3) {
                 let at = chance.below(bytes.len());
                 bytes[at] ^= 1 << chance.below(8);
@@ -57,7 +57,7 @@ fn broken_packets_harm_nobody() {
         let raw = Raw::connect(&here.socket());
         raw.send_bytes(&bytes);
         if silent {
-            // A monitor that has read is not answered, whatever it has read.
+            // A monitor's report of what it has read is not answered.
             continue;
         }
         let (answer, _file) = raw.receive();
@@ -86,7 +86,7 @@ fn broken_packets_harm_nobody() {
         }
     }
     println!("{granted} granted, {refused} refused, {closed} closed, {answered} answered");
-    // Mutations that hit nothing are granted; most hit something.
+    // Mutations that change nothing are granted; most change something.
     assert!(granted > 10 && refused > PACKETS / 4 && closed > 10 && answered > 10);
     // Sentences about them are bounded.
     let told = here.directory.take_not_connected();

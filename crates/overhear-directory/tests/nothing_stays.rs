@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What clients leave in the directory's process when they have gone: no descriptor, no memory.
+//! Remains of clients in the directory's process after their end: no descriptor, no memory.
 //!
 //! One test, because both belong to the whole process.
 
@@ -10,19 +10,19 @@ use serde_json::{json, Value};
 
 use support::{eventually, register_packet, Here, Raw};
 
-/// Descriptors of this process, the one that counts them aside.
+/// Number of descriptors of this process, without the one that is used for counting.
 fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// Memory of this process that is in use, in bytes.
+/// Memory of this process in use, in bytes.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = text.split(' ').nth(1).unwrap().parse().unwrap();
     pages * rustix::param::page_size() as u64
 }
 
-/// Asks for sensors and breaks off, with the grant or before it comes.
+/// Requests sensors and breaks off, with the grant or before it.
 fn break_off(here: &Here, times: u32) {
     for number in 0..times {
         let raw = Raw::connect(&here.socket());
@@ -35,7 +35,7 @@ fn break_off(here: &Here, times: u32) {
     eventually(status, |status| status.bytes == 0 && status.sensors == 0);
 }
 
-/// Registers and keeps sensors: their maps, and how they are taken out again.
+/// Registers and keeps sensors: returns their maps, and the tokens to unregister them.
 fn register(here: &Here, number: u32) -> (Mapping, Value) {
     let mut packet = register_packet(&format!("sensor {number}"));
     packet["register"]["capacity"] = json!(64);
@@ -59,10 +59,11 @@ fn register(here: &Here, number: u32) -> (Mapping, Value) {
 
 #[test]
 fn ended_clients_leave_no_resources() {
-    /// A leak of each fourth grant's pages would be more.
+    /// A leak of the pages of every fourth grant would be larger.
     const MOST_GROWTH_BYTES: u64 = 4 << 20;
     let here = Here::standalone();
-    // What is made once: the control page, the allocator's first pieces, the pidfd of this process.
+    // Allocations that happen only once: the control page, the allocator's first pieces, the pidfd
+    // of this process.
     break_off(&here, 200);
     register_and_take_out(&here, 10, None);
     let settled = descriptors();
@@ -74,9 +75,9 @@ fn ended_clients_leave_no_resources() {
     assert!(grown < MOST_GROWTH_BYTES, "grown by {grown} bytes");
     assert!(here.directory.take_not_connected().count > 0);
 
-    // One descriptor for each sensor, to hand to monitors that attach later.
+    // One descriptor for each sensor, for monitors that attach later.
     register_and_take_out(&here, 1_000, Some(settled));
-    // Nor does a sensor that was taken out.
+    // Nor does a sensor that was unregistered.
     eventually(descriptors, |now| *now <= settled);
     let grown = resident().saturating_sub(before);
     assert!(grown < MOST_GROWTH_BYTES, "grown by {grown} bytes");
@@ -85,7 +86,7 @@ fn ended_clients_leave_no_resources() {
 fn register_and_take_out(here: &Here, sensors: u32, settled: Option<usize>) {
     let all: Vec<_> = (0..sensors).map(|number| register(here, number)).collect();
     if let Some(settled) = settled {
-        // And the few of their task: its process, and its control page.
+        // Plus the few of their task: its process, and its control page.
         let expected = settled + sensors as usize + 8;
         // Connections of those that were served last may still be open, on the directory's side.
         eventually(descriptors, |now| *now <= expected);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Quotas bound what a user can take of a directory of root, whatever the user keeps, enlarges or
-//! describes.
+//! Quotas bound the resources that a user can take from a directory of root: with all that the user
+//! keeps, enlarges or describes.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -26,7 +26,8 @@ fn large_packet(sensor: &str) -> Value {
     packet
 }
 
-/// Registers; the file and what takes the sensor out, or the sentence of a refusal.
+/// Registers; returns the file and the token to unregister the sensor, or the sentence of a
+/// refusal.
 fn register(socket: &Path, packet: &Value) -> Result<(OwnedFd, Value), String> {
     let raw = Raw::connect(socket);
     assert!(raw.send(packet));
@@ -93,12 +94,12 @@ fn memory_counts_until_the_last_reference_to_it_is_gone() {
         &manager.socket,
     )
     .passes();
-    // With the process everything has gone.
+    // All resources end with the process.
     let mut monitor = MonitorConnection::connect(&manager.socket).unwrap();
     eventually(|| monitor.status().unwrap(), |status| status.bytes == 0);
 }
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn mallory_keeps_what_is_unregistered() {
     let Some(socket) = socket() else { return };
@@ -124,7 +125,7 @@ fn mallory_keeps_what_is_unregistered() {
             .unwrap();
         status.bytes
     };
-    // All of them count, though the directory knows none.
+    // All of them count, though the directory has no sensor of them.
     assert_eq!(kept.len(), 10);
     assert!(bytes() > 7 * MIB && bytes() <= 8 * MIB, "{}", bytes());
     assert!(MonitorConnection::connect(&socket)
@@ -153,7 +154,7 @@ fn buffer_has_the_size_that_was_counted() {
     Other::start(MALLORY, "mallory_enlarges_a_buffer", &manager.socket).passes();
 }
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn mallory_enlarges_a_buffer() {
     let Some(socket) = socket() else { return };
@@ -220,7 +221,7 @@ fn descriptions_count_with_all_that_they_take() {
     );
 }
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn mallory_describes_at_length() {
     let Some(socket) = socket() else { return };
@@ -231,7 +232,7 @@ fn mallory_describes_at_length() {
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
 }
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn alice_registers() {
     let Some(socket) = socket() else { return };
@@ -250,7 +251,7 @@ fn patterns_count() {
     assert!(taken < 32 * MIB, "{taken}");
 }
 
-/// What another user runs; nothing otherwise.
+/// The other user's part; does nothing in an ordinary run.
 #[test]
 fn mallory_sends_patterns() {
     let Some(socket) = socket() else { return };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the directory grants, what it refuses and with which words, and that one program's manners
-//! cost no other program anything.
+//! Grants and refusals of the directory with their sentences; the behaviour of one program costs no
+//! other program anything.
 
 mod support;
 
@@ -19,7 +19,7 @@ use support::{
     ask_patiently, register_packet, register_patiently, request, Heard, Here, Raw, Writer,
 };
 
-/// The sentence of a refusal, or of why a sensor would have to wait; it does not.
+/// The sentence of a refusal, or the reason for a deferral; it does not wait.
 #[track_caller]
 fn refusal(here: &Here, sensor: &str) -> String {
     match register_patiently(&here.socket(), sensor) {
@@ -32,7 +32,7 @@ fn refusal(here: &Here, sensor: &str) -> String {
     }
 }
 
-/// How many bytes the smallest buffer takes.
+/// Size of the smallest buffer in bytes.
 fn smallest() -> u64 {
     let here = Here::start();
     let bytes = here.register("any").shape.bytes();
@@ -107,7 +107,7 @@ fn twin_is_refused_until_the_first_one_is_gone() {
 #[test]
 fn registration_whose_program_forgot_it_does_not_block_its_name() {
     let here = Here::start();
-    // Unmapped without a word, as exec does it.
+    // Unmapped without a message, as exec does it.
     drop(here.register("forgotten"));
     here.register("forgotten");
 }
@@ -127,7 +127,7 @@ fn repeated_registration_leaves_nothing_of_the_first_attempt() {
     assert_eq!(listed(), [("repeated".to_owned(), 0)]);
     again.unregister().unwrap();
     assert_eq!(listed(), []);
-    // Elements of a program that has gone by `exec` stay.
+    // Elements of a program that has executed another one remain.
     let mut written = Writer::new(here.register("repeated"));
     written.write(5);
     drop(written);
@@ -148,7 +148,7 @@ fn quota_bounds_what_all_buffers_take() {
         "{sentence}"
     );
     first.unregister().unwrap();
-    // The memory stays until it has been read, and until its program has unmapped it.
+    // The memory is kept until it has been read, and until its program has unmapped it.
     refusal(&here, "third");
     source.poll(&mut Heard::default()).unwrap();
     refusal(&here, "third");
@@ -170,11 +170,11 @@ fn grants_that_are_not_mapped_yet_count() {
     assert!(slow.send(&register_packet("slow")));
     assert!(slow.receive().0["granted"].is_object());
     assert!(refusal(&here, "other").contains("quota"));
-    // The same connection may ask anew; what it had is taken back first.
+    // The same connection may request again; its earlier grant is taken back first.
     assert!(slow.send(&register_packet("slow again")));
     assert!(slow.receive().0["granted"].is_object());
     drop(slow);
-    // The directory notices in its own time.
+    // The directory notices it later.
     for _ in 0..10_000 {
         match register_at(&here.socket(), request("other")) {
             Ok(registration) if !registration.is_deferred() => return,
@@ -195,7 +195,7 @@ fn silent_programs_delay_nobody_and_are_closed() {
     for number in 0..20 {
         here.register(&format!("brisk {number}"));
     }
-    // Dismissed after a while; a stream that was not mapped is not announced.
+    // Closed after a while; a stream that was not mapped is not announced.
     assert_eq!(granted.receive().0, Value::Null);
     for raw in &mute {
         assert_eq!(raw.receive().0, Value::Null);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What evaluations require, resolved: exactly the sensors of these events are switched on, and
-//! what was switched off for that is as it was when nobody wishes it any more.
+//! Requirements of evaluations: exactly the sensors of these events are switched on. A sensor that
+//! was switched off for that gets its old state back when no monitor requires it any more.
 
 mod support;
 
@@ -63,7 +63,7 @@ fn exactly_the_required_sensors_begin_switched_on() {
         [lines[0].is_enabled(), lines[1].is_enabled()],
         [true, false]
     );
-    // Whoever may switch sensors still can.
+    // A user who may switch sensors still can.
     let queue = Query::parse("queue").unwrap();
     assert_eq!(connect(&here).set_enabled(&queue, true).unwrap(), 1);
     assert_eq!(on(&here), ["request", "queue"]);
@@ -100,14 +100,14 @@ fn detached_monitor_leaves_switches_as_they_were() {
         .set_enabled(&Query::parse("d").unwrap(), false)
         .unwrap();
     assert_eq!(on(&here), ["a", "b", "c"]);
-    // Others' needs are respected, before and after.
+    // The needs of other monitors are respected, before and after.
     let _other = attach(&here, "b", Needs::all());
     let sparing = attach(
         &here,
         "*",
         Needs::events(events(&["a", "d"])).disable_unused(),
     );
-    // What somebody has switched off stays off, needed or not.
+    // A sensor that a user has switched off stays off, needed or not.
     assert_eq!(on(&here), ["a", "b"]);
     let second = attach(&here, "c", Needs::events(events(&["x"])).disable_unused());
     assert_eq!(on(&here), ["a", "b"]);
@@ -115,7 +115,8 @@ fn detached_monitor_leaves_switches_as_they_were() {
     assert_eq!(on(&here), ["a", "b", "c"]);
     drop(third);
     until_on(&here, &["a", "b"]);
-    // Somebody chooses otherwise while it is unneeded; what he has switched off stays off.
+    // A user makes another choice while it is unneeded; a sensor that the user has switched off
+    // stays off.
     let mut chooser = connect(&here);
     assert_eq!(
         chooser
@@ -131,13 +132,13 @@ fn detached_monitor_leaves_switches_as_they_were() {
     );
     assert_eq!(on(&here), ["a", "c"]);
     drop(sparing);
-    // The second one still wishes it.
+    // The second monitor still requires it.
     until_on(&here, &["c"]);
     drop(second);
     until_on(&here, &["a", "c"]);
     chooser.set_enabled(&Query::all(), true).unwrap();
     assert_eq!(on(&here), ["a", "b", "c", "d"]);
-    // And no choice is left behind.
+    // No choice remains.
     let _sparing = attach(&here, "*", Needs::events(events(&["a"])).disable_unused());
     assert_eq!(on(&here), ["a", "b"], "b is attached to");
 }

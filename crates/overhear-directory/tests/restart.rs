@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overheard` is killed while sensors write, and started again with what was kept: every buffer is
-//! there, everything that was known is known, and nothing is lost. The test plays the service
-//! manager's part.
+//! `overheard` is killed while sensors write, and started again with the kept files: every buffer
+//! is there, the state is complete, and nothing is lost. The test plays the service manager.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -88,7 +87,7 @@ fn killed_directory_comes_back_with_everything() {
     assert!(!is_on(&writers[3].registration));
     connect(&manager).set_enabled(&Query::all(), true).unwrap();
     assert!(is_on(&writers[3].registration));
-    // Numbers go on, names are known, tokens are valid.
+    // Numbers continue, names are taken, tokens are valid.
     let next = register(&manager, "next");
     assert!(next.stream > writers[19].registration.stream);
     let Err(RegisterError::Refused { sentence, .. }) =
@@ -113,7 +112,7 @@ fn killed_directory_comes_back_with_everything() {
         assert_eq!(sequence, next, "in order, and each once");
         *next += 1;
     }
-    // And once more: what came after the first restart is kept as well.
+    // Once more: sensors that came after the first restart are kept as well.
     manager.kill();
     manager.start();
     let status = connect(&manager).status().unwrap();
@@ -145,7 +144,7 @@ fn finished_sensor_is_not_read_again() {
     child.wait().unwrap();
     let mut heard = Heard::default();
     heard.until(&mut source, |heard| !heard.closed.is_empty());
-    // The other has not read it, so the directory still has it when it dies.
+    // The other monitor has not read it, so the directory still has it when it is killed.
     manager.kill();
     manager.start();
     eventually(
@@ -188,12 +187,12 @@ fn sensor_read_by_a_detached_monitor_is_not_freed_unread_after_a_restart() {
     let mut heard = Heard::default();
     heard.until(&mut reader, |heard| !heard.closed.is_empty());
     drop(reader);
-    // Once one of the two does not hold it any more, the directory has got its report.
+    // When one of the two does not have it any more, the directory has received its report.
     eventually(
         || connect(&manager).list(&query).unwrap(),
         |found| found.first().is_none_or(|sensor| sensor.monitors < 2),
     );
-    // The other goes, and the directory, before it can hear of that.
+    // The other monitor ends, and the directory is killed before it notices that.
     manager.kill();
     drop(other);
     std::fs::write(&config, "retention_seconds = 1\n").unwrap();
@@ -261,7 +260,7 @@ fn elements_overwritten_without_a_directory_are_counted_exactly() {
     let mut written = 10;
     for turn in 1..=3 {
         manager.kill();
-        // The ring is lapped before and behind the start of the next directory.
+        // The ring is lapped before and after the start of the next directory.
         writer.write(turn * capacity + 7);
         source.poll(&mut heard).unwrap();
         writer.write(turn * capacity + 11);
@@ -272,7 +271,7 @@ fn elements_overwritten_without_a_directory_are_counted_exactly() {
         heard.until(&mut source, |heard| {
             heard.elements + missed(heard) == written
         });
-        // Of each turn two runs are missing, and what the ring holds was read behind each.
+        // Two runs of each turn are missing; the content of the ring was read after each of them.
         assert_eq!(heard.gaps.len() as u64, 2 * turn, "{:?}", heard.gaps);
         assert_eq!(heard.elements, 10 + 2 * turn * (capacity - 1));
         assert!(heard.gaps.iter().all(|gap| gap.3 == GapCause::Overwritten));
@@ -309,7 +308,7 @@ fn process_that_ends_without_a_directory_is_noticed() {
     let mut heard = Heard::default();
     heard.until(&mut source, |heard| !heard.closed.is_empty());
     assert_eq!(heard.elements, 30);
-    // Read, and gone with its files.
+    // It was read, and is gone with its files.
     let query = || connect(&manager).list(&query).unwrap();
     eventually(query, Vec::is_empty);
     let kept = || {
@@ -345,7 +344,7 @@ fn sensor_freed_during_a_restart_is_not_kept() {
         let kept: Vec<String> = manager.shelf.lock().unwrap().keys().cloned().collect();
         (status.sensors, status.bytes, kept)
     };
-    // Neither the buffer nor the control page of its process.
+    // Neither the buffer nor the control page of its process is left.
     let (.., kept) = eventually(look, |(sensors, bytes, kept)| {
         (*sensors, *bytes, kept.len()) == (0, 0, 3)
     });
@@ -371,7 +370,8 @@ fn user_cannot_exhaust_the_store_of_others() {
         let of = |uid| listed.iter().filter(|sensor| sensor.uid == uid).count();
         [of(MALLORY), of(ALICE), of(0)]
     };
-    // All are served. What the store has room for outlives the restart, and the rest is counted.
+    // All are served. The sensors for which the store has room survive the restart, and the rest is
+    // counted.
     assert_eq!(count(&manager), [10, 10, 1]);
     // The clock, the journal and the watch belong to no user.
     let shelf = || manager.shelf.lock().unwrap().len();
@@ -381,7 +381,7 @@ fn user_cannot_exhaust_the_store_of_others() {
     assert_eq!(count(&manager), [9, 3, 1]);
     let status = connect(&manager).status().unwrap();
     assert_eq!(status.freed_unread, 8);
-    // Who is gone makes room.
+    // The end of others frees room.
     drop(others);
     let look = || connect(&manager).status().unwrap().retained;
     eventually(look, |retained| *retained == 12);
@@ -447,7 +447,7 @@ fn last_of_many_lanes_is_given_back_too() {
         (laned.kind, laned.lanes, laned.rate) = (WriterKind::Laned, lanes, Some(rate));
         register_at(&manager.socket, laned).unwrap()
     };
-    // More than are looked at at once, in one sensor and in several.
+    // More lanes than are processed at once, in one sensor and in several.
     let sensors = [many("first", 1300), many("second", 1), many("third", 2)];
     let own = rustix::thread::gettid().as_raw_nonzero().get();
     let alive = u64::from(own.unsigned_abs()) | 1 << 32;
@@ -484,7 +484,7 @@ fn sensor_process(socket: &Path) -> std::process::Child {
         .unwrap()
 }
 
-/// What [`sensor_process`] runs; nothing otherwise.
+/// The process of [`sensor_process`]; does nothing in an ordinary run.
 #[test]
 fn process_with_a_sensor() {
     let Some(socket) = std::env::var_os("SENSOR_OF_A_CHILD") else {
@@ -515,7 +515,7 @@ fn directory_without_kept_files_starts_empty() {
     assert_eq!(connect(&manager).status().unwrap().restarts, 0);
     let mut new = Writer::new(register(&manager, "new"));
     new.write(4);
-    // The numbers begin anew, too; what was attached is read to its end first.
+    // The numbers begin anew, too; streams that were attached are read to their end first.
     assert_eq!(new.registration.stream, writer.registration.stream);
     heard.until(&mut source, |heard| heard.elements == 9);
     assert_eq!((heard.opened.len(), heard.closed.len()), (2, 1));
@@ -538,7 +538,7 @@ fn unneeded_sensor_is_on_again_after_a_restart() {
     assert_eq!(sensors.each_ref().map(is_on), [true, false, false]);
     manager.kill();
     manager.start();
-    // The monitor that wished it is not back yet.
+    // The monitor that required it is not back yet.
     connect(&manager).status().unwrap();
     assert_eq!(sensors.each_ref().map(is_on), [true, true, false]);
     let mut heard = Heard::default();
@@ -563,7 +563,7 @@ fn count_of_refused_sensors_outlives_a_restart() {
     assert_eq!((status.not_connected, status.restarts), (not_connected, 1));
 }
 
-/// Remembers when elements were written, by the directory's clock.
+/// Stores the times at which elements were written, by the directory's clock.
 #[derive(Default)]
 struct Times(Vec<u64>);
 
@@ -595,8 +595,8 @@ impl Inbox for Times {
     fn close(&mut self, _: StreamId) {}
 }
 
-/// The clock page goes on where it was: times ascend over a restart, those of the time in between
-/// included, and who comes later gets the very same ones.
+/// The clock page continues: times ascend over a restart, including those of the time in between,
+/// and a later monitor gets the very same ones.
 #[test]
 fn times_go_on_without_a_break_over_a_restart() {
     const TOLERANCE_NS: u64 = 50_000_000;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Buffers whose process has died are kept until they have been read, or for a while, and what is
-//! freed unread is counted.
+//! Buffers of dead processes are kept until they have been read, or for a while; elements that are
+//! freed unread are counted.
 
 mod support;
 
@@ -30,7 +30,7 @@ fn sensor_process(socket: &Path) -> Child {
     child
 }
 
-/// What [`sensor_process`] runs; nothing otherwise.
+/// The process of [`sensor_process`]; does nothing in an ordinary run.
 #[test]
 fn process_with_a_sensor() {
     let Some(socket) = std::env::var_os("SENSOR_OF_A_CHILD") else {
@@ -101,7 +101,7 @@ fn unread_buffer_is_freed_after_the_retention_and_counted() {
         || here.directory.status(),
         |status| status.freed_unread == 2,
     );
-    // But it has its map: what lies there can still be read.
+    // But it still has its map, whose elements can be read.
     let mut heard = Heard::default();
     lazy.poll(&mut heard).unwrap();
     assert_eq!((heard.elements, heard.closed.len()), (30, 1));
@@ -135,7 +135,7 @@ fn retained_buffers_make_room_for_new_sensors() {
     assert_eq!(here.directory.status().freed_unread, 1);
     let _second = here.register("second");
     assert_eq!(here.directory.status().freed_unread, 2);
-    // Those that live stay.
+    // Those of living processes stay.
     let third = register_at(&here.socket(), request("third")).unwrap();
     assert!(third.is_deferred(), "{third:?}");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! After the hand-over nobody can map a stream for writing, write it, or change its size: not the
-//! program that kept the file, not root.
+//! After the hand-over no process can map a stream for writing, write it, or change its size:
+//! neither the program that kept the file, nor root.
 
 mod support;
 
@@ -33,7 +33,7 @@ fn sealed_stream_cannot_be_changed_by_others() {
     assert_eq!(raw.receive().0, json!("sealed"));
 
     is_sealed(&file, bytes);
-    // A descriptor opened anew is no better, if it can be had at all.
+    // A descriptor that is opened again has no more rights, if it can be opened at all.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     if let Ok(again) = rustix::fs::open(&path, OFlags::RDWR, Mode::empty()) {
         is_sealed(&again, bytes);
@@ -69,7 +69,7 @@ fn monitor_can_change_nothing_of_what_it_gets() {
     if let Ok(again) = rustix::fs::open(&path, OFlags::RDWR, Mode::empty()) {
         is_sealed(&again, bytes);
     }
-    // The clock page, where there is one.
+    // The clock page, if there is one.
     if let Some(clock) = clock {
         let bytes = rustix::fs::fstat(&clock).unwrap().st_size as usize;
         can_only_be_read(&clock, bytes);
@@ -90,7 +90,7 @@ fn program_can_only_read_its_control_page() {
     can_only_be_read(control, bytes);
     let path = format!("/proc/self/fd/{}", control.as_raw_fd());
     let again = rustix::fs::open(&path, OFlags::RDWR, Mode::empty());
-    // The mode binds everybody whom the kernel asks for it.
+    // The mode binds all users that the kernel checks.
     if !rustix::process::geteuid().is_root() {
         assert_eq!(again.map(drop), Err(Errno::ACCESS));
     }

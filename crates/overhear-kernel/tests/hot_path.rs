@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rounds of a monitor with reserved memory over kernel rings allocate nothing, and have no page
-//! fault once all memory is locked: whatever comes, and where rings were too small for it.
+//! fault once all memory is locked: with any elements, and even if rings were too small.
 
 #[path = "../../overhear-monitor/tests/support/counting.rs"]
 mod counting;
@@ -14,7 +14,7 @@ use rustix::mm::{mlockall, MlockAllFlags};
 
 use counting::calls;
 
-/// Counts, and touches what it is given.
+/// Counts elements, and reads their bytes.
 #[derive(Default)]
 struct Sum {
     elements: u64,
@@ -36,8 +36,8 @@ impl Update for Sum {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Pages that the kernel has moved: locked ones, too, and whoever touches one meanwhile has a
-/// fault.
+/// Number of pages that the kernel has moved. It moves locked ones, too, and an access meanwhile is
+/// a fault.
 fn moved_pages() -> u64 {
     let all = std::fs::read_to_string("/proc/vmstat").unwrap_or_default();
     let moved = all.lines().filter_map(|line| line.split_once(' '));
@@ -48,7 +48,7 @@ fn moved_pages() -> u64 {
         .unwrap_or(0)
 }
 
-/// The only test of this binary: others would be counted with it.
+/// The only test of this binary: other tests would be counted with it.
 #[test]
 fn rounds_over_kernel_rings_neither_allocate_nor_fault() {
     let sensors = ["sched_switch", "sched_wake", "syscall"];
@@ -59,7 +59,7 @@ fn rounds_over_kernel_rings_neither_allocate_nor_fault() {
         .sensors(sensors)
         .ring(switch, 256)
         .ring(wake, 512)
-        // Too few for what comes between two rounds.
+        // Too small for the elements between two rounds.
         .ring(call, 8);
     let mut kernel = match builder.create() {
         Ok(kernel) => kernel,
@@ -81,7 +81,7 @@ fn rounds_over_kernel_rings_neither_allocate_nor_fault() {
         return println!("skipped: memory cannot be locked ({error})");
     }
 
-    // Another thread is woken, and goes to sleep again: what that allocates is its own.
+    // Another thread is woken, and sleeps again: its allocations are its own.
     let (there, called) = channel::<()>();
     let (answer, back) = channel::<()>();
     let other = std::thread::spawn(move || {

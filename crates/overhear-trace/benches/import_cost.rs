@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The cost of isolation: the same foreign trace, imported with libbabeltrace2 in this process and in another one.
+//! The cost of isolation: the same foreign trace, imported with libbabeltrace2 in this process and
+//! in another one.
 //!
 //! `cargo bench -p overhear-trace --bench import_cost -- [EVENTS [ROUNDS]]`
 //!
-//! The ways take turns, so that both see the same noise, and the medians of the times are compared.
+//! The two ways alternate, so that both have the same noise, and the medians of the times are
+//! compared.
 #![allow(missing_docs)]
 
 mod support;

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast metrics are evaluated over a recording, beside other tools' readers.
+//! The speed of metrics over a recording, compared with the readers of other tools.
 //!
-//! Fifteen threads pass tokens round while `perf record` listens to switches and wake-ups: what `perf sched
-//! timehist` and the metrics read, and nothing besides (`perf sched record` has other events, too, which
-//! cost perf less and us nothing). What it has heard becomes a recording of ours, element by element. Then three metrics over that recording (`wakeup_latency`,
-//! `run_delay`, `time_slice`), babeltrace2's dummy sink over the same recording, and `perf sched
-//! timehist` over perf's file take turns, each in a process of its own; what counts is the CPU time of
-//! the process. Besides it is shown where the time goes (reading in order, automata, results), how the cost
-//! grows with metrics, and that it does not with tasks that have ended.
+//! Fifteen threads pass tokens round while `perf record` records switches and wake-ups: the events
+//! that `perf sched timehist` and the metrics read, and no others (`perf sched record` has other
+//! events, too, which cost perf less and us nothing). Its data become a recording of ours, element
+//! by element. Then three programs take turns, each in a process of its own, and their CPU times
+//! are compared:
+//!
+//! - three metrics over that recording (`wakeup_latency`, `run_delay`, `time_slice`),
+//! - babeltrace2's dummy sink over the same recording,
+//! - `perf sched timehist` over perf's file.
+//!
+//! Further results are the share of each stage (reading in order, automata, results), and the cost
+//! by number of metrics and by number of tasks that have ended, which must not matter.
 //!
 //! `cargo bench -p overhear-trace --bench metrics_speed -- [ROUNDS]`; as root, or without perf:
-//! then the recording is made up. The targets are judged here and asserted by no test.
+//! then the recording is synthetic. The targets are judged here and asserted by no test.
 #![allow(missing_docs)]
 
 mod support;
@@ -30,17 +35,17 @@ use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
 
 const METRICS: [&str; 3] = ["wakeup_latency", "run_delay", "time_slice"];
 const TASKS: usize = 15;
-/// How often a token is passed on; each time is a wake-up and a switch, or two.
+/// Number of times that a token is passed on; each time is a wake-up and a switch, or two.
 const HOPS: u64 = 300_000;
 const TOKENS: usize = 3;
 const ROUNDS: usize = 11;
-/// As many rounds are tried for each that is wanted.
+/// Maximum number of rounds for each wanted one.
 const TRIES: usize = 6;
-/// How much slower a sentinel may be than the fastest one.
+/// Maximum time of a sentinel, relative to the fastest one.
 const DISTURBED: f64 = 1.05;
 const WITH_DURATIONS: &str = "three metrics, with durations";
 const PERF: &str = "perf sched timehist";
-/// The least that these ratios are to be.
+/// Lower bounds of these ratios.
 const BABELTRACE_TARGET: f64 = 7.0;
 const PERF_TARGET: f64 = 15.0;
 
@@ -80,7 +85,7 @@ fn work() -> Result<()> {
             std::thread::Builder::new().name(name).spawn(move || {
                 let mut token = [0];
                 for _ in 0..HOPS / TASKS as u64 {
-                    // A neighbour that has done its turns takes no more.
+                    // A neighbour that has finished reads no more.
                     if reader.read_exact(&mut token).is_err() || writer.write_all(&token).is_err() {
                         return;
                     }
@@ -94,7 +99,8 @@ fn work() -> Result<()> {
     Ok(())
 }
 
-/// Replays the recording through so many copies of the metrics. Returns how many measurements there were.
+/// Replays the recording through `copies` copies of the metrics. Returns the number of
+/// measurements.
 fn evaluate(reader: &TraceReader, copies: usize) -> u64 {
     let mut metrics = engine(Summaries::default(), copies);
     reader.replay(&mut [&mut metrics]);
@@ -170,7 +176,7 @@ fn compare(rounds: usize) -> Result<()> {
     }
     stay_on_this_cpu();
     for round in 0..TRIES * rounds {
-        // The order turns, because each inherits what the one before left in the caches.
+        // The order rotates, because each one inherits the caches of the one before.
         let count = contenders.len();
         for turn in 0..count {
             contenders[(round + turn) % count].run()?;
@@ -196,9 +202,9 @@ struct Contender {
 }
 
 struct Run {
-    /// Nanoseconds of CPU per event.
+    /// CPU time per event, in nanoseconds.
     span: f64,
-    /// The slower one of the sentinels before and behind it.
+    /// The slower one of the sentinels before and after it.
     sentinel: u64,
 }
 
@@ -230,14 +236,15 @@ impl Contender {
     }
 }
 
-/// How long a sentinel may take.
+/// Maximum time of a sentinel.
 fn limit(contenders: &[Contender]) -> u64 {
     let runs = contenders.iter().flat_map(|it| &it.runs);
     let least = runs.map(|run| run.sentinel).min().unwrap_or(0);
     (least as f64 * DISTURBED) as u64
 }
 
-/// Arithmetic that needs all units of a core: the CPU time that it takes, which is more while others use them.
+/// Arithmetic that needs all units of a core. Returns its CPU time, which is longer while other
+/// threads use them.
 fn sentinel() -> u64 {
     let begun = thread_cpu_ns();
     let mut words: [u64; 8] = std::array::from_fn(|at| at as u64);
@@ -250,9 +257,9 @@ fn sentinel() -> u64 {
     thread_cpu_ns() - begun
 }
 
-/// The processes that are compared run where their sentinels do.
+/// The compared processes run on the CPU of their sentinels.
 fn stay_on_this_cpu() {
-    // SAFETY: the set is plain data, and the calls take its size. Where they fail everything goes on as it was.
+    // SAFETY: the set is plain data, and the calls take its size. If they fail, nothing changes.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if let Ok(cpu) = usize::try_from(libc::sched_getcpu()) {
@@ -323,7 +330,7 @@ fn table(contenders: &[Contender]) {
     }
 }
 
-/// Looks at the time of every element.
+/// Reads the time of every element.
 #[derive(Default)]
 struct Times(u64);
 
@@ -337,7 +344,7 @@ impl Update for Times {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Takes measurements, and does nothing but add them up.
+/// Receives measurements, and only adds them up.
 #[derive(Default)]
 struct Sum(u64);
 
@@ -355,7 +362,7 @@ impl Sink for Sum {
     }
 }
 
-/// As [`Sum`], with the elements that lie in the measurements.
+/// As [`Sum`], with the elements inside the measurements.
 #[derive(Default)]
 struct SumLess(Sum);
 
@@ -370,7 +377,7 @@ impl Sink for SumLess {
     }
 }
 
-/// Where the time goes: each stage has what the one before has, and more. They take turns.
+/// The time of each stage; each stage includes the one before. They take turns.
 fn stages(reader: &TraceReader, rounds: usize) {
     let names = [
         "reading in order",
@@ -415,10 +422,10 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// How the cost grows with the metrics and with the tasks that have ended; they take turns, too.
+/// The cost by number of metrics and by number of ended tasks; they take turns, too.
 fn growth(reader: &TraceReader, rounds: usize) {
-    // Copies of the metrics, tasks that have ended, with which it is compared, the largest good ratio. Equal
-    // is what differs by no more than one measurement from the next.
+    // Copies of the metrics, ended tasks, the case to compare with, and the largest good ratio. Two
+    // results are equal if they differ by no more than one measurement from the next.
     let cases = [
         (1, 0, 0, 1.0),
         (2, 0, 0, 2.0),
@@ -480,7 +487,7 @@ fn live_and_die(update: &mut dyn Update, tasks: u32) {
             comm: [0; 16],
         };
         tell(1, &life.to_payload(), ns);
-        // Its last departure, by which an automaton that measures it ends.
+        // Its last departure; an automaton that measures it ends there.
         tell(0, &switch(tid, 0, 0x80).to_payload(), ns);
     }
 }
@@ -518,11 +525,11 @@ fn stream(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
     )
 }
 
-/// The events that are heard: those that are in the recording.
+/// The recorded events.
 const EVENTS: &str =
     "sched:sched_switch,sched:sched_waking,sched:sched_wakeup,sched:sched_wakeup_new";
 
-/// Runs the work under `perf record`, whose rings hold what it does until perf gets a CPU.
+/// Runs the work under `perf record`. The rings hold the events until perf gets a CPU.
 fn listen(data: &Path) -> Result<()> {
     let this = std::env::current_exe()?;
     let script = "test -e /sys/kernel/tracing/events || \
@@ -589,8 +596,9 @@ impl Recorder {
     }
 }
 
-/// Makes a recording of what perf has heard of the threads that work, and another one that says how long each thread
-/// has run, as those of our own do. Returns how many events of any kind perf's file has.
+/// Makes a recording of perf's events of the working threads, and another one that also has the
+/// running time of each thread, as our own recordings do. Returns the number of events of any kind
+/// in perf's file.
 fn convert(data: &Path, dir: &Path, with_durations: &Path) -> Result<u64> {
     let mut command = Command::new("perf");
     command.args(["script", "-F", "tid,cpu,time,event,trace", "--ns", "-i"]);
@@ -635,7 +643,7 @@ fn convert(data: &Path, dir: &Path, with_durations: &Path) -> Result<u64> {
             switch.flags = if ours { Switch::PREV_TRACKED } else { 0 }
                 | if theirs { Switch::NEXT_TRACKED } else { 0 };
             plain.tell(cpu, time, &switch.to_payload(), false)?;
-            // perf does not hear of every arrival: then nobody knows.
+            // perf does not record every arrival: then the time is unknown.
             if let Some(arrived) = arrivals.remove(&prev) {
                 switch.prev_run_ns = u32::try_from(ns - arrived).unwrap_or(Switch::UNKNOWN);
             }
@@ -663,7 +671,7 @@ fn convert(data: &Path, dir: &Path, with_durations: &Path) -> Result<u64> {
     Ok(events)
 }
 
-/// The number behind the last place of a key: names before it may hold anything.
+/// The number after the last occurrence of a key: names before it may contain anything.
 fn number_after(line: &str, key: &str) -> Option<u64> {
     let (_, rest) = line.rsplit_once(key)?;
     let end = rest
@@ -672,7 +680,7 @@ fn number_after(line: &str, key: &str) -> Option<u64> {
     rest[..end].parse().ok()
 }
 
-/// A recording of the same shape: each task wakes the next one and goes to sleep.
+/// A synthetic recording of the same shape: each task wakes the next one and sleeps.
 fn make_up(dir: &Path) -> Result<()> {
     let mut recorder = Recorder::create(dir)?;
     let mut time = Timestamp::from_monotonic_ns(1_000_000);

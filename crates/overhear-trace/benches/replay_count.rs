@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How long one replay of a trace takes: the floor for what else reads it.
+//! The time of one replay of a trace: a lower bound for everything that reads it.
 //!
 //! `cargo bench -p overhear-trace --bench replay_count -- DIR` prints the elements and the nanoseconds
 //! of opening and replaying them; DIR is absolute. `python/benches/replay_speed.py` runs it, too.
@@ -13,7 +13,7 @@ use std::time::Instant;
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
 use overhear_trace::TraceReader;
 
-/// An evaluation that looks at every element: its time and its first byte.
+/// An evaluation that reads every element: its time and its first byte.
 #[derive(Default)]
 struct Count {
     elements: u64,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A foreign reader agrees: babeltrace2 prints every element with its fields, and reports what
-//! was discarded at the same places in the same numbers.
+//! A foreign reader agrees: babeltrace2 prints every element with its fields, and reports the same
+//! discarded events at the same places.
 
 mod support;
 
@@ -69,11 +69,12 @@ fn by_stream(lines: impl Iterator<Item = String>) -> BTreeMap<String, Vec<String
     streams
 }
 
-/// Something missed: after how many elements of its stream, between which times, how many.
+/// A loss: number of elements of its stream before it, its begin and end, and the number of missed
+/// elements.
 type Missed = (u64, u64, u64, u64);
 
-/// What our reader says was missed. The interval babeltrace2 reports begins where the packet
-/// before ended, so that of two gaps at one place the second lasts no time.
+/// The missed elements by our reader. The interval that babeltrace2 reports begins at the end of
+/// the packet before, so of two gaps at one place the second has no duration.
 fn missed(items: &[Owned]) -> BTreeMap<u32, Vec<Missed>> {
     let mut missed: BTreeMap<_, Vec<_>> = BTreeMap::new();
     let mut places: BTreeMap<u32, (u64, Option<u64>)> = BTreeMap::new();
@@ -193,7 +194,7 @@ fn every_kind_of_field_and_gap_reads_the_same() {
     };
     let id = |index: usize| streams[index].id;
     let mut items = vec![
-        // At the start; two causes at one place; at the end; nothing but a gap; nothing missed.
+        // At the start; two causes at one place; at the end; only a gap; nothing missed.
         Owned::Gap(gap(id(0), 0, 5, 10, 5_000, GapCause::Overwritten)),
         element(1, 5),
         Owned::Gap(gap(id(0), 6, 3, 5_000, 10_000, GapCause::Overwritten)),
@@ -217,8 +218,8 @@ fn every_kind_of_field_and_gap_reads_the_same() {
         .iter()
         .any(|field| matches!(field.kind, FieldKind::Text(_))));
 
-    // The wall clock is shown, nothing but discarded events is complained about, and our own
-    // files beside the streams disturb nobody.
+    // The wall clock is shown, the only warnings are those about discarded events, and our own
+    // files in the folder disturb no reader.
     let mut writer = TraceWriter::create(dir.path().join("b"), identity()).unwrap();
     writer
         .attach_document("run", &serde_json::json!({}))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings with checksums and time bounds: whatever is changed in them is found, at its place, and costs the packet
-//! it is in.
+//! Recordings with checksums and time bounds: every change in them is found, at its place, and
+//! costs the packet that contains it.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::packets::packets;
 use support::small_packets::{record_in_packets, streams, HEAD, RECORD, TRAILER, WRITTEN};
 use support::{at, babeltrace_events, has_babeltrace, identity, pair_payload, Memory, Owned};
 
-/// Where the trailer of a packet has its first sequence, from the end.
+/// Position of the first sequence in the trailer of a packet, from the end.
 const FIRST_SEQUENCE: usize = 44;
 
 /// Writes a recording with documents.
@@ -29,7 +29,7 @@ fn record(dir: &Path, writer: TraceWriter) {
     assert_eq!(TraceReader::open(dir).unwrap().corrupt(), []);
 }
 
-/// Documents of each kind: an object, an array, and one with nothing in it.
+/// Documents of each kind: an object, an array, and an empty one.
 fn documents() -> [(&'static str, serde_json::Value); 3] {
     [
         ("run", serde_json::json!({"command": ["x"], "start_ns": 1})),
@@ -45,7 +45,7 @@ fn recorded() -> tempfile::TempDir {
     dir
 }
 
-/// Gives a packet the checksum that its bytes have.
+/// Gives a packet the checksum of its bytes.
 fn seal(packet: &mut [u8]) {
     let (covered, stored) = packet.split_last_chunk_mut().unwrap();
     *stored = crc32c::crc32c(covered).to_ne_bytes();
@@ -79,7 +79,8 @@ fn every_flipped_bit_is_found_and_costs_its_packet() {
         };
         assert_eq!(replayed.events, 80 - elements, "bit {bit}");
         if !reader.torn().is_empty() {
-            // A packet that claims more than the file has is what a killed recorder leaves; this one has finished.
+            // A killed recorder leaves a packet that claims more bytes than the file has; this one
+            // has finished.
             let [found] = found[..] else {
                 panic!("bit {bit}: {found:?}");
             };
@@ -178,7 +179,7 @@ fn swapped_doubled_and_foreign_packets_are_damage() {
         &good[all[3].start..],
     ]
     .concat();
-    // Of the swapped ones the first is missing before the second, and comes again after it.
+    // Of the swapped ones, the first is missing before the second, and comes again after it.
     for (bytes, elements, places) in [(swapped, 36, 2), (doubled, 40, 1), (spliced, 40, 1)] {
         fs::write(&file, &bytes).unwrap();
         let reader = TraceReader::open(dir.path()).unwrap();
@@ -338,7 +339,7 @@ fn metadata_with_a_wrong_checksum_is_written_anew() {
     fs::write(&file, &bytes).unwrap();
     let repaired = repair(dir.path()).unwrap();
     assert!(repaired.restored.is_some());
-    // What was restored is not damaged any more.
+    // A restored file is not damaged any more.
     assert_eq!(repaired.corrupt, []);
     assert_eq!(fs::read(&file).unwrap(), good);
     assert_eq!(TraceReader::open(dir.path()).unwrap().corrupt(), []);
@@ -349,7 +350,7 @@ fn repair_keeps_the_bounds_of_times() {
     let dir = recorded();
     let file = dir.path().join("trace/stream-1");
     let mut bytes = fs::read(&file).unwrap();
-    // A day and a half behind the recording, and a torn tail.
+    // A day and a half after the recording, and a torn tail.
     let all = packets(&bytes);
     let packet = &mut bytes[all[3].clone()];
     put(packet, 24, 1 << 47);
@@ -357,7 +358,7 @@ fn repair_keeps_the_bounds_of_times() {
     seal(packet);
     bytes.truncate(all[11].end - 1);
     fs::write(&file, &bytes).unwrap();
-    // A killed recorder: the time of the file is what bounds the times.
+    // A killed recorder: the time of the file bounds the times.
     fs::remove_file(dir.path().join("trace/overhear/summary.json")).unwrap();
     let written = Duration::from_nanos(identity().realtime_offset.as_ns());
     let written = SystemTime::UNIX_EPOCH + written + Duration::from_secs(9);
@@ -396,8 +397,9 @@ fn places_that_look_like_packets_are_searched_in_bounded_time() {
     let file = dir.path().join("trace/stream-1");
     let good = fs::read(&file).unwrap();
     let first = packets(&good)[1].clone();
-    // A packet of two records, and the next of them next to it. The head of each claims as many bytes as a packet may
-    // have; where it would end, the end of another one fits. Only the checksum shows that it is none.
+    // A packet of two records, with the next one right after it. The head of each claims the
+    // maximum size of a packet, and another packet ends at the end of that size. Only the checksum
+    // shows that it is not one packet.
     const UNIT: usize = HEAD + 2 * RECORD + TRAILER;
     const LARGE: usize = 26_212 * UNIT;
     let mut unit = good[first.start..][..HEAD + 2 * RECORD].to_vec();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A full disk ends the recording with one sentence; what was written stays readable.
+//! A full disk ends the recording with one sentence; the written part stays readable.
 
 mod support;
 

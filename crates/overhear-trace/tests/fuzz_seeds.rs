@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzzers of recordings and of imported traces run, over their seeds and what is near them.
+//! Runs the fuzz targets of recordings and of imported traces over their seeds and inputs near
+//! them.
 
 #[path = "../../../fuzz/subjects/import.rs"]
 mod import;
@@ -12,7 +13,8 @@ mod trace;
 
 use recording::Recording;
 
-/// The seeds are the files of the recording as it is written; with `OVERHEAR_BLESS` set they are written.
+/// The seeds are the files of the recording as they are written; with `OVERHEAR_BLESS` set they are
+/// updated.
 fn bless(target: &str, files: &[&str], recording: &Recording) {
     if std::env::var_os("OVERHEAR_BLESS").is_some() {
         for (choice, file) in (0..).zip(files) {

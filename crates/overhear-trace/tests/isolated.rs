@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes that read foreign traces and fail in other ways than by a trace: each is a message, and none is left.
+//! Reader processes of foreign traces that fail for other reasons than a trace: each failure is a
+//! message, and no process is left.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +15,7 @@ fn shell(script: &str) -> Command {
     command
 }
 
-/// The messages that come, and the error after them.
+/// The messages, and the error after them.
 fn read(mut command: Command, patience: Duration) -> (Vec<ForeignMessage>, String) {
     let dir = tempfile::tempdir().unwrap();
     let opened = IsolatedTrace::open(dir.path(), &mut command, patience);
@@ -28,7 +29,7 @@ fn read(mut command: Command, patience: Duration) -> (Vec<ForeignMessage>, Strin
             Ok(Some(message)) => messages.push(message),
             Ok(None) => return (messages, String::new()),
             Err(error) => {
-                // After an error comes the end.
+                // After an error the trace ends.
                 assert!(matches!(trace.next_message(), Ok(None)));
                 return (messages, error.to_string());
             }
@@ -80,7 +81,7 @@ fn silent_reader_is_ended() {
 fn reader_that_never_ends_is_ended() {
     let script = format!("while :; do {TIMELESS}; done");
     let (messages, error) = read(shell(&script), Duration::from_secs(300));
-    // The trace has no files; some losses are allowed for.
+    // The trace has no files; a fixed number of losses is permitted.
     assert_eq!(messages.len(), 8 * 4096);
     assert!(
         error.contains("more events than the trace has bits"),

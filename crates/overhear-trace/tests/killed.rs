@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A recorder that is killed at any moment leaves a trace that shows every whole packet.
+//! A recorder that is killed at any moment leaves a trace with every whole packet.
 
 mod support;
 
@@ -19,7 +19,7 @@ use support::{
     Memory, Owned,
 };
 
-/// Tells the child where to record.
+/// The variable with the directory for the child's recording.
 const DIR: &str = "OVERHEAR_TRACE_TEST_DIR";
 
 fn streams() -> [StreamDescriptor; 3] {
@@ -36,7 +36,7 @@ fn record(writer: &mut TraceWriter, rounds: u64) {
     let streams = streams();
     let begun = Instant::now();
     for round in 0..rounds {
-        // Nobody kills a child whose parent has died.
+        // Without a parent, no process would kill the child.
         if begun.elapsed() > Duration::from_secs(10) {
             return;
         }
@@ -100,7 +100,7 @@ fn whole(file: &Path, record_bytes: usize) -> (u64, u64) {
     (at as u64, records as u64)
 }
 
-/// Checks the trace as it was left, repairs it, and checks it again with babeltrace2.
+/// Checks the trace that was left, repairs it, and checks it again with babeltrace2.
 fn examine(dir: &Path, babeltrace: bool) -> u64 {
     let reader = TraceReader::open(dir).unwrap();
     assert!(reader.corrupt().is_empty(), "{:?}", reader.corrupt());
@@ -140,7 +140,7 @@ fn examine(dir: &Path, babeltrace: bool) -> u64 {
     repaired.events()
 }
 
-/// Chance, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -165,7 +165,7 @@ fn traces_of_a_hundred_killed_recorders_are_readable() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // Half of the kills are meant for the beginning, half for the recording.
+        // Half of the kills are meant for the begin, half for the recording.
         let patience = Instant::now();
         while round % 2 == 0
             && !dir.path().join("trace/stream-1").exists()
@@ -219,7 +219,7 @@ fn traces_with_a_hundred_torn_tails_are_readable() {
             let file = File::options().write(true).open(&file).unwrap();
             file.set_len(cut).unwrap();
             if round % 7 == 3 && id == 2 {
-                // What a crashed machine leaves: the length was on disk before the data.
+                // A crashed machine leaves this: the length was on disk before the data.
                 file.set_len(cut + 1 + chance.below(5_000)).unwrap();
             }
         }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An evaluation sees the same thing live and in the replay: whatever arrives at the monitor's
-//! merge, in whatever rounds, too late, out of order or not at all, what the merge delivers is what
-//! the recording delivers again. Times, sequences, payloads, both ends of every gap and the order
-//! of all of it are equal, without any tolerance: also of two gaps at one place, whose packets
-//! cannot both last (see the writer), the gaps' own times come back.
+//! An evaluation gets the same items live and in the replay. Elements reach the monitor's merge in
+//! any rounds, too late, out of order or not at all; the recording delivers the same items as the
+//! merge. Times, sequences, payloads, both ends of every gap and the order are equal, without any
+//! tolerance. This includes two gaps at one place: their packets cannot both have a duration (see
+//! the writer), but the gaps' own times are kept.
 
 mod support;
 
@@ -21,23 +21,25 @@ use support::{at, descriptor, identity, pair, pair_payload, program, Memory, Own
 /// In nanoseconds: about as long as a round, so that some elements are late.
 const HOLD_BACK: u64 = 1_000;
 
-/// Numbers that are neither dense nor in order; some meet in the writer's table of recent streams.
+/// Numbers that are neither dense nor in order; some collide in the writer's table of recent
+/// streams.
 const IDS: [u32; 5] = [67, 3, 1, 131, 2];
 
-/// What a source says of a stream.
+/// A step of a source with one stream.
 #[derive(Clone, Debug)]
 enum Step {
-    /// An element that was stamped so long before the round began, but after its predecessor.
+    /// An element with a stamp this long before the begin of the round, but after its predecessor.
     Element {
         before: u64,
         x: u64,
     },
-    /// An element that was stamped so long after its predecessor, perhaps after the round began.
+    /// An element with a stamp this long after its predecessor, perhaps after the begin of the
+    /// round.
     Soon {
         after: u64,
         x: u64,
     },
-    /// An element whose stamp lies before its predecessor's: damage.
+    /// An element with a stamp before that of its predecessor: damage.
     Backwards {
         by: u64,
     },
@@ -45,13 +47,13 @@ enum Step {
         missed: u64,
         cause: GapCause,
     },
-    /// Nothing more comes from the stream.
+    /// The stream ends.
     Close,
 }
 
 #[derive(Clone, Debug)]
 struct Round {
-    /// Since the last round.
+    /// Time since the last round.
     after: u64,
     steps: Vec<(usize, Step)>,
 }
@@ -73,7 +75,7 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
     vec(round, 0..12)
 }
 
-/// Where a stream is.
+/// State of a stream.
 #[derive(Clone, Debug, Default)]
 struct Place {
     open: bool,
@@ -82,7 +84,7 @@ struct Place {
     time: u64,
 }
 
-/// Says to the merge what a source would.
+/// Delivers a step to the merge, as a source does.
 fn deliver(
     merge: &mut Merge,
     streams: &[Arc<StreamDescriptor>],
@@ -127,7 +129,7 @@ fn release(merge: &mut Merge, until: Timestamp, update: &mut dyn Update) {
     });
 }
 
-/// Remembers everything; rounds without news tell the same time again.
+/// Stores everything; rounds without items repeat the same time.
 #[derive(Default)]
 struct Live(Memory);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that were cut out of a stream's file: each is a gap at its place, with the number of its elements.
+//! Packets that were cut out of a stream's file: each is a gap at its place, with the number of its
+//! elements.
 
 mod support;
 
@@ -36,7 +37,7 @@ fn cut(file: &Path, good: &[u8], without: impl Fn(usize) -> bool) {
     fs::write(file, left.concat()).unwrap();
 }
 
-/// All damage, and what a replay delivers.
+/// All damage, and the items of a replay.
 fn read(dir: &Path) -> (Vec<CorruptStream>, ReplaySummary, Memory) {
     let reader = TraceReader::open(dir).unwrap();
     let mut memory = Memory::default();
@@ -57,7 +58,7 @@ fn gaps(memory: &Memory) -> Vec<Gap> {
     gaps.collect()
 }
 
-/// Elements in a packet, the sequence of the first, and the end of the packet.
+/// Number of elements in a packet, sequence of the first one, and end of the packet.
 fn held(packet: usize) -> (u64, u64, Timestamp) {
     let before = 4 * (packet as u64).saturating_sub(1);
     match packet {
@@ -100,7 +101,7 @@ fn missing_packet_is_a_gap_at_its_place() {
             panic!("{number}: {lost:?}");
         };
         assert_eq!((lost.first, lost.missed), (first, count), "{number}");
-        // From the last element before to the first one after it, or to the end.
+        // From the last element before it to the first one after it, or to the end.
         let before = held(number - 1).2;
         assert_eq!(lost.from, before, "{number}");
         assert!(lost.to >= end && lost.to <= at(1_390), "{number}: {lost:?}");
@@ -126,7 +127,7 @@ fn missing_packets_are_counted_together() {
             let expected = format!("packets {begin} to {last} of the stream are missing");
             assert!(text.contains(&expected), "{text}");
             let lost: u64 = (begin..end).map(|packet| held(packet).0).sum();
-            // Without packet 0 only the end of the recording states where the sequences begin.
+            // Without packet 0, only the end of the recording states the first sequence.
             let is_known = begin > 0 || end == 12;
             if is_known {
                 assert_eq!(found.missed, Some(lost), "{text}");
@@ -150,7 +151,7 @@ fn missing_packet_of_a_killed_recorder_is_noticed_before_the_last_one() {
         cut(&file, &good, |it| it == number);
         assert_eq!(read(dir.path()).0.len(), usize::from(number < 11));
     }
-    // What the document states counts only if the recorder has finished, and it is whole.
+    // The document counts only if the recorder has finished, and it is whole.
     fs::remove_file(own.join("ends.json")).unwrap();
     cut(&file, &good, |it| it == 11);
     assert_eq!(read(dir.path()).0, []);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is recorded is replayed: the same elements and gaps, in total order.
+//! Recorded items are replayed: the same elements and gaps, in total order.
 
 mod support;
 
@@ -45,8 +45,8 @@ proptest! {
     }
 }
 
-/// Before how many items a replay tells which times: before what comes more than a millisecond after the last one,
-/// and at the end.
+/// The advances of a replay, each with the number of items before it: before an item that comes
+/// more than a millisecond after the last one, and at the end.
 fn advances(items: &[Owned], end: Timestamp) -> Vec<(usize, Timestamp)> {
     let mut told = Vec::new();
     let mut now = Timestamp::ZERO;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything that somebody could try with a file that is only to be read.
+//! All operations that could be tried with a file that may only be read.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::fs::{FallocateFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
 
-/// Maps a file as asked and says what the kernel thinks of it; a map that is granted is undone.
+/// Maps a file as requested and returns the kernel's answer; a granted map is undone.
 fn map(file: impl AsFd, bytes: usize, protection: ProtFlags) -> Result<(), Errno> {
     // SAFETY: a fresh map at an address of the kernel's choice, unmapped before anyone uses it.
     unsafe {
@@ -24,7 +24,7 @@ fn map(file: impl AsFd, bytes: usize, protection: ProtFlags) -> Result<(), Errno
     }
 }
 
-/// Maps a file for reading and asks for the right to write afterwards.
+/// Maps a file for reading and requests the right to write afterwards.
 fn map_and_raise(file: impl AsFd, bytes: usize) -> Result<(), Errno> {
     // SAFETY: as in `map`; raising the rights of a fresh map changes nothing else.
     unsafe {
@@ -42,7 +42,7 @@ fn map_and_raise(file: impl AsFd, bytes: usize) -> Result<(), Errno> {
     }
 }
 
-/// Everything that would change the stream through this descriptor.
+/// Asserts that every operation fails that would change the stream through this descriptor.
 #[track_caller]
 pub fn is_sealed(file: &OwnedFd, bytes: usize) {
     let both = ProtFlags::READ | ProtFlags::WRITE;
@@ -74,7 +74,7 @@ pub fn is_sealed(file: &OwnedFd, bytes: usize) {
     );
 }
 
-/// A page that its owner goes on writing: whatever else is tried through this descriptor fails.
+/// Asserts that a page, which its owner goes on writing, can only be read through this descriptor.
 #[track_caller]
 pub fn can_only_be_read(file: &OwnedFd, bytes: usize) {
     let both = ProtFlags::READ | ProtFlags::WRITE;

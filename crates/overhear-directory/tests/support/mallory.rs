@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What an ordinary user can do to keep a directory of root busy: each way at full effort, until
+//! Ways in which an ordinary user can keep a directory of root busy: each one at full effort, until
 //! the process is ended.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
@@ -22,7 +22,7 @@ pub const WAYS: [&str; 7] = [
     "grants", "patterns", "lanes", "maps", "buffers", "flood", "requests",
 ];
 
-/// Announces on standard output that the effort has begun.
+/// Prints on standard output that the effort has begun.
 fn begun() {
     println!("@ begun");
     let _ = std::io::stdout().flush();
@@ -114,7 +114,7 @@ fn never_map(socket: &Path) {
     }
 }
 
-/// Monitors with as many patterns as they may have, which attach and go, over many sensors.
+/// Monitors with the maximum number of patterns, which attach and end, over many sensors.
 fn match_patterns(socket: &Path) {
     let sensors =
         (0..1_300).map(|n| register_at(socket, request(&format!("{}{n}", "a".repeat(100)))));
@@ -127,7 +127,7 @@ fn match_patterns(socket: &Path) {
             "needs": { "all": false, "sensors": patterns.collect::<Vec<_>>(), "only": true },
         } })
     };
-    // As many as fit into a packet, and as many as fit into a share of a fair directory.
+    // The maximum for a packet, and numbers that fit into a share of a fair directory.
     let packets = [patterns(2_000), patterns(1_000), patterns(100)];
     begun();
     std::thread::scope(|scope| {
@@ -144,7 +144,8 @@ fn match_patterns(socket: &Path) {
     drop(sensors);
 }
 
-/// Many threads, and many lanes that belong to them. In a pid namespace each has to be looked for.
+/// Many threads, and many lanes that belong to them. In a pid namespace the directory has to search
+/// each of them.
 fn own_many_lanes(socket: &Path) {
     const THREADS: usize = 1_500;
     let (send, tids) = channel();
@@ -180,7 +181,7 @@ fn own_many_lanes(socket: &Path) {
         }
         kept.push(registration);
     }
-    // Long enough for the directory to look after all of them.
+    // Long enough for the directory to check all of them.
     std::thread::sleep(Duration::from_secs(1));
     begun();
     loop {
@@ -259,7 +260,7 @@ fn connect_for_ever(socket: &Path) {
     });
 }
 
-/// Monitors that ask without a pause, and some that never read.
+/// Monitors that send requests without a pause, and some that never read.
 fn ask_for_ever(socket: &Path) {
     let deaf: Vec<OwnedFd> = (0..20).filter_map(|_| connect(socket)).collect();
     for fd in &deaf {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plays the service manager's part for `overheard`: hands over sockets and kept files, keeps
-//! files, waits for readiness.
+//! Plays the service manager for `overheard`: passes sockets and kept files, keeps files, waits for
+//! readiness.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
-/// Files that `overheard` asked to be kept, by name.
+/// Files that `overheard` has stored with the manager, by name.
 type Shelf = Arc<Mutex<BTreeMap<String, OwnedFd>>>;
 
 /// A service manager with one service.
@@ -124,12 +124,12 @@ impl Manager {
         pid
     }
 
-    /// Kills the service as nothing can be caught.
+    /// Kills the service with SIGKILL, which cannot be caught.
     pub fn kill(&mut self) {
         let mut service = self.service.take().unwrap();
         service.kill().unwrap();
         service.wait().unwrap();
-        // What it said last may still be on its way.
+        // Its last message may still be on its way.
         self.pass_barrier();
     }
 
@@ -179,7 +179,7 @@ fn hand_over(files: &mut [i32]) -> std::io::Result<()> {
         -1 => Err(std::io::Error::last_os_error()),
         descriptor => Ok(descriptor),
     };
-    // First out of the way of those that go where they are.
+    // First moves the files away from the target descriptors.
     for file in &mut *files {
         // SAFETY: a system call on a descriptor of this process, without memory.
         *file = check(unsafe { libc::fcntl(*file, libc::F_DUPFD_CLOEXEC, above) })?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the suites share: a directory in this process, and a client that speaks the protocol by
-//! hand, so that it can also speak it wrongly.
+//! Shared parts of the suites: a directory in this process, and a client that uses the protocol
+//! directly, so that it can also break it.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod attempts;
@@ -52,7 +52,7 @@ impl Here {
         Self::with(Directory::builder().quota_bytes(bytes))
     }
 
-    /// A directory as `overheard` is one: nobody in its process reads.
+    /// A directory as `overheard` is one: no thread of its process reads.
     pub fn standalone() -> Self {
         Self::with(Directory::builder().quota_bytes(64 << 20).standalone())
     }
@@ -65,8 +65,8 @@ impl Here {
         self.directory.socket().to_path_buf()
     }
 
-    /// A registration as programs make it. The client loses patience where the machine is busy;
-    /// that is no refusal, so it asks again.
+    /// A registration as programs make it. The client gives up on a busy machine; that is no
+    /// refusal, so it tries again.
     #[track_caller]
     pub fn register(&self, sensor: &str) -> Registration {
         register_patiently(self.directory.socket(), sensor).unwrap()
@@ -143,7 +143,7 @@ impl Raw {
         Self::of(fd)
     }
 
-    /// A connection that somebody else has opened.
+    /// A connection that another part has opened.
     #[track_caller]
     pub fn of(fd: OwnedFd) -> Self {
         // A watchdog: the directory answers every packet or closes.
@@ -184,7 +184,7 @@ impl Raw {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let slices = &mut [IoSliceMut::new(&mut packet)];
-        // Others of this process' tests start programs.
+        // Other tests of this process start programs.
         let flags = RecvFlags::CMSG_CLOEXEC;
         let result = rustix::net::recvmsg(&self.0, slices, &mut ancillary, flags);
         let bytes = match result {
@@ -242,7 +242,7 @@ pub struct Writer {
 impl Writer {
     #[track_caller]
     pub fn new(registration: Registration) -> Self {
-        // SAFETY: the registration, and with it the map, is kept beside the writer.
+        // SAFETY: the registration, and with it the map, is kept next to the writer.
         let words = unsafe { registration.mapping.words() };
         let writer = SimpleWriter::new(words, *registration.shape.elements()).unwrap();
         let clock = registration.clock;
@@ -284,7 +284,7 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Polls until something is so; a watchdog ends tests that wait for what does not come.
+    /// Polls until a condition holds; a watchdog ends tests whose condition never does.
     #[track_caller]
     pub fn until(&mut self, source: &mut impl Source, done: impl Fn(&Self) -> bool) {
         let begun = Instant::now();
@@ -323,7 +323,7 @@ impl Inbox for Heard {
     }
 }
 
-/// Asks until the answer is good; a watchdog ends tests that wait for what does not come.
+/// Repeats a request until the answer is good; a watchdog ends tests whose answer never is.
 #[track_caller]
 pub fn eventually<T: std::fmt::Debug>(mut ask: impl FnMut() -> T, good: impl Fn(&T) -> bool) -> T {
     let begun = Instant::now();

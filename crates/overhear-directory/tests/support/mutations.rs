@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets as nobody should send them, the same in every run.
+//! Invalid packets, the same in every run.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use serde_json::{json, Value};
 
-/// Chance, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 pub struct Chance(u64);
 
 impl Chance {
@@ -21,7 +21,7 @@ impl Chance {
     }
 }
 
-/// Values that number parsers, allocators and printers like least.
+/// Values that are difficult for number parsers, allocators and printers.
 pub fn nasty(chance: &mut Chance) -> Value {
     match chance.below(16) {
         0 => Value::Null,

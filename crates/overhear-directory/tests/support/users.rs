@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A directory of root, and what ordinary users do with it: tests of the same file that run as
-//! somebody else, in processes of their own.
+//! A directory of root, and the actions of ordinary users: tests of the same file that run as
+//! another user, in processes of their own.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use super::manager::Manager;
 pub const MALLORY: u32 = 65_534;
 pub const ALICE: u32 = 61_234;
 
-/// Names the directory to a process of [`Other`].
+/// The variable with the directory for a process of [`Other`].
 const SOCKET: &str = "OVERHEAR_TEST_OF_ANOTHER_USER";
 
 /// Whether this process may become other users; prints a line if not.
@@ -27,7 +27,7 @@ pub fn is_root() -> bool {
     is_root
 }
 
-/// `overheard` of root with this configuration, which everybody can reach.
+/// `overheard` of root with this configuration, which all users can reach.
 pub fn directory_of_root(configuration: &str) -> Manager {
     let mut manager = Manager::new(&[]);
     let file = manager.folder.path().join("directory.toml");
@@ -48,7 +48,7 @@ pub fn socket() -> Option<PathBuf> {
     std::env::var_os(SOCKET).map(PathBuf::from)
 }
 
-/// The tests' program; a copy in this folder if it lies where only its owner may look.
+/// The tests' program; a copy in this folder if only its owner can execute it.
 fn for_everybody(folder: &Path) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let is_open = |path: &Path| path.metadata().unwrap().permissions().mode() & 1 != 0;
@@ -90,7 +90,8 @@ impl Prepared {
                     let child = libc::fork();
                     if child > 0 {
                         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
-                        // Whoever spawns waits until the pipe to this process is closed.
+                        // A process that spawns another waits until the pipe to this process is
+                        // closed.
                         libc::close_range(3, u32::MAX, 0);
                         let mut status = 0;
                         libc::waitpid(child, &raw mut status, 0);
@@ -98,12 +99,12 @@ impl Prepared {
                     }
                 }
             }
-            // SAFETY: as above. Groups first, then the right to change them goes.
+            // SAFETY: as above. The groups are set first, then the right to change them is dropped.
             unsafe {
                 libc::setgroups(0, std::ptr::null());
                 libc::setgid(uid);
                 match libc::setuid(uid) {
-                    // A change of the user forgets it.
+                    // A change of the user resets it.
                     0 => libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL),
                     _ => return Err(std::io::Error::last_os_error()),
                 };
@@ -131,7 +132,7 @@ impl Prepared {
         let mut other = self.start();
         let child = other.0.as_mut().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // Whatever else it announces it would wait for its end after that, and so would this.
+        // If it printed another line, it would wait for its end after that, and so would this.
         let announced = lines.find_map(|found| found.ok().filter(|found| found.contains("@ ")));
         let begun = announced
             .as_ref()

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What hearing a context switch costs the threads that switch: two processes on one CPU pass a
-//! byte to and fro through pipes [MKM, section 5.5], with nothing, with kernel monitors, with
-//! ftrace and with `perf record`, in turns. Then the same with a sensor that one of them invokes,
-//! without and with switches being recorded [GRTMon, table 3].
+//! The cost of recording a context switch for the threads that switch. Two processes on one CPU
+//! pass a byte to and fro through pipes [MKM, section 5.5]: with nothing, with kernel monitors,
+//! with ftrace and with `perf record`, in turns. Then the same with a sensor that one of them
+//! invokes, with and without recorded switches [GRTMon, table 3].
 //!
-//! What is measured are laps of less than half a millisecond between two yardsticks, which tell
-//! whether the core was undisturbed: others do not count, whatever they show. Each listener is
-//! compared with the time before and after it. A target is met or missed if a confidence interval
-//! of 99 % says so; it is judged by the rounds' differences of what is measured and what it may be
-//! at most, in the same round.
+//! A measurement is a lap of less than half a millisecond between two runs of an interference
+//! probe, which show whether the core was undisturbed. Laps on a disturbed core do not count,
+//! whatever they show. Each listener is compared with the time before and after it. A target is met
+//! or missed if a confidence interval of 99 % shows it. It is judged by differences of the rounds:
+//! the measured value and its limit in the same round.
 //!
 //! `cargo bench -p overhear-kernel --bench switch_cost -- [ROUNDS]`; as root, on a quiet machine with
 //! two CPUs or more. The targets are judged here and asserted by no test.
@@ -28,7 +28,7 @@ use players::{bind, Invoked, Players};
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// What listens during a measurement.
+/// The recorder during a measurement.
 enum Listener {
     Monitors(Vec<KernelMonitor>),
     Ftrace,
@@ -56,8 +56,8 @@ impl Drop for Listener {
     }
 }
 
-/// What perf records: switches alone, and all that a kernel monitor of scheduling writes elements
-/// of.
+/// Events for perf: switches alone, or all events from which a kernel monitor of scheduling makes
+/// elements.
 const SWITCHES: &str = "sched:sched_switch";
 const SWITCHES_AND_WAKE_UPS: &str = "sched:sched_switch,sched:sched_waking,sched:sched_wakeup";
 
@@ -84,8 +84,8 @@ fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Listener, 
     Ok(Listener::Monitors(all))
 }
 
-/// `whom` is `-a`, on all CPUs, or `-p` with processes, which costs more: then the kernel puts
-/// their events on and off at each of their switches.
+/// `whom` is `-a`, for all CPUs, or `-p` with processes. The latter costs more, because the kernel
+/// switches their events on and off at each of their context switches.
 fn perf_record(events: &str, whom: &[&str]) -> Result<Listener, Box<dyn Error>> {
     let mut child = Command::new("perf")
         .args(["record", "-q", "-e", events, "-o", "/dev/null"])
@@ -94,7 +94,7 @@ fn perf_record(events: &str, whom: &[&str]) -> Result<Listener, Box<dyn Error>> 
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()?;
-    // It begins some time after its events are open.
+    // perf starts some time after its events are open.
     for _ in 0..2_000 {
         let links = fs::read_dir(format!("/proc/{}/fd", child.id()))?.flatten();
         let targets = links.filter_map(|entry| fs::read_link(entry.path()).ok());
@@ -111,7 +111,7 @@ fn perf_record(events: &str, whom: &[&str]) -> Result<Listener, Box<dyn Error>> 
     Err("perf did not begin".into())
 }
 
-/// The middle and the quartiles.
+/// The median and the quartiles.
 fn quartiles(values: &mut [f64]) -> [f64; 3] {
     values.sort_by(f64::total_cmp);
     [1, 2, 3].map(|quarter| values[(values.len() - 1) * quarter / 4])
@@ -127,7 +127,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut players = Players::start(cpus - 1)?;
     bind(0);
-    // Mounted here if nobody has, and taken away again.
+    // Mounted here if it is not mounted, and unmounted afterwards.
     let mounted = !Path::new(TRACEFS).join("events").exists()
         && Command::new("mount")
             .args(["-t", "tracefs", "tracefs", TRACEFS])
@@ -187,12 +187,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             Box::new(|| perf_record(SWITCHES_AND_WAKE_UPS, &["-a"])),
         ),
     ];
-    // By listener and round; `None` where something was disturbed for too long.
+    // By listener and round; `None` if the core was disturbed for too long.
     let mut added: Vec<Vec<Option<f64>>> = vec![Vec::new(); contenders.len()];
     let mut bases = Vec::new();
     for round in 0..rounds {
         for step in 0..contenders.len() {
-            // Another order each time: nobody always follows the same.
+            // Another order each time, so that no contender always follows the same one.
             let index = (step + round) % contenders.len();
             let before = players.play()?;
             let listener = match (contenders[index].1)() {
@@ -256,8 +256,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     done
 }
 
-/// Says whether something costs at most so much of something else, by the rounds in which both are
-/// known.
+/// Judges whether something costs at most a share of something else, by the rounds in which both
+/// are known.
 fn judge(what: &str, some: &[Option<f64>], of_what: &str, whole: &[Option<f64>], target: f64) {
     let both = some.iter().zip(whole);
     let both: Vec<(f64, f64)> = both.filter_map(|(some, whole)| some.zip(*whole)).collect();
@@ -302,7 +302,7 @@ fn table_3(
             let index = (step + round) % columns.len();
             let listener = match columns[index].map(|(_, begin)| begin()).transpose() {
                 Ok(listener) => listener,
-                // It has said so above.
+                // The reason was printed above.
                 Err(_) => continue,
             };
             for turn in 0..Invoked::ALL.len() {

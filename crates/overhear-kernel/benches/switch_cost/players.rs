@@ -35,7 +35,7 @@ impl Invoked {
     }
 }
 
-/// MKM's: 4 bytes of data, and buffers that are large.
+/// Sizes as in MKM: 4 bytes of data, and large buffers.
 const PAYLOAD_BYTES: u32 = 4;
 const ELEMENTS: u64 = 65_536;
 
@@ -69,7 +69,7 @@ impl Sensors {
             Invoked::Nothing => {}
             Invoked::Simple => self.simple.write(&payload, read_hardware_ticks),
             Invoked::Concurrent => {
-                // One thread alone never finds the queue empty.
+                // A single thread never finds the queue empty.
                 let _ = self
                     .concurrent
                     .write(self.tid, &payload, read_hardware_ticks_ordered);
@@ -78,7 +78,7 @@ impl Sensors {
     }
 }
 
-/// Binds the calling thread and what it creates to a CPU.
+/// Binds the calling thread, and the threads that it creates, to a CPU.
 pub(crate) fn bind(cpu: usize) {
     // SAFETY: a set is plain data; the call concerns this thread alone.
     unsafe {
@@ -88,23 +88,23 @@ pub(crate) fn bind(cpu: usize) {
     }
 }
 
-/// Round trips of a lap, which takes less than half a millisecond: many fit between two
-/// disturbances.
+/// Number of round trips of a lap. A lap takes less than half a millisecond, so that many fit
+/// between two disturbances.
 const TRIPS: u64 = 40;
-/// Laps of a batch.
+/// Number of laps of a batch.
 const LAPS: u64 = 25;
-/// So many undisturbed laps make a value.
+/// Number of undisturbed laps that give a value.
 const ENOUGH: usize = 15;
-/// A value is not sought in more batches.
+/// Maximum number of batches for a value.
 const BATCHES: usize = 60;
-/// How long the yardstick on both sides of a lap is.
+/// Length of the interference probe before and after a lap.
 const YARDSTICK_NS: u64 = 10_000;
 
 /// The two processes.
 pub(crate) struct Players {
     pub(crate) pids: [u32; 2],
     control: UnixStream,
-    /// How long the yardstick takes on an undisturbed core.
+    /// Time of the probe on an undisturbed core.
     shortest_ns: u64,
 }
 
@@ -144,7 +144,7 @@ impl Players {
         Ok(players)
     }
 
-    /// Nanoseconds per switch on an undisturbed core; `None` if the core does not keep still.
+    /// Nanoseconds per switch on an undisturbed core; `None` if the core stays disturbed.
     pub(crate) fn play(&mut self) -> io::Result<Option<f64>> {
         Ok(self.play_with(Invoked::Nothing)?.map(|trip| trip / 2.0))
     }
@@ -164,7 +164,7 @@ impl Players {
         Ok(None)
     }
 
-    /// So many laps, with the time of a round trip in each.
+    /// Runs `laps` laps, and returns the time of a round trip in each.
     fn laps(&mut self, laps: u64, invoked: Invoked) -> io::Result<Vec<Measured>> {
         for word in [laps, invoked as u64] {
             self.control.write_all(&word.to_ne_bytes())?;
@@ -197,7 +197,7 @@ impl Drop for Players {
     }
 }
 
-/// The asking process: as many laps as it is told, with the sensor that it is told.
+/// The asking process: runs the number of laps and the sensor that it is sent.
 fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) -> ! {
     let Ok(mut sensors) = Sensors::new() else {
         exit(1);

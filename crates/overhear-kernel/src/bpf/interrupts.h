@@ -135,8 +135,8 @@ static always_inline int timer(u64 function, u32 kind, u64 late_ns)
 	return 0;
 }
 
-/* Rule 6: effects of the handlers of expired timers on this CPU so far, of a hard interrupt and of a
- * soft one. */
+/* Rule 6: effects of the handlers of expired timers on this CPU so far, of a hard interrupt and of
+ * a soft one. */
 enum { MAX_WOKEN = 4 };
 enum level { LEVEL_HARD, LEVEL_SOFT, LEVELS };
 

@@ -102,7 +102,8 @@ fn children_inherit_before_they_run() {
     recorder.poll(&mut kernel);
     recorder.assert_complete(&kernel);
     assert_eq!(recorder.missed(GapCause::Nested), 0);
-    // Calls of a program that interrupted itself on a CPU; each is counted, none is heard.
+    // Program calls that the kernel skipped, because the program was already running on the CPU.
+    // Each is counted, none is recorded.
     let not_entered = recorder.missed(GapCause::Kernel);
     println!("{not_entered} calls not entered");
 
@@ -115,7 +116,7 @@ fn children_inherit_before_they_run() {
     };
     let (forks, exits) = (of_kind(Life::FORK), of_kind(Life::EXIT));
     let died = |tid: u32| {
-        // A poll delivers CPU by CPU: the last in time need not come last.
+        // A poll delivers CPU by CPU: the last item in time need not be the last one delivered.
         let own = recorder.switches.iter().filter(|s| s.2.prev_tid == tid);
         let last = own.max_by_key(|s| s.1);
         last.is_some_and(|s| s.2.prev_state & TASK_DEAD != 0 && s.2.is_voluntary())
@@ -152,7 +153,8 @@ fn children_inherit_before_they_run() {
     assert!(died(program.pid));
     assert!(exits.contains_key(&program.pid) || not_entered > 0);
     if let Some(main) = exits.get(&program.pid) {
-        // The zombie's account is final: what was told at the exit, and the exit itself.
+        // The zombie's account is final: it has the value of the exit element, plus the exit
+        // itself.
         let account = format!("/proc/{0}/task/{0}/schedstat", program.pid);
         let account = fs::read_to_string(account).unwrap();
         let account: u64 = account.split(' ').next().unwrap().parse().unwrap();
@@ -222,7 +224,7 @@ fn gaps_of_tiny_rings_are_exact() {
         let not_entered = recorder.missed(GapCause::Kernel);
         println!("{elements} elements: {missed} overwritten, {not_entered} calls not entered");
         assert!(missed > 0);
-        // What was delivered is intact: every switch concerns a tracked thread.
+        // The delivered elements are intact: every switch concerns a tracked thread.
         for (_, _, switch) in &recorder.switches {
             let tracked = Switch::PREV_TRACKED | Switch::NEXT_TRACKED;
             assert_ne!(switch.flags & tracked, 0);

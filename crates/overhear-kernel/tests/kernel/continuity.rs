@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What monitors conclude from the switches of real programs: nothing is missing of a complete
+//! Conclusions of monitors from the switches of real programs: nothing is missing in a complete
 //! recording, and switches that were never recorded are proven.
 
 use std::cell::{Cell, RefCell};
@@ -17,14 +17,14 @@ use overhear_monitor::{Clock, Monitor, SystemClock, HOLD_BACK};
 
 use crate::harness::{is_root, turn, Program};
 
-/// A source that passes on what another delivers, less some departures of tracked threads.
+/// A source that forwards the items of another one, except some departures of tracked threads.
 struct Forgetful<S> {
     source: Rc<RefCell<S>>,
-    /// Every so-manyth is lost; none if it is 0.
+    /// Every `every`-th departure is lost; none if it is 0.
     every: u64,
     seen: u64,
     lost: Rc<Cell<u64>>,
-    /// Of each stream of switches, how many were lost.
+    /// Number of lost departures of each stream of switches.
     of_stream: BTreeMap<StreamId, u64>,
 }
 
@@ -85,7 +85,7 @@ impl<S> Inbox for Sieve<'_, S> {
     }
 }
 
-/// What came of the streams.
+/// Totals of the streams.
 #[derive(Default)]
 struct Account {
     next: BTreeMap<StreamId, u64>,
@@ -118,7 +118,7 @@ impl Update for Account {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// A monitor of a source, and what it has evaluated.
+/// A monitor of a source, and its results.
 struct Hearing<S> {
     source: Rc<RefCell<S>>,
     monitor: Monitor,
@@ -150,7 +150,7 @@ impl<S: Source + 'static> Hearing<S> {
         self.monitor.round(SystemClock.now(), &mut self.account);
     }
 
-    /// Evaluates the rest. Returns how many switches were lost, and how many of them proven.
+    /// Evaluates the rest. Returns the number of lost switches, and the number of proven ones.
     fn finish(&mut self) -> (u64, u64) {
         self.monitor.finish(SystemClock.now(), &mut self.account);
         let losses = self.monitor.losses().iter();
@@ -171,7 +171,7 @@ fn start(backend: Backend) -> Option<Kernel> {
     }
 }
 
-/// Observes a role to its end, with every so-manyth departure lost.
+/// Observes a role to its end; every `every`-th departure is lost.
 fn observe(backend: Backend, role: &str, every: u64) -> Option<(u64, u64)> {
     let _turn = turn();
     let mut hearing = Hearing::new(start(backend)?, every);
@@ -192,7 +192,7 @@ fn observe(backend: Backend, role: &str, every: u64) -> Option<(u64, u64)> {
     Some((lost, proven))
 }
 
-/// Ways to leave a CPU, to be born, to end, and to take over an id.
+/// Roles with all ways to leave a CPU, to begin, to end, and to take over an id.
 const ROLES: [&str; 6] = ["counted", "signalled", "brood", "crowd", "churn", "usurper"];
 
 #[test]
@@ -219,7 +219,7 @@ fn unrecorded_departures_are_proven() {
         let Some((lost, proven)) = observe(backend, "counted", 50) else {
             return;
         };
-        // The last ones of threads and CPUs are contradicted by nothing.
+        // The last ones of threads and CPUs contradict no other element.
         assert!(lost > 20, "{lost}");
         assert!(
             proven * 10 > lost * 8 && proven <= lost,
@@ -249,7 +249,7 @@ fn suspended_monitor_misses_nothing() {
         let mut verses = 0;
         for pauses in [3, 40, 1] {
             program.release(threads.len());
-            // In the middle of it, wherever the threads are.
+            // In the middle of it, independent of the state of the threads.
             let mut left = pauses;
             program.until_parked_again(|| {
                 hearing.round();
@@ -303,7 +303,7 @@ fn threads_running_before_and_after_miss_nothing() {
             let mut is_finished = false;
             program.until_parked_again(|| {
                 hearing.round();
-                // They go on.
+                // The threads go on.
                 if hearing.monitor.elements() >= 100 && !is_finished {
                     hearing.source.borrow_mut().finish().unwrap();
                     is_finished = true;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is left when the kernel refuses, and what the user is told.
+//! The behaviour when the kernel refuses, and the messages to the user.
 
 use overhear_event::StreamId;
 use overhear_kernel::{ActiveBackend, Backend, Kernel, StartError};
@@ -7,7 +7,7 @@ use overhear_kernel::{ActiveBackend, Backend, Kernel, StartError};
 use crate::harness::{is_root, run_role, Recorder};
 use crate::perf::NOBODY;
 
-/// No words of the developers' side may reach the user, and it is one sentence.
+/// The text for the user is one sentence, without words of developers.
 fn assert_is_sentence(sentence: &str) {
     println!("{sentence}");
     assert!(sentence.starts_with("kernel sensors: "));
@@ -72,7 +72,7 @@ pub(crate) fn auto_is_none_by_limit() {
     assert_none("ulimit -n");
 }
 
-/// Lets system calls of this thread fail with EPERM, as containers' filters do.
+/// Makes system calls of this thread fail with EPERM, as filters of containers do.
 fn refuse(calls: &[libc::c_long]) {
     const LOAD: u16 = 0x20; // BPF_LD | BPF_W | BPF_ABS
     const JUMP_IF_EQUAL: u16 = 0x15; // BPF_JMP | BPF_JEQ | BPF_K

@@ -23,10 +23,10 @@ use crate::perf::NOBODY;
 use crate::probes::probes;
 use crate::roles::{ENTRY, ROLE};
 
-/// The variable that names the threads that a role tracks or counts.
+/// The variable with the threads that a role tracks or counts.
 pub(crate) const THREADS: &str = "OVERHEAR_KERNEL_TEST_THREADS";
 
-/// Departures of tracked threads, and what was missed, from wherever reading begins.
+/// Departures of tracked threads, and missed elements, from the begin of reading.
 #[derive(Default)]
 struct Departures {
     switches: BTreeMap<StreamId, Arc<StreamDescriptor>>,
@@ -112,7 +112,7 @@ impl Peer {
         })
     }
 
-    /// The next line that it says to us.
+    /// The next line from the peer.
     fn line(&mut self) -> String {
         let mut line = String::new();
         while self.lines.read_line(&mut line).unwrap() > 0 {
@@ -142,11 +142,11 @@ fn socket() -> UnixStream {
     UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap())
 }
 
-/// Plays a process that tracks the first thread, reads on demand, and gives the monitor away.
+/// Role: a process that tracks the first thread, reads on demand, and gives the monitor away.
 pub(crate) fn giver() {
     let mut socket = socket();
     let builder = || KernelMonitor::builder().elements(4096);
-    // It has another one, which is none of the receiver's business.
+    // It has another monitor, which the receiver does not get.
     let (Some(_other), Some(mut monitor)) =
         (create(builder()), create(builder().dedicated_programs()))
     else {
@@ -166,7 +166,7 @@ pub(crate) fn giver() {
         Err(GiveError::Unavailable(SelectError::HandedOver))
     );
     println!("@ {} {}", heard.of(threads[0]), heard.missed);
-    // Until it is killed.
+    // It runs until it is killed.
     let _ = socket.read_exact(&mut [0]);
 }
 
@@ -181,7 +181,7 @@ fn given_monitor_survives_giver() {
     if giver.line() == "skipped" {
         return println!("skipped: no BPF here");
     }
-    // What happens before, and is read by the giver.
+    // Events before the hand-over, which the giver reads.
     program.release(threads.len());
     program.until_parked_again(|| {});
     let middle = program.switches();
@@ -201,7 +201,7 @@ fn given_monitor_survives_giver() {
     assert!(monitor.granted_bytes().unwrap() > 0);
     drop(giver);
 
-    // What happens afterwards, and is read here.
+    // Events after it, which are read here.
     program.release(threads.len());
     program.until_parked_again(|| {});
     let end = program.switches();
@@ -212,7 +212,7 @@ fn given_monitor_survives_giver() {
     assert_eq!(departures.of(first), after, "nothing twice, nothing lost");
     assert_eq!(departures.of(threads[1]), 0);
 
-    // It is controlled here, too.
+    // The monitor is controlled here, too.
     monitor.thread_unmonitor(first).unwrap();
     let error = monitor.thread_unmonitor(first).unwrap_err();
     assert_eq!(error, SelectError::NotMonitored { tid: first });
@@ -232,7 +232,7 @@ fn given_monitor_survives_giver() {
     monitor.terminate().unwrap();
 }
 
-/// Plays a process without privileges that gets a monitor, reads it, and ends.
+/// Role: a process without privileges that receives a monitor, reads it, and ends.
 pub(crate) fn receiver() {
     let mut socket = socket();
     let mut monitor = KernelMonitor::receive(&socket).unwrap();
@@ -241,7 +241,7 @@ pub(crate) fn receiver() {
     socket.read_exact(&mut [0]).unwrap();
     let mut departures = Departures::default();
     departures.read(&mut monitor);
-    // Control, as its owner.
+    // The receiver controls it as its owner.
     let untracked = monitor.thread_unmonitor(threads[0]);
     let heard = departures.of(threads[0]);
     println!("@ {heard} {} {untracked:?}", departures.missed);
@@ -264,7 +264,7 @@ fn receiver_needs_no_privilege_and_leaves_nothing() {
     let Some(mut receiver) = Peer::start("receiver", Some(NOBODY), &threads[..1]) else {
         return;
     };
-    // Counted while it rests, before anything is recorded.
+    // Counted while the program rests, before recording begins.
     let begin = program.switches()[&threads[0]];
     monitor.thread_monitor(threads[0], 1).unwrap();
     monitor.resume().unwrap();
@@ -292,7 +292,7 @@ fn unreceived_monitor_ends() {
     };
     monitor.resume().unwrap();
     let (here, there) = UnixStream::pair().unwrap();
-    // Of this process, which may have other monitors: those that are its own.
+    // Objects of the new monitor alone; this process may have other monitors.
     let held = held_by(std::process::id());
     monitor.give(&here).unwrap();
     let kept = held_by(std::process::id());
@@ -320,7 +320,7 @@ fn refused_monitor_stays_with_giver() {
     assert_eq!(error, GiveError::Shared { others: 1 });
     monitor.resume().unwrap();
     other.terminate().unwrap();
-    // A socket that is gone: the monitor stays, and others may join it again.
+    // The socket is closed: the monitor stays here, and others may join it again.
     drop(there);
     let error = monitor.give(&here).unwrap_err();
     assert!(matches!(error, GiveError::Send { .. }), "{error}");
@@ -330,7 +330,7 @@ fn refused_monitor_stays_with_giver() {
     let error = monitor.give(&here).unwrap_err();
     assert_eq!(error, GiveError::Shared { others: 1 });
     drop(third);
-    // Alone again, it can be given; here the receiver is this process itself.
+    // Now it is the only one and can be given; here the receiver is this process itself.
     monitor.give(&here).unwrap();
     let mut monitor = KernelMonitor::receive(&there).unwrap();
     monitor.resume().unwrap();
@@ -348,7 +348,7 @@ fn refused_monitor_stays_with_giver() {
     assert_eq!(error, ReceiveError::Closed);
 }
 
-/// Plays an owner of a monitor by perf records, which gives it away and is killed.
+/// Role: an owner of a monitor of perf records, which gives it away and is killed.
 pub(crate) fn perf_giver() {
     let mut socket = socket();
     let created = KernelMonitor::builder().backend(Backend::Perf).create();
@@ -364,7 +364,7 @@ pub(crate) fn perf_giver() {
     socket.read_exact(&mut [0]).unwrap();
     let mut heard = Departures::default();
     heard.read(&mut monitor);
-    // What is there when it is given goes with it, delivered or not.
+    // The records that are there when it is given go with it, delivered or not.
     socket.read_exact(&mut [0]).unwrap();
     monitor.give(&socket).unwrap();
     assert_eq!(monitor.resume(), Err(SelectError::HandedOver));
@@ -389,7 +389,8 @@ fn perf_monitor_is_given_with_all_events() {
         program.until_parked_again(|| {});
         program.switches()
     };
-    // Of the first verse the giver hears, the second lies in the rings, the third is heard here.
+    // The giver reads the first verse, the second is still in the rings, and the third is read
+    // here.
     let first = sing(&mut program);
     giver.socket.write_all(&[0]).unwrap();
     let second = sing(&mut program);
@@ -407,7 +408,7 @@ fn perf_monitor_is_given_with_all_events() {
             |counts: &BTreeMap<u32, (u64, u64)>| counts.values().map(|c| c.0 + c.1).sum::<u64>();
         sum(to) - sum(from)
     };
-    // The giver reads while the second verse may have begun, so only both together are known.
+    // The giver reads while the second verse may have begun, so only the sum of both is known.
     let (heard, missed) = said.split_once(' ').unwrap();
     let heard: u64 = heard.parse().unwrap();
     assert_eq!((missed, departures.missed), ("0", 0));
@@ -446,7 +447,7 @@ fn unreceived_perf_monitor_stays() {
     monitor.resume().unwrap();
     let (here, there) = UnixStream::pair().unwrap();
     let taking = std::thread::spawn(move || {
-        // It looks at the message, and goes.
+        // It reads a part of the message, and ends.
         let mut some = [0; 8];
         (&there).read_exact(&mut some).unwrap();
     });
@@ -465,7 +466,7 @@ fn tracepoint() -> Option<Probe> {
     probe.schema().is_ok().then_some(probe)
 }
 
-/// Plays an owner of a monitor with every sensor and with probes, which gives it away and is
+/// Role: an owner of a monitor with every sensor and with probes, which gives it away and is
 /// killed.
 pub(crate) fn probing_giver() {
     let mut socket = socket();
@@ -481,7 +482,7 @@ pub(crate) fn probing_giver() {
     monitor.resume().unwrap();
     match monitor.give(&socket) {
         Ok(()) => println!("@ given"),
-        // Before Linux 6.6.
+        // This is so before Linux 6.6.
         Err(GiveError::Probes) => println!("@ skipped: {}", GiveError::Probes),
         Err(error) => panic!("{error}"),
     }
@@ -529,7 +530,7 @@ fn probes_are_given_with_their_monitor() {
         );
     }
     monitor.terminate().unwrap();
-    // The probes have gone, too.
+    // The probes have ended, too.
     let kept = held_by(std::process::id());
     let given: Vec<Held> = held.into_iter().filter(|it| !kept.contains(it)).collect();
     Held::until_gone(&given);

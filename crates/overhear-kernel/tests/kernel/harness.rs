@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Starts programs that are followed from before their first instruction, and records what the
-//! sensors tell of them.
+//! Starts programs that are followed from before their first instruction, and collects the elements
+//! of the sensors.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -40,9 +40,9 @@ fn arguments(role: &str) -> ([&'static str; 4], (&'static str, String)) {
     (arguments, (ROLE, role.to_owned()))
 }
 
-/// ProgStats a role to its end as a user, and says whether it could be executed at all.
+/// Runs a role to its end as a user; returns whether it could be executed at all.
 ///
-/// The role asserts for itself; what it prints is shown.
+/// The role makes its own assertions; its output is shown.
 pub(crate) fn run_role(role: &str, user: Option<u32>) -> bool {
     let (arguments, (variable, value)) = arguments(role);
     let mut command = Command::new(env::current_exe().unwrap());
@@ -77,12 +77,12 @@ pub(crate) struct Program {
     ran_before: u64,
     lines: Receiver<String>,
     input: Option<OwnedFd>,
-    /// What it has said so far.
+    /// The lines that it has printed so far.
     pub(crate) said: Vec<String>,
 }
 
 impl Program {
-    /// Starts a role, stopped right before exec, lets `follow` follow it, and lets it run.
+    /// Starts a role, stopped right before exec, calls `follow`, and lets it run.
     pub(crate) fn start(role: &str, follow: impl FnOnce(u32)) -> Self {
         let (arguments, (variable, value)) = arguments(role);
         let path = CString::new(env::current_exe().unwrap().as_os_str().as_bytes()).unwrap();
@@ -116,7 +116,7 @@ impl Program {
         let stopped = unsafe { libc::waitpid(pid, &raw mut status, libc::WUNTRACED) };
         assert!(stopped == pid && libc::WIFSTOPPED(status));
         let pid = pid as u32;
-        // The stop is announced a little before the last departure from the CPU.
+        // The stop is reported a little before the last departure from the CPU.
         let before = settled_switches(pid)[&pid];
         let ran_before = run_times(pid)[&pid];
         follow(pid);
@@ -179,7 +179,7 @@ impl Program {
         assert_eq!(rustix::io::write(input, &vec![0; threads]), Ok(threads));
     }
 
-    /// Waits for the next `parked`, and forgets what was said before.
+    /// Waits for the next `parked`, and discards the earlier lines.
     pub(crate) fn until_parked_again(&mut self, meanwhile: impl FnMut()) {
         self.said.clear();
         self.until_parked(meanwhile);
@@ -303,14 +303,14 @@ impl Recorder {
         kernel.poll(self).unwrap();
     }
 
-    /// Departures of a thread as one that is tracked.
+    /// Number of departures of a thread while it was tracked.
     pub(crate) fn tracked_departures(&self, tid: u32) -> u64 {
         let of =
             |switch: &Switch| switch.prev_tid == tid && switch.flags & Switch::PREV_TRACKED != 0;
         self.switches.iter().filter(|(_, _, s)| of(s)).count() as u64
     }
 
-    /// Everything in which a thread is tracked.
+    /// Number of elements in which the thread is tracked.
     pub(crate) fn mentions(&self, tid: u32) -> usize {
         let switches = self.switches.iter().filter(|(_, _, switch)| {
             switch.prev_tid == tid && switch.flags & Switch::PREV_TRACKED != 0
@@ -321,25 +321,25 @@ impl Recorder {
         switches.count() + wakes.count() + lives.count()
     }
 
-    /// Elements delivered.
+    /// Number of delivered elements.
     pub(crate) fn delivered(&self) -> u64 {
         self.streams.values().map(|stream| stream.delivered).sum()
     }
 
-    /// Missed elements of all streams, by cause.
+    /// Number of missed elements of all streams, by cause.
     pub(crate) fn missed(&self, cause: GapCause) -> u64 {
         let of_cause = |stream: &Stream| stream.missed.get(&cause).copied();
         self.streams.values().filter_map(of_cause).sum()
     }
 
-    /// Of one sensor, for whatever cause.
+    /// Number of missed elements of one sensor, for all causes.
     pub(crate) fn missed_of(&self, sensor: &str) -> u64 {
         let own = |stream: &&Stream| stream.descriptor.sensor == sensor;
         let streams = self.streams.values().filter(own);
         streams.flat_map(|stream| stream.missed.values()).sum()
     }
 
-    /// The streams of which elements are missing, and why.
+    /// The streams with missing elements, and the causes.
     pub(crate) fn gaps(&self) -> Vec<String> {
         let with_gaps = self
             .streams
@@ -356,7 +356,7 @@ impl Recorder {
             .collect()
     }
 
-    /// Departures of a thread: voluntary and not.
+    /// Number of departures of a thread: voluntary and involuntary.
     pub(crate) fn departures(&self, tid: u32) -> (u64, u64) {
         let (mut voluntary, mut involuntary) = (0, 0);
         for (_, _, switch) in &self.switches {
@@ -372,13 +372,13 @@ impl Recorder {
         (voluntary, involuntary)
     }
 
-    /// Asserts that a thread's departures are those that the kernel counted, and that it arrived
-    /// as often.
+    /// Asserts that a thread's departures are those that the kernel counted, and that it has as
+    /// many arrivals.
     ///
     /// In some virtual machines the tracepoint does not fire when certain threads of the guest's
     /// own agent leave a CPU (ftrace does not show these switches either). Then an arrival is
-    /// missing without a gap. It shows in the stream of its CPU, where the thread leaves after an
-    /// untracked one has arrived, and must show there for every one that is missing.
+    /// missing without a gap. The stream of its CPU shows this: there the thread leaves after an
+    /// untracked one has arrived. Every missing arrival must show there.
     pub(crate) fn assert_counts(&self, tid: u32, counts: (u64, u64)) {
         assert_eq!(self.departures(tid), counts, "thread {tid}");
         let (arrivals, unseen) = (self.arrivals(tid), self.unseen_arrivals(tid));
@@ -386,8 +386,8 @@ impl Recorder {
         assert_eq!(arrivals + unseen, counts.0 + counts.1, "thread {tid}");
     }
 
-    /// Asserts that what the departures of a thread tell of its time on a CPU adds up to the
-    /// kernel's account, within 1 % and 20 us: also where arrivals are unseen.
+    /// Asserts that the running times in the departures of a thread add up to the kernel's account,
+    /// within 1 % and 20 us: also if arrivals were not recorded.
     pub(crate) fn assert_run_time(&self, tid: u32, account_ns: u64) {
         let departures = self
             .switches
@@ -404,7 +404,8 @@ impl Recorder {
         assert!(told.abs_diff(account_ns) <= allowed, "thread {tid}");
     }
 
-    /// How often a thread leaves a CPU on which it did not arrive, another having been there.
+    /// Number of departures of a thread from a CPU on which it did not arrive, while another thread
+    /// had been there.
     pub(crate) fn unseen_arrivals(&self, tid: u32) -> u64 {
         let mut on_cpu = BTreeMap::new();
         let mut unseen = 0;
@@ -427,12 +428,12 @@ impl Recorder {
         self.switches.iter().filter(arrives).count() as u64
     }
 
-    /// Asserts that every position of every BPF ring was delivered or accounted for.
+    /// Asserts that every position of every BPF ring was delivered or counted.
     pub(crate) fn assert_complete(&self, kernel: &Kernel) {
         self.assert_all(|id| kernel.committed(id));
     }
 
-    /// As [`Self::assert_complete`], with what was committed to each stream.
+    /// As [`Self::assert_complete`], with the number of committed elements of each stream.
     pub(crate) fn assert_all(&self, committed: impl Fn(StreamId) -> Option<u64>) {
         assert!(!self.streams.is_empty());
         for (&id, stream) in &self.streams {
@@ -448,7 +449,7 @@ impl Recorder {
         }
     }
 
-    /// Asserts that nothing was missed for any other cause.
+    /// Asserts that no element was missed for any other cause.
     pub(crate) fn assert_only_gaps_of(&self, cause: GapCause) {
         for stream in self.streams.values() {
             let label = stream.descriptor.label();
@@ -497,7 +498,7 @@ impl Inbox for Recorder {
                     let value = match schema.read(index, payload).unwrap() {
                         Value::Unsigned(value) => value.into(),
                         Value::Signed(value) => value.into(),
-                        // Texts are of interest as equal or not.
+                        // For texts, only equality matters.
                         Value::Text(text) => text.bytes().map(i128::from).sum(),
                         Value::Float(_) => panic!("no kernel sensor has such a field"),
                     };

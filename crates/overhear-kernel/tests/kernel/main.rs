@@ -2,7 +2,7 @@
 //! The kernel sensors against the kernel's own account of real programs.
 //!
 //! The programs under observation are this test binary itself, executed again with a role
-//! (`roles`). Where the machine or the user does not permit a test it says "skipped: why".
+//! (`roles`). A test that the machine or the user does not permit prints "skipped: why".
 
 mod bpf;
 mod continuity;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernel monitors: several at once, over threads they share and threads that come and go.
+//! Kernel monitors: several at once, over shared threads and over threads that begin and end.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,14 +29,14 @@ pub(crate) fn resumed(builder: KernelBuilder) -> Option<KernelMonitor> {
     Some(monitor)
 }
 
-/// The last words: everything is delivered and accounted for.
+/// The end: everything is delivered or counted.
 pub(crate) fn finish(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
     monitor.finish().unwrap();
     recorder.poll(monitor);
     recorder.assert_all(|id| monitor.committed(id));
 }
 
-/// The threads that a chorus has named.
+/// The threads whose ids a chorus has printed.
 pub(crate) fn named(program: &Program) -> Vec<u32> {
     program
         .said
@@ -60,8 +60,8 @@ fn eight_monitors_record_only_their_threads() {
     program.until_parked(|| {});
     let threads = named(&program);
     assert_eq!(threads.len(), 12);
-    // Monitor m tracks the threads i for which bit m of this word is set: every thread has
-    // several monitors, every monitor several threads, and no two sets are the same.
+    // Monitor m tracks the threads i for which bit m of this word is set: every thread has several
+    // monitors, every monitor several threads, and no two sets are equal.
     let tracks = |monitor: usize, thread: usize| (0x9e37_79b9_u64 >> thread) >> monitor & 1 == 1;
     let before = program.switches();
     for (m, (monitor, _)) in monitors.iter_mut().enumerate() {
@@ -103,11 +103,11 @@ fn eight_monitors_record_only_their_threads() {
             (2..12).contains(&heard),
             "monitor {m} tracks {heard} threads"
         );
-        // Its streams know nobody but its threads.
+        // Its streams have its own threads only.
         let tracked = Switch::PREV_TRACKED | Switch::NEXT_TRACKED;
         assert!(recorder.switches.iter().all(|s| s.2.flags & tracked != 0));
     }
-    // One that goes does not disturb the others, and its number is free for another.
+    // The end of one does not disturb the others, and its number becomes free for another.
     let (mut first, _) = monitors.remove(0);
     first.terminate().unwrap();
     let Some(mut late) = resumed(KernelMonitor::builder()) else {
@@ -131,7 +131,7 @@ fn deaths(recorder: &Recorder) -> usize {
     recorder.switches.iter().filter(died).count()
 }
 
-/// A monitor with a number that another had before hears nothing of that one's threads.
+/// A monitor with a number that another one had before records no events of that one's threads.
 fn recorder_of_stranger(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
     finish(monitor, recorder);
     assert_eq!(recorder.delivered(), 0);
@@ -159,7 +159,7 @@ fn ten_thousand_short_lives_are_recorded_once() {
     family.process_monitor(pid).unwrap();
     main.thread_monitor(pid, 1).unwrap();
     let [of_family, of_main, of_nobody] = &mut recorders;
-    // The test harness parks in a thread of its own; all that read get their byte.
+    // The test harness parks in a thread of its own; all readers get their byte.
     program.release(1);
     program.until_parked_again(|| {
         of_family.poll(&mut family);
@@ -187,8 +187,9 @@ fn ten_thousand_short_lives_are_recorded_once() {
         0,
         "the rings have room for all"
     );
-    // Programs that the kernel did not enter, because another life began or ended on that CPU at
-    // that moment, are told: what is missing is not more than that. The creators are four more.
+    // Program calls that the kernel skipped, because another life began or ended on that CPU at
+    // that moment, are counted: no more elements are missing than that. There are four more
+    // threads, the creators.
     let not_entered = of_family.missed(GapCause::Kernel) as usize;
     println!("{not_entered} calls not entered");
     let complete = |told: usize, expected: usize| {
@@ -199,7 +200,7 @@ fn ten_thousand_short_lives_are_recorded_once() {
     complete(of_kind(Life::EXIT), CHURN + 4 + before.len());
     let deaths = deaths(of_family);
     complete(deaths, CHURN + 4 + before.len());
-    // The main thread alone, and nothing of what it created.
+    // The main thread alone, without the threads that it created.
     let mains = (after[&pid].0 - before[&pid].0) + (after[&pid].1 - before[&pid].1);
     assert!(of_main.tracked_departures(pid) >= mains);
     assert!(of_main.lives.iter().all(|(_, life)| life.tid == pid));
@@ -231,7 +232,7 @@ fn reused_thread_id_is_another_thread() {
         .iter()
         .filter(|(_, life)| life.kind == Life::EXIT);
     assert_eq!(exits.count(), 1);
-    // The last departure of the first may have come after its parent had waited for it.
+    // The last departure of the first one may have come after its parent had waited for it.
     let late = recorder.mentions(child) - before;
     assert!(late <= 1, "{late} elements of the second");
 }
@@ -247,7 +248,7 @@ fn fork_with_id(id: u32) -> Option<u32> {
         arguments.set_tid_size = 1;
     }
     let size = size_of::<libc::clone_args>();
-    // SAFETY: a fork; the child calls nothing but async-signal-safe functions.
+    // SAFETY: a fork; the child calls async-signal-safe functions only.
     let child = unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size) };
     if child == 0 {
         loop {
@@ -319,9 +320,9 @@ fn monitor_has_specified_life_cycle() {
     let mut program = Program::start("chorus", |_| {});
     program.until_parked(|| {});
     let threads = named(&program);
-    // They rest, which takes a moment more than to say so.
+    // They rest a moment after they have printed it.
     program.switches();
-    // Created suspended: what is told is that a thread is tracked, and no event.
+    // Created suspended: there is an element that a thread is tracked, and no event.
     monitor.thread_monitor(threads[0], 77).unwrap();
     program.release(threads.len());
     program.until_parked_again(|| {});
@@ -332,7 +333,7 @@ fn monitor_has_specified_life_cycle() {
     assert_eq!((tracked.kind, tracked.code), (Life::TRACKED, 77));
     assert_eq!((tracked.tid, tracked.pid), (threads[0], program.pid));
     assert_ne!(tracked.parent_tid, 0, "the thread was asleep");
-    // Twice is once.
+    // The second call has no effect.
     monitor.thread_monitor(threads[0], 78).unwrap();
     monitor.resume().unwrap();
     monitor.thread_monitor(threads[1], 79).unwrap();
@@ -400,7 +401,7 @@ fn thousands_of_threads_are_tracked_one_by_one_and_at_once() {
         lives.filter(|(_, life)| life.kind == kind).count()
     };
     assert_eq!(count(&one, Life::TRACKED), threads.len());
-    // Exits that meet on a CPU are told as not entered; last departures are all there.
+    // Exits that meet on a CPU are counted as recursion misses; all last departures are there.
     let ended = |recorder: &Recorder, expected: usize| {
         let not_entered = recorder.missed(GapCause::Kernel) as usize;
         let (told, died) = (count(recorder, Life::EXIT), deaths(recorder));
@@ -486,7 +487,7 @@ fn all_threads_of_the_machine_are_recorded() {
     finish(&mut monitor, &mut recorder);
 }
 
-/// A cgroup of this test, removed when dropped; `None` where none can be made.
+/// A cgroup of this test, removed when dropped; `None` if none can be created.
 struct Cgroup(PathBuf);
 
 impl Cgroup {
@@ -514,7 +515,7 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        // Its processes have been reaped; the kernel may still be taking leave of them.
+        // Its processes have been reaped; the kernel may still be removing them from the cgroup.
         for _ in 0..1_000 {
             if fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -535,7 +536,7 @@ fn cgroup_tracks_current_members() {
         return;
     };
     let mut recorder = Recorder::default();
-    // One is there from its birth, its children with it; another comes later.
+    // One thread is there from its birth, with its children; another comes later.
     let mut native = Program::start("brood", |pid| {
         cgroup.add(pid);
         monitor.cgroup_monitor(&cgroup.0).unwrap();
@@ -560,7 +561,7 @@ fn cgroup_tracks_current_members() {
             .count()
     };
     assert_eq!(announced(&recorder, Life::TRACKED), threads.len());
-    // And leaves again.
+    // Then it leaves again.
     let home = cgroup.0.parent().unwrap().join("cgroup.procs");
     fs::write(home, guest.pid.to_string()).unwrap();
     recorder.poll(&mut monitor);
@@ -578,7 +579,7 @@ fn cgroup_tracks_current_members() {
     }
 }
 
-/// The names of what a monitor hears.
+/// The names of a monitor's sensors.
 fn heard(monitor: &KernelMonitor) -> Vec<&'static str> {
     let heard = monitor.status().unwrap().sensors.iter();
     heard.map(|sensor| sensor.name()).collect()
@@ -600,7 +601,7 @@ fn switch_monitor_loads_no_wakeup_programs() {
     let sentence = &alone.status().unwrap().sentence;
     assert!(sentence.contains("without wake-ups"), "{sentence}");
     let links_alone = links_of(me) - before;
-    // One that wants them beside it brings them, and takes them along.
+    // A second monitor with wake-ups loads them, and unloads them at its end.
     let with_wakeups = create(KernelMonitor::builder()).unwrap();
     let sentence = &with_wakeups.status().unwrap().sentence;
     assert_eq!(
@@ -617,7 +618,7 @@ fn switch_monitor_loads_no_wakeup_programs() {
     drop(with_wakeups);
     assert_eq!(links_of(me) - before, links_alone);
     drop(alone);
-    // The first monitor of a process brings them at once.
+    // The first monitor of a process loads them at once.
     let first = create(KernelMonitor::builder()).unwrap();
     assert_eq!(links_of(me) - before, links);
     drop(first);

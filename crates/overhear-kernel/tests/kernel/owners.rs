@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who has kernel monitors: processes that are killed, in a PID namespace, without privileges.
+//! Owners of kernel monitors: processes that are killed, in a PID namespace, without privileges.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,8 +21,8 @@ use crate::perf::NOBODY;
 use crate::probes::probes;
 use crate::roles::{ENTRY, ROLE};
 
-/// Plays a process with monitors that is killed: by BPF programs with every sensor and with probes,
-/// and by perf records of the threads that are named.
+/// Role: a process with monitors that is killed. It has monitors of BPF programs with every sensor
+/// and with probes, and of perf records of the named threads.
 pub(crate) fn monitor_and_wait() {
     let builder = KernelMonitor::builder().elements(1024);
     let builder = builder.sensors(Sensor::all()).probes(probes());
@@ -50,13 +50,13 @@ pub(crate) fn monitor_and_wait() {
 pub(crate) struct Held(String, u32);
 
 impl Held {
-    /// Whether it is there still, as far as this user may know.
+    /// Whether it still exists, as far as this user can see.
     pub(crate) fn exists(&self) -> bool {
         match self.0.as_str() {
             "prog_id:" => BpfProgram::fd_from_id(self.1).is_ok_and(|fd| fd.as_raw_fd() >= 0),
             "map_id:" => MapHandle::from_map_id(self.1).is_ok(),
             _ => {
-                // SAFETY: the call takes a number and gives a descriptor or an error.
+                // SAFETY: the call takes a number and returns a descriptor or an error.
                 let fd = unsafe { libbpf_rs::libbpf_sys::bpf_link_get_fd_by_id(self.1) };
                 if fd >= 0 {
                     // SAFETY: the descriptor is new and ours.
@@ -67,7 +67,7 @@ impl Held {
         }
     }
 
-    /// The kernel frees them in its own time, behind grace periods.
+    /// The kernel frees them later, after grace periods.
     pub(crate) fn until_gone(held: &[Self]) {
         while held.iter().any(Self::exists) {
             std::thread::sleep(std::time::Duration::from_millis(5));
@@ -100,14 +100,14 @@ pub(crate) fn held_by(pid: u32) -> Vec<Held> {
     held
 }
 
-/// How many links a process holds: places where its programs are attached.
+/// Number of links of a process: places where its programs are attached.
 pub(crate) fn links_of(pid: u32) -> usize {
     let held = held_by(pid);
     let ids = held.iter().filter(|held| held.0 == "link_id:");
     ids.map(|held| held.1).collect::<BTreeSet<u32>>().len()
 }
 
-/// How many perf events a process holds.
+/// Number of perf events of a process.
 fn perf_events_of(pid: u32) -> usize {
     let files = fs::read_dir(format!("/proc/{pid}/fd"))
         .into_iter()
@@ -166,11 +166,11 @@ fn killed_process_leaves_no_kernel_objects() {
         assert!(events > 0, "it holds no perf event");
     }
     Held::until_gone(&held);
-    // The probe's event has gone with its link: the program is as it was, and runs on.
+    // The probe's event ends with its link: the program has its old instruction, and runs on.
     while instruction(program.pid, address) != untouched {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    // Nobody has inherited an event.
+    // No process has inherited an event.
     for pid in [std::process::id(), program.pid] {
         assert_eq!(perf_events_of(pid), 0, "process {pid}");
     }
@@ -212,7 +212,7 @@ pub(crate) fn inside_a_namespace() {
         1,
         "the id was understood as this namespace has it"
     );
-    // It is told by the id that the initial namespace has for it.
+    // The element has the id of the initial namespace.
     let outer = tracked[0].tid;
     assert!(recorder.tracked_departures(outer) > 0);
     println!("{own} inside is {outer} outside");
@@ -308,8 +308,9 @@ fn threads_of(pid: u32) -> BTreeSet<u32> {
         .collect()
 }
 
-/// A perf monitor of single threads tells nothing of what these create; one of a process tells the
-/// names of the threads that are there already; and who is tracked in both ways is heard once.
+/// A perf monitor of single threads records no event of the threads that these create. A monitor of
+/// a process has the names of the threads that exist already. A thread that is tracked in both ways
+/// is recorded once.
 pub(crate) fn perf_selections() {
     let create = || {
         let builder = KernelMonitor::builder().backend(Backend::Perf);

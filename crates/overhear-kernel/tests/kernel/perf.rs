@@ -74,7 +74,7 @@ pub(crate) fn counts_agree() {
     assert!(exit_names.into_iter().any(|l| l.1.comm() == "work-3"));
 }
 
-/// What a full ring drops is counted, to the record.
+/// Elements that a full ring drops are counted exactly.
 pub(crate) fn overflow_is_counted() {
     let Some(mut kernel) = start(8) else {
         return;
@@ -83,7 +83,7 @@ pub(crate) fn overflow_is_counted() {
     let mut program = Program::start("flood", |pid| kernel.follow(pid).unwrap());
     let mut polls = 0;
     program.until_parked(|| {
-        // A poll now and then makes room, so that there are several gaps.
+        // A poll now and then frees the ring, so that there are several gaps.
         polls += 1;
         if polls % 64 == 0 {
             recorder.poll(&mut kernel);
@@ -97,8 +97,8 @@ pub(crate) fn overflow_is_counted() {
     let delivered = recorder.switches.len() as u64 + recorder.lives.len() as u64;
     println!("{delivered} records delivered, {missed} lost");
     assert!(missed > 0);
-    // A departure and an arrival per switch; a fork and a name per thread but the first, which
-    // has an exec; and the thread of the test harness is not named apart.
+    // A departure and an arrival per switch; a fork and a name per thread, except the first, which
+    // has an exec. The thread of the test harness has no name record of its own.
     let lives_at_most = 2 * threads;
     let expected = 2 * switches..=2 * switches + lives_at_most;
     let all = delivered + missed;

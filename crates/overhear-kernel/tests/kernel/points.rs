@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Tracepoints and functions of the kernel as sensors, against a program that knows what it did.
+//! Tracepoints and functions of the kernel as sensors, compared with a program that counts its own
+//! actions.
 
 use std::collections::BTreeMap;
 use std::ffi::CString;
@@ -10,16 +11,16 @@ use overhear_kernel::{Backend, KernelBuilder, KernelMonitor, Probe, ProbeError, 
 use crate::harness::{turn, Program, Recorder};
 use crate::roles::park;
 
-/// How often the program does each thing.
+/// Number of repetitions of each action of the program.
 const FORKS: usize = 25;
 const OPENS: usize = 40;
 
-/// A file that is not there.
+/// A file that does not exist.
 fn file(number: usize) -> String {
     format!("/proc/overhear-test-point-{number}")
 }
 
-/// Forks, says whom, and opens files that are not there.
+/// Role: forks, prints the child's id, and opens files that do not exist.
 pub(crate) fn pointed() {
     println!("@ parked");
     park();
@@ -30,7 +31,7 @@ pub(crate) fn pointed() {
             // SAFETY: ends the process without running anything of the parent's.
             unsafe { libc::_exit(0) };
         }
-        // SAFETY: NULL is no place for a result.
+        // SAFETY: NULL is permitted: there is no result to store.
         assert_eq!(unsafe { libc::waitpid(pid, std::ptr::null_mut(), 0) }, pid);
         println!("@ {pid}");
     }
@@ -46,8 +47,8 @@ pub(crate) fn pointed() {
 
 type Fields = BTreeMap<String, i128>;
 
-/// What was recorded of the program at these points, with the children that it named; `None`,
-/// having said "skipped", where this kernel has not all of it.
+/// The recorded elements of the program at these points, and the children that it named; `None`
+/// after printing "skipped" if this kernel lacks one of the points.
 fn recorded(builder: KernelBuilder, probes: &[&Probe]) -> Option<(Recorder, Vec<i128>, Program)> {
     let probes = probes.iter().copied().cloned();
     let mut monitor = match builder.backend(Backend::Bpf).probes(probes).create() {
@@ -62,7 +63,7 @@ fn recorded(builder: KernelBuilder, probes: &[&Probe]) -> Option<(Recorder, Vec<
     };
     let mut program = Program::start("pointed", |_| {});
     program.until_parked(|| {});
-    // Another one does the same, and nobody tracks it.
+    // Another process does the same, untracked.
     let mut stranger = Program::start("pointed", |_| {});
     stranger.until_parked(|| {});
     monitor.process_monitor(program.pid).unwrap();
@@ -93,7 +94,7 @@ fn of<'a>(recorder: &'a Recorder, probe: &Probe) -> &'a [Fields] {
         .map_or(&[], Vec::as_slice)
 }
 
-/// What the recorder makes of the names of the files.
+/// The names of the files as the recorder stores them.
 fn files() -> Vec<i128> {
     let sum = |number| file(number).bytes().map(i128::from).sum();
     (0..OPENS).map(sum).collect()
@@ -104,12 +105,12 @@ fn sorted(mut values: Vec<i128>) -> Vec<i128> {
     values
 }
 
-/// The values of a field. Those of several CPUs are in no order.
+/// The values of a field. Those of several CPUs have no common order.
 fn values<'a>(heard: impl IntoIterator<Item = &'a Fields>, field: &str) -> Vec<i128> {
     sorted(heard.into_iter().map(|fields| fields[field]).collect())
 }
 
-/// Those of the files that are not there: the program opens others, too.
+/// The elements of the files that do not exist: the program opens others, too.
 fn opened(heard: &[Fields], pid: u32) -> Vec<&Fields> {
     assert!(heard.iter().all(|fields| fields["pid"] == pid.into()));
     let files = files();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Probes on this very binary, and on what cannot be probed.
+//! Probes on this very binary, and on places that cannot be probed.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -10,7 +10,7 @@ use overhear_kernel::{Backend, KernelMonitor, Probe, ProbeError, StartError};
 use crate::harness::{turn, Program, Recorder};
 use crate::roles::park;
 
-/// How often the program passes each probe.
+/// Number of times that the program passes each probe.
 pub(crate) const TURNS: i64 = 100;
 
 /// A function that can be found by its name.
@@ -64,7 +64,7 @@ macro_rules! static_probe {
 fn pass_static_probes(value: i64) {
     static_probe!("phase", "-8@%rdi -4@%esi", value, 0xffff_fff9_u64);
     static_probe!("bare", "", 0, 0);
-    // \\044 is a dollar, which the assembler would take for itself.
+    // \\044 is a dollar, which the assembler would interpret itself.
     static_probe!(
         "many",
         "4@\\0441 -4@\\044-2 8@%rdi 4@%esi -1@%sil 8@\\0446 8@\\0447 -8@\\044-8",
@@ -76,7 +76,7 @@ fn pass_static_probes(value: i64) {
 #[cfg(not(target_arch = "x86_64"))]
 fn pass_static_probes(_: i64) {}
 
-/// Passes each probe in turn. Says where the probed function is.
+/// Role: passes each probe in turn, and prints the address of the probed function.
 pub(crate) fn probed() {
     println!(
         "@ {}",
@@ -111,7 +111,7 @@ pub(crate) fn probes() -> Vec<Probe> {
     probes
 }
 
-/// The arguments that there are, in their order.
+/// The existing arguments, in their order.
 fn arguments(fields: &BTreeMap<String, i128>) -> Vec<i128> {
     let names = (1..).map(|number| format!("argument_{number}"));
     let found = names.map_while(|name| fields.get(&name).copied());
@@ -136,7 +136,7 @@ fn probes_record_arguments() {
     let mut recorder = Recorder::default();
     let mut program = Program::start("probed", |_| {});
     program.until_parked(|| {});
-    // Another process passes the same places, and nobody tracks it.
+    // Another process passes the same places, untracked.
     let mut stranger = Program::start("probed", |_| {});
     stranger.until_parked(|| {});
     monitor.process_monitor(program.pid).unwrap();
@@ -170,7 +170,7 @@ fn probes_record_arguments() {
                 "usdt/overhear_test/phase" => assert_eq!(arguments(fields), [-turn, -7]),
                 "usdt/overhear_test/bare" => assert_eq!(arguments(fields), []),
                 _ => {
-                    // Without a sign it is as large as its bits say.
+                    // Without a sign it has the value of its bits.
                     let unsigned = |value: i128| i128::from(value as u64);
                     let expected = [1, -2, unsigned(-turn), 0xffff_fff9, -7, 6, 7, -8];
                     assert_eq!(arguments(fields), expected);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How often programs run and how long, as the kernel tells.
+//! Run count and run time of programs, by the kernel's statistics.
 
 use overhear_kernel::{Backend, KernelMonitor, ProgStatsGuard, Sensor, StartError};
 
@@ -29,10 +29,11 @@ fn kernel_measures_program_run_time() {
     }
     let ran = monitor.prog_stats("syscall").unwrap() - before;
     drop(clock);
-    // At the entry and the exit of each call, whoever is tracked; others make calls as well.
+    // One run at the entry and one at the exit of each call, of any thread; other threads make
+    // calls as well.
     assert!(ran.run_count >= 2 * CALLS, "{ran:?}");
     assert!(ran.run_time_ns > 0, "{ran:?}");
-    // Nobody has asked for these.
+    // No monitor has requested these.
     assert_eq!(monitor.prog_stats("page_fault"), None);
     assert_eq!(monitor.prog_stats("probe"), None);
     monitor.terminate().unwrap();

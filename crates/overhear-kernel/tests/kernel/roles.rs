@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What this binary does when it is executed again under a role.
+//! The roles of this binary when it is executed again.
 //!
-//! A role talks to its parent in lines that begin with `@`, among the lines of the test harness.
-//! Its threads park by reading standard input, which is empty until the parent closes it.
+//! A role sends its parent lines that begin with `@`, among the lines of the test harness. Its
+//! threads park by reading standard input, which is empty until the parent closes it.
 
 use std::os::unix::process::CommandExt;
 use std::process::{exit, Command};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 use std::{env, ptr, thread};
 
-/// The variable that names the role.
+/// The variable with the role.
 pub(crate) const ROLE: &str = "OVERHEAR_KERNEL_TEST_ROLE";
 /// The path of the function below in the test binary.
 pub(crate) const ENTRY: &str = "roles::play";
@@ -30,7 +30,8 @@ fn play() {
         "refrain" => chorus(4, 300, 3),
         "crowd" => chorus(2_000, 1, 1),
         "choir" => {
-            // As many that their perf events are more than can be passed on at once.
+            // Enough threads that their perf events exceed the number that one message can
+            // transfer.
             let cpus = thread::available_parallelism().map_or(1, usize::from);
             chorus(280 / cpus + 2, 10, 4);
         }
@@ -61,16 +62,16 @@ fn play() {
     println!("@ played");
 }
 
-/// What a thread does until the time is over.
+/// The work of a thread until the time is over.
 type Work = fn(&mut Turns);
 
-/// All ways to leave a CPU: for a partner, for a timer, politely, by force.
+/// All ways to leave a CPU: for a partner, for a timer, by a yield, by preemption.
 const MIXED: &[Work] = &[ping, pong, sleep, give_way, spin, mix, sleep, give_way];
 
-/// How long a thread works, and the pipes of those with a partner.
+/// Time of a thread's work, and the pipes of threads with a partner.
 #[derive(Clone)]
 struct Turns {
-    /// How often at most. Where counts must agree nothing may be lost, so the turns are fewer
+    /// Maximum number of turns. For equal counts no element may be lost, so there are fewer turns
     /// than the rings have room for, even if the monitor does not get a CPU.
     left: u32,
     end: Instant,
@@ -123,7 +124,7 @@ fn workload(turns: u32, works: &'static [Work]) {
     }
 }
 
-/// Threads that say who they are; in each verse they wait until they are released, work, and wait
+/// Threads that print their ids; in each verse they wait until they are released, work, and wait
 /// for each other.
 fn chorus(threads: usize, turns: u32, verses: u32) {
     let begin = Arc::new(Barrier::new(threads + 1));
@@ -163,7 +164,7 @@ fn chorus(threads: usize, turns: u32, verses: u32) {
     park();
 }
 
-/// How many short lives a churn has.
+/// Number of short-lived threads of a churn.
 pub(crate) const CHURN: usize = 10_000;
 
 /// Many short-lived threads, from several creators at once.
@@ -199,7 +200,7 @@ fn post(fd: i32) {
     assert_eq!(unsafe { libc::write(fd, [0_u8].as_ptr().cast(), 1) }, 1);
 }
 
-/// Reads a byte; false after 20 ms without one, when the partner has stopped.
+/// Reads a byte; returns false after 20 ms without one, when the partner has stopped.
 fn fetch(fd: i32) -> bool {
     let mut poll = libc::pollfd {
         fd,
@@ -305,7 +306,7 @@ fn usurper() {
     thread::spawn(execute).join().unwrap();
 }
 
-/// How many threads and processes a brood has.
+/// Number of threads and processes of a brood.
 pub(crate) const BROOD: u32 = 300;
 
 /// Threads and processes in turn, each ended before the next begins.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sensors beyond scheduling, against a program that knows what it did.
+//! The sensors beyond scheduling, compared with a program that counts its own actions.
 
 use std::collections::BTreeMap;
 use std::fs::OpenOptions;
@@ -21,7 +21,7 @@ use overhear_kernel::{Backend, KernelMonitor, Sensor, StartError};
 use crate::harness::{turn, Program, Recorder};
 use crate::roles::park;
 
-/// How often the program does each thing.
+/// Number of repetitions of each action of the program.
 const PAGES: usize = 400;
 const CALLS: usize = 500;
 const WAITS: usize = 10;
@@ -30,13 +30,13 @@ const WRITES: usize = 8;
 const MESSAGES: usize = 100;
 const YIELDS: usize = 300;
 const INHERITANCES: usize = 10;
-/// What the program says where blocks were written to a file on a device, and where it yielded to
-/// nobody.
+/// Lines of the program after it has written blocks to a file on a device, and after it has yielded
+/// to no other thread.
 const WROTE: &str = "blocks were written";
 const ALONE: &str = "yielded alone";
 const BESIDE: &str = "yielded beside others";
 
-/// Does a known number of each thing that there is a sensor for.
+/// Role: a known number of actions for each sensor.
 pub(crate) fn eventful() {
     println!("@ parked");
     park();
@@ -63,8 +63,8 @@ pub(crate) fn eventful() {
     park();
 }
 
-/// Yields with a real-time priority that no other thread has, so that each goes back to this one;
-/// without, where it is not permitted. Says whether it was.
+/// Yields with a real-time priority that no other thread has, so that each yield goes back to this
+/// thread; with the ordinary priority if that is not permitted. Returns whether it was permitted.
 fn yield_to_nobody() -> bool {
     let take = |policy, sched_priority| {
         let parameter = libc::sched_param { sched_priority };
@@ -81,7 +81,7 @@ fn yield_to_nobody() -> bool {
 
 fn touch_pages() {
     let bytes = PAGES * 4096;
-    // SAFETY: a new mapping, which only this function knows; each store is within it.
+    // SAFETY: a new mapping that only this function uses; each store is within it.
     unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -103,7 +103,7 @@ fn wait_for_futexes() {
     };
     for _ in 0..WAITS {
         let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        // SAFETY: the word and the limit live during the call; nobody wakes it, so it times out.
+        // SAFETY: the word and the limit live during the call; no thread wakes it, so it times out.
         unsafe {
             libc::syscall(
                 libc::SYS_futex,
@@ -116,8 +116,7 @@ fn wait_for_futexes() {
     }
 }
 
-/// Waits for a socket that says nothing: such waits end by timers of low resolution, in soft
-/// interrupts.
+/// Waits for a socket without data: such waits end by timers of low resolution, in soft interrupts.
 fn wait_for_socket() {
     let (mut silent, _other) = UnixStream::pair().unwrap();
     silent
@@ -128,7 +127,7 @@ fn wait_for_socket() {
     }
 }
 
-/// A thread of less priority wakes another one, which waits for a futex without priority
+/// A thread of lower priority wakes another one, which waits for a futex without priority
 /// inheritance.
 fn wake_by_futex() {
     let zero = 0_u32;
@@ -144,7 +143,7 @@ fn wake_by_futex() {
             // SAFETY: concerns this thread alone.
             unsafe { libc::setpriority(libc::PRIO_PROCESS, libc::gettid().cast_unsigned(), 10) };
             for _ in 0..WAITS {
-                // The other one cannot go on, and so will wait at last.
+                // The other thread cannot go on, so it will wait at last.
                 while call(libc::FUTEX_WAKE, 1) == 0 {
                     thread::yield_now();
                 }
@@ -173,7 +172,7 @@ fn send_signals() {
     }
 }
 
-/// Whether the place of the test binary takes direct writes.
+/// Whether the folder of the test binary permits direct writes.
 fn write_to_disk() -> bool {
     #[repr(align(4096))]
     struct Block([u8; 4096]);
@@ -190,8 +189,8 @@ fn write_to_disk() -> bool {
         let block = Block([7; 4096]);
         (0..WRITES).try_for_each(|_| file.write_all(&block.0))
     });
-    // File systems without a device have the major number 0; what is behind those of several
-    // devices is not known.
+    // File systems without a device have the major number 0; if they have several devices, these
+    // are unknown.
     let device = path.metadata().map_or(0, |metadata| metadata.dev());
     let _ = std::fs::remove_file(&path);
     written.is_ok() && libc::major(device) != 0
@@ -233,9 +232,10 @@ fn change_cpus() {
     }
 }
 
-/// A thread of less priority holds a lock with priority inheritance until another one waits for it.
+/// A thread of lower priority holds a lock with priority inheritance until another one waits for
+/// it.
 fn inherit_priorities() {
-    /// The bit of the lock's word that says so.
+    /// The bit of the lock's word that means waiters.
     const WAITERS: u32 = 0x8000_0000;
     struct Mutex(std::cell::UnsafeCell<libc::pthread_mutex_t>);
     // SAFETY: a mutex is made to be used by several threads.
@@ -291,7 +291,7 @@ fn spin() {
     };
     let mut until = None;
     loop {
-        // The clock of a thread is a system call, and the rings have no room for that many.
+        // Reading the clock of a thread is a system call, and the rings have no room for that many.
         (0..20_000).for_each(|_| std::hint::spin_loop());
         // SAFETY: there is room for the result.
         unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut used) };
@@ -362,7 +362,7 @@ fn each_sensor_records_program_events() {
         heard(sensor).iter().filter(fits).count()
     };
     let (begin, end) = (i128::from(KIND_BEGIN), i128::from(KIND_END));
-    // Everything that tells of a thread tells of the program's, but for signals from elsewhere.
+    // Every element with a thread has one of the program's, except for signals from elsewhere.
     for sensor in [
         PAGE_FAULT,
         BLOCK_IO,
@@ -394,7 +394,7 @@ fn each_sensor_records_program_events() {
         assert!(count(SCHEDULE, &[("kind", begin)]) + not_entered as usize >= WAITS);
         let returns = count(SCHEDULE, &[("kind", end), ("flag", 1)]);
         assert!(returns + not_entered as usize >= WAITS, "{returns}");
-        // How long the scheduler has worked is told of its ends alone, and of all of them.
+        // Only the end elements have the time that the scheduler has worked, and all of them do.
         let took = |fields: &&Fields| fields["took_ns"] > 0;
         let begins = heard(SCHEDULE).into_iter().filter(|it| it["kind"] == begin);
         assert_eq!(begins.filter(|it| took(it)).count(), 0);
@@ -414,8 +414,8 @@ fn each_sensor_records_program_events() {
             restored + not_entered as usize >= INHERITANCES,
             "{restored}"
         );
-        // A wait has one holder, however often it begins anew: what is blamed on it begins and
-        // ends.
+        // A wait has one holder, however often it begins anew: each element with a holder has a
+        // begin and an end.
         let waits = count(LOCK, &[("kind", 1), ("inverted", 1)]);
         let ends = count(LOCK, &[("kind", 2), ("inverted", 1)]);
         assert!(
@@ -449,9 +449,9 @@ fn each_sensor_records_program_events() {
         }
     }
     if exists(TIMER) {
-        // Most of these timeouts expire on an idle CPU, all of them are told of: those of futexes
-        // by one function of the kernel in hard interrupts, those of sockets by another one in soft
-        // interrupts.
+        // Most of these timeouts expire on an idle CPU, and all of them have elements: those of
+        // futexes with one function of the kernel in hard interrupts, those of sockets with another
+        // one in soft interrupts.
         let mut told: BTreeMap<i128, [usize; 2]> = BTreeMap::new();
         for fields in heard(TIMER) {
             if let 5 | 6 = fields["kind"] {
@@ -464,7 +464,7 @@ fn each_sensor_records_program_events() {
         });
         assert!(woken + not_entered as usize >= WAITS, "{told:?}");
         assert!(handled + not_entered as usize >= WAITS, "{told:?}");
-        // A thread that is displaced on its way to sleep may go on without a wake-up: under load,
+        // A thread that is preempted on its way to sleep may go on without a wake-up: under load,
         // one wait in some hundreds.
         let half = |counts: &&[usize; 2]| {
             counts
@@ -472,7 +472,7 @@ fn each_sensor_records_program_events() {
                 .all(|&count| count + not_entered as usize >= WAITS / 2)
         };
         assert!(told.values().filter(half).count() >= 2, "{told:?}");
-        // Each thread is told when the interrupt began, right before it is told of the timer.
+        // Each thread has an element for the begin of the interrupt right before that of the timer.
         let timers = heard(TIMER);
         let pairs = timers.windows(2).filter(|pair| pair[1]["kind"] == 5);
         let pairs: Vec<_> = pairs.filter(|pair| pair[0]["kind"] == 7).collect();
@@ -527,8 +527,8 @@ fn each_sensor_records_program_events() {
         );
     }
     if exists(FLUTTER) {
-        // Each yield ends in another thread, or in its own; what is not forced is a yield. Without
-        // rival it is its own.
+        // Each yield ends in another thread, or in its own; a switch that is not forced is a yield.
+        // Without another thread at its priority it is a switch to itself.
         let yielded = |switch: &&Switch| {
             i128::from(switch.prev_tid) == yields_by
                 && switch.prev_state == 0
@@ -553,7 +553,7 @@ fn each_sensor_records_program_events() {
             .collect();
         for fields in &ends {
             let issue = [("kind", begin), ("request", fields["request"])];
-            // A driver that has no room lets a request be issued again.
+            // If a driver has no room, a request is issued again.
             assert!(count(BLOCK_IO, &issue) >= 1, "{fields:?}");
             assert_eq!(fields["error"], 0);
             assert!(fields["latency_ns"] > 0);

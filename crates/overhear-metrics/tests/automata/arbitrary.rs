@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary metrics and traces: the engine does what the reference does, and what is printed can
-//! be read again.
+//! Arbitrary metrics and traces: the engine has the results of the reference, and printed metrics
+//! can be read again.
 
 use overhear_event::EventName;
 use overhear_metrics::automaton::{
@@ -106,8 +106,8 @@ fn state() -> impl Strategy<Value = (StateKind, bool)> {
     ]
 }
 
-/// Metrics that make sense by the way they are made: a state is entered with a measurement running
-/// or without one, never both.
+/// Metrics that are valid by construction: a state is entered with a running measurement or without
+/// one, never both.
 pub(crate) fn metric() -> impl Strategy<Value = Option<Metric>> {
     metric_of(symbols, "c", label)
 }
@@ -131,7 +131,7 @@ fn metric_of<L: Strategy<Value = Label>>(
         label(),
     );
     let wishes = prop::collection::vec(edge, 4..40);
-    // Most have a way through a segment, or there would be little to compare.
+    // Most have a path through a segment; otherwise there would be little to compare.
     let way = prop::option::weighted(0.8, (label(), label()));
     let stands_in = any::<bool>();
     (states, wishes, way, stands_in).prop_map(move |(mut kinds, wishes, way, stands_in)| {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page of the built-in metrics: what each requires, its file, and its automaton's picture.
+//! The page of the built-in metrics: the requirements of each, its file, and its automaton's
+//! picture.
 
 use std::fmt::Write;
 use std::path::Path;

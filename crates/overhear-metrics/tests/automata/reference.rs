@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rules of [POSIX-metrics, section 3] as a slow, obvious interpreter: one automaton per task
-//! from the beginning, which keeps the whole history of its measurement and works it out at the
-//! end.
+//! from the begin on, which keeps the whole history of its measurement and evaluates it at the end.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +10,7 @@ use overhear_metrics::automaton::{Label, Ownership, Specification, StateKind};
 #[derive(Clone, Debug)]
 pub(crate) struct Input {
     pub(crate) time: u64,
-    /// Which element: the events of one element have the same.
+    /// Index of the element: the events of one element have the same.
     pub(crate) element: usize,
     /// The names of the symbols in the order of declaration, and whether each names a task.
     pub(crate) symbols: Vec<(String, bool)>,
@@ -20,7 +19,7 @@ pub(crate) struct Input {
     pub(crate) owners: Vec<u32>,
 }
 
-/// What happens to the automata. An element that is no event of the alphabet has no symbol.
+/// A step of the automata. An element that is no event of the alphabet has no symbol.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     Input(Input),
@@ -45,18 +44,18 @@ struct Entry {
     time: u64,
     element: usize,
     own: bool,
-    /// The automaton stayed: no transition was applied.
+    /// True if the automaton stayed: no transition was applied.
     stays: bool,
 }
 
 struct Automaton<'a> {
     specification: &'a Specification,
-    /// By the transitions of the specification, whether they were applied.
+    /// For each transition of the specification, whether it was applied.
     taken: Vec<bool>,
     task: u32,
     state: String,
     running: bool,
-    /// An element has named the task: before that it is unknown.
+    /// True after an element has named the task: before that it is unknown.
     named: bool,
     history: Vec<Entry>,
     missed: u64,
@@ -66,8 +65,8 @@ struct Automaton<'a> {
     gaps: Vec<(u64, u64)>,
 }
 
-/// Every measurement of these tasks, in the order of the engine: by input, and then the task of the
-/// input first and the others by number.
+/// Every measurement of these tasks, in the order of the engine: by input; within an input the task
+/// of the input first, and the others by number.
 pub(crate) fn interpret(
     specification: &Specification,
     steps: &[Step],
@@ -166,7 +165,7 @@ impl Automaton<'_> {
         let next = next.map(|transition| self.take(transition));
         let stays = next.is_none() || next.as_ref() == Some(&self.state);
         let mut next = Some(next.unwrap_or_else(|| self.state.clone()));
-        // Within a measurement time does not go back; a begin is when it was.
+        // Within a measurement, time does not go back; a begin keeps its time.
         let mut time = input.time.max(self.changed);
         while let Some(state) = next {
             let kind = self.kind(&state);
@@ -231,7 +230,7 @@ impl Automaton<'_> {
                 at = at.max(start + 1);
                 continue;
             }
-            // An `end` follows at last, so there is always something that leaves the segment.
+            // An `end` follows at last, so some entry always leaves the segment.
             let leaves = &history[at];
             length += leaves.time - history[start].time;
             let states = &history[start..at];

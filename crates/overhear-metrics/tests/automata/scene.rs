@@ -51,7 +51,7 @@ impl Line {
             .map(|value| value.parse().expect("a number"))
     }
 
-    /// The value of a field, as the payload has it.
+    /// The value of a field in the payload.
     fn value(&self, field: &str) -> u64 {
         let named = if field == "writer_tid" { "task" } else { field };
         let absent = if field == "prev_run_ns" {
@@ -63,7 +63,7 @@ impl Line {
     }
 }
 
-/// The catalogue of scenes: that of Linux, and everything else that the metric names, with a task
+/// The catalogue of scenes: that of Linux, and all other events that the metric names, with a task
 /// and a value.
 pub(crate) fn catalogue(specification: Option<&Specification>) -> Catalogue {
     let mut catalogue = Catalogue::linux();
@@ -207,7 +207,7 @@ impl Sink for Rows {
     }
 }
 
-/// Hands every element of the lines to `take`; they have no gaps, and events of Linux only.
+/// Passes every element of the lines to `take`; they have no gaps, and events of Linux only.
 pub(crate) fn each_element(lines: &[Line], mut take: impl FnMut(&ElementView<'_>)) {
     each(lines, &Catalogue::linux(), |_, line, item| match item {
         Item::Element(element) => take(&element),
@@ -253,7 +253,7 @@ pub(crate) fn each(
     }
 }
 
-/// What came out of a scene.
+/// The results of a scene.
 pub(crate) struct Played {
     pub(crate) rows: Vec<Row>,
     pub(crate) statistics: MetricStatistics,
@@ -281,8 +281,8 @@ pub(crate) fn play(metric: &Metric, lines: &[Line], limit: Option<usize>) -> Pla
     Played { rows, statistics }
 }
 
-/// The lines as the reference interpreter takes them, and all tasks that occur; `None` if something
-/// happens that it does not know: ends of tasks, gaps of one task alone.
+/// The lines as steps of the reference interpreter, and all tasks that occur; `None` if a line has
+/// no such step: ends of tasks, gaps of one task alone.
 pub(crate) fn steps(
     specification: &Specification,
     lines: &[Line],
@@ -303,7 +303,7 @@ pub(crate) fn steps(
             }
             continue;
         }
-        // By the fields with the task and with how long ago it was.
+        // By the field with the task and the field with the backdating.
         let mut events: Vec<(&TaskOf, Option<&str>, Input)> = Vec::new();
         for symbol in symbols.filter(|symbol| is_symbol(line, symbol)) {
             let ago = symbol.ago.as_ref().map(|field| field.text.as_str());

@@ -31,8 +31,8 @@ impl Observer for Waits {
     }
 }
 
-/// The kernel's view of two threads on a CPU each, by arbitrary decisions: what a decision does
-/// depends on what the thread is doing, so that only what can happen happens.
+/// Kernel events of two threads on a CPU each, by arbitrary decisions. The effect of a decision
+/// depends on the state of the thread, so that only possible events happen.
 fn schedule(decisions: &[(u64, u32, u8)]) -> Vec<Line> {
     #[derive(Clone, Copy, PartialEq)]
     enum State {
@@ -61,7 +61,7 @@ fn schedule(decisions: &[(u64, u32, u8)]) -> Vec<Line> {
             (State::Woken, _) => (Some(wake(2)), State::Queued),
             (State::Queued, 0) => (Some(wake(1)), State::Queued),
             (State::Queued, 1) => (Some(wake(2)), State::Queued),
-            // The kernel is silent about the arrival now and then.
+            // Now and then the kernel records no arrival.
             (State::Queued, 2) => (None, State::Running(time)),
             (State::Queued, _) => (Some(arrive), State::Running(time)),
             (State::Running(since), 0 | 1) => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs the specifications in `tests/specs`: each heading with a block `metric` is a case. Blocks
-//! `trace` and `results` are the input and the output, `statistics` the counters, and
-//! `error` why the metric is refused. What cannot be read fails the test.
+//! `trace` and `results` are the input and the output, `statistics` the counters, and `error` the
+//! reason why the metric is refused. An invalid block fails the test.
 
 use std::fs;
 use std::panic::catch_unwind;
@@ -72,8 +72,8 @@ fn cases(file: &str, text: &str) -> Vec<Case> {
     cases
 }
 
-/// A line `user metric with system time` stands for one from `user:initial` to `user:final`;
-/// `without` for one without; followed by `from EVENT to EVENT` for one between these.
+/// A line `user metric with system time` stands for a metric from `user:initial` to `user:final`;
+/// `without` for one without system time; with `from EVENT to EVENT` it is between these events.
 fn user_metric(line: &str) -> Option<String> {
     let word = line.trim().strip_prefix("user metric ")?;
     let (word, events) = word
@@ -210,7 +210,7 @@ fn specifications_hold() {
         let path = entry.unwrap().path();
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         for case in cases(&name, &fs::read_to_string(&path).unwrap()) {
-            // All that fail are shown, each by the message of its panic.
+            // All failures are shown, each by the message of its panic.
             if catch_unwind(|| run(&case)).is_err() {
                 failures.push(case.title);
             }

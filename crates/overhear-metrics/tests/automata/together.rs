@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics that share one engine, many elements at once, without intermediate events: this is the
-//! fast path of the engine, with positions or without. Each metric by itself, element by element,
-//! with intermediate events, is the slow path. The results are equal.
+//! Metrics that share one engine, many elements at once, without intermediate events, with
+//! positions or without: this is the fast path of the engine. Each metric by itself, element by
+//! element, with intermediate events, is the slow path. The results are equal.
 
 use overhear_event::{ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp, Update};
 use overhear_metrics::automaton::{
@@ -27,7 +27,7 @@ struct Told {
     doubts: u64,
 }
 
-/// What the sink wants to know of measurements.
+/// The parts of measurements that the sink requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Wants {
     Values,
@@ -261,7 +261,7 @@ proptest! {
         steps in prop::collection::vec(line(), 0..120),
         limit in prop_oneof![1..5_usize, 100..101_usize],
         batch in 1..40_usize,
-        // Numbers of streams that are small, and some that are not.
+        // Small numbers of streams, and large ones.
         by in prop_oneof![0..1_u32, 65_530..65_537_u32],
         // More metrics than there are bits for.
         copies in prop_oneof![20 => 1..2_usize, 1 => 12..13_usize],
@@ -276,7 +276,7 @@ proptest! {
         let mut metrics: Vec<Metric> = arbitrary.into_iter().chain(own).flatten().collect();
         let names = names.iter().cycle().take(names.len() * copies);
         metrics.extend(names.map(|name| system_metric(name).unwrap()));
-        // Of the names of unknown events, all that arbitrary metrics know.
+        // Of the names of unknown events, all that arbitrary metrics contain.
         let specification = metrics[0].specification();
         let items = kept(&lines, &catalogue(Some(specification)), by);
         let values = play(&metrics, &items, limit, batch, Wants::Values);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A trace as a line of text, and the verdicts on it.
 //!
-//! `10 a` is an element of the sensor `a` at 10 with value 0; `10 a 5` has the value 5, `10 a@7 5`
-//! is of process 7. `20 gap a 12 3` is a gap of `a` from 12 to 20 with 3 elements, `30 advance` an
-//! advance, `30 exit 7` the end of thread 7, `30 name 7 worker` its name; with `0 open b` the
-//! sensor `b` appears, as it does with its first element. Statements are divided by `;`.
+//! Statements are divided by `;`:
+//!
+//! - `10 a` is an element of the sensor `a` at 10 with value 0; `10 a 5` has the value 5,
+//!   `10 a@7 5` is of process 7.
+//! - `20 gap a 12 3` is a gap of `a` from 12 to 20 with 3 elements, `30 advance` an advance.
+//! - `30 exit 7` is the end of thread 7, `30 name 7 worker` its name.
+//! - With `0 open b` the sensor `b` appears, as it does with its first element.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -161,8 +164,8 @@ pub(crate) fn play(constraint: Constraint, error: u64, trace: &str) -> Verdicts<
     verdicts
 }
 
-/// As [`play`], and the observation ends at `end`. The verdict, as text with its reasons and
-/// numbers: `violated 2/5: missed 3`.
+/// As [`play`], and the observation ends at `end`. Returns the verdict as text with its numbers and
+/// reasons: `violated 2/5: missed 3`.
 pub(crate) fn end(mut verdicts: Verdicts<Told>, end: u64) -> String {
     verdicts.finish(at(end));
     let verdict = verdicts.verdicts().next().unwrap();

@@ -70,7 +70,7 @@ fn order_within_clock_error_is_inconclusive() {
     let played = play(order(), 5, crossed);
     assert_eq!(played.judge().0, [] as [&str; 0]);
     assert!(end(played, 999).starts_with("inconclusive 0/"));
-    // The wrong way round, and far enough apart: decided when nothing close can come any more.
+    // The wrong way round, and far enough apart: decided when no closer element can come any more.
     let played = play(order(), 5, "100 a; 200 c; 210 advance");
     assert_eq!(played.judge().0, [] as [&str; 0]);
     let played = play(order(), 5, "100 a; 100 open b; 200 c; 211 advance");
@@ -100,7 +100,7 @@ fn missed_element_may_be_the_due_one() {
     let played = play(order(), 0, "1 a; 1 open b; 6 c; 8 gap b 0 1; 8 b");
     assert_eq!(played.judge().0[1], "retracted: c");
     assert!(end(played, 9).starts_with("inconclusive 0/"));
-    // It lies elsewhere in time.
+    // The gap is at another time.
     let played = play(order(), 0, "1 a; 1 open b; 6 c; 9 gap b 6 1; 9 b");
     assert!(end(played, 9).starts_with("violated 1/"));
 }
@@ -123,7 +123,7 @@ fn missed_element_may_be_the_first_one() {
         let wrong = "5 gap a@7 0 1; 6 b@7 7; 7 c@7 7; 8 b@7 7";
         assert!(end(play(constraint, 0, wrong), 99).starts_with("violated 1/2: 1 missed"));
     }
-    // What one sensor lost excuses no other.
+    // Losses of one sensor excuse no other.
     let of = ["user:a [value == 1]", "user:a [value == 2]"];
     let of = of.iter().map(|text| pattern(text)).collect();
     let sensors = constraint(Demand::Order { of });
@@ -136,8 +136,8 @@ fn missed_element_may_be_the_first_one() {
         end(play(sensors(), 0, "5 gap a@7 0 1; 6 a@8 2"), 99),
         "violated 1/1: 1 missed"
     );
-    // It is removed when its process ends, with or without an element: more processes may come
-    // than there is room for at once.
+    // It is removed when its process ends, with or without an element: there may be more processes
+    // than the room at one time.
     let short = |pid: u32| match pid % 2 {
         0 => format!("5 gap a@{pid} 0 1; 6 a@{pid} 2; 7 exit {pid}; "),
         _ => format!("5 gap a@{pid} 0 1; 7 exit {pid}; "),
@@ -207,7 +207,7 @@ fn deadline_within_clock_error_is_inconclusive() {
         assert_eq!(judged(close), "inconclusive 0/0: 1 inside the clock error");
     }
     assert_eq!(judged("0 a; 111 b"), "violated 1/1");
-    // The answer may have come just after the question, though it seems to come before.
+    // The answer may have come just after the question, although it seems to come before.
     assert_eq!(
         judged("200 b; 205 a"),
         "inconclusive 0/0: 1 inside the clock error"
@@ -263,14 +263,14 @@ fn event_without_a_stream_is_not_absent() {
     // The stream of the due event exists, even if another one does not.
     let played = play(order(), 0, "1 a; 2 b; 3 b");
     assert_eq!(end(played, 9), "violated 1/3: user:c was not heard");
-    // A sensor that is registered later has said nothing before.
+    // A sensor that is registered later has written nothing before.
     let played = play(deadline(), 0, "0 a; 200 advance; 300 b; 301 advance");
     assert_eq!(
         played.judge().0,
         ["1: it did not follow within 100 ns, at 0.000000000 s, p1(1) (p1(1)/a #0)"]
     );
     assert_eq!(end(played, 999), "violated 1/1");
-    // A gap excuses what waits, too.
+    // A gap excuses a waiting question, too.
     let played = play(deadline(), 0, "0 a; 200 advance; 300 gap b 50 1; 300 b");
     assert!(end(played, 999).starts_with("inconclusive 0/"));
 }

@@ -115,8 +115,8 @@ class Columns {
     }
   }
 
-  /** Fills the columns from a sensor's elements and the numbers of one of its fields. After `until`,
-   *  the end of the run, there is no last value any more. */
+  /** Fills the columns from a sensor's elements and the numbers of one of its fields. After
+   *  `until`, the end of the run, there is no last value any more. */
   fromSeries(elements, series, from, perColumn, until) {
     this.fromElements(elements, from, perColumn);
     const { width, count, low, high, last } = this;

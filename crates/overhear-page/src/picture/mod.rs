@@ -550,8 +550,8 @@ struct GapColumns<'a> {
     moved: Option<[u64; 2]>,
 }
 
-/// Whole numbers, most of them small: seven bits in a byte, the low ones first, the sign in the lowest
-/// (as protobuf's sint64).
+/// Whole numbers, most of them small: seven bits in a byte, the low ones first, the sign in the
+/// lowest (as protobuf's sint64).
 fn varints(values: &[i64]) -> Column {
     let mut bytes = Vec::with_capacity(values.len() * 2);
     for value in values {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the suites share: streams to record, an evaluation that remembers, and babeltrace2.
+//! Shared parts of the suites: streams to record, an evaluation that stores its items, and
+//! babeltrace2.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
 pub mod packets;
@@ -96,7 +97,7 @@ impl Owned {
         }
     }
 
-    /// The time by which it is ordered.
+    /// The time that determines its order.
     pub fn time(&self) -> Timestamp {
         match self {
             Self::Element { time, .. } => *time,
@@ -126,11 +127,11 @@ impl Owned {
     }
 }
 
-/// Remembers everything, and checks that time does not go back.
+/// Stores everything, and checks that time does not go back.
 #[derive(Debug, Default)]
 pub struct Memory {
     pub items: Vec<Owned>,
-    /// After how many items which times were told.
+    /// Advances, each with the number of items before it.
     pub advances: Vec<(usize, Timestamp)>,
     pub advanced_to: Timestamp,
 }
@@ -182,7 +183,7 @@ pub fn babeltrace(dir: &Path, arguments: &[&str]) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// How many event messages babeltrace2 counts.
+/// Number of event messages that babeltrace2 counts.
 pub fn babeltrace_events(dir: &Path) -> u64 {
     let text = babeltrace(dir, &["--component=sink.utils.counter"]);
     let line = text.lines().rev().find(|l| l.contains("Event message"));

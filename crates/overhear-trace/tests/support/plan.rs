@@ -15,7 +15,7 @@ use super::{at, descriptor, identity, program, Owned};
 
 #[derive(Clone, Debug)]
 pub enum Step {
-    /// An element so many nanoseconds after the one before, with a seed for its payload.
+    /// An element with this distance in nanoseconds to the one before, and a seed for its payload.
     Element(u64, u64),
     /// Missed elements before the next one.
     Gap(u64, GapCause),
@@ -26,7 +26,7 @@ pub struct StreamPlan {
     pub kinds: Vec<FieldKind>,
     pub origin: u8,
     pub start: u64,
-    /// How long after the last element the observation ends.
+    /// Time from the last element to the end of the observation.
     pub tail: u64,
     pub steps: Vec<Step>,
 }
@@ -55,8 +55,8 @@ fn kind() -> impl Strategy<Value = FieldKind> {
     ]
 }
 
-/// How long after the one before an element comes: often at once, rarely later than an advance is told, or than a
-/// merge looks ahead.
+/// Distance of an element to the one before: often 0, rarely longer than the distance of advances,
+/// or than a merge looks ahead.
 fn pause() -> impl Strategy<Value = u64> {
     prop_oneof![
         4 => 0_u64..4,
