@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs what the fuzzers run, on a stable toolchain: the seeds of a target, and inputs near them.
 //!
-//! Every change is drawn from the same numbers in each run, so a failure comes again. What is found stays in
-//! `fuzz/seeds/TARGET` as a further seed.
+//! Every change is drawn from the same numbers in each run, so a failure comes again. What is found
+//! stays in `fuzz/seeds/TARGET` as a further seed.
 
 use std::path::{Path, PathBuf};
 

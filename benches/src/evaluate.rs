@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The framework: what it costs to evaluate an element, from its ring to the histogram.
 //!
-//! The distance of two elements goes into a histogram. By hand that is a loop over the ring, with the counter checked once per 256 elements;
-//! through the framework the elements are copied, validated, converted to nanoseconds, held back,
-//! merged into the total order and handed to an update. Both use the same rings and the same kind of
-//! histogram.
+//! The distance of two elements goes into a histogram. By hand that is a loop over the ring, with
+//! the counter checked once per 256 elements; through the framework the elements are copied,
+//! validated, converted to nanoseconds, held back, merged into the total order and handed to an
+//! update. Both use the same rings and the same kind of histogram.
 //!
-//! [GRTMon, section 5.3], measures another evaluation: it reads the CPU time of the monitoring thread at each element,
-//! records the difference to the time before, and does not look at the element. GRTMon reports 380 to 420 cycles for
-//! 98 % of the differences. A section of its own runs that evaluation. On Linux a thread's CPU time is a system call, whose
-//! price is shown by the same loop without framework.
+//! [GRTMon, section 5.3], measures another evaluation: it reads the CPU time of the monitoring
+//! thread at each element, records the difference to the time before, and does not look at the
+//! element. GRTMon reports 380 to 420 cycles for 98 % of the differences. A section of its own runs
+//! that evaluation. On Linux a thread's CPU time is a system call, whose price is shown by the same
+//! loop without framework.
 //!
 //! Large elements are evaluated in place as well, beside the way of the copies.
 

@@ -13,8 +13,8 @@ use crate::race::Outcome;
 const BEGIN: &str = "<!-- figures: begin -->";
 const END: &str = "<!-- figures: end -->";
 
-/// What the name of a contender ends in that is the same as another one: by so much two measurements
-/// of one thing differ.
+/// What the name of a contender ends in that is the same as another one: by so much two
+/// measurements of one thing differ.
 pub(crate) const AGAIN: &str = ", again";
 
 /// A run.
@@ -49,7 +49,8 @@ pub(crate) struct Row {
     pub(crate) inconclusive: bool,
 }
 
-/// The median of the one by that of the other; of several races, the median of what each of them found.
+/// The median of the one by that of the other; of several races, the median of what each of them
+/// found.
 fn ratio_of(outcome: &Outcome, other: &Outcome) -> f64 {
     let found = outcome.ratio;
     found.unwrap_or_else(|| outcome.median() / other.median())

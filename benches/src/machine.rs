@@ -21,11 +21,11 @@ use serde::Serialize;
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
-    /// Whether the kernel takes the two CPUs for hyperthreads of one core. A virtual machine's may be
-    /// where its kernel cannot see it,
+    /// Whether the kernel takes the two CPUs for hyperthreads of one core. A virtual machine's may
+    /// be where its kernel cannot see it,
     pub(crate) one_core: bool,
-    /// so this is measured: by how much arithmetic on the other CPU slows arithmetic on the measured
-    /// one. 1 is two cores; hyperthreads show 1.3 to 2.
+    /// so this is measured: by how much arithmetic on the other CPU slows arithmetic on the
+    /// measured one. 1 is two cores; hyperthreads show 1.3 to 2.
     pub(crate) beside: f64,
     pub(crate) kernel: String,
     pub(crate) ticks_per_ns: f64,
@@ -119,7 +119,8 @@ fn beside(others: usize) -> f64 {
     const TURNS: usize = 41;
     static BUSY: AtomicBool = AtomicBool::new(false);
     static DONE: AtomicBool = AtomicBool::new(false);
-    // Relaxed everywhere: what the partner does a moment too long or too short stays out of medians.
+    // Relaxed everywhere: what the partner does a moment too long or too short stays out of
+    // medians.
     let partner = std::thread::spawn(move || {
         let _ = pin(0, others);
         while !DONE.load(Ordering::Relaxed) {

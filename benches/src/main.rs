@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What sensors and readers cost.
 //!
-//! Everything that is compared runs in one process (some of it in several, one after the other: [`processes`])
-//! and takes turns in short batches ([`race`]): a
-//! hand-written floor, Overhear's writers in C, C++ and Rust, registered with a directory of this
-//! process as a program's sensors are, and the tools that people use otherwise. The measured thread
-//! has a CPU of its own ([`machine`]); directories, daemons, drains and readers run on another.
-//! Ratios are those of medians of the same race. Where a target exists the tables say whether it is
-//! met; nothing fails because of it.
+//! Everything that is compared runs in one process (some of it in several, one after the other:
+//! [`processes`]) and takes turns in short batches ([`race`]): a hand-written floor, Overhear's
+//! writers in C, C++ and Rust, registered with a directory of this process as a program's sensors
+//! are, and the tools that people use otherwise. The measured thread has a CPU of its own
+//! ([`machine`]); directories, daemons, drains and readers run on another. Ratios are those of
+//! medians of the same race. Where a target exists the tables say whether it is met; nothing fails
+//! because of it.
 //!
-//! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain, evaluate), for whoever is at work on it;
-//! `one-sleep` and `one-drain` are the parts that [`processes`] runs several times.
+//! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain, evaluate), for
+//! whoever is at work on it; `one-sleep` and `one-drain` are the parts that [`processes`] runs
+//! several times.
 #![allow(
     clippy::disallowed_types,
     reason = "the floor and the start lines of threads use shared words by hand"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Races that are run again in fresh processes.
 //!
-//! Where a measurement is one of misses in caches and of lines that go to and fro, the physical pages
-//! that a process was given decide, for as long as it lives: five floors of the same instructions then
-//! differ by a third. No number of rounds in one process helps against that. A few processes do, each
-//! with other pages, and the median over them of each figure. A ratio is taken within each process, where both
-//! took turns, and the median of these ratios counts.
+//! Where a measurement is one of misses in caches and of lines that go to and fro, the physical
+//! pages that a process was given decide, for as long as it lives: five floors of the same
+//! instructions then differ by a third. No number of rounds in one process helps against that. A
+//! few processes do, each with other pages, and the median over them of each figure. A ratio is
+//! taken within each process, where both took turns, and the median of these ratios counts.
 
 use std::process::{Command, Stdio};
 
@@ -14,15 +14,16 @@ use serde_json::Value;
 
 use crate::race::{Batches, Outcome};
 
-/// Where a client of Tracy listens. This process has one since it was loaded, at the usual port, which takes a
-/// single profiler in its life; theirs must not be mistaken for it.
+/// Where a client of Tracy listens. This process has one since it was loaded, at the usual port,
+/// which takes a single profiler in its life; theirs must not be mistaken for it.
 pub(crate) const TRACY_PORT: &str = "TRACY_PORT";
 const PORT_OF_OTHERS: &str = "8096";
 
 /// So many processes run a part.
 const PROCESSES: usize = 7;
 
-/// Runs this part of the bench in processes of its own, and combines what they found in this section.
+/// Runs this part of the bench in processes of its own, and combines what they found in this
+/// section.
 ///
 /// They need the CPUs and the ports of the peers that this process is to have, so they come before
 /// it takes any.

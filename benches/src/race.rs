@@ -3,14 +3,14 @@
 //!
 //! A round lets each contender run one short batch. What disturbs the machine for longer than a
 //! batch disturbs all contenders of that round alike, and what disturbs single batches stays out of
-//! the median over many rounds. The order is another one in each round, because a contender inherits
-//! the caches of the one before it. A ratio is one of medians of the same race, never of figures from
-//! two races; where several processes run one race each, it is the median of their ratios
-//! ([`crate::processes`]).
+//! the median over many rounds. The order is another one in each round, because a contender
+//! inherits the caches of the one before it. A ratio is one of medians of the same race, never of
+//! figures from two races; where several processes run one race each, it is the median of their
+//! ratios ([`crate::processes`]).
 //!
 //! A virtual machine's neighbours can take units of the core away for a part of all batches: then a
-//! median falls between two speeds and says nothing. A sentinel therefore runs before and after each
-//! batch, and batches beside which it was slow are left out ([`calm`]).
+//! median falls between two speeds and says nothing. A sentinel therefore runs before and after
+//! each batch, and batches beside which it was slow are left out ([`calm`]).
 
 use crate::machine::{nanos, ordered_ticks, sentinel};
 
@@ -82,8 +82,8 @@ pub(crate) struct Outcome {
     pub(crate) quartiles: [f64; 3],
     pub(crate) least: f64,
     pub(crate) against: Option<String>,
-    /// Its median by that of `against`, where it is not to be taken from these figures: several races were
-    /// run, and this is the median of what each of them found.
+    /// Its median by that of `against`, where it is not to be taken from these figures: several
+    /// races were run, and this is the median of what each of them found.
     pub(crate) ratio: Option<f64>,
     pub(crate) target: Option<f64>,
     pub(crate) batches: Batches,
@@ -150,8 +150,8 @@ pub(crate) fn race(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Vec<Out
         .collect()
 }
 
-/// What the sentinel takes while nothing disturbs it: the tenth part of a race's batches is taken to
-/// be that calm. Less than the least would do for one lucky batch.
+/// What the sentinel takes while nothing disturbs it: the tenth part of a race's batches is taken
+/// to be that calm. Less than the least would do for one lucky batch.
 fn usual(batches: &[Vec<Batch>]) -> f64 {
     let mut sentinels: Vec<_> = batches.iter().flatten().map(|one| one.sentinel).collect();
     sentinels.sort_by(f64::total_cmp);

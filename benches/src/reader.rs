@@ -134,7 +134,8 @@ fn reader(stream: &Stream, cpu: usize, drains: &'static AtomicU64) -> Result<Sen
     thread::Builder::new()
         .name("reader".to_owned())
         .spawn(move || {
-            // With precedence, so that it does wake every millisecond whatever else the machine does.
+            // With precedence, so that it does wake every millisecond whatever else the machine
+            // does.
             let _ = occupy(cpu);
             let mut order = Order::Rest;
             let mut sum = 0_u64;

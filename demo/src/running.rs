@@ -10,8 +10,8 @@ use overhear_event::{Nanos, Timestamp};
 /// is asked for here. The bound keeps memory small.
 const MOST_STAYS: usize = 1_000;
 
-/// The stays of one thread on a CPU since it *awoke*: since the first switch to it after a voluntary
-/// switch away from it.
+/// The stays of one thread on a CPU since it *awoke*: since the first switch to it after a
+/// voluntary switch away from it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stays(Vec<(Timestamp, Timestamp)>);
 

@@ -23,9 +23,9 @@
 //! - The IPC before parsing begins when the server *awakes*: with the first switch to it after it
 //!   blocked, as the most recent one before P. That it is preempted before P does not end the span,
 //!   which adds up the time on a CPU only.
-//! - The IPC after parsing ends when the server next *blocks*. A preemption, which often comes right
-//!   here because the reply wakes the client, does not end it. Only now all stays on a CPU are
-//!   known, so both parts are computed here.
+//! - The IPC after parsing ends when the server next *blocks*. A preemption, which often comes
+//!   right here because the reply wakes the client, does not end it. Only now all stays on a CPU
+//!   are known, so both parts are computed here.
 //! - If the server was awake already when the call began, or has served another call since it
 //!   awoke, then no switch belongs to this call's request. If it serves another call before it
 //!   blocks, then none belongs to this call's reply. Its time would be that of several calls, so

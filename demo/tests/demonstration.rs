@@ -57,9 +57,9 @@ fn sum(histogram: &Histogram) -> f64 {
 fn four_spans_are_measured_with_every_kernel_sensor() {
     let _session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
     for backend in [KernelBackend::Bpf, KernelBackend::Perf, KernelBackend::Off] {
-        // Context switches and the thread's CPU clock tell the same, on average: within a factor of two, since
-        // the calls are few, and a single one that the machine held up counts for the clock alone. Not three
-        // times in a row.
+        // Context switches and the thread's CPU clock tell the same, on average: within a factor of
+        // two, since the calls are few, and a single one that the machine held up counts for the
+        // clock alone. Not three times in a row.
         let alike = |_| match four_spans(backend) {
             Some((by_switches, by_clock)) => {
                 println!("{backend:?}: IPC by switches {by_switches:.0} ns, by the clock {by_clock:.0} ns");
@@ -71,8 +71,9 @@ fn four_spans_are_measured_with_every_kernel_sensor() {
     }
 }
 
-/// Runs both programs once. Mean nanoseconds of a call in the kernel: by context switches, and by the thread's
-/// clock; no numbers if the machine spoiled most of the calls. `None` where nobody hears the kernel.
+/// Runs both programs once. Mean nanoseconds of a call in the kernel: by context switches, and by
+/// the thread's clock; no numbers if the machine spoiled most of the calls. `None` where nobody
+/// hears the kernel.
 fn four_spans(backend: KernelBackend) -> Option<(f64, f64)> {
     let folder = tempfile::tempdir().unwrap();
     let command = programs::command(Path::new(DEMO), folder.path(), CALLS, PERIOD_US).unwrap();

@@ -13,8 +13,8 @@ use std::hint::black_box;
 use overhear::{thread_cpu_time, Element, Sensor};
 
 /// One observation. Every byte belongs to a field: there is no padding between or behind them, or
-/// the derive refuses. The description lets every tool print and plot the sensor without knowing this
-/// program.
+/// the derive refuses. The description lets every tool print and plot the sensor without knowing
+/// this program.
 #[derive(Element)]
 #[element(type = "hello_turn")]
 #[repr(C)]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A producer that keeps to its declared rate: it could be faster, but waits until its stream allows
-//! the next element. A monitor that reserved time for this rate misses nothing.
+//! A producer that keeps to its declared rate: it could be faster, but waits until its stream
+//! allows the next element. A monitor that reserved time for this rate misses nothing.
 //!
 //! ```sh
 //! cargo build --example paced -p overhear

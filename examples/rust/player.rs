@@ -5,12 +5,13 @@
 //! cargo run -p overhear --example player
 //! ```
 //!
-//! The player has a directory, sensors and a monitor of its own; no other program is needed. The monitor
-//! counts the frames that came too late, and after ten of them it has the player lower its quality, which
-//! makes decoding cheaper (the example of [GRTMon, section 3.5]). The player knows nothing of how that is
-//! decided, and the sensor costs it some 10 ns per frame.
+//! The player has a directory, sensors and a monitor of its own; no other program is needed. The
+//! monitor counts the frames that came too late, and after ten of them it has the player lower its
+//! quality, which makes decoding cheaper (the example of [GRTMon, section 3.5]). The player knows
+//! nothing of how that is decided, and the sensor costs it some 10 ns per frame.
 //!
-//! Here a frame's cost is simulated: a number, no work, so that the outcome is the same on any machine.
+//! Here a frame's cost is simulated: a number, no work, so that the outcome is the same on any
+//! machine.
 
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread;
@@ -87,8 +88,8 @@ fn play(
             decoding_us,
             allowed_us,
         });
-        // A player that reads from a disk could go on; this one wants to know what its monitor thinks of
-        // the frame before it shows the next one.
+        // A player that reads from a disk could go on; this one wants to know what its monitor
+        // thinks of the frame before it shows the next one.
         evaluated();
         while lowered.try_recv().is_ok() {
             quality -= 30;

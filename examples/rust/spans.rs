@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Begin and end of units of work: an element for each, so that a monitor sees which units are under
-//! way at any moment, and how long each took, without the program remembering anything.
+//! Begin and end of units of work: an element for each, so that a monitor sees which units are
+//! under way at any moment, and how long each took, without the program remembering anything.
 //!
 //! ```sh
 //! cargo build --example spans -p overhear

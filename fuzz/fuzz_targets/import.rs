@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traces of other tracers with arbitrary metadata or packets.
 //!
-//! libbabeltrace2 ends its process on some of them: by an assertion, a signal, or for want of memory. Therefore each
-//! input is read in a child process, as `overhear import` does; only a panic of our own code is a finding.
+//! libbabeltrace2 ends its process on some of them: by an assertion, a signal, or for want of
+//! memory. Therefore each input is read in a child process, as `overhear import` does; only a panic
+//! of our own code is a finding.
 #![no_main]
 
 #[path = "../subjects/recording.rs"]

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever anybody sends to a directory: it answers or closes, keeps its counts, and goes on serving.
+//! Whatever anybody sends to a directory: it answers or closes, keeps its counts, and goes on
+//! serving.
 //!
 //! The input is a conversation: packets, separated by zero bytes, which no JSON contains. `seeds`
 //! has one of each kind.

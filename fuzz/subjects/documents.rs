@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings of which one document is arbitrary: the report is made or refused with a sentence, without a panic, and
-//! its text acts on no terminal.
+//! Recordings of which one document is arbitrary: the report is made or refused with a sentence,
+//! without a panic, and its text acts on no terminal.
 
 use overhear_session::replay;
 

@@ -4,7 +4,8 @@
 use overhear_directory::Query;
 use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
 
-/// Runs one input: the pattern, and in further lines the sensor's id, its instance, its task and its type.
+/// Runs one input: the pattern, and in further lines the sensor's id, its instance, its task and
+/// its type.
 pub(crate) fn run(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let mut lines = text.split('\n').map(str::to_owned);

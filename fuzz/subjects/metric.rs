@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary text as a `.metric` file: it is refused with a sentence, or it is printed so that it reads the same.
+//! Arbitrary text as a `.metric` file: it is refused with a sentence, or it is printed so that it
+//! reads the same.
 
 use overhear_metrics::automaton::{Metric, Specification};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings of which one file is arbitrary: they are read, replayed, exported and repaired without a panic, and the
-//! reader's counts are those of the replay.
+//! Recordings of which one file is arbitrary: they are read, replayed, exported and repaired
+//! without a panic, and the reader's counts are those of the replay.
 
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
 use overhear_trace::{repair, CsvExport, PerfettoExport, TraceReader};

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streams of a running directory, batch by batch.
 //!
-//! A thread of its own runs the monitor, so that rings are read while Python computes. It hands over
-//! one batch at a time:
+//! A thread of its own runs the monitor, so that rings are read while Python computes. It hands
+//! over one batch at a time:
 //!
 //! 1. At the end of a round the thread puts what it has collected into the empty place, and wakes
 //!    whoever waits for it. While the place is taken, it goes on collecting.
-//! 2. Once it holds [`BACKLOG`] elements it stops reading until the place is empty. From then on the
-//!    rings hold what is written, and what they cannot hold is missed and counted: memory stays
+//! 2. Once it holds [`BACKLOG`] elements it stops reading until the place is empty. From then on
+//!    the rings hold what is written, and what they cannot hold is missed and counted: memory stays
 //!    bounded whatever Python does.
 //! 3. Python takes the batch, waiting without the interpreter's lock.
 //! 4. After [`Attachment::close`] the thread runs a last round, leaves what it has, and ends.

@@ -97,8 +97,8 @@ fn borrow<'a>(socket: i32) -> PyResult<BorrowedFd<'a>> {
     if socket < 0 {
         return Err(failed("the socket is closed"));
     }
-    // SAFETY: not negative; `_kernel.py` gives the number of a socket object that is open, and that it keeps
-    // until the call returns.
+    // SAFETY: not negative; `_kernel.py` gives the number of a socket object that is open, and that
+    // it keeps until the call returns.
     Ok(unsafe { BorrowedFd::borrow_raw(socket) })
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The native half of the Python package `overhear`.
 //!
-//! Field values and payload arrays flow from Python into a `Sensor`, which writes them as
-//! elements. Elements flow from a trace or a running directory through a `Collector`
-//! into rows of words, one block per stream, and Python gets each block as one numpy array: nothing
-//! is done element by element in Python. Runs, reports and other results of `overhear-session` flow to Python as JSON
+//! Field values and payload arrays flow from Python into a `Sensor`, which writes them as elements.
+//! Elements flow from a trace or a running directory through a `Collector` into rows of words, one
+//! block per stream, and Python gets each block as one numpy array: nothing is done element by
+//! element in Python. Runs, reports and other results of `overhear-session` flow to Python as JSON
 //! documents, which `overhear/_results.py` turns into objects.
 //!
 //! Everything that can be said in Python (what a field may be declared as, how a batch is indexed)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics in a monitor that runs: of a directory's sensors, and of the kernel with chosen processes.
+//! Metrics in a monitor that runs: of a directory's sensors, and of the kernel with chosen
+//! processes.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -162,8 +163,9 @@ impl Measuring {
         })
     }
 
-    /// What was completed since the last call: for each metric a dictionary of columns and counters. Waits
-    /// until everything that was written before the call is evaluated; `None` if that takes longer.
+    /// What was completed since the last call: for each metric a dictionary of columns and
+    /// counters. Waits until everything that was written before the call is evaluated; `None` if
+    /// that takes longer.
     fn read<'py>(
         &self,
         py: Python<'py>,

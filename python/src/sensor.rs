@@ -3,12 +3,12 @@
 //!
 //! # Threads
 //!
-//! A sensor without lanes and writers is a simple writer: one thread at a time. Python's threads take turns already: a thread
-//! runs Python code, and these methods, only while it holds the interpreter's lock, and no method
-//! here gives the lock back while it writes. A mutex makes that a rule of this file and not of the
-//! interpreter; it is never contended, and never held while the process is forked, because the
-//! thread that forks holds the interpreter's lock. Lanes or a queue would not make it faster; a
-//! program asks for them to learn which thread wrote.
+//! A sensor without lanes and writers is a simple writer: one thread at a time. Python's threads
+//! take turns already: a thread runs Python code, and these methods, only while it holds the
+//! interpreter's lock, and no method here gives the lock back while it writes. A mutex makes that a
+//! rule of this file and not of the interpreter; it is never contended, and never held while the
+//! process is forked, because the thread that forks holds the interpreter's lock. Lanes or a queue
+//! would not make it faster; a program asks for them to learn which thread wrote.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -301,7 +301,8 @@ impl Sensor {
     ///
     /// Raises TypeError if a field is missing, unknown or of another kind, OverflowError if a
     /// number and ValueError if a text does not fit its field, SensorError after unregister() and
-    /// where no lane is free for this thread, or no element of a concurrent sensor. Nothing is written then.
+    /// where no lane is free for this thread, or no element of a concurrent sensor. Nothing is
+    /// written then.
     #[pyo3(signature = (*values, **fields))]
     fn write(
         &self,
@@ -367,10 +368,10 @@ impl Sensor {
     /// pace()
     ///
     /// Waits until the declared rate (T, D, tau) allows the next element; returns how long, in
-    /// nanoseconds. For producers that may wait: if they ask before each element, monitors find no two
-    /// elements closer than declared. Other threads run meanwhile. Of a sensor with `lanes` the rate is
-    /// that of each thread, of one with `writers` that of all threads together, which take turns; of any
-    /// other only one thread should ask.
+    /// nanoseconds. For producers that may wait: if they ask before each element, monitors find no
+    /// two elements closer than declared. Other threads run meanwhile. Of a sensor with `lanes` the
+    /// rate is that of each thread, of one with `writers` that of all threads together, which take
+    /// turns; of any other only one thread should ask.
     ///
     /// Raises SensorError if the sensor has declared no rate, or was unregistered.
     fn pace(&self, py: Python<'_>) -> PyResult<u64> {
@@ -546,7 +547,8 @@ fn pack(kind: FieldKind, value: &Bound<'_, PyAny>, slot: &mut [u8]) -> PyResult<
                     text.as_bytes()
                 }
             };
-            // Cutting it would lose what the program said, and a zero byte would end it for readers.
+            // Cutting it would lose what the program said, and a zero byte would end it for
+            // readers.
             if bytes.len() > slot.len() || bytes.contains(&0) {
                 return Err(PyValueError::new_err(""));
             }

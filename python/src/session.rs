@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The application: a program is run, recordings are evaluated, plans are admitted. Results are JSON documents, those
-//! of the command line, and Python makes its objects from them: a new member needs no code here.
+//! The application: a program is run, recordings are evaluated, plans are admitted. Results are
+//! JSON documents, those of the command line, and Python makes its objects from them: a new member
+//! needs no code here.
 //!
-//! A run goes on in a thread of its own, which Python's signal handlers do not interrupt. The calling thread waits for
-//! it and lets Python handle signals. What a handler raises, such as KeyboardInterrupt, becomes a request to end; it is
-//! raised when the run has ended and the recording is finished.
+//! A run goes on in a thread of its own, which Python's signal handlers do not interrupt. The
+//! calling thread waits for it and lets Python handle signals. What a handler raises, such as
+//! KeyboardInterrupt, becomes a request to end; it is raised when the run has ended and the
+//! recording is finished.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

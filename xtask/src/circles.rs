@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Circles of modules: files of one crate that name each other through `crate::` paths.
 //!
-//! A file is a module; an arrow goes from a file to the file that defines the module it names. Files that reach
-//! each other along arrows are a circle: none of them can be read, moved or tested without the others. Tests are
-//! left out, and so are `super::` paths, by which the parts of one noun name each other.
+//! A file is a module; an arrow goes from a file to the file that defines the module it names.
+//! Files that reach each other along arrows are a circle: none of them can be read, moved or tested
+//! without the others. Tests are left out, and so are `super::` paths, by which the parts of one
+//! noun name each other.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -16,7 +17,8 @@ use crate::workspace::Workspace;
 /// Files that a circle may have.
 const MOST_FILES: usize = 3;
 
-/// The files of a crate, by module path (`a::b`; empty for the root), with the modules that each names.
+/// The files of a crate, by module path (`a::b`; empty for the root), with the modules that each
+/// names.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
 /// The circles of all crates as lines, and the breaches as sentences.
@@ -124,7 +126,8 @@ fn names(text: &str, modules: &BTreeSet<String>) -> BTreeSet<String> {
     found
 }
 
-/// The paths of a `use`, with groups one level deep written out: `a::{b, c::D}` is `a::b` and `a::c::D`.
+/// The paths of a `use`, with groups one level deep written out: `a::{b, c::D}` is `a::b` and
+/// `a::c::D`.
 fn paths(text: &str) -> Vec<String> {
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let end = text.find(|c| !is_path(c)).unwrap_or(text.len());

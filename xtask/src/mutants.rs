@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Planted faults: each must fail the test that is named for it.
 //!
-//! The list is `xtask/mutants.json`. A fault replaces one piece of text, which occurs exactly once in its file. [`run`]
-//! checks HEAD out into a scratch worktree with a target folder of its own. There each named test must pass first;
-//! then each fault is planted alone, the workspace must still compile, and the named test must fail.
-//! `docs/testing.md` shows the list; a test compares them.
+//! The list is `xtask/mutants.json`. A fault replaces one piece of text, which occurs exactly once
+//! in its file. [`run`] checks HEAD out into a scratch worktree with a target folder of its own.
+//! There each named test must pass first; then each fault is planted alone, the workspace must
+//! still compile, and the named test must fail. `docs/testing.md` shows the list; a test compares
+//! them.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +20,8 @@ use crate::shell;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
-/// Packages that are optimized for their longest tests. Here most of the time is spent on compiling them.
+/// Packages that are optimized for their longest tests. Here most of the time is spent on compiling
+/// them.
 const NOT_OPTIMIZED: [&str; 3] = ["overhear-event", "overhear-metrics", "overhear-trace"];
 
 /// Where the list is, from the root of the repository.
@@ -163,7 +165,8 @@ impl Drop for Scratch<'_> {
     }
 }
 
-/// Plants the faults whose part, file or test contains one of these words, or all, one after the other.
+/// Plants the faults whose part, file or test contains one of these words, or all, one after the
+/// other.
 pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Result<Tally> {
     packages::ensure(&[BUILD])?;
     let mutants = parse(&fs::read_to_string(workspace.root.join(LIST))?)?;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The licences of what is linked into Overhear's programs and libraries: `THIRD_PARTY_NOTICES.txt`.
+//! The licences of what is linked into Overhear's programs and libraries:
+//! `THIRD_PARTY_NOTICES.txt`.
 //!
-//! cargo knows which packages are linked, and where their sources lie; each brings its licence's text along. Of a
-//! choice of licences the MIT licence is taken where its text is there. Packages with the same text share it.
+//! cargo knows which packages are linked, and where their sources lie; each brings its licence's
+//! text along. Of a choice of licences the MIT licence is taken where its text is there. Packages
+//! with the same text share it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write as _;

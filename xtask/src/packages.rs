@@ -96,7 +96,8 @@ pub(crate) const TEST: &[Need] = &[
     module("python3-venv", "ensurepip", "Python with the module venv"),
 ];
 
-/// Needed besides by the fuzz targets: libFuzzer is compiled with them, and one reads traces of other tracers.
+/// Needed besides by the fuzz targets: libFuzzer is compiled with them, and one reads traces of
+/// other tracers.
 pub(crate) const FUZZ: &[Need] = &[GXX, BABELTRACE];
 
 /// What the benches compare with besides what they compile themselves.

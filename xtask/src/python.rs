@@ -15,9 +15,9 @@ use crate::tally::{PytestReader, Tally};
 use crate::workspace::Workspace;
 
 const RUN: &str = "the Python tests";
-/// What the environment needs: to build the wheel, to run it, and to test it (`perfetto` has the message
-/// definitions that judge an export).
-/// The checker of types and what it checks against are pinned: another version finds other faults.
+/// What the environment needs: to build the wheel, to run it, and to test it (`perfetto` has the
+/// message definitions that judge an export). The checker of types and what it checks against are
+/// pinned: another version finds other faults.
 const FROM_PYPI: [&str; 5] = ["maturin", "numpy<2.5", "pytest", "perfetto", "mypy==1.18.2"];
 
 /// Builds the wheel with what cargo has built in the debug profile, and runs `python/tests` on it.

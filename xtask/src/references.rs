@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Citations: every key that code or a document cites is in `docs/references.md`.
 //!
-//! A citation is a key, a comma and a place in the source, in brackets: a word like `section` with a
-//! number. A key alone is not checked, because it looks like a link to an item.
+//! A citation is a key, a comma and a place in the source, in brackets: a word like `section` with
+//! a number. A key alone is not checked, because it looks like a link to an item.
 
 /// The page that defines the keys.
 pub(crate) const PAGE: &str = "docs/references.md";

@@ -2,9 +2,9 @@
 //! The documentation site: the pages below `docs/`, by mdBook.
 //!
 //! mdBook takes pages of one folder only, and pages here link to sources and to pages in the root.
-//! So the pages are copied below the target folder first, with every file outside `docs/` that one of
-//! them links to, and links are changed to these copies. The finished site needs no other file, and
-//! each local link in it is checked.
+//! So the pages are copied below the target folder first, with every file outside `docs/` that one
+//! of them links to, and links are changed to these copies. The finished site needs no other file,
+//! and each local link in it is checked.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -91,8 +91,8 @@ fn origin(inner: &Path) -> PathBuf {
     }
 }
 
-/// Where a file of the repository is put, below the copy of `docs/`. A README becomes the index of its
-/// folder. Other files than chapters become texts, because browsers show these.
+/// Where a file of the repository is put, below the copy of `docs/`. A README becomes the index of
+/// its folder. Other files than chapters become texts, because browsers show these.
 fn staged(target: &Path, is_chapter: bool) -> PathBuf {
     let (path, outside) = match target.strip_prefix("docs") {
         Ok(inner) => (inner.to_owned(), false),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that are not part of a toolchain, like subcommands of cargo and mdBook. They are installed
-//! into the target folder when a verb needs them first.
+//! Programs that are not part of a toolchain, like subcommands of cargo and mdBook. They are
+//! installed into the target folder when a verb needs them first.
 
 use std::env;
 use std::path::PathBuf;
@@ -54,8 +54,8 @@ pub(crate) fn ensure(workspace: &Workspace, name: &str) -> Result<()> {
     })
 }
 
-/// A program of this version, installed from crates.io unless it is there. One of another version on
-/// PATH is not used.
+/// A program of this version, installed from crates.io unless it is there. One of another version
+/// on PATH is not used.
 ///
 /// # Errors
 /// [`Missing`] if it cannot be installed, as without a network.

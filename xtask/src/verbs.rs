@@ -240,8 +240,8 @@ fn lint(workspace: &Workspace) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Every interleaving of the protocols' models, at small capacities, of the largest with up to three preemptions;
-/// then random schedules of larger ones.
+/// Every interleaving of the protocols' models, at small capacities, of the largest with up to
+/// three preemptions; then random schedules of larger ones.
 fn loom(workspace: &Workspace) -> Result<Tally> {
     let mut tally = models(workspace, "loom", "--cfg loom")?;
     tally.add(models(workspace, "shuttle", "--cfg loom --cfg shuttle")?);
@@ -274,7 +274,8 @@ fn cargo_test(what: &str, cargo: &mut Command) -> Result<Tally> {
     Ok(reader.finish(what, status.success()))
 }
 
-/// Repeats the runners' summaries, lists what was skipped and what failed, and ends with the one line that counts all.
+/// Repeats the runners' summaries, lists what was skipped and what failed, and ends with the one
+/// line that counts all.
 fn conclude(tally: &Tally) -> Result<()> {
     tally.list();
     println!("{tally}");
@@ -347,7 +348,8 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// Licences, doubles and origins of what is depended on, and known vulnerabilities where their list can be fetched.
+/// Licences, doubles and origins of what is depended on, and known vulnerabilities where their list
+/// can be fetched.
 fn deny(workspace: &Workspace) -> Result<()> {
     tools::ensure(workspace, "deny")?;
     shell::run(deny_offline(workspace, &mut shell::cargo(&workspace.root)))?;
@@ -391,8 +393,8 @@ fn dependencies(workspace: &Workspace, tally: &mut Tally) {
     }
 }
 
-/// What each Cargo.toml states, and whether the oldest Rust that is promised builds the dependencies.
-/// (That our own sources use nothing newer is clippy's `incompatible_msrv`.)
+/// What each Cargo.toml states, and whether the oldest Rust that is promised builds the
+/// dependencies. (That our own sources use nothing newer is clippy's `incompatible_msrv`.)
 fn manifests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
     let readme = fs::read_to_string(workspace.root.join("README.md"))?;
     let mut cargo = shell::cargo(&workspace.root);
@@ -467,8 +469,9 @@ fn build_release(workspace: &Workspace, packages: &[&str]) -> Result<()> {
     shell::run(cargo.args(packages.iter().flat_map(|name| ["-p", name])))
 }
 
-/// Builds the C libraries of sensors and of monitors. Each is built by itself, and after the programs: together with
-/// others it would contain features of the shared crates that only the others need.
+/// Builds the C libraries of sensors and of monitors. Each is built by itself, and after the
+/// programs: together with others it would contain features of the shared crates that only the
+/// others need.
 fn build_libraries(workspace: &Workspace) -> Result<()> {
     build_release(workspace, &["overhear-monitor-c"])?;
     build_release(workspace, &["overhear"])
@@ -521,8 +524,8 @@ fn heading(text: &str) {
     println!("\n{text}\n{}", "=".repeat(text.len()));
 }
 
-/// Data that keeps two threads of xz busy for some seconds: four blocks of the size that xz gives to
-/// a thread. One part in four is noise, which is slow to compress; the rest repeats it.
+/// Data that keeps two threads of xz busy for some seconds: four blocks of the size that xz gives
+/// to a thread. One part in four is noise, which is slow to compress; the rest repeats it.
 fn write_data(file: &Path) -> Result<()> {
     const PART_BYTES: usize = 64 << 10;
     const PARTS: usize = ((4 * 24) << 20) / PART_BYTES;

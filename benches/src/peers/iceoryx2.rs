@@ -39,8 +39,8 @@ impl Drop for Keeper {
 
 pub(super) fn start() -> Result<Peer> {
     let name = format!("overhear-bench-{}", std::process::id());
-    // Its files lie in a folder of the run, and its shared memory, which has to lie elsewhere, bears a
-    // name of the run, by which `make bench` finds what it leaves there.
+    // Its files lie in a folder of the run, and its shared memory, which has to lie elsewhere,
+    // bears a name of the run, by which `make bench` finds what it leaves there.
     let folder = tempfile::tempdir()?;
     let mut config = Config::default();
     let root = folder

@@ -57,7 +57,8 @@ impl Drop for Session {
     fn drop(&mut self) {
         let _ = self.lttng(&["destroy", "--no-wait", SESSION]);
         if let Some(daemon) = &mut self.daemon {
-            // The daemon takes its consumers with it when it is asked to end, not when it is killed.
+            // The daemon takes its consumers with it when it is asked to end, not when it is
+            // killed.
             let pid = daemon.id().to_string();
             let _ = Command::new("kill").arg(pid).status();
             let _ = daemon.wait();

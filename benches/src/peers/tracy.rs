@@ -57,8 +57,9 @@ fn plot(client: &Client, elements: u64) {
     }
 }
 
-/// The client's connection, once it has said welcome. One that says something else is that of a process
-/// which is ending, or has its profiler already: then the next port is tried, and all of them again.
+/// The client's connection, once it has said welcome. One that says something else is that of a
+/// process which is ending, or has its profiler already: then the next port is tried, and all of
+/// them again.
 fn connect() -> Result<TcpStream> {
     let named = std::env::var(TRACY_PORT).ok();
     let first = named.and_then(|port| port.parse().ok());

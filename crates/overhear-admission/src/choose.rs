@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which period, deadline and evaluations per period cost the least CPU time for a wished latency.
 //!
-//! GRTMon leaves T_M, d and l to the user and calls their choice future work [GRTMon, section 4.2.2].
-//! Here only l is given. Utilisation is `Q / T_M`. For fixed numbers R_i it falls with T_M, so a
-//! local optimum lies where some R_i is about to step, at `T_M = largest_period(s_i, d, R_i, l)`,
-//! or at a bound. These periods are tried, and a coarse grid of others; then the neighbourhood of
-//! the best one is searched. What is found always holds the latency; that nothing is cheaper is
-//! certain where no buffer is limited, no pool is used, and every R_i is small. The search is
-//! bounded: parameters of odd sizes end it early, and if nothing was found until then the error
-//! says so.
+//! GRTMon leaves T_M, d and l to the user and calls their choice future work
+//! [GRTMon, section 4.2.2]. Here only l is given. Utilisation is `Q / T_M`. For fixed numbers R_i
+//! it falls with T_M, so a local optimum lies where some R_i is about to step, at
+//! `T_M = largest_period(s_i, d, R_i, l)`, or at a bound. These periods are tried, and a coarse
+//! grid of others; then the neighbourhood of the best one is searched. What is found always holds
+//! the latency; that nothing is cheaper is certain where no buffer is limited, no pool is used, and
+//! every R_i is small. The search is bounded: parameters of odd sizes end it early, and if nothing
+//! was found until then the error says so.
 
 mod plan_cost;
 mod search;

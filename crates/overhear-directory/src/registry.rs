@@ -5,8 +5,8 @@
 //! attached monitor holds it until it reports that it has read it to its end. Its memory is freed
 //!
 //! - once it is not live, and every monitor that held it has read it;
-//! - at once if it is unregistered and no monitor holds it, or if it has no elements and its process
-//!   registers its name again;
+//! - at once if it is unregistered and no monitor holds it, or if it has no elements and its
+//!   process registers its name again;
 //! - if it is retained and no monitor was attached: when the retention time has passed, or when its
 //!   user's quota is needed for a new sensor.
 

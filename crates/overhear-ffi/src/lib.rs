@@ -5,7 +5,8 @@
 //! the same way:
 //!
 //! 1. The exported function converts what C passes: [`text`] for strings, [`sized`] for option
-//!    structs that grow at their end, [`RawField`] and [`RawStream`] for descriptions of types and streams.
+//!    structs that grow at their end, [`RawField`] and [`RawStream`] for descriptions of types and
+//!    streams.
 //! 2. It runs its body in [`CLibrary::guard`]. An error or a panic becomes a negative errno, and
 //!    its message is the last error of the calling thread ([`LastError`]). Nothing unwinds into C.
 //! 3. Objects are handed out by `Box::into_raw`, and [`release`] drops them.

@@ -2,8 +2,8 @@
 //! The line on standard error about a sensor that is not connected.
 //!
 //! Standard error belongs to the program, so the line is printed only with
-//! `OVERHEAR_NOT_CONNECTED=stderr` in the environment, and once per process. `overhear list --not-connected`
-//! lists all sensors that a directory had to refuse.
+//! `OVERHEAR_NOT_CONNECTED=stderr` in the environment, and once per process.
+//! `overhear list --not-connected` lists all sensors that a directory had to refuse.
 
 use std::io::Write;
 use std::sync::Once;
