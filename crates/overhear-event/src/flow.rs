@@ -218,6 +218,56 @@ pub trait Update {
     fn advance(&mut self, now: Timestamp);
 }
 
+impl<U: Update + ?Sized> Update for &mut U {
+    fn requires(&self) -> EventSet {
+        (**self).requires()
+    }
+
+    fn open(&mut self, stream: &StreamDescriptor) {
+        (**self).open(stream);
+    }
+
+    fn refuses(&self, stream: &StreamDescriptor) -> Option<String> {
+        (**self).refuses(stream)
+    }
+
+    fn failure(&self) -> Option<&str> {
+        (**self).failure()
+    }
+
+    fn warm_up(&mut self) {
+        (**self).warm_up();
+    }
+
+    fn element(&mut self, element: &ElementView<'_>) {
+        (**self).element(element);
+    }
+
+    fn elements(&mut self, elements: &[ElementView<'_>]) {
+        (**self).elements(elements);
+    }
+
+    fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
+        (**self).reads_in_place(stream)
+    }
+
+    fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
+        (**self).prepare(element)
+    }
+
+    fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
+        (**self).commit(element, valid);
+    }
+
+    fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
+        (**self).gap(stream, gap);
+    }
+
+    fn advance(&mut self, now: Timestamp) {
+        (**self).advance(now);
+    }
+}
+
 /// Receives the items of a [`Source`].
 ///
 /// The contract of the calls, per stream: `open` comes first and once; element times never

@@ -7,8 +7,9 @@
 //! the hold-back goes to the [`Update`](overhear_event::Update)s, together with the gaps at their
 //! places and the promise that nothing older can still come. [`Monitor`] connects the three and
 //! keeps the account of what was missed, per stream and cause ([`Losses`]). An [`UpdateSet`] calls
-//! several updates, each for its own sensors. An [`executor`] runs it: [`best_effort`] without any
-//! promise, [`executor::deadline()`] on what was admitted. [`scheduler`] asks the kernel what a
+//! several updates, each for its own sensors. A [`Runner`] runs the monitor by best effort until a
+//! condition ends it; the [executors](executor) run it with reserved CPU time,
+//! [`executor::deadline()`] on what was admitted. [`scheduler`] asks the kernel what a
 //! guarantee needs: CPU time that is reserved, and [`Partition`] for a CPU of the monitor's own.
 //! What is found can call for a [`reaction`], which another thread carries out.
 //!
@@ -81,6 +82,7 @@ mod partition;
 pub mod plugin;
 mod queue;
 pub mod reaction;
+pub mod runner;
 #[allow(unsafe_code, reason = "system calls without a function in libc")]
 pub mod scheduler;
 mod updates;
@@ -96,6 +98,7 @@ pub use memory::PageFaults;
 pub use merge::{Merge, QueueMemory};
 pub use monitor::{Monitor, SourceKey, HOLD_BACK};
 pub use partition::{Partition, PartitionError, PartitionGuard};
+pub use runner::{Finished, Runner};
 pub use updates::{
     AddError, Binding, MissedPolicy, Start, Subscription, Supervisor, UpdateRef, UpdateSet,
     UpdateState, UpdateStatus, WaitError, MOST_UPDATES,

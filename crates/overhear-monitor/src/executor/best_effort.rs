@@ -6,16 +6,12 @@ use std::time::Duration;
 use overhear_event::{Timestamp, Update};
 
 use crate::monitor::Monitor;
-
-/// Pause after a busy round.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// Longest pause, after rounds with few elements.
-const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-/// A round with more elements than this is busy.
-const BUSY: u64 = 2_000;
+use crate::runner::Runner;
 
 /// Runs rounds in the calling thread, without a guarantee, until `go_on` returns false; then the
 /// last one. `now` reads `CLOCK_MONOTONIC`; `wait` sleeps between two rounds, and may return early.
+///
+/// It is a [`Runner`] with the arguments of an executor.
 pub fn best_effort(
     monitor: &mut Monitor,
     update: &mut dyn Update,
@@ -23,20 +19,6 @@ pub fn best_effort(
     wait: impl Fn(Duration),
     mut go_on: impl FnMut(&mut Monitor) -> bool,
 ) {
-    let mut pause = SHORTEST_PAUSE;
-    loop {
-        let before = monitor.elements();
-        monitor.round(now(), update);
-        if !go_on(monitor) {
-            break;
-        }
-        let busy = monitor.elements() - before > BUSY;
-        pause = if busy {
-            SHORTEST_PAUSE
-        } else {
-            (pause * 2).min(LONGEST_PAUSE)
-        };
-        wait(pause);
-    }
-    monitor.finish(now(), update);
+    let runner = Runner::over(monitor, update).clock(now);
+    runner.run(wait, |runner| (!go_on(runner.monitor)).then_some(()));
 }
