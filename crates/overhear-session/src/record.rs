@@ -13,7 +13,7 @@ use overhear_kernel::{Backend, KernelMonitor, Probe, ProbeError, SelectError, Se
 use overhear_metrics::automaton::{events_required_by, Metric};
 use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Scheduling, SensorStatistics};
-use overhear_monitor::{best_effort, Fanout, Losses, Monitor, HOLD_BACK};
+use overhear_monitor::{Fanout, Finished, Losses, Runner};
 use overhear_trace::TraceWriter;
 
 use crate::calibrate::Calibration;
@@ -139,8 +139,6 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         .map_err(|error| refused(&error))?;
     let (mut writer, mut recording) = begin_trace(options, source, begun)?;
     let kernel = Rc::new(RefCell::new(kernel));
-    let mut monitor = Monitor::new(HOLD_BACK);
-    monitor.add_source(Box::new(Shared(Rc::clone(&kernel))));
     let mut scheduling = Scheduling::new(());
     if recording.hears_wakeups() {
         scheduling.expect_wakeups();
@@ -154,8 +152,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         .map(Meter::costs);
     let mut others = OtherThreads::new();
     let mut notes = Vec::new();
-    let mut ended = begun;
-    let delays;
+    let (mut monitor, ended, delays);
     {
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
         let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
@@ -166,33 +163,27 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         if let Some(writer) = &mut writer {
             all.push(writer);
         }
-        let mut fanout = Fanout(all);
+        let runner = Runner::new(Fanout(all))
+            .source(Box::new(Shared(Rc::clone(&kernel))))
+            .complaints(|complaint| notes.push(complaint.to_string()));
         let mut progress = options.progress.map(|begin| begin());
         let mut condition = StopCondition {
             options,
             interrupts: &mut interrupts,
             begun,
         };
-        let wait = std::thread::sleep;
-        best_effort(&mut monitor, &mut fanout, monotonic_now, wait, |monitor| {
-            let now = monotonic_now();
-            notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
-            let missed = monitor.losses().missed();
+        let finished = runner.run(std::thread::sleep, |runner| {
             if let Some(progress) = &mut progress {
-                progress.show(now.since(begun), monitor.elements(), missed);
+                let missed = runner.monitor.losses().missed();
+                progress.show(runner.now().since(begun), runner.monitor.elements(), missed);
             }
-            if !condition.goes_on(now) {
-                ended = now;
-                // It fails only for a monitor that was terminated.
-                let _ = kernel.borrow_mut().finish();
-                return false;
-            }
-            true
+            // Finishing fails only for a monitor that was terminated.
+            (!condition.goes_on(runner.now())).then(|| kernel.borrow_mut().finish())
         });
+        Finished { monitor, ended, .. } = finished;
         if let Some(progress) = &mut progress {
             progress.clear();
         }
-        drop(fanout);
         delays = accounts.finish();
     }
     for stream in monitor.take_opened() {
@@ -202,7 +193,6 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
             let _ = writer.open(&stream);
         }
     }
-    notes.extend(monitor.take_complaints().iter().map(ToString::to_string));
     scheduling.finish(compensation::end(ended, delays.as_ref()));
     let others = others.names(scheduling.threads().iter().map(|thread| thread.tid));
     let threads = other_threads::by_tid(&others).chain(metrics::names_of(&scheduling));
