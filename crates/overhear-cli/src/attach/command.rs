@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Needs, Query};
 use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
-use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
+use overhear_monitor::{Finished, Monitor, Runner};
 use overhear_trace::TraceWriter;
 
 use super::outlet::{Outlet, Requests};
@@ -129,32 +129,27 @@ impl<'a> Attachment<'a> {
             ..
         } = self;
         let source = Rc::new(RefCell::new(source));
-        let mut monitor = Monitor::new(HOLD_BACK);
-        monitor.add_source(Box::new(Shared(Rc::clone(&source))));
         let requests = Requests::listen(interrupts);
         let outlet = Outlet {
             file: out,
             requests: Rc::clone(&requests),
         };
-        let sink = Rc::new(RefCell::new(Sink {
+        let sink = Sink {
             feed: Feed::new(layout, outlet, options.count),
             writer,
             pids: BTreeSet::new(),
-        }));
+        };
 
-        let mut ended_by = "interrupted";
         let mut link = DirectoryLink::new();
         let mut heard_at = begun;
-        let wait = std::thread::sleep;
-        let mut update = Shared(Rc::clone(&sink));
-        best_effort(&mut monitor, &mut update, monotonic_now, wait, |monitor| {
-            let now = monotonic_now();
-            let sink = &mut *sink.borrow_mut();
+        let runner = Runner::new(sink).source(Box::new(Shared(Rc::clone(&source))));
+        let finished = runner.run(std::thread::sleep, |runner| {
+            let (now, sink) = (runner.now(), &mut runner.update);
             let source = &source.borrow();
             link.update(source.is_connected());
-            sink.hear(monitor, &mut link, &mut told);
+            sink.hear(&mut runner.monitor, &mut link, &mut told);
             sink.feed.flush();
-            let done = if let Some(error) = sink.feed.failure() {
+            if let Some(error) = sink.feed.failure() {
                 Some(ended_by_failure(error))
             } else if is_closed(out) {
                 Some("closed")
@@ -175,12 +170,15 @@ impl<'a> Attachment<'a> {
                 }
                 let alone = now.since(heard_at) >= PATIENCE;
                 (alone && sink.has_no_writer(source)).then_some("directory")
-            };
-            ended_by = done.unwrap_or(ended_by);
-            done.is_none()
+            }
         });
         let ended = monotonic_now();
-        let sink = &mut *sink.borrow_mut();
+        let Finished {
+            mut ended_by,
+            update: mut sink,
+            mut monitor,
+            ..
+        } = finished;
         link.update(source.borrow().is_connected());
         sink.hear(&mut monitor, &mut link, &mut told);
         sink.feed.flush();
