@@ -9,11 +9,9 @@ use std::time::Duration;
 
 use overhear::{Announcement, SensorError};
 use overhear_directory::client::socket_path;
-use overhear_directory::{
-    monotonic_now, AttachError, Begin, MonitorConnection, Needs, Query, QueryError,
-};
+use overhear_directory::{AttachError, Begin, MonitorConnection, Needs, Query, QueryError};
 use overhear_event::{Nanos, Source};
-use overhear_monitor::{best_effort, Binding, Monitor, Supervisor, UpdateSet};
+use overhear_monitor::{Binding, Monitor, Runner, Supervisor, UpdateSet};
 
 /// Why a monitor cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -92,19 +90,17 @@ impl ApplicationMonitor {
         let (sources, further) = channel::<Box<dyn Source + Send>>();
         let thread = std::thread::Builder::new().name("oh-monitor".to_string());
         let thread = thread.spawn(move || {
-            let mut monitor = Monitor::new(hold_back);
-            monitor.add_source(Box::new(source));
-            let go_on = |monitor: &mut Monitor| loop {
-                match further.try_recv() {
-                    Ok(source) => {
-                        monitor.add_source(source);
-                    }
-                    Err(end) => return end == TryRecvError::Empty,
-                }
-            };
+            let runner = Runner::over(Monitor::new(hold_back), set).source(Box::new(source));
             // A longer pause would delay callers that wait for an evaluation.
             let wait = |pause: Duration| std::thread::sleep(pause.min(Duration::from_millis(1)));
-            best_effort(&mut monitor, &mut set, monotonic_now, wait, go_on);
+            runner.run(wait, |runner| loop {
+                match further.try_recv() {
+                    Ok(source) => {
+                        runner.monitor.add_source(source);
+                    }
+                    Err(end) => return (end == TryRecvError::Disconnected).then_some(()),
+                }
+            });
         });
         Ok(Self {
             supervisor,
