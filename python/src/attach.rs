@@ -18,10 +18,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use overhear_directory::{
-    client, monotonic_now, AttachError as Refusal, Begin, MonitorConnection, Query, SensorRecord,
+    client, AttachError as Refusal, AttachedSource, Begin, MonitorConnection, Query, SensorRecord,
 };
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
-use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
+use overhear_monitor::Runner;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
 
@@ -205,11 +205,7 @@ impl Attachment {
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("overhear-attach".to_owned());
-        let thread = thread.spawn(move || {
-            let mut monitor = Monitor::new(HOLD_BACK);
-            monitor.add_source(Box::new(source));
-            run(monitor, &theirs);
-        })?;
+        let thread = thread.spawn(move || run(source, &theirs))?;
         Ok(Self {
             shared,
             thread: Mutex::new(Some(thread)),
@@ -289,8 +285,8 @@ impl Drop for Attachment {
     }
 }
 
-fn run(mut monitor: Monitor, shared: &Arc<Shared>) {
-    let mut update = HandOver {
+fn run(source: AttachedSource, shared: &Arc<Shared>) {
+    let update = HandOver {
         shared: Arc::clone(shared),
         collector: Collector::default(),
         elements: 0,
@@ -302,23 +298,16 @@ fn run(mut monitor: Monitor, shared: &Arc<Shared>) {
             drop(shared.wait(state, pause));
         }
     };
-    best_effort(&mut monitor, &mut update, monotonic_now, wait, |monitor| {
-        complain(monitor, shared);
-        !shared.wants_end()
-    });
-    complain(&mut monitor, shared);
+    let runner = Runner::new(update)
+        .source(Box::new(source))
+        .complaints(|complaint| shared.lock().complaints.push(complaint.0));
+    let mut collector = runner
+        .run(wait, |_| shared.wants_end().then_some(()))
+        .update
+        .collector;
     let mut state = shared.lock();
-    state.last = update
-        .collector
-        .has_something()
-        .then(|| update.collector.take());
+    state.last = collector.has_something().then(|| collector.take());
     state.has_ended = true;
     drop(state);
     shared.changed.notify_all();
-}
-
-fn complain(monitor: &mut Monitor, shared: &Shared) {
-    let complaints = monitor.take_complaints();
-    let sentences = complaints.into_iter().map(|complaint| complaint.0);
-    shared.lock().complaints.extend(sentences);
 }

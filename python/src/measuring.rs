@@ -13,7 +13,7 @@ use overhear_event::{
 };
 use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
 use overhear_metrics::automaton::{Results, SharedMetrics, TakenResults};
-use overhear_monitor::{best_effort, Monitor, HOLD_BACK};
+use overhear_monitor::Runner;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::{pyclass, pymethods, Bound, PyRef, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
@@ -249,11 +249,12 @@ impl Drop for Measuring {
     }
 }
 
-fn run(sources: Vec<Box<dyn Source + Send>>, mut evaluating: Evaluating) {
+fn run(sources: Vec<Box<dyn Source + Send>>, evaluating: Evaluating) {
     let shared = Arc::clone(&evaluating.shared);
-    let mut monitor = Monitor::new(HOLD_BACK);
+    let mut runner =
+        Runner::new(evaluating).complaints(|complaint| shared.lock().complaints.push(complaint.0));
     for source in sources {
-        monitor.add_source(source);
+        runner.monitor.add_source(source);
     }
     let wait = |pause| {
         let state = shared.lock();
@@ -262,23 +263,7 @@ fn run(sources: Vec<Box<dyn Source + Send>>, mut evaluating: Evaluating) {
             drop(shared.wait(state, pause));
         }
     };
-    best_effort(
-        &mut monitor,
-        &mut evaluating,
-        monotonic_now,
-        wait,
-        |monitor| {
-            complain(monitor, &shared);
-            !shared.lock().wants_end
-        },
-    );
-    complain(&mut monitor, &shared);
+    runner.run(wait, |_| shared.lock().wants_end.then_some(()));
     shared.lock().has_ended = true;
     shared.changed.notify_all();
-}
-
-fn complain(monitor: &mut Monitor, shared: &Shared) {
-    let complaints = monitor.take_complaints();
-    let sentences = complaints.into_iter().map(|complaint| complaint.0);
-    shared.lock().complaints.extend(sentences);
 }
