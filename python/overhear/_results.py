@@ -484,7 +484,7 @@ class Report(Record):
     check: Optional[CheckReport] = None
     metrics: Optional[MetricsReport] = None
     guarantee: Optional[Record] = None
-    intrusion: Optional[Record] = None
+    overhead: Optional[Record] = None
     compensated: bool = False
     compensation: Optional[Record] = None
     reactions: Optional[Record] = None

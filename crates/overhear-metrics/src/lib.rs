@@ -15,7 +15,7 @@
 //! - [`automaton`] measures what users describe: metrics as automata in a text format, and those of
 //!   Linux.
 //! - [`verdict`] judges constraints on metrics, fields and events.
-//! - [`Intrusion`] adds up the cost of observing for each observed thread and process.
+//! - [`OverheadMeter`] adds up the monitoring overhead for each observed thread and process.
 //! - [`compensation`] moves elements to the times that they would have without the cost of
 //!   observing.
 //! - [`response`] computes worst-case response times from measurements.
@@ -46,10 +46,10 @@ mod buckets;
 mod coarse;
 pub mod compensation;
 mod context;
-mod cost;
 mod distribution;
 mod histogram;
 mod messages;
+mod overhead;
 mod recent;
 pub mod response;
 mod scheduling;
@@ -58,10 +58,12 @@ mod thread;
 mod timeline;
 pub mod verdict;
 
-pub use cost::{price_name, Costs, Estimate, Intrusion, ENTRIES, RETURNS, STATIC_PROBES};
 pub use distribution::{Distribution, ValueBucket};
 pub use histogram::{Bucket, Histogram};
 pub use messages::Messages;
+pub use overhead::{
+    price_name, AssumedElements, Costs, Estimate, OverheadMeter, ENTRIES, RETURNS, STATIC_PROBES,
+};
 pub use recent::{RecentSensor, RecentSensors, Step, KEPT_STEPS};
 pub use scheduling::{Observer, Scheduling};
 pub use sensors::{FieldStatistics, SensorAccount, SensorStatistics};

@@ -8,8 +8,8 @@ use overhear_event::{Timestamp, Update};
 use overhear_metrics::compensation::Delays;
 use overhear_session::calibrate::Calibration;
 use overhear_session::error::{ErrorKind, SessionError};
-use overhear_session::intrusion::{Meter, CALIBRATION};
 use overhear_session::output;
+use overhear_session::overhead::CALIBRATION;
 use overhear_session::recording::{self, Recording};
 use overhear_session::replay;
 use overhear_session::report::Report;
@@ -158,7 +158,7 @@ fn pictured<'a>(request: &'a PageRequest<'a>, room: Room) -> Result<Pictured<'a>
     };
     let costs = calibration.map(|known: Calibration| {
         let known = known.heard_by(recording.kernel_active());
-        Meter::new(known).costs()
+        known.costs()
     });
     let range = request.range.of_run(times.begin);
     let mut picture = Picture::new(room, costs.map(Delays::new), range);

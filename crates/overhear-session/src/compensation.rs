@@ -152,7 +152,7 @@ mod tests {
         let cost =
             |ns| json!({ "mean_ns": ns, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 });
         let kernel = |sensor, ns| {
-            json!({ "sensor": sensor, "by": "hand", "firing": cost(ns), "constant": null,
+            json!({ "sensor": sensor, "by": "hand", "cost_per_event": cost(ns), "constant": null,
                     "assumed": false })
         };
         let program =

@@ -23,10 +23,10 @@ use crate::config::probes::refuse_unusable;
 use crate::error::{ErrorKind, SessionError};
 use crate::evaluations::Evaluations;
 use crate::interrupts::Interrupts;
-use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, MetricsReport, METRICS};
 use crate::named_sensors::NamedSensors;
 use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
+use crate::overhead::{CalibratedOverhead, CALIBRATION};
 use crate::place;
 use crate::progress::BeginProgress;
 use crate::quantities::{SourceReport, TraceReport};
@@ -145,18 +145,19 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     }
     let mut statistics = SensorStatistics::default();
     let calibration = options.calibration.clone();
-    let mut meter = calibration.map(|known| Meter::new(known.heard_by(recording.kernel_active())));
-    let costs = meter
+    let mut overhead =
+        calibration.map(|known| CalibratedOverhead::new(known.heard_by(recording.kernel_active())));
+    let costs = overhead
         .as_ref()
         .filter(|_| options.compensate)
-        .map(Meter::costs);
+        .map(CalibratedOverhead::costs);
     let mut others = OtherThreads::new();
     let mut notes = Vec::new();
     let (mut monitor, ended, delays);
     {
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
         let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
-        all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
+        all.extend(overhead.as_mut().map(CalibratedOverhead::update));
         if !evaluations.is_empty() {
             all.push(&mut evaluations);
         }
@@ -205,7 +206,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     let accounts = Recorded {
         scheduling,
         statistics,
-        meter,
+        overhead,
         delays,
         losses: monitor.losses(),
         metrics: measured,
@@ -262,7 +263,7 @@ fn open(options: &RecordOptions) -> Result<(KernelMonitor, SourceReport), Sessio
 struct Recorded<'a> {
     scheduling: Scheduling,
     statistics: SensorStatistics,
-    meter: Option<Meter>,
+    overhead: Option<CalibratedOverhead>,
     delays: Option<Delays>,
     losses: &'a Losses,
     metrics: Option<MetricsReport>,
@@ -282,7 +283,7 @@ impl Recorded<'_> {
                 let others = Some(&self.others).filter(|all| !all.is_empty());
                 keep(&mut writer, OTHER_THREADS, others);
                 keep(&mut writer, METRICS, self.metrics.as_ref());
-                let calibration = self.meter.as_ref().map(Meter::calibration);
+                let calibration = self.overhead.as_ref().map(CalibratedOverhead::calibration);
                 keep(&mut writer, CALIBRATION, calibration);
                 close_trace(writer, out, &mut recording, &[])
             }
@@ -292,7 +293,7 @@ impl Recorded<'_> {
             scheduling: &self.scheduling,
             statistics: &self.statistics,
             losses: self.losses,
-            meter: self.meter.as_ref(),
+            overhead: self.overhead.as_ref(),
             compensation: self
                 .delays
                 .as_ref()

@@ -15,10 +15,10 @@ use crate::check::{CheckReport, CHECK};
 use crate::compensation::{self, CompensationReport};
 use crate::configured_monitor::{MonitorReport, GUARANTEE};
 use crate::error::{ErrorKind, SessionError};
-use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{MetricsReport, METRICS};
 use crate::other_threads;
 use crate::output;
+use crate::overhead::{CalibratedOverhead, CALIBRATION};
 use crate::quantities::{HistogramReport, TraceReport};
 use crate::reactions::{ReactionsReport, REACTIONS};
 use crate::recording::{self, kept, Recording};
@@ -127,12 +127,13 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
         None => kept(&reader, CALIBRATION)?,
         named => named,
     };
-    let mut meter =
-        calibration.map(|known: Calibration| Meter::new(known.heard_by(recording.kernel_active())));
-    let costs = match (evaluation.compensate, &meter) {
+    let mut overhead = calibration.map(|known: Calibration| {
+        CalibratedOverhead::new(known.heard_by(recording.kernel_active()))
+    });
+    let costs = match (evaluation.compensate, &overhead) {
         (false, _) => None,
         (true, None) => return Err(compensation::no_calibration()),
-        (true, Some(meter)) => Some(meter.costs()),
+        (true, Some(overhead)) => Some(overhead.costs()),
     };
     let mut scheduling = Scheduling::new(());
     if recording.hears_wakeups() {
@@ -144,7 +145,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
     }
     let (mut losses, mut wanted) = (Losses::default(), evaluation.updates);
     let mut all: Vec<&mut dyn Update> = vec![&mut losses];
-    all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
+    all.extend(overhead.as_mut().map(CalibratedOverhead::update));
     let (replayed, delays) = match costs {
         None => {
             let accounts: [&mut dyn Update; 3] = [&mut scheduling, &mut statistics, wanted.set()];
@@ -177,7 +178,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
         scheduling: &scheduling,
         statistics: &statistics,
         losses: &losses,
-        meter: meter.as_ref(),
+        overhead: overhead.as_ref(),
         compensation: delays
             .as_ref()
             .map(|delays| CompensationReport::of(delays, recording.hears_wakeups())),

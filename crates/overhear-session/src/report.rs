@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report: one data model for tables, page and JSON (`docs/report.md` describes the JSON).
 
-use crate::intrusion::Meter;
 use crate::quantities::{
     quantile_sentence, DeclaredReport, HistogramReport, Quantiles, SourceReport, TraceReport,
 };
@@ -18,9 +17,9 @@ use crate::compensation::CompensationReport;
 use crate::conclusion::{Conclusion, Exit};
 use crate::configured_monitor::MonitorReport;
 use crate::findings::{self, Finding};
-use crate::intrusion::IntrusionReport;
 use crate::metrics::MetricsReport;
 pub use crate::other_threads::OtherThread;
+use crate::overhead::{CalibratedOverhead, OverheadReport};
 use crate::reactions::ReactionsReport;
 use crate::updates::UpdateReport;
 
@@ -83,9 +82,9 @@ pub struct Report {
     /// What came of the monitor of `overhear.toml`, where one ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<MonitorReport>,
-    /// What observing has cost, where the machine is calibrated.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub intrusion: Option<IntrusionReport>,
+    /// Monitoring overhead, where the machine is calibrated.
+    #[serde(default, alias = "intrusion", skip_serializing_if = "Option::is_none")]
+    pub overhead: Option<OverheadReport>,
     /// Whether times are compensated: what observing has cost is subtracted from them.
     #[serde(default)]
     pub compensated: bool,
@@ -233,7 +232,7 @@ impl Report {
 
     /// Adds the names of threads that are not tracked.
     pub fn add_other_threads(&mut self, others: Vec<OtherThread>) {
-        let payers = self.intrusion.iter_mut().flat_map(|it| &mut it.threads);
+        let payers = self.overhead.iter_mut().flat_map(|it| &mut it.threads);
         for payer in payers.filter(|payer| payer.comm.is_empty()) {
             let other = others.iter().find(|other| other.tid == payer.tid);
             payer.comm = other.map_or(String::new(), |other| other.comm.clone());
@@ -432,7 +431,7 @@ pub struct RunFindings<'a, O> {
     pub(crate) statistics: &'a SensorStatistics,
     pub(crate) losses: &'a Losses,
     /// Where the machine is calibrated.
-    pub meter: Option<&'a Meter>,
+    pub overhead: Option<&'a CalibratedOverhead>,
     /// Where the others see compensated times.
     pub compensation: Option<CompensationReport>,
     pub(crate) trace: TraceReport,
@@ -484,6 +483,8 @@ pub fn of<O: Observer>(recording: &Recording, found: &RunFindings<'_, O>) -> Rep
         reactions: None,
         compensated: found.compensation.is_some(),
         compensation: found.compensation,
-        intrusion: found.meter.map(|meter| meter.report(found.scheduling)),
+        overhead: found
+            .overhead
+            .map(|overhead| overhead.report(found.scheduling)),
     }
 }

@@ -28,7 +28,9 @@ pub fn recorded_costs(recording: &TraceReader) -> Result<Option<Costs>, ReadErro
         }
     } else {
         for cost in calibration["kernel"].as_array().into_iter().flatten() {
-            let price = cost["firing"]["mean_ns"].as_f64();
+            // Recordings of version 0.1.0 have `firing` instead.
+            let per_event = cost.get("cost_per_event").or_else(|| cost.get("firing"));
+            let price = per_event.and_then(|cost| cost["mean_ns"].as_f64());
             if let (Some(sensor), Some(ns)) = (cost["sensor"].as_str(), price) {
                 costs.kernel(sensor, ns);
             }
@@ -56,7 +58,7 @@ mod tests {
     #[test]
     fn costs_are_those_of_the_active_kernel_backend() {
         let calibration = json!({
-            "kernel": [{"sensor": "sched_switch", "firing": {"mean_ns": 202.3}},
+            "kernel": [{"sensor": "sched_switch", "cost_per_event": {"mean_ns": 202.3}},
                        {"sensor": "syscall", "firing": {"mean_ns": 233.0}}],
             "perf": {"mean_ns": 890.0},
             "programs": [{"kind": "simple", "write": {"mean_ns": 9.0}}],

@@ -19,7 +19,7 @@ pub(crate) fn render(calibration: &Calibration, width: Width) -> String {
         text.push_str("\nper element of the kernel, and per event of threads that nobody tracks\n");
         let mut table = Table::new(&[
             ("sensor", false),
-            ("firing", true),
+            ("per event", true),
             ("deviation", true),
             ("99 %", true),
             ("constant", true),
@@ -33,9 +33,9 @@ pub(crate) fn render(calibration: &Calibration, width: Width) -> String {
             );
             table.row(vec![
                 cost.sensor.clone(),
-                ns(cost.firing.mean_ns),
-                ns(cost.firing.deviation_ns),
-                self::within(&cost.firing),
+                ns(cost.cost_per_event.mean_ns),
+                ns(cost.cost_per_event.deviation_ns),
+                self::within(&cost.cost_per_event),
                 constant,
                 within,
                 measured_by(cost),

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The text of what observing has cost.
+//! The text of the monitoring overhead.
 
 use std::fmt::Write;
 
 use overhear_event::Nanos;
 use overhear_session::format::printable;
-use overhear_session::intrusion::IntrusionReport;
+use overhear_session::overhead::OverheadReport;
 
-/// Renders the cost in a line or two.
-pub(crate) fn render(report: &IntrusionReport) -> String {
+/// Renders the overhead in a line or two.
+pub(crate) fn render(report: &OverheadReport) -> String {
     let time = |ns: u64| Nanos::from_ns(ns).to_string();
-    let mut text = format!("observing has cost about {}", time(report.total_ns));
+    let mut text = format!("monitoring overhead about {}", time(report.total_ns));
     if let Some(share) = report.share {
         let _ = write!(
             text,
@@ -23,11 +23,11 @@ pub(crate) fn render(report: &IntrusionReport) -> String {
             "" => "?",
             comm => comm,
         };
-        (format!("{name}({})", thread.tid), thread.intrusion_ns)
+        (format!("{name}({})", thread.tid), thread.overhead_ns)
     });
     let programs = report.programs.iter().map(|program| {
         let name = format!("sensors of {}({})", program.comm, program.pid);
-        (name, program.intrusion_ns)
+        (name, program.overhead_ns)
     });
     let mut payers: Vec<_> = threads.chain(programs).collect();
     payers.sort_by_key(|(_, ns)| std::cmp::Reverse(*ns));

@@ -90,9 +90,9 @@ pub(crate) fn render(report: &Report, width: Width) -> String {
         text.push('\n');
         text.push_str(&reactions::render(reactions, width));
     }
-    if let Some(intrusion) = &report.intrusion {
+    if let Some(overhead) = &report.overhead {
         text.push('\n');
-        text.push_str(&overhead::render(intrusion));
+        text.push_str(&overhead::render(overhead));
     }
     if let Some(compensation) = &report.compensation {
         text.push_str(&compensation::render(compensation));

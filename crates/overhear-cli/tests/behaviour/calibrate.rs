@@ -17,7 +17,7 @@ pub(crate) fn calibration(path: &Path, sensors: &[&str]) {
     let kernel: Vec<Value> = sensors
         .iter()
         .map(|sensor| {
-            json!({ "sensor": sensor, "by": "hand", "firing": cost(100.0), "constant": null, "assumed": false })
+            json!({ "sensor": sensor, "by": "hand", "cost_per_event": cost(100.0), "constant": null, "assumed": false })
         })
         .collect();
     let document = json!({
@@ -69,7 +69,7 @@ fn implausible(calibration: &Value) -> Vec<String> {
     let of_programs = calibration["programs"].as_array().unwrap().iter();
     let of_programs = of_programs.map(|cost| (&cost["kind"], &cost["write"]));
     let of_kernel = calibration["kernel"].as_array().unwrap().iter();
-    let of_kernel = of_kernel.map(|cost| (&cost["sensor"], &cost["firing"]));
+    let of_kernel = of_kernel.map(|cost| (&cost["sensor"], &cost["cost_per_event"]));
     of_programs
         .chain(of_kernel)
         .filter_map(|(name, price)| {
@@ -161,7 +161,7 @@ fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
             let instead = cost["instead"].as_str().unwrap();
             let other = of(instead).unwrap();
             assert_eq!(other["assumed"], false, "{cost:#}");
-            assert_eq!(other["firing"], cost["firing"]);
+            assert_eq!(other["cost_per_event"], cost["cost_per_event"]);
         } else {
             assert!(
                 ["loop", "statistics"].contains(&cost["method"].as_str().unwrap()),
@@ -238,24 +238,24 @@ fn reports_say_what_observing_has_cost() {
         println!("skipped: {}", live["sources"][0]["sentence"]);
         return;
     }
-    let intrusion = &live["intrusion"];
+    let overhead = &live["overhead"];
     let of = |list: &str| -> u64 {
-        let all = intrusion[list].as_array().unwrap();
-        all.iter().map(|one| number(one, "intrusion_ns")).sum()
+        let all = overhead[list].as_array().unwrap();
+        all.iter().map(|one| number(one, "overhead_ns")).sum()
     };
     let parts = of("threads") + of("programs");
-    let parts = parts + number(intrusion, "interrupts_ns") + number(intrusion, "missed_ns");
-    assert_eq!(number(intrusion, "total_ns"), parts);
+    let parts = parts + number(overhead, "interrupts_ns") + number(overhead, "missed_ns");
+    assert_eq!(number(overhead, "total_ns"), parts);
     // Every element has its price or is named.
-    let unpriced = &intrusion["unpriced"][0];
-    assert_eq!(unpriced["event"], "kernel:sched_wake", "{intrusion:#}");
-    let priced = number(intrusion, "elements");
+    let unpriced = &overhead["unpriced"][0];
+    assert_eq!(unpriced["event"], "kernel:sched_wake", "{overhead:#}");
+    let priced = number(overhead, "elements");
     assert_eq!(
         priced + number(unpriced, "elements"),
         number(&live["trace"], "events")
     );
     assert_eq!(
-        number(intrusion, "total_ns"),
+        number(overhead, "total_ns"),
         100 * (priced + number(&live, "missed_total"))
     );
 
@@ -283,10 +283,10 @@ fn reports_say_what_observing_has_cost() {
     // The recording knows its prices, and others can be named.
     let ended = finish(&mut overhear(&["report", out, "--json"]));
     let replayed: Value = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(replayed["intrusion"], *intrusion);
+    assert_eq!(replayed["overhead"], *overhead);
     let ended = finish(&mut overhear(&["report", out]));
     assert!(
-        ended.stdout.contains("observing has cost about"),
+        ended.stdout.contains("monitoring overhead about"),
         "{ended:#?}"
     );
     assert!(
@@ -305,9 +305,9 @@ fn reports_say_what_observing_has_cost() {
         "--json",
     ]));
     let other: Value = serde_json::from_str(&ended.stdout).unwrap();
-    assert_eq!(other["intrusion"]["unpriced"], json!([]));
+    assert_eq!(other["overhead"]["unpriced"], json!([]));
     assert_eq!(
-        number(&other["intrusion"], "elements"),
+        number(&other["overhead"], "elements"),
         number(&live["trace"], "events")
     );
 }
@@ -320,7 +320,7 @@ fn perf_records_have_a_price_of_their_own() {
     let text = std::fs::read_to_string(&prices).unwrap();
     let mut document: Value = serde_json::from_str(&text).unwrap();
     let named = prices.to_str().unwrap();
-    let intrusion = |document: &Value| {
+    let overhead = |document: &Value| {
         std::fs::write(&prices, document.to_string()).unwrap();
         let run = [
             "run",
@@ -338,17 +338,17 @@ fn perf_records_have_a_price_of_their_own() {
         }
         ended.does_not_panic();
         let told: Value = serde_json::from_str(&ended.stdout).unwrap();
-        Some(told["intrusion"].clone())
+        Some(told["overhead"].clone())
     };
     // That of the BPF programs is not theirs.
-    let Some(found) = intrusion(&document) else {
+    let Some(found) = overhead(&document) else {
         return;
     };
     assert_eq!(number(&found, "total_ns"), 0, "{found:#}");
     let unpriced = found["unpriced"].to_string();
     assert!(unpriced.contains("kernel:sched_switch"), "{unpriced}");
     document["perf"] = cost(700.0);
-    let Some(found) = intrusion(&document) else {
+    let Some(found) = overhead(&document) else {
         return;
     };
     let unpriced = found["unpriced"].to_string();
@@ -410,7 +410,7 @@ fn assumed_prices_are_told_and_so_are_old_calibrations() {
     calibration(&prices, &["sched_switch", "sched_wake", "probe"]);
     let text = std::fs::read_to_string(&prices).unwrap();
     let mut document: Value = serde_json::from_str(&text).unwrap();
-    let lives = json!({ "sensor": "task_life", "by": null, "firing": cost(50.0), "constant": null, "assumed": true,
+    let lives = json!({ "sensor": "task_life", "by": null, "cost_per_event": cost(50.0), "constant": null, "assumed": true,
         "because": "no thread could begin", "instead": "sched_wake" });
     document["kernel"].as_array_mut().unwrap().push(lives);
     std::fs::write(&prices, document.to_string()).unwrap();
@@ -426,19 +426,19 @@ fn assumed_prices_are_told_and_so_are_old_calibrations() {
         }
         ended.does_not_panic();
         let told: Value = serde_json::from_str(&ended.stdout).unwrap();
-        Some(told["intrusion"].clone())
+        Some(told["overhead"].clone())
     };
-    let Some(intrusion) = measure() else {
+    let Some(overhead) = measure() else {
         return;
     };
-    let assumed = &intrusion["assumed"][0];
-    assert_eq!(assumed["event"], "kernel:task_life", "{intrusion:#}");
+    let assumed = &overhead["assumed"][0];
+    assert_eq!(assumed["event"], "kernel:task_life", "{overhead:#}");
     assert_eq!(assumed["instead"], "sched_wake");
     assert_eq!(assumed["because"], "no thread could begin");
     assert!(number(assumed, "elements") > 0);
-    assert_eq!(intrusion["notes"], json!([]));
+    assert_eq!(overhead["notes"], json!([]));
     // The probe has its price.
-    assert_eq!(intrusion["unpriced"], json!([]), "{intrusion:#}");
+    assert_eq!(overhead["unpriced"], json!([]), "{overhead:#}");
 
     // One of an older version knows neither reasons nor probes.
     let older = document.as_object_mut().unwrap();
@@ -451,12 +451,12 @@ fn assumed_prices_are_told_and_so_are_old_calibrations() {
         members.remove("instead");
     }
     std::fs::write(&prices, document.to_string()).unwrap();
-    let Some(intrusion) = measure() else {
+    let Some(overhead) = measure() else {
         return;
     };
-    assert_eq!(intrusion["assumed"][0]["instead"], Value::Null);
-    let unpriced = &intrusion["unpriced"][0];
-    assert_eq!(unpriced["event"], "kernel:probe/main", "{intrusion:#}");
-    let note = intrusion["notes"][0].as_str().unwrap();
+    assert_eq!(overhead["assumed"][0]["instead"], Value::Null);
+    let unpriced = &overhead["unpriced"][0];
+    assert_eq!(unpriced["event"], "kernel:probe/main", "{overhead:#}");
+    let note = overhead["notes"][0].as_str().unwrap();
     assert!(note.contains("run `overhear calibrate` again"), "{note}");
 }

@@ -97,7 +97,7 @@ fn live_compensation_equals_that_of_the_recording() {
         assert_eq!(of(&plain, member), of(&live, member));
     }
     assert!(of(&plain, "run_ns") > of(&live, "run_ns"));
-    assert!(removed <= number(&plain["intrusion"], "total_ns"));
+    assert!(removed <= number(&plain["overhead"], "total_ns"));
 
     let text = finish(&mut overhear(&["report", "--compensate", out]));
     assert!(

@@ -71,7 +71,7 @@ fn displacing_thread_outside_the_program_has_a_name() {
     let threads = report["threads"].as_array().unwrap();
     let is_other = |thread: &&Value| others.iter().any(|other| other["tid"] == thread["tid"]);
     assert_eq!(threads.iter().find(is_other), None);
-    let payers = report["intrusion"]["threads"].as_array().unwrap().iter();
+    let payers = report["overhead"]["threads"].as_array().unwrap().iter();
     let mut nameless = payers.filter(|payer| payer["comm"] == "").filter(is_other);
     assert_eq!(nameless.next(), None, "{ended:#?}");
     // The recording keeps the names, for the report and for metrics.

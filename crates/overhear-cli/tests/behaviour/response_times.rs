@@ -439,7 +439,7 @@ fn compensated_times_are_shorter_by_what_elements_have_cost() {
     let documents = dir.join("trace/overhear");
     fs::write(
         documents.join("calibration.json"),
-        r#"{"kernel": [{"sensor": "sched_switch", "firing": {"mean_ns": 3000.0}}]}"#,
+        r#"{"kernel": [{"sensor": "sched_switch", "cost_per_event": {"mean_ns": 3000.0}}]}"#,
     )
     .unwrap();
     let observed = |words: &[&str]| {

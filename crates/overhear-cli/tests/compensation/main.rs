@@ -195,7 +195,8 @@ fn calibrate(rounds: u32, file: &Path) -> Result<(Calibration, f64), String> {
         let Some(cost) = found.kernel.iter().find(|cost| cost.sensor == sensor) else {
             return Err(found.notes.join("; "));
         };
-        varies = varies.max(cost.firing.deviation_ns / cost.firing.mean_ns.max(1.0));
+        varies =
+            varies.max(cost.cost_per_event.deviation_ns / cost.cost_per_event.mean_ns.max(1.0));
     }
     Ok((found, varies))
 }

@@ -129,7 +129,7 @@ fn recording_without_wake_ups_has_a_note() {
     let prices = folder.path().join("prices.json");
     let cost = serde_json::json!({ "mean_ns": 100.0, "deviation_ns": 1.0, "within_ns": 1.0, "samples": 41 });
     let sensor = serde_json::json!({
-        "sensor": "sched_switch", "by": "hand", "firing": cost, "constant": null, "assumed": false
+        "sensor": "sched_switch", "by": "hand", "cost_per_event": cost, "constant": null, "assumed": false
     });
     let calibration = serde_json::json!({
         "overhear_version": "0.1.0", "measured_at": 1, "cpu": "another", "release": "another",

@@ -62,7 +62,7 @@ impl Machine {
 /// A calibration by which a context switch costs a millisecond.
 fn calibration() -> Calibration {
     let cost = json!({ "mean_ns": 1e6, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 });
-    let kernel = json!([{ "sensor": SCHED_SWITCH, "by": "hand", "firing": cost, "constant": null, "assumed": false }]);
+    let kernel = json!([{ "sensor": SCHED_SWITCH, "by": "hand", "cost_per_event": cost, "constant": null, "assumed": false }]);
     serde_json::from_value(json!({
         "overhear_version": "0.1.0", "measured_at": 1, "cpu": "", "release": "", "rounds": 41,
         "kernel": kernel, "programs": [], "reading": [], "notes": [],

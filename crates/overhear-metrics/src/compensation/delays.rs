@@ -11,7 +11,7 @@ use overhear_event::{
 };
 
 use super::thread::{Point, ThreadDelay};
-use crate::cost::Costs;
+use crate::overhead::Costs;
 
 /// The place of an element without the cost of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

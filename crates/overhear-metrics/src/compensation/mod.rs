@@ -53,7 +53,7 @@ use overhear_event::{
 
 pub use delays::{Delays, Moved};
 
-use crate::cost::Costs;
+use crate::overhead::Costs;
 
 /// Moves every item to its compensated time and hands it on, as an [`Update`] before another one.
 ///

@@ -68,10 +68,10 @@ function showSummary(report) {
     const active = { bpf: 'BPF', perf: 'perf', none: 'none' }[kernel.active] ?? String(kernel.active);
     facts.push(fact('Kernel sensor', active, kernel.active === 'none' ? 'see below' : ''));
   }
-  const { intrusion } = report;
-  if (Number.isFinite(intrusion?.total_ns)) {
-    const share = Number.isFinite(intrusion.share) ? `about ${(intrusion.share * 100).toFixed(2)} % of the time on a CPU` : 'estimated';
-    facts.push(fact('Cost of observing', formatDuration(intrusion.total_ns), share));
+  const { overhead } = report;
+  if (Number.isFinite(overhead?.total_ns)) {
+    const share = Number.isFinite(overhead.share) ? `about ${(overhead.share * 100).toFixed(2)} % of the time on a CPU` : 'estimated';
+    facts.push(fact('Monitoring overhead', formatDuration(overhead.total_ns), share));
   }
   if (report.compensated === true) {
     const earlier = Number(report.compensation?.removed_ns);

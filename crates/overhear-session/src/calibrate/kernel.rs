@@ -82,7 +82,7 @@ struct Timed {
     /// *in* less *out*.
     constant: f64,
     /// *on* less *out*.
-    firing: f64,
+    cost_per_event: f64,
     elements: BTreeMap<String, f64>,
     /// Reading, per element.
     reading: f64,
@@ -153,14 +153,14 @@ pub(super) fn measure(
                     silent.insert(which, unfired(which));
                     continue;
                 }
-                let firing =
-                    (timed.firing - known.of_others(which.sensor(), &timed.elements)) / own;
-                known.learn(which.sensor(), firing);
-                table.timed(which, firing, timed.constant / own, timed.is_calm);
+                let cost_per_event =
+                    (timed.cost_per_event - known.of_others(which.sensor(), &timed.elements)) / own;
+                known.learn(which.sensor(), cost_per_event);
+                table.timed(which, cost_per_event, timed.constant / own, timed.is_calm);
                 reading.push(timed.reading);
                 if let (true, Some(of)) = (which.is_reference(), &found.statistics) {
                     known.refer(
-                        firing * of.elements - of.on.total_ns,
+                        cost_per_event * of.elements - of.on.total_ns,
                         of.on.count,
                         timed.is_calm,
                     );
@@ -346,7 +346,7 @@ fn round(
     Ok(Round {
         timed: timed.map(|(on, elements, reading)| Timed {
             constant: within.ns - out.ns,
-            firing: on.ns - out.ns,
+            cost_per_event: on.ns - out.ns,
             is_calm: [out, within, on].iter().all(|value| value.is_calm),
             elements,
             reading,

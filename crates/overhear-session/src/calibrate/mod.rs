@@ -5,7 +5,7 @@
 //! The method is that of [MKM, section 5.5]. A loop that makes the kernel fire one kind of element
 //! runs without any kernel monitor (*out*), with one that tracks somebody else (*in*), and tracked
 //! (*on*), in turns. *In* less *out* is the constant cost of an event that concerns nobody, *on* less
-//! *out* the cost of firing. Each round gives one value, the median of short measurements during which the core
+//! *out* the cost per event. Each round gives one value, the median of short measurements during which the core
 //! was undisturbed, as a yardstick beside each of them tells; and the table shows their mean without outliers,
 //! and its confidence interval of 99 %.
 //! Loops fire other elements, too: those are counted, and subtracted at the price that the same round
@@ -76,10 +76,11 @@ pub struct KernelCost {
     #[serde(default)]
     pub method: Option<Method>,
     /// Per element that was written.
-    pub firing: Cost,
+    #[serde(alias = "firing")]
+    pub cost_per_event: Cost,
     /// Per event of a thread that nobody tracks; null if it is not known.
     pub constant: Option<Cost>,
-    /// How long the sensor's programs run for an element, by the kernel's statistics: a part of `firing`. Null if
+    /// How long the sensor's programs run for an element, by the kernel's statistics: a part of `cost_per_event`. Null if
     /// it does not tell.
     #[serde(default)]
     pub program: Option<Cost>,
@@ -184,11 +185,11 @@ impl Calibration {
     pub fn heard_by(mut self, active: &str) -> Self {
         if active == "perf" {
             self.kernel = (self.perf.iter())
-                .map(|firing| KernelCost {
+                .map(|cost| KernelCost {
                     sensor: SCHED_SWITCH.to_string(),
                     by: Some("perf records".to_string()),
                     method: Some(Method::Loop),
-                    firing: *firing,
+                    cost_per_event: *cost,
                     constant: None,
                     program: None,
                     assumed: false,
@@ -216,7 +217,7 @@ impl Calibration {
     pub fn costs(&self) -> Costs {
         let mut costs = Costs::default();
         for cost in &self.kernel {
-            costs.kernel(&cost.sensor, cost.firing.mean_ns);
+            costs.kernel(&cost.sensor, cost.cost_per_event.mean_ns);
         }
         for cost in &self.programs {
             match &*cost.kind {

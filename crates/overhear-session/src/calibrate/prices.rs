@@ -78,7 +78,7 @@ impl Known {
 
 #[derive(Clone, Copy)]
 struct RoundValue {
-    firing: f64,
+    cost_per_event: f64,
     constant: f64,
     is_calm: bool,
 }
@@ -107,9 +107,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn timed(&mut self, which: Loop, firing: f64, constant: f64, is_calm: bool) {
+    pub(super) fn timed(&mut self, which: Loop, cost_per_event: f64, constant: f64, is_calm: bool) {
         self.timed.entry(which).or_default().push(RoundValue {
-            firing,
+            cost_per_event,
             constant,
             is_calm,
         });
@@ -134,7 +134,7 @@ impl Table {
     fn by_loop(&self, which: Loop) -> Option<(Cost, Option<Cost>)> {
         let counted = counted(self.timed.get(&which)?, |value| value.is_calm);
         let constant = cost_of(&counted, |value| value.constant);
-        Some((cost_of(&counted, |value| value.firing)?, constant))
+        Some((cost_of(&counted, |value| value.cost_per_event)?, constant))
     }
 
     /// By the kernel's statistics, if it is known what they leave out. How well that is known widens the interval.
@@ -170,8 +170,10 @@ impl Table {
             {
                 Some((Method::Statistics, ran, constant))
             }
-            (Some((firing, constant)), _) => Some((Method::Loop, firing, constant)),
-            (None, Some((firing, constant))) => Some((Method::Statistics, firing, constant)),
+            (Some((cost_per_event, constant)), _) => Some((Method::Loop, cost_per_event, constant)),
+            (None, Some((cost_per_event, constant))) => {
+                Some((Method::Statistics, cost_per_event, constant))
+            }
             (None, None) => None,
         }
     }
@@ -180,13 +182,13 @@ impl Table {
     /// the reason.
     pub(super) fn costs(&self, all: bool, reasons: &BTreeMap<&str, String>) -> Vec<KernelCost> {
         let measured = Loop::ALL.into_iter().filter_map(|which| {
-            let (method, firing, constant) = self.price(which)?;
+            let (method, cost_per_event, constant) = self.price(which)?;
             let ran: Option<Vec<_>> = self.ran.get(&which).map(|ran| ran.iter().collect());
             Some(KernelCost {
                 sensor: which.sensor().to_string(),
                 by: Some(which.about().to_string()),
                 method: Some(method),
-                firing,
+                cost_per_event,
                 constant: constant.filter(|_| !which.is_of_cpus()),
                 program: ran.and_then(|ran| cost_of(&ran, |ran| ran.0.total_ns)),
                 assumed: false,
@@ -217,8 +219,14 @@ fn relatives(sensor: &str) -> &'static [&'static str] {
 fn stand_in(costs: &mut Vec<KernelCost>, reasons: &BTreeMap<&str, String>) {
     let measured: Vec<KernelCost> = costs.clone();
     let dearest = (measured.iter())
-        .filter(|cost| cost.firing.mean_ns > cost.firing.within_ns && !is_probe(&cost.sensor))
-        .max_by(|one, other| one.firing.mean_ns.total_cmp(&other.firing.mean_ns));
+        .filter(|cost| {
+            cost.cost_per_event.mean_ns > cost.cost_per_event.within_ns && !is_probe(&cost.sensor)
+        })
+        .max_by(|one, other| {
+            one.cost_per_event
+                .mean_ns
+                .total_cmp(&other.cost_per_event.mean_ns)
+        });
     let sensors = Sensor::all().map(Sensor::name);
     for sensor in sensors.chain([ENTRIES, RETURNS, STATIC_PROBES]) {
         if measured.iter().any(|cost| cost.sensor == sensor) {
@@ -233,7 +241,7 @@ fn stand_in(costs: &mut Vec<KernelCost>, reasons: &BTreeMap<&str, String>) {
                 sensor: sensor.to_string(),
                 by: None,
                 method: None,
-                firing: other.firing,
+                cost_per_event: other.cost_per_event,
                 constant: None,
                 program: None,
                 assumed: true,
@@ -270,8 +278,8 @@ mod tests {
     fn price(varies_ns: f64) -> (Method, f64) {
         let mut table = Table::default();
         for round in 0..8 {
-            let firing = 300.0 + f64::from(round % 3 - 1) * varies_ns;
-            table.timed(Loop::Birth, firing, 40.0, true);
+            let cost_per_event = 300.0 + f64::from(round % 3 - 1) * varies_ns;
+            table.timed(Loop::Birth, cost_per_event, 40.0, true);
             let ran = |total_ns| Ran {
                 count: 2.0,
                 total_ns,
@@ -282,19 +290,19 @@ mod tests {
             known.refer(1_000.0, 2.0, false);
             table.enter(&known);
         }
-        let (method, firing, constant) = table.price(Loop::Birth).unwrap();
+        let (method, cost_per_event, constant) = table.price(Loop::Birth).unwrap();
         if method == Method::Statistics {
             // Two runs, and the way to each.
             assert_eq!(constant.unwrap().mean_ns, 30.0 + 2.0 * 20.0);
         }
-        (method, firing.mean_ns)
+        (method, cost_per_event.mean_ns)
     }
 
     #[test]
     fn uneven_loops_are_priced_by_run_time() {
-        let (method, firing) = price(10.0);
+        let (method, cost_per_event) = price(10.0);
         assert_eq!(method, Method::Loop);
-        assert!((firing - 300.0).abs() < 10.0, "{firing}");
+        assert!((cost_per_event - 300.0).abs() < 10.0, "{cost_per_event}");
         assert_eq!(price(400.0), (Method::Statistics, 200.0 + 2.0 * 20.0));
     }
 
@@ -334,7 +342,7 @@ mod tests {
             let cost = of(sensor);
             assert!(cost.assumed && cost.by.is_none(), "{cost:?}");
             assert_eq!(cost.instead.as_deref(), Some(instead));
-            assert_eq!(cost.firing.mean_ns, ns, "{sensor}");
+            assert_eq!(cost.cost_per_event.mean_ns, ns, "{sensor}");
             assert!(cost.because.is_some());
         }
         let notes = notes(&costs, &reasons);

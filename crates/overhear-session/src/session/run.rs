@@ -44,9 +44,9 @@ use crate::configured_monitor::{
 use crate::error::{ErrorKind, SessionError};
 use crate::evaluations::Evaluations;
 use crate::interrupts::Requests;
-use crate::intrusion::{Meter, CALIBRATION};
 use crate::metrics::{self, MetricsReport, METRICS};
 use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
+use crate::overhead::{CalibratedOverhead, CALIBRATION};
 use crate::process_tree::ProcessTree;
 use crate::quantities::{SourceReport, TraceReport};
 use crate::reactions::{ActionContext, Deciders, ReactionsReport, Reactor, REACTIONS};
@@ -318,7 +318,7 @@ impl SessionBuilder {
 struct Observed {
     scheduling: Scheduling,
     statistics: SensorStatistics,
-    meter: Option<Meter>,
+    overhead: Option<CalibratedOverhead>,
     others: OtherThreads,
     delays: Option<Delays>,
     notes: Vec<String>,
@@ -350,9 +350,12 @@ impl SessionBuilder {
         }
         let mut statistics = SensorStatistics::default();
         let calibration = self.calibration.take();
-        let mut meter =
-            calibration.map(|known| Meter::new(known.heard_by(recording.kernel_active())));
-        let costs = meter.as_ref().filter(|_| self.compensate).map(Meter::costs);
+        let mut overhead = calibration
+            .map(|known| CalibratedOverhead::new(known.heard_by(recording.kernel_active())));
+        let costs = overhead
+            .as_ref()
+            .filter(|_| self.compensate)
+            .map(CalibratedOverhead::costs);
         let mut others = OtherThreads::new();
         let tree = (self.until == Until::AllEnded).then(Rc::<RefCell<ProcessTree>>::default);
         let mut followed = tree.as_ref().map(|tree| Shared(Rc::clone(tree)));
@@ -362,7 +365,7 @@ impl SessionBuilder {
 
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
         let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
-        all.extend(meter.as_mut().map(|meter| meter as &mut dyn Update));
+        all.extend(overhead.as_mut().map(CalibratedOverhead::update));
         all.extend(followed.as_mut().map(|tree| tree as &mut dyn Update));
         all.extend(writer.as_mut().map(|writer| writer as &mut dyn Update));
         if !evaluations.borrow().is_empty() {
@@ -417,7 +420,7 @@ impl SessionBuilder {
         Observed {
             scheduling,
             statistics,
-            meter,
+            overhead,
             others,
             delays,
             notes,
@@ -431,7 +434,7 @@ impl SessionBuilder {
 struct Settled {
     scheduling: Scheduling,
     statistics: SensorStatistics,
-    meter: Option<Meter>,
+    overhead: Option<CalibratedOverhead>,
     delays: Option<Delays>,
     recording: Recording,
     exit: Exit,
@@ -454,7 +457,7 @@ impl Started {
         let Observed {
             mut scheduling,
             mut statistics,
-            meter,
+            overhead,
             others,
             delays,
             mut notes,
@@ -504,7 +507,7 @@ impl Started {
         Ok(Settled {
             scheduling,
             statistics,
-            meter,
+            overhead,
             delays,
             recording: self.recording,
             exit,
@@ -535,7 +538,7 @@ impl Settled {
             scheduling: &self.scheduling,
             statistics: &self.statistics,
             losses: self.monitor.losses(),
-            meter: self.meter.as_ref(),
+            overhead: self.overhead.as_ref(),
             compensation: self
                 .delays
                 .as_ref()
@@ -575,7 +578,7 @@ impl Settled {
         keep(writer_of, METRICS, self.metrics.as_ref());
         keep(writer_of, GUARANTEE, self.guarantee.as_ref());
         keep(writer_of, REACTIONS, self.reactions.as_ref());
-        let calibration = self.meter.as_ref().map(Meter::calibration);
+        let calibration = self.overhead.as_ref().map(CalibratedOverhead::calibration);
         keep(writer_of, CALIBRATION, calibration);
         let programs = self.programs.borrow();
         close_trace(writer, out, &mut self.recording, programs.clock_segments())

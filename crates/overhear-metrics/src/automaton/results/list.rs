@@ -6,7 +6,7 @@ use overhear_event::{Gap, Nanos, StreamDescriptor, Timestamp};
 
 use crate::automaton::compile::metric::Metric;
 use crate::automaton::engine::{LateGap, Measurement, Sink};
-use crate::cost::Costs;
+use crate::overhead::Costs;
 
 /// Largest number of measurements per metric, unless [`Results::with_limit`] sets another one:
 /// about 80 MB, and 50 MB for the gaps in them.
@@ -215,7 +215,7 @@ mod tests {
 
     use super::{MeasurementGap, Results};
     use crate::automaton::{events_required_by, new_user_metric, Catalogue, Metrics, Pattern};
-    use crate::cost::Costs;
+    use crate::overhead::Costs;
 
     #[test]
     fn user_metric_has_the_five_values_of_a_measurement() {

@@ -6,8 +6,8 @@ use rustc_hash::FxHashMap;
 
 use crate::automaton::compile::metric::Metric;
 use crate::automaton::engine::{LateGap, Measurement, Sink};
-use crate::cost::Costs;
 use crate::histogram::{Histogram, HistogramMemory};
+use crate::overhead::Costs;
 
 /// Largest number of summaries per metric.
 const SUMMARIES_OF_METRIC: usize = 16_384;
