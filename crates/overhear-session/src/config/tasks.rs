@@ -3,8 +3,7 @@
 
 use std::path::Path;
 
-use overhear_event::Nanos;
-use overhear_metrics::response::PeriodicTask;
+use overhear_metrics::response::TaskModel;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -64,18 +63,22 @@ impl TaskConfig {
         self.thread.as_deref() != Some("")
     }
 
-    /// The task with the overheads that are given.
+    /// The task for the analysis of response times.
     #[must_use]
-    pub fn task(&self) -> PeriodicTask {
-        let length = |given: Option<Length>| given.map_or(Nanos::ZERO, |length| length.0);
-        let mut task = PeriodicTask::new(&self.name, self.priority, self.period.0, self.wcet.0);
-        task.deadline = self.deadline.map_or(task.period, |deadline| deadline.0);
-        task.user_blocking = length(self.blocking);
-        task.is_interrupt = !self.is_thread();
-        task.overheads.job_system_time = length(self.job_system_time);
-        task.overheads.system_blocking = length(self.system_blocking);
-        task.overheads.delay_until_wakeup = length(self.delay_until_wakeup);
-        task
+    pub fn model(&self) -> TaskModel {
+        let length = |given: Option<Length>| given.map(|length| length.0);
+        TaskModel {
+            name: self.name.clone(),
+            thread: self.is_thread().then(|| self.thread().to_owned()),
+            priority: self.priority,
+            period: self.period.0,
+            deadline: self.deadline.map_or(self.period.0, |deadline| deadline.0),
+            user_wcet: self.wcet.0,
+            user_blocking: length(self.blocking),
+            job_system_time: length(self.job_system_time),
+            system_blocking: length(self.system_blocking),
+            delay_until_wakeup: length(self.delay_until_wakeup),
+        }
     }
 }
 

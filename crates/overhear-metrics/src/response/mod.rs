@@ -16,6 +16,12 @@
 //! each other in any order, so each counts among the higher ones of the other (Linux runs them
 //! first in, first out; that is never worse). The paper leaves that case open.
 //!
+//! [`response_times`] solves the equations for [`PeriodicTask`]s, whose times are all known.
+//! [`ResponseAnalysis`] starts from [`TaskModel`]s, which may state only a part of the overheads, and
+//! a [`TaskObservation`], which has measurements: it completes the tasks, solves the equations, and
+//! compares the results with observed response times. [`CompleteMeasurements`] is the sink that
+//! collects the measurements.
+//!
 //! ```
 //! use overhear_event::Nanos;
 //! use overhear_metrics::response::{response_times, PeriodicTask};
@@ -31,6 +37,14 @@
 //! ```
 
 use overhear_event::Nanos;
+
+mod analysis;
+mod complete_measurements;
+mod observation;
+
+pub use analysis::{AnalysedTask, ResponseAnalysis, ResponseNote, TaskModel};
+pub use complete_measurements::{CompleteMeasurements, ThreadMeasurements};
+pub use observation::{ObservedJobs, SystemOverhead, TaskObservation};
 
 /// A task that is released once per period.
 #[derive(Clone, Debug, PartialEq, Eq)]
