@@ -1,72 +1,78 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear admit`: whether a monitor would evaluate every element in time, said before it runs.
 //!
-//! [`plan`] decides from numbers alone; [`admit`] asks the machine for the rest: how many CPUs it
-//! has, who has reserved CPU time already, and what the kernel says.
+//! `ResolvedMonitor::of` resolves the file and the facts of the machine into a plain value: the number of CPUs,
+//! the reservations that are present, the demand of each sensor and update. `decide` decides from that value
+//! alone; [`admit`] asks the kernel as well.
 
 use std::path::Path;
 
 use overhear_admission::{
-    choose, AdmissionRequest, DeadlineReservation, JobEnd, KernelLimits, Lateness, Level,
-    PlanError, Ratio, ReservationPlan, SensorLoad, Span,
+    choose, AdmissionRequest, DeadlineReservation, JobEnd, KernelLimits, Level, PlanError,
+    ReservationPlan, SensorLoad, Span,
 };
 use overhear_event::Nanos;
 use overhear_monitor::executor::{Terms, UpdateTerms};
 use overhear_monitor::scheduler::{ask_kernel, present_reservations};
 
-use crate::config::selection::{Runner, Selection};
-use crate::config::Execution;
-use crate::config::{constraints, Config, Length, LevelConfig, UpdateConfig};
+use crate::config::selection::Selection;
+use crate::config::{constraints, Config, Execution};
 use crate::configured_monitor::{self, metrics_of};
 use crate::error::{ErrorKind, SessionError};
 use crate::reactions::Reactions;
 
-mod entries;
+mod error;
 mod hint;
 pub(crate) mod kernel;
 mod memory;
 mod other_reservations;
 mod report;
+mod resolved;
+mod sensor;
+mod wish;
 
-use entries::{entries, id_of_load, loads, Entry};
 pub(crate) use hint::fitting_latency;
 use hint::hint;
 pub(crate) use kernel::KernelRing;
 pub(crate) use memory::{load_plugins, mapped_bytes, LoadedPlugin, MemoryBytes};
 pub(crate) use other_reservations::copying_of;
-use other_reservations::reserve_others;
 pub use report::{AdmissionReport, CopyingAdmission, SensorAdmission, UpdateAdmission};
+use resolved::{level_of, ResolvedMonitor, ResolvedUpdate};
+use sensor::{id_of_load, loads, ResolvedSensor, WcetRule};
+use wish::{buffered_length, lateness_of};
 
-/// What `admit` asks the machine for.
+/// What admission asks the machine for.
 #[derive(Clone, Debug)]
-pub struct Machine {
-    /// CPUs of the root domain.
-    pub cpus: u32,
-    /// What others have reserved.
-    pub present: Vec<DeadlineReservation>,
-    // Of each update, its plug-in; none where nobody has loaded them.
-    pub(crate) plugins: Vec<Option<LoadedPlugin>>,
+pub(crate) struct Machine {
+    /// Number of CPUs of the root domain.
+    cpus: u32,
+    /// Reservations of other programs.
+    present: Vec<DeadlineReservation>,
 }
 
 impl Machine {
-    /// This one, as far as a file does not say otherwise.
-    fn here(config: &Config) -> Self {
+    /// This one.
+    fn here() -> Self {
         let cpus = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         Self {
-            cpus: config.monitor.cpus.unwrap_or(cpus),
+            cpus,
             present: present_reservations(),
-            plugins: Vec::new(),
         }
+    }
+
+    /// Number of CPUs that the monitor of a file may use.
+    fn cpus_for(&self, config: &Config) -> u32 {
+        config.monitor.cpus.unwrap_or(self.cpus)
     }
 }
 
 /// A monitor that was admitted: the answer, and the terms to run it on.
 #[derive(Clone, Debug)]
-pub struct Admitted {
+pub(crate) struct Admitted {
     /// What was said.
-    pub report: AdmissionReport,
+    pub(crate) report: AdmissionReport,
     /// What an executor keeps; none without admission.
-    pub terms: Option<Terms>,
+    pub(crate) terms: Option<Terms>,
     // The most memory, by what has it.
     pub(crate) memory: MemoryBytes,
 }
@@ -81,13 +87,14 @@ pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Sessi
     let config = Config::read(path)?;
     // What `run` would refuse.
     Reactions::read(&[path], &constraints::read_any(path)?, execution)?;
-    let admitted = admit_config(&config, path)?;
+    let monitor = resolve(&config, path, &load_usable(&config, path)?)?;
+    let admitted = decide(&monitor);
     let mut report = admitted.report;
     let Some(terms) = admitted.terms else {
         return Ok(report);
     };
     // On a CPU of its own the kernel is asked there, below.
-    if config.monitor.dedicated_cpu.is_none() {
+    if !monitor.has_dedicated_cpu {
         report.hear_kernel(ask_kernel(terms.reservation));
     }
     if !report.accepted {
@@ -101,7 +108,7 @@ pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Sessi
         }
         Err(failure) => return Err(failure),
     }
-    if config.monitor.dedicated_cpu.is_some() && report.accepted && report.lacking.is_none() {
+    if monitor.has_dedicated_cpu && report.accepted && report.lacking.is_none() {
         report.kernel = "accepted";
     }
     Ok(report)
@@ -111,221 +118,127 @@ pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Sessi
 ///
 /// # Errors
 /// [`SessionError`] for a file that makes no sense, and for plug-ins and metrics that cannot be used. A refusal is no error.
-pub fn admit_config(config: &Config, path: &Path) -> Result<Admitted, SessionError> {
-    let plugins = load_plugins(config, path)?;
-    // One that cannot be measured is told here too, not only when it is to run.
-    metrics_of(config, path)?;
-    admit_loaded(config, path, plugins)
+pub(crate) fn admit_config(config: &Config, path: &Path) -> Result<Admitted, SessionError> {
+    admit_loaded(config, path, &load_usable(config, path)?)
 }
 
 /// The same, with plug-ins that are loaded already.
 pub(crate) fn admit_loaded(
     config: &Config,
     path: &Path,
-    plugins: Vec<Option<LoadedPlugin>>,
+    plugins: &[Option<LoadedPlugin>],
 ) -> Result<Admitted, SessionError> {
-    let machine = Machine {
-        plugins,
-        ..Machine::here(config)
-    };
-    let base = path.parent().unwrap_or(Path::new(""));
-    plan(config, base, &machine).map_err(|sentence| {
-        SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
-    })
+    resolve(config, path, plugins).map(|monitor| decide(&monitor))
 }
 
-/// Decides, without asking the kernel. Recordings that sensors are fitted to lie below `base`.
+/// The plug-ins of the file, whose metrics can be measured as well.
+fn load_usable(config: &Config, path: &Path) -> Result<Vec<Option<LoadedPlugin>>, SessionError> {
+    let plugins = load_plugins(config, path)?;
+    // One that cannot be measured is told here too, not only when it is to run.
+    metrics_of(config, path)?;
+    Ok(plugins)
+}
+
+/// Resolves a file that was read from `path` on this machine.
+fn resolve(
+    config: &Config,
+    path: &Path,
+    plugins: &[Option<LoadedPlugin>],
+) -> Result<ResolvedMonitor, SessionError> {
+    let base = path.parent().unwrap_or(Path::new(""));
+    let monitor = ResolvedMonitor::of(config, base, &Machine::here(), plugins);
+    monitor.map_err(|mistake| mistake.in_file(path))
+}
+
+/// Decides, without asking the kernel.
+fn decide(monitor: &ResolvedMonitor) -> Admitted {
+    let memory = memory::stated(monitor);
+    let mut report = AdmissionReport::undecided(monitor, &memory);
+    match try_reserve(monitor, &mut report) {
+        Err(refusal) => report.refused(refusal),
+        Ok(terms) => {
+            report.accepted = true;
+            report.promise(&monitor.updates);
+            Admitted {
+                report,
+                terms: Some(terms),
+                memory,
+            }
+        }
+    }
+}
+
+/// The terms of the cheapest reservation, whose numbers are put into the report.
 ///
 /// # Errors
-/// A sentence that names the entry.
-pub fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted, String> {
-    let monitor = &config.monitor;
-    if machine.cpus == 0 {
-        return Err("cpus is 0; give at least 1".to_string());
-    }
-    if monitor.dedicated_cpu.is_some() && monitor.level == LevelConfig::Shared {
-        return Err(
-            "dedicated_cpu sets a CPU apart, and level is \"shared\"; leave one of them out"
-                .to_string(),
-        );
-    }
-    let selection = guaranteed_selection(config);
-    let entries = entries(config, base, &selection)?;
-    let Latency {
-        lateness,
-        total,
-        whose,
-        wished,
-    } = latency(config, &selection)?;
-    let least = monitor.least_period.0;
-    let level = level_of(monitor.level);
-    let memory = memory::stated(config, &entries, &selection, &machine.plugins);
-    let times = (wished, total);
-    let mut report = unanswered(config, machine, &entries, &memory, times);
-    if let Some(refusal) = memory::too_large(config, &machine.plugins) {
-        report.reason = refusal;
-        return Ok(report.refused());
-    }
-    let mut present = machine.present.clone();
-    if let Some(refusal) = reserve_others(config, base, machine, &mut report, &mut present)? {
-        report.reason = refusal;
-        return Ok(report.refused());
-    }
+/// A sentence: why the monitor is refused.
+fn try_reserve(monitor: &ResolvedMonitor, report: &mut AdmissionReport) -> Result<Terms, String> {
+    let ResolvedMonitor {
+        sensors,
+        wish,
+        level,
+        ..
+    } = monitor;
+    let (least, lateness) = (wish.request.least_period, wish.request.lateness);
+    let refused = |refusal: Option<String>| refusal.map_or(Ok(()), Err);
+    refused(memory::too_large(monitor))?;
+    let mut present = monitor.present.clone();
+    monitor.others.reserve(report, &mut present)?;
     // Where even the shortest period is too long nothing has to be looked for.
-    if let Some(refusal) = kernel::too_small(&entries, (least, total), Span::from_ns(0)) {
-        report.reason = refusal;
-        return Ok(report.refused());
-    }
-    let wish = wish_of(config, wished, total);
-    let loads = loads(&entries);
-    let choice = match choose_with_reading(&loads, &wish) {
-        Ok(choice) => choice,
-        Err(error @ PlanError::Density { .. }) => return Err(error.to_string()),
-        Err(error) => {
-            let hint = hint(config, &entries, &selection, &wish);
-            report.reason = reason(error, &entries, (&whose, wished), &hint);
-            return Ok(report.refused());
-        }
-    };
-    let reservation = DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep);
-    let reservation = match reservation {
-        Ok(reservation) => reservation,
-        Err(error) => {
-            report.reason = error.to_string();
-            return Ok(report.refused());
-        }
-    };
-    report.fill(&entries, &choice, reservation);
-    let too_small = too_small_in_place(&entries, &choice)
-        .or_else(|| kernel::too_small(&entries, (reservation.period, total), choice.latency));
-    if let Some(refusal) = too_small {
-        report.reason = refusal;
-        return Ok(report.refused());
-    }
-    let limits = KernelLimits::usual(machine.cpus);
+    refused(kernel::too_small(
+        sensors,
+        (least, lateness),
+        Span::from_ns(0),
+    ))?;
+    let choice = choose_with_reading(&loads(sensors), &wish.request);
+    let choice = choice.map_err(|error| reason(error, monitor))?;
+    let reservation = DeadlineReservation::of_plan(&choice, wish.lateness, JobEnd::Sleep);
+    let reservation = reservation.map_err(|error| error.to_string())?;
+    report.fill(sensors, &choice, reservation);
+    refused(too_small_in_place(sensors, &choice))?;
+    let times = (reservation.period, lateness);
+    refused(kernel::too_small(sensors, times, choice.latency))?;
+    let limits = KernelLimits::usual(monitor.cpus);
     let mut all = vec![reservation];
-    if level == Level::Shared {
+    if *level == Level::Shared {
         all.extend(&present);
     }
     let alone = limits.admit(&[reservation]);
-    if let Err(error) = alone.and_then(|()| limits.keeps(level, &all)) {
-        report.reason = error.to_string();
-        return Ok(report.refused());
-    }
-    report.accepted = true;
-    report.promise(config, &selection);
-    let terms = Terms {
+    alone
+        .and_then(|()| limits.keeps(*level, &all))
+        .map_err(|error| error.to_string())?;
+    Ok(Terms {
         reservation,
-        lateness,
+        lateness: wish.lateness,
         latency: Nanos::from_ns(nanos(choice.latency)),
         evaluations: Nanos::from_ns(nanos(choice.evaluations)),
-        level,
-        cpus: machine.cpus,
-        sensors: entries.iter().map(Entry::terms).collect(),
-        updates: config.updates.iter().map(UpdateConfig::terms).collect(),
-    };
-    Ok(Admitted {
-        report,
-        terms: Some(terms),
-        memory,
+        level: *level,
+        cpus: monitor.cpus,
+        sensors: sensors.iter().map(ResolvedSensor::terms).collect(),
+        updates: monitor.updates.iter().map(ResolvedUpdate::terms).collect(),
     })
 }
 
-/// A report without an answer.
-fn unanswered(
-    config: &Config,
-    machine: &Machine,
-    entries: &[Entry<'_>],
-    memory: &MemoryBytes,
-    (wished, total): (Nanos, Nanos),
-) -> AdmissionReport {
-    AdmissionReport {
-        accepted: false,
-        reason: String::new(),
-        level: level_name(level_of(config.monitor.level)),
-        wished_latency_ns: wished.as_ns(),
-        period_ns: None,
-        deadline_ns: None,
-        runtime_ns: None,
-        utilisation: None,
-        latency_ns: None,
-        lateness_ns: total.as_ns(),
-        kernel: "not_asked",
-        lacking: None,
-        others: machine.present.len(),
-        memory_bytes: memory.total(),
-        plugin_memory_bytes: memory.of_plugins(),
-        sensors: entries.iter().map(Entry::report).collect(),
-        updates: config.updates.iter().map(|it| config.answer(it)).collect(),
-        copying: None,
-    }
-}
-
-/// Why no reservation was found.
-fn reason(
-    error: PlanError,
-    entries: &[Entry<'_>],
-    (whose, wished): (&str, Nanos),
-    hint: &str,
-) -> String {
+/// Why no reservation was found, and what would make it fit.
+fn reason(error: PlanError, monitor: &ResolvedMonitor) -> String {
+    let hint = hint(monitor);
     match error {
         PlanError::TooSlow {
             sensor,
             wcet,
             period,
         } => {
-            let id = id_of_load(entries, sensor);
+            let id = id_of_load(&monitor.sensors, sensor);
             format!(
                 "sensor `{id}` is evaluated for {wcet} per element, above its period, {period}; give \
                  cheaper updates or a longer period{hint}"
             )
         }
-        error => format!("{whose} `latency` is {wished}: {error}{hint}"),
+        error => {
+            let (whose, wished) = (&monitor.wish.whose, monitor.wish.latency);
+            format!("{whose} `latency` is {wished}: {error}{hint}")
+        }
     }
-}
-
-/// The latency that is demanded, and the part that the machine's lateness takes.
-struct Latency {
-    lateness: Lateness,
-    total: Nanos,
-    whose: String,
-    wished: Nanos,
-}
-
-fn latency(config: &Config, selection: &Selection) -> Result<Latency, String> {
-    let monitor = &config.monitor;
-    let (least, largest) = (monitor.least_period.0, monitor.largest_period.0);
-    if largest < least {
-        return Err(format!(
-            "[monitor] `largest_period` is {largest}, below `least_period`, {least}; give more"
-        ));
-    }
-    let lateness = lateness_of(config);
-    let total = lateness.total().map_err(|error| {
-        format!(
-            "[monitor] `wake_up_lateness`, `scheduler_lateness` and `hold_back` together: {error}"
-        )
-    })?;
-    let (whose, wished) = wished_latency(config, selection)?;
-    if total >= wished {
-        return Err(format!(
-            "{whose} `latency` is {wished}, and `wake_up_lateness`, `scheduler_lateness` and `hold_back` alone are {total}; \
-             give more"
-        ));
-    }
-    let mut updates = config.updates.iter();
-    if let Some(update) = updates.find(|it| it.plugin.is_none() && it.memory.is_some()) {
-        return Err(format!(
-            "update `{}` has a `memory`, which is for updates of plug-ins; leave it out",
-            update.name
-        ));
-    }
-    Ok(Latency {
-        lateness,
-        total,
-        whose,
-        wished,
-    })
 }
 
 /// The word for a level.
@@ -333,73 +246,6 @@ pub(crate) const fn level_name(level: Level) -> &'static str {
     match level {
         Level::Exclusive => "exclusive",
         Level::Shared => "shared",
-    }
-}
-
-const fn level_of(level: LevelConfig) -> Level {
-    match level {
-        LevelConfig::Exclusive => Level::Exclusive,
-        LevelConfig::Shared => Level::Shared,
-    }
-}
-
-const fn lateness_of(config: &Config) -> Lateness {
-    let monitor = &config.monitor;
-    Lateness {
-        wake_up: monitor.wake_up_lateness.0,
-        tardiness: monitor.scheduler_lateness.0,
-        hold_back: monitor.hold_back.0,
-    }
-}
-
-/// The updates that are guaranteed, of which admission speaks; where there are none, all of them, as if
-/// they were.
-fn guaranteed_selection(config: &Config) -> Selection {
-    config
-        .selection(Runner::Guaranteed)
-        .unwrap_or_else(|| config.whole())
-}
-
-/// The least latency that the updates of a selection wish, and where the file says so.
-///
-/// # Errors
-/// A sentence, where one of them has none.
-fn wished_latency(config: &Config, selection: &Selection) -> Result<(String, Nanos), String> {
-    let of_monitor = || {
-        let latency = config.monitor.latency.ok_or(
-            "[monitor] has no `latency`, and admission is about one; give the length within which every element is \
-             to be evaluated",
-        )?;
-        Ok((latency.0, "[monitor]".to_string()))
-    };
-    let updates = config.updates.iter().enumerate();
-    let own = updates.filter(|(index, _)| selection.has_update(*index));
-    let wishes = own.map(|(_, update)| match update.latency {
-        Some(latency) => Ok((latency.0, format!("update `{}`:", update.name))),
-        None => of_monitor(),
-    });
-    let wishes = wishes.collect::<Result<Vec<_>, String>>()?;
-    let least = wishes.into_iter().min_by_key(|(latency, _)| *latency);
-    let (latency, whose) = least.map_or_else(of_monitor, Ok)?;
-    Ok((whose, latency))
-}
-
-/// For how long buffers hold what comes: the latency that is wished, or the longest period where there is none.
-fn buffered_length(config: &Config, selection: &Selection) -> Nanos {
-    let wished = wished_latency(config, selection);
-    wished.map_or(config.monitor.largest_period.0, |(_, latency)| latency)
-}
-
-fn wish_of(config: &Config, latency: Nanos, lateness: Nanos) -> AdmissionRequest {
-    let monitor = &config.monitor;
-    AdmissionRequest {
-        latency: latency.into(),
-        least_period: monitor.least_period.0,
-        largest_period: monitor.largest_period.0,
-        overhead: monitor.overhead.0,
-        lateness,
-        density: Ratio::new(monitor.cpu_percent.into(), 100).unwrap_or(Ratio::whole(1)),
-        joint_bound: monitor.joint_bound,
     }
 }
 
@@ -413,37 +259,30 @@ pub(crate) fn terms_without_guarantee(
     path: &Path,
     selection: &Selection,
 ) -> Result<(Terms, Vec<KernelRing>), SessionError> {
-    let mut config = config.clone();
     let updates = config.updates.iter().map(|update| UpdateTerms {
         name: update.name.clone(),
         // Nothing is longer than what nobody has limited.
         wcet: update.wcet.map_or(Nanos::from_ns(u64::MAX), |wcet| wcet.0),
     });
-    let updates = updates.collect();
-    for update in &mut config.updates {
-        // Only what is admitted asks how long it takes.
-        update.wcet.get_or_insert(Length(Nanos::from_ns(1)));
-    }
     let base = path.parent().unwrap_or(Path::new(""));
-    let entries = entries(&config, base, selection).map_err(|sentence| {
-        SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
-    })?;
+    let sensors = sensor::resolve(config, base, selection, WcetRule::Optional);
+    let sensors = sensors.map_err(|mistake| mistake.in_file(path))?;
     let terms = Terms {
         reservation: DeadlineReservation {
             runtime: Nanos::ZERO,
             deadline: Nanos::ZERO,
             period: Nanos::ZERO,
         },
-        lateness: lateness_of(&config),
-        latency: buffered_length(&config, selection),
+        lateness: lateness_of(config),
+        latency: buffered_length(config, selection),
         evaluations: Nanos::ZERO,
         level: level_of(config.monitor.level),
         cpus: 0,
-        sensors: entries.iter().map(Entry::terms).collect(),
-        updates,
+        sensors: sensors.iter().map(ResolvedSensor::terms).collect(),
+        updates: updates.collect(),
     };
-    let own = entries.into_iter().filter(|entry| entry.count > 0);
-    Ok((terms, own.filter_map(|entry| entry.ring.clone()).collect()))
+    let own = sensors.into_iter().filter(|sensor| sensor.count > 0);
+    Ok((terms, own.filter_map(|sensor| sensor.ring).collect()))
 }
 
 /// The cheapest monitor, where the overhead includes what the merge costs: it reads everything that has
@@ -497,47 +336,23 @@ fn nanos(span: Span) -> u64 {
     u64::try_from(span.as_ns()).unwrap_or(u64::MAX)
 }
 
-impl UpdateConfig {
-    fn terms(&self) -> UpdateTerms {
-        UpdateTerms {
-            name: self.name.clone(),
-            wcet: self.wcet.map_or(Nanos::ZERO, |wcet| wcet.0),
-        }
-    }
-}
-
 /// Elements that are evaluated in place stay in the sensor's buffer until then: what can come within the
 /// latency must fit. The one under evaluation is among them.
-fn too_small_in_place(entries: &[Entry<'_>], choice: &ReservationPlan) -> Option<String> {
-    let mut in_place = entries.iter().filter(|it| it.in_place && it.count > 0);
-    in_place.find_map(|entry| {
-        let come = narrow(entry.load.stream.elements_within(choice.latency));
-        (come > entry.buffer).then(|| {
+fn too_small_in_place(sensors: &[ResolvedSensor], choice: &ReservationPlan) -> Option<String> {
+    let mut in_place = sensors.iter().filter(|it| it.in_place && it.count > 0);
+    in_place.find_map(|sensor| {
+        let come = narrow(sensor.load.stream.elements_within(choice.latency));
+        (come > sensor.buffer).then(|| {
             format!(
                 "sensor `{}` is evaluated in place, so its buffer must hold the {come} elements that can come \
                  within {}, and holds {}; give a larger `buffer` or a shorter `latency`, or leave `in_place` \
                  out",
-                entry.config.id,
+                sensor.id,
                 Nanos::from_ns(nanos(choice.latency)),
-                entry.buffer
+                sensor.buffer
             )
         })
     })
-}
-
-impl Config {
-    /// What is said of an update before it is known what it is promised.
-    fn answer(&self, update: &UpdateConfig) -> UpdateAdmission {
-        UpdateAdmission {
-            name: update.name.clone(),
-            executor: self.executor_of(update).name(),
-            wished_latency_ns: update
-                .latency
-                .or(self.monitor.latency)
-                .map(|it| it.0.as_ns()),
-            latency_ns: None,
-        }
-    }
 }
 
 #[cfg(test)]

@@ -6,26 +6,20 @@ use std::path::Path;
 use overhear_admission::{AdmissionRequest, SensorLoad, Span};
 use overhear_event::Nanos;
 
-use super::{
-    choose_with_reading, entries, guaranteed_selection, lateness_of, loads, wish_of,
-    wished_latency, Entry,
-};
-use crate::config::selection::Selection;
+use super::resolved::{ResolvedMonitor, ResolvedUpdate};
+use super::sensor::loads;
+use super::{choose_with_reading, Machine};
 use crate::config::Config;
 
-/// What would make it fit, where that can be said: the demand alone, or the shortest latency.
-pub(super) fn hint(
-    config: &Config,
-    entries: &[Entry<'_>],
-    selection: &Selection,
-    wish: &AdmissionRequest,
-) -> String {
-    let dear = too_dear(config, entries, selection);
-    let demand: f64 = loads(entries)
+/// What would make it fit, if that is known: the demand alone, or the shortest latency.
+pub(super) fn hint(monitor: &ResolvedMonitor) -> String {
+    let dear = too_dear(monitor);
+    let demand: f64 = loads(&monitor.sensors)
         .iter()
         .map(|load| load.wcet.as_ns() as f64 / load.stream.period().as_ns() as f64)
         .sum();
-    let granted = wish.density.numerator() as f64 / wish.density.denominator() as f64;
+    let density = monitor.wish.request.density;
+    let granted = density.numerator() as f64 / density.denominator() as f64;
     if demand > granted {
         return format!(
             "{dear}; the evaluations alone need {:.1} % of a CPU in the mean, {:.0} % are allowed",
@@ -33,7 +27,7 @@ pub(super) fn hint(
             granted * 100.0
         );
     }
-    match fitting(entries, wish) {
+    match fitting(monitor) {
         None => String::new(),
         Some(latency) => match latency.as_ns() {
             ns @ 0..10_000_000 => format!("; a latency of {} us would fit", ns / 1_000),
@@ -43,30 +37,32 @@ pub(super) fn hint(
 }
 
 /// Which update can never keep up with a sensor, because it needs more than a period for an element.
-fn too_dear(config: &Config, entries: &[Entry<'_>], selection: &Selection) -> String {
-    let updates = config.updates.iter().enumerate();
-    for (_, update) in updates.filter(|(index, _)| selection.has_update(*index)) {
-        let wcet = update.wcet.map_or(Nanos::ZERO, |wcet| wcet.0);
-        let slow = entries
-            .iter()
-            .find(|entry| update.takes(&entry.config.id) && wcet > entry.load.stream.period());
-        if let Some(entry) = slow {
-            return format!(
+fn too_dear(monitor: &ResolvedMonitor) -> String {
+    let overtaxed = |update: &ResolvedUpdate, wcet: Nanos| {
+        let mut sensors = monitor.sensors.iter();
+        sensors.find(|it| update.takes(&it.id) && wcet > it.load.stream.period())
+    };
+    let mut updates = monitor.updates.iter().filter(|update| update.is_selected);
+    let dear = updates.find_map(|update| {
+        let wcet = update.wcet.unwrap_or(Nanos::ZERO);
+        overtaxed(update, wcet).map(|sensor| {
+            format!(
                 "; update `{}` has a wcet of {wcet}, above the period of sensor `{}`, {}",
                 update.name,
-                entry.config.id,
-                entry.load.stream.period()
-            );
-        }
-    }
-    String::new()
+                sensor.id,
+                sensor.load.stream.period()
+            )
+        })
+    });
+    dear.unwrap_or_default()
 }
 
 /// A latency, about the shortest, that could be had where the wished one cannot, in whole units as the
 /// file takes them.
-fn fitting(entries: &[Entry<'_>], wish: &AdmissionRequest) -> Option<Nanos> {
+fn fitting(monitor: &ResolvedMonitor) -> Option<Nanos> {
     // Doubling finds a latency that can be had, halving the distance the least of them.
-    let loads: Vec<SensorLoad> = loads(entries);
+    let loads: Vec<SensorLoad> = loads(&monitor.sensors);
+    let wish = &monitor.wish.request;
     let fits = |ns: u64| {
         let latency = Span::from_ns(ns);
         choose_with_reading(&loads, &AdmissionRequest { latency, ..*wish }).is_ok()
@@ -91,9 +87,6 @@ fn fitting(entries: &[Entry<'_>], wish: &AdmissionRequest) -> Option<Nanos> {
 /// A latency that could be had for a file that was read from `path`, where the wished one cannot.
 pub(crate) fn fitting_latency(config: &Config, path: &Path) -> Option<Nanos> {
     let base = path.parent().unwrap_or(Path::new(""));
-    let selection = guaranteed_selection(config);
-    let entries = entries(config, base, &selection).ok()?;
-    let total = lateness_of(config).total().ok()?;
-    let (_, wished) = wished_latency(config, &selection).ok()?;
-    fitting(&entries, &wish_of(config, wished, total))
+    let monitor = ResolvedMonitor::of(config, base, &Machine::here(), &[]).ok()?;
+    fitting(&monitor)
 }

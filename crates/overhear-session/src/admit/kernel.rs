@@ -10,7 +10,8 @@ use overhear_event::{EventSet, Nanos, StreamDescriptor, TypeSchema};
 use overhear_kernel::{possible_cpus, ring_bytes, Sensor};
 use overhear_monitor::Merge;
 
-use super::{narrow, Entry};
+use super::narrow;
+use super::sensor::ResolvedSensor;
 use crate::config::kernel::KernelSource;
 use crate::configured_monitor::evaluation::number_of;
 
@@ -116,25 +117,25 @@ fn mapped(schema: &TypeSchema, elements: u64) -> u64 {
 /// Why the rings do not hold what can come between two readings with this period, or the queues behind them,
 /// which are twice as large, what can wait within the latency.
 pub(super) fn too_small(
-    entries: &[Entry<'_>],
+    sensors: &[ResolvedSensor],
     (period, lateness): (Nanos, Nanos),
     latency: Span,
 ) -> Option<String> {
-    entries.iter().find_map(|entry| {
-        let ring = entry.ring.as_ref().filter(|_| entry.count > 0)?;
-        let within = |span| narrow(entry.load.stream.elements_within(span));
+    sensors.iter().find_map(|sensor| {
+        let ring = sensor.ring.as_ref().filter(|_| sensor.count > 0)?;
+        let within = |span| narrow(sensor.load.stream.elements_within(span));
         let come = within(period.plus(period).plus(lateness).into()).saturating_add(SPARE);
         let needed = come.max(within(latency).div_ceil(2));
         let has = u64::from(ring.elements);
         (needed > has).then(|| {
-            let advice = match entry.config.buffer {
-                Some(_) => "give a larger `buffer`, or leave it out",
-                None => "that is the most; give a shorter `latency` or `largest_period`",
+            let advice = match sensor.has_own_buffer {
+                true => "give a larger `buffer`, or leave it out",
+                false => "that is the most; give a shorter `latency` or `largest_period`",
             };
             format!(
                 "sensor `{}` can write {needed} elements between two readings with a period of {period}, and the \
                  ring of each CPU holds {has}; {advice}",
-                entry.config.id
+                sensor.id
             )
         })
     })

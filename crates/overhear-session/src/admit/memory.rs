@@ -8,8 +8,8 @@ use overhear_event::{Origin, StreamDescriptor};
 use overhear_monitor::Merge;
 use overhear_stream::Geometry;
 
-use super::{kernel, Entry};
-use crate::config::selection::Selection;
+use super::kernel;
+use super::resolved::{Evaluation, ResolvedMonitor};
 use crate::config::{Config, UpdateConfig};
 use crate::configured_monitor::{Counting, Measuring};
 use crate::error::SessionError;
@@ -120,54 +120,58 @@ impl MemoryBytes {
     }
 }
 
-/// What the monitor of this selection takes at most, if its sensors and updates are as the file says.
-pub(super) fn stated(
-    config: &Config,
-    entries: &[Entry<'_>],
-    selection: &Selection,
-    plugins: &[Option<LoadedPlugin>],
-) -> MemoryBytes {
-    let streams = entries.iter().map(|entry| {
-        let sensor = entry.config;
-        if let Some(ring) = &entry.ring {
-            return ring.bytes().saturating_mul(entry.count.into());
+/// What a monitor takes at most, if its sensors and updates are as the file says.
+pub(super) fn stated(monitor: &ResolvedMonitor) -> MemoryBytes {
+    let streams = monitor.sensors.iter().map(|sensor| {
+        if let Some(ring) = &sensor.ring {
+            return ring.bytes().saturating_mul(sensor.count.into());
         }
         let payload = sensor.payload.saturating_add(WRITER_BYTES);
         // One slot may be in the making, and capacities are powers of two.
-        let capacity = entry.buffer.saturating_add(1).next_power_of_two();
+        let capacity = sensor.buffer.saturating_add(1).next_power_of_two();
         let own = ring_bytes(payload, capacity) + Merge::bytes_for(payload, capacity) as u64;
-        own.saturating_mul(u64::from(sensor.lanes) * u64::from(entry.count))
+        own.saturating_mul(u64::from(sensor.lanes) * u64::from(sensor.count))
     });
-    let rings = entries.iter().filter(|entry| entry.count > 0);
-    let rings: Vec<_> = rings.filter_map(|entry| entry.ring.clone()).collect();
+    let rings = monitor.sensors.iter().filter(|sensor| sensor.count > 0);
+    let rings: Vec<_> = rings.filter_map(|sensor| sensor.ring.clone()).collect();
     let unused = kernel::unused_bytes(&rings);
     let mut memory = MemoryBytes {
         sensors: streams.fold(unused, u64::saturating_add),
         ..MemoryBytes::default()
     };
-    let updates = config.updates.iter().enumerate();
-    for (index, update) in updates.filter(|(index, _)| selection.has_update(*index)) {
-        if update.metric.is_some() {
-            memory.counting += Measuring::bytes();
-        } else if update.plugin.is_none() {
-            memory.counting += Counting::bytes_for(update.field.is_some());
-        }
-        if let Some(Some(plugin)) = plugins.get(index) {
-            memory.mapped.extend(plugin.mapped.clone());
-            let usual = plugin.created.saturating_add(SPARE_BYTES);
-            let allowed = update.memory.unwrap_or(usual);
-            memory.updates.insert(index, allowed);
+    let updates = monitor.updates.iter().enumerate();
+    for (index, update) in updates.filter(|(_, update)| update.is_selected) {
+        match &update.evaluation {
+            Evaluation::Metric => memory.counting += Measuring::bytes(),
+            Evaluation::Counting { has_field } => {
+                memory.counting += Counting::bytes_for(*has_field);
+            }
+            Evaluation::Plugin {
+                loaded: Some(plugin),
+                memory: stated,
+            } => {
+                memory.mapped.extend(plugin.mapped.clone());
+                let usual = plugin.created.saturating_add(SPARE_BYTES);
+                memory.updates.insert(index, stated.unwrap_or(usual));
+            }
+            Evaluation::Plugin { loaded: None, .. } => {}
         }
     }
     memory
 }
 
 /// An update that takes more than the file allows it before it has met a sensor.
-pub(super) fn too_large(config: &Config, plugins: &[Option<LoadedPlugin>]) -> Option<String> {
-    let mut all = config.updates.iter().zip(plugins);
-    all.find_map(|(update, plugin)| {
-        let (allowed, taken) = (update.memory?, plugin.as_ref()?.created);
-        (taken > allowed).then(|| {
+pub(super) fn too_large(monitor: &ResolvedMonitor) -> Option<String> {
+    monitor.updates.iter().find_map(|update| {
+        let Evaluation::Plugin {
+            loaded: Some(plugin),
+            memory: Some(allowed),
+        } = &update.evaluation
+        else {
+            return None;
+        };
+        let taken = plugin.created;
+        (taken > *allowed).then(|| {
             format!(
                 "update `{}` takes {taken} bytes when it is created, and its `memory` is {allowed}; give at least \
                  {}",

@@ -1,114 +1,135 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What other updates of the same file reserve beside the guaranteed ones: shares of a CPU, and the copying
-//! for buffered updates.
+//! Reservations of the updates of a file that are not guaranteed: shares of a CPU, and the copying for buffered
+//! updates.
 
 use std::path::Path;
 
-use overhear_admission::{DeadlineReservation, JobEnd};
-use overhear_event::Nanos;
+use overhear_admission::{DeadlineReservation, JobEnd, KernelLimits};
 use overhear_monitor::executor::share_of_cpu;
 
-use super::{
-    choose_with_reading, entries, lateness_of, loads, nanos, wish_of, wished_latency,
-    AdmissionReport, CopyingAdmission, Machine,
-};
+use super::error::MonitorError;
+use super::sensor::{self, loads, ResolvedSensor, WcetRule};
+use super::wish::{lateness_of, Wish};
+use super::{choose_with_reading, nanos, AdmissionReport, CopyingAdmission, Machine};
 use crate::config::selection::{Runner, Selection};
-use crate::config::{Config, Length, LevelConfig};
+use crate::config::{Config, LevelConfig};
 use crate::error::{ErrorKind, SessionError};
 
-/// Adds what others of this file reserve to what is present, and to the report. The answer is a refusal
-/// where the copying cannot be admitted.
-///
-/// # Errors
-/// A sentence, for a file that makes no sense.
-pub(super) fn reserve_others(
-    config: &Config,
-    base: &Path,
-    machine: &Machine,
-    report: &mut AdmissionReport,
-    present: &mut Vec<DeadlineReservation>,
-) -> Result<Option<String>, String> {
-    let monitor = &config.monitor;
-    let (bandwidth, buffered) = (
-        config.selection(Runner::Bandwidth),
-        config.selection(Runner::Buffered),
-    );
-    let is_beside = config.selection(Runner::Guaranteed).is_some();
-    let reserves = bandwidth.is_some() || buffered.is_some();
-    if is_beside
-        && reserves
-        && monitor.level == LevelConfig::Exclusive
-        && monitor.dedicated_cpu.is_none()
-    {
-        return Err(
-            "updates with the executors \"bandwidth\" and \"buffered\" reserve CPU time beside the guaranteed \
-             ones, which have a CPU of their own; set one apart by `dedicated_cpu`, or give level \"shared\""
-                .to_string(),
-        );
+/// The reservations that updates of one file ask for without a guarantee.
+#[derive(Clone, Debug)]
+pub(super) struct OtherReservations {
+    /// Whether guaranteed updates run at the same time.
+    has_guaranteed: bool,
+    /// The share of a CPU for the executor `bandwidth`.
+    share: Option<DeadlineReservation>,
+    /// The copying for the executor `buffered`.
+    copying: Option<Copying>,
+}
+
+/// A monitor that reads all elements once per period for buffered updates, and evaluates none.
+#[derive(Clone, Debug)]
+struct Copying {
+    cpus: u32,
+    wish: Wish,
+    sensors: Vec<ResolvedSensor>,
+}
+
+impl OtherReservations {
+    pub(super) fn of(config: &Config, base: &Path, cpus: u32) -> Result<Self, MonitorError> {
+        let monitor = &config.monitor;
+        let bandwidth = config.selection(Runner::Bandwidth);
+        let buffered = config.selection(Runner::Buffered);
+        let has_guaranteed = config.selection(Runner::Guaranteed).is_some();
+        let reserves = bandwidth.is_some() || buffered.is_some();
+        let is_exclusive =
+            monitor.level == LevelConfig::Exclusive && monitor.dedicated_cpu.is_none();
+        if has_guaranteed && reserves && is_exclusive {
+            return Err(MonitorError::ReservedBesideExclusive);
+        }
+        let copying = buffered.map(|selection| Copying::of(config, base, cpus, &selection));
+        Ok(Self {
+            has_guaranteed,
+            // A file with a share that cannot be reserved was refused.
+            share: bandwidth.and_then(|_| share_of_cpu(monitor.cpu_percent)),
+            copying: copying.transpose()?,
+        })
     }
-    if bandwidth.is_some() && is_beside {
-        // A file with another share was refused.
-        present.extend(share_of_cpu(monitor.cpu_percent));
-    }
-    let Some(selection) = buffered else {
-        return Ok(None);
-    };
-    match copying(config, base, machine, &selection)? {
-        Ok(admission) => {
-            if is_beside {
+
+    /// Adds these reservations to those that are present if guaranteed updates run at the same time, and the copying
+    /// to the report.
+    ///
+    /// # Errors
+    /// A sentence, if the copying cannot be admitted.
+    pub(super) fn reserve(
+        &self,
+        report: &mut AdmissionReport,
+        present: &mut Vec<DeadlineReservation>,
+    ) -> Result<(), String> {
+        if self.has_guaranteed {
+            present.extend(self.share);
+        }
+        if let Some(copying) = &self.copying {
+            let admission = copying.admit()?;
+            if self.has_guaranteed {
                 present.push(admission.reservation);
             }
             report.copying = Some(admission);
-            Ok(None)
         }
-        Err(refusal) => Ok(Some(refusal)),
+        Ok(())
     }
 }
 
-/// What copying the elements of these updates reserves: a monitor that reads everything that has come, once
-/// per period, and evaluates nothing.
-fn copying(
-    config: &Config,
-    base: &Path,
-    machine: &Machine,
-    selection: &Selection,
-) -> Result<Result<CopyingAdmission, String>, String> {
-    let mut alone = config.clone();
-    for update in &mut alone.updates {
-        // What an element costs is the copy, which its sensor has.
-        update.wcet = Some(Length(Nanos::from_ns(1)));
+impl Copying {
+    fn of(
+        config: &Config,
+        base: &Path,
+        cpus: u32,
+        selection: &Selection,
+    ) -> Result<Self, MonitorError> {
+        // The cost of an element is that of its copy, which its sensor has.
+        let sensors = sensor::resolve(config, base, selection, WcetRule::Ignored)?;
+        let total = lateness_of(config).total();
+        let total = total.map_err(MonitorError::CopyingLateness)?;
+        let wish = Wish::of(config, selection, total)?;
+        Ok(Self {
+            cpus,
+            wish,
+            sensors,
+        })
     }
-    let entries = entries(&alone, base, selection)?;
-    let lateness = lateness_of(config);
-    let total = lateness.total().map_err(|error| error.to_string())?;
-    let (whose, wished) = wished_latency(config, selection)?;
-    let refused = |error: &dyn std::fmt::Display| {
-        format!("{whose} `latency` is {wished}, within which elements are to be copied: {error}")
-    };
-    let wish = wish_of(config, wished, total);
-    let choice = match choose_with_reading(&loads(&entries), &wish) {
-        Ok(choice) => choice,
-        Err(error) => return Ok(Err(refused(&error))),
-    };
-    let reservation = match DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep) {
-        Ok(reservation) => reservation,
-        Err(error) => return Ok(Err(refused(&error))),
-    };
-    if let Err(error) = overhear_admission::KernelLimits::usual(machine.cpus).admit(&[reservation])
-    {
-        return Ok(Err(refused(&error)));
+
+    /// # Errors
+    /// A sentence, if it cannot be admitted.
+    fn admit(&self) -> Result<CopyingAdmission, String> {
+        let Wish {
+            latency,
+            whose,
+            lateness,
+            request,
+        } = &self.wish;
+        let refused = |error: &dyn std::fmt::Display| {
+            format!(
+                "{whose} `latency` is {latency}, within which elements are to be copied: {error}"
+            )
+        };
+        let choice = choose_with_reading(&loads(&self.sensors), request);
+        let choice = choice.map_err(|error| refused(&error))?;
+        let reservation = DeadlineReservation::of_plan(&choice, *lateness, JobEnd::Sleep);
+        let reservation = reservation.map_err(|error| refused(&error))?;
+        let admitted = KernelLimits::usual(self.cpus).admit(&[reservation]);
+        admitted.map_err(|error| refused(&error))?;
+        Ok(CopyingAdmission {
+            period_ns: reservation.period.as_ns(),
+            deadline_ns: reservation.deadline.as_ns(),
+            runtime_ns: reservation.runtime.as_ns(),
+            utilisation: reservation.runtime.as_ns() as f64 / reservation.period.as_ns() as f64,
+            latency_ns: nanos(choice.latency),
+            reservation,
+        })
     }
-    Ok(Ok(CopyingAdmission {
-        period_ns: reservation.period.as_ns(),
-        deadline_ns: reservation.deadline.as_ns(),
-        runtime_ns: reservation.runtime.as_ns(),
-        utilisation: reservation.runtime.as_ns() as f64 / reservation.period.as_ns() as f64,
-        latency_ns: nanos(choice.latency),
-        reservation,
-    }))
 }
 
-/// What copying for the buffered updates of a file that was read from `path` reserves.
+/// The reservation of the copying for the buffered updates of a file that was read from `path`.
 ///
 /// # Errors
 /// [`SessionError`]: the file makes no sense (2), or it cannot be admitted (4).
@@ -117,11 +138,12 @@ pub(crate) fn copying_of(
     path: &Path,
 ) -> Result<DeadlineReservation, SessionError> {
     let base = path.parent().unwrap_or(Path::new(""));
-    let usage =
-        |sentence| SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()));
     let selection = config.selection(Runner::Buffered);
     let selection = selection.unwrap_or_else(|| config.whole());
-    let admitted = copying(config, base, &Machine::here(config), &selection).map_err(usage)?;
-    let admission = admitted.map_err(|refusal| SessionError::new(ErrorKind::Refused, refusal))?;
+    let cpus = Machine::here().cpus_for(config);
+    let copying = Copying::of(config, base, cpus, &selection);
+    let copying = copying.map_err(|mistake| mistake.in_file(path))?;
+    let admission = copying.admit();
+    let admission = admission.map_err(|refusal| SessionError::new(ErrorKind::Refused, refusal))?;
     Ok(admission.reservation)
 }

@@ -5,10 +5,9 @@ use overhear_admission::{DeadlineReservation, Pool, ReservationPlan, SingleSenso
 use overhear_monitor::scheduler::KernelVerdict;
 use serde::Serialize;
 
-use super::entries::{loads, Entry};
-use super::{nanos, narrow, Admitted, MemoryBytes};
-use crate::config::selection::{Runner, Selection};
-use crate::config::Config;
+use super::resolved::{ResolvedMonitor, ResolvedUpdate};
+use super::sensor::{loads, ResolvedSensor};
+use super::{level_name, nanos, narrow, Admitted, MemoryBytes};
 use crate::error::ErrorKind;
 
 /// The answer. Without admission the numbers that would have followed are null.
@@ -135,20 +134,41 @@ impl AdmissionReport {
         }
     }
 
-    /// Every update of the selection gets the latency that was chosen.
-    pub(super) fn promise(&mut self, config: &Config, selection: &Selection) {
-        let is_guaranteed = |update| Runner::from(config.executor_of(update)) == Runner::Guaranteed;
-        let all = self.updates.iter_mut().zip(&config.updates).enumerate();
-        for (_, (shown, _)) in
-            all.filter(|(i, (_, it))| selection.has_update(*i) && is_guaranteed(it))
-        {
+    /// A report on a monitor, before the decision.
+    pub(super) fn undecided(monitor: &ResolvedMonitor, memory: &MemoryBytes) -> Self {
+        Self {
+            accepted: false,
+            reason: String::new(),
+            level: level_name(monitor.level),
+            wished_latency_ns: monitor.wish.latency.as_ns(),
+            period_ns: None,
+            deadline_ns: None,
+            runtime_ns: None,
+            utilisation: None,
+            latency_ns: None,
+            lateness_ns: monitor.wish.request.lateness.as_ns(),
+            kernel: "not_asked",
+            lacking: None,
+            others: monitor.present.len(),
+            memory_bytes: memory.total(),
+            plugin_memory_bytes: memory.of_plugins(),
+            sensors: monitor.sensors.iter().map(ResolvedSensor::report).collect(),
+            updates: monitor.updates.iter().map(ResolvedUpdate::report).collect(),
+            copying: None,
+        }
+    }
+
+    /// Gives every guaranteed update the latency that was chosen.
+    pub(super) fn promise(&mut self, updates: &[ResolvedUpdate]) {
+        let all = self.updates.iter_mut().zip(updates);
+        for (shown, _) in all.filter(|(_, update)| update.is_guaranteed()) {
             shown.latency_ns = self.latency_ns;
         }
     }
 
-    pub(super) fn refused(self) -> Admitted {
+    pub(super) fn refused(self, reason: String) -> Admitted {
         Admitted {
-            report: self,
+            report: Self { reason, ..self },
             terms: None,
             memory: MemoryBytes::default(),
         }
@@ -156,7 +176,7 @@ impl AdmissionReport {
 
     pub(super) fn fill(
         &mut self,
-        entries: &[Entry<'_>],
+        sensors: &[ResolvedSensor],
         choice: &ReservationPlan,
         reservation: DeadlineReservation,
     ) {
@@ -166,9 +186,9 @@ impl AdmissionReport {
         self.utilisation =
             Some(reservation.runtime.as_ns() as f64 / reservation.period.as_ns() as f64);
         self.latency_ns = Some(nanos(choice.latency));
-        let loads = loads(entries);
+        let loads = loads(sensors);
         let pool = Pool::new(&loads, choice.task).ok();
-        let whose = entries.iter().enumerate();
+        let whose = sensors.iter().enumerate();
         let whose = whose.flat_map(|(at, entry)| (0..entry.count).map(move |_| (at, entry)));
         for (i, ((at, entry), share)) in whose.zip(&choice.shares).enumerate() {
             let sensor = SingleSensor::new(entry.load.stream, choice.task);

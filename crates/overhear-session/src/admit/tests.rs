@@ -4,7 +4,7 @@ use std::path::Path;
 use overhear_admission::DeadlineReservation;
 use overhear_event::Nanos;
 
-use super::{plan, Machine};
+use super::{decide, Admitted, Machine, ResolvedMonitor};
 use crate::config::Config;
 
 fn machine(present: &[(u64, u64)]) -> Machine {
@@ -18,8 +18,14 @@ fn machine(present: &[(u64, u64)]) -> Machine {
     Machine {
         cpus: 2,
         present: present.collect(),
-        plugins: Vec::new(),
     }
+}
+
+fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted, String> {
+    let monitor = ResolvedMonitor::of(config, base, machine, &[]);
+    monitor
+        .map(|monitor| decide(&monitor))
+        .map_err(|mistake| mistake.to_string())
 }
 
 const TWO: &str = r#"
@@ -78,7 +84,7 @@ fn accepted_plan_adds_up() {
 }
 
 /// The answer for `TWO` with these replacements.
-fn answer(replaced: &[(&str, &str)]) -> Result<super::Admitted, String> {
+fn answer(replaced: &[(&str, &str)]) -> Result<Admitted, String> {
     let mut text = TWO.to_string();
     for (from, to) in replaced {
         assert!(text.contains(from), "{from}");
@@ -285,7 +291,7 @@ fn mistakes_name_the_entry() {
         ("id = \"torque\"", "id = \"queue\"", "stands there twice"),
         (
             "latency = \"50ms\"",
-            "latency = \"50ms\"\nlevel = \"shared\"\nown_cpu = 1",
+            "latency = \"50ms\"\nlevel = \"shared\"\ndedicated_cpu = 1",
             "dedicated_cpu sets a CPU apart",
         ),
         (

@@ -176,8 +176,7 @@ impl MonitorPlan {
             .filter(|(index, _)| selection.has_update(*index))
             .map(|(_, update)| self.config.executor_of(update));
         let is_demanded = executors.any(|executor| executor == ExecutorConfig::Deadline);
-        let plugins = self.plugins.clone();
-        let admitted = admit::admit_loaded(&self.config, &self.path, plugins)?;
+        let admitted = admit::admit_loaded(&self.config, &self.path, &self.plugins)?;
         let Some(terms) = admitted.terms else {
             return Err(SessionError::new(
                 ErrorKind::Refused,
