@@ -181,3 +181,65 @@ fn updates(report: &AdmissionReport, width: Width, text: &mut String) {
         text.push_str(&table.render(width));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use overhear_session::admit::admit;
+    use overhear_session::config::Execution;
+
+    use super::{render, Width};
+
+    const TWO: &str = r#"
+        [monitor]
+        latency = "50ms"
+        [[sensor]]
+        id = "queue"
+        period = "1ms"
+        distance = "50us"
+        jitter = "5ms"
+        [[sensor]]
+        id = "torque"
+        period = "40us"
+        jitter = "3ms"
+        [[update]]
+        name = "histogram"
+        wcet = "2us"
+        [[update]]
+        name = "alarm"
+        sensors = ["torque"]
+        wcet = "500ns"
+    "#;
+
+    /// The text for `TWO` with one line replaced.
+    fn text(from: &str, to: &str, width: Width) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("overhear.toml");
+        assert!(TWO.contains(from), "{from}");
+        fs::write(&file, TWO.replace(from, to)).unwrap();
+        render(&admit(&file, Execution::Allowed).unwrap(), width)
+    }
+
+    #[test]
+    fn admission_fits_one_screen() {
+        let alarm = "wcet = \"500ns\"";
+        let hasty = "latency = \"2500us\"";
+        for (from, to, part) in [
+            (alarm, alarm.to_string(), "every element "),
+            // Updates that differ have a table.
+            (
+                alarm,
+                format!("{alarm}\nlatency = \"20ms\""),
+                "histogram  auto",
+            ),
+            ("latency = \"50ms\"", hasty.to_string(), "REFUSED: "),
+        ] {
+            for width in [Width::UNLIMITED, Width::columns(80)] {
+                let screen = text(from, &to, width);
+                assert!(screen.contains(part), "{screen}");
+                assert!(screen.lines().count() <= 24, "{screen}");
+            }
+        }
+    }
+}
