@@ -4,7 +4,7 @@
 use std::io;
 
 use clap::ValueEnum;
-use overhear_event::{csv_cell, printable_json};
+use overhear_event::{csv_line, printable_json};
 use serde::Serialize;
 
 /// The form of what a command prints.
@@ -50,31 +50,58 @@ impl<W: io::Write> io::Write for PrintableJson<W> {
     }
 }
 
-/// One line of comma-separated values, made safe ([`csv_cell`]) and quoted where need be.
-pub(crate) fn csv_line<I, T>(cells: I) -> Vec<u8>
-where
-    I: IntoIterator<Item = T>,
-    T: AsRef<str>,
-{
-    let mut writer = csv::WriterBuilder::new()
-        .flexible(true)
-        .from_writer(Vec::new());
-    // Writing to memory does not fail.
-    for cell in cells {
-        let _ = writer.write_field(csv_cell(cell.as_ref()).as_ref());
-    }
-    let _ = writer.write_record(None::<&[u8]>);
-    writer.into_inner().unwrap_or_default()
-}
-
 /// A table as comma-separated values.
 pub(crate) fn csv_text<R>(heads: &[&str], rows: impl Iterator<Item = R>) -> String
 where
     R: IntoIterator<Item = String>,
 {
-    let mut bytes = csv_line(heads);
-    for row in rows {
-        bytes.extend(csv_line(row));
+    let mut text = csv_line(heads);
+    text.extend(rows.map(csv_line));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::io;
+
+    use overhear_trace::CsvExport;
+
+    use crate::{attach, text, top};
+
+    /// `docs/csv.md` has one table of all columns, with the verbs that have them.
+    #[test]
+    fn columns_of_all_verbs_are_documented_once() {
+        let page = include_str!("../../../docs/csv.md");
+        let rows = page.lines().filter_map(|line| line.strip_prefix("| `"));
+        let documented: Vec<(&str, BTreeSet<&str>)> = rows
+            .map(|row| {
+                let (column, rest) = row.split_once("` | ").unwrap();
+                let (verbs, _) = rest.split_once(" | ").unwrap();
+                (column, verbs.split(", ").collect())
+            })
+            .collect();
+        let names: BTreeSet<&str> = documented.iter().map(|(column, _)| *column).collect();
+        assert_eq!(names.len(), documented.len(), "a column has two rows");
+        let export = CsvExport::<io::Sink>::COLUMNS.into_iter();
+        let outputs: [(&str, Vec<&str>); 5] = [
+            (
+                "export",
+                export.chain([CsvExport::<io::Sink>::VALUES]).collect(),
+            ),
+            ("attach", attach::CSV_COLUMNS.to_vec()),
+            ("list", text::listing::CSV_COLUMNS.to_vec()),
+            (
+                "list --not-connected",
+                text::not_connected::CSV_COLUMNS.to_vec(),
+            ),
+            ("top", top::CSV_COLUMNS.to_vec()),
+        ];
+        for (verb, columns) in outputs {
+            let of_verb = documented.iter().filter(|(_, verbs)| verbs.contains(verb));
+            let of_verb: BTreeSet<&str> = of_verb.map(|(column, _)| *column).collect();
+            let columns: BTreeSet<&str> = columns.into_iter().collect();
+            assert_eq!(of_verb, columns, "{verb}");
+        }
     }
-    String::from_utf8(bytes).unwrap_or_default()
 }

@@ -60,7 +60,7 @@ pub use event::{EventName, EventSet};
 pub use flow::{ElementView, Gap, GapCause, Inbox, Item, Source, SourceError, Update};
 pub use in_place::{ElementInPlace, ElementKey, InPlaceMemory, IN_PLACE_BYTES};
 pub use loser_tree::{CompactKey, KeyOrigin, LoserTree, MergeKey};
-pub use printable::{csv_cell, printable, printable_json, printable_lines};
+pub use printable::{csv_cell, csv_line, printable, printable_json, printable_lines};
 pub use run::Run;
 pub use schema::{
     Field, FieldKind, SchemaError, ShownValue, TypeSchema, TypeSchemaBuilder, Value, HEXADECIMAL,

@@ -89,9 +89,38 @@ pub fn csv_cell(text: &str) -> Cow<'_, str> {
     }
 }
 
+/// A line of comma-separated values [RFC-4180], with its line feed: each cell made safe
+/// ([`csv_cell`]), and in quotes if it contains a comma or a quote.
+///
+/// ```
+/// use overhear_event::csv_line;
+///
+/// assert_eq!(csv_line(["queue", "5", "a,\"b", "=1+1"]), "queue,5,\"a,\"\"b\",'=1+1\n");
+/// ```
+#[must_use]
+pub fn csv_line<T: AsRef<str>>(cells: impl IntoIterator<Item = T>) -> String {
+    let mut line = String::new();
+    for (index, cell) in cells.into_iter().enumerate() {
+        if index > 0 {
+            line.push(',');
+        }
+        let cell = csv_cell(cell.as_ref());
+        // `csv_cell` has escaped line ends.
+        if cell.contains([',', '"']) {
+            line.push('"');
+            line.push_str(&cell.replace('"', "\"\""));
+            line.push('"');
+        } else {
+            line.push_str(&cell);
+        }
+    }
+    line.push('\n');
+    line
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{csv_cell, printable, printable_json, printable_lines};
+    use super::{csv_cell, csv_line, printable, printable_json, printable_lines};
 
     #[test]
     fn control_characters_are_escaped() {
@@ -141,6 +170,18 @@ mod tests {
             ("", ""),
         ] {
             assert_eq!(csv_cell(cell), safe, "{cell:?}");
+        }
+    }
+
+    #[test]
+    fn cells_with_commas_and_quotes_are_quoted() {
+        for (cells, line) in [
+            (&["plain text", "", "7"][..], "plain text,,7\n"),
+            (&["a,b \"c\""], "\"a,b \"\"c\"\"\"\n"),
+            (&["a\nb"], "a\\x0ab\n"),
+            (&["=a,b"], "\"'=a,b\"\n"),
+        ] {
+            assert_eq!(csv_line(cells), line);
         }
     }
 }

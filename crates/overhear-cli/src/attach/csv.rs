@@ -8,14 +8,13 @@
 
 use std::collections::BTreeSet;
 
-use overhear_event::{ElementView, Gap, StreamDescriptor};
+use overhear_event::{csv_line, ElementView, Gap, StreamDescriptor};
 
 use super::{value_text, Layout, Summary};
-use crate::format::csv_line;
 use overhear_session::identity::task_and_pid;
 
 /// The columns that every line has.
-const HEADS: [&str; 10] = [
+pub(crate) const COLUMNS: [&str; 10] = [
     "type", "time_ns", "stream", "task", "pid", "id", "instance", "sequence", "missed", "cause",
 ];
 
@@ -49,8 +48,8 @@ impl Csv {
             key.insert(0, stream.schema.id().to_string());
         }
         if self.headed.insert(key) {
-            let heads = HEADS.iter().map(ToString::to_string);
-            out.extend(csv_line(heads.chain(columns)));
+            let heads = COLUMNS.iter().map(ToString::to_string);
+            out.extend(csv_line(heads.chain(columns)).into_bytes());
         }
     }
 }
@@ -93,7 +92,7 @@ impl Layout for Csv {
             ),
             None => line.extend((0..schema.fields().len()).map(value)),
         }
-        out.extend(csv_line(line));
+        out.extend(csv_line(line).into_bytes());
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap, out: &mut Vec<u8>) {
@@ -105,7 +104,7 @@ impl Layout for Csv {
             None => stream.schema.fields().len(),
         };
         line.extend((0..fields).map(|_| String::new()));
-        out.extend(csv_line(line));
+        out.extend(csv_line(line).into_bytes());
     }
 
     /// Notes and the end are said on standard error, by the command.

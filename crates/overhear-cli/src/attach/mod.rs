@@ -14,6 +14,8 @@ mod text;
 
 pub(crate) use command::{AttachOptions, Attachment};
 pub(crate) use csv::Csv;
+#[cfg(test)]
+pub(crate) use csv::COLUMNS as CSV_COLUMNS;
 pub(crate) use feed::{Feed, Summary};
 pub(crate) use json::Json;
 pub(crate) use text::Text;

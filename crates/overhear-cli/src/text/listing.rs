@@ -99,7 +99,8 @@ fn fields(fields: &[FieldIdentity]) -> String {
     format!("{{ {} }}", words.join(", "))
 }
 
-const HEADS: [&str; 20] = [
+/// The columns in CSV.
+pub(crate) const CSV_COLUMNS: [&str; 20] = [
     "stream",
     "task",
     "pid",
@@ -130,7 +131,7 @@ fn csv(listing: &Listing) -> String {
                 .declared
                 .map_or_else(String::new, |declared| pick(declared).to_string())
         };
-        let row: [String; HEADS.len()] = [
+        let row: [String; CSV_COLUMNS.len()] = [
             identity.stream.to_string(),
             identity.task.clone(),
             identity.pid.to_string(),
@@ -154,7 +155,7 @@ fn csv(listing: &Listing) -> String {
         ];
         row
     });
-    csv_text(&HEADS, rows)
+    csv_text(&CSV_COLUMNS, rows)
 }
 
 #[cfg(test)]

@@ -9,7 +9,8 @@ use super::columns::Table;
 use super::width::Width;
 use crate::format::{csv_text, Format};
 
-const HEADS: [&str; 6] = ["sensor", "comm", "pid", "uid", "count", "sentence"];
+/// The columns in CSV.
+pub(crate) const CSV_COLUMNS: [&str; 6] = ["id", "comm", "pid", "uid", "count", "sentence"];
 
 /// Renders the listing, as text for lines of this width; `None` where there is nothing to show.
 #[must_use]
@@ -18,7 +19,7 @@ pub(crate) fn render(
     format: Format,
     width: Width,
 ) -> Option<String> {
-    let row = |sensor: &NotConnectedRecord| -> [String; HEADS.len()] {
+    let row = |sensor: &NotConnectedRecord| -> [String; CSV_COLUMNS.len()] {
         [
             sensor.sensor.clone(),
             sensor.comm.clone(),
@@ -31,7 +32,7 @@ pub(crate) fn render(
     let rows = listing.sensors.iter().map(row);
     match format {
         Format::Json => Some(serde_json::to_string_pretty(listing).unwrap_or_default() + "\n"),
-        Format::Csv => Some(csv_text(&HEADS, rows)),
+        Format::Csv => Some(csv_text(&CSV_COLUMNS, rows)),
         Format::Text if listing.sensors.is_empty() => None,
         Format::Text => {
             let mut table = Table::new(&[

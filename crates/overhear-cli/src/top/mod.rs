@@ -18,6 +18,8 @@ mod view;
 
 pub(crate) use command::{once, watch, TopOptions};
 pub(crate) use model::{Model, Page, Request};
+#[cfg(test)]
+pub(crate) use snapshot::CSV_COLUMNS;
 pub(crate) use snapshot::{render, sensor_row, tasks, Snapshot};
 pub(crate) use threads::ThreadRates;
 pub(crate) use view::draw;

@@ -337,24 +337,26 @@ fn text(snapshot: &Snapshot, width: Width) -> String {
     text
 }
 
+/// The columns of a sensor in CSV.
+pub(crate) const CSV_COLUMNS: [&str; 15] = [
+    "task",
+    "pid",
+    "id",
+    "instance",
+    "type",
+    "state",
+    "rate_hz",
+    "declared_hz",
+    "elements",
+    "missed",
+    "too_early",
+    "interval_p50_ns",
+    "interval_p99_ns",
+    "interval_max_ns",
+    "values",
+];
+
 fn csv(snapshot: &Snapshot) -> String {
-    let heads = [
-        "task",
-        "pid",
-        "id",
-        "instance",
-        "type",
-        "state",
-        "rate_hz",
-        "declared_hz",
-        "elements",
-        "missed",
-        "too_early",
-        "interval_p50_ns",
-        "interval_p99_ns",
-        "interval_max_ns",
-        "values",
-    ];
     let rows = snapshot.sensors.iter().map(|sensor| {
         let identity = &sensor.identity;
         let blank = |value: Option<String>| value.unwrap_or_default();
@@ -381,5 +383,5 @@ fn csv(snapshot: &Snapshot) -> String {
             sensor.values_text(),
         ]
     });
-    csv_text(&heads, rows)
+    csv_text(&CSV_COLUMNS, rows)
 }

@@ -5,7 +5,7 @@
 //! A schema's fields differ from stream to stream, so a row names its own:
 //!
 //! ```text
-//! time_ns,stream,event,sequence,missed,cause,fields
+//! time_ns,stream_name,event,sequence,missed,cause,values
 //! 1000,robot(42)/arm,user:arm,0,,,torque=1.5 name=left
 //! 1000,robot(42)/arm,,1,7,overwritten,
 //! ```
@@ -15,7 +15,7 @@
 use std::io::Write;
 
 use overhear_event::{
-    csv_cell, ElementView, Gap, StreamDescriptor, Timestamp, Update, Value, HEXADECIMAL,
+    csv_line, ElementView, Gap, StreamDescriptor, Timestamp, Update, Value, HEXADECIMAL,
 };
 
 use super::output::Output;
@@ -32,6 +32,18 @@ pub struct CsvExport<W: Write> {
 }
 
 impl<W: Write> CsvExport<W> {
+    /// The columns of each row, before those of fields.
+    pub const COLUMNS: [&'static str; 6] = [
+        "time_ns",
+        "stream_name",
+        "event",
+        "sequence",
+        "missed",
+        "cause",
+    ];
+    /// The column of all fields, where they have no columns of their own.
+    pub const VALUES: &'static str = "values";
+
     /// An export of all streams.
     pub fn new(out: W) -> Self {
         Self {
@@ -64,11 +76,9 @@ impl<W: Write> CsvExport<W> {
         if std::mem::replace(&mut self.began, true) {
             return;
         }
-        let mut heads: Vec<String> = ["time_ns", "stream", "event", "sequence", "missed", "cause"]
-            .map(str::to_string)
-            .to_vec();
+        let mut heads = Self::COLUMNS.map(str::to_string).to_vec();
         match &self.only {
-            None => heads.push("fields".to_string()),
+            None => heads.push(Self::VALUES.to_string()),
             Some(stream) => {
                 heads.extend(stream.schema.fields().iter().map(
                     |field| match field.unit.as_str() {
@@ -83,25 +93,13 @@ impl<W: Write> CsvExport<W> {
     }
 
     fn row(&mut self, cells: &[String]) {
-        let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
-        self.out.push((cells.join(",") + "\n").as_bytes());
+        self.out.push(csv_line(cells).as_bytes());
     }
 
     fn wants(&self, stream: &StreamDescriptor) -> bool {
         self.only
             .as_ref()
             .is_none_or(|only| only.is_same_sensor(stream))
-    }
-}
-
-/// A cell, made safe for spreadsheets; in quotes if it contains a separator.
-fn quoted(cell: &str) -> String {
-    let cell = csv_cell(cell);
-    // Line ends have been escaped.
-    if cell.contains([',', '"']) {
-        format!("\"{}\"", cell.replace('"', "\"\""))
-    } else {
-        cell.into_owned()
     }
 }
 
@@ -162,17 +160,4 @@ impl<W: Write> Update for CsvExport<W> {
     }
 
     fn advance(&mut self, _: Timestamp) {}
-}
-
-#[cfg(test)]
-mod tests {
-    use super::quoted;
-
-    #[test]
-    fn cells_that_would_be_taken_apart_are_quoted() {
-        assert_eq!(quoted("plain text"), "plain text");
-        assert_eq!(quoted("a,b \"c\""), "\"a,b \"\"c\"\"\"");
-        assert_eq!(quoted("a\nb"), "a\\x0ab");
-        assert_eq!(quoted("=a,b"), "\"'=a,b\"");
-    }
 }
