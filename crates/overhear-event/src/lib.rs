@@ -51,6 +51,7 @@ pub mod parts;
 mod printable;
 mod run;
 mod schema;
+mod shared;
 mod stream;
 mod stream_id;
 mod time;

@@ -69,9 +69,6 @@ pub mod run_request;
 mod run_start;
 mod scratch;
 pub mod session;
-pub mod shared;
 pub mod signals;
-#[cfg(test)]
-mod testing;
 mod trust;
 pub mod updates;

@@ -33,7 +33,6 @@ use crate::quantities::{SourceReport, TraceReport};
 use crate::recording::{Ending, Recording};
 use crate::report::{self, Report, RunFindings};
 use crate::session::{close_trace, create_trace, keep, Outcome};
-use crate::shared::Shared;
 
 /// Options of [`record`]: the sources, the sensors, and the end.
 #[derive(Clone, Debug, Default)]
@@ -165,7 +164,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
             all.push(writer);
         }
         let runner = Runner::new(Fanout(all))
-            .source(Box::new(Shared(Rc::clone(&kernel))))
+            .source(Box::new(Rc::clone(&kernel)))
             .complaints(|complaint| notes.push(complaint.to_string()));
         let mut progress = options.progress.map(|begin| begin());
         let mut condition = StopCondition {

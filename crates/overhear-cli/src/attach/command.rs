@@ -26,7 +26,6 @@ use overhear_session::place;
 use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
 use overhear_session::session::{close_trace, create_trace};
-use overhear_session::shared::Shared;
 
 /// How long a directory that is gone may stay away before a monitor that has nothing to read gives
 /// up: a service manager starts it again within this time.
@@ -142,7 +141,7 @@ impl<'a> Attachment<'a> {
 
         let mut link = DirectoryLink::new();
         let mut heard_at = begun;
-        let runner = Runner::new(sink).source(Box::new(Shared(Rc::clone(&source))));
+        let runner = Runner::new(sink).source(Box::new(Rc::clone(&source)));
         let finished = runner.run(std::thread::sleep, |runner| {
             let (now, sink) = (runner.now(), &mut runner.update);
             let source = &source.borrow();

@@ -26,7 +26,6 @@ use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::interrupts::Interrupts;
 use overhear_session::listing::State;
 use overhear_session::place;
-use overhear_session::shared::Shared;
 
 /// How often sensors are read; at most so long a key waits.
 const ROUND: Duration = Duration::from_millis(10);
@@ -91,7 +90,7 @@ impl Listener {
         let mut monitor = Monitor::new(HOLD_BACK);
         let source = source.map(|source| Rc::new(RefCell::new(source)));
         if let Some(source) = &source {
-            monitor.add_source(Box::new(Shared(Rc::clone(source))));
+            monitor.add_source(Box::new(Rc::clone(source)));
         }
         let mut scheduling = Scheduling::new(());
         let mut kernel_sentence = String::new();
@@ -104,7 +103,7 @@ impl Listener {
                 scheduling.expect_wakeups();
             }
             let followed = Rc::new(RefCell::new(followed));
-            monitor.add_source(Box::new(Shared(Rc::clone(&followed))));
+            monitor.add_source(Box::new(Rc::clone(&followed)));
             kernel = Some(followed);
         }
         let window = options.window.as_ns() / step.as_ns().max(1);

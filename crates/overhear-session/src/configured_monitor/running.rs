@@ -36,7 +36,6 @@ use crate::place;
 use crate::quantities::ValueQuantiles;
 use crate::reactions::Deciders;
 use crate::run_start::RunStart;
-use crate::shared::Shared;
 use crate::updates::{stopped_by, Updates};
 
 /// A monitor in its thread.
@@ -131,7 +130,7 @@ impl<'a> Running<'a> {
             }
             _ => {
                 let hearing = Rc::new(RefCell::new(hearing));
-                monitor.add_source(Box::new(Shared(Rc::clone(&hearing))));
+                monitor.add_source(Box::new(Rc::clone(&hearing)));
                 let enforce = || supervisors.iter().for_each(Supervisor::enforce);
                 let quiet = self.execute(
                     &mut monitor,

@@ -53,7 +53,6 @@ use crate::reactions::{ActionContext, Deciders, ReactionsReport, Reactor, REACTI
 use crate::record::cannot_start;
 use crate::recording::{Ending, Recording};
 use crate::scratch::Scratch;
-use crate::shared::Shared;
 use crate::updates::{UpdateReport, Updates, UPDATES};
 
 impl SessionBuilder {
@@ -243,8 +242,8 @@ impl SessionBuilder {
         let kernel = Rc::new(RefCell::new(kernel));
         let programs = Rc::new(RefCell::new(ProgramSource::new(&directory)));
         let mut monitor = Monitor::new(HOLD_BACK);
-        monitor.add_source(Box::new(Shared(Rc::clone(&kernel))));
-        monitor.add_source(Box::new(Shared(Rc::clone(&programs))));
+        monitor.add_source(Box::new(Rc::clone(&kernel)));
+        monitor.add_source(Box::new(Rc::clone(&programs)));
         let variables = [(
             SOCKET_VARIABLE,
             directory.socket().as_os_str().to_os_string(),
@@ -358,8 +357,8 @@ impl SessionBuilder {
             .map(CalibratedOverhead::costs);
         let mut others = OtherThreads::new();
         let tree = (self.until == Until::AllEnded).then(Rc::<RefCell<ProcessTree>>::default);
-        let mut followed = tree.as_ref().map(|tree| Shared(Rc::clone(tree)));
-        let mut judging = Shared(Rc::clone(evaluations));
+        let mut followed = tree.clone();
+        let mut judging = Rc::clone(evaluations);
         let mut notes = Vec::new();
         let (mut ended, mut guarantee) = (*released, None);
 
