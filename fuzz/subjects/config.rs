@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use overhear_session::config::{constraints, selection::Runner, tasks, Config};
+use overhear_session::config::{constraints, selection::ExecutorKind, tasks, Config};
 
 /// Runs one input.
 pub(crate) fn run(input: &[u8]) {
@@ -14,7 +14,7 @@ pub(crate) fn run(input: &[u8]) {
     };
     match Config::parse(&text) {
         Ok(config) => {
-            for runner in Runner::ALL {
+            for runner in ExecutorKind::ALL {
                 let _ = config.selection(runner);
             }
         }

@@ -30,7 +30,7 @@ use metrics::MetricConfig;
 use overhear_kernel::Probe;
 use probes::ProbeConfig;
 use reactions::ReactionConfig;
-use selection::Runner;
+use selection::ExecutorKind;
 use tasks::TaskConfig;
 
 /// The whole file.
@@ -524,15 +524,17 @@ impl Config {
                 ));
             }
             let executor = self.executor_of(update);
-            if Runner::from(executor) == Runner::Bandwidth && cpu_percent > MAX_SHARE_PERCENT {
+            if ExecutorKind::from(executor) == ExecutorKind::Bandwidth
+                && cpu_percent > MAX_SHARE_PERCENT
+            {
                 return Err(format!(
                     "[monitor] `cpu_percent` is {cpu_percent}, and update `{name}` has the executor \"bandwidth\", which \
                      reserves that share; give 1 to {MAX_SHARE_PERCENT}"
                 ));
             }
             let is_kept = matches!(
-                Runner::from(executor),
-                Runner::Guaranteed | Runner::Buffered
+                ExecutorKind::from(executor),
+                ExecutorKind::Guaranteed | ExecutorKind::Buffered
             );
             if is_kept && update.latency.or(self.monitor.latency).is_none() {
                 return Err(format!(

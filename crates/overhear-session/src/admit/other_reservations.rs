@@ -11,7 +11,7 @@ use super::error::MonitorError;
 use super::sensor::{self, loads, ResolvedSensor, WcetRule};
 use super::wish::{lateness_of, Wish};
 use super::{choose_with_reading, nanos, AdmissionReport, CopyingAdmission, Machine};
-use crate::config::selection::{Runner, Selection};
+use crate::config::selection::{ExecutorKind, Selection};
 use crate::config::{Config, LevelConfig};
 use crate::error::{ErrorKind, SessionError};
 
@@ -37,9 +37,9 @@ struct Copying {
 impl OtherReservations {
     pub(super) fn of(config: &Config, base: &Path, cpus: u32) -> Result<Self, MonitorError> {
         let monitor = &config.monitor;
-        let bandwidth = config.selection(Runner::Bandwidth);
-        let buffered = config.selection(Runner::Buffered);
-        let has_guaranteed = config.selection(Runner::Guaranteed).is_some();
+        let bandwidth = config.selection(ExecutorKind::Bandwidth);
+        let buffered = config.selection(ExecutorKind::Buffered);
+        let has_guaranteed = config.selection(ExecutorKind::Guaranteed).is_some();
         let reserves = bandwidth.is_some() || buffered.is_some();
         let is_exclusive =
             monitor.level == LevelConfig::Exclusive && monitor.dedicated_cpu.is_none();
@@ -138,7 +138,7 @@ pub(crate) fn copying_of(
     path: &Path,
 ) -> Result<DeadlineReservation, SessionError> {
     let base = path.parent().unwrap_or(Path::new(""));
-    let selection = config.selection(Runner::Buffered);
+    let selection = config.selection(ExecutorKind::Buffered);
     let selection = selection.unwrap_or_else(|| config.whole());
     let cpus = Machine::here().cpus_for(config);
     let copying = Copying::of(config, base, cpus, &selection);

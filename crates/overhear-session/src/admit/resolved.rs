@@ -17,7 +17,7 @@ use super::other_reservations::OtherReservations;
 use super::sensor::{self, ResolvedSensor, WcetRule};
 use super::wish::Wish;
 use super::{Machine, UpdateAdmission};
-use crate::config::selection::{Runner, Selection};
+use crate::config::selection::{ExecutorKind, Selection};
 use crate::config::{Config, ExecutorConfig, LevelConfig, UpdateConfig};
 
 /// A monitor that can be decided on.
@@ -127,7 +127,7 @@ impl ResolvedUpdate {
 
     /// Whether the latency that is admitted holds for it.
     pub(super) fn is_guaranteed(&self) -> bool {
-        self.is_selected && Runner::from(self.executor) == Runner::Guaranteed
+        self.is_selected && ExecutorKind::from(self.executor) == ExecutorKind::Guaranteed
     }
 
     pub(super) fn terms(&self) -> UpdateTerms {
@@ -166,7 +166,7 @@ impl Evaluation {
 /// The updates that admission is about: those that are guaranteed; if there are none, all of them, as if they were.
 fn guaranteed_selection(config: &Config) -> Selection {
     config
-        .selection(Runner::Guaranteed)
+        .selection(ExecutorKind::Guaranteed)
         .unwrap_or_else(|| config.whole())
 }
 

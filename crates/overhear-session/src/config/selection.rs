@@ -4,10 +4,9 @@
 
 use super::{Config, ExecutorConfig, UpdateConfig};
 
-/// A kind of executor, as a file asks for it: what is guaranteed where that can be had is one kind, whatever
-/// becomes of it.
+/// A kind of executor. `auto` and `deadline` are one kind: what is guaranteed if the machine permits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Runner {
+pub enum ExecutorKind {
     /// `auto` and `deadline`.
     Guaranteed,
     /// `bandwidth`.
@@ -18,7 +17,7 @@ pub enum Runner {
     BestEffort,
 }
 
-impl Runner {
+impl ExecutorKind {
     /// All of them; the order in which they are reported.
     pub const ALL: [Self; 4] = [
         Self::Guaranteed,
@@ -34,7 +33,7 @@ impl Runner {
     }
 }
 
-impl From<ExecutorConfig> for Runner {
+impl From<ExecutorConfig> for ExecutorKind {
     fn from(executor: ExecutorConfig) -> Self {
         match executor {
             ExecutorConfig::Auto | ExecutorConfig::Deadline => Self::Guaranteed,
@@ -105,13 +104,13 @@ impl Config {
 
     /// The updates that are run like this; `None` if there are none. A file without updates is one selection.
     #[must_use]
-    pub fn selection(&self, runner: Runner) -> Option<Selection> {
+    pub fn selection(&self, runner: ExecutorKind) -> Option<Selection> {
         if self.updates.is_empty() {
-            let is_it = Runner::from(self.monitor.executor) == runner;
+            let is_it = ExecutorKind::from(self.monitor.executor) == runner;
             return is_it.then(|| self.whole());
         }
         let selection = Selection::of(self, |update| {
-            Runner::from(self.executor_of(update)) == runner
+            ExecutorKind::from(self.executor_of(update)) == runner
         });
         (!selection.is_empty()).then_some(selection)
     }
@@ -119,7 +118,7 @@ impl Config {
 
 #[cfg(test)]
 mod tests {
-    use super::{Config, Runner};
+    use super::{Config, ExecutorKind};
 
     #[test]
     fn each_executor_has_its_updates_and_their_sensors() {
@@ -150,16 +149,16 @@ mod tests {
                 (updates, sensors)
             })
         };
-        assert_eq!(of(Runner::Guaranteed), Some((vec![0, 2], vec![0])));
-        assert_eq!(of(Runner::Buffered), Some((vec![1], vec![0, 1])));
+        assert_eq!(of(ExecutorKind::Guaranteed), Some((vec![0, 2], vec![0])));
+        assert_eq!(of(ExecutorKind::Buffered), Some((vec![1], vec![0, 1])));
         assert_eq!(
-            (of(Runner::Bandwidth), of(Runner::BestEffort)),
+            (of(ExecutorKind::Bandwidth), of(ExecutorKind::BestEffort)),
             (None, None)
         );
         // Of a whole file every sensor, whether an update takes it or not.
         let text = text.replace("executor = \"buffered\"", "sensors = [\"a\"]");
         let config = Config::parse(&text).unwrap();
-        let selection = config.selection(Runner::Guaranteed).unwrap();
+        let selection = config.selection(ExecutorKind::Guaranteed).unwrap();
         assert_eq!(selection, config.whole());
         assert!(selection.has_sensor(1));
     }

@@ -26,7 +26,7 @@ use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
 use overhear_monitor::Partition;
 
 use crate::admit::{self, terms_without_guarantee, KernelRing, LoadedPlugin, MemoryBytes};
-use crate::config::selection::{Runner, Selection};
+use crate::config::selection::{ExecutorKind, Selection};
 use crate::config::{Config, ExecutorConfig};
 use crate::error::{ErrorKind, SessionError};
 use crate::place;
@@ -128,13 +128,13 @@ impl MonitorPlan {
             plan.add(plan.config.whole(), Executor::BestEffort)?;
             return Ok(plan);
         }
-        for runner in Runner::ALL {
+        for runner in ExecutorKind::ALL {
             let Some(selection) = plan.config.selection(runner) else {
                 continue;
             };
             match runner {
-                Runner::Guaranteed => plan.add_guaranteed(selection)?,
-                Runner::Bandwidth => {
+                ExecutorKind::Guaranteed => plan.add_guaranteed(selection)?,
+                ExecutorKind::Bandwidth => {
                     let percent = plan.config.monitor.cpu_percent;
                     let refusal = DeadlineRefusal::Share { percent }.to_string();
                     may_reserve(
@@ -143,12 +143,12 @@ impl MonitorPlan {
                     )?;
                     plan.add(selection, Executor::Bandwidth)?;
                 }
-                Runner::Buffered => {
+                ExecutorKind::Buffered => {
                     let reservation = admit::copying_of(&plan.config, path)?;
                     may_reserve(reservation)?;
                     plan.add(selection, Executor::Buffered(reservation))?;
                 }
-                Runner::BestEffort => plan.add(selection, Executor::BestEffort)?,
+                ExecutorKind::BestEffort => plan.add(selection, Executor::BestEffort)?,
             }
         }
         Ok(plan)
