@@ -23,7 +23,7 @@ use overhear_directory::client::{self, Registration, SensorRequest};
 use overhear_directory::{monotonic_now, Begin, Mapping, MonitorConnection, Query};
 use overhear_event::{
     ElementInPlace, ElementKey, ElementView, FieldKind, Gap, Nanos, StreamDescriptor, Timestamp,
-    TypeSchema, Update, WriterKind,
+    TypeSchema, Analysis, WriterKind,
 };
 use overhear_metrics::Histogram;
 use overhear_monitor::{Binding, Clock as _, Monitor, QueueMemory, SystemClock, UpdateSet};
@@ -137,7 +137,7 @@ struct Distances {
     elements: u64,
 }
 
-impl Update for Distances {
+impl Analysis for Distances {
     fn element(&mut self, element: &ElementView<'_>) {
         self.histogram.record(element.time.since(self.last).as_ns());
         self.last = element.time;
@@ -164,7 +164,7 @@ impl CpuTimes {
     }
 }
 
-impl Update for CpuTimes {
+impl Analysis for CpuTimes {
     fn element(&mut self, _: &ElementView<'_>) {
         self.record();
     }
@@ -212,7 +212,7 @@ struct Numbers {
     elements: u64,
 }
 
-impl Update for Numbers {
+impl Analysis for Numbers {
     fn reads_in_place(&self, _: &StreamDescriptor) -> bool {
         self.in_place
     }
@@ -297,7 +297,7 @@ fn monitor(socket: &Path, sensor: &str) -> Result<Monitor> {
     monitor_with(socket, sensor, &mut Distances::default())
 }
 
-fn monitor_with(socket: &Path, sensor: &str, update: &mut dyn Update) -> Result<Monitor> {
+fn monitor_with(socket: &Path, sensor: &str, update: &mut dyn Analysis) -> Result<Monitor> {
     let query = Query::parse(sensor)?;
     let source = MonitorConnection::connect(socket)?.attach(query, Begin::Now)?;
     let mut monitor = Monitor::with_memory(Nanos::from_ns(0), QueueMemory::Reserved);
@@ -338,7 +338,7 @@ fn section(
         span
     };
     // Every contender reads what all have written; only its own batch is measured.
-    let framework = |monitor: &mut Monitor, update: &mut dyn Update| {
+    let framework = |monitor: &mut Monitor, update: &mut dyn Analysis| {
         monitor.round(monotonic_now(), &mut Distances::default());
         fill(&mut rings.borrow_mut());
         // What was written lies before this time, by more than the clock's error.

@@ -38,7 +38,7 @@ use std::fmt;
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{
-    ElementView, EventName, EventSet, Gap, Origin, StreamDescriptor, Timestamp, Update,
+    Analysis, ElementView, EventName, EventSet, Gap, Origin, StreamDescriptor, Timestamp,
 };
 use overhear_metrics::Histogram;
 
@@ -450,7 +450,7 @@ impl Spans {
     }
 }
 
-impl Update for Spans {
+impl Analysis for Spans {
     fn requires(&self) -> EventSet {
         let sensors = ["C", "P", "F"].map(EventName::user);
         let switches = EventName::kernel(SCHED_SWITCH);

@@ -7,7 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use demo::programs::{self, CLIENT, SERVER};
 use demo::{Span, Spans};
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_metrics::Histogram;
 use overhear_session::conclusion::{Conclusion, Exit};
 use overhear_session::error::ErrorKind;
@@ -29,7 +29,7 @@ struct BetweenCalls {
     calls: u64,
 }
 
-impl Update for BetweenCalls {
+impl Analysis for BetweenCalls {
     fn element(&mut self, element: &ElementView<'_>) {
         if element.stream.sensor != "P" {
             return;

@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
 use overhear_monitor::plugin::{Exported, Results};
 
 /// Counts late elements.
@@ -25,7 +25,7 @@ struct LateElements {
     last: HashMap<StreamId, Option<Timestamp>>,
 }
 
-impl Update for LateElements {
+impl Analysis for LateElements {
     /// Memory is had here, not where elements are evaluated.
     fn open(&mut self, stream: &StreamDescriptor) {
         self.last.insert(stream.id, None);

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, Rate, StreamDescriptor, StreamId, Task,
-    Timestamp, TypeSchema, Update,
+    Analysis, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, Rate, StreamDescriptor,
+    StreamId, Task, Timestamp, TypeSchema,
 };
 use overhear_trace::{TraceIdentity, TraceWriter};
 
@@ -47,7 +47,7 @@ fn record(dir: &Path) {
     };
     let stream = stream();
     let mut writer = TraceWriter::create(dir, identity).expect("an empty folder");
-    let update: &mut dyn Update = &mut writer;
+    let update: &mut dyn Analysis = &mut writer;
     update.open(&stream);
     for number in 0..ELEMENTS {
         let mut payload = number.to_ne_bytes().to_vec();

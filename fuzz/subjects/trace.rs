@@ -2,7 +2,7 @@
 //! Recordings of which one file is arbitrary: they are read, replayed, exported and repaired
 //! without a panic, and the reader's counts are those of the replay.
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_trace::{repair, CsvExport, PerfettoExport, TraceReader};
 
 use crate::recording::Recording;
@@ -23,7 +23,7 @@ struct Counted {
     gaps: u64,
 }
 
-impl Update for Counted {
+impl Analysis for Counted {
     fn element(&mut self, element: &ElementView<'_>) {
         assert!(element.payload.len() >= element.stream.schema.size() as usize);
         self.elements += 1;

@@ -62,7 +62,7 @@ from ._sensor import Rate, Sensor
 from ._session import admit, check, fit_rate, metrics, report, run
 from ._stream import Stream
 from ._trace import Replay, read, replay
-from ._updates import Update, evaluate
+from ._updates import Analysis, evaluate
 
 __all__ = [
     "CAUSES",
@@ -98,7 +98,7 @@ __all__ = [
     "SessionError",
     "Stream",
     "TraceError",
-    "Update",
+    "Analysis",
     "admit",
     "attach",
     "check",

@@ -10,12 +10,12 @@ from ._items import Advance, Element, Gap
 from ._stream import Stream
 
 
-class Update:
+class Analysis:
     """An evaluation: derive from it, and override what is needed.
 
     ::
 
-        class LateElements(overhear.Update):
+        class LateElements(overhear.Analysis):
             def __init__(self):
                 self.late = 0
 
@@ -50,14 +50,14 @@ class Update:
         """Learns that nothing older can still come."""
 
 
-def evaluate(source: Iterable[Batch], *updates: Update) -> None:
+def evaluate(source: Iterable[Batch], *updates: Analysis) -> None:
     """Calls updates with everything that a `Replay` or an `Attachment` yields, in total order, each for
     the streams it wants.
 
     It returns at the end of the trace, or when the attachment was closed: an update may do that. Time
     advances once per batch. An exception of an update ends the evaluation and is passed on.
     """
-    routes: dict[Stream, list[Update]] = {}
+    routes: dict[Stream, list[Analysis]] = {}
     for batch in source:
         for item in batch:
             if isinstance(item, Advance):

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use overhear_directory::{
     client, AttachError as Refusal, AttachedSource, Begin, MonitorConnection, Query, SensorRecord,
 };
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_monitor::Runner;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
@@ -79,7 +79,7 @@ struct HandOver {
     missed: u64,
 }
 
-impl Update for HandOver {
+impl Analysis for HandOver {
     fn element(&mut self, element: &ElementView<'_>) {
         self.collector.element(element);
         self.elements += 1;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use numpy::PyArray1;
 use overhear_event::{
-    ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use pyo3::prelude::{Bound, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods, PyList, PyListMethods};
@@ -148,7 +148,7 @@ pub(crate) fn gap_row(gap: &Gap) -> [u64; GAP_WORDS] {
     ]
 }
 
-impl Update for Collector {
+impl Analysis for Collector {
     #[inline]
     fn element(&mut self, element: &ElementView<'_>) {
         let stream = element.stream;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use overhear_event::{
-    ElementView, Gap, GapCause, Inbox, SourceError, StreamDescriptor, StreamId, Timestamp, Update,
+    Analysis, ElementView, Gap, GapCause, Inbox, SourceError, StreamDescriptor, StreamId, Timestamp,
 };
 use overhear_kernel as kernel;
 use overhear_kernel::{ActiveBackend, Backend, SelectError};

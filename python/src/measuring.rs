@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use overhear_directory::{monotonic_now, Begin, Needs};
 use overhear_event::{
-    ElementView, EventSet, Gap, Nanos, Source, StreamDescriptor, StreamIdRange, Timestamp, Update,
+    Analysis, ElementView, EventSet, Gap, Nanos, Source, StreamDescriptor, StreamIdRange, Timestamp,
 };
 use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
 use overhear_metrics::automaton::{Results, SharedMetrics, TakenResults};
@@ -57,7 +57,7 @@ struct Evaluating {
     shared: Arc<Shared>,
 }
 
-impl Update for Evaluating {
+impl Analysis for Evaluating {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.metrics.open(stream);
     }

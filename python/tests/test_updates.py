@@ -15,7 +15,7 @@ WRITES = """
 """
 
 
-class Heard(overhear.Update):
+class Heard(overhear.Analysis):
     def __init__(self, sensor):
         self.sensor = sensor
         self.opened, self.items, self.advanced_ns = [], [], 0
@@ -39,7 +39,7 @@ class Heard(overhear.Update):
 
 class All(Heard):
     def wants(self, stream):
-        return overhear.Update.wants(self, stream)
+        return overhear.Analysis.wants(self, stream)
 
 
 def test_each_update_gets_its_subscription_in_the_order_of_time(run):
@@ -58,7 +58,7 @@ def test_each_update_gets_its_subscription_in_the_order_of_time(run):
 def test_exception_is_passed_on(run):
     _, out = run(WRITES)
 
-    class Failing(overhear.Update):
+    class Failing(overhear.Analysis):
         def element(self, element):
             raise RuntimeError("the first is too much")
 
@@ -71,7 +71,7 @@ def test_update_evaluates_a_running_program_and_ends_it(run):
         """
     import overhear
 
-    class Sum(overhear.Update):
+    class Sum(overhear.Analysis):
         def __init__(self, attachment):
             self.attachment, self.sum, self.elements = attachment, 0, 0
 

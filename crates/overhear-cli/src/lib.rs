@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use overhear_event::{printable_lines, Update};
+use overhear_event::{printable_lines, Analysis};
 use overhear_page::recorded::{write_page as write_page_of, Page, PageRequest};
 use overhear_page::serve::{self, Shown};
 use overhear_session::conclusion::Conclusion;
@@ -127,8 +127,8 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
         print_stderr(&format!("view: {}\n", shown.url()));
     }
     let mut update = shown.as_ref().map(|shown| shown.update());
-    let mut updates: Vec<&mut dyn Update> = Vec::new();
-    updates.extend(update.as_mut().map(|update| update as &mut dyn Update));
+    let mut updates: Vec<&mut dyn Analysis> = Vec::new();
+    updates.extend(update.as_mut().map(|update| update as &mut dyn Analysis));
     let mut outcome = run
         .session
         .progress(progress::unless(arguments.quiet))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Items (elements, gaps and advances), and the traits that they pass: from a [`Source`] through an
-//! [`Inbox`] to an [`Update`].
+//! [`Inbox`] to an [`Analysis`].
 
 use alloc::string::String;
 use alloc::sync::Arc;
@@ -138,7 +138,7 @@ pub enum Item<'a> {
 ///
 /// The same code runs live, with a guarantee, or over a trace. So it must not read clocks: all time
 /// comes in through its arguments.
-pub trait Update {
+pub trait Analysis {
     /// The events that this evaluation needs; an empty set stands for all events.
     fn requires(&self) -> EventSet {
         EventSet::new()
@@ -150,7 +150,7 @@ pub trait Update {
         let _ = stream;
     }
 
-    /// Called once per stream, before [`Update::open`]. If it returns `Some`, a sentence with the
+    /// Called once per stream, before [`Analysis::open`]. If it returns `Some`, a sentence with the
     /// reason, the update gets nothing of that stream, and its elements do not count as evaluated.
     fn refuses(&self, stream: &StreamDescriptor) -> Option<String> {
         let _ = stream;
@@ -174,21 +174,21 @@ pub trait Update {
     fn element(&mut self, element: &ElementView<'_>);
 
     /// Evaluates consecutive elements, with no other item between them. The default calls
-    /// [`Update::element`] for each; an implementation may be faster, with the same result.
+    /// [`Analysis::element`] for each; an implementation may be faster, with the same result.
     /// Monitors and replays call this function. Executors that time each element, or stop at a
-    /// failed one, call [`Update::element`].
+    /// failed one, call [`Analysis::element`].
     fn elements(&mut self, elements: &[ElementView<'_>]) {
         for element in elements {
             self.element(element);
         }
     }
 
-    /// Whether the elements of this stream are to be evaluated in place, by [`Update::prepare`] and
-    /// [`Update::commit`]. Called once per stream, only if its payload has more than
+    /// Whether the elements of this stream are to be evaluated in place, by [`Analysis::prepare`] and
+    /// [`Analysis::commit`]. Called once per stream, only if its payload has more than
     /// [`IN_PLACE_BYTES`](crate::IN_PLACE_BYTES).
     ///
     /// Even then copies may come, from queues of several writers, replays and executors that copy.
-    /// So [`Update::element`] must evaluate these elements, too.
+    /// So [`Analysis::element`] must evaluate these elements, too.
     fn reads_in_place(&self, stream: &StreamDescriptor) -> bool {
         let _ = stream;
         false
@@ -204,7 +204,7 @@ pub trait Update {
         false
     }
 
-    /// Ends an evaluation in place. If `valid`, [`Update::prepare`] returned true and the element
+    /// Ends an evaluation in place. If `valid`, [`Analysis::prepare`] returned true and the element
     /// was whole until after it: the result is applied. If not, it is dropped; an overwritten
     /// element is reported by a gap, too.
     fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
@@ -218,7 +218,7 @@ pub trait Update {
     fn advance(&mut self, now: Timestamp);
 }
 
-impl<U: Update + ?Sized> Update for &mut U {
+impl<U: Analysis + ?Sized> Analysis for &mut U {
     fn requires(&self) -> EventSet {
         (**self).requires()
     }

@@ -16,7 +16,7 @@
 use core::cell::Cell;
 use core::fmt;
 
-use crate::{StreamDescriptor, Timestamp, Update, Value};
+use crate::{Analysis, StreamDescriptor, Timestamp, Value};
 
 /// Payloads of more bytes than this can be evaluated in place. For smaller ones a copy costs less
 /// than the checks.
@@ -122,7 +122,7 @@ impl<'a> ElementInPlace<'a> {
 
     /// Evaluates it: prepare, check, commit. It was missed if it is not [whole](Self::is_whole)
     /// then.
-    pub fn evaluate(&self, update: &mut dyn Update) {
+    pub fn evaluate(&self, update: &mut dyn Analysis) {
         let prepared = update.prepare(self);
         let valid = self.is_whole();
         update.commit(&self.key, prepared && valid);
@@ -136,8 +136,8 @@ mod tests {
 
     use super::{ElementInPlace, ElementKey, InPlaceMemory};
     use crate::{
-        ElementView, FieldKind, Gap, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
-        Update, Value,
+        Analysis, ElementView, FieldKind, Gap, Origin, StreamDescriptor, StreamId, Timestamp,
+        TypeSchema, Value,
     };
 
     /// Three words of payload, whole until the sequence 7.
@@ -221,7 +221,7 @@ mod tests {
     #[derive(Default)]
     struct Notes(Cell<(u64, Option<bool>)>);
 
-    impl Update for Notes {
+    impl Analysis for Notes {
         fn element(&mut self, _: &ElementView<'_>) {}
         fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
         fn advance(&mut self, _: Timestamp) {}

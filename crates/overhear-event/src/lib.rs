@@ -5,7 +5,7 @@
 //! time stamps and are numbered by their *sequence*, the position in the stream since its start. A
 //! [`Source`] yields the elements of one or more streams. Elements that it had to skip it reports
 //! by a [`Gap`]: their number, the times around them, and the cause. The monitor merges all sources
-//! into one total order (time, stream, sequence) and passes every [`Item`] to its [`Update`]s, the
+//! into one total order (time, stream, sequence) and passes every [`Item`] to its [`Analysis`]s, the
 //! code that evaluates. An item is an element, a gap, or an *advance*, the promise that no item
 //! older than a given time follows.
 //!
@@ -58,7 +58,7 @@ mod time;
 mod writer;
 
 pub use event::{EventName, EventSet};
-pub use flow::{ElementView, Gap, GapCause, Inbox, Item, Source, SourceError, Update};
+pub use flow::{Analysis, ElementView, Gap, GapCause, Inbox, Item, Source, SourceError};
 pub use in_place::{ElementInPlace, ElementKey, InPlaceMemory, IN_PLACE_BYTES};
 pub use loser_tree::{CompactKey, KeyOrigin, LoserTree, MergeKey};
 pub use printable::{csv_cell, csv_line, printable, printable_json, printable_lines};

@@ -4,7 +4,7 @@
 //! The owner keeps one [`Rc`], the monitor gets another one. Each call borrows the value, and no
 //! borrow lasts from one round of the monitor to the next: between rounds the owner may borrow it.
 //!
-//! [`Update::failure`] lends text of the update and cannot be passed on. An update that can fail is
+//! [`Analysis::failure`] lends text of the update and cannot be passed on. An update that can fail is
 //! given to the monitor itself.
 
 use alloc::rc::Rc;
@@ -12,8 +12,8 @@ use alloc::string::String;
 use core::cell::RefCell;
 
 use crate::{
-    ElementInPlace, ElementKey, ElementView, EventSet, Gap, Inbox, Source, SourceError,
-    StreamDescriptor, Timestamp, Update,
+    Analysis, ElementInPlace, ElementKey, ElementView, EventSet, Gap, Inbox, Source, SourceError,
+    StreamDescriptor, Timestamp,
 };
 
 impl<S: Source + ?Sized> Source for Rc<RefCell<S>> {
@@ -26,7 +26,7 @@ impl<S: Source + ?Sized> Source for Rc<RefCell<S>> {
     }
 }
 
-impl<U: Update + ?Sized> Update for Rc<RefCell<U>> {
+impl<U: Analysis + ?Sized> Analysis for Rc<RefCell<U>> {
     fn requires(&self) -> EventSet {
         self.borrow().requires()
     }
@@ -80,14 +80,14 @@ mod tests {
     use core::cell::RefCell;
 
     use crate::{
-        ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+        Analysis, ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
 
     /// Number of elements of each call.
     #[derive(Default)]
     struct Calls(Vec<usize>);
 
-    impl Update for Calls {
+    impl Analysis for Calls {
         fn element(&mut self, _: &ElementView<'_>) {
             self.0.push(1);
         }

@@ -7,7 +7,7 @@ mod counting;
 
 use std::sync::mpsc::channel;
 
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, Timestamp};
 use overhear_kernel::{ActiveBackend, Backend, KernelMonitor, Sensor};
 use overhear_monitor::{Clock, Monitor, PageFaults, QueueMemory, SystemClock};
 use rustix::mm::{mlockall, MlockAllFlags};
@@ -22,7 +22,7 @@ struct Sum {
     missed: u64,
 }
 
-impl Update for Sum {
+impl Analysis for Sum {
     fn element(&mut self, element: &ElementView<'_>) {
         self.elements += 1;
         let sum: u64 = element.payload.iter().map(|byte| u64::from(*byte)).sum();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The evaluations of Overhear, as [`Update`](overhear_event::Update)s.
+//! The evaluations of Overhear, as [`Analysis`](overhear_event::Analysis)s.
 //!
 //! Elements and gaps flow in, in the order of their times. Each evaluation keeps accounts, and its
 //! results are read at the end or while it runs.

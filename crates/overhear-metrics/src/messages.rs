@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use overhear_event::parts::{PartLayout, Rejoined, Rejoiner, WRITER_BYTES};
-use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, StreamId, Timestamp};
 
 /// Largest number of threads of a stream whose messages are incomplete at a time: the numbers of
 /// threads come from another process.
@@ -134,7 +134,7 @@ impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Messages<F> {
     }
 }
 
-impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Update for Messages<F> {
+impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Analysis for Messages<F> {
     fn element(&mut self, element: &ElementView<'_>) {
         let (stream, time) = (element.stream, element.time);
         let known = self.streams.entry(stream.id);
@@ -156,7 +156,7 @@ impl<F: FnMut(&StreamDescriptor, Timestamp, Rejoined<'_>)> Update for Messages<F
 #[cfg(test)]
 mod tests {
     use overhear_event::parts::{PartLayout, Rejoined};
-    use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+    use overhear_event::{Analysis, ElementView, Origin, StreamDescriptor, StreamId, Timestamp};
 
     use super::{Messages, MOST_WRITERS};
 

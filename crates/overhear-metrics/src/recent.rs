@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use overhear_admission::{AfterViolation, ArrivalBound, ConformanceCheck};
 use overhear_event::{
-    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
+    Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Value,
 };
 
 use crate::histogram::Histogram;
@@ -259,7 +259,7 @@ impl RecentSensors {
     }
 }
 
-impl Update for RecentSensors {
+impl Analysis for RecentSensors {
     fn element(&mut self, element: &ElementView<'_>) {
         if let Some(sensor) = self.sensor(element.stream, element.time) {
             sensor.element(element);
@@ -285,8 +285,8 @@ mod tests {
     use std::sync::Arc;
 
     use overhear_event::{
-        ElementView, FieldKind, Gap, GapCause, Nanos, Origin, Rate, StreamDescriptor, StreamId,
-        Timestamp, TypeSchema, Update, Value,
+        Analysis, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, Rate, StreamDescriptor,
+        StreamId, Timestamp, TypeSchema, Value,
     };
 
     use super::{RecentSensors, Step, KEPT_STEPS};

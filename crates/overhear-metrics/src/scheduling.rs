@@ -34,7 +34,7 @@ use std::collections::HashMap;
 
 use overhear_event::kernel::{self, Life, SchedStat, Switch, Wake};
 use overhear_event::{
-    ElementView, EventName, EventSet, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update,
+    Analysis, ElementView, EventName, EventSet, Gap, Nanos, Origin, StreamDescriptor, Timestamp,
 };
 
 use crate::histogram::{Histogram, HistogramMemory};
@@ -417,7 +417,7 @@ impl<O: Observer> Scheduling<O> {
     }
 }
 
-impl<O: Observer> Update for Scheduling<O> {
+impl<O: Observer> Analysis for Scheduling<O> {
     fn requires(&self) -> EventSet {
         [
             EventName::kernel(kernel::SCHED_SWITCH),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, Field, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
+    Analysis, ElementView, Field, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Value,
 };
 
 use crate::distribution::Distribution;
@@ -275,7 +275,7 @@ fn is_of_scheduling(stream: &StreamDescriptor) -> bool {
     [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].contains(&stream.sensor.as_str())
 }
 
-impl Update for SensorStatistics {
+impl Analysis for SensorStatistics {
     fn element(&mut self, element: &ElementView<'_>) {
         let shared = || Arc::new(element.stream.clone());
         if let Some(account) = self.accounts.of(element.stream, shared) {
@@ -302,8 +302,8 @@ mod tests {
 
     use overhear_event::kernel::{events, Switch, SCHED_SWITCH};
     use overhear_event::{
-        ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp,
-        TypeSchema, Update,
+        Analysis, ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId,
+        Timestamp, TypeSchema,
     };
 
     use super::SensorStatistics;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several updates as one.
 
-use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, EventSet, Gap, StreamDescriptor, Timestamp};
 
 /// Passes every item on to each update, in order.
 ///
 /// A batch is passed on as a batch: an update gets all of it before the next update gets it. Gaps
 /// and advances keep their positions between batches.
-pub struct Fanout<'a>(pub Vec<&'a mut dyn Update>);
+pub struct Fanout<'a>(pub Vec<&'a mut dyn Analysis>);
 
-impl Update for Fanout<'_> {
+impl Analysis for Fanout<'_> {
     fn requires(&self) -> EventSet {
         self.0.iter().flat_map(|update| update.requires()).collect()
     }

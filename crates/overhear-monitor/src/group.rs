@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::BuildHasherDefault;
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, StreamId, Timestamp};
 
 use crate::merge::StreamIdHasher;
 use crate::updates::{Subscription, SubscriptionMatch};
@@ -14,7 +14,7 @@ use crate::updates::{Subscription, SubscriptionMatch};
 /// others: the update function of [GRTMon, section 4.3]. A closure that takes the context and
 /// an element is one.
 pub trait UpdateFunction<C> {
-    /// Prepares for evaluations that must neither allocate nor fault; see [`Update::warm_up`].
+    /// Prepares for evaluations that must neither allocate nor fault; see [`Analysis::warm_up`].
     fn warm_up(&mut self, context: &mut C) {
         let _ = context;
     }
@@ -39,8 +39,8 @@ impl<C, F: FnMut(&mut C, &ElementView<'_>)> UpdateFunction<C> for F {
     }
 }
 
-/// Update functions, each bound to sensors, and the context that they share. It is one
-/// [`Update`]: all of it is evaluated serially, so the context needs no lock.
+/// Analysis functions, each bound to sensors, and the context that they share. It is one
+/// [`Analysis`]: all of it is evaluated serially, so the context needs no lock.
 ///
 /// ```
 /// use overhear_event::{ElementView, EventName};
@@ -143,7 +143,7 @@ impl<C> Group<C> {
     }
 }
 
-impl<C> Update for Group<C> {
+impl<C> Analysis for Group<C> {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.meet(stream);
     }

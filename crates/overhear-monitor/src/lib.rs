@@ -4,7 +4,7 @@
 //! Elements come in through [`Source`](overhear_event::Source)s, stream by stream. [`Merge`] brings
 //! them into the one order that holds everywhere, (time, stream, sequence), holding back the newest
 //! for a moment because a writer can be preempted between stamp and publication. What is older than
-//! the hold-back goes to the [`Update`](overhear_event::Update)s, together with the gaps at their
+//! the hold-back goes to the [`Analysis`](overhear_event::Analysis)s, together with the gaps at their
 //! places and the promise that nothing older can still come. [`Monitor`] connects the three and
 //! keeps the account of what was missed, per stream and cause ([`Losses`]). An [`UpdateSet`] calls
 //! several updates, each for its own sensors. A [`Runner`] runs the monitor by best effort until a
@@ -18,7 +18,7 @@
 //! ```
 //! use overhear_event::{
 //!     ElementView, Gap, Inbox, Nanos, Origin, Source, SourceError, StreamDescriptor, StreamId,
-//!     Timestamp, TypeSchema, Update,
+//!     Timestamp, TypeSchema, Analysis,
 //! };
 //! use overhear_monitor::Monitor;
 //! # use std::sync::Arc;
@@ -39,7 +39,7 @@
 //!
 //! #[derive(Default)]
 //! struct Count(u64);
-//! impl Update for Count {
+//! impl Analysis for Count {
 //!     fn element(&mut self, _: &ElementView<'_>) {
 //!         self.0 += 1;
 //!     }

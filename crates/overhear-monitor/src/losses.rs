@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use overhear_event::{ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, GapCause, StreamDescriptor, StreamId, Timestamp};
 
 /// The missed elements of one stream, for one cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +14,7 @@ pub struct Loss {
     pub gaps: u64,
 }
 
-/// Counts gaps per stream and cause. It is an [`Update`], so that a recorded trace gives the same
+/// Counts gaps per stream and cause. It is an [`Analysis`], so that a recorded trace gives the same
 /// counts as the live run.
 #[derive(Clone, Debug, Default)]
 pub struct Losses {
@@ -42,7 +42,7 @@ impl Losses {
     }
 }
 
-impl Update for Losses {
+impl Analysis for Losses {
     /// Allocates the stream's entry, so that counting allocates nothing.
     fn open(&mut self, stream: &StreamDescriptor) {
         self.streams

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use overhear_event::{
-    GapCause, InPlaceMemory, Inbox, Nanos, Run, Source, SourceError, StreamDescriptor, StreamId,
-    Timestamp, Update,
+    Analysis, GapCause, InPlaceMemory, Inbox, Nanos, Run, Source, SourceError, StreamDescriptor,
+    StreamId, Timestamp,
 };
 
 use crate::batch::{ReleaseLimit, Released, Unlimited, UntilEnough};
@@ -30,7 +30,7 @@ struct SourceEntry {
 /// The merge as an inbox that lets the update choose the streams to evaluate in place.
 struct InPlaceInbox<'a> {
     merge: &'a mut Merge,
-    update: &'a dyn Update,
+    update: &'a dyn Analysis,
 }
 
 impl Inbox for InPlaceInbox<'_> {
@@ -148,7 +148,7 @@ impl Monitor {
     /// into memory is read and evaluated in several passes.
     ///
     /// `now` is the time just before the call.
-    pub fn round(&mut self, now: Timestamp, update: &mut dyn Update) {
+    pub fn round(&mut self, now: Timestamp, update: &mut dyn Analysis) {
         let until = now.minus(self.hold_back);
         for _ in 0..MAX_PASSES {
             self.read(now, update);
@@ -165,7 +165,7 @@ impl Monitor {
         &mut self,
         now: Timestamp,
         enough: &dyn Fn() -> bool,
-        update: &mut dyn Update,
+        update: &mut dyn Analysis,
     ) {
         self.read(now, update);
         self.release(now.minus(self.hold_back), UntilEnough(enough), update);
@@ -178,7 +178,7 @@ impl Monitor {
     }
 
     /// Ends all sources, reads them for the last time and evaluates everything.
-    pub fn finish(&mut self, now: Timestamp, update: &mut dyn Update) {
+    pub fn finish(&mut self, now: Timestamp, update: &mut dyn Analysis) {
         for attended in &mut self.sources {
             attended.source.end();
         }
@@ -191,7 +191,7 @@ impl Monitor {
         }
     }
 
-    fn read(&mut self, now: Timestamp, update: &dyn Update) {
+    fn read(&mut self, now: Timestamp, update: &dyn Analysis) {
         self.merge.begin_round(now);
         for attended in &mut self.sources {
             let known = self.merge.opened().len();
@@ -208,7 +208,7 @@ impl Monitor {
         }
     }
 
-    fn release(&mut self, until: Timestamp, limit: impl ReleaseLimit, update: &mut dyn Update) {
+    fn release(&mut self, until: Timestamp, limit: impl ReleaseLimit, update: &mut dyn Analysis) {
         let (losses, elements) = (&mut self.losses, &mut self.elements);
         self.merge.announce(|stream| {
             losses.open(stream);

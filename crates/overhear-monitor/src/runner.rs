@@ -25,7 +25,7 @@
 use std::borrow::BorrowMut;
 use std::time::Duration;
 
-use overhear_event::{Source, SourceError, Timestamp, Update};
+use overhear_event::{Analysis, Source, SourceError, Timestamp};
 
 use crate::clock::{Clock, SystemClock};
 use crate::monitor::{Monitor, HOLD_BACK};
@@ -41,7 +41,7 @@ mod tests;
 /// # use std::sync::Arc;
 /// # use overhear_event::{
 /// #     ElementView, Gap, Inbox, Origin, Source, SourceError, StreamDescriptor, StreamId,
-/// #     Timestamp, TypeSchema, Update,
+/// #     Timestamp, TypeSchema, Analysis,
 /// # };
 /// # struct Sensor(Option<Arc<StreamDescriptor>>);
 /// # impl Source for Sensor {
@@ -70,7 +70,7 @@ mod tests;
 ///
 /// #[derive(Default)]
 /// struct Count(u64);
-/// impl Update for Count {
+/// impl Analysis for Count {
 ///     fn element(&mut self, _: &ElementView<'_>) {
 ///         self.0 += 1;
 ///     }
@@ -112,7 +112,7 @@ pub struct Finished<U, R, M = Monitor> {
     pub monitor: M,
 }
 
-impl<U: Update> Runner<'_, U> {
+impl<U: Analysis> Runner<'_, U> {
     /// A runner without sources, with the default [hold-back](HOLD_BACK).
     #[must_use]
     pub fn new(update: U) -> Self {
@@ -120,7 +120,7 @@ impl<U: Update> Runner<'_, U> {
     }
 }
 
-impl<'a, U: Update, M: BorrowMut<Monitor>> Runner<'a, U, M> {
+impl<'a, U: Analysis, M: BorrowMut<Monitor>> Runner<'a, U, M> {
     /// A runner of this monitor.
     #[must_use]
     pub fn over(monitor: M, update: U) -> Self {

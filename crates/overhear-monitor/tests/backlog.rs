@@ -6,8 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementView, FieldKind, Gap, Inbox, Nanos, Origin, Source, SourceError, StreamDescriptor,
-    StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementView, FieldKind, Gap, Inbox, Nanos, Origin, Source, SourceError,
+    StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use overhear_monitor::Monitor;
 
@@ -80,7 +80,7 @@ struct Seen {
     advanced: Timestamp,
 }
 
-impl Update for Seen {
+impl Analysis for Seen {
     fn element(&mut self, element: &ElementView<'_>) {
         let (time, stream) = (element.time, element.stream.id.as_raw());
         assert!((time, stream) >= self.last && time >= self.advanced);

@@ -5,7 +5,7 @@ mod support;
 
 use std::sync::{Arc, Mutex};
 
-use overhear_event::{ElementView, EventName, Gap, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, EventName, Gap, Nanos, StreamDescriptor, Timestamp};
 use overhear_monitor::{Binding, Fanout, Monitor, Start, Subscription, UpdateSet, UpdateStatus};
 use proptest::prelude::{any, prop, prop_assert_eq, proptest, ProptestConfig};
 
@@ -32,7 +32,7 @@ impl Scribe {
     }
 }
 
-impl Update for Scribe {
+impl Analysis for Scribe {
     fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -61,7 +61,7 @@ impl Update for Scribe {
 /// Hands on elements one by one alone.
 struct OneByOne<'a>(&'a mut UpdateSet);
 
-impl Update for OneByOne<'_> {
+impl Analysis for OneByOne<'_> {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.0.open(stream);
     }
@@ -161,7 +161,7 @@ proptest! {
 #[derive(Default)]
 struct Calls(Vec<String>);
 
-impl Update for Calls {
+impl Analysis for Calls {
     fn element(&mut self, element: &ElementView<'_>) {
         self.0.push(format!("alone: {element:?}"));
     }
@@ -184,7 +184,7 @@ impl Update for Calls {
 }
 
 /// Calls the update as a monitor of two sensors does, whose second one is written too fast.
-fn observe(update: &mut dyn Update) {
+fn observe(update: &mut dyn Analysis) {
     let mut monitor = Monitor::new(Nanos::ZERO);
     let (mut slow, source) = ring(descriptor(1, "slow", 16));
     monitor.add_source(Box::new(source));

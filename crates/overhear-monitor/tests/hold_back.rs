@@ -12,7 +12,7 @@ mod support;
 use std::ptr::NonNull;
 
 use overhear_event::{
-    ElementView, Gap, GapCause, Nanos, StreamDescriptor, Ticks, Timestamp, Update,
+    Analysis, ElementView, Gap, GapCause, Nanos, StreamDescriptor, Ticks, Timestamp,
 };
 use overhear_monitor::Monitor;
 use overhear_stream::{Geometry, SharedWords, SimpleWriter};
@@ -117,7 +117,7 @@ struct Heard {
     gaps: Vec<Gap>,
 }
 
-impl Update for Heard {
+impl Analysis for Heard {
     fn element(&mut self, element: &ElementView<'_>) {
         let sensor = element.stream.sensor.clone();
         self.elements.push((sensor, element.sequence));

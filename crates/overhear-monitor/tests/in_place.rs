@@ -7,8 +7,8 @@ mod support;
 use std::sync::{Arc, Mutex};
 
 use overhear_event::{
-    ClockId, ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, Inbox, Nanos,
-    Source, SourceError, StreamDescriptor, Ticks, Timestamp, TypeSchema, Update, WriterKind,
+    Analysis, ClockId, ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, Inbox,
+    Nanos, Source, SourceError, StreamDescriptor, Ticks, Timestamp, TypeSchema, WriterKind,
 };
 use overhear_monitor::{Binding, Monitor, QueueMemory, UpdateSet, UpdateState};
 use overhear_stream::{Geometry, Header, OwnedWords, ReadItem, Reader, RingInPlace, SimpleWriter};
@@ -123,7 +123,7 @@ impl Notes {
     }
 }
 
-impl Update for Notes {
+impl Analysis for Notes {
     fn reads_in_place(&self, _: &StreamDescriptor) -> bool {
         self.in_place
     }

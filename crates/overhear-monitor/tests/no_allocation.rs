@@ -8,8 +8,8 @@ mod support;
 
 use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
 use overhear_event::{
-    ElementView, EventName, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
-    TypeSchema, Update,
+    Analysis, ElementView, EventName, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
+    Timestamp, TypeSchema,
 };
 use overhear_metrics::automaton::{
     system_metric, Catalogue, LateGap, Measurement, Metric, Metrics, Sink,
@@ -32,7 +32,7 @@ struct Sum {
     late: u64,
 }
 
-impl Update for Sum {
+impl Analysis for Sum {
     fn element(&mut self, element: &ElementView<'_>) {
         self.elements += 1;
         let value = element.field("value").and_then(|value| value.as_u64());

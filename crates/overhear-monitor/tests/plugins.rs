@@ -7,8 +7,8 @@ mod support;
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, InPlaceMemory,
-    StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, InPlaceMemory,
+    StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use overhear_monitor::plugin::{Plugin, PluginUpdate, ResultValue};
 use overhear_monitor::{Binding, MissedPolicy, Subscription, UpdateSet, UpdateState};

@@ -8,7 +8,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use overhear_event::{
-    ElementView, EventName, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Update,
+    Analysis, ElementView, EventName, Gap, GapCause, Nanos, StreamDescriptor, Timestamp,
 };
 use overhear_monitor::{
     AddError, Binding, Group, MissedPolicy, Monitor, Start, Subscription, UpdateSet, UpdateState,
@@ -26,7 +26,7 @@ struct Heard {
     advanced: Option<Timestamp>,
 }
 
-impl Update for Heard {
+impl Analysis for Heard {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.opened.push(stream.sensor.clone());
     }
@@ -98,7 +98,7 @@ struct Warmed {
     breaks: bool,
 }
 
-impl Update for Warmed {
+impl Analysis for Warmed {
     fn warm_up(&mut self) {
         assert!(!self.breaks, "too cold");
         self.times += 1;
@@ -313,7 +313,7 @@ fn elements_of_another_type_are_refused_with_a_sentence() {
 /// Panics at its second element.
 struct Fragile(u64);
 
-impl Update for Fragile {
+impl Analysis for Fragile {
     fn element(&mut self, _: &ElementView<'_>) {
         self.0 += 1;
         assert!(self.0 < 2, "the second was too much");
@@ -341,7 +341,7 @@ fn panic_ends_one_update_and_is_reported() {
 /// Says in which thread it is dropped.
 struct Mortal(Sender<ThreadId>);
 
-impl Update for Mortal {
+impl Analysis for Mortal {
     fn element(&mut self, _: &ElementView<'_>) {}
     fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
     fn advance(&mut self, _: Timestamp) {}

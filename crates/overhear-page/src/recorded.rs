@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use overhear_event::{Timestamp, Update};
+use overhear_event::{Analysis, Timestamp};
 use overhear_metrics::compensation::Delays;
 use overhear_session::calibrate::Calibration;
 use overhear_session::error::{ErrorKind, SessionError};

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::path::Path;
 
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
 use overhear_metrics::verdict::{Constraint, Judge, Outcome, Verdict, Verdicts};
 use overhear_trace::{ReplaySummary, TraceReader};
 use serde::{Deserialize, Serialize};
@@ -134,7 +134,7 @@ fn cut_damaged<J: Judge>(
     }
 }
 
-impl Update for LastTimes {
+impl Analysis for LastTimes {
     fn element(&mut self, element: &ElementView<'_>) {
         self.0.insert(element.stream.id, element.time);
     }

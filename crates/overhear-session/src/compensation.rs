@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Reports in compensated time: what observing has cost is subtracted from the time stamps.
 
-use overhear_event::{Nanos, Timestamp, Update};
+use overhear_event::{Analysis, Nanos, Timestamp};
 use overhear_metrics::compensation::{Compensation, Delays};
 use overhear_metrics::{Costs, Scheduling, SensorStatistics};
 use overhear_monitor::Fanout;
@@ -69,7 +69,7 @@ impl<'a> Accounts<'a> {
         }
     }
 
-    pub(crate) fn update(&mut self) -> &mut (dyn Update + 'a) {
+    pub(crate) fn update(&mut self) -> &mut (dyn Analysis + 'a) {
         match self {
             Self::Recorded(accounts) => accounts,
             Self::Compensated(compensation) => &mut **compensation,
@@ -112,7 +112,7 @@ const STEP: u64 = 65_536;
 pub fn replay(
     reader: &TraceReader,
     costs: Option<Costs>,
-    updates: Vec<&mut dyn Update>,
+    updates: Vec<&mut dyn Analysis>,
 ) -> ReplaySummary {
     replay_while(reader, costs, updates, || true)
 }
@@ -121,10 +121,10 @@ pub fn replay(
 pub fn replay_while(
     reader: &TraceReader,
     costs: Option<Costs>,
-    updates: Vec<&mut dyn Update>,
+    updates: Vec<&mut dyn Analysis>,
     holds: impl Fn() -> bool,
 ) -> ReplaySummary {
-    let replay = |update: &mut dyn Update| {
+    let replay = |update: &mut dyn Analysis| {
         let mut replay = reader.begin_replay();
         while replay.step(STEP, &mut [&mut *update]) && holds() {}
         replay.into_summary()

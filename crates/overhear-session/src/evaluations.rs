@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use overhear_event::{ElementView, EventSet, Gap, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, EventSet, Gap, Origin, StreamDescriptor, Timestamp};
 use overhear_metrics::automaton::{Metric, Metrics, Summaries};
 use overhear_metrics::verdict::{Case, Constraint, Judge, Verdicts};
 use overhear_monitor::reaction::{ConstraintIndex, Decider, Measure, Occurrence};
@@ -169,7 +169,7 @@ impl Evaluations {
     }
 }
 
-impl Update for Evaluations {
+impl Analysis for Evaluations {
     fn requires(&self) -> EventSet {
         let (verdicts, metrics) = (self.verdicts.requires(), self.metrics.requires());
         verdicts.into_iter().chain(metrics).collect()

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use overhear_admission::{ArrivalBound, ParetoFront};
 use overhear_event::{
-    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+    Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
 };
 use overhear_trace::TraceReader;
 use serde::Serialize;
@@ -62,7 +62,7 @@ struct Times {
     missed: u64,
 }
 
-impl Update for Times {
+impl Analysis for Times {
     fn element(&mut self, element: &ElementView<'_>) {
         if self.streams.contains(&element.stream.first_stream()) {
             self.times.push(element.time);

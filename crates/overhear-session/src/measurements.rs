@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
-use overhear_event::{Gap, StreamDescriptor, Update};
+use overhear_event::{Analysis, Gap, StreamDescriptor};
 use overhear_metrics::automaton::{LateGap, Measurement, Metric, Metrics, Sink, REPORTED_WINDOW};
 use overhear_metrics::compensation::Compensation;
 use overhear_metrics::Costs;
@@ -166,7 +166,7 @@ impl Measurements {
         });
         metrics.add(self.metric.clone());
         let mut replay = recording.reader.begin_replay();
-        let mut run = |update: &mut dyn Update| {
+        let mut run = |update: &mut dyn Analysis| {
             while failed.borrow().is_ok() && replay.step(REPLAY_STEP, &mut [&mut *update]) {}
         };
         match &recording.compensation {

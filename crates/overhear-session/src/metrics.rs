@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
-use overhear_event::{EventName, EventSet, Nanos, Origin, Timestamp, Update};
+use overhear_event::{Analysis, EventName, EventSet, Nanos, Origin, Timestamp};
 use overhear_metrics::automaton::{
     system_metric, system_metrics, Metric, MetricStatistics, Metrics, Sink, Summaries, Summary,
 };
@@ -166,7 +166,7 @@ pub fn metrics(
     }
     // Nobody asks for its histograms.
     let mut names_of_threads = Scheduling::new(()).with_histogram_bytes(0);
-    let updates: Vec<&mut dyn Update> = vec![&mut engine, &mut names_of_threads];
+    let updates: Vec<&mut dyn Analysis> = vec![&mut engine, &mut names_of_threads];
     let replayed = compensation::replay(&reader, compensation.clone(), updates);
     engine.finish();
     let others = other_threads::kept(&reader)?;

@@ -9,7 +9,7 @@ use std::fs;
 
 use overhear_event::kernel::{Life, Switch, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
+    Analysis, ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Value,
 };
 use overhear_trace::TraceReader;
 use serde::{Deserialize, Serialize};
@@ -77,7 +77,7 @@ impl OtherThreads {
     }
 }
 
-impl Update for OtherThreads {
+impl Analysis for OtherThreads {
     fn open(&mut self, stream: &StreamDescriptor) {
         let is_scheduling = [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].contains(&stream.sensor.as_str());
         if is_scheduling || !matches!(stream.origin, Origin::Kernel { .. }) {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use overhear_event::{Nanos, Update};
+use overhear_event::{Analysis, Nanos};
 use overhear_metrics::{AssumedElements, Costs, Observer, OverheadMeter, Scheduling};
 use serde::{Deserialize, Serialize};
 
@@ -110,7 +110,7 @@ impl CalibratedOverhead {
     }
 
     /// The consumer of the run's elements.
-    pub fn update(&mut self) -> &mut dyn Update {
+    pub fn update(&mut self) -> &mut dyn Analysis {
         &mut self.meter
     }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use overhear_event::kernel::{Life, TASK_LIFE};
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, Timestamp};
 use overhear_monitor::HOLD_BACK;
 use rustix::io::Errno;
 use rustix::process::{test_kill_process, Pid};
@@ -74,7 +74,7 @@ fn is_there(pid: u32) -> bool {
     !is_gone && !matches!(state, Some('Z' | 'X'))
 }
 
-impl Update for ProcessTree {
+impl Analysis for ProcessTree {
     fn element(&mut self, element: &ElementView<'_>) {
         if element.stream.sensor != TASK_LIFE {
             return;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use overhear_directory::monotonic_now;
-use overhear_event::{Nanos, StreamIdRange, Timestamp, Update};
+use overhear_event::{Analysis, Nanos, StreamIdRange, Timestamp};
 use overhear_kernel::{Backend, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
 use overhear_metrics::automaton::{events_required_by, Metric};
 use overhear_metrics::compensation::Delays;
@@ -155,7 +155,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     let (mut monitor, ended, delays);
     {
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
-        let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
+        let mut all: Vec<&mut dyn Analysis> = vec![accounts.update(), &mut others];
         all.extend(overhead.as_mut().map(CalibratedOverhead::update));
         if !evaluations.is_empty() {
             all.push(&mut evaluations);
@@ -188,7 +188,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     }
     for stream in monitor.take_opened() {
         statistics.announce(&stream);
-        Update::open(&mut evaluations, &stream);
+        Analysis::open(&mut evaluations, &stream);
         if let Some(writer) = &mut writer {
             let _ = writer.open(&stream);
         }

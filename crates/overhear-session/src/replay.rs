@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use overhear_event::{Timestamp, Update};
+use overhear_event::{Analysis, Timestamp};
 use overhear_metrics::compensation::Compensation;
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{Fanout, Losses};
@@ -144,11 +144,11 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
         statistics.announce(stream);
     }
     let (mut losses, mut wanted) = (Losses::default(), evaluation.updates);
-    let mut all: Vec<&mut dyn Update> = vec![&mut losses];
+    let mut all: Vec<&mut dyn Analysis> = vec![&mut losses];
     all.extend(overhead.as_mut().map(CalibratedOverhead::update));
     let (replayed, delays) = match costs {
         None => {
-            let accounts: [&mut dyn Update; 3] = [&mut scheduling, &mut statistics, wanted.set()];
+            let accounts: [&mut dyn Analysis; 3] = [&mut scheduling, &mut statistics, wanted.set()];
             all.extend(accounts);
             (reader.replay(&mut all), None)
         }

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use overhear_event::kernel::events::LOCK;
-use overhear_event::{EventName, EventSet, Nanos, Update};
+use overhear_event::{Analysis, EventName, EventSet, Nanos};
 use overhear_metrics::automaton::{system_metric, Metrics, Summaries};
 use overhear_metrics::response::{
     AnalysedTask, CompleteMeasurements, ResponseAnalysis, ResponseNote, SystemOverhead, TaskModel,
@@ -182,7 +182,7 @@ fn observe(
     }
     let mut scheduling = Scheduling::new(());
     let costs = compensate.then(|| compensation::costs_of(&reader));
-    let updates: Vec<&mut dyn Update> = vec![&mut engine, &mut scheduling];
+    let updates: Vec<&mut dyn Analysis> = vec![&mut engine, &mut scheduling];
     let replayed = compensation::replay(&reader, costs.transpose()?, updates);
     engine.finish();
     let mut found = Observed {

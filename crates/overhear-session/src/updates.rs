@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use overhear_directory::Query;
-use overhear_event::{Gap, StreamDescriptor, Update as _};
+use overhear_event::{Analysis as _, Gap, StreamDescriptor};
 use overhear_monitor::plugin::{Plugin, PluginUpdate, ResultValue, Results};
 use overhear_monitor::{
     Binding, MissedPolicy, Subscription, Supervisor, UpdateRef, UpdateSet, UpdateState,

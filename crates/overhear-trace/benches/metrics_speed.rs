@@ -28,7 +28,7 @@ use std::process::{Command, Stdio};
 
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use overhear_metrics::automaton::{system_metric, Measurement, Metric, Metrics, Sink, Summaries};
 use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
@@ -334,7 +334,7 @@ fn table(contenders: &[Contender]) {
 #[derive(Default)]
 struct Times(u64);
 
-impl Update for Times {
+impl Analysis for Times {
     fn element(&mut self, element: &ElementView<'_>) {
         self.0 ^= element.time.as_monotonic_ns();
     }
@@ -393,7 +393,8 @@ fn stages(reader: &TraceReader, rounds: usize) {
             let (mut bare, mut whole) =
                 (engine(Sum::default(), 1), engine(Summaries::default(), 1));
             let mut counting = engine(SumLess::default(), 1);
-            let updates: [&mut dyn Update; 4] = [&mut times, &mut bare, &mut whole, &mut counting];
+            let updates: [&mut dyn Analysis; 4] =
+                [&mut times, &mut bare, &mut whole, &mut counting];
             let begun = thread_cpu_ns();
             for (_, update) in (0..).zip(updates).filter(|(at, _)| *at == stage) {
                 reader.replay(&mut [update]);
@@ -460,7 +461,7 @@ fn growth(reader: &TraceReader, rounds: usize) {
 }
 
 /// Tasks that begin, run and end.
-fn live_and_die(update: &mut dyn Update, tasks: u32) {
+fn live_and_die(update: &mut dyn Analysis, tasks: u32) {
     let streams = [
         stream(101, SCHED_SWITCH, Switch::schema()),
         stream(102, TASK_LIFE, Life::schema()),

@@ -10,7 +10,7 @@ mod support;
 use std::error::Error;
 use std::time::Instant;
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_trace::TraceReader;
 
 /// An evaluation that reads every element: its time and its first byte.
@@ -20,7 +20,7 @@ struct Count {
     sum: u64,
 }
 
-impl Update for Count {
+impl Analysis for Count {
     fn element(&mut self, element: &ElementView<'_>) {
         self.elements += 1;
         let first = element.payload.first().copied().unwrap_or(0);

@@ -12,7 +12,7 @@
 //! ```
 //! use overhear_event::{
 //!     ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
-//!     Timestamp, TypeSchema, Update,
+//!     Timestamp, TypeSchema, Analysis,
 //! };
 //! use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
 //!
@@ -35,7 +35,7 @@
 //!
 //! #[derive(Default)]
 //! struct Lowest(Option<f64>, u64);
-//! impl Update for Lowest {
+//! impl Analysis for Lowest {
 //!     fn element(&mut self, element: &ElementView<'_>) {
 //!         let volts = element.field("volts").and_then(|value| value.as_f64());
 //!         self.0 = self.0.into_iter().chain(volts).reduce(f64::min);

@@ -7,8 +7,8 @@
 use std::slice;
 
 use overhear_event::{
-    CompactKey, ElementView, Gap, GapCause, KeyOrigin, LoserTree, MergeKey, Nanos,
-    StreamDescriptor, Timestamp, Update,
+    Analysis, CompactKey, ElementView, Gap, GapCause, KeyOrigin, LoserTree, MergeKey, Nanos,
+    StreamDescriptor, Timestamp,
 };
 
 use crate::map::fetch;
@@ -222,7 +222,7 @@ impl TraceReader {
     ///
     /// It ends with the last advance of the recording or, if the recorder was killed, with the time
     /// of the last element or gap.
-    pub fn replay(&self, updates: &mut [&mut dyn Update]) -> ReplaySummary {
+    pub fn replay(&self, updates: &mut [&mut dyn Analysis]) -> ReplaySummary {
         let mut replay = self.begin_replay();
         while replay.step(u64::MAX, updates) {}
         replay.into_summary()
@@ -301,7 +301,7 @@ impl<'a> Replay<'a> {
     /// whether more may follow. The last step delivers the last advance.
     ///
     /// The calls of the updates do not depend on the choice of steps.
-    pub fn step(&mut self, elements: u64, updates: &mut [&mut dyn Update]) -> bool {
+    pub fn step(&mut self, elements: u64, updates: &mut [&mut dyn Analysis]) -> bool {
         if !std::mem::replace(&mut self.has_begun, true) {
             for stream in self.reader.streams() {
                 for update in updates.iter_mut() {
@@ -391,7 +391,7 @@ impl<'a> Replay<'a> {
 
     /// Delivers the collected elements to the updates.
     #[inline(never)]
-    fn hand_over(&mut self, updates: &mut [&mut dyn Update]) {
+    fn hand_over(&mut self, updates: &mut [&mut dyn Analysis]) {
         let elements = &self.batch[..std::mem::take(&mut self.waiting)];
         self.summary.events += elements.len() as u64;
         for update in updates.iter_mut() {
@@ -399,7 +399,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    fn conclude(&mut self, updates: &mut [&mut dyn Update]) {
+    fn conclude(&mut self, updates: &mut [&mut dyn Analysis]) {
         for cursor in &mut self.cursors {
             let (file, stream) = (&cursor.stream.file, cursor.stream.descriptor.id);
             for damage in cursor.damages.drain(..) {
@@ -447,7 +447,7 @@ impl<'a> Replay<'a> {
 
 /// Delivers an advance. Later items are not older than `now`.
 #[cold]
-fn tell(updates: &mut [&mut dyn Update], summary: &mut ReplaySummary, now: Timestamp) {
+fn tell(updates: &mut [&mut dyn Analysis], summary: &mut ReplaySummary, now: Timestamp) {
     summary.advanced_to = now;
     for update in updates.iter_mut() {
         update.advance(now);

@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
 
 use serde::Serialize;
 
@@ -689,7 +689,7 @@ fn create_error(path: PathBuf, cause: &io::Error) -> WriteError {
 }
 
 /// Recording is an evaluation: errors are kept for [`TraceWriter::finish`].
-impl Update for TraceWriter {
+impl Analysis for TraceWriter {
     fn element(&mut self, element: &ElementView<'_>) {
         let _ = Self::element(self, element);
     }

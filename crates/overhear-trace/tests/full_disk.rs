@@ -6,7 +6,7 @@ mod support;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use overhear_event::Update;
+use overhear_event::Analysis;
 use overhear_trace::{repair, TraceReader, TraceWriter, WriteError};
 
 use support::{
@@ -59,7 +59,7 @@ fn full_disk_costs_only_what_no_longer_fits() {
         };
         item.give(&mut writer, &streams);
     }
-    Update::advance(&mut writer, at(total));
+    Analysis::advance(&mut writer, at(total));
     let error = writer.finish().unwrap_err();
     assert!(matches!(error, WriteError::Write { .. }), "{error:?}");
     let text = error.to_string();

@@ -9,7 +9,7 @@ mod support;
 
 use std::sync::Arc;
 
-use overhear_event::{GapCause, Inbox, Item, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, GapCause, Inbox, Item, Nanos, StreamDescriptor, Timestamp};
 use overhear_monitor::{Fanout, Merge};
 use overhear_trace::{TraceReader, TraceWriter};
 use proptest::collection::vec;
@@ -120,7 +120,7 @@ fn deliver(
     place.time = place.time.max(time);
 }
 
-fn release(merge: &mut Merge, until: Timestamp, update: &mut dyn Update) {
+fn release(merge: &mut Merge, until: Timestamp, update: &mut dyn Analysis) {
     merge.release(until, |item| match item {
         Item::Element(element) => update.element(&element),
         Item::InPlace(element) => element.evaluate(update),
@@ -133,7 +133,7 @@ fn release(merge: &mut Merge, until: Timestamp, update: &mut dyn Update) {
 #[derive(Default)]
 struct Live(Memory);
 
-impl Update for Live {
+impl Analysis for Live {
     fn element(&mut self, element: &overhear_event::ElementView<'_>) {
         self.0.element(element);
     }

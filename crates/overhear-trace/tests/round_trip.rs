@@ -3,7 +3,7 @@
 
 mod support;
 
-use overhear_event::{GapCause, Nanos, Origin, Timestamp, Update};
+use overhear_event::{Analysis, GapCause, Nanos, Origin, Timestamp};
 use overhear_trace::{ReadError, TraceReader, TraceWriter, WriteError};
 use proptest::prelude::proptest;
 use serde_json::json;
@@ -122,7 +122,7 @@ fn growing_trace_shows_the_written_part() {
             payload: pair_payload(sequence).to_vec(),
         };
         item.give(&mut writer, std::slice::from_ref(&stream));
-        Update::advance(&mut writer, at(ms * 1_000_000));
+        Analysis::advance(&mut writer, at(ms * 1_000_000));
         TraceReader::open(dir.path()).unwrap().events()
     };
     assert_eq!(element(0, 0), 0);

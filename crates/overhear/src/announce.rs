@@ -18,8 +18,8 @@ use overhear_directory::{
     AttachError, AttachedSource, Begin, MonitorConnection, Query, QueryError,
 };
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Inbox, Nanos, Source, SourceError, StreamDescriptor,
-    StreamId, Timestamp, TypeSchema, Update, WriterKind,
+    Analysis, ElementView, FieldKind, Gap, GapCause, Inbox, Nanos, Source, SourceError,
+    StreamDescriptor, StreamId, Timestamp, TypeSchema, WriterKind,
 };
 
 use crate::dynamic::DynamicSensor;
@@ -83,7 +83,7 @@ impl Announcement {
     }
 }
 
-impl Update for Announcement {
+impl Analysis for Announcement {
     fn element(&mut self, _: &ElementView<'_>) {}
 
     fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}

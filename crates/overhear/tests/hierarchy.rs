@@ -9,7 +9,7 @@ use overhear::{Element, Sensor};
 use overhear_directory::{
     monotonic_now, Begin, Directory, MonitorConnection, Query, SOCKET_VARIABLE,
 };
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, Timestamp};
 use overhear_monitor::{Binding, Monitor, UpdateSet};
 
 #[derive(Element)]
@@ -31,7 +31,7 @@ struct Summing {
     pending: Sum,
 }
 
-impl Update for Summing {
+impl Analysis for Summing {
     fn element(&mut self, element: &ElementView<'_>) {
         let value = element.field("value").and_then(|value| value.as_u64());
         self.pending.of += 1;
@@ -54,7 +54,7 @@ const HOLD_BACK: Nanos = Nanos::from_ms(2);
 #[derive(Default)]
 struct Heard(Vec<(Timestamp, Timestamp, String)>);
 
-impl Update for Heard {
+impl Analysis for Heard {
     fn element(&mut self, element: &ElementView<'_>) {
         let field = |name| element.field(name).map(|value| value.to_string());
         let told = [field("of"), field("value")].map(Option::unwrap_or_default);

@@ -3,8 +3,8 @@
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp,
-    TypeSchema, Update,
+    Analysis, ElementView, FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp,
+    TypeSchema,
 };
 
 use super::{Reason, Span, Spans};

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Needs, Query};
-use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp};
 use overhear_monitor::{Finished, Monitor, Runner};
 use overhear_trace::TraceWriter;
 
@@ -278,14 +278,14 @@ impl<W: Write> Sink<W> {
     }
 }
 
-impl<W: Write> Update for Sink<W> {
+impl<W: Write> Analysis for Sink<W> {
     fn element(&mut self, element: &ElementView<'_>) {
         if self.feed.is_full() {
             return;
         }
         self.feed.element(element);
         if let Some(writer) = &mut self.writer {
-            Update::element(writer, element);
+            Analysis::element(writer, element);
         }
     }
 
@@ -295,13 +295,13 @@ impl<W: Write> Update for Sink<W> {
         }
         self.feed.gap(stream, gap);
         if let Some(writer) = &mut self.writer {
-            Update::gap(writer, stream, gap);
+            Analysis::gap(writer, stream, gap);
         }
     }
 
     fn advance(&mut self, now: Timestamp) {
         if let Some(writer) = &mut self.writer {
-            Update::advance(writer, now);
+            Analysis::advance(writer, now);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, StreamId, Timestamp};
 use serde::Serialize;
 
 use super::Layout;
@@ -179,7 +179,7 @@ impl<W: Write> Feed<W> {
     }
 }
 
-impl<W: Write> Update for Feed<W> {
+impl<W: Write> Analysis for Feed<W> {
     fn element(&mut self, element: &ElementView<'_>) {
         if self.is_full() {
             return;
@@ -213,7 +213,7 @@ impl<W: Write> Update for Feed<W> {
 mod tests {
     use std::io::{self, Write};
 
-    use overhear_event::{ElementView, Update};
+    use overhear_event::{Analysis, ElementView};
 
     use super::{Feed, SensorSummary, Summary};
     use crate::attach::Text;

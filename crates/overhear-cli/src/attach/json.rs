@@ -126,7 +126,7 @@ impl Layout for Json {
 
 #[cfg(test)]
 mod tests {
-    use overhear_event::{ElementView, Update};
+    use overhear_event::{Analysis, ElementView};
 
     use super::Json;
     use crate::attach::Feed;

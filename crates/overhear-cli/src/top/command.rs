@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
 use overhear_event::kernel::SCHED_WAKE;
-use overhear_event::{Nanos, StreamId, StreamIdRange, Timestamp, Update};
+use overhear_event::{Analysis, Nanos, StreamId, StreamIdRange, Timestamp};
 use overhear_kernel::{Backend, Kernel};
 use overhear_metrics::{RecentSensors, Scheduling};
 use overhear_monitor::{Fanout, Monitor, HOLD_BACK};
@@ -135,7 +135,7 @@ impl Listener {
     fn round(&mut self, now: Timestamp) {
         let mut fanout = Fanout(vec![&mut self.recent, &mut self.scheduling]);
         let drawn = self.drawn.iter_mut();
-        fanout.0.extend(drawn.map(|it| it as &mut dyn Update));
+        fanout.0.extend(drawn.map(|it| it as &mut dyn Analysis));
         self.monitor.round(now, &mut fanout);
         for stream in self.monitor.take_opened() {
             self.recent.announce(&stream, now.minus(HOLD_BACK));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A model from literal elements, keys, and pictures.
 
-use overhear_event::{ElementView, Nanos, Update};
+use overhear_event::{Analysis, ElementView, Nanos};
 use overhear_metrics::RecentSensors;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};

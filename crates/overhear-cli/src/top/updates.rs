@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use overhear_directory::Query;
-use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, StreamId, Timestamp};
 
 use overhear_session::config::{Config, MissedConfig};
 use overhear_session::configured_monitor::Counting;
@@ -33,7 +33,7 @@ enum Evaluation {
 }
 
 impl Evaluation {
-    fn update(&mut self) -> &mut dyn Update {
+    fn update(&mut self) -> &mut dyn Analysis {
         match self {
             Self::Counting(counting) => counting,
             Self::Plugin(updates) => updates.set(),
@@ -141,7 +141,7 @@ impl Drawn {
     }
 }
 
-impl Update for Drawn {
+impl Analysis for Drawn {
     /// Takes elements of opened streams only.
     fn open(&mut self, stream: &StreamDescriptor) {
         let own = self.sensors.iter_mut();

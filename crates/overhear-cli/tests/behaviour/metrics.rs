@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
 use overhear_event::{
-    ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use overhear_trace::{TraceIdentity, TraceWriter};
 use serde_json::Value;
@@ -82,7 +82,7 @@ pub(crate) fn record(dir: &Path, hears_wakeups: bool, missed: u64) {
             time: Timestamp::from_monotonic_ns(ns),
             payload: &payload,
         };
-        Update::element(&mut writer, &element);
+        Analysis::element(&mut writer, &element);
         sequences[index] += 1;
         if missed > 0 && index == 1 && sequences[1] == 20 {
             let gap = Gap {
@@ -93,7 +93,7 @@ pub(crate) fn record(dir: &Path, hears_wakeups: bool, missed: u64) {
                 to: Timestamp::from_monotonic_ns(ns + 10),
                 cause: GapCause::Overwritten,
             };
-            Update::gap(&mut writer, &switches, &gap);
+            Analysis::gap(&mut writer, &switches, &gap);
             sequences[0] += missed;
         }
     };

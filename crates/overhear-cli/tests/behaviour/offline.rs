@@ -8,7 +8,7 @@ use std::process::Stdio;
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementView, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use overhear_trace::{TraceIdentity, TraceWriter};
 use serde_json::Value;
@@ -44,7 +44,7 @@ fn record(dir: &Path, times_us: &[u64], missed: u64) {
                 to: time,
                 cause: GapCause::Overwritten,
             };
-            Update::gap(&mut writer, &lanes[lane], &gap);
+            Analysis::gap(&mut writer, &lanes[lane], &gap);
             next[lane] += missed;
         }
         let element = ElementView {
@@ -53,7 +53,7 @@ fn record(dir: &Path, times_us: &[u64], missed: u64) {
             time,
             payload: &[],
         };
-        Update::element(&mut writer, &element);
+        Analysis::element(&mut writer, &element);
         next[lane] += 1;
     }
     writer.finish().unwrap();

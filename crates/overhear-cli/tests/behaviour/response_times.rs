@@ -10,7 +10,7 @@ use overhear_event::kernel::events::{
     LOCK, PAGE_FAULT, SCHEDULE, SYSCALL, TIMER,
 };
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
-use overhear_event::{ElementView, Gap, GapCause, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, GapCause, Timestamp};
 use overhear_trace::{TraceIdentity, TraceWriter};
 use serde_json::Value;
 
@@ -72,7 +72,7 @@ fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
                 to: time,
                 cause: GapCause::Overwritten,
             };
-            Update::gap(&mut writer, &streams[index], &gap);
+            Analysis::gap(&mut writer, &streams[index], &gap);
             sequences[index] += 1;
         }
         let element = ElementView {
@@ -81,7 +81,7 @@ fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
             time,
             payload,
         };
-        Update::element(&mut writer, &element);
+        Analysis::element(&mut writer, &element);
         sequences[index] += 1;
     };
     let named = |tid, name: &[u8]| {

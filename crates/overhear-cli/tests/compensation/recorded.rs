@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use overhear_event::kernel::SCHED_SWITCH;
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_metrics::compensation::Compensation;
 use overhear_metrics::Costs;
 use overhear_session::calibrate::Calibration;
@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 #[derive(Default)]
 struct Switches(Vec<Timestamp>);
 
-impl Update for Switches {
+impl Analysis for Switches {
     fn element(&mut self, element: &ElementView<'_>) {
         if element.stream.sensor == SCHED_SWITCH {
             self.0.push(element.time);

@@ -5,7 +5,7 @@ use std::env;
 use std::ffi::OsString;
 
 use overhear_event::kernel::events::{KIND_BEGIN, PAGE_FAULT, SYSCALL};
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_trace::TraceReader;
 
 use crate::harness::{turn, Backend, Overhear};
@@ -17,7 +17,7 @@ struct Calls {
     faults_before: u64,
 }
 
-impl Update for Calls {
+impl Analysis for Calls {
     fn element(&mut self, element: &ElementView<'_>) {
         let number = |name| element.field(name).unwrap().as_u64().unwrap();
         match element.stream.sensor.as_str() {

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
-use overhear_event::{ElementView, Gap, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Origin, StreamDescriptor, Timestamp};
 use overhear_trace::TraceReader;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -267,7 +267,7 @@ impl Heard {
     }
 }
 
-impl Update for Heard {
+impl Analysis for Heard {
     fn element(&mut self, element: &ElementView<'_>) {
         let (time, payload) = (element.time, element.payload);
         match element.stream.sensor.as_str() {

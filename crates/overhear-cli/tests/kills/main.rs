@@ -21,7 +21,7 @@ use std::thread;
 use std::time::Duration;
 
 use overhear_event::kernel::events::KIND_BEGIN;
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_trace::TraceReader;
 
 use counting::{now_ns, Account, CALL, SENSOR};
@@ -161,7 +161,7 @@ impl Heard {
     }
 }
 
-impl Update for Heard {
+impl Analysis for Heard {
     fn element(&mut self, element: &ElementView<'_>) {
         let number = |field: &str| {
             element

@@ -2,7 +2,7 @@
 //! The page of a run that goes on, in a browser: rows that appear and grow, and the end.
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
-use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Origin, StreamDescriptor, StreamId, Timestamp};
 use overhear_page::render_live;
 use overhear_page::serve::{Content, Feed, Server};
 use overhear_session::calibrate::Calibration;

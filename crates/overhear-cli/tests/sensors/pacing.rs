@@ -4,7 +4,7 @@
 
 use overhear::{Element, Nanos, Rate, Sensor};
 use overhear_admission::{AfterViolation, ArrivalBound, ConformanceCheck};
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_trace::TraceReader;
 
 use crate::program::program;
@@ -41,7 +41,7 @@ fn eager_program() {
 #[derive(Default)]
 struct Times(Vec<Timestamp>);
 
-impl Update for Times {
+impl Analysis for Times {
     fn element(&mut self, element: &ElementView<'_>) {
         self.0.push(element.time);
     }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A plug-in in Rust that the suite `sensors` loads: an update that panics, and one that asks for reactions.
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_monitor::plugin::{react, Exported};
 
 /// Panics at its third element.
 struct Panicking(u32);
 
-impl Update for Panicking {
+impl Analysis for Panicking {
     fn element(&mut self, _: &ElementView<'_>) {
         self.0 += 1;
         assert!(self.0 < 3, "the third is too much");
@@ -31,7 +31,7 @@ impl Exported for Panicking {
 /// Asks at each element, with its position.
 struct Asking;
 
-impl Update for Asking {
+impl Analysis for Asking {
     fn element(&mut self, element: &ElementView<'_>) {
         react(3, element.sequence.cast_signed());
     }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{
-    ElementView, Gap, GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp,
-    Update,
+    Analysis, ElementView, Gap, GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId,
+    Timestamp,
 };
 use overhear_kernel::{Backend, Kernel, KernelMonitor};
 use overhear_monitor::{Clock, Monitor, SystemClock, HOLD_BACK};
@@ -93,7 +93,7 @@ struct Account {
     proofs: u64,
 }
 
-impl Update for Account {
+impl Analysis for Account {
     fn element(&mut self, element: &ElementView<'_>) {
         let next = self.next.entry(element.stream.id).or_default();
         assert_eq!(element.sequence, *next, "{}", element.stream.label());

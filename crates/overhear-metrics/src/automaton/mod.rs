@@ -4,7 +4,7 @@
 //!
 //! A [`Specification`] is a metric as text, in a small format (`docs/metrics.md` has its grammar).
 //! A [`Metric`] is a checked one, compiled to tables. [`Metrics`] is the
-//! [`Update`](overhear_event::Update) that runs any number of metrics in one pass over the
+//! [`Analysis`](overhear_event::Analysis) that runs any number of metrics in one pass over the
 //! elements, with an automaton per task and metric. It hands every [`Measurement`] to a [`Sink`]:
 //! its task, begin, end and length, the elements in it, and the elements that were missed during
 //! it.
@@ -19,7 +19,7 @@
 //! ```
 //! use overhear_event::{
 //!     ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
-//!     Update,
+//!     Analysis,
 //! };
 //! use overhear_metrics::automaton::{Measurement, Metric, Metrics, Sink};
 //!

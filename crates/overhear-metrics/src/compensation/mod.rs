@@ -48,14 +48,14 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Life, SchedStat, Switch, SCHEDSTAT, SCHED_SWITCH, TASK_LIFE};
 use overhear_event::{
-    ElementView, EventSet, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+    Analysis, ElementView, EventSet, Gap, Origin, StreamDescriptor, StreamId, Timestamp,
 };
 
 pub use delays::{Delays, Moved};
 
 use crate::overhead::Costs;
 
-/// Moves every item to its compensated time and hands it on, as an [`Update`] before another one.
+/// Moves every item to its compensated time and hands it on, as an [`Analysis`] before another one.
 ///
 /// Items are held back until no item can come that belongs before them, at most for the greatest
 /// delay. [`Compensation::finish`] hands on the rest.
@@ -113,7 +113,7 @@ impl Ord for Held {
     }
 }
 
-impl<U: Update> Compensation<U> {
+impl<U: Analysis> Compensation<U> {
     /// Hands items on to `update`, with these costs per element.
     #[must_use]
     pub fn new(costs: Costs, update: U) -> Self {
@@ -198,7 +198,7 @@ impl<U: Update> Compensation<U> {
     }
 }
 
-impl<U: Update> Update for Compensation<U> {
+impl<U: Analysis> Analysis for Compensation<U> {
     fn requires(&self) -> EventSet {
         self.update.requires()
     }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use overhear_event::{
-    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+    Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
 };
 
 use super::costs::nanos;
@@ -33,7 +33,7 @@ pub struct AssumedElements {
     pub elements: u64,
 }
 
-/// Adds up the cost of the elements of a run, as an [`Update`].
+/// Adds up the cost of the elements of a run, as an [`Analysis`].
 ///
 /// An element is charged to the thread in whose context it was written. The sum is the time that
 /// these threads lost, and not the time by which the run ended later: delays of threads that wait
@@ -178,7 +178,7 @@ fn largest_first(sums: &BTreeMap<u32, f64>) -> Vec<(u32, Nanos)> {
     sums
 }
 
-impl Update for OverheadMeter {
+impl Analysis for OverheadMeter {
     fn open(&mut self, stream: &StreamDescriptor) {
         match &stream.origin {
             Origin::Program(task) => {
@@ -238,8 +238,8 @@ mod tests {
 
     use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
     use overhear_event::{
-        ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task, Timestamp,
-        TypeSchema, Update,
+        Analysis, ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Task,
+        Timestamp, TypeSchema,
     };
 
     use super::{AssumedElements, Costs, OverheadMeter};

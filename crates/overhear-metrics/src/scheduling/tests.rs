@@ -5,8 +5,8 @@ use overhear_event::kernel::{
     events, Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
 };
 use overhear_event::{
-    ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
-    Update,
+    Analysis, ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    TypeSchema,
 };
 
 use super::Scheduling;

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use overhear_event::kernel::{Life, TASK_LIFE};
 use overhear_event::{
-    ElementView, EventSet, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update,
+    Analysis, ElementView, EventSet, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
 };
 
 use super::constraint::{Constraint, ConstraintError, Demand, Each, Values};
@@ -43,7 +43,7 @@ pub trait Judge {
 /// No judge: verdicts are read at the end.
 impl Judge for () {}
 
-/// Judges constraints: an [`Update`] that reports to a [`Judge`].
+/// Judges constraints: an [`Analysis`] that reports to a [`Judge`].
 #[derive(Debug)]
 pub struct Verdicts<J> {
     trials: Vec<Trial>,
@@ -442,7 +442,7 @@ fn nanoseconds_of(unit: &str) -> Option<f64> {
     })
 }
 
-impl<J: Judge> Update for Verdicts<J> {
+impl<J: Judge> Analysis for Verdicts<J> {
     fn requires(&self) -> EventSet {
         let each = self
             .trials

@@ -3,7 +3,7 @@
 //!
 //! Items flow in, live or from a recording. A [`Constraint`] is a requirement on the measurements
 //! of a metric, the fields of elements, or the times of events. [`Verdicts`] is the
-//! [`Update`](overhear_event::Update) that judges any number of them. It reports every [`Offence`]
+//! [`Analysis`](overhear_event::Analysis) that judges any number of them. It reports every [`Offence`]
 //! to a [`Judge`] when it is decided; absent or late events are decided by `advance`. At the end
 //! each constraint has a [`Verdict`]: held, violated, or inconclusive, because elements were
 //! missed, an order is within the clock error, or nothing was judged.
@@ -11,7 +11,7 @@
 //! ```
 //! use overhear_event::{
 //!     ElementView, FieldKind, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
-//!     TypeSchema, Update,
+//!     TypeSchema, Analysis,
 //! };
 //! use overhear_metrics::automaton::{Catalogue, Pattern};
 //! use overhear_metrics::verdict::{Constraint, Demand, Outcome, Verdicts};

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use overhear_event::{
-    ElementView, EventName, FieldKind, Gap, GapCause, Item, Origin, StreamDescriptor, StreamId,
-    Task, Timestamp, TypeSchema, Update,
+    Analysis, ElementView, EventName, FieldKind, Gap, GapCause, Item, Origin, StreamDescriptor,
+    StreamId, Task, Timestamp, TypeSchema,
 };
 use overhear_metrics::automaton::{
     Catalogue, Constant, LateGap, Measurement, Metric, MetricStatistics, Metrics, Relation, Sink,

@@ -2,7 +2,7 @@
 //! The built-in metrics agree with the accounts of the report, number by number.
 
 use overhear_event::kernel::Switch;
-use overhear_event::{Timestamp, Update};
+use overhear_event::{Analysis, Timestamp};
 use overhear_metrics::automaton::{system_metric, Metrics};
 use overhear_metrics::{Histogram, Observer, Scheduling, Thread, ThreadIndex, ThreadState};
 use proptest::prelude::{prop, proptest, ProptestConfig};

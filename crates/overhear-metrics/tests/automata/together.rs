@@ -3,7 +3,7 @@
 //! positions or without: this is the fast path of the engine. Each metric by itself, element by
 //! element, with intermediate events, is the slow path. The results are equal.
 
-use overhear_event::{ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp};
 use overhear_metrics::automaton::{
     system_metric, Catalogue, LateGap, Measurement, Metric, MetricStatistics, Metrics, Position,
     Sink, Specification,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Life, TASK_LIFE};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
-    TypeSchema, Update,
+    Analysis, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
+    Timestamp, TypeSchema,
 };
 use overhear_metrics::automaton::{Catalogue, Pattern};
 use overhear_metrics::verdict::{Case, Constraint, Demand, Judge, Verdicts};

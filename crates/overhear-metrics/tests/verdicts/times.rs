@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rates, periods, absences, and what must never happen.
 
-use overhear_event::{ElementView, Origin, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Origin, Timestamp};
 use overhear_metrics::automaton::Catalogue;
 use overhear_metrics::verdict::{
     Constraint, ConstraintError, Demand, Each, TaskFilter, Values, Verdicts,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Bounds, quantiles and spreads.
 
-use overhear_event::Update;
+use overhear_event::Analysis;
 use overhear_metrics::automaton::{system_metric, Catalogue, Metric};
 use overhear_metrics::verdict::{
     Constraint, ConstraintError, Demand, Each, TaskFilter, Values, Verdicts,

@@ -6,7 +6,7 @@ use overhear_admission::{
     choose, AdmissionRequest, ArrivalBound, DeadlineReservation, JobEnd, Lateness, Level, Ratio,
     SensorLoad,
 };
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, Timestamp};
 use overhear_monitor::executor::{
     deadline, DeadlineRefusal, DeadlineRun, Guarantee, SensorFigures, SensorIndex, SensorTerms,
     Terms, UpdateTerms, Watch, Watched,
@@ -79,7 +79,7 @@ pub(crate) fn terms_with(wcet: Nanos, latency: Nanos, lateness: Lateness) -> Ter
 /// Counts, and calls a function with each element's number.
 pub(crate) struct Sum<F>(pub(crate) u64, pub(crate) F);
 
-impl<F: FnMut(u64)> Update for Sum<F> {
+impl<F: FnMut(u64)> Analysis for Sum<F> {
     fn element(&mut self, element: &ElementView<'_>) {
         self.0 += 1;
         (self.1)(element.sequence);
@@ -107,7 +107,7 @@ pub(crate) struct Ended {
 pub(crate) fn run(
     terms: &Terms,
     source: Rings,
-    update: &mut dyn Update,
+    update: &mut dyn Analysis,
     go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
 ) -> Result<Ended, DeadlineRefusal> {
     run_telling(terms, source, update, || (), go_on)
@@ -117,7 +117,7 @@ pub(crate) fn run(
 pub(crate) fn run_telling(
     terms: &Terms,
     source: Rings,
-    update: &mut dyn Update,
+    update: &mut dyn Analysis,
     tell: impl FnOnce(),
     go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
 ) -> Result<Ended, DeadlineRefusal> {

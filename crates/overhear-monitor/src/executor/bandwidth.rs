@@ -7,7 +7,7 @@
 //! full, elements are missed and counted.
 
 use overhear_admission::DeadlineReservation;
-use overhear_event::{Nanos, Update};
+use overhear_event::{Analysis, Nanos};
 
 use super::deadline::DeadlineRefusal;
 use super::periods::Periods;
@@ -52,7 +52,7 @@ pub fn share_of_cpu(percent: u32) -> Option<DeadlineReservation> {
 /// [`DeadlineRefusal`] if the share is refused; then nothing has been evaluated.
 pub fn bandwidth(
     monitor: &mut Monitor,
-    update: &mut dyn Update,
+    update: &mut dyn Analysis,
     percent: u32,
     mut go_on: impl FnMut(&mut Monitor) -> bool,
 ) -> Result<(), DeadlineRefusal> {

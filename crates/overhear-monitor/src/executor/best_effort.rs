@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use overhear_event::{Timestamp, Update};
+use overhear_event::{Analysis, Timestamp};
 
 use crate::monitor::Monitor;
 use crate::runner::Runner;
@@ -14,7 +14,7 @@ use crate::runner::Runner;
 /// It is a [`Runner`] with the arguments of an executor.
 pub fn best_effort(
     monitor: &mut Monitor,
-    update: &mut dyn Update,
+    update: &mut dyn Analysis,
     now: impl Fn() -> Timestamp,
     wait: impl Fn(Duration),
     mut go_on: impl FnMut(&mut Monitor) -> bool,

@@ -6,7 +6,7 @@
 //! 1. *Settling.* Rounds without a guarantee, until every sensor of the terms has appeared. They
 //!    warm up the updates in this thread, and leave no backlog for later rounds
 //!    [GRTMon, section 4.2.1]. Then memory is locked and CPU time reserved, which may be refused, and every update
-//!    warms up ([`Update::warm_up`](overhear_event::Update::warm_up)), so that the first element of
+//!    warms up ([`Analysis::warm_up`](overhear_event::Analysis::warm_up)), so that the first element of
 //!    the guarantee causes no page fault, even if no element came before.
 //! 2. *Guaranteed.* One round per period T_M, at absolute times: the thread sleeps, reads the
 //!    clock, reads elements, evaluates at most the admitted amount by the WCETs, and reads the
@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use overhear_admission::{DeadlineError, KernelLimits, Level};
-use overhear_event::{Nanos, Timestamp, Update as _};
+use overhear_event::{Analysis as _, Nanos, Timestamp};
 use rustix::io::Errno;
 
 use super::guarantee::{Breach, BreachCause, Guarantee};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Measures evaluations: the execution time of each, the latency of each element, and whether
-//! sensors keep their declared rates. An [`Update`] that passes every item on to the watched
+//! sensors keep their declared rates. An [`Analysis`] that passes every item on to the watched
 //! updates.
 //!
 //! The clock is read before the first update and after each one: the length of a step is that of
@@ -20,8 +20,8 @@ use std::rc::Rc;
 
 use overhear_admission::{AfterViolation, ConformanceCheck};
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, EventSet, Gap, GapCause, Nanos, StreamDescriptor,
-    StreamId, Timestamp, Update, IN_PLACE_BYTES,
+    Analysis, ElementInPlace, ElementKey, ElementView, EventSet, Gap, GapCause, Nanos,
+    StreamDescriptor, StreamId, Timestamp, IN_PLACE_BYTES,
 };
 
 use super::guarantee::{Breach, BreachCause, Guarantee, GuaranteeViolation, ViolationKind};
@@ -336,7 +336,7 @@ impl<'a, C: Clock> Watch<'a, C> {
     }
 }
 
-impl<C: Clock> Update for Watch<'_, C> {
+impl<C: Clock> Analysis for Watch<'_, C> {
     fn requires(&self) -> EventSet {
         let updates = self.updates.iter();
         updates

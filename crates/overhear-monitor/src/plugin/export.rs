@@ -9,8 +9,8 @@ use std::ptr;
 use std::sync::{Arc, OnceLock};
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, Gap, GapCause, InPlaceMemory, Nanos, Origin,
-    StreamDescriptor, StreamId, Task, Timestamp, TypeSchema, Update,
+    Analysis, ElementInPlace, ElementKey, ElementView, Gap, GapCause, InPlaceMemory, Nanos, Origin,
+    StreamDescriptor, StreamId, Task, Timestamp, TypeSchema,
 };
 use overhear_ffi::{c_text, read_fields, text};
 
@@ -26,7 +26,7 @@ use crate::updates::{sentence_of, MissedPolicy};
 /// What it gets to see is what `update.h` lets through: the payloads are the sensors' own, without
 /// the fields that name the writer; rates, lanes and capacities are not known; a program's start is
 /// not, either.
-pub trait Exported: Update + Sized + 'static {
+pub trait Exported: Analysis + Sized + 'static {
     /// Names it in `--update FILE.so:NAME` and in the report.
     const NAME: &'static str;
     /// Which sensors: `TASK/SENSOR#INSTANCE` with `*`, `?`, `[abc]`, `{a,b}`; all of programs if it
@@ -35,7 +35,7 @@ pub trait Exported: Update + Sized + 'static {
     /// What it does when elements of its sensors were missed.
     const MISSED: MissedPolicy = MissedPolicy::Continue;
 
-    /// Whether it evaluates large elements in place: [`Update::reads_in_place`] is not asked across
+    /// Whether it evaluates large elements in place: [`Analysis::reads_in_place`] is not asked across
     /// this border.
     const READS_IN_PLACE: bool = false;
 
@@ -252,11 +252,11 @@ pub fn react(code: u32, value: i64) -> bool {
     knows
 }
 
-/// Calls the update; a panic is a failure, and what it says itself ([`Update::failure`]).
+/// Calls the update; a panic is a failure, and what it says itself ([`Analysis::failure`]).
 ///
 /// # Safety
 /// `own` came from [`create`] for the same type, and nobody else uses it.
-unsafe fn call<U: Update>(
+unsafe fn call<U: Analysis>(
     own: *mut c_void,
     host: *mut RawHost,
     call: impl FnOnce(&mut Instance<U>),

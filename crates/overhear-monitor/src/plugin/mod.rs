@@ -2,25 +2,25 @@
 //! Plug-ins: updates in shared objects, by the C interface of `include/overhear/update.h`.
 //!
 //! Into this module flow a file, the name of one of its updates and an argument; out comes a
-//! [`PluginUpdate`], which is an [`Update`](overhear_event::Update) like any other, and at the end
+//! [`PluginUpdate`], which is an [`Analysis`](overhear_event::Analysis) like any other, and at the end
 //! its [`Results`]. What goes wrong at the border is a sentence that names the entry: a file that
 //! does not load or is no plug-in ([`PluginError`]), a function that fails, panics or throws
-//! ([`Update::failure`](overhear_event::Update::failure)), a sensor of another type
-//! ([`Update::refuses`](overhear_event::Update::refuses)).
+//! ([`Analysis::failure`](overhear_event::Analysis::failure)), a sensor of another type
+//! ([`Analysis::refuses`](overhear_event::Analysis::refuses)).
 //!
 //! A shared object can also have functions that carry out reactions ([`ReactionFunction`]), and an
 //! update can ask for them by [`react`].
 //!
-//! A plug-in in Rust implements [`Exported`] for a type that is an `Update`, and names it in
+//! A plug-in in Rust implements [`Exported`] for a type that is an `Analysis`, and names it in
 //! [`export_updates!`](crate::export_updates), in a crate of type `cdylib`:
 //!
 //! ```
-//! use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+//! use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Analysis};
 //! use overhear_monitor::plugin::{Exported, Results};
 //!
 //! struct Count(u64);
 //!
-//! impl Update for Count {
+//! impl Analysis for Count {
 //!     fn element(&mut self, _: &ElementView<'_>) {
 //!         self.0 += 1;
 //!     }

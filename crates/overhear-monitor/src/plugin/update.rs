@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, Gap, StreamDescriptor, StreamId, Timestamp, Update,
+    Analysis, ElementInPlace, ElementKey, ElementView, Gap, StreamDescriptor, StreamId, Timestamp,
     WRITER_TID,
 };
 use overhear_ffi::CStream;
@@ -30,7 +30,7 @@ use crate::updates::{is_of_type, MissedPolicy};
 
 /// An update of a plug-in.
 ///
-/// If one of its functions fails, it is not called any more; [`Update::failure`] has the reason.
+/// If one of its functions fails, it is not called any more; [`Analysis::failure`] has the reason.
 pub struct PluginUpdate {
     entry: Arc<Entry>,
     own: *mut c_void,
@@ -296,7 +296,7 @@ impl PluginUpdate {
     }
 }
 
-impl Update for PluginUpdate {
+impl Analysis for PluginUpdate {
     /// What its pattern of sensors names and is not of its type.
     fn refuses(&self, stream: &StreamDescriptor) -> Option<String> {
         let fits = match (&self.entry.expected, &self.entry.type_id) {

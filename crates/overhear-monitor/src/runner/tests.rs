@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use overhear_event::{
-    ElementView, Gap, GapCause, Inbox, Nanos, Origin, Source, SourceError, StreamDescriptor,
-    StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementView, Gap, GapCause, Inbox, Nanos, Origin, Source, SourceError,
+    StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 
 use super::{Pacing, Runner};
@@ -110,7 +110,7 @@ impl Source for Script {
 #[derive(Default)]
 struct Times(Vec<u64>);
 
-impl Update for Times {
+impl Analysis for Times {
     fn element(&mut self, element: &ElementView<'_>) {
         self.0.push(element.time.as_monotonic_ns());
     }

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use overhear_event::{EventSet, StreamDescriptor, Timestamp, TypeSchema, Update};
+use overhear_event::{Analysis, EventSet, StreamDescriptor, Timestamp, TypeSchema};
 
 /// The streams that an update is called for. All conditions that are set must hold. By default none
 /// is set, and every stream matches.
@@ -33,9 +33,9 @@ impl Subscription {
         Self::default()
     }
 
-    /// The streams that the update requires ([`Update::requires`]).
+    /// The streams that the update requires ([`Analysis::requires`]).
     #[must_use]
-    pub fn of(update: &(impl Update + ?Sized)) -> Self {
+    pub fn of(update: &(impl Analysis + ?Sized)) -> Self {
         Self {
             events: update.requires(),
             ..Self::default()

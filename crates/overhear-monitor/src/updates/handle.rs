@@ -16,21 +16,21 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ElementView, Gap, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Timestamp};
 
 use super::binding::Binding;
 use super::member::Member;
 use super::MOST_UPDATES;
 
 /// An update that a set can return with its own type.
-pub(crate) trait AnyUpdate: Update + Send + Any {
+pub(crate) trait AnyUpdate: Analysis + Send + Any {
     /// Evaluates consecutive elements until the update has failed, and returns whether it has.
     /// Counts the delivered elements, also when it panics: the last one is that of the failure. It
     /// is generic, so that the check of a failure is optimised away for updates that cannot fail.
     fn evaluate(&mut self, elements: &[ElementView<'_>], reached: &mut usize) -> bool;
 }
 
-impl<U: Update + Send + Any> AnyUpdate for U {
+impl<U: Analysis + Send + Any> AnyUpdate for U {
     #[inline]
     fn evaluate(&mut self, elements: &[ElementView<'_>], reached: &mut usize) -> bool {
         elements.iter().any(|element| {
@@ -51,7 +51,7 @@ pub enum UpdateState {
     Running,
     /// It missed elements and is stopped ([`MissedPolicy::Stop`](super::MissedPolicy::Stop)).
     Stopped(Gap),
-    /// It panicked, or has failed ([`Update::failure`]), and is not called any more. The sentence
+    /// It panicked, or has failed ([`Analysis::failure`]), and is not called any more. The sentence
     /// has the reason.
     Failed(String),
     /// It was removed, or its set is gone.
@@ -187,7 +187,7 @@ impl<U> fmt::Debug for UpdateRef<U> {
     }
 }
 
-impl<U: Update + Send + 'static> UpdateRef<U> {
+impl<U: Analysis + Send + 'static> UpdateRef<U> {
     /// The name it was added by.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -283,7 +283,7 @@ impl Supervisor {
     /// # Errors
     /// [`AddError::Ended`] if the set is gone. Whether there is room turns out in the round: an
     /// update that finds none is removed again at once.
-    pub fn add<U: Update + Send + 'static>(
+    pub fn add<U: Analysis + Send + 'static>(
         &self,
         update: U,
         binding: Binding,

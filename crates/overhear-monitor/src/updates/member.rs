@@ -47,7 +47,7 @@ pub(crate) enum Next {
     Ended,
 }
 
-/// The result of a member's [`Update::prepare`](overhear_event::Update::prepare).
+/// The result of a member's [`Analysis::prepare`](overhear_event::Analysis::prepare).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub(crate) enum Prepared {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several updates in one monitor, each with its own sensors, start and end.
 //!
-//! An [`UpdateSet`] is itself an [`Update`]: an executor or a replay calls it like any other, and
+//! An [`UpdateSet`] is itself an [`Analysis`]: an executor or a replay calls it like any other, and
 //! it calls its members in the order of their indices, each for the streams of its subscription. A
 //! set is evaluated serially and in chronological order, so an evaluation is atomic with respect to
 //! all others, and shared data needs no locks [GRTMon, section 4.3]; see [`Group`](crate::Group)
@@ -13,12 +13,12 @@
 //! `handle.rs` has the protocol.
 //!
 //! ```
-//! use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+//! use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Analysis};
 //! use overhear_monitor::{Binding, MissedPolicy, UpdateSet};
 //!
 //! #[derive(Default)]
 //! struct Count(u64);
-//! impl Update for Count {
+//! impl Analysis for Count {
 //!     fn element(&mut self, _: &ElementView<'_>) {
 //!         self.0 += 1;
 //!     }
@@ -45,8 +45,8 @@ use std::marker::PhantomData;
 use std::sync::{Arc, TryLockError};
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, EventSet, Gap, StreamDescriptor, StreamId, Timestamp,
-    Update, IN_PLACE_BYTES,
+    Analysis, ElementInPlace, ElementKey, ElementView, EventSet, Gap, StreamDescriptor, StreamId,
+    Timestamp, IN_PLACE_BYTES,
 };
 
 use crate::in_place::{InPlaceEvaluation, NextCall};
@@ -133,7 +133,7 @@ impl UpdateSet {
     ///
     /// # Errors
     /// [`AddError::Full`] if the set is full.
-    pub fn add<U: Update + Send + 'static>(
+    pub fn add<U: Analysis + Send + 'static>(
         &mut self,
         update: U,
         binding: Binding,
@@ -153,7 +153,7 @@ impl UpdateSet {
 
     /// An update of this set, to show its results between two rounds. `None` if it was removed, is
     /// not placed yet, or belongs to another set.
-    pub fn get_mut<U: Update + Send + 'static>(&mut self, of: &UpdateRef<U>) -> Option<&mut U> {
+    pub fn get_mut<U: Analysis + Send + 'static>(&mut self, of: &UpdateRef<U>) -> Option<&mut U> {
         let mut members = self.members.iter_mut().flatten();
         let member = members.find(|member| Arc::ptr_eq(member.shared(), &of.shared))?;
         member.update_mut()
@@ -377,7 +377,7 @@ fn each(mut bits: u64, mut call: impl FnMut(usize)) {
     }
 }
 
-impl Update for UpdateSet {
+impl Analysis for UpdateSet {
     /// The events that the members require; the empty set if one of them requires all.
     fn requires(&self) -> EventSet {
         let mut all = EventSet::new();

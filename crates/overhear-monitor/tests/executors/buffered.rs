@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use overhear_admission::DeadlineReservation;
 use overhear_event::{
-    ElementView, Gap, GapCause, Inbox, Nanos, Source, SourceError, StreamDescriptor, Timestamp,
-    Update,
+    Analysis, ElementView, Gap, GapCause, Inbox, Nanos, Source, SourceError, StreamDescriptor,
+    Timestamp,
 };
 use overhear_monitor::executor::{buffer, copy_reserved};
 use overhear_monitor::Monitor;
@@ -24,7 +24,7 @@ struct Log {
     gaps: Vec<(u64, u64, GapCause)>,
 }
 
-impl Update for Log {
+impl Analysis for Log {
     fn element(&mut self, element: &ElementView<'_>) {
         let value = element.field("number").and_then(|value| value.as_u64());
         self.elements.push((element.sequence, value.unwrap()));

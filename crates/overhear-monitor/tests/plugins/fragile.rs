@@ -2,8 +2,8 @@
 //! A plug-in whose updates panic, each in another function, and one that does not.
 
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, StreamDescriptor, Timestamp,
-    TypeSchema, Update,
+    Analysis, ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, StreamDescriptor,
+    Timestamp, TypeSchema,
 };
 use overhear_monitor::plugin::{Exported, ResultValue, Results};
 use overhear_monitor::MissedPolicy;
@@ -17,7 +17,7 @@ impl Fragile {
     }
 }
 
-impl Update for Fragile {
+impl Analysis for Fragile {
     fn failure(&self) -> Option<&str> {
         (self.0 == "failure").then_some("it says so itself")
     }
@@ -73,7 +73,7 @@ struct Faithful {
     seen: Vec<String>,
 }
 
-impl Update for Faithful {
+impl Analysis for Faithful {
     fn open(&mut self, stream: &StreamDescriptor) {
         let (label, event) = (stream.label(), stream.event());
         self.seen.push(format!("open {label}, {event}"));
@@ -139,7 +139,7 @@ struct Placed {
     dropped: i64,
 }
 
-impl Update for Placed {
+impl Analysis for Placed {
     fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
         let mut last = [0; 4];
         element.load(300, &mut last);

@@ -5,7 +5,7 @@
 use std::cell::Cell;
 use std::hint::black_box;
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_monitor::plugin::{Exported, Results};
 use overhear_monitor::PageFaults;
 
@@ -32,7 +32,7 @@ fn deep(value: u64) -> u64 {
     black_box(&stack)[4096]
 }
 
-impl Update for Greedy {
+impl Analysis for Greedy {
     fn warm_up(&mut self) {
         self.warmed += 1;
         self.before = self.elements;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;
-use overhear_event::{ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp};
 use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Reason, Row, Scheduling, Thread, ThreadState, Timeline};
 use serde::ser::SerializeStruct;
@@ -72,7 +72,7 @@ impl TimeRange {
     }
 }
 
-/// Update that keeps the data which the page draws. If costs are known, it keeps all times both as
+/// Analysis that keeps the data which the page draws. If costs are known, it keeps all times both as
 /// recorded and compensated.
 #[derive(Debug)]
 pub(crate) struct Picture {
@@ -236,7 +236,7 @@ impl Picture {
     }
 }
 
-impl Update for Picture {
+impl Analysis for Picture {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.columns.announce(&Arc::new(stream.clone()));
     }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
-    TypeSchema, Update,
+    Analysis, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
+    Timestamp, TypeSchema,
 };
 use serde_json::Value;
 

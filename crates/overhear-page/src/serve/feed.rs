@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use overhear_event::{ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp};
 use overhear_metrics::compensation::Compensation;
 use overhear_metrics::SensorStatistics;
 use overhear_monitor::Losses;
@@ -275,7 +275,7 @@ impl Heard {
 #[derive(Debug)]
 pub struct FeedUpdate(Feed);
 
-impl Update for FeedUpdate {
+impl Analysis for FeedUpdate {
     fn open(&mut self, stream: &StreamDescriptor) {
         let mut heard = self.0.heard();
         let stream = Arc::new(stream.clone());

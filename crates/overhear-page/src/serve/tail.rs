@@ -12,7 +12,7 @@ use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use overhear_event::{ElementView, Gap, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, Timestamp};
 use overhear_trace::{is_being_written, TraceReader};
 
 use super::feed::FeedUpdate;
@@ -136,7 +136,7 @@ impl Window {
     }
 }
 
-impl Update for Window {
+impl Analysis for Window {
     fn element(&mut self, element: &ElementView<'_>) {
         if self.holds(element.time) {
             self.update.element(element);

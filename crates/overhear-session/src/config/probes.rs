@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use overhear_directory::Query;
 use overhear_event::kernel::is_probe;
-use overhear_event::{EventName, EventSet, Origin, StreamDescriptor, StreamId, TypeSchema, Update};
+use overhear_event::{
+    Analysis, EventName, EventSet, Origin, StreamDescriptor, StreamId, TypeSchema,
+};
 use overhear_kernel::{Probe, ProbeError};
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The evaluation that `overhear.toml` can name without a plug-in: values of a field, counted.
 
-use overhear_event::{ElementView, Gap, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update};
+use overhear_event::{
+    Analysis, ElementView, Gap, StreamDescriptor, StreamId, Timestamp, TypeSchema,
+};
 use overhear_metrics::Distribution;
 
 use crate::quantities::HistogramReport;
@@ -88,7 +90,7 @@ pub(crate) fn number_of(schema: &TypeSchema, field: &str) -> Result<usize, Strin
         })
 }
 
-impl Update for Counting {
+impl Analysis for Counting {
     fn open(&mut self, stream: &StreamDescriptor) {
         let counted = match self
             .field
@@ -145,7 +147,7 @@ mod tests {
     use std::sync::Arc;
 
     use overhear_event::{
-        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+        Analysis, ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
 
     use super::Counting;

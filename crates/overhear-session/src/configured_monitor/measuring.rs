@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use overhear_directory::Query;
-use overhear_event::{ElementView, EventName, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, EventName, Gap, StreamDescriptor, Timestamp};
 use overhear_metrics::automaton::{LateGap, Measurement, Metric, Metrics, Sink};
 use overhear_metrics::Histogram;
 
@@ -116,7 +116,7 @@ impl Measuring {
     }
 }
 
-impl Update for Measuring {
+impl Analysis for Measuring {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.metrics.open(stream);
     }

@@ -11,7 +11,7 @@ use std::thread::ScopedJoinHandle;
 use overhear_admission::DeadlineReservation;
 use overhear_directory::{AttachedSource, Begin, MonitorConnection, Query};
 use overhear_event::{
-    GapCause, Origin, Source, StreamDescriptor, StreamId, Update, IN_PLACE_BYTES,
+    Analysis, GapCause, Origin, Source, StreamDescriptor, StreamId, IN_PLACE_BYTES,
 };
 use overhear_kernel::Probe;
 use overhear_monitor::executor::{
@@ -86,7 +86,7 @@ impl<'a> Running<'a> {
         let watched = evaluations.iter_mut().zip(&config.updates).enumerate();
         let watched = watched.map(|(index, (evaluation, update))| Watched {
             update: match evaluation {
-                Evaluation::Plugin(updates) => updates.set() as &mut dyn Update,
+                Evaluation::Plugin(updates) => updates.set() as &mut dyn Analysis,
                 Evaluation::Counting(counting) => counting,
                 Evaluation::Measuring(measuring) => &mut **measuring,
             },

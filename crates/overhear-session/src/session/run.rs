@@ -21,8 +21,8 @@ use std::sync::Arc;
 
 use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_VARIABLE};
 use overhear_event::{
-    ClockId, EventName, EventSet, Origin, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
-    Update,
+    Analysis, ClockId, EventName, EventSet, Origin, StreamDescriptor, StreamId, StreamIdRange,
+    Timestamp,
 };
 use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
 use overhear_metrics::compensation::Delays;
@@ -61,7 +61,7 @@ impl SessionBuilder {
     /// # Errors
     /// [`SessionError`] if the program could not be run or observed at all. Later errors are notes of the
     /// report.
-    pub fn run(mut self, updates: &mut [&mut dyn Update]) -> Result<Outcome, SessionError> {
+    pub fn run(mut self, updates: &mut [&mut dyn Analysis]) -> Result<Outcome, SessionError> {
         let planned = self.plan(updates)?;
         let opened = self.open(&planned)?;
         let mut started = self.start(planned, opened)?;
@@ -81,7 +81,7 @@ struct Planned {
 }
 
 impl SessionBuilder {
-    fn plan(&mut self, updates: &[&mut dyn Update]) -> Result<Planned, SessionError> {
+    fn plan(&mut self, updates: &[&mut dyn Analysis]) -> Result<Planned, SessionError> {
         if self.compensate && self.calibration.is_none() {
             return Err(compensation::no_calibration());
         }
@@ -327,7 +327,7 @@ struct Observed {
 }
 
 impl SessionBuilder {
-    fn observe(&mut self, started: &mut Started, updates: &mut [&mut dyn Update]) -> Observed {
+    fn observe(&mut self, started: &mut Started, updates: &mut [&mut dyn Analysis]) -> Observed {
         let Started {
             programs,
             kernel,
@@ -363,17 +363,17 @@ impl SessionBuilder {
         let (mut ended, mut guarantee) = (*released, None);
 
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
-        let mut all: Vec<&mut dyn Update> = vec![accounts.update(), &mut others];
+        let mut all: Vec<&mut dyn Analysis> = vec![accounts.update(), &mut others];
         all.extend(overhead.as_mut().map(CalibratedOverhead::update));
-        all.extend(followed.as_mut().map(|tree| tree as &mut dyn Update));
-        all.extend(writer.as_mut().map(|writer| writer as &mut dyn Update));
+        all.extend(followed.as_mut().map(|tree| tree as &mut dyn Analysis));
+        all.extend(writer.as_mut().map(|writer| writer as &mut dyn Analysis));
         if !evaluations.borrow().is_empty() {
             all.push(&mut judging);
         }
         all.extend(
             updates
                 .iter_mut()
-                .map(|update| &mut **update as &mut dyn Update),
+                .map(|update| &mut **update as &mut dyn Analysis),
         );
         all.push(plugins.set());
         let mut fanout = Fanout(all);

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
-use overhear_event::{ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp};
 use overhear_trace::{TraceReader, TraceSummary, TraceWriter};
 
 /// Streams, one for each CPU of the machine that the recording imitates.
@@ -74,7 +74,7 @@ struct Count {
     sum: u64,
 }
 
-impl Update for Count {
+impl Analysis for Count {
     fn element(&mut self, element: &ElementView<'_>) {
         self.events += 1;
         let tid = Switch::parse(element.payload).map_or(0, |switch| switch.next_tid);

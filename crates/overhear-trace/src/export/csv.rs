@@ -15,7 +15,7 @@
 use std::io::Write;
 
 use overhear_event::{
-    csv_line, ElementView, Gap, StreamDescriptor, Timestamp, Update, Value, HEXADECIMAL,
+    csv_line, Analysis, ElementView, Gap, StreamDescriptor, Timestamp, Value, HEXADECIMAL,
 };
 
 use super::output::Output;
@@ -103,7 +103,7 @@ impl<W: Write> CsvExport<W> {
     }
 }
 
-impl<W: Write> Update for CsvExport<W> {
+impl<W: Write> Analysis for CsvExport<W> {
     fn element(&mut self, element: &ElementView<'_>) {
         if !self.wants(element.stream) {
             return;

@@ -24,7 +24,7 @@ use std::io::Write;
 
 use overhear_event::kernel::{Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update, Value,
+    Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Value,
 };
 use prost::Message;
 
@@ -361,7 +361,7 @@ impl<W: Write> PerfettoExport<W> {
     }
 }
 
-impl<W: Write> Update for PerfettoExport<W> {
+impl<W: Write> Analysis for PerfettoExport<W> {
     fn element(&mut self, element: &ElementView<'_>) {
         self.exported.elements += 1;
         let cpu = match (&element.stream.origin, element.stream.sensor.as_str()) {

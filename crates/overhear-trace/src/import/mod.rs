@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use overhear_event::{ElementView, Gap, GapCause, Nanos, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, Gap, GapCause, Nanos, StreamDescriptor, Timestamp};
 
 use crate::catalogue::TraceIdentity;
 use crate::error::WriteError;
@@ -332,7 +332,7 @@ impl Import {
             self.elements += 1;
             if is_written && event.time > self.advanced_to.plus(ADVANCE) {
                 self.advanced_to = event.time;
-                Update::advance(&mut self.writer, self.advanced_to);
+                Analysis::advance(&mut self.writer, self.advanced_to);
             }
         }
         Ok(Ok(()))
@@ -405,7 +405,7 @@ fn gap(
     };
     *next = next.saturating_add(loss.missed);
     *last = loss.to.max(*last);
-    Update::gap(writer, stream, &gap);
+    Analysis::gap(writer, stream, &gap);
 }
 
 /// The result of a pass.

@@ -11,8 +11,8 @@ use std::path::Path;
 use std::process::Command;
 
 use overhear_event::{
-    ElementView, FieldKind, Gap, Nanos, Origin, StreamDescriptor, StreamId, Task, Timestamp,
-    TypeSchema, Update,
+    Analysis, ElementView, FieldKind, Gap, Nanos, Origin, StreamDescriptor, StreamId, Task,
+    Timestamp, TypeSchema,
 };
 use overhear_trace::TraceIdentity;
 
@@ -105,7 +105,7 @@ impl Owned {
         }
     }
 
-    pub fn give(&self, update: &mut dyn Update, streams: &[StreamDescriptor]) {
+    pub fn give(&self, update: &mut dyn Analysis, streams: &[StreamDescriptor]) {
         let stream = streams
             .iter()
             .find(|s| s.id.as_raw() == self.stream())
@@ -136,7 +136,7 @@ pub struct Memory {
     pub advanced_to: Timestamp,
 }
 
-impl Update for Memory {
+impl Analysis for Memory {
     fn element(&mut self, element: &ElementView<'_>) {
         assert!(element.time >= self.advanced_to);
         self.items.push(Owned::Element {

@@ -2,7 +2,7 @@
 //! Several metrics in one pass over the elements.
 
 use overhear_event::kernel::Life;
-use overhear_event::{ElementView, EventSet, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{Analysis, ElementView, EventSet, Gap, StreamDescriptor, Timestamp};
 
 use super::group::{EventInput, Group, MetricStatistics, SharedState, NO_SLOTS};
 use super::input::{
@@ -28,7 +28,7 @@ const MAX_COMPLAINTS: usize = 32;
 /// Elements per batch: few enough that their inputs stay in the first-level cache.
 const BATCH_ELEMENTS: usize = 128;
 
-/// Evaluates metrics: an [`Update`] whose results go to a [`Sink`].
+/// Evaluates metrics: an [`Analysis`] whose results go to a [`Sink`].
 ///
 /// Elements come in the order of their times, as from everything that calls updates.
 ///
@@ -36,7 +36,7 @@ const BATCH_ELEMENTS: usize = 128;
 /// nothing. Where a sink counts intermediate events ([`Sink::counts_intermediate`]), these are
 /// elements of all streams that the update is called for, required or not.
 ///
-/// Evaluation is fastest with many elements at once ([`Update::elements`]). The measurements of one
+/// Evaluation is fastest with many elements at once ([`Analysis::elements`]). The measurements of one
 /// metric are reported in the order in which they are completed; between metrics the order within
 /// such a call is not defined.
 #[derive(Debug)]
@@ -512,7 +512,7 @@ fn input<S: Sink>(
     }
 }
 
-impl<S: Sink> Update for Metrics<S> {
+impl<S: Sink> Analysis for Metrics<S> {
     fn requires(&self) -> EventSet {
         let each = self.groups.iter().map(|group| group.metric().requires());
         each.flatten().collect()
@@ -567,7 +567,7 @@ mod tests {
     use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 
     use overhear_event::kernel::{Switch, SCHED_SWITCH};
-    use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+    use overhear_event::{Analysis, ElementView, Origin, StreamDescriptor, StreamId, Timestamp};
 
     use super::Metrics;
     use crate::automaton::{system_metric, Measurement, Metric, Sink};

@@ -209,8 +209,8 @@ mod tests {
     use std::sync::Arc;
 
     use overhear_event::{
-        kernel, ElementView, EventName, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor,
-        StreamId, Timestamp, TypeSchema, Update,
+        kernel, Analysis, ElementView, EventName, FieldKind, Gap, GapCause, Nanos, Origin,
+        StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
 
     use super::{MeasurementGap, Results};

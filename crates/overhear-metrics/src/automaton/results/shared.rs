@@ -3,7 +3,9 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use overhear_event::{ElementView, EventName, EventSet, Gap, StreamDescriptor, Timestamp, Update};
+use overhear_event::{
+    Analysis, ElementView, EventName, EventSet, Gap, StreamDescriptor, Timestamp,
+};
 
 use super::list::{MeasurementGap, MetricResult, Results};
 use crate::automaton::compile::metric::Metric;
@@ -26,7 +28,7 @@ pub struct TakenResults {
     pub absent_events: Vec<EventName>,
 }
 
-/// Metrics whose clones share one engine: one clone is the [`Update`] of a monitor, another one
+/// Metrics whose clones share one engine: one clone is the [`Analysis`] of a monitor, another one
 /// takes the results.
 ///
 /// [`SharedMetrics::take`] blocks the evaluating thread while it moves the results out. So it is
@@ -95,7 +97,7 @@ impl SharedMetrics {
     }
 }
 
-impl Update for SharedMetrics {
+impl Analysis for SharedMetrics {
     fn requires(&self) -> EventSet {
         self.lock().metrics.requires()
     }
@@ -127,7 +129,7 @@ impl Update for SharedMetrics {
 #[cfg(test)]
 mod tests {
     use overhear_event::{
-        ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+        Analysis, ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
 
     use super::SharedMetrics;

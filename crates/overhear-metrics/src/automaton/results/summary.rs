@@ -307,7 +307,7 @@ mod tests {
     use std::sync::Arc;
 
     use overhear_event::{
-        ElementView, EventName, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+        Analysis, ElementView, EventName, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
 
     use super::Summaries;

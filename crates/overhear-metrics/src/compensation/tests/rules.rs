@@ -5,8 +5,8 @@ use overhear_event::kernel::{
     Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
 };
 use overhear_event::{
-    ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
-    TypeSchema, Update,
+    Analysis, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
+    Timestamp, TypeSchema,
 };
 
 use crate::compensation::{Compensation, Delays};
@@ -299,7 +299,7 @@ struct Kept {
     gaps: Vec<(u64, u64)>,
 }
 
-impl Update for &mut Kept {
+impl Analysis for &mut Kept {
     fn element(&mut self, element: &ElementView<'_>) {
         let time = element.time.as_monotonic_ns();
         self.elements.push((time, element.payload.to_vec()));
@@ -485,7 +485,7 @@ struct Ordered {
     elements: u64,
 }
 
-impl Update for Ordered {
+impl Analysis for Ordered {
     fn element(&mut self, element: &ElementView<'_>) {
         assert!(element.time >= self.last);
         self.last = element.time;

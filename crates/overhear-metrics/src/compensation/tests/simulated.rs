@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use overhear_event::kernel::{Switch, Wake, SCHED_SWITCH, SCHED_WAKE};
 use overhear_event::{
-    ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementView, Gap, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use proptest::prelude::*;
 
@@ -66,7 +66,7 @@ struct Collected {
     advanced: Timestamp,
 }
 
-impl Update for &mut Collected {
+impl Analysis for &mut Collected {
     fn element(&mut self, element: &ElementView<'_>) {
         assert!(element.time >= self.advanced, "older than was promised");
         let at = element.time.as_monotonic_ns();

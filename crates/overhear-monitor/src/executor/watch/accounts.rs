@@ -2,7 +2,7 @@
 //! The state of each watched update and of each sensor.
 
 use overhear_admission::ConformanceCheck;
-use overhear_event::{Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp, Update};
+use overhear_event::{Analysis, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp};
 
 use crate::executor::terms::SensorIndex;
 use crate::in_place::bit;
@@ -11,7 +11,7 @@ use crate::updates::MissedPolicy;
 /// An update that is watched.
 pub struct Watched<'a> {
     /// The evaluation.
-    pub update: &'a mut dyn Update,
+    pub update: &'a mut dyn Analysis,
     /// The sensors whose elements it takes; `None` for all.
     pub sensors: Option<Vec<SensorIndex>>,
     /// The sensors whose large elements it may read in place; `None` for all. Such elements stay in
@@ -63,7 +63,7 @@ pub struct UpdateOutcome {
     pub overruns: u64,
     /// The gap that stopped it ([`MissedPolicy::Stop`]).
     pub stopped: Option<Gap>,
-    /// Whether it has failed ([`Update::failure`]), and is not called any more.
+    /// Whether it has failed ([`Analysis::failure`]), and is not called any more.
     pub failed: bool,
 }
 
@@ -87,7 +87,7 @@ impl Step<'_> {
     }
 
     /// Calls it, unless it has failed.
-    pub(super) fn call(&mut self, call: impl FnOnce(&mut dyn Update)) {
+    pub(super) fn call(&mut self, call: impl FnOnce(&mut dyn Analysis)) {
         let update = &mut *self.watched.update;
         call(update);
         self.fate.failed = update.failure().is_some();

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use overhear_admission::{ArrivalBound, DeadlineReservation, Lateness, Level};
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, InPlaceMemory, Nanos,
-    Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema, Update,
+    Analysis, ElementInPlace, ElementKey, ElementView, FieldKind, Gap, GapCause, InPlaceMemory,
+    Nanos, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 
 use super::{Watch, Watched};
@@ -44,7 +44,7 @@ impl Clock for &Made {
 /// Takes (time, CPU time) for each element.
 struct Takes<'a>(&'a Made, &'a Cell<(u64, u64)>);
 
-impl Update for Takes<'_> {
+impl Analysis for Takes<'_> {
     fn reads_in_place(&self, _: &StreamDescriptor) -> bool {
         true
     }
@@ -519,7 +519,7 @@ fn only_admitted_number_of_sensors_is_evaluated() {
 #[derive(Default)]
 struct Choosy(u64, Option<String>);
 
-impl Update for Choosy {
+impl Analysis for Choosy {
     fn refuses(&self, stream: &StreamDescriptor) -> Option<String> {
         (stream.sensor == "b").then(|| "not b".to_string())
     }
