@@ -47,8 +47,8 @@ static const oh_field call_fields[] = {
 
 /*
  * The declared rate (T, D, tau) of every sensor here, by a rule of thumb as in section 5.1: each is
- * invoked twice per call, so T is half a period. The second invocation of a pair comes early, by T at
- * most, and a pair comes early after one that the scheduler has delayed, for which a period is
+ * invoked twice per call, so T is half a period. The second invocation of a pair comes early, by T
+ * at most, and a pair comes early after one that the scheduler has delayed, for which a period is
  * allowed. D is 0: a function can be short, and after a late call the next one begins at once.
  */
 static inline void declare_rate(oh_sensor_options *options, uint32_t period_us)
@@ -73,10 +73,10 @@ static inline int register_sensor(oh_sensor **sensor, const oh_sensor_options *o
 }
 
 /*
- * An invocation of C or F: write, fill, commit. To ask for the CPU time enters the kernel and is the
- * dearest part of it, so the element is stamped before that at the beginning of a span, and after
- * that at its end: the stamps of two invocations enclose what their CPU times measure, and what lies
- * outside of them is free of the sensor's own cost.
+ * An invocation of C or F: write, fill, commit. To ask for the CPU time enters the kernel and is
+ * the dearest part of it, so the element is stamped before that at the beginning of a span, and
+ * after that at its end: the stamps of two invocations enclose what their CPU times measure, and
+ * what lies outside of them is free of the sensor's own cost.
  */
 static inline void put_call_sample(oh_sensor *sensor, uint32_t call, uint32_t after)
 {

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_monitor. A program that asks before it acts: the interceptor pattern, with a monitor of its own.
+ * links: overhear_monitor. A program that asks before it acts: the interceptor pattern, with a
+ * monitor of its own.
  *
- * A valve is moved by orders. Each order goes through a sensor, and the program waits until its monitor has
- * evaluated it; the monitor refuses what would open the valve by more than 40 at once. Moving the valve and
- * judging orders know nothing of each other but the sensor.
+ * A valve is moved by orders. Each order goes through a sensor, and the program waits until its
+ * monitor has evaluated it; the monitor refuses what would open the valve by more than 40 at once.
+ * Moving the valve and judging orders know nothing of each other but the sensor.
  *
- * With `client` as argument the judge is another process: start `interceptor judge` first, both under
- * the same directory.
+ * With `client` as argument the judge is another process: start `interceptor judge` first, both
+ * under the same directory.
  *
  *     cargo build --release -p overhear-monitor-c
  *     cc -Iinclude examples/c/interceptor.c -Ltarget/release -loverhear_monitor -o interceptor
@@ -30,7 +31,8 @@ struct order {
     uint64_t position;
 };
 
-/* What the judge knows. The monitor's thread writes it, and the program reads it when it has waited. */
+/* What the judge knows. The monitor's thread writes it, and the program reads it when it has
+   waited. */
 struct judge {
     uint64_t judged, refused, position;
     int last_was_refused;

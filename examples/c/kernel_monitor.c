@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_kernel. Listens to what the kernel's scheduler does with two threads of this program, and
- * counts how often each gave up its CPU, and how often it lost it.
+ * links: overhear_kernel. Listens to what the kernel's scheduler does with two threads of this
+ * program, and counts how often each gave up its CPU, and how often it lost it.
  *
- *     cc -Iinclude examples/c/kernel_monitor.c -Ltarget/release -loverhear_kernel -pthread -o kernel_monitor
- *     ./kernel_monitor
+ *     cc -Iinclude examples/c/kernel_monitor.c -Ltarget/release -loverhear_kernel -pthread -o
+ *     kernel_monitor ./kernel_monitor
  *
  * It needs CAP_BPF and CAP_PERFMON, or else hears less, by perf records.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * A matrix multiplication whose threads create each other, made to be looked at: `main` creates the
- * `collector` and the first `multiply` and waits; each `multiply` looks whether there is enough work
- * left for another one, creates it, takes its share and works; the `collector` watches, busily, how
- * far they are. It is the computation of [MKM, section 3] (Lehr, Black, Segall,
+ * `collector` and the first `multiply` and waits; each `multiply` looks whether there is enough
+ * work left for another one, creates it, takes its share and works; the `collector` watches,
+ * busily, how far they are. It is the computation of [MKM, section 3] (Lehr, Black, Segall,
  * Vrsalovic; CMU-CS-89-131), whose figures compare how kernels schedule it.
  *
  *     overhear run --out other -- ./matrix 900 1
@@ -11,8 +11,8 @@
  *     overhear report other --compare rr --html both.html
  *
  * The arguments: the size of the matrices; how many CPUs may be used, 0 for all; and the set-up:
- * `other` (the default), `batch`, `rr` (needs CAP_SYS_NICE), or a time slice in milliseconds that the
- * threads ask of `other` (0.1 to 100, Linux 6.12).
+ * `other` (the default), `batch`, `rr` (needs CAP_SYS_NICE), or a time slice in milliseconds that
+ * the threads ask of `other` (0.1 to 100, Linux 6.12).
  */
 #define _GNU_SOURCE
 #include <pthread.h>

@@ -2,9 +2,9 @@
 /*
  * A first sensor: a loop tells how long each of its turns took and how much it worked.
  *
- *     cargo build --release -p overhear
- *     c++ -std=c++17 -Iinclude examples/cpp/hello_sensor.cpp -Ltarget/release -loverhear -o hello_sensor
- *     LD_LIBRARY_PATH=target/release overhear run -- ./hello_sensor
+ *     cargo build --release -p overhear c++ -std=c++17 -Iinclude examples/cpp/hello_sensor.cpp
+ *     -Ltarget/release -loverhear -o hello_sensor LD_LIBRARY_PATH=target/release overhear run --
+ *     ./hello_sensor
  *
  * Without `overhear run` it works just the same; then nobody hears it, and it says so.
  */

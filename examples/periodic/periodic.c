@@ -2,14 +2,15 @@
 /*
  * Fifteen periodic tasks on one CPU, the experiment of [POSIX-metrics, section 4]:
  *
- *   cc -O2 -pthread periodic.c -o periodic
- *   overhear run --kernel-sensors syscall,page_fault,irq,softirq,timer,schedule,lock --out DIR -- ./periodic 60 1
- *   overhear response-times DIR --config overhear.toml
+ *   cc -O2 -pthread periodic.c -o periodic overhear run --kernel-sensors
+ *   syscall,page_fault,irq,softirq,timer,schedule,lock --out DIR -- ./periodic 60 1 overhear
+ *   response-times DIR --config overhear.toml
  *
- * `periodic SECONDS [CPU]` runs them under SCHED_FIFO, with shorter periods more urgent, on the CPU or on
- * the last one that it may use. A job computes for so much CPU time of its thread, then sleeps until its
- * next release. Periods, computation times and priorities stand in overhear.toml, too; together the tasks
- * need 0.65 of the CPU. At the end it prints for each task the most CPU time that a job has computed for.
+ * `periodic SECONDS [CPU]` runs them under SCHED_FIFO, with shorter periods more urgent, on the CPU
+ * or on the last one that it may use. A job computes for so much CPU time of its thread, then
+ * sleeps until its next release. Periods, computation times and priorities stand in overhear.toml,
+ * too; together the tasks need 0.65 of the CPU. At the end it prints for each task the most CPU
+ * time that a job has computed for.
  *
  * Exit status: 0, or 77 and a sentence where SCHED_FIFO is not permitted.
  */
@@ -78,9 +79,10 @@ static void calibrate(void)
 }
 
 /*
- * Loops until the thread has had this much CPU time more. To look at that clock is a system call, so it loops for a
- * quarter of what is left before it looks again: some twenty looks, and not too long a loop where the CPU has
- * become slower since it was measured. Returns how much CPU time it has had.
+ * Loops until the thread has had this much CPU time more. To look at that clock is a system call,
+ * so it loops for a quarter of what is left before it looks again: some twenty looks, and not too
+ * long a loop where the CPU has become slower since it was measured. Returns how much CPU time it
+ * has had.
  */
 static uint64_t compute(uint64_t ns)
 {

@@ -6,8 +6,9 @@
  *     overhear run --out DIR --update ./distances.so -- PROGRAM
  *     overhear report DIR --update ./distances.so=50000 --html page.html
  *
- * The argument is the width of a bucket in nanoseconds; the last bucket has the rest. Without it each bucket is
- * twice as wide as the one before. What it tells is drawn by the text report, the page and `overhear top`.
+ * The argument is the width of a bucket in nanoseconds; the last bucket has the rest. Without it
+ * each bucket is twice as wide as the one before. What it tells is drawn by the text report, the
+ * page and `overhear top`.
  */
 #include <stdio.h>
 #include <stdlib.h>

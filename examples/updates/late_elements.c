@@ -6,8 +6,8 @@
  *     overhear run --out DIR --update ./late_elements.so=2000000 -- PROGRAM
  *     overhear report DIR --update ./late_elements.so=1000000
  *
- * The argument is the longest distance that is not late, in nanoseconds; 1 ms without it. The same in
- * C++ and Rust is in this folder.
+ * The argument is the longest distance that is not late, in nanoseconds; 1 ms without it. The same
+ * in C++ and Rust is in this folder.
  */
 #include <stdlib.h>
 

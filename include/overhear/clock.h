@@ -54,8 +54,8 @@ OH_INLINE_ uint64_t oh_stamp_(uint32_t clock_id)
 /*
  * oh_thread_cpu_ns: the CPU time that the calling thread has used so far.
  *
- * A helper for payloads that carry execution times, as those of [GRTMon, section 5.1] do. The clock is
- * CLOCK_THREAD_CPUTIME_ID; with OVERHEAR_DISABLE it is not asked.
+ * A helper for payloads that carry execution times, as those of [GRTMon, section 5.1] do. The clock
+ * is CLOCK_THREAD_CPUTIME_ID; with OVERHEAR_DISABLE it is not asked.
  *
  * Returns nanoseconds; 0 with OVERHEAR_DISABLE.
  *

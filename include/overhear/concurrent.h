@@ -16,21 +16,21 @@
  *     }
  *
  * A write takes the oldest element out of the queue; the element is the thread's alone until commit
- * puts it at the end, stamped. Three atomic exchanges replace the lock. They cost about
- * as much as the stamp if one thread writes, and more if several threads contend. The benefit: stamps
- * ascend in the order of the stream, and a small buffer serves many threads. If neither matters, laned
+ * puts it at the end, stamped. Three atomic exchanges replace the lock. They cost about as much as
+ * the stamp if one thread writes, and more if several threads contend. The benefit: stamps ascend
+ * in the order of the stream, and a small buffer serves many threads. If neither matters, laned
  * sensors are cheaper (laned.h).
  *
  * A thread that is preempted, or dies, between write and commit keeps its element, and delays no
- * other thread. options.writers is the maximum number of elements between write and commit; they are
- * added to the capacity. A write is refused and counted when all elements are out, and refused without being counted
- * while the sensor is switched off.
+ * other thread. options.writers is the maximum number of elements between write and commit; they
+ * are added to the capacity. A write is refused and counted when all elements are out, and refused
+ * without being counted while the sensor is switched off.
  *
  * Writes may be nested, as by signal handlers: each has its own element. A write that is left by
  * longjmp must be given back by oh_concurrent_abandon, or its element is lost to the queue.
  *
- * The file is a part of sensor.h, which includes it. Names that end in an underscore are not for users.
- * The rules, and why they hold, are in docs/abi/stream-layout.md, section 5.3, and in
+ * The file is a part of sensor.h, which includes it. Names that end in an underscore are not for
+ * users. The rules, and why they hold, are in docs/abi/stream-layout.md, section 5.3, and in
  * crates/overhear-stream/src/queue/mod.rs; the SYNC labels are those of that file.
  */
 #ifndef OVERHEAR_CONCURRENT_H
@@ -79,10 +79,10 @@ int oh_concurrent_register_sized(oh_concurrent_sensor **out, const oh_sensor_opt
 /*
  * oh_concurrent_register: registers a sensor that many threads may write.
  *
- * options.writers is the maximum number of elements between write and commit at the same time, including
- * those of threads that died there. 0 means twice the number of CPUs, at least 16.
- * They are added to the capacity, which is rounded up to a power of two and at most 65,536. The
- * declared rate is that of all threads together.
+ * options.writers is the maximum number of elements between write and commit at the same time,
+ * including those of threads that died there. 0 means twice the number of CPUs, at least 16. They
+ * are added to the capacity, which is rounded up to a power of two and at most 65,536. The declared
+ * rate is that of all threads together.
  *
  * Ownership: the options and everything they point to are copied; the caller may free them
  * afterwards. *out belongs to the caller until oh_concurrent_unregister.
@@ -134,14 +134,14 @@ void oh_concurrent_unregister(oh_concurrent_sensor *sensor);
 int oh_concurrent_register_again(oh_concurrent_sensor *sensor);
 
 /*
- * oh_concurrent_pace: waits until the declared rate (T, D, tau), which is that of all threads together,
- * allows the calling thread the next element.
+ * oh_concurrent_pace: waits until the declared rate (T, D, tau), which is that of all threads
+ * together, allows the calling thread the next element.
  *
  * If all threads call it before each element, every two elements of the stream keep the declared
  * distance; see oh_sensor_pace. After the call returns, other threads wait until the element is
- * committed, the thread calls again, or a second has passed. Only a thread that is delayed for longer
- * than that may violate the distance. The order of waiting threads is not defined. The call does not
- * wait while the sensor is switched off.
+ * committed, the thread calls again, or a second has passed. Only a thread that is delayed for
+ * longer than that may violate the distance. The order of waiting threads is not defined. The call
+ * does not wait while the sensor is switched off.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -283,8 +283,8 @@ oh_queue_refuse_(const oh_concurrent_sensor *sensor)
 
 /*
  * Steps 1 to 3: takes the oldest element; its number, or -1 where the write is refused. It and
- * oh_queue_give_ are not inlined: a call is cheap compared with their atomic operations, and inlined
- * they use so much of the register file that a loop with a disabled sensor is slower.
+ * oh_queue_give_ are not inlined: a call is cheap compared with their atomic operations, and
+ * inlined they use so much of the register file that a loop with a disabled sensor is slower.
  */
 static __attribute__((noinline, unused)) int32_t oh_queue_take_(const oh_concurrent_sensor *sensor)
 {
@@ -346,7 +346,8 @@ static __attribute__((noinline, unused)) void oh_queue_give_(const oh_concurrent
             oh_queue_refuse_(sensor);
             return;
         }
-        /* SYNC(advance): pairs with the loads of `head`. If it fails, another thread has advanced it. */
+        /* SYNC(advance): pairs with the loads of `head`. If it fails, another thread has advanced
+           it. */
         (void)__atomic_compare_exchange_n(word, &head, oh_queue_next_(sensor, head), 0,
                                           __ATOMIC_RELEASE, __ATOMIC_RELAXED);
         if (enqueued)
@@ -364,7 +365,8 @@ OH_INLINE_ void oh_queue_sign_(uint8_t *slot, uint32_t tid, uint32_t flags)
     oh_word_store_(slot + offsetof(oh_thread_element, tid), word);
 }
 
-/* The element whose payload oh_concurrent_write handed out: it was noted where the stamp will be. */
+/* The element whose payload oh_concurrent_write handed out: it was noted where the stamp will
+   be. */
 OH_INLINE_ uint32_t oh_queue_noted_(const oh_concurrent_sensor *sensor, const void *payload)
 {
     const uint8_t *slot = (const uint8_t *)payload - sizeof(oh_thread_element);
@@ -407,8 +409,8 @@ OH_INLINE_ int oh_concurrent_enabled(const oh_concurrent_sensor *sensor)
  * Ownership: the payload is the caller's, also of another thread that it is handed to, until
  * oh_concurrent_commit or oh_concurrent_abandon.
  *
- * Returns a pointer to the payload, aligned to 8. NULL if the write is refused: all elements are out,
- * which is counted (lost_full), or the sensor is switched off, which is not. NULL with
+ * Returns a pointer to the payload, aligned to 8. NULL if the write is refused: all elements are
+ * out, which is counted (lost_full), or the sensor is switched off, which is not. NULL with
  * OVERHEAR_DISABLE.
  *
  * Thread safety: may be called from any thread.

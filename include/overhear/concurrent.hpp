@@ -17,9 +17,9 @@ namespace overhear {
 template <class payload> class concurrent_sensor;
 
 /*
- * An element of a concurrent sensor that is being filled in place. It converts to false where the write
- * was refused: see oh_concurrent_write; then there is nothing to fill or commit. Any thread may
- * commit it.
+ * An element of a concurrent sensor that is being filled in place. It converts to false where the
+ * write was refused: see oh_concurrent_write; then there is nothing to fill or commit. Any thread
+ * may commit it.
  */
 template <class payload> class concurrent_element {
   public:
@@ -80,7 +80,8 @@ class concurrent_sensor : public detail::registered<payload, oh_concurrent_senso
     concurrent_sensor() noexcept = default;
 
 #if defined(__cpp_exceptions)
-    /* Registers a sensor; as sensor's. options::writers says how many elements may be out at once. */
+    /* Registers a sensor; as sensor's. options::writers says how many elements may be out at
+       once. */
     explicit concurrent_sensor(const char *id, const options &settings = options())
     {
         this->open_or_throw(id, settings);

@@ -15,47 +15,50 @@
  *         oh_laned_commit(sensor);
  *     }
  *
- * A thread gets its lane at its first write, out of a pool that is made at registration: no lock, no
- * allocation, one gettid, and none after oh_laned_prepare_thread. After that a write is the fixed
- * number of stores of a simple sensor; it shares no memory with other threads. Monitors see the
- * lanes as one sensor. When a thread has ended, the directory gives its lane to another.
+ * A thread gets its lane at its first write, out of a pool that is made at registration: no lock,
+ * no allocation, one gettid, and none after oh_laned_prepare_thread. After that a write is the
+ * fixed number of stores of a simple sensor; it shares no memory with other threads. Monitors see
+ * the lanes as one sensor. When a thread has ended, the directory gives its lane to another.
  *
  * Unlike that of a simple sensor, a write can be refused: inside another write of the same thread
  * (nested: a signal handler, or a function called between write and commit), when all lanes belong
  * to others, and while the sensor is switched off. The first two are losses, which are counted.
  *
- * Writes that are left without commit, by longjmp for example, give their slot back. A write remembers
- * the frame of the function that began it: its place on the stack, and the return address that stands
- * there as long as the function has not ended. If the same thread begins another write while one is
- * open, the open one was abandoned
- *   - if it was begun on the alternate signal stack and the thread is not on it: a handler was left;
- *   - if its frame is not deeper on the same stack than that of the new one: its function has ended,
- *     was jumped out of, or begins anew;
+ * Writes that are left without commit, by longjmp for example, give their slot back. A write
+ * remembers the frame of the function that began it: its place on the stack, and the return address
+ * that stands there as long as the function has not ended. If the same thread begins another write
+ * while one is open, the open one was abandoned
+ *   - if it was begun on the alternate signal stack and the thread is not on it: a handler was
+ *     left;
+ *   - if its frame is not deeper on the same stack than that of the new one: its function has
+ *     ended, was jumped out of, or begins anew;
  *   - if its return address has been overwritten: its function has ended.
  * An abandoned write becomes a void element, which readers skip, and the new one goes on. Else the
  * open write may be alive: the new one is nested, refused and counted. This errs where the place of
  * an ended function still holds, by chance, the same return address, as when it was called again by
- * the same caller, has not written yet, and calls another that writes. oh_laned_abandon, called where
- * longjmp lands, leaves no doubt.
+ * the same caller, has not written yet, and calls another that writes. oh_laned_abandon, called
+ * where longjmp lands, leaves no doubt.
  *
- * Two rules follow. A function that calls oh_laned_write must not return before the commit: a wrapper is
- * inlined. And a write must not be open while the thread changes to a stack of the program's own
- * making (coroutines, SS_AUTODISARM). Where they are broken, a write that is open may be taken for
- * abandoned; no element is torn by that: the commit finds out, is refused and counted.
+ * Two rules follow. A function that calls oh_laned_write must not return before the commit: a
+ * wrapper is inlined. And a write must not be open while the thread changes to a stack of the
+ * program's own making (coroutines, SS_AUTODISARM). Where they are broken, a write that is open may
+ * be taken for abandoned; no element is torn by that: the commit finds out, is refused and counted.
  *
- * The file is a part of sensor.h, which includes it. Names that end in an underscore are not for users.
+ * The file is a part of sensor.h, which includes it. Names that end in an underscore are not for
+ * users.
  */
 #ifndef OVERHEAR_LANED_H
 #define OVERHEAR_LANED_H
 
 #include "sensor.h"
 
-/* Lowest bits of a frame's address: a destructor guards the write; a return address is stored there. */
+/* Lowest bits of a frame's address: a destructor guards the write; a return address is stored
+   there. */
 enum { OH_FRAME_GUARDED_ = 1, OH_FRAME_WITNESSED_ = 2 };
 
 /*
- * A lane, written by the thread that owns it (section 5.2): one cache line, and padding so that the next
- * lane is not in the same pair of lines. Mirrors `Lane` in
+ * A lane, written by the thread that owns it (section 5.2): one cache line, and padding so that the
+ * next lane is not in the same pair of lines. Mirrors `Lane` in
  * crates/overhear-stream/src/lanes.rs, where its protocol is.
  */
 typedef struct oh_lane_ {
@@ -117,9 +120,9 @@ extern "C" {
 #endif
 
 /*
- * The sizes that oh_laned_register passes to the library: of the options in the lower 16 bits, of a lane
- * above. The inlined functions depend on the layout of a lane, so the library refuses lanes of another
- * size, and programs whose header is too old to pass a size.
+ * The sizes that oh_laned_register passes to the library: of the options in the lower 16 bits, of a
+ * lane above. The inlined functions depend on the layout of a lane, so the library refuses lanes of
+ * another size, and programs whose header is too old to pass a size.
  */
 #define OH_LANED_SIZES_ (sizeof(oh_sensor_options) | sizeof(oh_lane_) << 16)
 
@@ -130,16 +133,16 @@ int oh_laned_register_sized(oh_laned_sensor **out, const oh_sensor_options *opti
 /*
  * oh_laned_register: registers a sensor that many threads may write.
  *
- * options.lanes is the maximum number of threads that write at the same time, 1 to 4096. 0 means twice
- * the number of CPUs, at least 16. The declared rate and the capacity are those of each lane.
+ * options.lanes is the maximum number of threads that write at the same time, 1 to 4096. 0 means
+ * twice the number of CPUs, at least 16. The declared rate and the capacity are those of each lane.
  *
  * Ownership: the options and everything they point to are copied; the caller may free them
  * afterwards. *out belongs to the caller until oh_laned_unregister.
  *
  * Returns 0, also if no directory answers: then the sensor writes into private memory, and
  * oh_last_error returns the reason. Otherwise a negative errno, and *out is NULL:
- *   -EINVAL  the options contradict themselves, or the program was compiled with the header of another
- *            version; oh_last_error returns which
+ *   -EINVAL  the options contradict themselves, or the program was compiled with the header of
+ *            another version; oh_last_error returns which
  *   -ENOMEM  no memory for the sensor
  *
  * Thread safety: may be called from any thread.
@@ -184,11 +187,12 @@ void oh_laned_unregister(oh_laned_sensor *sensor);
 int oh_laned_register_again(oh_laned_sensor *sensor);
 
 /*
- * oh_laned_pace: waits until the declared rate (T, D, tau) allows the calling thread's next element.
+ * oh_laned_pace: waits until the declared rate (T, D, tau) allows the calling thread's next
+ * element.
  *
  * The rate is that of each lane, so threads do not wait for each other; see oh_sensor_pace. If the
- * rate is meant for all threads together, use a concurrent sensor. A thread without a lane claims one.
- * The call does not wait if the sensor is switched off or has no free lane.
+ * rate is meant for all threads together, use a concurrent sensor. A thread without a lane claims
+ * one. The call does not wait if the sensor is switched off or has no free lane.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -280,9 +284,9 @@ OH_INLINE_ oh_lane_ *oh_lane_of_thread_(oh_laned_sensor *sensor, int claims)
 }
 
 /*
- * The place of the function that this is inlined into: where its return address is on the stack. Asking
- * for the frame's address makes the compiler keep a frame pointer in this function, and with it, on
- * x86-64 and AArch64, the return address one word above.
+ * The place of the function that this is inlined into: where its return address is on the stack.
+ * Asking for the frame's address makes the compiler keep a frame pointer in this function, and with
+ * it, on x86-64 and AArch64, the return address one word above.
  */
 OH_INLINE_ uint64_t oh_frame_(void)
 {
@@ -306,7 +310,8 @@ OH_INLINE_ uint8_t *oh_lane_slot_(const oh_lane_ *lane, uint64_t count)
     return lane->base + OH_HEADER_SIZE + (count & (lane->capacity - 1)) * lane->stride_words * 8;
 }
 
-/* Opens a write: 1, or 0 if it is nested. A guard (sensor.hpp) adds OH_FRAME_GUARDED_ to its place. */
+/* Opens a write: 1, or 0 if it is nested. A guard (sensor.hpp) adds OH_FRAME_GUARDED_ to its
+   place. */
 OH_INLINE_ int oh_lane_open_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t place)
 {
     uint32_t mark = 0;
@@ -444,8 +449,8 @@ OH_INLINE_ void *oh_laned_write(oh_laned_sensor *sensor)
  *
  * Ownership: takes the payload that oh_laned_write handed out.
  *
- * Returns 1, or 0 if no write of this thread is open: it was taken for abandoned, because the function
- * that began it has returned; counted in lost_nested.
+ * Returns 1, or 0 if no write of this thread is open: it was taken for abandoned, because the
+ * function that began it has returned; counted in lost_nested.
  *
  * Thread safety: may be called from any thread; it commits the write that the same thread began.
  * Async-signal safety: yes.
@@ -491,8 +496,8 @@ OH_INLINE_ int oh_laned_commit(oh_laned_sensor *sensor)
 /*
  * oh_laned_abandon: gives the slot of the thread's open element back.
  *
- * For writes that find nothing to say, and for the place where longjmp lands after it may have jumped
- * over a commit. Without an open write it does nothing.
+ * For writes that find nothing to say, and for the place where longjmp lands after it may have
+ * jumped over a commit. Without an open write it does nothing.
  *
  * Ownership: takes the payload that oh_laned_write handed out.
  *

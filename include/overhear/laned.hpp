@@ -16,9 +16,9 @@ namespace overhear {
 template <class payload> class laned_sensor;
 
 /*
- * An element of a laned sensor that is being filled in place. It converts to false where the write was
- * refused: see oh_laned_write; then there is nothing to fill or commit. It is the thread's that began
- * it, and must end in the function that began it.
+ * An element of a laned sensor that is being filled in place. It converts to false where the write
+ * was refused: see oh_laned_write; then there is nothing to fill or commit. It is the thread's that
+ * began it, and must end in the function that began it.
  */
 template <class payload> class laned_element {
   public:
@@ -70,8 +70,8 @@ template <class payload> class laned_element {
 };
 
 /*
- * A sensor that many threads may write at once, each into a lane of its own: see laned.h. A write can
- * be refused, which is counted where it is a loss.
+ * A sensor that many threads may write at once, each into a lane of its own: see laned.h. A write
+ * can be refused, which is counted where it is a loss.
  */
 template <class payload> class laned_sensor : public detail::registered<payload, oh_laned_sensor> {
   public:

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Metrics live and over a recording, for C11 and C++17: the interface of [POSIX-metrics, section 2].
+ * Metrics live and over a recording, for C11 and C++17: the interface of [POSIX-metrics, section
+ * 2].
  *
- * A metric measures a time property of a system or a program from the events that they generate: one that is
- * built in, by its name; the execution time between two events of a program; or one that is written down
- * (docs/metrics.md has the format). It knows the events that it requires, so that exactly these are
- * observed. The same engine evaluates recordings of `overhear run --out` and running monitors.
+ * A metric measures a time property of a system or a program from the events that they generate:
+ * one that is built in, by its name; the execution time between two events of a program; or one
+ * that is written down (docs/metrics.md has the format). It knows the events that it requires, so
+ * that exactly these are observed. The same engine evaluates recordings of `overhear run --out` and
+ * running monitors.
  *
  * Over a recording:
  *
@@ -38,7 +40,8 @@
  *     oh_monitor_wait(monitor, oh_now_ns(), 1000000000);
  *     oh_monitor_results(monitor, number, &results);
  *
- * All functions that return an int return a negative errno on failure; oh_last_error returns the message.
+ * All functions that return an int return a negative errno on failure; oh_last_error returns the
+ * message.
  */
 #ifndef OVERHEAR_METRIC_H
 #define OVERHEAR_METRIC_H
@@ -88,7 +91,8 @@ typedef struct oh_measurement_gap {
 OH_ASSERT_FIELD(oh_measurement_gap, stream, 40, 4);
 OH_STATIC_ASSERT(sizeof(oh_measurement_gap) == 48, "oh_measurement_gap: size");
 
-/* Value of element_cost_ns: the cost per sensor that `overhear calibrate` measured before the recording. */
+/* Value of element_cost_ns: the cost per sensor that `overhear calibrate` measured before the
+   recording. */
 #define OH_ELEMENT_COST_CALIBRATED UINT64_MAX
 
 /*
@@ -101,10 +105,11 @@ OH_STATIC_ASSERT(sizeof(oh_measurement_gap) == 48, "oh_measurement_gap: size");
 int oh_metric_system(oh_metric **out, const char *name);
 
 /*
- * oh_metric_user: the execution time of a task from one of its events to another. An event is the id of a program's
- * sensor, with `user:` before it or without, or an event as metrics declare it: `kernel:probe/SYMBOL`, `user:queue [depth == 0]`,
- * `kernel:syscall [kind == 2 and number == 0]`. Both may be the same. Times in which the
- * task is off the CPU or interrupted are excluded; without `include_system` also times in system calls and page faults.
+ * oh_metric_user: the execution time of a task from one of its events to another. An event is the
+ * id of a program's sensor, with `user:` before it or without, or an event as metrics declare it:
+ * `kernel:probe/SYMBOL`, `user:queue [depth == 0]`, `kernel:syscall [kind == 2 and number == 0]`.
+ * Both may be the same. Times in which the task is off the CPU or interrupted are excluded; without
+ * `include_system` also times in system calls and page faults.
  *
  * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL.
  */
@@ -114,8 +119,8 @@ int oh_metric_user(oh_metric **out, const char *name, const char *initial, const
 /*
  * oh_metric_parse: a metric as it is written in a file.
  *
- * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL: the sentence names line and
- * column.
+ * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL: the sentence names
+ * line and column.
  */
 int oh_metric_parse(oh_metric **out, const char *text);
 
@@ -123,8 +128,8 @@ int oh_metric_parse(oh_metric **out, const char *text);
 void oh_metric_free(oh_metric *metric);
 
 /*
- * oh_metric_events: the events that the metric requires, as `kernel:HOOK` and `user:SENSOR`, in a list that ends
- * with NULL. `overhear run --metric` enables the sensors of these events.
+ * oh_metric_events: the events that the metric requires, as `kernel:HOOK` and `user:SENSOR`, in a
+ * list that ends with NULL. `overhear run --metric` enables the sensors of these events.
  *
  * Ownership: the list belongs to the metric. Returns NULL for NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: wait-free.
@@ -132,43 +137,50 @@ void oh_metric_free(oh_metric *metric);
 const char *const *oh_metric_events(const oh_metric *metric);
 
 /*
- * oh_metric_kernel_sensors: the kernel sensors that the metric requires, for `sensors` of oh_kernel_monitor_options; ""
- * if it requires none. Other sensors of scheduling stay disabled.
+ * oh_metric_kernel_sensors: the kernel sensors that the metric requires, for `sensors` of
+ * oh_kernel_monitor_options; "" if it requires none. Other sensors of scheduling stay disabled.
  *
  * Ownership and fixed lines are those of oh_metric_events. Returns NULL for NULL.
  */
 const char *oh_metric_kernel_sensors(const oh_metric *metric);
 
 /*
- * oh_monitor_measure: adds a metric to a monitor. It evaluates the elements that are written from now on.
- * element_cost_ns is as for oh_results_get, but not OH_ELEMENT_COST_CALIBRATED: only recordings have a calibration.
+ * oh_monitor_measure: adds a metric to a monitor. It evaluates the elements that are written from
+ * now on. element_cost_ns is as for oh_results_get, but not OH_ELEMENT_COST_CALIBRATED: only
+ * recordings have a calibration.
  *
- * Ownership: the metric is copied. At most a million measurements are kept until oh_monitor_results takes them.
- * Returns the metric's number among the monitor's updates, for oh_monitor_results, _status and _remove, -EDEADLK, or
- * -EINVAL.
- * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may block.
+ * Ownership: the metric is copied. At most a million measurements are kept until oh_monitor_results
+ * takes them.
+ * Returns the metric's number among the monitor's updates, for oh_monitor_results, _status and
+ * _remove, -EDEADLK, or -EINVAL.
+ * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may
+ * block.
  */
 int oh_monitor_measure(oh_monitor *monitor, const oh_metric *metric, uint64_t element_cost_ns);
 
 /*
- * oh_monitor_results: takes the measurements that were completed since the last call. After oh_monitor_wait(t) these are
- * all that were completed before t. A later call returns measurements that are still running. oh_last_error then
- * names the required events without an element so far; else it is empty.
+ * oh_monitor_results: takes the measurements that were completed since the last call. After
+ * oh_monitor_wait(t) these are all that were completed before t. A later call returns measurements
+ * that are still running. oh_last_error then names the required events without an element so far;
+ * else it is empty.
  *
- * Ownership: *out belongs to the caller until oh_results_free; it does not need the monitor any more.
+ * Ownership: *out belongs to the caller until oh_results_free; it does not need the monitor any
+ * more.
  * Returns 0, -EDEADLK, or -EINVAL if there is no such metric; then *out is NULL.
- * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may block.
+ * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may
+ * block.
  */
 int oh_monitor_results(oh_monitor *monitor, int metric, oh_results **out);
 
 /*
- * oh_results_get: evaluates a metric over a recording. element_cost_ns is the time that the observed task needs to write
- * one element; it is subtracted for each element of the task in a measurement. OH_ELEMENT_COST_CALIBRATED subtracts
- * the calibrated cost of each element's sensor.
+ * oh_results_get: evaluates a metric over a recording. element_cost_ns is the time that the
+ * observed task needs to write one element; it is subtracted for each element of the task in a
+ * measurement. OH_ELEMENT_COST_CALIBRATED subtracts the calibrated cost of each element's sensor.
  *
- * Ownership: *out belongs to the caller until oh_results_free; it does not need the metric any more.
- * Returns 0, -EINVAL for missing arguments, -ENOENT if there is no readable recording, or -ENODATA if it
- * has no stream of a required event, or lacks the requested calibration; then *out is NULL.
+ * Ownership: *out belongs to the caller until oh_results_free; it does not need the metric any
+ * more.
+ * Returns 0, -EINVAL for missing arguments, -ENOENT if there is no readable recording, or -ENODATA
+ * if it has no stream of a required event, or lacks the requested calibration; then *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 int oh_results_get(oh_results **out, const oh_metric *metric, const char *directory,
@@ -191,9 +203,9 @@ size_t oh_results_count(const oh_results *results);
 int oh_results_at(const oh_results *results, size_t number, oh_measurement *out);
 
 /*
- * oh_results_gaps: how many gaps that fell into measurements are named: of each measurement the first four that were
- * known when it was completed, and those that became known later, a million at most. `missed` of a measurement counts
- * all. The fixed lines are those of oh_results_count.
+ * oh_results_gaps: how many gaps that fell into measurements are named: of each measurement the
+ * first four that were known when it was completed, and those that became known later, a million at
+ * most. `missed` of a measurement counts all. The fixed lines are those of oh_results_count.
  */
 size_t oh_results_gaps(const oh_results *results);
 
@@ -205,8 +217,9 @@ size_t oh_results_gaps(const oh_results *results);
 int oh_results_gap_at(const oh_results *results, size_t number, oh_measurement_gap *out);
 
 /*
- * oh_results_missed: how many elements of the metric's events were missed anywhere in the recording, or while the
- * monitor has run, or found no room: measurements may be missing because of them. The fixed lines are those of oh_results_count.
+ * oh_results_missed: how many elements of the metric's events were missed anywhere in the
+ * recording, or while the monitor has run, or found no room: measurements may be missing because of
+ * them. The fixed lines are those of oh_results_count.
  */
 uint64_t oh_results_missed(const oh_results *results);
 

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Monitors inside a program, and waiting for evaluations, for C11 and C++17. C++ programs include monitor.hpp,
- * which is built on this header.
+ * Monitors inside a program, and waiting for evaluations, for C11 and C++17. C++ programs include
+ * monitor.hpp, which is built on this header.
  *
- * A program starts a monitor, which is a best-effort thread that reads sensors of this program or of others,
- * and adds updates (update.h) to it.
+ * A program starts a monitor, which is a best-effort thread that reads sensors of this program or
+ * of others, and adds updates (update.h) to it.
  *
- * Link with -loverhear_monitor, `pkg-config overhear-monitor`, or Overhear::monitor in CMake. This library
- * contains the functions of liboverhear, so -loverhear is not needed. A program that links liboverhear alone
- * gets the linker error "undefined reference to `oh_monitor_start_sized'".
+ * Link with -loverhear_monitor, `pkg-config overhear-monitor`, or Overhear::monitor in CMake. This
+ * library contains the functions of liboverhear, so -loverhear is not needed. A program that links
+ * liboverhear alone gets the linker error "undefined reference to `oh_monitor_start_sized'".
  *
  *     oh_monitor *monitor;
  *     oh_monitor_options options = {.sensors = "request"};
@@ -21,13 +21,14 @@
  *     ...
  *     oh_monitor_stop(monitor);
  *
- * Sensors never wait for monitors. A program that needs the verdict on an element before it goes on writes the
- * element, reads the clock, and waits until all older elements are evaluated, by a monitor of its own
- * (oh_monitor_wait) or of another process (oh_waiter_wait). The wait takes at least the hold-back.
+ * Sensors never wait for monitors. A program that needs the verdict on an element before it goes on
+ * writes the element, reads the clock, and waits until all older elements are evaluated, by a
+ * monitor of its own (oh_monitor_wait) or of another process (oh_waiter_wait). The wait takes at
+ * least the hold-back.
  *
- * All functions that return an int return a negative errno on failure; oh_last_error returns the message.
- * Functions that take a monitor return -EDEADLK if an update calls them for its own monitor: the thread cannot
- * wait for itself. oh_monitor_stop does nothing there.
+ * All functions that return an int return a negative errno on failure; oh_last_error returns the
+ * message. Functions that take a monitor return -EDEADLK if an update calls them for its own
+ * monitor: the thread cannot wait for itself. oh_monitor_stop does nothing there.
  */
 #ifndef OVERHEAR_MONITOR_H
 #define OVERHEAR_MONITOR_H
@@ -85,8 +86,9 @@ OH_INLINE_ uint64_t oh_now_ns(void)
 }
 
 /*
- * oh_directory_start: starts a directory in this program, for programs that need no other one. It listens at
- * `socket`, which must not exist yet. Set OVERHEAR_DIRECTORY to the same path before sensors are registered.
+ * oh_directory_start: starts a directory in this program, for programs that need no other one. It
+ * listens at `socket`, which must not exist yet. Set OVERHEAR_DIRECTORY to the same path before
+ * sensors are registered.
  *
  * Ownership: *out belongs to the caller until oh_directory_stop, the last call of all.
  * Returns 0, -EINVAL, or -EADDRINUSE if it cannot listen.
@@ -100,12 +102,12 @@ void oh_directory_stop(oh_directory *directory);
 int oh_monitor_start_sized(oh_monitor **out, const oh_monitor_options *options, size_t options_size);
 
 /*
- * oh_monitor_start: attaches to the sensors and starts a thread that evaluates their elements. Elements that were
- * written before are not read.
+ * oh_monitor_start: attaches to the sensors and starts a thread that evaluates their elements.
+ * Elements that were written before are not read.
  *
  * Ownership: the options are copied. *out belongs to the caller until oh_monitor_stop.
- * Returns 0, -EINVAL for a pattern or an event that cannot be understood, -ENOENT if no directory answers or the directory
- * refuses, -EAGAIN if no thread can be created; then *out is NULL.
+ * Returns 0, -EINVAL for a pattern or an event that cannot be understood, -ENOENT if no directory
+ * answers or the directory refuses, -EAGAIN if no thread can be created; then *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 OH_INLINE_ int oh_monitor_start(oh_monitor **out, const oh_monitor_options *options)
@@ -114,27 +116,30 @@ OH_INLINE_ int oh_monitor_start(oh_monitor **out, const oh_monitor_options *opti
 }
 
 /*
- * oh_monitor_add: adds an update. When the call returns, the update gets all elements that are written from then on.
- * Its `create` gets `argument`, and `application` in its host. Its functions run in the monitor's thread. `report`
- * is not called: the update stores its results in memory of the program.
+ * oh_monitor_add: adds an update. When the call returns, the update gets all elements that are
+ * written from then on. Its `create` gets `argument`, and `application` in its host. Its functions
+ * run in the monitor's thread. `report` is not called: the update stores its results in memory of
+ * the program.
  *
  * Ownership: the update's table is copied; what `create` makes is destroyed in oh_monitor_remove or
  * oh_monitor_stop.
- * Returns the update's number, 0 or more, -EDEADLK, or -EINVAL: the message names the update and the reason.
- * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may block.
+ * Returns the update's number, 0 or more, -EDEADLK, or -EINVAL: the message names the update and
+ * the reason.
+ * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may
+ * block.
  */
 int oh_monitor_add(oh_monitor *monitor, const oh_update *update, const char *argument,
                    void *application);
 
 /*
- * oh_monitor_add_kernel: adds a kernel monitor of kernel.h as a source. The monitor resumes and reads it by the
- * given functions, which are in another library:
+ * oh_monitor_add_kernel: adds a kernel monitor of kernel.h as a source. The monitor resumes and
+ * reads it by the given functions, which are in another library:
  *
  *     oh_monitor_add_kernel(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read,
  *                           status.max_events);
  *
- * Ownership: select the threads of the kernel monitor before. Until oh_monitor_stop has returned, only the monitor's
- * thread uses it; then the caller frees it.
+ * Ownership: select the threads of the kernel monitor before. Until oh_monitor_stop has returned,
+ * only the monitor's thread uses it; then the caller frees it.
  * Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
  */
 struct oh_kernel_monitor;
@@ -145,37 +150,41 @@ int oh_monitor_add_kernel(oh_monitor *monitor, struct oh_kernel_monitor *kernel,
                           uint64_t most_events);
 
 /*
- * oh_monitor_remove: removes an update, or a metric, at the end of a round, without disturbing the others, and
- * destroys it. Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
+ * oh_monitor_remove: removes an update, or a metric, at the end of a round, without disturbing the
+ * others, and destroys it. Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of
+ * oh_monitor_add.
  */
 int oh_monitor_remove(oh_monitor *monitor, int update);
 
 /*
- * oh_monitor_status: the state of an update at the end of the last round. oh_last_error then returns why it has failed
- * or was stopped and, for each refused sensor, the written and the evaluated type; else it is empty.
+ * oh_monitor_status: the state of an update at the end of the last round. oh_last_error then
+ * returns why it has failed or was stopped and, for each refused sensor, the written and the
+ * evaluated type; else it is empty.
  * Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
  */
 int oh_monitor_status(oh_monitor *monitor, int update, oh_update_status *status);
 
 /*
- * oh_monitor_wait: waits until all elements stamped before until_ns are evaluated. Memory that the updates wrote for
- * them is then visible to the caller.
+ * oh_monitor_wait: waits until all elements stamped before until_ns are evaluated. Memory that the
+ * updates wrote for them is then visible to the caller.
  * Returns 0, -ETIMEDOUT, -EDEADLK, or -ESRCH if the monitor has ended.
- * Thread safety: any thread, also several at once, but not during oh_monitor_add or _remove. Async-signal safety: no.
+ * Thread safety: any thread, also several at once, but not during oh_monitor_add or _remove.
+ * Async-signal safety: no.
  * Real-time class: blocks.
  */
 int oh_monitor_wait(oh_monitor *monitor, uint64_t until_ns, uint64_t timeout_ns);
 
 /*
- * oh_monitor_stop: evaluates all elements that were written before the call, ends the thread and destroys the updates.
- * NULL is allowed.
- * Thread safety: while no other thread uses it. Async-signal safety: no. Real-time class: may block.
+ * oh_monitor_stop: evaluates all elements that were written before the call, ends the thread and
+ * destroys the updates. NULL is allowed.
+ * Thread safety: while no other thread uses it. Async-signal safety: no. Real-time class: may
+ * block.
  */
 void oh_monitor_stop(oh_monitor *monitor);
 
 /*
- * oh_waiter_attach: attaches to the monitor, of this process or another, that announces itself by this name. It need
- * not run yet.
+ * oh_waiter_attach: attaches to the monitor, of this process or another, that announces itself by
+ * this name. It need not run yet.
  * Ownership: *out belongs to the caller until oh_waiter_detach.
  * Returns 0, -EINVAL, or -ENOENT if no directory answers; then *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
@@ -183,9 +192,11 @@ void oh_monitor_stop(oh_monitor *monitor);
 int oh_waiter_attach(oh_waiter **out, const char *monitor);
 
 /*
- * oh_waiter_wait: waits until that monitor has evaluated all elements stamped before until_ns. It may not yet have
- * attached to a sensor that was registered a moment ago; then it evaluates the sensor's elements once it has.
- * Returns 0, -ETIMEDOUT, -ENOENT if no monitor has announced itself until then, -ESRCH if it has ended.
+ * oh_waiter_wait: waits until that monitor has evaluated all elements stamped before until_ns. It
+ * may not yet have attached to a sensor that was registered a moment ago; then it evaluates the
+ * sensor's elements once it has.
+ * Returns 0, -ETIMEDOUT, -ENOENT if no monitor has announced itself until then, -ESRCH if it has
+ * ended.
  * Thread safety: one thread at a time per waiter. Async-signal safety: no. Real-time class: blocks.
  */
 int oh_waiter_wait(oh_waiter *waiter, uint64_t until_ns, uint64_t timeout_ns);

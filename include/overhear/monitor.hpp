@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Monitors inside a program, and waiting for evaluations, for C++17. It is built on monitor.h, which describes
- * the calls and the library to link (-loverhear_monitor); updates are classes of update.hpp.
+ * Monitors inside a program, and waiting for evaluations, for C++17. It is built on monitor.h,
+ * which describes the calls and the library to link (-loverhear_monitor); updates are classes of
+ * update.hpp.
  *
  *     overhear::monitor monitor({"request"});
  *     judge &verdicts = monitor.add(std::make_unique<judge>(), "judge");
@@ -9,8 +10,8 @@
  *     request.write(now);
  *     monitor.wait(oh_now_ns(), std::chrono::seconds(1)); // verdicts are known now
  *
- * Objects end in their destructors. A failed start throws overhear::monitor_error with the message; waiting
- * returns whether the evaluation came in time.
+ * Objects end in their destructors. A failed start throws overhear::monitor_error with the message;
+ * waiting returns whether the evaluation came in time.
  */
 #ifndef OVERHEAR_MONITOR_HPP
 #define OVERHEAR_MONITOR_HPP
@@ -101,8 +102,8 @@ class monitor {
     }
 
     /*
-     * Adds an object that derives from overhear::update. The monitor owns it from now on. Returns a reference
-     * to it. `sensors` as in oh_update; `in_place` as for exported_in_place.
+     * Adds an object that derives from overhear::update. The monitor owns it from now on. Returns a
+     * reference to it. `sensors` as in oh_update; `in_place` as for exported_in_place.
      */
     template <class type>
     type &add(std::unique_ptr<type> object, const char *name, const char *sensors = nullptr,
@@ -172,7 +173,8 @@ class waiter {
         raw_.reset(made);
     }
 
-    /* Returns whether that monitor evaluates all elements stamped before until_ns within the timeout. */
+    /* Returns whether that monitor evaluates all elements stamped before until_ns within the
+       timeout. */
     bool wait(std::uint64_t until_ns, std::chrono::nanoseconds timeout)
     {
         return detail::waited(oh_waiter_wait(raw_.get(), until_ns, detail::limit(timeout)));

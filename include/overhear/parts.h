@@ -2,10 +2,10 @@
 /*
  * Output of variable size, for C11 and C++17: messages, split over elements of one sensor.
  *
- * A sensor for messages is registered with the fields that OH_PART_FIELDS lists; oh_parts_write then
- * writes a message of any length as several elements. The reader joins them again. If an element of a
- * message is missed, the whole message is lost, and counted. The layout of a
- * part is that of crates/overhear-event/src/parts.rs.
+ * A sensor for messages is registered with the fields that OH_PART_FIELDS lists; oh_parts_write
+ * then writes a message of any length as several elements. The reader joins them again. If an
+ * element of a message is missed, the whole message is lost, and counted. The layout of a part is
+ * that of crates/overhear-event/src/parts.rs.
  *
  *     static const oh_field fields[] = { OH_PART_FIELDS(232) };
  *     oh_sensor_options options = {0};
@@ -20,8 +20,8 @@
  *     if (oh_sensor_register(&sensor, &options) == 0)
  *         oh_parts_write(sensor, &message, text, strlen(text));
  *
- * The capacity of the sensor must hold the parts of several of the longest messages. Laned and concurrent sensors
- * carry messages of several threads; rejoin.h is the reader's side.
+ * The capacity of the sensor must hold the parts of several of the longest messages. Laned and
+ * concurrent sensors carry messages of several threads; rejoin.h is the reader's side.
  */
 #ifndef OVERHEAR_PARTS_H
 #define OVERHEAR_PARTS_H
@@ -98,8 +98,8 @@ OH_INLINE_ void oh_parts_fill_(oh_parts_left_ *left, uint8_t *payload)
 /*
  * oh_parts_write: writes a message as elements of a sensor for parts.
  *
- * While the sensor is switched off, nothing is written, which is no loss. A message during which it is
- * switched is one.
+ * While the sensor is switched off, nothing is written, which is no loss. A message during which it
+ * is switched is one.
  *
  * *message is the number of the next message in this sensor's stream: 0 at first, and again after
  * oh_sensor_register_again has given the sensor a new stream. It is incremented.
@@ -140,9 +140,9 @@ OH_INLINE_ int oh_parts_write(oh_sensor *sensor, uint64_t *message, const void *
 /*
  * oh_parts_write_concurrent: writes a message as elements of a concurrent sensor for parts.
  *
- * The parts of a message come from the calling thread, which is named in each of them (writer_tid): readers tell those of
- * several threads apart by it. So *message is the thread's own: the number of its next message in this sensor's
- * stream, 0 at first; see oh_parts_write.
+ * The parts of a message come from the calling thread, which is named in each of them (writer_tid):
+ * readers tell those of several threads apart by it. So *message is the thread's own: the number of
+ * its next message in this sensor's stream, 0 at first; see oh_parts_write.
  *
  * Ownership: the bytes are copied.
  *
@@ -152,7 +152,8 @@ OH_INLINE_ int oh_parts_write(oh_sensor *sensor, uint64_t *message, const void *
  *   -EAGAIN    a part was refused (see oh_concurrent_write), which is counted: readers find the message lost
  *
  * Thread safety: may be called from any thread, with a *message of its own.
- * Async-signal safety: yes, with a *message of its own, and unless the signal interrupts this call in the same thread.
+ * Async-signal safety: yes, with a *message of its own, and unless the signal interrupts this call
+ * in the same thread.
  * Real-time class: lock-free; its time grows with the length of the message.
  */
 OH_INLINE_ int oh_parts_write_concurrent(oh_concurrent_sensor *sensor, uint64_t *message, const void *bytes,
@@ -185,9 +186,9 @@ OH_INLINE_ int oh_parts_write_concurrent(oh_concurrent_sensor *sensor, uint64_t 
 /*
  * oh_parts_write_laned: writes a message as elements of a laned sensor for parts.
  *
- * The parts of a message come from the calling thread, which is named in each of them (writer_tid): readers tell those of
- * several threads apart by it. So *message is the thread's own: the number of its next message in this sensor's
- * stream, 0 at first; see oh_parts_write.
+ * The parts of a message come from the calling thread, which is named in each of them (writer_tid):
+ * readers tell those of several threads apart by it. So *message is the thread's own: the number of
+ * its next message in this sensor's stream, 0 at first; see oh_parts_write.
  *
  * Ownership: the bytes are copied.
  *
@@ -197,7 +198,8 @@ OH_INLINE_ int oh_parts_write_concurrent(oh_concurrent_sensor *sensor, uint64_t 
  *   -EAGAIN    a part was refused (see oh_laned_write), which is counted: readers find the message lost
  *
  * Thread safety: may be called from any thread, with a *message of its own.
- * Async-signal safety: yes, with a *message of its own, and unless the signal interrupts this call in the same thread.
+ * Async-signal safety: yes, with a *message of its own, and unless the signal interrupts this call
+ * in the same thread.
  * Real-time class: wait-free; its time grows with the length of the message.
  */
 OH_INLINE_ int oh_parts_write_laned(oh_laned_sensor *sensor, uint64_t *message, const void *bytes,

@@ -6,8 +6,8 @@
  *     log.write("a line of any length");
  *
  * A message is split over as many elements as it needs, and rejoined by the reader; one of which an
- * element was missed is lost as a whole, and counted. The sensor needs room for the parts of several
- * of the longest messages: capacity.
+ * element was missed is lost as a whole, and counted. The sensor needs room for the parts of
+ * several of the longest messages: capacity.
  */
 #ifndef OVERHEAR_PARTS_HPP
 #define OVERHEAR_PARTS_HPP
@@ -81,8 +81,8 @@ template <std::size_t data_bytes = 232> class message_sensor {
         return oh_parts_write(parts_.handle(), &message_, bytes.data(), bytes.size()) == 0;
     }
 
-    /* Registers a sensor that no directory owns again; see sensor. Messages are numbered from 0 in the new
-       stream. */
+    /* Registers a sensor that no directory owns again; see sensor. Messages are numbered from 0 in
+       the new stream. */
     bool register_again() noexcept
     {
         const bool connected = parts_.register_again();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the sensors of C++ have in common: options, the registration and its errors, the switch. Part of
- * sensor.hpp.
+ * What the sensors of C++ have in common: options, the registration and its errors, the switch.
+ * Part of sensor.hpp.
  */
 #ifndef OVERHEAR_REGISTERED_HPP
 #define OVERHEAR_REGISTERED_HPP
@@ -38,7 +38,8 @@ class register_error : public std::runtime_error {
     int code_;
 };
 
-/* oh_last_error: why the last registration in this thread failed, or why its sensor is not connected. */
+/* oh_last_error: why the last registration in this thread failed, or why its sensor is not
+   connected. */
 inline const char *last_error() noexcept
 {
     return oh_last_error();
@@ -79,7 +80,8 @@ class options {
         return *this;
     }
 
-    /* Concurrent sensors: how many elements may be out, between begin and commit, at the same time. */
+    /* Concurrent sensors: how many elements may be out, between begin and commit, at the same
+       time. */
     constexpr options &writers(std::uint32_t elements) noexcept
     {
         writers_ = elements;
@@ -274,8 +276,8 @@ template <> class held<oh_sensor> {
 /*
  * What all kinds of sensors have: one owner, registration, connection.
  *
- * Holding one that converts to true proves that it is registered, connected or not. One that was moved
- * from, or whose registration failed, converts to false and must not be written to.
+ * Holding one that converts to true proves that it is registered, connected or not. One that was
+ * moved from, or whose registration failed, converts to false and must not be written to.
  */
 template <class payload, class handle_type> class registered {
     static_assert(is_payload<payload>(), "the type cannot be an element");
@@ -294,8 +296,8 @@ template <class payload, class handle_type> class registered {
     }
 
     /* The sensor as C knows it; it stays this object's, and a simple one lies in it, wherever it is
-       moved. NULL if it is none, and with OVERHEAR_DISABLE. To register it again is this object's as
-       well: see register_again. */
+       moved. NULL if it is none, and with OVERHEAR_DISABLE. To register it again is this object's
+       as well: see register_again. */
     handle_type *handle() const noexcept
     {
 #ifndef OVERHEAR_DISABLE
@@ -322,8 +324,9 @@ template <class payload, class handle_type> class registered {
         return detail::is_connected(handle()) == 1;
     }
 
-    /* Registers a sensor that no directory owns again, for example in a forked child. Returns whether a
-       directory owns it now; else last_error() returns the reason. See oh_sensor_register_again. */
+    /* Registers a sensor that no directory owns again, for example in a forked child. Returns
+       whether a directory owns it now; else last_error() returns the reason. See
+       oh_sensor_register_again. */
     bool register_again() noexcept
     {
 #ifndef OVERHEAR_DISABLE

@@ -2,20 +2,20 @@
 /*
  * The reader's side of parts.h, for updates in C11 and C++17: joins the parts of messages.
  *
- * A rejoiner takes the parts of one writer in the order of their stream. It returns each message whole, or
- * counts it as lost. Messages are numbered, so it detects losses without being informed of gaps. It corresponds
- * to Rejoiner in crates/overhear-event/src/parts.rs, with memory of the caller.
+ * A rejoiner takes the parts of one writer in the order of their stream. It returns each message
+ * whole, or counts it as lost. Messages are numbered, so it detects losses without being informed
+ * of gaps. It corresponds to Rejoiner in crates/overhear-event/src/parts.rs, with memory of the
+ * caller.
  *
- *     static uint8_t room[4096];
- *     oh_rejoiner log;
- *     oh_rejoiner_begin(&log, room, sizeof room, element->stream->payload_size, OH_REJOIN_FROM_START);
+ *     static uint8_t room[4096]; oh_rejoiner log; oh_rejoiner_begin(&log, room, sizeof room,
+ *     element->stream->payload_size, OH_REJOIN_FROM_START);
  *
  *     if (oh_rejoiner_part(&log, element->payload, element->stream->payload_size))
  *         printf("%.*s\n", (int)log.length, (const char *)log.buffer);
  *
- * Elements of laned and concurrent sensors carry the id of the writing thread (writer_tid). The parts of a message come
- * from one thread, and those of several threads mix: each has a rejoiner of its own, which oh_rejoiner_of
- * finds in an array of them.
+ * Elements of laned and concurrent sensors carry the id of the writing thread (writer_tid). The
+ * parts of a message come from one thread, and those of several threads mix: each has a rejoiner of
+ * its own, which oh_rejoiner_of finds in an array of them.
  *
  * Nothing here allocates, blocks or enters the kernel: it may run in a real-time thread.
  */
@@ -60,10 +60,11 @@ typedef struct oh_rejoiner {
 /*
  * oh_rejoiner_begin: makes a rejoiner for one stream, or for one writer of it.
  *
- * payload_size is that of the stream, and `from` one of OH_REJOIN_FROM_START and OH_REJOIN_FROM_NOW.
+ * payload_size is that of the stream, and `from` one of OH_REJOIN_FROM_START and
+ * OH_REJOIN_FROM_NOW.
  *
- * Ownership: the buffer stays the caller's, and is used until the rejoiner is no longer. It holds the longest
- * message: longer ones are lost.
+ * Ownership: the buffer stays the caller's, and is used until the rejoiner is no longer. It holds
+ * the longest message: longer ones are lost.
  *
  * Returns 0, or a negative errno:
  *   -EINVAL  elements of this size carry no parts
@@ -87,12 +88,13 @@ OH_INLINE_ int oh_rejoiner_begin(oh_rejoiner *rejoiner, void *buffer, size_t cap
 }
 
 /*
- * oh_rejoiner_of: finds a writer's rejoiner in an array of rejoiners that were begun, or assigns it a free one.
+ * oh_rejoiner_of: finds a writer's rejoiner in an array of rejoiners that were begun, or assigns it
+ * a free one.
  *
  * Ownership: the rejoiners stay the caller's.
  *
- * Returns the rejoiner, or NULL if all belong to other writers: then the caller has to count the messages
- * that it does not join.
+ * Returns the rejoiner, or NULL if all belong to other writers: then the caller has to count the
+ * messages that it does not join.
  *
  * Thread safety: one thread at a time per array.
  * Async-signal safety: yes, unless the signal interrupts a call for the same array.
@@ -129,11 +131,12 @@ OH_INLINE_ void oh_rejoiner_await_(oh_rejoiner *rejoiner, uint64_t message)
 /*
  * oh_rejoiner_part: adds the next part.
  *
- * Ownership: the payload is copied. A message that is whole lies in `buffer`, `length` bytes with the number
- * `number`, until the next call.
+ * Ownership: the payload is copied. A message that is whole lies in `buffer`, `length` bytes with
+ * the number `number`, until the next call.
  *
- * Returns 1 if the part completes a message, else 0. Messages that the part shows to be lost are counted in
- * `lost`. A payload that is no part, is inconsistent or has an earlier number is counted in `rejected_corrupt`.
+ * Returns 1 if the part completes a message, else 0. Messages that the part shows to be lost are
+ * counted in `lost`. A payload that is no part, is inconsistent or has an earlier number is counted
+ * in `rejected_corrupt`.
  *
  * Thread safety: one thread at a time per rejoiner.
  * Async-signal safety: yes, unless the signal interrupts a call for the same rejoiner.
@@ -149,7 +152,8 @@ OH_INLINE_ int oh_rejoiner_part(oh_rejoiner *rejoiner, const void *payload, uint
         rejoiner->rejected_corrupt++;
         return 0;
     }
-    /* The element was validated, but its content comes from the sensor's process and is not trusted. */
+    /* The element was validated, but its content comes from the sensor's process and is not
+       trusted. */
     memcpy(&part, payload, sizeof part);
     piece = payload_size - sizeof part;
     before = part.part * piece;
@@ -200,8 +204,8 @@ OH_INLINE_ int oh_rejoiner_part(oh_rejoiner *rejoiner, const void *payload, uint
 /*
  * oh_rejoiner_interrupted: elements were missed here, or the stream has ended.
  *
- * The message that is not whole is lost. For gaps the call is optional: the numbers of later parts show
- * the loss, too, but later.
+ * The message that is not whole is lost. For gaps the call is optional: the numbers of later parts
+ * show the loss, too, but later.
  *
  * Ownership: the rejoiner stays the caller's.
  *

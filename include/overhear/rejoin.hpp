@@ -21,8 +21,9 @@ namespace overhear {
 /* Puts the parts of one writer together; allocates when it is made alone. See rejoin.h. */
 class rejoiner {
   public:
-    /* For elements of this size and messages of at most so many bytes. Of a stream that is joined while it runs,
-       `from` is OH_REJOIN_FROM_NOW. Converts to false if elements of this size carry no parts. */
+    /* For elements of this size and messages of at most so many bytes. Of a stream that is joined
+       while it runs, `from` is OH_REJOIN_FROM_NOW. Converts to false if elements of this size carry
+       no parts. */
     rejoiner(std::uint32_t payload_size, std::size_t largest, int from = OH_REJOIN_FROM_START)
         : room_(largest)
     {

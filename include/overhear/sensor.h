@@ -7,8 +7,8 @@
  * Monitors outside the program see every element in time order and know exactly what they missed.
  * Registration is a call into the library; writing is inline and stays in this header.
  *
- * Link with -loverhear, `pkg-config overhear`, or Overhear::overhear in CMake. Programs with monitors of
- * their own link -loverhear_monitor instead (monitor.h).
+ * Link with -loverhear, `pkg-config overhear`, or Overhear::overhear in CMake. Programs with
+ * monitors of their own link -loverhear_monitor instead (monitor.h).
  *
  *     struct sample { uint64_t items; double load; };
  *
@@ -56,7 +56,8 @@
 #include "clock.h"
 #include "fields.h"
 
-/* The properties of a sensor. Members that are not needed are zero. New members are added at the end. */
+/* The properties of a sensor. Members that are not needed are zero. New members are added at the
+   end. */
 typedef struct oh_sensor_options {
     const char *id;         /* what it measures; required */
     const char *instance;   /* distinguishes sensors of one id; NULL or "" if there is only one */
@@ -155,8 +156,8 @@ OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *opti
 }
 
 /*
- * oh_sensor_register_at_sized: registers a sensor in the caller's memory; call oh_sensor_register_at
- * instead, as with oh_sensor_register_sized.
+ * oh_sensor_register_at_sized: registers a sensor in the caller's memory; call
+ * oh_sensor_register_at instead, as with oh_sensor_register_sized.
  *
  * Ownership, returns and the fixed lines are those of oh_sensor_register_at.
  */
@@ -173,8 +174,8 @@ int oh_sensor_register_at_sized(oh_sensor *place, const oh_sensor_options *optio
  * Ownership: as oh_sensor_register. The memory is the caller's and must exist until
  * oh_sensor_unregister. It may be moved: copy its bytes, and use only the copy from then on.
  *
- * Returns 0 or a negative errno, as oh_sensor_register; after an error the memory is all zero, which
- * oh_sensor_unregister accepts.
+ * Returns 0 or a negative errno, as oh_sensor_register; after an error the memory is all zero,
+ * which oh_sensor_unregister accepts.
  *
  * Thread safety: may be called from any thread.
  * Async-signal safety: no.
@@ -188,9 +189,9 @@ OH_INLINE_ int oh_sensor_register_at(oh_sensor *place, const oh_sensor_options *
 /*
  * oh_sensor_unregister: gives the sensor back.
  *
- * Ownership: takes the sensor; it must not be used afterwards. NULL is allowed. Memory of the caller's
- * becomes all zero, and memory that is all zero is allowed, too. The directory keeps the elements
- * until monitors have read them.
+ * Ownership: takes the sensor; it must not be used afterwards. NULL is allowed. Memory of the
+ * caller's becomes all zero, and memory that is all zero is allowed, too. The directory keeps the
+ * elements until monitors have read them.
  *
  * Returns nothing.
  *
@@ -228,8 +229,8 @@ int oh_sensor_register_again(oh_sensor *sensor);
  * oh_sensor_pace: waits until the declared rate (T, D, tau) allows the next element.
  *
  * For producers that are not real-time and may wait: if they call it before each element, every two
- * elements keep the declared distance, in the times that monitors see. If these are converted
- * from the CPU's counter, 10 us are added to the distance for the errors of two conversions. Elements
+ * elements keep the declared distance, in the times that monitors see. If these are converted from
+ * the CPU's counter, 10 us are added to the distance for the errors of two conversions. Elements
  * written without this call make the next wait longer.
  *
  * Ownership: the sensor stays the caller's.
@@ -260,11 +261,11 @@ int oh_sensor_is_connected(const oh_sensor *sensor);
  * oh_last_error: the message of this thread's last failed call, of liboverhear or of
  * liboverhear_monitor. It begins with the name of the function.
  *
- * Ownership: the text belongs to the library. It is valid until the thread's next call of a function
- * that is not inlined, or until the thread ends.
+ * Ownership: the text belongs to the library. It is valid until the thread's next call of a
+ * function that is not inlined, or until the thread ends.
  *
- * Returns the message, "" if there is none. After a registration without a directory it is the reason
- * why no monitor can read the sensor.
+ * Returns the message, "" if there is none. After a registration without a directory it is the
+ * reason why no monitor can read the sensor.
  *
  * Thread safety: may be called from any thread; each thread has its own message.
  * Async-signal safety: no.
@@ -370,12 +371,13 @@ OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
 }
 
 /*
- * Whether a sensor is switched off. Each write checks this first; if it is off, it loads nothing else.
+ * Whether a sensor is switched off. Each write checks this first; if it is off, it loads nothing
+ * else.
  *
- * The hint to GCC makes "off" slightly likelier than "on". Without the hint GCC places the code of an
- * enabled sensor between the check and the following code, so that a disabled sensor jumps twice per
- * iteration of a short loop. With a stronger hint GCC places it far away, and a CPU that has just
- * woken up fetches one more line of code. Clang jumps once without a hint.
+ * The hint to GCC makes "off" slightly likelier than "on". Without the hint GCC places the code of
+ * an enabled sensor between the check and the following code, so that a disabled sensor jumps twice
+ * per iteration of a short loop. With a stronger hint GCC places it far away, and a CPU that has
+ * just woken up fetches one more line of code. Clang jumps once without a hint.
  */
 #if __GNUC__ >= 9 && !defined(__clang__)
 #define OH_IS_OFF_(on) __builtin_expect_with_probability(!(on), 1, 0.55)
@@ -386,8 +388,9 @@ OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
 /*
  * oh_sensor_enabled: returns whether the sensor is switched on.
  *
- * A sensor that is switched off publishes no elements. This is not a loss and is not counted; a write
- * costs one load and a branch. Use this function to skip observations that are expensive to make.
+ * A sensor that is switched off publishes no elements. This is not a loss and is not counted; a
+ * write costs one load and a branch. Use this function to skip observations that are expensive to
+ * make.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -534,7 +537,8 @@ OH_INLINE_ void oh_sensor_put_sized_(oh_sensor *sensor, const void *value, size_
     oh_sensor_put_on_(sensor, value, size);
 }
 
-/* oh_sensor_put_at: oh_sensor_put with a stamp that the caller has read; see oh_sensor_commit_at. */
+/* oh_sensor_put_at: oh_sensor_put with a stamp that the caller has read; see
+   oh_sensor_commit_at. */
 #define oh_sensor_put_at(sensor, value, stamp_ticks)                                                \
     oh_sensor_put_sized_at_((sensor), (value), sizeof *(value), (stamp_ticks))
 

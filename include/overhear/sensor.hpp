@@ -7,11 +7,8 @@
  *
  *     #include <overhear/sensor.hpp>
  *
- *     struct sample {
- *         std::uint64_t items;
- *         double load;
- *     };
- *     OVERHEAR_FIELDS(sample, "queue_sample", OVERHEAR_FIELD(items, ""), OVERHEAR_FIELD(load, "%"));
+ *     struct sample { std::uint64_t items; double load; }; OVERHEAR_FIELDS(sample, "queue_sample",
+ *         OVERHEAR_FIELD(items, ""), OVERHEAR_FIELD(load, "%"));
  *
  *     overhear::sensor<sample> queue("queue");
  *
@@ -25,9 +22,9 @@
  * examples/cpp/hello_sensor.cpp is this as a program that runs.
  *
  * Design constraints are those of sensor.h, on which this header stands: a write is inline, a fixed
- * number of stores, and one thread at a time may write to a sensor; to a laned_sensor
- * or concurrent_sensor, many. A payload
- * is trivially copyable, and its described members cover every byte of it, so that no stack bytes leak.
+ * number of stores, and one thread at a time may write to a sensor; to a laned_sensor or
+ * concurrent_sensor, many. A payload is trivially copyable, and its described members cover every
+ * byte of it, so that no stack bytes leak.
  *
  * With OVERHEAR_DISABLE defined before the header is included, a sensor is an empty class whose
  * functions do nothing, and liboverhear need not be linked.
@@ -119,8 +116,8 @@ template <class payload> class sensor : public detail::registered<payload, oh_se
 
 #if defined(__cpp_exceptions)
     /*
-     * Registers a sensor. Cold; may block. Without a directory it succeeds; is_connected is false then.
-     * Throws register_error if id or options contradict themselves or there is no memory.
+     * Registers a sensor. Cold; may block. Without a directory it succeeds; is_connected is false
+     * then. Throws register_error if id or options contradict themselves or there is no memory.
      */
     explicit sensor(const char *id, const options &settings = options())
     {

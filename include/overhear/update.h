@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Updates: the monitor's side of Overhear, for C11 and C++17. C++ programs include update.hpp, which
- * is built on this header.
+ * Updates: the monitor's side of Overhear, for C11 and C++17. C++ programs include update.hpp,
+ * which is built on this header.
  *
- * An *update* is an evaluation. It gets every element of its sensors in one total order, and every gap
- * of missed elements, and reports its results at the end. Updates are built
- * into a shared object, a *plug-in*, which `overhear run --update FILE.so` calls while a program runs
- * and `overhear report DIR --update FILE.so` over a recorded trace, with the same results.
+ * An *update* is an evaluation. It gets every element of its sensors in one total order, and every
+ * gap of missed elements, and reports its results at the end. Updates are built into a shared
+ * object, a *plug-in*, which `overhear run --update FILE.so` calls while a program runs and
+ * `overhear report DIR --update FILE.so` over a recorded trace, with the same results.
  *
  *     struct count { uint64_t elements; };
  *
@@ -35,11 +35,12 @@
  * Build it with `cc -shared -fPIC -Iinclude`; it links against nothing. examples/updates has one
  * update in C, C++ and Rust.
  *
- * Rules. Calls for one update never overlap, and come from one thread at a time. `element`, `gap` and
- * `advance` may run in a real-time thread: there they do not allocate, block or print. All time comes in
- * through the arguments, or a replay would not find what the live run found. The arguments of a call are valid
- * during the call; a stream is valid, at the same address, until the update is destroyed. Nothing is
- * thrown out of a function: in C++ their types are noexcept, and update.hpp catches.
+ * Rules. Calls for one update never overlap, and come from one thread at a time. `element`, `gap`
+ * and `advance` may run in a real-time thread: there they do not allocate, block or print. All time
+ * comes in through the arguments, or a replay would not find what the live run found. The arguments
+ * of a call are valid during the call; a stream is valid, at the same address, until the update is
+ * destroyed. Nothing is thrown out of a function: in C++ their types are noexcept, and update.hpp
+ * catches.
  */
 #ifndef OVERHEAR_UPDATE_H
 #define OVERHEAR_UPDATE_H
@@ -89,9 +90,10 @@ typedef struct oh_element_view {
 } oh_element_view;
 
 /*
- * One large element where its writer put it, lent to `prepare`. Its writer may overwrite it meanwhile, so what
- * is loaded may be a mixture of two elements: indices and lengths in it are checked before they are used.
- * There is no pointer to the payload: it is loaded by value, with oh_in_place_load and its kin.
+ * One large element where its writer put it, lent to `prepare`. Its writer may overwrite it
+ * meanwhile, so what is loaded may be a mixture of two elements: indices and lengths in it are
+ * checked before they are used. There is no pointer to the payload: it is loaded by value, with
+ * oh_in_place_load and its kin.
  */
 typedef struct oh_element_in_place {
     uint32_t size;
@@ -156,10 +158,10 @@ enum {
 };
 
 /*
- * An update: its name, its sensors and its functions. Functions that are NULL are not called; create and
- * element are required. A function fails if it returns another value than 0, and create fails if it returns
- * NULL. Then the update is not called any more, and the report contains the failure with the message of
- * oh_fail.
+ * An update: its name, its sensors and its functions. Functions that are NULL are not called;
+ * create and element are required. A function fails if it returns another value than 0, and create
+ * fails if it returns NULL. Then the update is not called any more, and the report contains the
+ * failure with the message of oh_fail.
  */
 typedef struct oh_update {
     uint32_t size;       /* sizeof(oh_update); additions go to the end */
@@ -186,11 +188,12 @@ typedef struct oh_update {
     /* Frees the update. Not called in a real-time thread. */
     void (*destroy)(void *self)OH_NOEXCEPT_;
     /*
-     * If `prepare` and `commit` are given, elements of more than OH_IN_PLACE_BYTES are evaluated without a
-     * copy, if possible; otherwise `element` is called, as by older monitors for all elements.
+     * If `prepare` and `commit` are given, elements of more than OH_IN_PLACE_BYTES are evaluated
+     * without a copy, if possible; otherwise `element` is called, as by older monitors for all
+     * elements.
      *
-     * Prepares the evaluation without any effect outside of self. *prepared is 1; set it to 0 if there is
-     * nothing to commit.
+     * Prepares the evaluation without any effect outside of self. *prepared is 1; set it to 0 if
+     * there is nothing to commit.
      */
     int (*prepare)(void *self, oh_host *host, const oh_element_in_place *element,
                    int *prepared) OH_NOEXCEPT_;
@@ -198,11 +201,11 @@ typedef struct oh_update {
      * Otherwise drop it; an overwritten element is also reported to `gap`. */
     int (*commit)(void *self, oh_host *host, const oh_element_key *element, int valid) OH_NOEXCEPT_;
     /*
-     * Does in advance what the first evaluation would do only once, so that evaluations neither allocate nor
-     * cause page faults. A monitor with guarantees calls it once in the evaluating thread, after the first calls
-     * of `open` and before the first element that counts. Other and older monitors do not call it, so no result
-     * may depend on it. The memory of the process, including the plug-in's code, data and thread-local variables,
-     * is mapped and locked before.
+     * Does in advance what the first evaluation would do only once, so that evaluations neither
+     * allocate nor cause page faults. A monitor with guarantees calls it once in the evaluating
+     * thread, after the first calls of `open` and before the first element that counts. Other and
+     * older monitors do not call it, so no result may depend on it. The memory of the process,
+     * including the plug-in's code, data and thread-local variables, is mapped and locked before.
      */
     int (*warm_up)(void *self, oh_host *host) OH_NOEXCEPT_;
 } oh_update;
@@ -222,15 +225,16 @@ enum {
 };
 
 /*
- * A reaction of overhear.toml that is carried out by a function of a shared object. Such a function is
+ * A reaction of overhear.toml that is carried out by a function of a shared object. Such a function
+ * is
  *
  *     void lower_quality(const oh_reaction *reaction)
  *
- * named by `function = "FILE.so:lower_quality"`, and exported like any function of a library. It runs in
- * the thread that carries out reactions, never in one that evaluates, and at no real-time priority: it
- * may allocate, block and print, and later reactions wait for it. Updates of the same plug-in are
- * evaluated in another thread meanwhile: shared variables need atomics or a lock. It must not throw. Its
- * argument is valid during the call.
+ * named by `function = "FILE.so:lower_quality"`, and exported like any function of a library. It
+ * runs in the thread that carries out reactions, never in one that evaluates, and at no real-time
+ * priority: it may allocate, block and print, and later reactions wait for it. Updates of the same
+ * plug-in are evaluated in another thread meanwhile: shared variables need atomics or a lock. It
+ * must not throw. Its argument is valid during the call.
  */
 typedef struct oh_reaction {
     uint32_t size;        /* of this struct; additions go to the end */
@@ -296,9 +300,9 @@ OH_INLINE_ void oh_fail(oh_host *host, const char *sentence)
 }
 
 /*
- * Report one result, from within `report`: a key with a number, a text, or any JSON document. Keys and
- * texts are UTF-8 and are copied. A second call with the same key replaces the value. Invalid JSON becomes
- * a complaint in the report.
+ * Report one result, from within `report`: a key with a number, a text, or any JSON document. Keys
+ * and texts are UTF-8 and are copied. A second call with the same key replaces the value. Invalid
+ * JSON becomes a complaint in the report.
  * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: allocates.
  */
 OH_INLINE_ void oh_tell_u64(oh_host *host, const char *key, uint64_t value)
@@ -352,10 +356,10 @@ OH_INLINE_ double oh_in_place_f64(const oh_element_in_place *element, uint32_t o
 }
 
 /*
- * Requests the reactions of overhear.toml that are bound to this update (`on = ["update"]`). The update defines
- * the meaning of `code` and `value`. The call has no effect if no reaction is bound, in a replay, and under
- * monitors without this function. Call it from `element`, `commit`, `gap` and `advance`; calls from `prepare`
- * are ignored, because it must have no effect.
+ * Requests the reactions of overhear.toml that are bound to this update (`on = ["update"]`). The
+ * update defines the meaning of `code` and `value`. The call has no effect if no reaction is bound,
+ * in a replay, and under monitors without this function. Call it from `element`, `commit`, `gap`
+ * and `advance`; calls from `prepare` are ignored, because it must have no effect.
  * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: wait-free.
  */
 OH_INLINE_ void oh_react(oh_host *host, uint32_t code, int64_t value)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Updates for C++17: evaluations as classes. An update, and when its functions are called, is described in
- * update.h, on which this header is built.
+ * Updates for C++17: evaluations as classes. An update, and when its functions are called, is
+ * described in update.h, on which this header is built.
  *
  *     #include <overhear/update.hpp>
  *
@@ -101,8 +101,8 @@ struct hosted;
 }
 
 /*
- * An evaluation. `element` is required; it, `gap` and `advance` may run in a real-time thread, and do
- * not allocate there. The constructor, the destructor and `report` run elsewhere.
+ * An evaluation. `element` is required; it, `gap` and `advance` may run in a real-time thread, and
+ * do not allocate there. The constructor, the destructor and `report` run elsewhere.
  */
 class update {
   public:
@@ -118,9 +118,10 @@ class update {
     /* Evaluates one element. */
     virtual void element(const oh_element_view &element) = 0;
     /*
-     * Prepares the evaluation of a large element in place, without any effect outside of this object, and says
-     * whether there is something to commit. Only of an update that is exported with
-     * exported_in_place; others get copies, and so does this one where elements cannot stay where they are.
+     * Prepares the evaluation of a large element in place, without any effect outside of this
+     * object, and says whether there is something to commit. Only of an update that is exported
+     * with exported_in_place; others get copies, and so does this one where elements cannot stay
+     * where they are.
      */
     virtual bool prepare(const in_place &) { return false; }
     /* Ends what prepare began: commits the result if `valid`, else drops it. */
@@ -251,8 +252,8 @@ constexpr oh_update table(const char *name, const char *sensors, std::uint32_t m
 } /* namespace detail */
 
 /*
- * What OH_EXPORT_UPDATES takes, for a class that is made from the argument (a const char *): its name,
- * which sensors it wants (nullptr: all), and what it does when elements were missed.
+ * What OH_EXPORT_UPDATES takes, for a class that is made from the argument (a const char *): its
+ * name, which sensors it wants (nullptr: all), and what it does when elements were missed.
  */
 template <class type>
 constexpr oh_update exported(const char *name, const char *sensors = nullptr,
@@ -265,8 +266,9 @@ constexpr oh_update exported(const char *name, const char *sensors = nullptr,
 }
 
 /*
- * The same for a class that evaluates elements of one type alone, a struct described by OVERHEAR_FIELDS:
- * a sensor that is asked for and writes another type is not evaluated, and the report says so.
+ * The same for a class that evaluates elements of one type alone, a struct described by
+ * OVERHEAR_FIELDS: a sensor that is asked for and writes another type is not evaluated, and the
+ * report says so.
  */
 template <class type, class payload>
 constexpr oh_update exported_for(const char *name, const char *sensors = nullptr,

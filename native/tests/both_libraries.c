@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear, overhear_monitor. A program that is linked with both libraries: sensors come from the first, and
- * errors of both are the last error.
+ * links: overhear, overhear_monitor. A program that is linked with both libraries: sensors come
+ * from the first, and errors of both are the last error.
  */
 #define _GNU_SOURCE 1
 #include <dlfcn.h>

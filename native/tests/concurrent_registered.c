@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* links: overhear; sanitizes: threads. A registered concurrent sensor, written from threads and a handler. */
+/* links: overhear; sanitizes: threads. A registered concurrent sensor, written from threads and a
+   handler. */
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <pthread.h>

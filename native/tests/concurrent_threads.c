@@ -48,7 +48,8 @@ static void *write_all(void *argument)
         }
         if (!written)
             __atomic_fetch_add(&refused, 1, __ATOMIC_RELAXED);
-        /* A pause now and then lets the reader catch up, so that it meets the writers everywhere. */
+        /* A pause now and then lets the reader catch up, so that it meets the writers
+           everywhere. */
         if (number % 8 == 0) {
             int turn;
             for (turn = 0; turn < 8000; turn++)

@@ -2,10 +2,10 @@
 /*
  * links: nothing. A writer dies at every instruction of its writes and commits.
  *
- * The memory is shared with a child, which writes. This process lets it execute one instruction after
- * the other, and treats the memory behind each as if the child had died there: what was committed is
- * whole, and another writer goes on. Then the memory becomes what the child has left, and it goes on
- * itself. At some places it dies indeed.
+ * The memory is shared with a child, which writes. This process lets it execute one instruction
+ * after the other, and treats the memory behind each as if the child had died there: what was
+ * committed is whole, and another writer goes on. Then the memory becomes what the child has left,
+ * and it goes on itself. At some places it dies indeed.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -169,7 +169,8 @@ static int64_t look_queue(void)
 {
     const uint64_t head = __atomic_load_n(oh_queue_word_(&queue, OH_COUNTER_OFFSET), __ATOMIC_ACQUIRE);
     const uint64_t index = __atomic_load_n(oh_queue_index_(&queue, head), __ATOMIC_ACQUIRE);
-    /* An element is published by its index word, also if its writer died before it moved the head. */
+    /* An element is published by its index word, also if its writer died before it moved the
+       head. */
     const uint64_t count = queue_published(&queue) + (oh_queue_ahead_(index, head) >= 0);
     uint64_t number = queue_oldest(&queue);
     if (number + CAPACITY < count)

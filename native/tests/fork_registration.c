@@ -2,8 +2,8 @@
 /*
  * links: overhear. Registration and forks under a real directory.
  *
- * The program starts itself again under `overhear run`, which cargo builds beside the library. There
- * it is heard, so that the handlers of fork have streams to protect.
+ * The program starts itself again under `overhear run`, which cargo builds beside the library.
+ * There it is heard, so that the handlers of fork have streams to protect.
  */
 #define _GNU_SOURCE 1
 #include <pthread.h>
@@ -106,7 +106,8 @@ static void child_has_streams_of_its_own(void)
 
 static pthread_key_t key;
 
-/* Runs behind the destructors of C++ and Rust: the thread has no thread-locals of theirs any more. */
+/* Runs behind the destructors of C++ and Rust: the thread has no thread-locals of theirs any
+   more. */
 static void fork_at_the_end(void *of)
 {
     oh_sensor *sensor = (oh_sensor *)of;
@@ -350,8 +351,8 @@ static void *writes(void *argument)
     while (!is_over) {
         oh_sensor_put(writer->sensor, &sample);
         sample.number++;
-        /* The ring holds what is written in ten seconds, so that nothing is missed, which would be the
-           run's exit status, however seldom the monitor gets a CPU. */
+        /* The ring holds what is written in ten seconds, so that nothing is missed, which would be
+           the run's exit status, however seldom the monitor gets a CPU. */
         nanosleep(&pause, NULL);
     }
     return NULL;

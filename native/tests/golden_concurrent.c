@@ -3,8 +3,8 @@
  * links: nothing. The golden image of a concurrent stream is read, and written again.
  *
  * crates/overhear-stream/tests/golden_queue.rs describes the image, makes it and does the same in
- * Rust. Stamps are the only words that C writes otherwise, because it reads a clock: they are put in
- * place before the comparison. The path is relative to the root of the repository.
+ * Rust. Stamps are the only words that C writes otherwise, because it reads a clock: they are put
+ * in place before the comparison. The path is relative to the root of the repository.
  */
 #include "queue.h"
 #include "tap.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear. Ten million writes of each kind into memory that a directory owns neither enter the
- * kernel nor fault.
+ * links: overhear. Ten million writes of each kind into memory that a directory owns neither enter
+ * the kernel nor fault.
  *
- * The program starts itself again under `overhear run`, which cargo builds beside the library. There a
- * child for each kind registers a sensor of its own, and writes between two counts of its page faults,
- * under a filter that kills at any system call but that count and exit_group. Both guards are shown to
- * bite.
+ * The program starts itself again under `overhear run`, which cargo builds beside the library.
+ * There a child for each kind registers a sensor of its own, and writes between two counts of its
+ * page faults, under a filter that kills at any system call but that count and exit_group. Both
+ * guards are shown to bite.
  */
 #define _GNU_SOURCE 1
 #include <signal.h>
@@ -71,7 +71,8 @@ static int begin_concurrent(void)
     return oh_concurrent_register(&concurrent, &asked) == 0 && oh_concurrent_is_connected(concurrent);
 }
 
-/* Half of the elements are put, half are written and committed. Returns whether all were published. */
+/* Half of the elements are put, half are written and committed. Returns whether all were
+   published. */
 static int write_simple(uint64_t writes)
 {
     const uint64_t before = simple->count;
@@ -213,8 +214,8 @@ static void ten_million_writes(const struct kind *kind)
 {
     char name[100];
     int status, tries = TRIES;
-    /* A kernel that is short of memory may take pages of code away, once: each child begins anew, so
-       that a write that faults does so in all of them. */
+    /* A kernel that is short of memory may take pages of code away, once: each child begins anew,
+       so that a write that faults does so in all of them. */
     do
         status = in_child(stays_in_the_program, kind);
     while (ended_with(status, FAULTED) && --tries > 0);
@@ -223,8 +224,8 @@ static void ten_million_writes(const struct kind *kind)
     tap_check(ended_with(status, 0), name);
 }
 
-/* What `overhear run` ends with if the program ended well, but elements were missed: nobody can evaluate
-   all of these. */
+/* What `overhear run` ends with if the program ended well, but elements were missed: nobody can
+   evaluate all of these. */
 enum { INCONCLUSIVE = 3, NOT_BUILT = 96 };
 
 static int run_heard(const char *program)

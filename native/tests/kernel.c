@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_kernel. Kernel monitors in C: a thread's switches against the kernel's own count, the life
- * of [MKM, section 4], and a read that does not enter the kernel.
+ * links: overhear_kernel. Kernel monitors in C: a thread's switches against the kernel's own count,
+ * the life of [MKM, section 4], and a read that does not enter the kernel.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -56,7 +56,8 @@ static int sleeps(const struct sleeper *sleeper)
     return strncmp(line, "running", 7) != 0;
 }
 
-/* Each turn is at least one switch: it begins when the thread sleeps, or a fast one would not have to. */
+/* Each turn is at least one switch: it begins when the thread sleeps, or a fast one would not have
+   to. */
 static void turns(struct sleeper *sleeper, int count)
 {
     while (count-- > 0) {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* links: overhear; sanitizes: threads. Laned sensors, written from threads and read back from private memory. */
+/* links: overhear; sanitizes: threads. Laned sensors, written from threads and read back from
+   private memory. */
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <pthread.h>

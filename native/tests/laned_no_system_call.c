@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * links: overhear. After oh_laned_prepare_thread ten million writes neither enter the kernel, nor
- * fault in the sensor's memory, nor allocate. Without it a thread enters the kernel once, with gettid.
+ * fault in the sensor's memory, nor allocate. Without it a thread enters the kernel once, with
+ * gettid.
  *
- * Each case runs in a child of its own. One filter kills at any system call but exit_group; the other
- * counts system calls, by the signal that it sends for each. Both are shown to bite, as is the log of faults.
+ * Each case runs in a child of its own. One filter kills at any system call but exit_group; the
+ * other counts system calls, by the signal that it sends for each. Both are shown to bite, as is
+ * the log of faults.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -161,8 +163,8 @@ static int ended_with(int status, int code)
     return WIFEXITED(status) && WEXITSTATUS(status) == code;
 }
 
-/* A kernel that moves pages, or is short of memory, may take some away, once: each child begins anew, so that
-   a write that faults does so in all of them. */
+/* A kernel that moves pages, or is short of memory, may take some away, once: each child begins
+   anew, so that a write that faults does so in all of them. */
 static void ten_million_writes_do_not_fault(void)
 {
     int status, tries = TRIES;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_monitor. Metrics in C: by name, between two events, written down; what they require; what cannot be done. That results over a
- * recording are those of Rust is tested beside the library's code, where recordings can be made.
+ * links: overhear_monitor. Metrics in C: by name, between two events, written down; what they
+ * require; what cannot be done. That results over a recording are those of Rust is tested beside
+ * the library's code, where recordings can be made.
  */
 #include <errno.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_monitor, overhear_kernel. Metrics in a monitor that runs: between two events of this program, and of the kernel, by the
- * engine that measures recordings. What is required is switched on, and nothing else.
+ * links: overhear_monitor, overhear_kernel. Metrics in a monitor that runs: between two events of
+ * this program, and of the kernel, by the engine that measures recordings. What is required is
+ * switched on, and nothing else.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -85,7 +86,8 @@ static void of_this_program(oh_monitor *monitor, const oh_metric *metric, oh_sen
     write_phase(phase, 1);
     results = results_of(monitor, number);
     if (oh_results_missed(results) > 0) {
-        /* A writer was displaced between stamp and publication, for longer than the monitor waits. */
+        /* A writer was displaced between stamp and publication, for longer than the monitor
+           waits. */
         tap_skip("measurements of this program", "the machine was late");
         oh_results_free(results);
         return;

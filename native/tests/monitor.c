@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_monitor. A monitor inside a C program, with a directory of its own; waiting for it as its owner and as anybody else
- * does, and what cannot be done.
+ * links: overhear_monitor. A monitor inside a C program, with a directory of its own; waiting for
+ * it as its owner and as anybody else does, and what cannot be done.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* links: overhear_monitor. monitor.hpp: a monitor in a C++ program, its updates as objects, and waiting. */
+/* links: overhear_monitor. monitor.hpp: a monitor in a C++ program, its updates as objects, and
+   waiting. */
 #include <cstdio>
 #include <cstdlib>
 #include <memory>

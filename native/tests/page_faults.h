@@ -2,9 +2,9 @@
 /*
  * Addresses of the page faults of the calling thread, from the kernel's software event.
  *
- * A prepared sensor promises that its memory does not fault. A page of code can: a forked child maps it anew, and
- * fault-around leaves out a page that is locked for write-back or that was evicted. A count of faults cannot separate
- * the two, so faults are sorted by address.
+ * A prepared sensor promises that its memory does not fault. A page of code can: a forked child
+ * maps it anew, and fault-around leaves out a page that is locked for write-back or that was
+ * evicted. A count of faults cannot separate the two, so faults are sorted by address.
  */
 #ifndef OVERHEAR_TESTS_PAGE_FAULTS_H
 #define OVERHEAR_TESTS_PAGE_FAULTS_H

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* links: overhear. Messages in parts, put together again: whatever is missing, all come whole or are counted. */
+/* links: overhear. Messages in parts, put together again: whatever is missing, all come whole or
+   are counted. */
 #define _GNU_SOURCE 1
 #pragma GCC diagnostic error "-Wpedantic"
 #include <pthread.h>

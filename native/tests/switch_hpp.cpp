@@ -94,7 +94,8 @@ template <class sensor_type> int follows_the_switch(sensor_type &sensor)
     return 0;
 }
 
-/* A registration that the object did not hear of leaves it with the old switch, which stays mapped. */
+/* A registration that the object did not hear of leaves it with the old switch, which stays
+   mapped. */
 template <class sensor_type> int outlives_its_registration(sensor_type &sensor)
 {
     if (again(sensor) != 1)

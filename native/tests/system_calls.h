@@ -15,8 +15,8 @@
 /* The exit status of a child that was permitted no filter. */
 enum { REFUSED = 99 };
 
-/* Installs a filter that lets exit_group and one more system call pass and does `otherwise` with all else.
-   Returns 0 or an errno. */
+/* Installs a filter that lets exit_group and one more system call pass and does `otherwise` with
+   all else. Returns 0 or an errno. */
 static inline int filter_system_calls(uint32_t permitted, uint32_t otherwise)
 {
     struct sock_filter filter[] = {
@@ -36,7 +36,8 @@ static inline int filter_system_calls(uint32_t permitted, uint32_t otherwise)
     return 0;
 }
 
-/* Kills the process at any further system call but exit_group and one more. Returns 0 or an errno. */
+/* Kills the process at any further system call but exit_group and one more. Returns 0 or an
+   errno. */
 static inline int forbid_system_calls_but(uint32_t permitted)
 {
     return filter_system_calls(permitted, SECCOMP_RET_KILL_PROCESS);

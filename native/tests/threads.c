@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: nothing; sanitizes: threads. A writer against a reader in another thread, the protocol of section 5.1 in full.
+ * links: nothing; sanitizes: threads. A writer against a reader in another thread, the protocol of
+ * section 5.1 in full.
  *
  * Both use atomic words only, so that -fsanitize=thread has nothing to say: writes go through
  * oh_sensor_put, and the reader below is the page's, one element at a time.

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: nothing. An update written against update.h, called through the table that it exports, as a monitor does.
+ * links: nothing. An update written against update.h, called through the table that it exports, as
+ * a monitor does.
  */
 #include <stdio.h>
 #include <stdlib.h>

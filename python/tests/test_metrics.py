@@ -63,7 +63,8 @@ def test_gaps_that_fell_into_measurements_are_named(run):
         # Then whoever reads the ring had no CPU before it was lapped for the last time.
         assert os.getloadavg()[0] > os.cpu_count()
         pytest.skip("machine lateness: nothing was read before the ring was lapped, five times")
-    # From each element to the next one: whatever is missed behind the first one falls into a measurement.
+    # From each element to the next one: whatever is missed behind the first one falls into a
+    # measurement.
     text = REQUEST.replace("user:phase [number == 1]", "user:fast").replace("ends, i", "begins, i")
     text = text.replace("done  -> idle:", "done  -> first:")
     lines = [line for line in text.splitlines() if "event ends" not in line]
@@ -71,7 +72,8 @@ def test_gaps_that_fell_into_measurements_are_named(run):
     gaps = overhear.read(out).gaps
     assert result.missed == gaps["missed"].sum() > 0
     assert result.gaps.size and set(result.gaps["cause"]) == {"overwritten"}
-    # Each is one of the recording's, and lies in its measurement; together they are what that has missed.
+    # Each is one of the recording's, and lies in its measurement; together they are what that has
+    # missed.
     assert set(result.gaps["first"]) <= set(gaps["first"])
     hit = result.array[result.gaps["measurement"]]
     assert (result.gaps["from_ns"] < hit["end_ns"]).all() and (hit["begin_ns"] < result.gaps["to_ns"]).all()

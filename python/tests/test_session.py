@@ -345,7 +345,8 @@ def test_terminal_interrupt_reaches_the_program_once(tmp_path):
         [pid] = lines(1)
         os.write(keyboard, b"\x03")
         assert lines(2) == ["1\n", "python\n"]
-        # A whole run takes longer than the round of a session in which it would pass the interrupt on.
+        # A whole run takes longer than the round of a session in which it would pass the interrupt
+        # on.
         overhear.run(["true"], kernel="off")
         os.kill(int(pid), signal.SIGTERM)
         assert lines(2) == ["ended 1\n", "raised\n"]

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The verbs `bench`, `stress` and `hostile`: what is measured, and not asserted by a test.
 //!
-//! `bench` builds the package `benches` with the peers that build here, and runs it. The package is a
-//! workspace of its own, so that nobody else compiles the peers. One that does not
-//! build, or whose Debian package is missing, is left out with a sentence. Benches of single crates are
+//! `bench` builds the package `benches` with the peers that build here, and runs it. The package is
+//! a workspace of its own, so that nobody else compiles the peers. One that does not build, or
+//! whose Debian package is missing, is left out with a sentence. Benches of single crates are
 //! targets of these. `stress` runs that of `overhear-monitor` for longer than its test does.
 
 use std::collections::HashSet;
@@ -117,8 +117,8 @@ fn replay_speed(workspace: &Workspace) -> Result<()> {
     python::replay_speed(workspace, &floor)
 }
 
-/// The experiment of [POSIX-metrics, section 4], for a minute or so many seconds: a bench that lives among the tests, too. Its
-/// table is that of docs/response-times.md.
+/// The experiment of [POSIX-metrics, section 4], for a minute or so many seconds: a bench that
+/// lives among the tests, too. Its table is that of docs/response-times.md.
 pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     packages::ensure(&[BUILD])?;
     let seconds = arguments.first().map_or("60", String::as_str);
@@ -135,8 +135,8 @@ pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<
     shell::run(cargo.args([name, "--", "--exact", "--nocapture"]))
 }
 
-/// A workload that switches a lot, with and without a monitor, in 41 pairs: a bench that lives among the
-/// tests, which know how to run both.
+/// A workload that switches a lot, with and without a monitor, in 41 pairs: a bench that lives
+/// among the tests, which know how to run both.
 fn compensation(workspace: &Workspace) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
     cargo.env("OVERHEAR_COMPENSATION_BENCH", "41");
@@ -168,8 +168,8 @@ pub(crate) fn stress(workspace: &Workspace, arguments: &[String]) -> Result<()> 
     shell::run(cargo.args(arguments))
 }
 
-/// A directory under attack: how long others wait for it, then the long forms of two tests, with as many
-/// conversations and kills as the arguments say.
+/// A directory under attack: how long others wait for it, then the long forms of two tests, with as
+/// many conversations and kills as the arguments say.
 pub(crate) fn hostile(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     packages::ensure(&[BUILD])?;
     let [conversations, kills] = [("50000", 0), ("1000", 1)].map(|(standard, index)| {
@@ -197,8 +197,8 @@ pub(crate) fn hostile(workspace: &Workspace, arguments: &[String]) -> Result<()>
 
 /// Where peers keep what processes share.
 const SHARED_MEMORY: &str = "/dev/shm";
-/// How the names of such files begin: LTTng's library makes its own in every process that it is linked
-/// to, iceoryx2 is told to use the second.
+/// How the names of such files begin: LTTng's library makes its own in every process that it is
+/// linked to, iceoryx2 is told to use the second.
 const LEFT_BY_PEERS: [&str; 2] = ["lttng-ust-wait-", "overhear_bench_"];
 
 /// Files that peers leave in shared memory. What was there before the run, or is still used by

@@ -12,8 +12,6 @@ pub(crate) const FILE: &str = "xtask/exceptions.json";
 /// The file's contents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exceptions {
-    /// Number of comment lines that may be wider than 100 columns.
-    pub(crate) long_comments: usize,
     /// Names of public types that may stand in two crates.
     pub(crate) shared_type_names: Vec<String>,
 }
@@ -27,11 +25,9 @@ impl Exceptions {
 
     fn parse(text: &str) -> Result<Self> {
         let value: Value = serde_json::from_str(text)?;
-        let number = value.get("long_comments").and_then(Value::as_u64);
         let names = value.get("shared_type_names").and_then(Value::as_array);
         let names = names.context("no list `shared_type_names`")?.iter();
         Ok(Self {
-            long_comments: usize::try_from(number.context("no number `long_comments`")?)?,
             shared_type_names: names
                 .map(|name| Some(name.as_str()?.to_owned()))
                 .collect::<Option<_>>()
@@ -46,11 +42,10 @@ mod tests {
 
     #[test]
     fn file_is_read_whole_or_refused() {
-        let text = r#"{"long_comments": 3, "shared_type_names": ["Choice"]}"#;
+        let text = r#"{"shared_type_names": ["Choice"]}"#;
         let exceptions = Exceptions::parse(text).unwrap();
-        assert_eq!(exceptions.long_comments, 3);
         assert_eq!(exceptions.shared_type_names, ["Choice"]);
-        assert!(Exceptions::parse(r#"{"long_comments": 3}"#).is_err());
-        assert!(Exceptions::parse(r#"{"long_comments": 3, "shared_type_names": [1]}"#).is_err());
+        assert!(Exceptions::parse("{}").is_err());
+        assert!(Exceptions::parse(r#"{"shared_type_names": [1]}"#).is_err());
     }
 }

@@ -8,11 +8,11 @@
 //! PREFIX/lib/liboverhear.so.VERSION          sensors; with links .so.MAJOR, its soname, and .so
 //! PREFIX/lib/liboverhear_monitor.a
 //! PREFIX/lib/liboverhear_monitor.so.VERSION  sensors, monitors and metrics; with the same links
-//! PREFIX/lib/liboverhear_kernel.so.VERSION   kernel monitors, linked with libbpf; with the same links
-//! PREFIX/lib/pkgconfig/                      overhear.pc, overhear-monitor.pc and overhear-kernel.pc
+//! PREFIX/lib/liboverhear_kernel.so.VERSION   kernel monitors, with libbpf; with the same links
+//! PREFIX/lib/pkgconfig/                      overhear.pc, and with -monitor and -kernel
 //! PREFIX/lib/cmake/Overhear/                 for find_package(Overhear)
 //! PREFIX/lib/systemd/{system,user}/          units of overheard
-//! PREFIX/share/doc/overhear/                 THIRD_PARTY_NOTICES.txt, the licences of what is linked
+//! PREFIX/share/doc/overhear/                 THIRD_PARTY_NOTICES.txt, licences of what is linked
 //! PREFIX/share/                              manual pages, completions for bash, zsh and fish
 //! ```
 //!

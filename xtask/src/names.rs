@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One public type name never stands in two crates with two meanings.
 //!
-//! Files of crates go in as text; out come sentences. A type counts where it is declared, so
+//! Files of crates go in as text; out come messages. A type counts where it is declared, so
 //! re-exports are free.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -90,7 +90,6 @@ mod tests {
         names.add("crates/b/tests/c.rs", "pub struct Inner;\n");
         names.add("xtask/src/main.rs", "pub struct Writer;\n");
         names.breaches(&Exceptions {
-            long_comments: 0,
             shared_type_names: exceptions.iter().map(|&name| name.to_owned()).collect(),
         })
     }

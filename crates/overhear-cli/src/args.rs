@@ -45,28 +45,32 @@ pub(crate) enum Command {
     Run(RunArguments),
     /// Records running processes, threads, cgroups, or the whole machine.
     Record(RecordArguments),
-    /// Reports on a recording, without changing it. Half-written packets of a killed recorder are left out.
+    /// Reports on a recording, without changing it. Half-written packets of a killed recorder are
+    /// left out.
     Report(ReportArguments),
-    /// Cuts half-written packets of a killed recorder, so that other tools can read the recording. No other verb
-    /// changes a recording.
+    /// Cuts half-written packets of a killed recorder, so that other tools can read the recording.
+    /// No other verb changes a recording.
     Repair(RepairArguments),
-    /// Shows one recording or two on a local web page, also while the recording is being written. Ends when it is
-    /// interrupted.
+    /// Shows one recording or two on a local web page, also while the recording is being written.
+    /// Ends when it is interrupted.
     View(ViewArguments),
     /// Measures a recording by built-in metrics or by metrics in files.
     Metrics(MetricsArguments),
-    /// Judges a recording or a running program by constraints. Exit status: 0 held, 1 violated, 3 inconclusive.
+    /// Judges a recording or a running program by constraints. Exit status: 0 held, 1 violated, 3
+    /// inconclusive.
     Check(CheckArguments),
     /// Writes a recording in the format of another tool.
     Export(ExportArguments),
-    /// Converts the trace of another tracer (CTF of LTTng, perf, ...) into a recording, by libbabeltrace2.
+    /// Converts the trace of another tracer (CTF of LTTng, perf, ...) into a recording, by
+    /// libbabeltrace2.
     Import(ImportArguments),
-    /// Decides before the start whether every element will be evaluated in time. Exit status: 4 refused, 5 not
-    /// possible for this user or on this machine.
+    /// Decides before the start whether every element will be evaluated in time. Exit status: 4
+    /// refused, 5 not possible for this user or on this machine.
     Admit(AdmitArguments),
     /// Finds the arrival bounds (T, D, tau) that cover the elements of a sensor in a recording.
     FitRate(FitRateArguments),
-    /// Computes worst-case response times of periodic tasks. Exit status: 1 if a deadline is missed.
+    /// Computes worst-case response times of periodic tasks. Exit status: 1 if a deadline is
+    /// missed.
     ResponseTimes(ResponseTimesArguments),
     /// Lists the sensors that a directory knows.
     List(ListArguments),
@@ -76,7 +80,8 @@ pub(crate) enum Command {
     Top(TopArguments),
     /// Switches sensors of running programs on.
     Enable(SwitchArguments),
-    /// Switches sensors of running programs off; that costs the program a load and a branch per write.
+    /// Switches sensors of running programs off; that costs the program a load and a branch per
+    /// write.
     Disable(SwitchArguments),
     /// Measures the cost of sensors on this machine, so that reports contain the cost of observing.
     Calibrate(CalibrateArguments),
@@ -103,13 +108,14 @@ pub(crate) struct RunArguments {
     /// Source of kernel events. If a named one does not work, nothing is run.
     #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
     pub(crate) backend: BackendArgument,
-    /// Kernel sensors besides scheduling; they need BPF. If a named one does not work, nothing is run. `all` selects
-    /// every sensor of this kernel. If the list names a scheduling sensor, the other scheduling sensors are off:
-    /// `sched_switch` alone has no wake-ups.
+    /// Kernel sensors besides scheduling; they need BPF. If a named one does not work, nothing is
+    /// run. `all` selects every sensor of this kernel. If the list names a scheduling sensor, the
+    /// other scheduling sensors are off: `sched_switch` alone has no wake-ups.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = NamedSensors::from_str)]
     pub(crate) kernel_sensors: Vec<NamedSensors>,
-    /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated. FILE is a path, a program
-    /// in PATH or a library like `libc.so.6`, SYMBOL a name, also as in C++ and Rust, or an address like `0x1139`.
+    /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated.
+    /// FILE is a path, a program in PATH or a library like `libc.so.6`, SYMBOL a name, also as in
+    /// C++ and Rust, or an address like `0x1139`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
@@ -117,57 +123,62 @@ pub(crate) struct RunArguments {
     pub(crate) usdt: Vec<Probe>,
     #[command(flatten)]
     pub(crate) points: Points,
-    /// Shows the run on a local web page and prints its address. The page stays after the run until you interrupt it.
+    /// Shows the run on a local web page and prints its address. The page stays after the run until
+    /// you interrupt it.
     #[arg(long)]
     pub(crate) view: bool,
-    /// The socket of the run's directory, for `overhear list`, `attach` and `top`. The file must not exist.
+    /// The socket of the run's directory, for `overhear list`, `attach` and `top`. The file must
+    /// not exist.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
-    /// Judges the run by the constraints in this file, while it runs (see docs/verdicts.md). The exit status is 1 if
-    /// one is violated. Default: the constraints of `--config`.
+    /// Judges the run by the constraints in this file, while it runs (see docs/verdicts.md). The
+    /// exit status is 1 if one is violated. Default: the constraints of `--config`.
     #[arg(long, value_name = "FILE")]
     pub(crate) check: Option<PathBuf>,
     /// Writes the verdicts as JUnit XML to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
-    /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md). The required kernel sensors
-    /// are switched on.
+    /// Measures the run: a built-in metric, or a file with one (see docs/metrics.md). The required
+    /// kernel sensors are switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
-    /// Switches off the sensors of the program that no metric, constraint, update or monitor needs. A monitor is that of
+    /// Switches off the sensors of the program that no metric, constraint, update or monitor needs.
+    /// A monitor is that of
     /// --config, or one that is attached to --socket. Wake-ups are recorded only if they are needed or if
     /// --kernel-sensors names them.
     #[arg(long)]
     pub(crate) disable_unused: bool,
-    /// Runs the monitor of this file on the terms of its admission, and its reactions (see docs/executors.md and
-    /// docs/reactions.md). Exit status: 4 refused, 5 without the required privilege. The metrics and constraints of the
-    /// file apply, with or without a monitor, and so do its `[[probe]]` entries and those of `--check`.
+    /// Runs the monitor of this file on the terms of its admission, and its reactions (see
+    /// docs/executors.md and docs/reactions.md). Exit status: 4 refused, 5 without the required
+    /// privilege. The metrics and constraints of the file apply, with or without a monitor, and so
+    /// do its `[[probe]]` entries and those of `--check`.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Runs no program and no plug-in of --config and --check: reactions with `exec` or `function` are disabled, a file
-    /// with updates of plug-ins is refused.
+    /// Runs no program and no plug-in of --config and --check: reactions with `exec` or `function`
+    /// are disabled, a file with updates of plug-ins is refused.
     #[arg(long, conflicts_with = "updates")]
     pub(crate) no_exec: bool,
-    /// Measures the execution times of the updates of --config, without a guarantee, and suggests WCETs and a
-    /// reservation as a file for `overhear admit`.
+    /// Measures the execution times of the updates of --config, without a guarantee, and suggests
+    /// WCETs and a reservation as a file for `overhear admit`.
     #[arg(long, requires = "config")]
     pub(crate) measure_wcet: bool,
-    /// Prints the report as JSON to a file or to standard output. In the latter case the program's output goes to
-    /// standard error.
+    /// Prints the report as JSON to a file or to standard output. In the latter case the program's
+    /// output goes to standard error.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
-    /// Calls an update of a plug-in; without a name, all of its updates (see docs/monitors.md). May be repeated.
+    /// Calls an update of a plug-in; without a name, all of its updates (see docs/monitors.md). May
+    /// be repeated.
     #[arg(long = "update", value_name = "FILE.so[:NAME][=ARGUMENT]", value_parser = update)]
     pub(crate) updates: Vec<UpdateSpecification>,
-    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration of this CPU and
-    /// kernel.
+    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration
+    /// of this CPU and kernel.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
     /// Subtracts the cost of observing from the times of the report (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
-    /// When the run ends: `ended` with the program, `all-ended` with the last process that the program has created, for
-    /// example a daemon. Later signals go to these processes.
+    /// When the run ends: `ended` with the program, `all-ended` with the last process that the
+    /// program has created, for example a daemon. Later signals go to these processes.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Ended)]
     pub(crate) until: Until,
     /// Prints no progress line and no path of the report; tables are printed.
@@ -211,12 +222,12 @@ impl RunArguments {
 /// Places in the kernel that become sensors.
 #[derive(Debug, Args)]
 pub(crate) struct Points {
-    /// A tracepoint as a sensor: `SYSTEM:NAME` with the fields of its event, or `NAME` alone with the arguments
-    /// that the kernel passes; may be repeated.
+    /// A tracepoint as a sensor: `SYSTEM:NAME` with the fields of its event, or `NAME` alone with
+    /// the arguments that the kernel passes; may be repeated.
     #[arg(long, value_name = "TRACEPOINT", value_parser = Probe::tracepoint)]
     pub(crate) tracepoint: Vec<Probe>,
-    /// A function of the kernel as a sensor: `FUNCTION` with its arguments, or `FUNCTION:return` with its result; may be
-    /// repeated.
+    /// A function of the kernel as a sensor: `FUNCTION` with its arguments, or `FUNCTION:return`
+    /// with its result; may be repeated.
     #[arg(long, value_name = "FUNCTION", value_parser = Probe::kernel_function)]
     pub(crate) kprobe: Vec<Probe>,
     /// The return of a function of the kernel, as `--kprobe FUNCTION:return`.
@@ -312,13 +323,14 @@ pub(crate) struct RecordArguments {
     /// All threads of this machine.
     #[arg(long, group = "whom")]
     pub(crate) all: bool,
-    /// Kernel sensors besides scheduling; they need BPF. If a named one does not work, nothing is recorded. `all`
-    /// selects every sensor of this kernel. If the list names a scheduling sensor, the other scheduling sensors are
-    /// off: `sched_switch` alone has no wake-ups.
+    /// Kernel sensors besides scheduling; they need BPF. If a named one does not work, nothing is
+    /// recorded. `all` selects every sensor of this kernel. If the list names a scheduling sensor,
+    /// the other scheduling sensors are off: `sched_switch` alone has no wake-ups.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = NamedSensors::from_str)]
     pub(crate) kernel_sensors: Vec<NamedSensors>,
-    /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated. FILE is a path, a program
-    /// in PATH or a library like `libc.so.6`, SYMBOL a name, also as in C++ and Rust, or an address like `0x1139`.
+    /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated.
+    /// FILE is a path, a program in PATH or a library like `libc.so.6`, SYMBOL a name, also as in
+    /// C++ and Rust, or an address like `0x1139`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
@@ -326,18 +338,19 @@ pub(crate) struct RecordArguments {
     pub(crate) usdt: Vec<Probe>,
     #[command(flatten)]
     pub(crate) points: Points,
-    /// Measures the recording: a built-in metric, or a file with one (see docs/metrics.md). The required kernel sensors
-    /// are switched on.
+    /// Measures the recording: a built-in metric, or a file with one (see docs/metrics.md). The
+    /// required kernel sensors are switched on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
     /// Source of kernel events. If a named one does not work, nothing is recorded.
     #[arg(long, value_enum, default_value_t = BackendArgument::Auto)]
     pub(crate) backend: BackendArgument,
-    /// Size of all buffers of the kernel together, in bytes. Default: 4.25 MiB per CPU, and 2 MiB for each further
-    /// sensor.
+    /// Size of all buffers of the kernel together, in bytes. Default: 4.25 MiB per CPU, and 2 MiB
+    /// for each further sensor.
     #[arg(long, value_name = "BYTES")]
     pub(crate) buffer: Option<u64>,
-    /// Ends after this time: 500ms, 2s, 3m. Default: the end of the named processes and threads, or an interrupt.
+    /// Ends after this time: 500ms, 2s, 3m. Default: the end of the named processes and threads, or
+    /// an interrupt.
     #[arg(long, value_name = "LENGTH", value_parser = positive)]
     pub(crate) duration: Option<Nanos>,
     /// Keeps the trace and report.html in this directory.
@@ -349,8 +362,8 @@ pub(crate) struct RecordArguments {
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
-    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration of this CPU and
-    /// kernel.
+    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration
+    /// of this CPU and kernel.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
     /// Subtracts the cost of observing from the times of the report (see docs/compensation.md).
@@ -399,14 +412,15 @@ pub(crate) struct ReportArguments {
     /// The folder of `run --out`.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// Calls an update of a plug-in with the recorded elements; without a name, all of its updates (see
-    /// docs/monitors.md). May be repeated.
+    /// Calls an update of a plug-in with the recorded elements; without a name, all of its updates
+    /// (see docs/monitors.md). May be repeated.
     #[arg(long = "update", value_name = "FILE.so[:NAME][=ARGUMENT]", value_parser = update)]
     pub(crate) updates: Vec<UpdateSpecification>,
     /// Writes the page to this file. A link to a file is not followed.
     #[arg(long, value_name = "FILE")]
     pub(crate) html: Option<PathBuf>,
-    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration in the recording.
+    /// The costs of sensors, a file of `overhear calibrate --output FILE`. Default: the calibration
+    /// in the recording.
     #[arg(long, value_name = "FILE")]
     pub(crate) calibration: Option<PathBuf>,
     /// Subtracts the cost of observing from all times (see docs/compensation.md).
@@ -437,7 +451,8 @@ pub(crate) struct ViewArguments {
 /// The part of a run that a time-line shows.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct RangeArguments {
-    /// Begin of the page's time-line, from the begin of the run: 500ms, 2s, 3m. Tables have the whole run.
+    /// Begin of the page's time-line, from the begin of the run: 500ms, 2s, 3m. Tables have the
+    /// whole run.
     #[arg(long, value_name = "TIME", value_parser = length)]
     from: Option<Nanos>,
     /// End of the page's time-line, from the begin of the run.
@@ -478,7 +493,8 @@ pub(crate) struct ExportArguments {
     /// Writes times without the cost of observing (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
-    /// With csv: one sensor, whose fields get columns of their own; also one of the kernel (`ipc`), or a probe (`probe/SYMBOL`).
+    /// With csv: one sensor, whose fields get columns of their own; also one of the kernel (`ipc`),
+    /// or a probe (`probe/SYMBOL`).
     #[arg(long, value_name = "SENSOR")]
     pub(crate) sensor: Option<String>,
 }
@@ -496,18 +512,19 @@ pub(crate) struct MetricsArguments {
     /// The folder of `run --out`.
     #[arg(value_name = "DIR", required_unless_present = "dot")]
     pub(crate) directory: Option<PathBuf>,
-    /// A built-in metric, or a file with one (see docs/metrics.md). Default: all built-in metrics whose kernel sensors
-    /// were on.
+    /// A built-in metric, or a file with one (see docs/metrics.md). Default: all built-in metrics
+    /// whose kernel sensors were on.
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
     /// A file whose `[[metric]]` entries are measured as well.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
-    /// Subtracts this length for each element of a task in a measurement; `calibrated` subtracts the calibrated cost of
-    /// the element's sensor.
+    /// Subtracts this length for each element of a task in a measurement; `calibrated` subtracts
+    /// the calibrated cost of the element's sensor.
     #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]
     pub(crate) element_cost: ElementCost,
-    /// Subtracts the cost of observing from all times, also delays by other threads (see docs/compensation.md).
+    /// Subtracts the cost of observing from all times, also delays by other threads (see
+    /// docs/compensation.md).
     #[arg(long, conflicts_with = "element_cost")]
     pub(crate) compensate: bool,
     /// Prints each measurement: its task, length, begin, end, and number of elements.
@@ -539,11 +556,12 @@ pub(crate) struct CheckArguments {
     /// Writes the verdicts as JUnit XML to this file.
     #[arg(long, value_name = "FILE")]
     pub(crate) junit: Option<PathBuf>,
-    /// Runs no program and no plug-in of --config: reactions with `exec` or `function` are disabled, a file with updates
-    /// of plug-ins is refused.
+    /// Runs no program and no plug-in of --config: reactions with `exec` or `function` are
+    /// disabled, a file with updates of plug-ins is refused.
     #[arg(long)]
     pub(crate) no_exec: bool,
-    /// Judges this program while it runs, as `run --check FILE` does; --json is then the report of the run.
+    /// Judges this program while it runs, as `run --check FILE` does; --json is then the report of
+    /// the run.
     #[arg(last = true, value_name = "PROGRAM")]
     pub(crate) command: Vec<OsString>,
 }
@@ -572,17 +590,19 @@ impl RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResponseTimesArguments {
-    /// The folder of `run --out`. Overheads that the file does not give are measured in it, and response times observed.
+    /// The folder of `run --out`. Overheads that the file does not give are measured in it, and
+    /// response times observed.
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
     /// The tasks; see docs/response-times.md.
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
-    /// Subtracts this length for each element of a task in a measurement; `calibrated` subtracts the calibrated cost of
-    /// the element's sensor.
+    /// Subtracts this length for each element of a task in a measurement; `calibrated` subtracts
+    /// the calibrated cost of the element's sensor.
     #[arg(long, value_name = "LENGTH|calibrated", value_parser = element_cost, default_value = "0s")]
     pub(crate) element_cost: ElementCost,
-    /// Subtracts the cost of observing from all times of the recording first (see docs/compensation.md).
+    /// Subtracts the cost of observing from all times of the recording first (see
+    /// docs/compensation.md).
     #[arg(long, conflicts_with = "element_cost")]
     pub(crate) compensate: bool,
     /// Prints the response times as JSON, to standard output or to a file.
@@ -592,14 +612,15 @@ pub(crate) struct ResponseTimesArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
-    /// A folder with one trace, or with several in it and in folders below, which are listed and become one recording.
+    /// A folder with one trace, or with several in it and in folders below, which are listed and
+    /// become one recording.
     #[arg(value_name = "TRACE")]
     pub(crate) foreign: PathBuf,
     /// The folder of the new recording.
     #[arg(long, value_name = "DIR", required_unless_present = "send")]
     pub(crate) out: Option<PathBuf>,
-    /// Ends the process that reads TRACE if no event comes from it for this time: 500ms, 2s, 3m; 60s by default. What was
-    /// read before is imported.
+    /// Ends the process that reads TRACE if no event comes from it for this time: 500ms, 2s, 3m;
+    /// 60s by default. What was read before is imported.
     #[arg(long, value_name = "LENGTH", value_parser = positive)]
     pub(crate) timeout: Option<Nanos>,
     /// Sends the events of TRACE to standard output: the process that reads it.
@@ -612,8 +633,8 @@ pub(crate) struct AdmitArguments {
     /// The monitor, its sensors and updates; see docs/admission.md.
     #[arg(long, value_name = "FILE", default_value = "overhear.toml")]
     pub(crate) config: PathBuf,
-    /// Runs no program and no plug-in of --config: reactions with `exec` or `function` are disabled, a file with updates
-    /// of plug-ins is refused.
+    /// Runs no program and no plug-in of --config: reactions with `exec` or `function` are
+    /// disabled, a file with updates of plug-ins is refused.
     #[arg(long)]
     pub(crate) no_exec: bool,
     /// Prints the answer as JSON, to standard output or to a file.
@@ -626,7 +647,8 @@ pub(crate) struct FitRateArguments {
     /// The folder of `run --out`.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
-    /// The sensor: `sensor`, `sensor#instance` or `comm(pid)/sensor#instance`; `kernel:NAME` for one of the kernel, on all CPUs.
+    /// The sensor: `sensor`, `sensor#instance` or `comm(pid)/sensor#instance`; `kernel:NAME` for
+    /// one of the kernel, on all CPUs.
     #[arg(value_name = "SENSOR")]
     pub(crate) sensor: String,
     /// T. Default: nine tenths of the mean distance.
@@ -678,14 +700,15 @@ pub(crate) struct CalibrateArguments {
     /// Number of rounds; each round measures everything once.
     #[arg(long, value_name = "COUNT", default_value_t = 41, value_parser = clap::value_parser!(u64).range(2..=10_000))]
     pub(crate) rounds: u64,
-    /// Keeps the calibration in this file, instead of `overhear/calibration.json` in the user's cache
-    /// (`$XDG_CACHE_HOME` or `~/.cache`), where `run`, `record` and `report` find it.
+    /// Keeps the calibration in this file, instead of `overhear/calibration.json` in the user's
+    /// cache (`$XDG_CACHE_HOME` or `~/.cache`), where `run`, `record` and `report` find it.
     #[arg(long, short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Prints the calibration as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
-    /// Measures this sensor of the kernel only; may be repeated. The costs of other sensors are then unknown.
+    /// Measures this sensor of the kernel only; may be repeated. The costs of other sensors are
+    /// then unknown.
     #[arg(long = "sensor", value_name = "NAME")]
     pub(crate) sensors: Vec<Sought>,
     /// Answers each byte of standard input: the other process of a loop.

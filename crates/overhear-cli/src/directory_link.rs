@@ -4,8 +4,8 @@
 /// Separates the complaint about a lost directory from complaints about sensors.
 ///
 /// Without a directory no sensor can register, and attached sensors are read to their end: the user
-/// sees the complaint, but no element is missing because of it. The complaint may come a round later
-/// than the loss, because the source notices the loss after it has passed its complaints on.
+/// sees the complaint, but no element is missing because of it. The complaint may come a round
+/// later than the loss, because the source notices the loss after it has passed its complaints on.
 #[derive(Debug)]
 pub(crate) struct DirectoryLink {
     connected: bool,

@@ -43,7 +43,8 @@ pub(crate) const fn of_conclusion(conclusion: Conclusion) -> u8 {
     }
 }
 
-/// The status of a session: the program's own, as shells pass it on; if that is zero, the status of the report.
+/// The status of a session: the program's own, as shells pass it on; if that is zero, the status of
+/// the report.
 pub(crate) fn of_outcome(outcome: &Outcome) -> u8 {
     of_program(outcome.exit, outcome.report.conclusion())
 }

@@ -32,7 +32,8 @@ pub(crate) fn json_text(document: &impl Serialize) -> String {
     printable_json(&json).into_owned()
 }
 
-/// Writes JSON on, in a form that does not act on a terminal. It gets whole characters, as serde_json writes them.
+/// Writes JSON on, in a form that does not act on a terminal. It gets whole characters, as
+/// serde_json writes them.
 #[derive(Debug)]
 pub(crate) struct PrintableJson<W>(pub W);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear import`: the messages and the exit status of an import, and the document that makes a recording of it.
+//! `overhear import`: the messages and the exit status of an import, and the document that makes a
+//! recording of it.
 
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +44,8 @@ fn listed(names: &[String]) -> String {
     format!("{}{more}", printable(&first.join(", ")))
 }
 
-/// A message that lists the traces in `foreign`, if it has more than one: they may be of several sessions.
+/// A message that lists the traces in `foreign`, if it has more than one: they may be of several
+/// sessions.
 #[must_use]
 pub(crate) fn several(foreign: &Path) -> Option<String> {
     let names = names(foreign);
@@ -60,11 +62,11 @@ pub(crate) fn several(foreign: &Path) -> Option<String> {
 /// Time that the process which reads a trace may take until the next event, by default.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Imports the trace in `foreign` as a recording in `out`. Another process of this program reads the trace; it may take
-/// `timeout` until the next event.
+/// Imports the trace in `foreign` as a recording in `out`. Another process of this program reads
+/// the trace; it may take `timeout` until the next event.
 ///
-/// # Errors
-/// [`SessionError`] if libbabeltrace2 is not installed or cannot read the trace, or if the recording cannot be written.
+/// # Errors [`SessionError`] if libbabeltrace2 is not installed or cannot read the trace, or if the
+/// recording cannot be written.
 pub(crate) fn import(
     foreign: &Path,
     out: &Path,

@@ -198,8 +198,8 @@ fn print_outcome(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
     exit::of_outcome(outcome)
 }
 
-/// Writes the page, after all else: whatever becomes of it, the report was shown and the exit status is
-/// settled.
+/// Writes the page, after all else: whatever becomes of it, the report was shown and the exit
+/// status is settled.
 fn write_page(outcome: &mut Outcome, quiet: bool) {
     match write_page_of(outcome) {
         Ok(Some(page)) if !quiet => print_page_path(&page.file, &page.left_out),
@@ -503,7 +503,8 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> SessionError {
 /// Prints text on standard error. An error is ignored where it is closed or full: the exit status
 /// still has the result.
 ///
-/// Sentences quote names of programs, files and recordings: characters that act on a terminal are escaped.
+/// Sentences quote names of programs, files and recordings: characters that act on a terminal are
+/// escaped.
 fn print_stderr(text: &str) {
     let text = printable_lines(text);
     let text = Width::of(std::io::stderr()).wrap(&text);

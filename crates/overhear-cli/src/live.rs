@@ -73,9 +73,8 @@ fn list_not_connected(arguments: ListArguments) -> Result<u8, SessionError> {
 
 /// Connects to a directory from which this user may hear something, now or later.
 ///
-/// # Errors
-/// [`SessionError`] if it has sensors and none that this user may read: waiting for others would be in vain, more
-/// often than not.
+/// # Errors [`SessionError`] if it has sensors and none that this user may read: waiting for others
+/// would be in vain, more often than not.
 fn connect(socket: &Path) -> Result<MonitorConnection, SessionError> {
     let mut connection = place::connect(socket)?;
     let all = Query::all();

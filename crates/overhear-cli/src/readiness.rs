@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
-/// Whether nobody is left at the other end: the reader of a pipe has closed it, or a terminal has hung up.
+/// Whether nobody is left at the other end: the reader of a pipe has closed it, or a terminal has
+/// hung up.
 ///
 /// A file or a device without another end is never closed.
 pub(crate) fn is_closed(descriptor: impl AsFd) -> bool {
@@ -14,7 +15,8 @@ pub(crate) fn is_closed(descriptor: impl AsFd) -> bool {
     state.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
 }
 
-/// Waits until a write makes progress or fails at once, but not longer than this. A signal ends the wait.
+/// Waits until a write makes progress or fails at once, but not longer than this. A signal ends the
+/// wait.
 pub(crate) fn is_writable(descriptor: impl AsFd, longest: Duration) -> bool {
     !state(&descriptor, PollFlags::OUT, longest).is_empty()
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzzers of `overhear.toml` and of the documents of a recording run, over their seeds and what is near them.
+//! What the fuzzers of `overhear.toml` and of the documents of a recording run, over their seeds
+//! and what is near them.
 
 #[path = "../../../fuzz/subjects/config.rs"]
 mod config;

@@ -183,8 +183,8 @@ pub trait Analysis {
         }
     }
 
-    /// Whether the elements of this stream are to be evaluated in place, by [`Analysis::prepare`] and
-    /// [`Analysis::commit`]. Called once per stream, only if its payload has more than
+    /// Whether the elements of this stream are to be evaluated in place, by [`Analysis::prepare`]
+    /// and [`Analysis::commit`]. Called once per stream, only if its payload has more than
     /// [`IN_PLACE_BYTES`](crate::IN_PLACE_BYTES).
     ///
     /// Even then copies may come, from queues of several writers, replays and executors that copy.

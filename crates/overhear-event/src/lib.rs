@@ -5,8 +5,8 @@
 //! time stamps and are numbered by their *sequence*, the position in the stream since its start. A
 //! [`Source`] yields the elements of one or more streams. Elements that it had to skip it reports
 //! by a [`Gap`]: their number, the times around them, and the cause. The monitor merges all sources
-//! into one total order (time, stream, sequence) and passes every [`Item`] to its [`Analysis`]s, the
-//! code that evaluates. An item is an element, a gap, or an *advance*, the promise that no item
+//! into one total order (time, stream, sequence) and passes every [`Item`] to its [`Analysis`]s,
+//! the code that evaluates. An item is an element, a gap, or an *advance*, the promise that no item
 //! older than a given time follows.
 //!
 //! Three groups of types describe the items:

@@ -4,8 +4,8 @@
 //! The owner keeps one [`Rc`], the monitor gets another one. Each call borrows the value, and no
 //! borrow lasts from one round of the monitor to the next: between rounds the owner may borrow it.
 //!
-//! [`Analysis::failure`] lends text of the update and cannot be passed on. An update that can fail is
-//! given to the monitor itself.
+//! [`Analysis::failure`] lends text of the update and cannot be passed on. An update that can fail
+//! is given to the monitor itself.
 
 use alloc::rc::Rc;
 use alloc::string::String;

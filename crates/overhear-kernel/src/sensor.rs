@@ -17,7 +17,10 @@ use crate::streams::{stride_of, Hook, PAGE_BYTES};
 /// use overhear_kernel::Sensor;
 ///
 /// let sensor: Sensor = "page_fault".parse()?;
-/// assert_eq!(sensor.description(), "page faults, with address and code, and when they were served");
+/// assert_eq!(
+///     sensor.description(),
+///     "page faults, with address and code, and when they were served"
+/// );
 /// assert!("page_fualt".parse::<Sensor>().is_err());
 /// assert!(Sensor::all().any(|known| known == sensor));
 /// # Ok::<(), overhear_kernel::UnknownSensor>(())

@@ -18,7 +18,8 @@
 //! - [`OverheadMeter`] adds up the monitoring overhead for each observed thread and process.
 //! - [`compensation`] moves elements to the times that they would have without the cost of
 //!   observing.
-//! - [`response`] computes worst-case response times from descriptions of tasks and from measurements.
+//! - [`response`] computes worst-case response times from descriptions of tasks and from
+//!   measurements.
 //! - [`Histogram`] counts lengths, [`Distribution`] numbers of either sign, including fractions.
 //!
 //! # Design constraints

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A kernel monitor of `kernel.h` as a source of a monitor. The library `liboverhear_kernel` is
-//! reached only through the functions that the program passes; the structs of `overhear-ffi` mirror its header.
+//! reached only through the functions that the program passes; the structs of `overhear-ffi` mirror
+//! its header.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};

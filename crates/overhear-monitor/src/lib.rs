@@ -4,14 +4,14 @@
 //! Elements come in through [`Source`](overhear_event::Source)s, stream by stream. [`Merge`] brings
 //! them into the one order that holds everywhere, (time, stream, sequence), holding back the newest
 //! for a moment because a writer can be preempted between stamp and publication. What is older than
-//! the hold-back goes to the [`Analysis`](overhear_event::Analysis)s, together with the gaps at their
-//! places and the promise that nothing older can still come. [`Monitor`] connects the three and
-//! keeps the account of what was missed, per stream and cause ([`Losses`]). An [`UpdateSet`] calls
-//! several updates, each for its own sensors. A [`Runner`] runs the monitor by best effort until a
-//! condition ends it; the [executors](executor) run it with reserved CPU time,
-//! [`executor::deadline()`] on what was admitted. [`scheduler`] asks the kernel what a
-//! guarantee needs: CPU time that is reserved, and [`Partition`] for a CPU of the monitor's own.
-//! What is found can call for a [`reaction`], which another thread carries out.
+//! the hold-back goes to the [`Analysis`](overhear_event::Analysis)s, together with the gaps at
+//! their places and the promise that nothing older can still come. [`Monitor`] connects the three
+//! and keeps the account of what was missed, per stream and cause ([`Losses`]). An [`UpdateSet`]
+//! calls several updates, each for its own sensors. A [`Runner`] runs the monitor by best effort
+//! until a condition ends it; the [executors](executor) run it with reserved CPU time,
+//! [`executor::deadline()`] on what was admitted. [`scheduler`] asks the kernel what a guarantee
+//! needs: CPU time that is reserved, and [`Partition`] for a CPU of the monitor's own. What is
+//! found can call for a [`reaction`], which another thread carries out.
 //!
 //! Evaluations know nothing about executors; the merge knows no clock: time is an argument.
 //!

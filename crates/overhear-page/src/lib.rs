@@ -6,7 +6,7 @@
 //!                                                 v
 //! elements --> picture (bounded columns) --> html: template + style + script + two JSON documents
 //!                                                 |
-//!                                   recorded: report.html    serve: loopback address, news piece by piece
+//!                        recorded: report.html    serve: loopback address, piece by piece
 //! ```
 //!
 //! The page needs no server and no network. [`recorded`] makes it of a recording. [`serve`] shows

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear admit`: whether a monitor would evaluate every element in time, said before it runs.
 //!
-//! `ResolvedMonitor::of` resolves the file and the facts of the machine into a plain value: the number of CPUs,
-//! the reservations that are present, the demand of each sensor and update. `decide` decides from that value
-//! alone; [`admit`] asks the kernel as well.
+//! `ResolvedMonitor::of` resolves the file and the facts of the machine into a plain value: the
+//! number of CPUs, the reservations that are present, the demand of each sensor and update.
+//! `decide` decides from that value alone; [`admit`] asks the kernel as well.
 
 use std::path::Path;
 
@@ -77,8 +77,9 @@ pub(crate) struct Admitted {
     pub(crate) memory: MemoryBytes,
 }
 
-/// Admits the monitor that the file `path` describes, on this machine, and tries what `overhear run` would do before
-/// its program starts: a CPU is set apart, time is reserved, kernel sensors are made, and all is given back.
+/// Admits the monitor that the file `path` describes, on this machine, and tries what
+/// `overhear run` would do before its program starts: a CPU is set apart, time is reserved, kernel
+/// sensors are made, and all is given back.
 ///
 /// # Errors
 /// [`SessionError`] for a file that cannot be read or makes no sense. A refusal is no error.
@@ -114,10 +115,11 @@ pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Sessi
     Ok(report)
 }
 
-/// Admits the monitor of a file that was read from `path`, on this machine, without asking the kernel.
+/// Admits the monitor of a file that was read from `path`, on this machine, without asking the
+/// kernel.
 ///
-/// # Errors
-/// [`SessionError`] for a file that makes no sense, and for plug-ins and metrics that cannot be used. A refusal is no error.
+/// # Errors [`SessionError`] for a file that makes no sense, and for plug-ins and metrics that
+/// cannot be used. A refusal is no error.
 pub(crate) fn admit_config(config: &Config, path: &Path) -> Result<Admitted, SessionError> {
     admit_loaded(config, path, &load_usable(config, path)?)
 }
@@ -285,8 +287,8 @@ pub(crate) fn terms_without_guarantee(
     Ok((terms, own.filter_map(|sensor| sensor.ring).collect()))
 }
 
-/// The cheapest monitor, where the overhead includes what the merge costs: it reads everything that has
-/// come since the last period into private memory, and evaluations of several sensors cannot be
+/// The cheapest monitor, where the overhead includes what the merge costs: it reads everything that
+/// has come since the last period into private memory, and evaluations of several sensors cannot be
 /// interrupted when their common time is used up.
 fn choose_with_reading(
     loads: &[SensorLoad],
@@ -311,8 +313,8 @@ fn choose_with_reading(
         let all = wish.overhead.as_ns();
         Nanos::from_ns(all.saturating_add(whole).saturating_add(reading))
     };
-    // T_M + d, which bounds the distance of two readings, is at most l; a first choice shows how much
-    // less, and one or two more settle.
+    // T_M + d, which bounds the distance of two readings, is at most l; a first choice shows how
+    // much less, and one or two more settle.
     let mut granted = 0;
     for _ in 0..4 {
         let overhead = overhead(granted);
@@ -336,8 +338,8 @@ fn nanos(span: Span) -> u64 {
     u64::try_from(span.as_ns()).unwrap_or(u64::MAX)
 }
 
-/// Elements that are evaluated in place stay in the sensor's buffer until then: what can come within the
-/// latency must fit. The one under evaluation is among them.
+/// Elements that are evaluated in place stay in the sensor's buffer until then: what can come
+/// within the latency must fit. The one under evaluation is among them.
 fn too_small_in_place(sensors: &[ResolvedSensor], choice: &ReservationPlan) -> Option<String> {
     let mut in_place = sensors.iter().filter(|it| it.in_place && it.count > 0);
     in_place.find_map(|sensor| {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear check`: whether what must hold does hold in a recording, and the report of verdicts that a
-//! live run has as well.
+//! `overhear check`: whether what must hold does hold in a recording, and the report of verdicts
+//! that a live run has as well.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -18,8 +18,8 @@ use crate::recording::{self, Recording};
 /// Document of a recording that keeps the verdicts of its run.
 pub const CHECK: &str = "check";
 
-/// So much of each stream a recorder that is killed may not have written yet: it writes what is older than 200 ms,
-/// each stream by itself, as often as it gets to it.
+/// So much of each stream a recorder that is killed may not have written yet: it writes what is
+/// older than 200 ms, each stream by itself, as often as it gets to it.
 const UNWRITTEN: Nanos = Nanos::from_ms(1_000);
 
 /// The verdicts on a recording or a run.
@@ -116,7 +116,8 @@ impl LastTimes {
     }
 }
 
-/// Cuts streams where something was lost and no gap stands for it. Damage of a document may concern all streams.
+/// Cuts streams where something was lost and no gap stands for it. Damage of a document may concern
+/// all streams.
 fn cut_damaged<J: Judge>(
     reader: &TraceReader,
     replayed: &ReplaySummary,

@@ -187,8 +187,9 @@ fn not_found(program: &OsStr) -> SessionError {
     )
 }
 
-/// The file of a program, as `execvp` finds it: a name without `/` is looked up in PATH. It is done here, because in
-/// the child each file that is not there would be a failed execve of the program's.
+/// The file of a program, as `execvp` finds it: a name without `/` is looked up in PATH. It is done
+/// here, because in the child each file that is not there would be a failed execve of the
+/// program's.
 #[expect(clippy::disallowed_methods, reason = "it is asked about programs")]
 fn found_in_path(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {

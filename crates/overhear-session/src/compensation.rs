@@ -19,8 +19,8 @@ pub struct CompensationReport {
     pub greatest_ns: u64,
     /// How often a CPU would have rested where it did not.
     pub rests: u64,
-    /// Whether delays are carried along to those that are woken. Without wake-ups the rule of one CPU holds, on
-    /// each CPU.
+    /// Whether delays are carried along to those that are woken. Without wake-ups the rule of one
+    /// CPU holds, on each CPU.
     #[serde(default = "yes")]
     pub along_wakeups: bool,
     /// Elements whose order is less exact, because too many were held back at one time.

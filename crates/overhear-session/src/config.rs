@@ -52,7 +52,8 @@ pub struct Config {
     /// What is measured. A file of nothing else needs no monitor.
     #[serde(default, rename = "metric")]
     pub metrics: Vec<MetricConfig>,
-    /// Places in programs and in the kernel that are sensors of the run. A file of nothing else needs no monitor.
+    /// Places in programs and in the kernel that are sensors of the run. A file of nothing else
+    /// needs no monitor.
     #[serde(default, rename = "probe")]
     pub probes: Vec<ProbeConfig>,
     /// Periodic tasks, for their response times. A file of nothing else needs no monitor.
@@ -67,15 +68,16 @@ pub struct Config {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MonitorConfig {
-    /// Every element is to be evaluated within this length after its stamp. Updates that are guaranteed (executors
-    /// `auto` and `deadline`) and `buffered` ones need it, here or of their own.
+    /// Every element is to be evaluated within this length after its stamp. Updates that are
+    /// guaranteed (executors `auto` and `deadline`) and `buffered` ones need it, here or of their
+    /// own.
     #[serde(default)]
     pub latency: Option<Length>,
     /// Whether the monitor has a CPU of its own or shares all CPUs with other reservations.
     #[serde(default)]
     pub level: LevelConfig,
-    /// A CPU that is set apart for the monitor while it runs, as the exclusive level needs it: its number,
-    /// or `"any"` for the last one that is free. By default the command is started on one.
+    /// A CPU that is set apart for the monitor while it runs, as the exclusive level needs it: its
+    /// number, or `"any"` for the last one that is free. By default the command is started on one.
     #[serde(default, alias = "own_cpu")]
     pub dedicated_cpu: Option<DedicatedCpu>,
     /// How many CPUs the shared level may count on; all of this machine by default.
@@ -99,21 +101,25 @@ pub struct MonitorConfig {
     /// How old an element must be before it is evaluated.
     #[serde(default = "hold_back")]
     pub hold_back: Length,
-    /// The most of a CPU that the monitor may reserve, in per cent. The share of the executor `bandwidth`: at most 95.
+    /// The most of a CPU that the monitor may reserve, in per cent. The share of the executor
+    /// `bandwidth`: at most 95.
     #[serde(default = "cpu_percent")]
     #[schemars(range(min = 1, max = 100))]
     pub cpu_percent: u32,
-    /// Whether the demand of all sensors is bounded as a whole: cheaper, for a fixed set of sensors.
+    /// Whether the demand of all sensors is bounded as a whole: cheaper, for a fixed set of
+    /// sensors.
     #[serde(default, alias = "pooled")]
     pub joint_bound: bool,
     /// Who runs the updates that do not say so themselves.
     #[serde(default)]
     pub executor: ExecutorConfig,
-    /// How many elements of each stream the buffered executor holds for its updates, up to a power of two.
+    /// How many elements of each stream the buffered executor holds for its updates, up to a power
+    /// of two.
     #[serde(default = "buffered_elements", alias = "copies")]
     #[schemars(range(min = 2, max = 4194304))]
     pub buffered_elements: u64,
-    /// Whether a watchdog measures how late the machine is, a thousand times per second on each CPU.
+    /// Whether a watchdog measures how late the machine is, a thousand times per second on each
+    /// CPU.
     #[serde(default, alias = "sentinel")]
     pub watchdog: bool,
 }
@@ -122,15 +128,17 @@ pub struct MonitorConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutorConfig {
-    /// The deadline executor where this user may reserve CPU time, else best effort, with a warning.
+    /// The deadline executor where this user may reserve CPU time, else best effort, with a
+    /// warning.
     #[default]
     Auto,
     /// The deadline executor, or nothing is run.
     Deadline,
-    /// A reserved share of a CPU, `cpu_percent`: as many elements as fit, without a promise of latency.
+    /// A reserved share of a CPU, `cpu_percent`: as many elements as fit, without a promise of
+    /// latency.
     Bandwidth,
-    /// A thread with reserved CPU time copies the elements, and the update evaluates them by best effort:
-    /// nothing is missed while it lags behind by less than `buffered_elements`.
+    /// A thread with reserved CPU time copies the elements, and the update evaluates them by best
+    /// effort: nothing is missed while it lags behind by less than `buffered_elements`.
     Buffered,
     /// No guarantee and no reservation.
     BestEffort,
@@ -195,7 +203,8 @@ impl DedicatedCpu {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SensorConfig {
-    /// Its name; updates refer to it. `kernel:NAME` is a sensor of the kernel, or a `[[probe]]` of the file.
+    /// Its name; updates refer to it. `kernel:NAME` is a sensor of the kernel, or a `[[probe]]` of
+    /// the file.
     pub id: String,
     /// T, the period.
     #[serde(default)]
@@ -210,12 +219,13 @@ pub struct SensorConfig {
     /// then. A `period` given beside it is the period that is fitted.
     #[serde(default)]
     pub fitted: Option<PathBuf>,
-    /// Elements that the shared buffer holds; by default as many as the directory gives a sensor that declares the stream of
-    /// this entry as its rate. A sensor whose buffer holds less makes the guarantee inconclusive.
+    /// Elements that the shared buffer holds; by default as many as the directory gives a sensor
+    /// that declares the stream of this entry as its rate. A sensor whose buffer holds less makes
+    /// the guarantee inconclusive.
     #[serde(default)]
     pub buffer: Option<u64>,
-    /// How many sensors the id stands for, where it is a pattern or several have it: all of them have this
-    /// stream, and the guarantee begins when so many have appeared.
+    /// How many sensors the id stands for, where it is a pattern or several have it: all of them
+    /// have this stream, and the guarantee begins when so many have appeared.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 256))]
     pub count: u32,
@@ -241,45 +251,47 @@ pub struct UpdateConfig {
     /// The ids of the sensors whose elements it takes; all of them by default.
     #[serde(default)]
     pub sensors: Option<Vec<String>>,
-    /// The worst-case execution time of evaluating one element. `overhear run --measure-wcet` suggests
-    /// one; only there it may be left out.
+    /// The worst-case execution time of evaluating one element. `overhear run --measure-wcet`
+    /// suggests one; only there it may be left out.
     #[serde(default)]
     pub wcet: Option<Length>,
     /// The numeric field whose values are counted in a histogram; without it, elements are counted.
     #[serde(default)]
     pub field: Option<String>,
-    /// A metric whose measurements are taken, instead of counting: the name of a built-in one, or a file below
-    /// this one, a word with `/` or `.`. All its events must be of sensors that the update takes.
+    /// A metric whose measurements are taken, instead of counting: the name of a built-in one, or a
+    /// file below this one, a word with `/` or `.`. All its events must be of sensors that the
+    /// update takes.
     #[serde(default)]
     pub metric: Option<String>,
-    /// An update of a plug-in, `FILE.so[:NAME][=ARGUMENT]`, instead of counting; without a name, all
-    /// updates of the plug-in together. The file lies below this one.
+    /// An update of a plug-in, `FILE.so[:NAME][=ARGUMENT]`, instead of counting; without a name,
+    /// all updates of the plug-in together. The file lies below this one.
     #[serde(default)]
     pub plugin: Option<String>,
-    /// The most bytes that the update of a plug-in may allocate; by default what it takes when it is created and
-    /// a MiB more. What is mapped of the plug-in itself is not in it.
+    /// The most bytes that the update of a plug-in may allocate; by default what it takes when it
+    /// is created and a MiB more. What is mapped of the plug-in itself is not in it.
     #[serde(default)]
     pub memory: Option<u64>,
-    /// What becomes of it when elements of its sensors were missed: it goes on and counts them, unless its
-    /// plug-in says otherwise, by default.
+    /// What becomes of it when elements of its sensors were missed: it goes on and counts them,
+    /// unless its plug-in says otherwise, by default.
     #[serde(default)]
     pub missed: Option<MissedConfig>,
-    /// Every element is to be evaluated by it within this length; that of the monitor by default. Updates
-    /// that are guaranteed together all get the least of their latencies.
+    /// Every element is to be evaluated by it within this length; that of the monitor by default.
+    /// Updates that are guaranteed together all get the least of their latencies.
     #[serde(default)]
     pub latency: Option<Length>,
     /// Who runs it; what the monitor says by default.
     #[serde(default)]
     pub executor: Option<ExecutorConfig>,
-    /// Whether it evaluates large elements where they lie, if its plug-in can. A guaranteed one must say so:
-    /// then they stay in the sensor's buffer until they have been evaluated, and the buffer must hold them.
+    /// Whether it evaluates large elements where they lie, if its plug-in can. A guaranteed one
+    /// must say so: then they stay in the sensor's buffer until they have been evaluated, and the
+    /// buffer must hold them.
     #[serde(default)]
     pub in_place: bool,
 }
 
 impl UpdateConfig {
-    /// What the monitor does about missed elements. A plug-in's updates look after themselves: each of
-    /// them may have another policy.
+    /// What the monitor does about missed elements. A plug-in's updates look after themselves: each
+    /// of them may have another policy.
     pub(crate) fn missed_policy(&self) -> MissedPolicy {
         match (&self.plugin, self.missed) {
             (None, Some(missed)) => missed.policy(),
@@ -424,7 +436,8 @@ pub(crate) fn text_of(path: &Path) -> Result<String, SessionError> {
     })
 }
 
-/// Whether what a file names may run in this process or be started by it: plug-ins, programs, functions.
+/// Whether what a file names may run in this process or be started by it: plug-ins, programs,
+/// functions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Execution {
     /// All of it.
@@ -435,8 +448,8 @@ pub enum Execution {
 }
 
 impl Execution {
-    /// Refuses a file with updates of plug-ins where nothing of it may run: without them the others would look
-    /// complete.
+    /// Refuses a file with updates of plug-ins where nothing of it may run: without them the others
+    /// would look complete.
     ///
     /// # Errors
     /// [`SessionError`] that names the update, or if the file cannot be read.
@@ -493,7 +506,8 @@ impl Config {
         probes::probes_of(&self.probes)
     }
 
-    /// Refuses what nobody could run, whichever executor is to: what is silently cut or ignored is believed to work.
+    /// Refuses what nobody could run, whichever executor is to: what is silently cut or ignored is
+    /// believed to work.
     fn refuse_nonsense(&self) -> Result<(), String> {
         let (cpu_percent, buffered_elements) =
             (self.monitor.cpu_percent, self.monitor.buffered_elements);
@@ -548,7 +562,8 @@ impl Config {
     }
 }
 
-/// Whether the file describes a monitor; one that does not can still say what is measured and what must hold.
+/// Whether the file describes a monitor; one that does not can still say what is measured and what
+/// must hold.
 ///
 /// # Errors
 /// [`SessionError`] if it cannot be read, or is no TOML.
@@ -593,8 +608,8 @@ pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T,
     })
 }
 
-/// Whose line this is, counted from 0, and which key stands there: ``sensor `queue`, `period`: ``. Empty
-/// where the line has no key.
+/// Whose line this is, counted from 0, and which key stands there: ``sensor `queue`, `period`: ``.
+/// Empty where the line has no key.
 fn entry_at(text: &str, line: usize) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let pair = |line: &str| {

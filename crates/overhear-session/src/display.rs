@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Distributions and where they are shown: as text, in `overhear top`, on the page, or in a display of
-//! one's own (docs/displays.md).
+//! Distributions and where they are shown: as text, in `overhear top`, on the page, or in a display
+//! of one's own (docs/displays.md).
 //!
 //! ```
 //! use overhear_session::display::{show, Display, TextDisplay};

@@ -47,8 +47,8 @@ pub struct SessionError {
 }
 
 impl SessionError {
-    /// An error of this kind. An error of the operating system in the message that a resource limit causes is
-    /// explained.
+    /// An error of this kind. An error of the operating system in the message that a resource limit
+    /// causes is explained.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self {
             kind,

@@ -15,8 +15,8 @@ use crate::error::{ErrorKind, SessionError};
 use crate::format::printable;
 use crate::metrics::{self, MetricsReport};
 
-/// Says on standard error when a constraint is violated for the first time, and when a gap takes that
-/// back, and has reactions decided.
+/// Says on standard error when a constraint is violated for the first time, and when a gap takes
+/// that back, and has reactions decided.
 #[derive(Debug)]
 pub(crate) struct Announcer {
     decider: Option<Decider>,
@@ -190,7 +190,8 @@ impl Analysis for Evaluations {
     }
 
     fn elements(&mut self, elements: &[ElementView<'_>]) {
-        // Verdicts one by one, as ever; whoever is told of them does not look at metrics before the end.
+        // Verdicts one by one, as ever; whoever is told of them does not look at metrics before the
+        // end.
         self.verdicts.elements(elements);
         self.metrics.elements(elements);
     }

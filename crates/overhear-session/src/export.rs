@@ -58,11 +58,11 @@ impl Write for Watched<'_> {
     }
 }
 
-/// Writes the recording `dir`, with `compensate` in compensated time, to `output`, or to standard output if that is `-`.
+/// Writes the recording `dir`, with `compensate` in compensated time, to `output`, or to standard
+/// output if that is `-`.
 ///
-/// # Errors
-/// [`SessionError`] if there is no such recording or sensor, or the output cannot be written. Whoever
-/// closes standard output early (`| head`) has seen enough.
+/// # Errors [`SessionError`] if there is no such recording or sensor, or the output cannot be
+/// written. Whoever closes standard output early (`| head`) has seen enough.
 #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
 pub fn export(
     dir: &Path,
@@ -165,7 +165,8 @@ fn find<'a>(reader: &'a TraceReader, name: &str) -> Result<&'a StreamDescriptor,
 }
 
 impl Written {
-    /// Inconclusive if something is missing in the recording. An output that its reader closed is complete.
+    /// Inconclusive if something is missing in the recording. An output that its reader closed is
+    /// complete.
     #[must_use]
     pub const fn conclusion(&self) -> Conclusion {
         match self {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outcome of a run: what its constraints, its guarantee and its other evaluations amount to, worst first.
+//! The outcome of a run: what its constraints, its guarantee and its other evaluations amount to,
+//! worst first.
 
 use overhear_event::Nanos;
 use serde::{Deserialize, Serialize};

@@ -32,8 +32,9 @@ pub struct FitReport {
     pub distance_ns: u64,
     /// tau of the fit: the least that covers the recording.
     pub jitter_ns: u64,
-    /// Rate against jitter, the whole front: every period, in whole nanoseconds, at which the least jitter begins to
-    /// grow faster. Between two neighbours what lies on the line covers the recording as well.
+    /// Rate against jitter, the whole front: every period, in whole nanoseconds, at which the least
+    /// jitter begins to grow faster. Between two neighbours what lies on the line covers the
+    /// recording as well.
     pub front: Vec<FrontPoint>,
 }
 

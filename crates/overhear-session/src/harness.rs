@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For tests: a program or a recording must keep its constraints. What is inconclusive fails as well,
-//! because a test that may have missed the fault has shown nothing.
+//! For tests: a program or a recording must keep its constraints. What is inconclusive fails as
+//! well, because a test that may have missed the fault has shown nothing.
 //!
 //! ```no_run
 //! use overhear_session::harness::assert_held;
@@ -61,8 +61,8 @@ fn verdicts(f: &mut fmt::Formatter<'_>, report: &CheckReport) -> fmt::Result {
 
 impl std::error::Error for NotHeld {}
 
-/// Runs a program and judges it by the constraints in the file `config`; `kernel` says what to hear of
-/// the kernel. Gives the verdicts if all held.
+/// Runs a program and judges it by the constraints in the file `config`; `kernel` says what to hear
+/// of the kernel. Gives the verdicts if all held.
 ///
 /// # Errors
 /// [`NotHeld`] says why not.
@@ -81,7 +81,8 @@ pub fn run(command: &[&str], config: &Path, kernel: KernelBackend) -> Result<Che
     judge(check.expect("a session with constraints has verdicts"))
 }
 
-/// Judges the recording `dir` by the constraints in the file `config`. Gives the verdicts if all held.
+/// Judges the recording `dir` by the constraints in the file `config`. Gives the verdicts if all
+/// held.
 ///
 /// # Errors
 /// [`NotHeld`] says why not.

@@ -37,11 +37,13 @@ pub fn ignores(process: &str, signal: i32) -> bool {
 /// Takes SIGINT, SIGTERM and SIGHUP while it lives, so that the report is written after them. A
 /// SIGHUP that is ignored stays so: the user wants the program to survive the terminal.
 ///
-/// After the last one is dropped, SIGINT and SIGTERM end the process again: nothing is left that they could damage,
-/// and what remains, such as the page of a long recording, must not keep the user waiting. SIGHUP does not: the
-/// shell and the kernel both send it when a terminal is lost, and nobody waits then.
+/// After the last one is dropped, SIGINT and SIGTERM end the process again: nothing is left that
+/// they could damage, and what remains, such as the page of a long recording, must not keep the
+/// user waiting. SIGHUP does not: the shell and the kernel both send it when a terminal is lost,
+/// and nobody waits then.
 pub struct Interrupts {
-    // Dropped first: a signal between the two drops is lost, none ends a process that still waits for it.
+    // Dropped first: a signal between the two drops is lost, none ends a process that still waits
+    // for it.
     signals: SignalsInfo<WithOrigin>,
     _attended: Attended,
 }
@@ -95,15 +97,16 @@ fn request(origin: Origin) -> Option<Request> {
 
 /// Whether this process leads its session.
 ///
-/// The kernel returns 0 for a leader outside the PID namespace, as in a container that was entered without a session
-/// of its own, and below an `init` that never began a session. `rustix::process::getsid` panics at 0.
+/// The kernel returns 0 for a leader outside the PID namespace, as in a container that was entered
+/// without a session of its own, and below an `init` that never began a session.
+/// `rustix::process::getsid` panics at 0.
 fn leads_session() -> bool {
     // SAFETY: two system calls without memory arguments.
     unsafe { libc::getsid(0) == libc::getpid() }
 }
 
-/// Whether an interrupt that the user types at the terminal reaches this process, and so the programs that it runs: they
-/// are in the foreground of its terminal.
+/// Whether an interrupt that the user types at the terminal reaches this process, and so the
+/// programs that it runs: they are in the foreground of its terminal.
 #[must_use]
 pub fn reaches_programs() -> bool {
     let terminal = rustix::fs::open("/dev/tty", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
@@ -111,8 +114,8 @@ pub fn reaches_programs() -> bool {
     foreground.is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// Requests to end that the process makes itself, in the place of the signals that [`Interrupts`] takes: a language
-/// runtime has signal handlers of its own. The clones of a queue are one queue.
+/// Requests to end that the process makes itself, in the place of the signals that [`Interrupts`]
+/// takes: a language runtime has signal handlers of its own. The clones of a queue are one queue.
 #[derive(Clone, Debug, Default)]
 pub struct RequestQueue(Arc<Mutex<Vec<Request>>>);
 
@@ -179,8 +182,8 @@ impl Attended {
                     let _ = signal_hook::low_level::emulate_default_handler(signal);
                 }
             };
-            // SAFETY: two loads and an emulation of the default action, all async-signal-safe; the counters are
-            // statics that were initialised above.
+            // SAFETY: two loads and an emulation of the default action, all async-signal-safe; the
+            // counters are statics that were initialised above.
             unsafe { signal_hook::low_level::register(signal, act) }?;
         }
         *installed = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Verdicts as JUnit XML: one test case per constraint. A violated one is a failure, an inconclusive one
-//! an error, because whoever reads it must not take it for passed.
+//! Verdicts as JUnit XML: one test case per constraint. A violated one is a failure, an
+//! inconclusive one an error, because whoever reads it must not take it for passed.
 
 use std::path::Path;
 

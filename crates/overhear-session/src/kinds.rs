@@ -38,7 +38,8 @@ impl<'a> Kinds<'a> {
         Self { by, comms }
     }
 
-    /// The name of a kind, `None` if it is only a number. A thread keeps its id, for several have the same name.
+    /// The name of a kind, `None` if it is only a number. A thread keeps its id, for several have
+    /// the same name.
     pub(crate) fn name(&self, key: u64) -> Option<String> {
         let (sensor, field) = self.by?;
         if THREADS.contains(&field) {

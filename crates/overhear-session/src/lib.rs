@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The application without a terminal: run a program and observe it, record, replay, judge, measure, admit.
+//! The application without a terminal: run a program and observe it, record, replay, judge,
+//! measure, admit.
 //!
 //! ```text
 //! overhear.toml --config--> plan
@@ -11,9 +12,10 @@
 //! plan ------ admit --------------> AdmissionReport                  (before the start)
 //! ```
 //!
-//! What flows in is a request in typed form; what flows out is plain data that serialises to JSON. Nothing
-//! here renders text or pages, and nothing knows an exit status: an error has a [kind](error::ErrorKind), a
-//! result has a [conclusion](conclusion::Conclusion). The command line, Python and tests stand on this crate.
+//! What flows in is a request in typed form; what flows out is plain data that serialises to JSON.
+//! Nothing here renders text or pages, and nothing knows an exit status: an error has a
+//! [kind](error::ErrorKind), a result has a [conclusion](conclusion::Conclusion). The command line,
+//! Python and tests stand on this crate.
 //!
 //! ```no_run
 //! use overhear_session::session::Session;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resource limits (`ulimit`) in sentences: which of them an error of the operating system comes from.
+//! Resource limits (`ulimit`) in sentences: which of them an error of the operating system comes
+//! from.
 
 use rustix::process::{getrlimit, Resource};
 
-/// Errors that a limit may cause: how std and rustix write them, the limit, and how the shell calls it.
+/// Errors that a limit may cause: how std and rustix write them, the limit, and how the shell calls
+/// it.
 const LIMITED: [(i32, Resource, &str, &str); 5] = [
     (libc::EFBIG, Resource::Fsize, "RLIMIT_FSIZE", "-f"),
     (libc::EMFILE, Resource::Nofile, "RLIMIT_NOFILE", "-n"),
@@ -12,7 +14,8 @@ const LIMITED: [(i32, Resource, &str, &str); 5] = [
     (libc::ENOMEM, Resource::Memlock, "RLIMIT_MEMLOCK", "-l"),
 ];
 
-/// The sentence, with the limit that an error in it comes from. One that is not set causes no error.
+/// The sentence, with the limit that an error in it comes from. One that is not set causes no
+/// error.
 pub fn explained(sentence: String) -> String {
     explained_by(sentence, |resource| getrlimit(resource).current)
 }

@@ -104,8 +104,8 @@ impl MeasurementReport {
     }
 }
 
-/// The measurements of a metric over a recording, one by one, however many there are: they are not in
-/// memory, but evaluated anew whenever somebody asks for them.
+/// The measurements of a metric over a recording, one by one, however many there are: they are not
+/// in memory, but evaluated anew whenever somebody asks for them.
 #[derive(Clone)]
 pub struct Measurements {
     recording: Arc<Recorded>,

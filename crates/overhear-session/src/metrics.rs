@@ -30,7 +30,8 @@ pub const METRICS: &str = "metrics";
 pub struct MetricsReport {
     /// In the order in which they were named.
     pub metrics: Vec<MetricReport>,
-    /// What else keeps the results from being all there is: unfit streams, a damaged or unfinished recording.
+    /// What else keeps the results from being all there is: unfit streams, a damaged or unfinished
+    /// recording.
     pub notes: Vec<String>,
     /// The time from which the text counts those of measurements.
     #[serde(skip)]
@@ -61,8 +62,8 @@ pub struct MetricReport {
     pub refused: u64,
     /// By task and kind.
     pub tasks: Vec<TaskReport>,
-    /// One by one, in the order in which they were completed, where that was asked for. They are not read
-    /// from JSON.
+    /// One by one, in the order in which they were completed, where that was asked for. They are
+    /// not read from JSON.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub measurements: Option<Measurements>,
 }
@@ -136,10 +137,10 @@ impl ElementCost {
 /// Memory of the histograms, in bytes: nothing else of a run competes with them.
 const HISTOGRAM_BYTES: usize = 48 << 20;
 
-/// Evaluates metrics over the recording `dir`; without any, all that are built in and whose kernel sensors
-/// were switched on. `cost` is subtracted from the lengths for the task's own elements in them. With
-/// `compensate`, what observing has cost is subtracted from all times before. With `measurements`, the report has
-/// the measurements one by one besides.
+/// Evaluates metrics over the recording `dir`; without any, all that are built in and whose kernel
+/// sensors were switched on. `cost` is subtracted from the lengths for the task's own elements in
+/// them. With `compensate`, what observing has cost is subtracted from all times before. With
+/// `measurements`, the report has the measurements one by one besides.
 ///
 /// # Errors
 /// [`SessionError`] if there is no such recording.
@@ -192,9 +193,9 @@ pub fn metrics(
     Ok(report)
 }
 
-/// The built-in metrics that a recording with these events can be expected to serve: those that need
-/// scheduling alone, which is always heard where anything can be, and those whose further sensors were
-/// switched on.
+/// The built-in metrics that a recording with these events can be expected to serve: those that
+/// need scheduling alone, which is always heard where anything can be, and those whose further
+/// sensors were switched on.
 fn usual(heard: &EventSet) -> Vec<Metric> {
     let scheduling = [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].map(EventName::kernel);
     let metrics = system_metrics().filter_map(|name| system_metric(name).ok());
@@ -206,7 +207,8 @@ fn usual(heard: &EventSet) -> Vec<Metric> {
         .collect()
 }
 
-/// The metrics of these names, built in or files, and those of the file `config`; no two of one name.
+/// The metrics of these names, built in or files, and those of the file `config`; no two of one
+/// name.
 ///
 /// # Errors
 /// [`SessionError`] if there is no such metric or file, or if a file makes no sense.

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of threads that are not tracked, but appear in elements: they displaced a tracked thread, or woke it.
+//! Names of threads that are not tracked, but appear in elements: they displaced a tracked thread,
+//! or woke it.
 //!
-//! The kernel sensor tells the ids of such threads alone. Their names are read from `/proc` when they first appear, some
-//! milliseconds after the element; a thread that has ended by then stays without a name.
+//! The kernel sensor tells the ids of such threads alone. Their names are read from `/proc` when
+//! they first appear, some milliseconds after the element; a thread that has ended by then stays
+//! without a name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;

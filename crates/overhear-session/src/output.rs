@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that are written as a whole, such as the page: nobody sees half of one, and no link leads elsewhere.
+//! Files that are written as a whole, such as the page: nobody sees half of one, and no link leads
+//! elsewhere.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -13,9 +14,8 @@ use crate::error::{ErrorKind, SessionError};
 
 /// Writes a file in the folder `out` of a recording, which is the caller's or root's.
 ///
-/// # Errors
-/// [`SessionError`] if it is not, if there is a link or something else than a regular file or an own FIFO of this name, or if it
-/// cannot be written.
+/// # Errors [`SessionError`] if it is not, if there is a link or something else than a regular file
+/// or an own FIFO of this name, or if it cannot be written.
 pub fn write_inside(
     out: &Path,
     name: &str,
@@ -47,8 +47,8 @@ pub fn write_inside(
     replace(&folder, OsStr::new(name), write).map_err(|error| unwritten(&file, &error))
 }
 
-/// Writes a file that the user named: a new one replaces an old one. A device or a pipe is written into, also where a
-/// link leads to it (`/dev/stdout`).
+/// Writes a file that the user named: a new one replaces an old one. A device or a pipe is written
+/// into, also where a link leads to it (`/dev/stdout`).
 ///
 /// # Errors
 /// [`SessionError`] if it is a link to a regular file, or cannot be written.

@@ -49,7 +49,8 @@ pub struct ThreadOverhead {
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Its newest name; empty if it was only seen in passing, and had ended before it could be looked up.
+    /// Its newest name; empty if it was only seen in passing, and had ended before it could be
+    /// looked up.
     pub comm: String,
     /// Its cost.
     #[serde(alias = "intrusion_ns")]
@@ -84,7 +85,8 @@ pub struct Assumed {
     pub event: String,
     /// How many, missed ones among them.
     pub elements: u64,
-    /// The sensor whose price was taken; null in calibrations of older versions, which took the dearest.
+    /// The sensor whose price was taken; null in calibrations of older versions, which took the
+    /// dearest.
     pub instead: Option<String>,
     /// Why it was not measured; null in calibrations of older versions.
     pub because: Option<String>,

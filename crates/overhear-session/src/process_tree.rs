@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads of the program and of all its children that are alive, by what the kernel sensor tells of their lives.
+//! Threads of the program and of all its children that are alive, by what the kernel sensor tells
+//! of their lives.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -19,13 +20,15 @@ pub(crate) struct ProcessTree {
     // Since when the first process has ended.
     orphaned: Option<Timestamp>,
     looked: Timestamp,
-    // Threads whose process was gone at the last look. What they did before their end may not be evaluated yet.
+    // Threads whose process was gone at the last look. What they did before their end may not be
+    // evaluated yet.
     missing: BTreeSet<u32>,
 }
 
 impl ProcessTree {
-    /// Whether nobody is left of a tree whose first process has ended, which it has at `now`. It is not believed
-    /// before everything was evaluated that happened until the first process had ended.
+    /// Whether nobody is left of a tree whose first process has ended, which it has at `now`. It is
+    /// not believed before everything was evaluated that happened until the first process had
+    /// ended.
     pub(crate) fn has_ended(&mut self, now: Timestamp) -> bool {
         let orphaned = *self.orphaned.get_or_insert(now);
         if now.minus(HOLD_BACK) <= orphaned {
@@ -41,7 +44,8 @@ impl ProcessTree {
         self.processes.is_empty()
     }
 
-    /// Forgets threads whose process is gone since the look before, as their ends may have been missed.
+    /// Forgets threads whose process is gone since the look before, as their ends may have been
+    /// missed.
     fn look(&mut self) {
         let gone = self.processes.iter().filter(|(_, pid)| !is_there(**pid));
         let gone: BTreeSet<u32> = gone.map(|(tid, _)| *tid).collect();

@@ -7,7 +7,8 @@ use overhear_event::Nanos;
 
 /// Shows how a run or a recording goes on.
 pub trait Progress: Debug {
-    /// Called in each round of the monitor: the time since the begin, the elements evaluated and missed so far.
+    /// Called in each round of the monitor: the time since the begin, the elements evaluated and
+    /// missed so far.
     fn show(&mut self, since: Nanos, elements: u64, missed: u64);
 
     /// Called at the end.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parts that reports of several kinds share: quantiles, distributions, declared rates, sources, traces.
+//! The parts that reports of several kinds share: quantiles, distributions, declared rates,
+//! sources, traces.
 
 use overhear_kernel::{ActiveBackend, Status};
 use overhear_metrics::{Distribution, Histogram};
@@ -53,7 +54,8 @@ pub struct TraceReport {
     pub unrecorded: u64,
 }
 
-/// A distribution in few numbers, exact to a thousandth unless there are too many of them ([`Report::quantile_error`](crate::report::Report::quantile_error)).
+/// A distribution in few numbers, exact to a thousandth unless there are too many of them
+/// ([`Report::quantile_error`](crate::report::Report::quantile_error)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
     /// How many values.
@@ -111,9 +113,11 @@ pub struct HistogramReport {
     pub title: String,
     /// Unit of the values.
     pub unit: String,
-    /// Counts, from the least values to the greatest. `low` and `high` are both included, unless values are fractions.
+    /// Counts, from the least values to the greatest. `low` and `high` are both included, unless
+    /// values are fractions.
     pub buckets: Vec<BucketReport>,
-    /// Whether values are fractions: then `high` is not included, but in the last bucket and where it is equal to `low`.
+    /// Whether values are fractions: then `high` is not included, but in the last bucket and where
+    /// it is equal to `low`.
     #[serde(default)]
     pub fractions: bool,
 }
@@ -168,7 +172,8 @@ pub struct BucketReport {
 }
 
 /// Values of a field in few numbers, exact to the error of the
-/// [`Distribution`](overhear_metrics::Distribution::error): a thousandth, or up to 0.25 where memory is bounded.
+/// [`Distribution`](overhear_metrics::Distribution::error): a thousandth, or up to 0.25 where
+/// memory is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValueQuantiles {
     /// How many values.

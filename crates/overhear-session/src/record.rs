@@ -92,8 +92,8 @@ impl RecordOptions {
         Ok(())
     }
 
-    /// The sensors that are named, and those that the metrics require. Scheduling is heard in any case, unless it
-    /// is named in part.
+    /// The sensors that are named, and those that the metrics require. Scheduling is heard in any
+    /// case, unless it is named in part.
     fn wanted(&self) -> BTreeSet<Sensor> {
         let mut wanted = self.sensors.wanted();
         let names_scheduling = wanted.iter().any(|sensor| sensor.is_scheduling());

@@ -35,8 +35,8 @@ pub struct Recording {
     pub not_connected: u64,
 }
 
-/// Whether the recorder wrote all that it had. Not all recordings are of a `run`; the summary is the last that any
-/// recorder writes.
+/// Whether the recorder wrote all that it had. Not all recordings are of a `run`; the summary is
+/// the last that any recorder writes.
 pub fn is_finished(reader: &TraceReader, run: Option<&Recording>) -> bool {
     run.is_none_or(|run| run.end.is_some()) && reader.summary().is_some()
 }
@@ -91,8 +91,8 @@ pub fn shrunk(reader: &TraceReader, replayed: &ReplaySummary) -> Option<String> 
     (written != read).then(|| sentence(written, read, "missed elements"))
 }
 
-/// The start of a recording, from which sentences and the page count times: the release of the program, or what is
-/// recorded of before. `None` where there is neither.
+/// The start of a recording, from which sentences and the page count times: the release of the
+/// program, or what is recorded of before. `None` where there is neither.
 pub fn start_of(reader: &TraceReader, run: Option<&Recording>) -> Option<Timestamp> {
     let first = reader.times().map(|(first, _)| first);
     let start = run.map_or(0, |run| run.start_ns);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear repair`: the only verb that changes a recording. All others leave out what a killed recorder has half
-//! written, with the same results.
+//! `overhear repair`: the only verb that changes a recording. All others leave out what a killed
+//! recorder has half written, with the same results.
 
 use std::io;
 use std::path::Path;
@@ -21,8 +21,8 @@ pub struct Repaired {
 
 /// Cuts what a killed recorder half wrote in `dir`, so that other readers accept it.
 ///
-/// # Errors
-/// [`SessionError`] if this is no recording, another user owns it, it is being recorded, or it cannot be changed.
+/// # Errors [`SessionError`] if this is no recording, another user owns it, it is being recorded,
+/// or it cannot be changed.
 pub fn repair(dir: &Path) -> Result<Repaired, SessionError> {
     let report = overhear_trace::repair(dir).map_err(|error| {
         let kind = match &error {

@@ -110,8 +110,8 @@ fn lenient<T: DeserializeOwned + Default>(
 
 /// The report of the recording in `dir`, evaluated in this way.
 ///
-/// # Errors
-/// [`SessionError`] if this is no recording, or its times are to be compensated and there is no calibration.
+/// # Errors [`SessionError`] if this is no recording, or its times are to be compensated and there
+/// is no calibration.
 pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionError> {
     let usage =
         |error: overhear_trace::ReadError| SessionError::new(ErrorKind::Usage, error.to_string());
@@ -201,8 +201,8 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
     Ok(report)
 }
 
-/// Adds what is damaged or missing of a recording that was replayed to its notes, and forgets its end where that
-/// is not known then.
+/// Adds what is damaged or missing of a recording that was replayed to its notes, and forgets its
+/// end where that is not known then.
 fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut Recording) {
     if recording.end.is_none() {
         let sentence =

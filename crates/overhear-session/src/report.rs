@@ -48,7 +48,8 @@ pub struct Report {
     /// The updates that were asked for.
     #[serde(default)]
     pub updates: Vec<UpdateReport>,
-    /// Threads that were not tracked, but displaced or woke one that was; those whose name is known.
+    /// Threads that were not tracked, but displaced or woke one that was; those whose name is
+    /// known.
     #[serde(default)]
     pub other_threads: Vec<OtherThread>,
     /// What was missed.
@@ -214,8 +215,8 @@ pub struct LossReport {
 const PAGE_METRIC_ROWS: usize = 20_000;
 
 impl Report {
-    /// Takes the metrics out of a report for a page if they have more rows than the page has room for. It shows
-    /// their findings all the same.
+    /// Takes the metrics out of a report for a page if they have more rows than the page has room
+    /// for. It shows their findings all the same.
     pub fn take_long_metrics(&mut self) -> Option<MetricsReport> {
         let metrics = self.metrics.iter().flat_map(|all| &all.metrics);
         let rows: usize = metrics.map(|metric| metric.tasks.len()).sum();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear response-times`: worst-case response times of periodic tasks, from the descriptions in a file and the
-//! measurements in a recording. The computation is in [`overhear_metrics::response`].
+//! `overhear response-times`: worst-case response times of periodic tasks, from the descriptions in
+//! a file and the measurements in a recording. The computation is in
+//! [`overhear_metrics::response`].
 
 use std::path::Path;
 
@@ -24,15 +25,15 @@ use crate::recording::{self, Recording};
 
 /// The metric whose measurements are observed response times.
 const OBSERVED: &str = "response_time";
-/// The metric of the critical sections by which a task blocked others. It replaces `blocking` of the tasks of higher
-/// priority.
+/// The metric of the critical sections by which a task blocked others. It replaces `blocking` of
+/// the tasks of higher priority.
 const LOCKS: &str = "lock_blocking";
 
 /// Computed and observed response times.
 #[derive(Clone, Debug, Serialize)]
 pub struct RtaReport {
-    /// Whether every task meets its deadline in the worst case, and no observed response time exceeds
-    /// the computed one.
+    /// Whether every task meets its deadline in the worst case, and no observed response time
+    /// exceeds the computed one.
     pub holds: bool,
     /// Whether the observation misses nothing; true without one.
     pub complete: bool,
@@ -63,7 +64,8 @@ pub struct ResponseReport {
     pub system_blocking_ns: u64,
     /// What waking it up takes.
     pub delay_until_wakeup_ns: u64,
-    /// The longest critical section by which it was seen to block others; null without a recording that has its sensor.
+    /// The longest critical section by which it was seen to block others; null without a recording
+    /// that has its sensor.
     pub lock_blocking_ns: Option<u64>,
     /// The overheads that were measured and not given.
     pub measured: Vec<&'static str>,
@@ -83,13 +85,13 @@ pub struct ResponseReport {
     pub exceeded: bool,
 }
 
-/// Computes the response times of the tasks in the file `config`; with overheads that were measured in
-/// the recording `dir`, and beside the response times that were observed in it. `cost` is what the
-/// observation itself took per element of a task, and is subtracted. With `compensate`, what observing has
-/// cost is subtracted from all times before, by the calibration of the recording.
+/// Computes the response times of the tasks in the file `config`; with overheads that were measured
+/// in the recording `dir`, and beside the response times that were observed in it. `cost` is what
+/// the observation itself took per element of a task, and is subtracted. With `compensate`, what
+/// observing has cost is subtracted from all times before, by the calibration of the recording.
 ///
-/// # Errors
-/// [`SessionError`] if there is no such file or recording, if the tasks make no sense, or if there is no calibration.
+/// # Errors [`SessionError`] if there is no such file or recording, if the tasks make no sense, or
+/// if there is no calibration.
 pub fn rta(
     config: &Path,
     dir: Option<&Path>,
@@ -215,7 +217,8 @@ fn observe(
         found.observation.doubt_all();
     }
     if engine.sink().summaries().refused() > 0 {
-        // Jobs that found a row are certain. A measurement of an overhead may have been the longest.
+        // Jobs that found a row are certain. A measurement of an overhead may have been the
+        // longest.
         found.observation.set_incomplete();
         if !needed.is_empty() {
             found.observation.set_may_be_longer();
@@ -303,8 +306,8 @@ impl ResponseReport {
 }
 
 impl RtaReport {
-    /// Violated if a deadline or a computed response time is exceeded, inconclusive if all hold as far as was
-    /// observed.
+    /// Violated if a deadline or a computed response time is exceeded, inconclusive if all hold as
+    /// far as was observed.
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         match (self.holds, self.complete) {

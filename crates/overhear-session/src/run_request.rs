@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The options of a run as a user gives them: names and files, resolved into the settings of a session.
+//! The options of a run as a user gives them: names and files, resolved into the settings of a
+//! session.
 //!
-//! The command line and Python fill in a [`RunRequest`]; [`RunRequest::resolve`] reads the files that it names.
+//! The command line and Python fill in a [`RunRequest`]; [`RunRequest::resolve`] reads the files
+//! that it names.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -26,7 +28,8 @@ pub struct RunRequest {
     pub kernel: KernelBackend,
     /// Kernel sensors besides scheduling. Each named one is required.
     pub kernel_sensors: NamedSensors,
-    /// Functions, static probes and places in the kernel that become sensors, besides those of the files.
+    /// Functions, static probes and places in the kernel that become sensors, besides those of the
+    /// files.
     pub probes: Vec<Probe>,
     /// The socket at which the directory listens.
     pub socket: Option<PathBuf>,
@@ -64,7 +67,8 @@ pub struct ResolvedRun {
 }
 
 impl RunRequest {
-    /// Reads the files of the request. `warn` gets a message about each part of them that is left out.
+    /// Reads the files of the request. `warn` gets a message about each part of them that is left
+    /// out.
     ///
     /// # Errors
     /// [`SessionError`] if a file or a name cannot be used.

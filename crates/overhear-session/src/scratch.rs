@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A private folder for the socket of an embedded directory.
 //!
-//! It lies where everybody may make folders. So its name cannot be foreseen, and nothing that is found
-//! there is trusted: what a killed command left behind is removed by the next one of the same user, through
-//! descriptors of folders, without following links, and only if it is the user's own.
+//! It lies where everybody may make folders. So its name cannot be foreseen, and nothing that is
+//! found there is trusted: what a killed command left behind is removed by the next one of the same
+//! user, through descriptors of folders, without following links, and only if it is the user's own.
 //!
-//! The folder holds a file that its command keeps locked. The kernel gives the lock back when the process
-//! has ended, however it ended, and in whatever pid namespace: a process id and its start time would not
-//! tell a command in another container from one that is dead.
+//! The folder holds a file that its command keeps locked. The kernel gives the lock back when the
+//! process has ended, however it ended, and in whatever pid namespace: a process id and its start
+//! time would not tell a command in another container from one that is dead.
 //!
-//! The lock is the first file in the folder and the last to be removed. So a folder without a lock is empty,
-//! whenever its command was killed, and `rmdir` decides a race with a command that is about to make the lock:
-//! either the folder goes and that command makes another one, or it is no longer empty and stays.
+//! The lock is the first file in the folder and the last to be removed. So a folder without a lock
+//! is empty, whenever its command was killed, and `rmdir` decides a race with a command that is
+//! about to make the lock: either the folder goes and that command makes another one, or it is no
+//! longer empty and stays.
 
 use std::ffi::CStr;
 use std::io;
@@ -117,8 +118,8 @@ fn remove(path: &Path) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR)
 }
 
-/// Removes the files of a folder, the lock last. Such a folder has no folders in it; one that has is not ours after
-/// all, and stays.
+/// Removes the files of a folder, the lock last. Such a folder has no folders in it; one that has
+/// is not ours after all, and stays.
 fn remove_files(folder: &OwnedFd) -> rustix::io::Result<()> {
     let unlink = |name: &CStr| match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         // The directory removes its socket, too.

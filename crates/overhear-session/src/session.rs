@@ -109,16 +109,16 @@ impl SessionBuilder {
         self
     }
 
-    /// Which kernel sensors, as for `overhear_kernel::Kernel`, besides those that constraints and metrics require. Those that are
-    /// named must be heard, or nothing is run.
+    /// Which kernel sensors, as for `overhear_kernel::Kernel`, besides those that constraints and
+    /// metrics require. Those that are named must be heard, or nothing is run.
     #[must_use]
     pub fn sensors(mut self, sensors: NamedSensors) -> Self {
         self.sensors = sensors;
         self
     }
 
-    /// Disables sensors of programs while no constraint, metric, update or monitor needs them. Wake-ups
-    /// are recorded only if one of those needs them, or if [`Self::sensors`] names them.
+    /// Disables sensors of programs while no constraint, metric, update or monitor needs them.
+    /// Wake-ups are recorded only if one of those needs them, or if [`Self::sensors`] names them.
     #[must_use]
     pub fn disable_unused(mut self, disable: bool) -> Self {
         self.disable_unused = disable;
@@ -204,14 +204,16 @@ impl SessionBuilder {
         self
     }
 
-    /// When the session ends; by default with the program. All processes are known by kernel sensors alone.
+    /// When the session ends; by default with the program. All processes are known by kernel
+    /// sensors alone.
     #[must_use]
     pub fn until(mut self, until: Until) -> Self {
         self.until = until;
         self
     }
 
-    /// Takes requests to end from this queue, instead of SIGINT, SIGTERM and SIGHUP of this process.
+    /// Takes requests to end from this queue, instead of SIGINT, SIGTERM and SIGHUP of this
+    /// process.
     #[must_use]
     pub fn requests(mut self, queue: Option<RequestQueue>) -> Self {
         self.requests = queue;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals as the caller of `overhear` gave them, for the programs that it runs.
 //!
-//! `overhear` ignores SIGXFSZ, so that a file beyond RLIMIT_FSIZE is an error with a sentence and not the end of the
-//! recording. The runtime of Rust ignores SIGPIPE, and clears the mask of each child. A program that is run must see
-//! none of this: which signals a shell, `nohup` or a service manager has it ignore or block is theirs to choose.
+//! `overhear` ignores SIGXFSZ, so that a file beyond RLIMIT_FSIZE is an error with a sentence and
+//! not the end of the recording. The runtime of Rust ignores SIGPIPE, and clears the mask of each
+//! child. A program that is run must see none of this: which signals a shell, `nohup` or a service
+//! manager has it ignore or block is theirs to choose.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -31,11 +32,13 @@ static CAPTURE: extern "C" fn() = {
     capture
 };
 
-/// Signals that the runtime of a language ignores in this process, as a mask; see [`reset_for_programs`].
+/// Signals that the runtime of a language ignores in this process, as a mask; see
+/// [`reset_for_programs`].
 static IGNORED_BY_RUNTIME: OnceLock<u64> = OnceLock::new();
 
-/// Programs that this process runs get the default action of these signals, although this process ignores them: the
-/// runtime of its language does, as Python ignores SIGPIPE, not the user. The first call counts.
+/// Programs that this process runs get the default action of these signals, although this process
+/// ignores them: the runtime of its language does, as Python ignores SIGPIPE, not the user. The
+/// first call counts.
 pub fn reset_for_programs(signals: &[libc::c_int]) {
     let mask = signals.iter().map(|signal| 1 << (signal - 1));
     let _ = IGNORED_BY_RUNTIME.set(mask.fold(0, std::ops::BitOr::bitor));
@@ -53,7 +56,8 @@ impl Inherited {
         let mut ignored = 0;
         for signal in SIGNALS {
             let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: only reads the action, into memory of its type. Zeroes are a valid action: the default one.
+            // SAFETY: only reads the action, into memory of its type. Zeroes are a valid action:
+            // the default one.
             let action = unsafe {
                 libc::sigaction(signal, std::ptr::null(), action.as_mut_ptr());
                 action.assume_init()
@@ -63,7 +67,8 @@ impl Inherited {
             }
         }
         let mut mask = MaybeUninit::<libc::sigset_t>::zeroed();
-        // SAFETY: only reads the mask, into memory of its type. Zeroes are a valid mask: the empty one.
+        // SAFETY: only reads the mask, into memory of its type. Zeroes are a valid mask: the empty
+        // one.
         let mask = unsafe {
             libc::pthread_sigmask(libc::SIG_BLOCK, std::ptr::null(), mask.as_mut_ptr());
             mask.assume_init()
@@ -78,7 +83,8 @@ impl Inherited {
                 0 => libc::SIG_DFL,
                 _ => libc::SIG_IGN,
             };
-            // SAFETY: neither action runs code. What the kernel or libc keeps for itself (SIGKILL, 32) is refused.
+            // SAFETY: neither action runs code. What the kernel or libc keeps for itself (SIGKILL,
+            // 32) is refused.
             unsafe { libc::signal(signal, action) };
         }
         // SAFETY: the mask is one that was read.

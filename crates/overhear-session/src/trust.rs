@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that decide what a privileged user does: `overhear.toml`, `.metric` files, plug-ins, programs of reactions.
+//! Files that decide what a privileged user does: `overhear.toml`, `.metric` files, plug-ins,
+//! programs of reactions.
 //!
-//! A caller with privileges (user 0, or any effective capability) uses such a file only if no other user could have
-//! chosen its content. The file, each folder on its path, and each symbolic link on it belong to root or to the caller
-//! (under `sudo`, to the user who called it as well: whoever may run this program as root is trusted already). None of
-//! them can be written by group or others, but folders with the sticky bit, in which nobody replaces the files
-//! of others.
+//! A caller with privileges (user 0, or any effective capability) uses such a file only if no other
+//! user could have chosen its content. The file, each folder on its path, and each symbolic link on
+//! it belong to root or to the caller (under `sudo`, to the user who called it as well: whoever may
+//! run this program as root is trusted already). None of them can be written by group or others,
+//! but folders with the sticky bit, in which nobody replaces the files of others.
 //!
-//! The path is walked by descriptors from `/` on, each name once, and the file that was checked is the one that is
-//! read. Where a path is handed on (to the dynamic loader, to `exec`), it is the real path, on which no other user can
-//! change a name later. Libraries that a plug-in is linked with, and interpreters of scripts, are not looked at.
+//! The path is walked by descriptors from `/` on, each name once, and the file that was checked is
+//! the one that is read. Where a path is handed on (to the dynamic loader, to `exec`), it is the
+//! real path, on which no other user can change a name later. Libraries that a plug-in is linked
+//! with, and interpreters of scripts, are not looked at.
 //!
 //! An ordinary user runs with its own rights alone, as with a Makefile: nothing is refused.
 
@@ -78,7 +80,8 @@ pub(crate) fn read_to_string(path: &Path) -> Result<String, TrustError> {
     Ok(text)
 }
 
-/// The path by which a file is loaded or executed: for a privileged user the real one, every name of which is checked.
+/// The path by which a file is loaded or executed: for a privileged user the real one, every name
+/// of which is checked.
 #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
 pub(crate) fn checked_path(path: &Path) -> Result<PathBuf, TrustError> {
     match Owners::of_privileged() {
@@ -122,8 +125,8 @@ pub(crate) fn is_privileged() -> bool {
     (geteuid().is_root() || has_capabilities()) && !is_alone_in_namespace()
 }
 
-/// Whether this process is in a user namespace of one user (`unshare --map-root-user`): its privileges are over its
-/// own user's things alone, and root's files do not look like root's.
+/// Whether this process is in a user namespace of one user (`unshare --map-root-user`): its
+/// privileges are over its own user's things alone, and root's files do not look like root's.
 #[expect(clippy::disallowed_methods, reason = "a file of /proc")]
 fn is_alone_in_namespace() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -182,7 +185,8 @@ impl Owners {
                         rest = names;
                         continue;
                     }
-                    // A descriptor of this process (`/dev/stdin`, `/dev/fd/N`): its name leads nowhere.
+                    // A descriptor of this process (`/dev/stdin`, `/dev/fd/N`): its name leads
+                    // nowhere.
                     found = openat(&found, &name, look, Mode::empty())?;
                 } else {
                     found = next;

@@ -45,8 +45,8 @@ pub struct UpdateReport {
     pub results: serde_json::Map<String, serde_json::Value>,
     /// Sentences: sensors of another type, results that are no JSON.
     pub complaints: Vec<String>,
-    // Bytes that it had of the allocator's memory: at its begin or at its end, whichever is more. No result: a
-    // replay has its own.
+    // Bytes that it had of the allocator's memory: at its begin or at its end, whichever is more.
+    // No result: a replay has its own.
     #[serde(skip)]
     pub(crate) memory_bytes: u64,
 }
@@ -58,8 +58,8 @@ impl UpdateReport {
         self.state == "finished" && self.complaints.is_empty()
     }
 
-    /// The distributions among its results: objects with `buckets`, a list of `low`, `high` and `count`,
-    /// and with `unit` and `fractions` if they have these (docs/displays.md).
+    /// The distributions among its results: objects with `buckets`, a list of `low`, `high` and
+    /// `count`, and with `unit` and `fractions` if they have these (docs/displays.md).
     pub fn histograms(&self) -> Vec<HistogramReport> {
         let told = self.results.iter();
         told.filter_map(|(key, value)| self.histogram(key, value))
@@ -134,8 +134,8 @@ impl Updates {
         Self::load_with(specifications, None, |_| ())
     }
 
-    /// The same, with this policy about missed elements instead of what the plug-ins say, and each update
-    /// prepared before its first call.
+    /// The same, with this policy about missed elements instead of what the plug-ins say, and each
+    /// update prepared before its first call.
     ///
     /// # Errors
     /// As for [`Updates::load`].

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What checksums cost: the same elements, written and replayed with them (the current format) and without (format 2).
+//! What checksums cost: the same elements, written and replayed with them (the current format) and
+//! without (format 2).
 //!
 //! `cargo bench -p overhear-trace --bench checksum_cost -- [EVENTS [ROUNDS]]`
 //!
-//! The formats take turns, so that both see the same noise, and the medians of the times are compared.
+//! The formats take turns, so that both see the same noise, and the medians of the times are
+//! compared.
 #![allow(missing_docs)]
 
 mod support;

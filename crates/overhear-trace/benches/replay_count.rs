@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The time of one replay of a trace: a lower bound for everything that reads it.
 //!
-//! `cargo bench -p overhear-trace --bench replay_count -- DIR` prints the elements and the nanoseconds
-//! of opening and replaying them; DIR is absolute. `python/benches/replay_speed.py` runs it, too.
+//! `cargo bench -p overhear-trace --bench replay_count -- DIR` prints the elements and the
+//! nanoseconds of opening and replaying them; DIR is absolute. `python/benches/replay_speed.py`
+//! runs it, too.
 #![allow(missing_docs)]
 
 mod support;

@@ -104,9 +104,10 @@ fn trace(text: &mut String, identity: &TraceIdentity, has_checksums: bool) {
         text,
         r#"/* CTF 1.8 */
 
-// Recorded by Overhear. Units, origins and rates of the streams are in overhear/streams.json.
-// The last {trailer_bytes} bytes of each packet, behind its content, say where it stands in its stream:
-// u64 first sequence, u64 missed, u64 from, u64 to, u32 cause of the gap, u32 bytes of a record{checksum}.
+// Recorded by Overhear. Units, origins and rates of the streams are in overhear/streams.json. The
+// last {trailer_bytes} bytes of each packet, behind its content, say where it stands in its stream:
+// u64 first sequence, u64 missed, u64 from, u64 to, u32 cause of the gap, u32 bytes of a
+// record{checksum}.
 // Causes: 0 no gap, {causes}.
 
 typealias integer {{ size = 8; align = 8; signed = false; base = 10; }} := uint8_t;

@@ -43,8 +43,8 @@ pub struct Announcement {
 
 impl Announcement {
     /// Registers the sensor of the monitor `monitor`. If no directory answers, no other process
-    /// sees the progress; [`DynamicSensor::not_connected_reason`] of [`Announcement::sensor`] has the
-    /// reason.
+    /// sees the progress; [`DynamicSensor::not_connected_reason`] of [`Announcement::sensor`] has
+    /// the reason.
     ///
     /// # Errors
     /// [`SensorError`].

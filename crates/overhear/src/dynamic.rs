@@ -30,7 +30,8 @@ pub struct PayloadSizeError {
 /// ```
 /// use overhear::{DynamicSensor, FieldKind, SensorRequest, TypeSchema, WriterKind};
 ///
-/// let schema = TypeSchema::builder("depth").field("requests", FieldKind::U64, "requests").build()?;
+/// let schema =
+///     TypeSchema::builder("depth").field("requests", FieldKind::U64, "requests").build()?;
 /// let mut sensor = DynamicSensor::register(SensorRequest {
 ///     sensor: "queue".to_string(),
 ///     instance: String::new(),

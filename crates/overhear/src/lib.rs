@@ -55,8 +55,8 @@
 //! A sensor is *not connected* if no directory owns its stream, so that no monitor can read it.
 //!
 //! - [`Sensor::not_connected_reason`] returns the reason.
-//! - With `OVERHEAR_NOT_CONNECTED=stderr` in its environment a program prints the reason of its first
-//!   sensor that is not connected.
+//! - With `OVERHEAR_NOT_CONNECTED=stderr` in its environment a program prints the reason of its
+//!   first sensor that is not connected.
 //! - `overhear list --not-connected` lists the sensors that a directory had to refuse.
 //!
 //! If the directory has no memory for a sensor at present, the sensor waits, switched off. It is
@@ -66,9 +66,9 @@
 //!
 //! A child made by `fork` never writes into its parent's streams: a handler of `pthread_atfork`
 //! replaces them by private memory before the child goes on. The child's copies of its parent's
-//! sensors stay usable but not connected. [`Sensor::register_again`] registers a copy in a stream of the
-//! child's own, under its own process id. Nothing is registered without this call: most children
-//! call exec at once, and such a child should cost nothing.
+//! sensors stay usable but not connected. [`Sensor::register_again`] registers a copy in a stream
+//! of the child's own, under its own process id. Nothing is registered without this call: most
+//! children call exec at once, and such a child should cost nothing.
 //!
 //! A child made by the raw `clone` system call, or by glibc's `_Fork`, bypasses the handler: its
 //! writes would mix with its parent's. It must call [`Sensor::register_again`] before it writes.

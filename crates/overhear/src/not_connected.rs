@@ -14,8 +14,8 @@ use overhear_directory::client::environment;
 const VARIABLE: &str = "OVERHEAR_NOT_CONNECTED";
 const WANTED: &str = "stderr";
 
-/// Prints the line for the first sensor that is not connected, if the environment requests it. Cold, like
-/// registration.
+/// Prints the line for the first sensor that is not connected, if the environment requests it.
+/// Cold, like registration.
 pub(crate) fn report(sensor: &str, reason: &str) {
     static REPORTED: Once = Once::new();
     if environment(VARIABLE).is_some_and(|value| value == WANTED) {

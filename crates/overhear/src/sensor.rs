@@ -17,8 +17,8 @@ use overhear_stream::{
     Switch,
 };
 
-/// Slots of a sensor that is not connected: enough that writes touch several cache lines as in a real stream,
-/// and little memory.
+/// Slots of a sensor that is not connected: enough that writes touch several cache lines as in a
+/// real stream, and little memory.
 const PRIVATE_CAPACITY: u64 = 64;
 
 /// Why a sensor cannot be registered.
@@ -389,10 +389,10 @@ impl<E: Element> Sensor<E> {
 
     /// Registers a sensor that no directory owns again. Returns whether a directory owns it now.
     ///
-    /// A forked child's copy of its parent's sensor is not connected: with this call the child gets a
-    /// stream of its own, under its own process id, with the settings that the parent gave. A
-    /// sensor that found no directory when it was registered is connected from here on if there is one
-    /// now; what it wrote before is not. A connected sensor stays as it is. Cold, like
+    /// A forked child's copy of its parent's sensor is not connected: with this call the child gets
+    /// a stream of its own, under its own process id, with the settings that the parent gave. A
+    /// sensor that found no directory when it was registered is connected from here on if there is
+    /// one now; what it wrote before is not. A connected sensor stays as it is. Cold, like
     /// [`SensorBuilder::register`].
     ///
     /// # Errors

@@ -17,7 +17,8 @@ sensor `queue`, `server/` every sensor of all processes `server`, `4711/queue#in
 
 #[derive(Debug, Args)]
 pub(crate) struct DirectoryArguments {
-    /// The socket of the directory. Default: that of OVERHEAR_DIRECTORY, of this user, or of the system.
+    /// The socket of the directory. Default: that of OVERHEAR_DIRECTORY, of this user, or of the
+    /// system.
     #[arg(long, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
     /// Only sensors whose type matches this glob.
@@ -101,7 +102,8 @@ pub(crate) struct AttachArguments {
     /// Ends when all matching sensors have ended.
     #[arg(long)]
     pub(crate) until_ended: bool,
-    /// Switches off the sensors that no monitor needs, as far as this user may. At the end they are switched back.
+    /// Switches off the sensors that no monitor needs, as far as this user may. At the end they are
+    /// switched back.
     #[arg(long)]
     pub(crate) disable_unused: bool,
     /// In CSV, only these fields, as one table for all types.
@@ -138,11 +140,12 @@ pub(crate) struct TopArguments {
     /// Time over which rates and intervals are computed.
     #[arg(long, value_name = "LENGTH", default_value = "5s", value_parser = positive)]
     pub(crate) window: Nanos,
-    /// Tracks the threads of this running process by kernel sensors. Without GLOB, --type, --socket and --config it needs
-    /// no directory.
+    /// Tracks the threads of this running process by kernel sensors. Without GLOB, --type, --socket
+    /// and --config it needs no directory.
     #[arg(long)]
     pub(crate) pid: Option<u32>,
-    /// Draws the distributions of the updates in this file: of a field's values, and of plug-ins (see docs/displays.md).
+    /// Draws the distributions of the updates in this file: of a field's values, and of plug-ins
+    /// (see docs/displays.md).
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Loads no plug-in of --config: a file with updates of plug-ins is refused.

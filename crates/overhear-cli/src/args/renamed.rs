@@ -19,7 +19,8 @@ const FLAGS: [(&str, &str); 5] = [
     ("--via", "`--backend`"),
 ];
 
-/// The sentence for a command line that contains a former name; `None` if `error` has another cause.
+/// The sentence for a command line that contains a former name; `None` if `error` has another
+/// cause.
 pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
     let renamed = |kind, names: &[(&str, &str)]| {
         let Some(ContextValue::String(word)) = error.get(kind) else {

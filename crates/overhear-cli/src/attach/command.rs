@@ -112,7 +112,8 @@ impl<'a> Attachment<'a> {
         self.off
     }
 
-    /// Shows what the sensors write until something ends it; `out` must not have a buffer of its own.
+    /// Shows what the sensors write until something ends it; `out` must not have a buffer of its
+    /// own.
     pub(crate) fn run(
         self,
         layout: Box<dyn Layout>,

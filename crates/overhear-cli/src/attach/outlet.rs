@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The output of `overhear attach`: written in pieces, so that requests to end are seen while its reader pauses.
+//! The output of `overhear attach`: written in pieces, so that requests to end are seen while its
+//! reader pauses.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -10,8 +11,8 @@ use std::time::{Duration, Instant};
 use crate::readiness::is_writable;
 use overhear_session::interrupts::Interrupts;
 
-/// Bytes that a writable pipe takes without waiting: `PIPE_BUF`. A terminal may take less and wait, but a signal
-/// ends its wait with what it has taken.
+/// Bytes that a writable pipe takes without waiting: `PIPE_BUF`. A terminal may take less and wait,
+/// but a signal ends its wait with what it has taken.
 const PIECE_BYTES: usize = 4096;
 /// Longest wait between two looks for a request.
 const LOOK: Duration = Duration::from_millis(50);

@@ -12,8 +12,8 @@ const LEAST_ROOM: usize = 16;
 
 /// Columns as wide as their widest cell.
 ///
-/// A table that is wider than the window is shown in parts, one below the other: each begins with the
-/// first columns, which identify the row, and goes on with as many of the others as there is
+/// A table that is wider than the window is shown in parts, one below the other: each begins with
+/// the first columns, which identify the row, and goes on with as many of the others as there is
 /// room for. No cell is lost or cut; texts that are longer than a line are broken between words.
 pub(crate) struct Table {
     layout: Layout,
@@ -55,8 +55,8 @@ impl Table {
     }
 }
 
-/// How the rows of a table are laid out, known once all were measured: a table whose rows are too many for
-/// memory is measured first and written afterwards.
+/// How the rows of a table are laid out, known once all were measured: a table whose rows are too
+/// many for memory is measured first and written afterwards.
 pub(crate) struct Layout {
     heads: Vec<(&'static str, bool)>,
     widths: Vec<usize>,

@@ -88,7 +88,8 @@ fn sums(metric: &MetricReport, width: Width) -> String {
     }
 }
 
-/// Writes the measurements of a metric as a table with times counted from `start`, for lines of this width.
+/// Writes the measurements of a metric as a table with times counted from `start`, for lines of
+/// this width.
 pub(crate) fn measurements(
     measurements: &Measurements,
     start: Timestamp,

@@ -65,8 +65,8 @@ impl Width {
         text
     }
 
-    /// One line broken between words; later ones begin after `indent` columns. A word that is longer
-    /// than a line stays whole, for the terminal to break.
+    /// One line broken between words; later ones begin after `indent` columns. A word that is
+    /// longer than a line stays whole, for the terminal to break.
     pub(crate) fn wrap_line(self, line: &str, indent: usize) -> String {
         let Some(limit) = self.0 else {
             return line.to_string();

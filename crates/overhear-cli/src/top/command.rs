@@ -37,7 +37,8 @@ const MOST_NOTES: usize = 20;
 pub(crate) struct TopOptions {
     /// Where the directory is, if there is one.
     pub(crate) socket: Option<PathBuf>,
-    /// Whether sensors of programs are asked for; else a directory that does not answer is no failure.
+    /// Whether sensors of programs are asked for; else a directory that does not answer is no
+    /// failure.
     pub(crate) wants_sensors: bool,
     /// Which sensors.
     pub(crate) query: Query,
@@ -301,7 +302,8 @@ pub(crate) fn once(options: &TopOptions) -> Result<Snapshot, SessionError> {
     Ok(listener.snapshot(now))
 }
 
-/// Shows a picture on the terminal until the user leaves, a signal asks for the end, or the terminal hangs up.
+/// Shows a picture on the terminal until the user leaves, a signal asks for the end, or the
+/// terminal hangs up.
 ///
 /// # Errors
 /// [`SessionError`] if nothing can be listened to, or there is no terminal.

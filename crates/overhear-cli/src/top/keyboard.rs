@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events of the terminal, read by a thread of their own.
 //!
-//! crossterm reads a terminal that has hung up again and again, without end and without return, and it waits within
-//! an incomplete sequence. Neither may stop the observation, so the thread is never waited for: whoever takes the
-//! events looks at the terminal itself, and ends the process soon after the terminal is gone.
+//! crossterm reads a terminal that has hung up again and again, without end and without return, and
+//! it waits within an incomplete sequence. Neither may stop the observation, so the thread is never
+//! waited for: whoever takes the events looks at the terminal itself, and ends the process soon
+//! after the terminal is gone.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};

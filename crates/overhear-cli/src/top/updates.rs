@@ -42,7 +42,8 @@ impl Evaluation {
 }
 
 impl Drawn {
-    /// Those of a file that have a `field` or a `plugin`, which are what can be drawn while it grows.
+    /// Those of a file that have a `field` or a `plugin`, which are what can be drawn while it
+    /// grows.
     ///
     /// # Errors
     /// [`SessionError`] if the file makes no sense, has none, or a plug-in cannot be used.
@@ -121,8 +122,8 @@ impl Drawn {
         };
     }
 
-    /// What is missing in its distributions: sensors that have not appeared or lack the field, values that are
-    /// no numbers, updates that have failed.
+    /// What is missing in its distributions: sensors that have not appeared or lack the field,
+    /// values that are no numbers, updates that have failed.
     pub(super) fn notes(&self) -> Vec<String> {
         let absent = self.sensors.iter().filter(|(_, _, met)| !met);
         let absent = absent.map(|(id, ..)| format!("no sensor `{id}` has appeared yet"));

@@ -61,7 +61,8 @@ pub(crate) fn number(value: &Value, member: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {member} in {value:#}"))
 }
 
-/// A price that no sensor of a machine of today has, by far: with another unit, or a loop counted wrongly, it is beyond.
+/// A price that no sensor of a machine of today has, by far: with another unit, or a loop counted
+/// wrongly, it is beyond.
 const MOST_NS: f64 = 100_000.0;
 
 /// Prices that are nothing, or more than any sensor costs, and what sensors they are of.
@@ -259,8 +260,9 @@ fn reports_say_what_observing_has_cost() {
         100 * (priced + number(&live, "missed_total"))
     );
 
-    // Metrics subtract them: each departure of a thread lies in its life, and costs 100 ns. A wake-up that it writes lies
-    // there, too; it has a price only if all elements have the same one.
+    // Metrics subtract them: each departure of a thread lies in its life, and costs 100 ns. A
+    // wake-up that it writes lies there, too; it has a price only if all elements have the same
+    // one.
     let life = place.path().join("life.metric");
     std::fs::write(&life, LIFE).unwrap();
     let total = |cost: &str| {

@@ -169,8 +169,8 @@ fn damaged_recording_violates_nothing() {
     is_broken("corrupt", &corrupt, "is damaged at byte 0");
 }
 
-/// What a recorder that was killed had not written may have been what was due; without its summary no recording is
-/// whole.
+/// What a recorder that was killed had not written may have been what was due; without its summary
+/// no recording is whole.
 #[test]
 fn unfinished_recording_has_no_known_end() {
     let folder = folder();

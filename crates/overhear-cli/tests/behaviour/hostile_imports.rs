@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear import` of traces that crash libbabeltrace2 or keep it busy: what was read before is imported, and the rest is a gap.
+//! `overhear import` of traces that crash libbabeltrace2 or keep it busy: what was read before is
+//! imported, and the rest is a gap.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,8 @@ event { name = "app:request"; id = 0; stream_id = 0; fields := struct { FIELDS }
 
 const STAMPED: &str = "stamp_t timestamp;";
 
-/// A trace with these fields in the header and the payload of its events, and these packets: begin, end, content.
+/// A trace with these fields in the header and the payload of its events, and these packets: begin,
+/// end, content.
 fn trace(dir: &Path, header: &str, fields: &str, packets: &[(u64, u64, Vec<u8>)]) {
     fs::create_dir(dir).unwrap();
     let metadata = METADATA.replace("HEADER", header).replace("FIELDS", fields);
@@ -143,7 +145,8 @@ fn limited(words: &[&str]) -> std::process::Command {
         rlim_cur: 128 << 20,
         rlim_max: 128 << 20,
     };
-    // SAFETY: Between fork and exec there is one system call, which takes a pointer to memory of this closure.
+    // SAFETY: Between fork and exec there is one system call, which takes a pointer to memory of
+    // this closure.
     unsafe {
         command.pre_exec(move || match libc::setrlimit(libc::RLIMIT_DATA, &limit) {
             0 => Ok(()),
@@ -160,8 +163,8 @@ fn trace_that_fails_an_assertion_is_imported_up_to_it() {
     }
     let folder = folder();
     let out = folder.path().join("out");
-    // Ten packets of ten events. The ninth packet states a number of discarded events that the library takes for unknown,
-    // and asserts to be known.
+    // Ten packets of ten events. The ninth packet states a number of discarded events that the
+    // library takes for unknown, and asserts to be known.
     let hostile = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/behaviour/hostile");
     let ended = import(&hostile.join("unknown-discarded"), &out, &[]);
     let says = [
@@ -271,8 +274,8 @@ fn large(dir: &Path) -> PathBuf {
     dir.join("trace")
 }
 
-/// Starts an import of a large trace into `out`, waits until `is_so` for its process id, and signals its reader
-/// in the middle of the work. Returns the reader, too.
+/// Starts an import of a large trace into `out`, waits until `is_so` for its process id, and
+/// signals its reader in the middle of the work. Returns the reader, too.
 fn disturbed(
     out: &Path,
     options: &[&str],

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear import`: a trace as LTTng writes it, of the kernel and of a program, becomes a recording that
-//! metrics and constraints run on.
+//! `overhear import`: a trace as LTTng writes it, of the kernel and of a program, becomes a
+//! recording that metrics and constraints run on.
 
 use std::fs;
 use std::path::Path;
@@ -61,8 +61,8 @@ fn switch(bytes: &mut Vec<u8>, us: u64, (prev, state): (u32, i64), next: u32) {
     bytes.extend(next.to_le_bytes());
 }
 
-/// Thread 7 is woken, runs after 100 us, is displaced for 50 us, and sleeps; per period a request is
-/// noted by the program.
+/// Thread 7 is woken, runs after 100 us, is displaced for 50 us, and sleeps; per period a request
+/// is noted by the program.
 fn period(bytes: &mut Vec<u8>, period: u64) {
     let us = 1_000 * (period + 1);
     for (id, later) in [(1, 0), (2, 10)] {
@@ -89,7 +89,8 @@ fn request(bytes: &mut Vec<u8>, period: u64) {
     text(bytes, "a \"quoted\", } word");
 }
 
-/// Two packets of ten periods; before the second so many events, and so many packets, were discarded.
+/// Two packets of ten periods; before the second so many events, and so many packets, were
+/// discarded.
 fn foreign(dir: &Path, discarded: u64, packets: u64) {
     foreign_of(dir, discarded, packets, period);
 }
@@ -111,7 +112,8 @@ fn foreign_of(dir: &Path, discarded: u64, packets: u64, period: impl Fn(&mut Vec
     trace_of(dir, &[stream]);
 }
 
-/// A packet of a CPU between two times in microseconds, with its number and how many events were discarded until then.
+/// A packet of a CPU between two times in microseconds, with its number and how many events were
+/// discarded until then.
 fn packet_of(
     cpu: u32,
     (begin, end): (u64, u64),
@@ -345,7 +347,8 @@ fn run_that_never_was_is_not_counted() {
     }
     let folder = folder();
     let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
-    // 7 has left CPU 0 unseen, and nothing happens there any more. That it ran for 3.7 s on CPU 0 is not so.
+    // 7 has left CPU 0 unseen, and nothing happens there any more. That it ran for 3.7 s on CPU 0
+    // is not so.
     let elsewhere: &[_] = &[(3_702_000, 0, 7), (3_702_100, 7, 0)];
     two_cpus(&trace, [&[(1_500, 9, 0), (2_000, 0, 7)], elsewhere]);
     let report = reported(&trace, &out, 3, &["at least 1 context switches"]);

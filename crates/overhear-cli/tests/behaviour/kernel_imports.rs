@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The built-in metrics over a trace of the shape that LTTng's kernel tracer gives, and metrics over one of
-//! ros2_tracing in the same session.
+//! The built-in metrics over a trace of the shape that LTTng's kernel tracer gives, and metrics
+//! over one of ros2_tracing in the same session.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,8 @@ enum Field {
 }
 use Field::{Text, I64, U32, U64};
 
-/// A trace with a stream per CPU. An event is declared with the fields that it has when it is first written.
+/// A trace with a stream per CPU. An event is declared with the fields that it has when it is first
+/// written.
 #[derive(Default)]
 struct Tracer {
     // How many fields of each event, the first ones, are the stream's context.
@@ -118,8 +119,8 @@ impl Tracer {
     }
 }
 
-/// Thread 7 of process 5 reads, is interrupted, writes to a disk, and waits for a futex until a timer ends the wait; then it
-/// is displaced.
+/// Thread 7 of process 5 reads, is interrupted, writes to a disk, and waits for a futex until a
+/// timer ends the wait; then it is displaced.
 fn kernel() -> Tracer {
     let mut trace = Tracer::default();
     let present = [("tid", U32(7)), ("pid", U32(5)), ("name", Text("worker"))];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recorders that are killed at a hundred moments: from the first system call to the middle of a
-//! recording. Whatever is on disk is shown at once, and the same after a repair, which lets others read it too.
+//! recording. Whatever is on disk is shown at once, and the same after a repair, which lets others
+//! read it too.
 
 use std::fs;
 use std::os::unix::process::CommandExt;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resource limits of `overhear` itself, and what a program that it runs gets of limits and signals.
+//! Resource limits of `overhear` itself, and what a program that it runs gets of limits and
+//! signals.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -22,7 +23,8 @@ fn limited(command: &mut Command, resource: Resource, limit: u64) -> &mut Comman
 fn file_size_limit_ends_the_recording_and_not_the_program() {
     let folder = folder();
     let out = folder.path().join("out");
-    // Some thousand context switches; then the program meets the limit itself, with the default action.
+    // Some thousand context switches; then the program meets the limit itself, with the default
+    // action.
     let beyond = folder.path().join("beyond");
     let script = format!(
         "i=0; while [ $i -lt 1500 ]; do /bin/true; i=$((i+1)); done; echo done; \
@@ -90,7 +92,8 @@ fn program_inherits_the_signals_of_the_shell() {
         ],
     ] {
         let with_signals = |mut command: Command| {
-            // SAFETY: between fork and exec only async-signal-safe calls are made, on a mask of their own.
+            // SAFETY: between fork and exec only async-signal-safe calls are made, on a mask of
+            // their own.
             unsafe {
                 command.pre_exec(move || {
                     let mut mask: libc::sigset_t = std::mem::zeroed();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear import` of a trace that LTTng records here: a program with tracepoints of ros2_tracing.
+//! `overhear import` of a trace that LTTng records here: a program with tracepoints of
+//! ros2_tracing.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

@@ -302,7 +302,8 @@ fn missed_and_unrecorded_events_are_named_and_set_the_status() {
         "time_slice",
     ]));
     assert_eq!(ended.status, 0, "{ended:?}");
-    // What a recorder that was killed had not written yet is missing, and it is not known how much that is.
+    // What a recorder that was killed had not written yet is missing, and it is not known how much
+    // that is.
     fs::remove_file(deaf.join("trace/overhear/summary.json")).unwrap();
     let metrics = ["metrics", path(&deaf), "--metric", "time_slice", "--json"];
     let notes = &json(&metrics, 3)["notes"];

@@ -93,7 +93,8 @@ impl OnTerminal {
         });
     }
 
-    /// Closes the terminal's other side, as a lost connection does, and waits for the end of the command.
+    /// Closes the terminal's other side, as a lost connection does, and waits for the end of the
+    /// command.
     #[track_caller]
     pub(crate) fn hang_up(self) -> i32 {
         let Self {
@@ -117,8 +118,8 @@ impl OnTerminal {
     }
 }
 
-/// Both sides of a new terminal of so many columns. No process that another thread starts meanwhile inherits
-/// them: it would keep the terminal from hanging up.
+/// Both sides of a new terminal of so many columns. No process that another thread starts meanwhile
+/// inherits them: it would keep the terminal from hanging up.
 #[track_caller]
 fn pty(columns: u16) -> (OwnedFd, OwnedFd) {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;

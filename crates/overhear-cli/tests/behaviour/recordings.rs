@@ -241,7 +241,8 @@ fn truncated_stream_is_reported_and_repaired() {
         .unwrap()
         .set_len(length - 10)
         .unwrap();
-    // A recorder that was killed has not noted where the streams end: nothing is known to be missing.
+    // A recorder that was killed has not noted where the streams end: nothing is known to be
+    // missing.
     fs::remove_file(out.join("trace/overhear/ends.json")).unwrap();
     let name = stream.file_name().unwrap().to_string_lossy().into_owned();
     let before = fs::read(&stream).unwrap();

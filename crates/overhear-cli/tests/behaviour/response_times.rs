@@ -21,8 +21,8 @@ use crate::support::{finish, folder, overhear, path};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Besides {
     Nothing,
-    /// Whatever is needed for system times. All but 899 us of a job is in a system call, and the return from that of the
-    /// longest job is missed.
+    /// Whatever is needed for system times. All but 899 us of a job is in a system call, and the
+    /// return from that of the longest job is missed.
     Calls,
     /// Locks: from 10 us to 310 us a thread called `low` has the priority of `control`.
     Locks,
@@ -32,7 +32,8 @@ enum Besides {
     Crowd,
 }
 
-/// A thread `control` with 50 jobs of 1 ms and 10 us more each time. The end of a `missed` job is told nobody.
+/// A thread `control` with 50 jobs of 1 ms and 10 us more each time. The end of a `missed` job is
+/// told nobody.
 fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
     let mut streams = vec![
         stream(1, SCHED_SWITCH, Switch::schema()),
@@ -223,7 +224,8 @@ fn computed_and_observed_response_times_stand_side_by_side() {
         "does not give count as nothing: job_system_time, system_blocking, delay_until_wakeup";
     assert_eq!(ended.status, 0, "{ended:?}");
     assert!(ended.stdout.contains(sentence), "{ended:?}");
-    // The wake-up of the job and the arrival on the CPU are elements of the task in its measurement.
+    // The wake-up of the job and the arrival on the CPU are elements of the task in its
+    // measurement.
     let metric = ["metrics", path(&dir), "--metric", "response_time", "--json"];
     let longest = |options: &[&str]| {
         let ended = finish(&mut overhear(&[&metric, options].concat()));
@@ -358,8 +360,8 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
     rta(Besides::Unfit, "1400us", &all, 3);
 }
 
-/// By hand: R = 1500 + ceil(R / 1000) 10 + 300 us, where `low` had the priority of `control` for 300 us, and an interrupt comes every
-/// millisecond and takes 10 us.
+/// By hand: R = 1500 + ceil(R / 1000) 10 + 300 us, where `low` had the priority of `control` for
+/// 300 us, and an interrupt comes every millisecond and takes 10 us.
 #[test]
 fn interrupts_and_locks_that_were_seen_are_in_the_response_time() {
     let folder = folder();

@@ -68,7 +68,8 @@ fn other_requests_are_passed_on_as_they_are() {
     interrupted("exec sleep 50", &[libc::SIGHUP], 129);
 }
 
-/// A container that was entered without a session of its own: the leader of the session has no id inside.
+/// A container that was entered without a session of its own: the leader of the session has no id
+/// inside.
 #[test]
 fn requests_are_passed_on_where_the_leader_of_the_session_has_no_id() {
     let namespace = ["--pid", "--fork", "--mount-proc"];
@@ -192,7 +193,8 @@ fn children_that_outlive_the_program_do_not_hold_up_the_report() {
     assert_eq!(ended.status, 0);
 }
 
-/// A program that leaves a process behind, in a session of its own, which says that it is there and then does `rest`.
+/// A program that leaves a process behind, in a session of its own, which says that it is there and
+/// then does `rest`.
 fn leaves_behind(folder: &Path, rest: &str) -> String {
     let there = folder.join("there");
     let inner = format!("echo $$ > {}; {rest}", there.display());

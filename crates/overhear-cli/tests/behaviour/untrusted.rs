@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings and output folders of another user: root reads them without a change on disk, follows no link in them, waits for
-//! nothing, takes bounded memory, and writes none.
+//! Recordings and output folders of another user: root reads them without a change on disk, follows
+//! no link in them, waits for nothing, takes bounded memory, and writes none.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{chown, symlink, FileTypeExt, PermissionsExt};
@@ -576,7 +576,8 @@ fn readers_need_no_permission_to_write() {
         }
     }
     assert_eq!(content(&out), before);
-    // The repair changes no result. That the recorder has finished is known, so what was torn is missing.
+    // The repair changes no result. That the recorder has finished is known, so what was torn is
+    // missing.
     assert_eq!(finish(&mut overhear(&["repair", path(&out)])).status, 3);
     assert_eq!(run(None), expected);
     assert!(content(&out) != before);

@@ -255,7 +255,8 @@ fn growing_recording_is_followed() {
     assert!(body.contains("connect-src 'none'"));
 }
 
-/// Connections whose user is another one: the file system's user id of the thread that makes a socket is its owner.
+/// Connections whose user is another one: the file system's user id of the thread that makes a
+/// socket is its owner.
 fn connections_of(uid: u32, address: &str, number: usize) -> Vec<TcpStream> {
     let connect = || {
         // SAFETY: system calls without memory, which concern this thread alone.
@@ -276,8 +277,8 @@ fn slow_connections_of_others_do_not_keep_the_owner_out() {
         println!("skipped: only root can connect as another user");
         return;
     }
-    // One user has as many connections as there may be, each with half a request; they go on sending, and are made
-    // again when they are closed.
+    // One user has as many connections as there may be, each with half a request; they go on
+    // sending, and are made again when they are closed.
     let address = viewer.address.clone();
     let stop = &std::sync::RwLock::new(false);
     let (began, begun) = std::sync::mpsc::channel();

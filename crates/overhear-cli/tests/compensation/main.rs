@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The compensation of a real run: a workload that switches a lot, with and without a monitor, in turns.
+//! The compensation of a real run: a workload that switches a lot, with and without a monitor, in
+//! turns.
 //!
-//! Monitored it takes longer; what is left of that after the compensation should be nothing. The same two
-//! processes run both halves of a pair, some tenths of a second apart, and which half is first changes from pair to
-//! pair. The time is the median of short laps during which the core was undisturbed: as told by the
-//! work that each lap contains and that no observation changes, by one measure for both halves.
+//! Monitored it takes longer; what is left of that after the compensation should be nothing. The
+//! same two processes run both halves of a pair, some tenths of a second apart, and which half is
+//! first changes from pair to pair. The time is the median of short laps during which the core was
+//! undisturbed: as told by the work that each lap contains and that no observation changes, by one
+//! measure for both halves.
 //!
-//! As a test it makes few pairs, and asserts what holds on any machine that is calm enough to show a difference at
-//! all; where it is not, laps that were disturbed by their own measure, or a crowded machine, must say why. With `OVERHEAR_COMPENSATION_BENCH=41` it makes so many pairs, prints
-//! what came of them, and fails if the workload was too weak or the compensation has missed (`make bench`).
+//! As a test it makes few pairs, and asserts what holds on any machine that is calm enough to show
+//! a difference at all; where it is not, laps that were disturbed by their own measure, or a
+//! crowded machine, must say why. With `OVERHEAR_COMPENSATION_BENCH=41` it makes so many pairs,
+//! prints what came of them, and fails if the workload was too weak or the compensation has missed
+//! (`make bench`).
 
 mod recorded;
 #[path = "../../../overhear-monitor/tests/support/witness.rs"]
@@ -35,12 +39,12 @@ const OVERHEAR: &str = env!("CARGO_BIN_EXE_overhear");
 /// A disturbed try that takes longer is not repeated: the machine will not become calm soon.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A process of the workload works with the byte for so many tenths of what a bare round trip takes, so that the monitor adds
-/// about as much on a fast machine as on a slow one: 5 % to 10 %.
+/// A process of the workload works with the byte for so many tenths of what a bare round trip
+/// takes, so that the monitor adds about as much on a fast machine as on a slow one: 5 % to 10 %.
 const WORK_TENTHS: u64 = 14;
 
-/// Laps of a batch, and trips of the byte in each: a lap takes less than half a millisecond, so that many fit between
-/// two disturbances.
+/// Laps of a batch, and trips of the byte in each: a lap takes less than half a millisecond, so
+/// that many fit between two disturbances.
 const LAPS: usize = 50;
 const TRIPS: usize = 20;
 /// So many undisturbed laps make a half of a pair.
@@ -84,7 +88,8 @@ struct Differences {
     lap_ns: f64,
     /// Pairs more that do not count.
     discounted: usize,
-    /// The standard deviation of the prices of switches and wake-ups by their means; the larger one.
+    /// The standard deviation of the prices of switches and wake-ups by their means; the larger
+    /// one.
     prices_vary: f64,
     seen: Seen,
 }
@@ -126,8 +131,8 @@ enum Lack {
 }
 
 impl Differences {
-    /// Whether what is looked for can be told from what else the machine does: neither the differences nor the
-    /// prices vary by much of it.
+    /// Whether what is looked for can be told from what else the machine does: neither the
+    /// differences nor the prices vary by much of it.
     fn is_calm(&self) -> bool {
         self.prices_vary < 0.2 && self.uncompensated.within_ns < self.uncompensated.mean_ns / 3.0
     }
@@ -138,7 +143,8 @@ fn length(lap: &Lap) -> f64 {
     (lap.end_ns - lap.begin_ns) as f64
 }
 
-/// The undisturbed laps' medians: plain, monitored, compensated. `None` if there are too few of them.
+/// The undisturbed laps' medians: plain, monitored, compensated. `None` if there are too few of
+/// them.
 fn medians(pair: &Pair, shortest_ns: u64) -> Option<[f64; 3]> {
     let is_calm = |lap: &Lap| is_undisturbed(lap.work_ns, shortest_ns);
     let plain: Vec<f64> = pair
@@ -158,8 +164,8 @@ fn medians(pair: &Pair, shortest_ns: u64) -> Option<[f64; 3]> {
     enough.then(|| [median(&plain), median(&monitored), median(&compensated)])
 }
 
-/// What the usable ones of these pairs show. A pair is discounted if one of its halves took unusually long or short for its kind,
-/// as where others observed the machine meanwhile.
+/// What the usable ones of these pairs show. A pair is discounted if one of its halves took
+/// unusually long or short for its kind, as where others observed the machine meanwhile.
 fn evaluate(pairs: &[Pair]) -> Vec<[f64; 3]> {
     let laps = pairs.iter().flat_map(Pair::laps);
     let shortest_ns = laps.map(|lap| lap.work_ns).min().unwrap_or(0);

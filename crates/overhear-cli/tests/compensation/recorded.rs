@@ -42,7 +42,8 @@ pub(crate) struct Monitored {
     pub(crate) compensated_ns: Vec<u64>,
 }
 
-/// Runs laps under a monitor. `None` if something was missed, as where the monitor was kept from running.
+/// Runs laps under a monitor. `None` if something was missed, as where the monitor was kept from
+/// running.
 pub(crate) fn run(
     workload: &mut Workload,
     out: &Path,
@@ -85,8 +86,8 @@ pub(crate) fn run(
     }))
 }
 
-/// How long the laps would have taken. By how much each becomes shorter comes from the recording: by what the last switch
-/// before its end is moved more than that before its begin.
+/// How long the laps would have taken. By how much each becomes shorter comes from the recording:
+/// by what the last switch before its end is moved more than that before its begin.
 fn compensated(reader: &TraceReader, costs: Costs, laps: &[Lap]) -> Vec<u64> {
     let mut plain = Switches::default();
     reader.replay(&mut [&mut plain]);

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The workload: two processes on one CPU pass a byte to and fro, and work for some microseconds whenever they
-//! get it.
+//! The workload: two processes on one CPU pass a byte to and fro, and work for some microseconds
+//! whenever they get it.
 //!
-//! Both are this test's own program, run again with a variable that asks for it, so that nothing else has to be
-//! built. What they work with is the yardstick, so that of each lap it is known whether the core was
-//! undisturbed: by the work, which nobody's observation changes, and not by what is measured.
+//! Both are this test's own program, run again with a variable that asks for it, so that nothing
+//! else has to be built. What they work with is the yardstick, so that of each lap it is known
+//! whether the core was undisturbed: by the work, which nobody's observation changes, and not by
+//! what is measured.
 
 use std::io::{stderr, stdin, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
@@ -33,7 +34,8 @@ pub(crate) struct Lap {
     pub(crate) work_ns: u64,
 }
 
-/// The CPU on which the byte is passed, and one for everybody else; `None` if there is one CPU only.
+/// The CPU on which the byte is passed, and one for everybody else; `None` if there is one CPU
+/// only.
 pub(crate) fn cpus() -> Option<(u32, u32)> {
     let cpus = allowed_cpus();
     let (first, last) = (*cpus.first()?, *cpus.last()?);
@@ -118,7 +120,8 @@ impl Drop for Workload {
     }
 }
 
-/// Answers each byte of standard input on standard error: the test's harness talks on standard output.
+/// Answers each byte of standard input on standard error: the test's harness talks on standard
+/// output.
 fn answer(work: InterferenceProbe) {
     let mut byte = [0];
     while stdin().read_exact(&mut byte).is_ok() {

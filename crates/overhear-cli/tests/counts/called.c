@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Calls a function a hundred times, with 0 to 99, and another one never. Before each call it passes a static probe
- * with the same number, where the processor is one of x86-64. */
+/* Calls a function a hundred times, with 0 to 99, and another one never. Before each call it passes
+ * a static probe with the same number, where the processor is one of x86-64. */
 #include <stdio.h>
 
 #ifdef __x86_64__

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Metrics and constraints over probes, static probes and tracepoints, by the names that exports print: live, and
-//! over the recording of the same run.
+//! Metrics and constraints over probes, static probes and tracepoints, by the names that exports
+//! print: live, and over the recording of the same run.
 
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Does each thing that a built-in metric measures TURNS times, in threads whose names say what they do:
- * sleeps, calls, faults, waits for futexes with and without priority inheritance and for a lock of the kernel, and is
- * displaced on its CPU.
+ * Does each thing that a built-in metric measures TURNS times, in threads whose names say what they
+ * do: sleeps, calls, faults, waits for futexes with and without priority inheritance and for a lock
+ * of the kernel, and is displaced on its CPU.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -120,8 +120,8 @@ static void *wants(void *nothing)
 }
 
 /*
- * Two of these want the lock of one pipe. Copying takes nearly all of their time, under the lock: one that is displaced
- * keeps it, so they wait for each other on a single CPU, too.
+ * Two of these want the lock of one pipe. Copying takes nearly all of their time, under the lock:
+ * one that is displaced keeps it, so they wait for each other on a single CPU, too.
  */
 static void *pushes(void *nothing)
 {

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The experiment of [POSIX-metrics, section 4]: fifteen periodic tasks on one CPU, what the system takes of
-//! them, and response times computed and observed.
+//! The experiment of [POSIX-metrics, section 4]: fifteen periodic tasks on one CPU, what the system
+//! takes of them, and response times computed and observed.
 //!
-//! Three computations over one recording. With the execution times that the jobs had and the measured overheads, no job
-//! takes longer than computed. Without the overheads the same check fails, so it can: the most urgent task takes longer than it
-//! computes for. And by exactly what the equations say the overheads make response times longer.
+//! Three computations over one recording. With the execution times that the jobs had and the
+//! measured overheads, no job takes longer than computed. Without the overheads the same check
+//! fails, so it can: the most urgent task takes longer than it computes for. And by exactly what
+//! the equations say the overheads make response times longer.
 //!
-//! With `OVERHEAR_EXPERIMENT_SECONDS` set it runs so long, at the calibrated price of an element, and is
-//! the bench behind the table in docs/response-times.md (`make experiment`).
+//! With `OVERHEAR_EXPERIMENT_SECONDS` set it runs so long, at the calibrated price of an element,
+//! and is the bench behind the table in docs/response-times.md (`make experiment`).
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,8 +29,8 @@ const ELEMENT_COST: &str = "200ns";
 const ALLOWED: Nanos = Nanos::from_ms(1_000);
 /// What the metrics of the overheads need.
 const SENSORS: &str = "syscall,page_fault,irq,softirq,timer,schedule,lock";
-/// Other programs on the machine and its host delay jobs, which no equation knows. So many runs are tried for one
-/// whose jobs all keep what is computed.
+/// Other programs on the machine and its host delay jobs, which no equation knows. So many runs are
+/// tried for one whose jobs all keep what is computed.
 const RUNS: usize = 5;
 
 fn folder() -> PathBuf {
@@ -96,7 +97,8 @@ fn told(said: &str) -> Vec<u64> {
     all
 }
 
-/// The tasks of the example with these execution times, behind its interrupts; without these if overheads are zero.
+/// The tasks of the example with these execution times, behind its interrupts; without these if
+/// overheads are zero.
 fn config(longest: &[u64], are_zero: bool) -> String {
     let example = std::fs::read_to_string(folder().join("overhear.toml")).unwrap();
     let mut tasks: toml::Table = example.parse().unwrap();
@@ -124,8 +126,8 @@ fn config(longest: &[u64], are_zero: bool) -> String {
     text
 }
 
-/// A response time is longer by the overheads: its own, one section of a lower task, the activations of the lower tasks, and the
-/// system times of the higher ones, each once at least.
+/// A response time is longer by the overheads: its own, one section of a lower task, the
+/// activations of the lower tasks, and the system times of the higher ones, each once at least.
 fn overheads_are_in_the_response_times(with: &[Value], without: &[Value]) {
     for (place, (task, bare)) in with.iter().zip(without).enumerate() {
         let (higher, lower) = (&with[..place], &with[place + 1..]);
@@ -226,8 +228,8 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             println!("something was missed: {}; once more", report["notes"]);
             continue;
         }
-        // Where others take so much of the CPU that jobs pile up, a thread does not sleep between them, and
-        // several are seen as one.
+        // Where others take so much of the CPU that jobs pile up, a thread does not sleep between
+        // them, and several are seen as one.
         let lacks = |task: &&Value| {
             let released = seconds * 1_000_000_000 / ns(task, "period_ns").as_ns();
             task["jobs"].as_u64().unwrap() + 2 < released
@@ -255,8 +257,8 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             ] {
                 assert!(ns(task, key) > Nanos::ZERO, "{task}");
             }
-            // A job contains its activation. The longest of each may be another one's, and more elements are subtracted
-            // of a job.
+            // A job contains its activation. The longest of each may be another one's, and more
+            // elements are subtracted of a job.
             let (job, wakeup) = ("job_system_time_ns", "delay_until_wakeup_ns");
             assert!(
                 2 * ns(task, job).as_ns() > ns(task, wakeup).as_ns(),

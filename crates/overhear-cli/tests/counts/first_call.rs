@@ -10,7 +10,8 @@ use overhear_trace::TraceReader;
 
 use crate::harness::{turn, Backend, Overhear};
 
-/// System calls: begin or end, and the number; and how often a page fault came before the first of them.
+/// System calls: begin or end, and the number; and how often a page fault came before the first of
+/// them.
 #[derive(Default)]
 struct Calls {
     calls: Vec<(u64, u64, String)>,

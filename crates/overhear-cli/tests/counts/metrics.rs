@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::harness::{eventful, turn, Backend, OVERHEAR};
 
-/// `eventful.c` does each thing twice as often. On a machine that is late enough a sleep is over before it has
-/// begun, and so on.
+/// `eventful.c` does each thing twice as often. On a machine that is late enough a sleep is over
+/// before it has begun, and so on.
 const HALF: u64 = 10;
 
 /// What a metric must have measured at least of which threads.
@@ -46,7 +46,8 @@ const LEAST: [(&str, &str, u64); 25] = [
 /// Why a metric cannot measure anything here, whatever the program does.
 fn lacks(metric: &str, place: &Path) -> Option<&'static str> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    // File systems without a device have the major number 0; what is behind those of several devices is not known.
+    // File systems without a device have the major number 0; what is behind those of several
+    // devices is not known.
     let device = std::fs::metadata(place).unwrap().dev();
     match metric {
         "lock_wait" if cpus == 1 => Some("one CPU: nobody wants a lock while another holds it"),
@@ -119,8 +120,9 @@ fn every_built_in_metric_measures_its_program() {
     contain_each_other(metrics);
 }
 
-/// The paper's metrics by what they contain: a stretch in the kernel at least as long as a call that was not displaced, the
-/// delay until a wake-up more than the handler of its timer, and a job's system time that delay and the next call.
+/// The paper's metrics by what they contain: a stretch in the kernel at least as long as a call
+/// that was not displaced, the delay until a wake-up more than the handler of its timer, and a
+/// job's system time that delay and the next call.
 fn contain_each_other(metrics: &[Value]) {
     let median = |name: &str, comm: &str| {
         let metric = metrics

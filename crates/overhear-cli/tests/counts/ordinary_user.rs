@@ -173,8 +173,9 @@ fn ordinary_user_gets_perf_records_of_own_programs() {
     }
 }
 
-/// The kernel takes the records of a process away when it executes a program with other privileges. However short
-/// the program, the report is incomplete and names it; of ordinary programs as short it is complete.
+/// The kernel takes the records of a process away when it executes a program with other privileges.
+/// However short the program, the report is incomplete and names it; of ordinary programs as short
+/// it is complete.
 #[test]
 fn program_with_other_privileges_makes_the_report_incomplete() {
     const ROUNDS: usize = 25;

@@ -30,8 +30,8 @@ fn with_tracefs(program: &[&str]) -> Vec<OsString> {
     front.iter().chain(program).map(OsString::from).collect()
 }
 
-/// What comes before the arguments of `overhear`: perf records all CPUs from before it starts until after
-/// it has ended. These events are recorded besides what `perf sched` does by itself.
+/// What comes before the arguments of `overhear`: perf records all CPUs from before it starts until
+/// after it has ended. These events are recorded besides what `perf sched` does by itself.
 pub(crate) fn recorded_by_perf(file: &Path, events: &[&str]) -> Vec<OsString> {
     let mut front = with_tracefs(&["perf", "sched", "record", "-k", "mono", "-a"]);
     // A ring of 32 MiB per CPU: perf, too, must get a CPU before its ring is full.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Delays: wake-up latency and run delay, record by record those of `perf sched timehist` over the same
-//! run.
+//! Delays: wake-up latency and run delay, record by record those of `perf sched timehist` over the
+//! same run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -32,7 +32,8 @@ type Delays = BTreeMap<u32, Vec<Delay>>;
 struct Told {
     wakeup_latency: Delays,
     run_delay: Delays,
-    /// When the first run of each thread that it tells of ended: what was before it is not known to it.
+    /// When the first run of each thread that it tells of ended: what was before it is not known to
+    /// it.
     since: BTreeMap<u32, Timestamp>,
     /// How each thread left its CPU last.
     displaced: BTreeMap<u32, bool>,
@@ -50,8 +51,8 @@ impl Told {
         told
     }
 
-    /// A line is `SECONDS.MICROS [CPU] NAME[TID/PID] WAIT DELAY RUN STATE`, the last three lengths in
-    /// milliseconds, and tells of a run that has ended. `None` where it is none.
+    /// A line is `SECONDS.MICROS [CPU] NAME[TID/PID] WAIT DELAY RUN STATE`, the last three lengths
+    /// in milliseconds, and tells of a run that has ended. `None` where it is none.
     fn line(&mut self, line: &str) -> Option<()> {
         let mut words = line.split_whitespace();
         let time = nanos(words.next()?, 1_000_000_000)?;
@@ -95,8 +96,8 @@ fn nanos(text: &str, unit: u64) -> Option<u64> {
     Some(whole.parse::<u64>().ok()? * unit + parts / 10_u64.pow(digits))
 }
 
-/// When wake-ups began that perf is deaf to, by thread: those by interrupts of idle CPUs of which it hears
-/// nothing.
+/// When wake-ups began that perf is deaf to, by thread: those by interrupts of idle CPUs of which
+/// it hears nothing.
 fn unheard(heard: &Heard, deaf: &BTreeSet<u32>) -> BTreeSet<(u32, Timestamp)> {
     let wakes = heard.wakes.iter();
     let by_deaf = wakes.filter(|(_, cpu, wake)| wake.waker_tid == 0 && deaf.contains(cpu));
@@ -116,8 +117,8 @@ fn wakings(heard: &Heard) -> BTreeMap<(u32, Timestamp), Timestamp> {
     wakings
 }
 
-/// Our measurements of a metric that timehist can know of. One that begins with an enqueue is as long as if it
-/// began with the waking.
+/// Our measurements of a metric that timehist can know of. One that begins with an enqueue is as
+/// long as if it began with the waking.
 fn ours(
     results: &[MetricResult],
     told: &Told,
@@ -141,8 +142,8 @@ fn ours(
 }
 
 /// By how much the lengths of the pairs differ: each of `ours` goes with the one of `theirs` that
-/// ended at the same time, as far as microseconds tell. Those that cannot be compared are left out; how
-/// many of theirs those are is the second value.
+/// ended at the same time, as far as microseconds tell. Those that cannot be compared are left out;
+/// how many of theirs those are is the second value.
 fn differences(ours: &Delays, theirs: &Delays) -> (Vec<Nanos>, usize) {
     let distance = |a: Timestamp, b: Timestamp| a.max(b).since(a.min(b));
     let (mut differences, mut left_out) = (Vec::new(), 0);
@@ -174,9 +175,9 @@ enum Compared {
     Disturbed,
 }
 
-/// Pairs are nearly all, and of the pairs 99 of 100 differ by at most 20 us: the two tools hear the same
-/// tracepoints one after the other, and timehist prints microseconds. Half of them differing by more is
-/// no disturbance, unless perf is deaf to a CPU's idle task.
+/// Pairs are nearly all, and of the pairs 99 of 100 differ by at most 20 us: the two tools hear the
+/// same tracepoints one after the other, and timehist prints microseconds. Half of them differing
+/// by more is no disturbance, unless perf is deaf to a CPU's idle task.
 fn compare(name: &str, ours: &Delays, theirs: &Delays, is_deaf: bool) -> Compared {
     let (pairs, left_out) = differences(ours, theirs);
     let theirs = theirs.iter().filter(|(tid, _)| ours.contains_key(tid));

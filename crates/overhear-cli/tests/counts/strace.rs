@@ -26,8 +26,8 @@ struct Call {
 }
 
 impl Call {
-    /// From `[ NUMBER] NAME(ARGUMENTS) = RESULT <SECONDS.MICROS>`; `None` for other lines, and for a call
-    /// that does not return.
+    /// From `[ NUMBER] NAME(ARGUMENTS) = RESULT <SECONDS.MICROS>`; `None` for other lines, and for
+    /// a call that does not return.
     fn parse(line: &str) -> Option<Self> {
         let (number, _) = line.strip_prefix('[')?.split_once(']')?;
         let (_, length) = line.strip_suffix('>')?.rsplit_once('<')?;
@@ -63,9 +63,9 @@ fn quantile(sorted: &[Nanos], percent: usize) -> Nanos {
     sorted[(sorted.len() * percent / 100).min(sorted.len() - 1)]
 }
 
-/// The count is the same, call by call. The length by strace is not shorter than ours but for the digits
-/// that strace cuts off, and longer by at most its own overhead: what it adds, in the same run, to 99 of
-/// 100 calls that do nothing, whatever the digits that it cuts off.
+/// The count is the same, call by call. The length by strace is not shorter than ours but for the
+/// digits that strace cuts off, and longer by at most its own overhead: what it adds, in the same
+/// run, to 99 of 100 calls that do nothing, whatever the digits that it cuts off.
 #[test]
 fn system_calls_are_those_of_strace() {
     let _turn = turn();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Probes on programs as they are installed: stripped, with a debug file or none, in C, C++ and Rust, and the C
-//! library itself.
+//! Probes on programs as they are installed: stripped, with a debug file or none, in C, C++ and
+//! Rust, and the C library itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What a run with a probe came to: how often it was passed, or the sentence of the error, which is one of usage.
+/// What a run with a probe came to: how often it was passed, or the sentence of the error, which is
+/// one of usage.
 fn passed(probe: &str, program: &Path) -> Result<u64, String> {
     let output = run(&["--probe", probe], program);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -320,7 +321,8 @@ fn c_library_and_programs_in_path_are_found_by_name() {
     let probe = "libc.so.6:malloc";
     let output = run(&["--probe", probe, "--out", text(&out)], &program);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    // The program allocates so many bytes forty times; what else it allocates is the C library's affair.
+    // The program allocates so many bytes forty times; what else it allocates is the C library's
+    // affair.
     let words = [
         "export",
         text(&out),

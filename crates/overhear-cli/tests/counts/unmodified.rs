@@ -61,9 +61,9 @@ fn sums(found: &Found, wrapper_pid: u32) -> (Sums, Sums) {
 ///
 /// - with BPF the truth lies between our departures before the exits and all of ours, and nothing
 ///   else is tolerated;
-/// - with perf, whose records stop with the announcement, it may be up to one voluntary departure per
-///   thread more than ours, the last one, and preemptions just before it: of two threads beside load
-///   there were three.
+/// - with perf, whose records stop with the announcement, it may be up to one voluntary departure
+///   per thread more than ours, the last one, and preemptions just before it: of two threads beside
+///   load there were three.
 pub(crate) fn assert_sums(found: &Found, usage: &Path, backend: Backend) {
     let (pid, theirs) = read_usage(usage);
     let wrapper_pid = found.threads().next().unwrap()["pid"].as_u64().unwrap();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Waiting for a CPU, as the kernel's schedstat counts it, and the sum of all states, which is the thread's life.
+//! Waiting for a CPU, as the kernel's schedstat counts it, and the sum of all states, which is the
+//! thread's life.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -28,12 +29,14 @@ fn life_ns(found: &Found, tid: u32) -> u64 {
     end.unwrap().0.since(begin.unwrap().0).as_ns()
 }
 
-/// What the report says of the two threads of `workload pass` against their own readings of schedstat.
+/// What the report says of the two threads of `workload pass` against their own readings of
+/// schedstat.
 ///
-/// Of each thread, run, runnable, blocked and unknown time must add up to its life, to the nanosecond. The
-/// waiting time must be schedstat's within 10 % and 1 us per switch: the kernel reads its clock at the enqueue and when it
-/// picks a thread, the tracepoints fire a little later each time. From the wakings on it would be several times as
-/// long, because another CPU is woken by an interrupt.
+/// Of each thread, run, runnable, blocked and unknown time must add up to its life, to the
+/// nanosecond. The waiting time must be schedstat's within 10 % and 1 us per switch: the kernel
+/// reads its clock at the enqueue and when it picks a thread, the tracepoints fire a little later
+/// each time. From the wakings on it would be several times as long, because another CPU is woken
+/// by an interrupt.
 ///
 /// Says whether the waiting times agree, and how much was stolen meanwhile.
 fn compare() -> (bool, u64) {

@@ -10,8 +10,8 @@
  *                        times; FILE receives a line "TID NANOSECONDS" per thread, with its own
  *                        CPU clock read as its last act.
  *
- *   workload pass FILE   Two threads pass a byte to and fro. FILE receives a line "TID RUN WAIT" per
- *                        thread, with its schedstat in nanoseconds, read as its last act.
+ *   workload pass FILE   Two threads pass a byte to and fro. FILE receives a line "TID RUN WAIT"
+ *                        per thread, with its schedstat in nanoseconds, read as its last act.
  *
  *   workload calls       System calls of one thread, so many of each as the enumeration says.
  *

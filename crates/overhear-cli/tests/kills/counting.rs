@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that writes elements and makes system calls until it is told to stop, and then writes down when it
-//! began each of them.
+//! A program that writes elements and makes system calls until it is told to stop, and then writes
+//! down when it began each of them.
 
 use std::fs;
 use std::path::{Path, PathBuf};

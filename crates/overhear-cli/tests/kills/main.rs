@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recorders that are killed at random moments beside a program that knows what it wrote and when: `run`,
-//! `record`, and a monitor that records (`attach --out`). What they left is read; nothing is there twice,
-//! nothing is missing in between, and what was lost before the kill is young.
+//! Recorders that are killed at random moments beside a program that knows what it wrote and when:
+//! `run`, `record`, and a monitor that records (`attach --out`). What they left is read; nothing is
+//! there twice, nothing is missing in between, and what was lost before the kill is young.
 //!
-//! `OVERHEAR_KILLS=COUNT` chooses another number of kills of each recorder than the few of `make test`;
-//! `make kills` has 1,000. The files of a recording survive its recorder, so `cut` and `mended` are not
-//! the subject here: `behaviour/kills.rs` looks at them.
+//! `OVERHEAR_KILLS=COUNT` chooses another number of kills of each recorder than the few of
+//! `make test`; `make kills` has 1,000. The files of a recording survive its recorder, so `cut` and
+//! `mended` are not the subject here: `behaviour/kills.rs` looks at them.
 #![allow(missing_docs)]
 
 mod counting;
@@ -32,7 +32,8 @@ use support::{
 
 /// Kills of each recorder in the short form.
 const FEW: usize = 20;
-/// What a recorder may keep in memory, and what a round of it may take on a machine that is not busy.
+/// What a recorder may keep in memory, and what a round of it may take on a machine that is not
+/// busy.
 const PROMISED_NS: u64 = 200_000_000 + 30_000_000;
 /// Kills for each that may be inconclusive.
 const KILLS_PER_INCONCLUSIVE: usize = 4;
@@ -43,7 +44,8 @@ const SAMPLED: usize = 10;
 struct Recorder {
     name: &'static str,
     seed: u64,
-    /// Whether it records the counting program from its first element on, and not from some later time.
+    /// Whether it records the counting program from its first element on, and not from some later
+    /// time.
     records_all: bool,
 }
 
@@ -55,9 +57,11 @@ struct Tally {
     heard: u64,
     missed: u64,
     lost: u64,
-    /// Kills that lost elements older than promised, by no more than the machine stalled the recorder.
+    /// Kills that lost elements older than promised, by no more than the machine stalled the
+    /// recorder.
     inconclusive: usize,
-    /// Inconclusive kills that waits for a CPU alone do not explain: the recorder slept uninterruptibly, too.
+    /// Inconclusive kills that waits for a CPU alone do not explain: the recorder slept
+    /// uninterruptibly, too.
     inconclusive_by_sleep: usize,
     /// Age of the oldest lost element at the kill, without inconclusive kills.
     oldest_ns: u64,
@@ -140,7 +144,8 @@ fn kill((recorder, witness): (Started, Witness), out: &Path, chance: &mut Chance
 /// The elements that count, and the gaps beside them.
 #[derive(Default)]
 struct Heard {
-    /// Sequence and time of each element of the sensor; of system calls the sequence is that of all of them.
+    /// Sequence and time of each element of the sensor; of system calls the sequence is that of all
+    /// of them.
     elements: Vec<(u64, u64)>,
     numbers: Vec<u64>,
     missed: u64,
@@ -150,7 +155,8 @@ impl Heard {
     /// Which of the program's elements each of them is.
     fn places(&self, account: &Account) -> Vec<u64> {
         if self.numbers.is_empty() {
-            // System calls have no number of the program's: each is the last that was begun before it was stamped.
+            // System calls have no number of the program's: each is the last that was begun before
+            // it was stamped.
             let place = |time: u64| account.times.partition_point(|begun| *begun <= time) as u64;
             let times = self.elements.iter().map(|(_, time)| *time);
             return times.map(|time| place(time) - 1).collect();
@@ -231,7 +237,8 @@ fn examine(
         assert_eq!(count + heard.missed, last - first + 1);
     }
     let first = if records_all { 0 } else { first };
-    // Streams are written at different times: the program may have changed from one CPU to the other.
+    // Streams are written at different times: the program may have changed from one CPU to the
+    // other.
     let written = (first..).zip(&account.times[first as usize..]);
     let written = written.take_while(|(_, time)| **time < killed.at_ns);
     let there: BTreeSet<u64> = places.into_iter().collect();

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A witness beside a recorder: when the machine did not let its threads run.
 //!
-//! The witness samples `/proc/PID/task/*` every few milliseconds until the process is dead. A thread is stalled while it
+//! The witness samples `/proc/PID/task/*` every few milliseconds until the process is dead. A
+//! thread is stalled while it
 //!
-//! - waits for a CPU. `schedstat` has the sum of these waits, but the kernel adds a wait only when it is over: the wait
-//!   that a kill interrupts is added when the thread runs once more to die, so the last sample is that of a zombie;
+//! - waits for a CPU. `schedstat` has the sum of these waits, but the kernel adds a wait only when
+//!   it is over: the wait that a kill interrupts is added when the thread runs once more to die, so
+//!   the last sample is that of a zombie;
 //! - sleeps uninterruptibly, for a disk or for memory;
 //! - is runnable and neither runs nor waits for a CPU, because a hypervisor runs another machine.
 //!
@@ -21,8 +23,8 @@ use crate::counting::now_ns;
 
 /// Between two samples.
 const PERIOD: Duration = Duration::from_millis(4);
-/// A runnable thread is stalled if its counters stand still for longer. The kernel brings them up to date with its
-/// tick, which takes 10 ms at most.
+/// A runnable thread is stalled if its counters stand still for longer. The kernel brings them up
+/// to date with its tick, which takes 10 ms at most.
 const LONGER_THAN_TICKS_NS: u64 = 20_000_000;
 
 /// What the kernel counts of a thread.
@@ -43,7 +45,8 @@ struct Sample {
     /// As in `/proc/PID/stat`: `R` runnable, `D` uninterruptible, `Z` dead.
     state: u8,
     counters: Counters,
-    /// Begin of the first sample with the same counters, if the thread was runnable in all samples since then.
+    /// Begin of the first sample with the same counters, if the thread was runnable in all samples
+    /// since then.
     still_since_ns: u64,
 }
 
@@ -196,8 +199,8 @@ impl Witness {
         self.thread.is_finished()
     }
 
-    /// Waits for the death of the process, which must not have been reaped: then the last wait of its main thread is
-    /// counted as well.
+    /// Waits for the death of the process, which must not have been reaped: then the last wait of
+    /// its main thread is counted as well.
     pub(crate) fn after_death(self) -> Stalls {
         let stalls = self.thread.join().unwrap();
         drop(self.stop);
@@ -255,7 +258,8 @@ mod tests {
 
     #[test]
     fn waits_count_where_they_overlap_the_time() {
-        // The wait began before the time, or it ended after it: then it may have ended as late as the sample was taken.
+        // The wait began before the time, or it ended after it: then it may have ended as late as
+        // the sample was taken.
         assert_eq!(
             stalled(&[sample(116, b'R', 0, 0), sample(120, b'S', 30, 1)]),
             20

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear list`, `attach`, `top`, `enable` and `disable` against a running directory: that of `overhear
-//! run --socket`, with the C program of the suite `sensors` under it.
+//! `overhear list`, `attach`, `top`, `enable` and `disable` against a running directory: that of
+//! `overhear run --socket`, with the C program of the suite `sensors` under it.
 
 mod attach;
 mod hangups;

@@ -16,8 +16,8 @@ use crate::support::{overhear, Ended};
 /// The memory that a command may take.
 pub(crate) const BOUND: u64 = 128 << 20;
 
-/// A command that cannot take more than so many bytes of private memory: beyond, allocations fail, and it
-/// aborts. Mapped files, as those of recordings, do not count.
+/// A command that cannot take more than so many bytes of private memory: beyond, allocations fail,
+/// and it aborts. Mapped files, as those of recordings, do not count.
 pub(crate) fn limited(bytes: u64, arguments: &[&str]) -> Command {
     let mut command = overhear(arguments);
     let limit = move || {
@@ -32,8 +32,8 @@ pub(crate) fn limited(bytes: u64, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end, however long that takes. Its output is as large as what it reports on, so it
-/// goes to files.
+/// Runs a command to its end, however long that takes. Its output is as large as what it reports
+/// on, so it goes to files.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Ended {
     let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
@@ -73,8 +73,8 @@ pub(crate) fn bounded(arguments: &[&str]) -> Ended {
     ended
 }
 
-/// Finds the most memory of its own that a process has: private, or shared with others. The kernel keeps no
-/// such number, so it is looked at again and again.
+/// Finds the most memory of its own that a process has: private, or shared with others. The kernel
+/// keeps no such number, so it is looked at again and again.
 pub(crate) struct Watch {
     end: mpsc::Sender<()>,
     thread: JoinHandle<u64>,

@@ -100,8 +100,8 @@ fn program_words(work: [u64; 4]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// Runs the program under a command that ends with its words, and returns what was said, and the most
-/// memory that the command had.
+/// Runs the program under a command that ends with its words, and returns what was said, and the
+/// most memory that the command had.
 #[track_caller]
 fn watched(options: &[&str], work: [u64; 4], group: Option<&Group>) -> (Value, String, u64) {
     let folder = crate::folder();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! No command takes more than 128 MiB of memory, whatever the run: commands run under a limit of private memory,
-//! on recordings that are larger than that, and beside programs that write more than that.
+//! No command takes more than 128 MiB of memory, whatever the run: commands run under a limit of
+//! private memory, on recordings that are larger than that, and beside programs that write more
+//! than that.
 
 mod limits;
 mod live;
@@ -21,8 +22,8 @@ use recordings::{Recording, OTHER_THREADS, TASKS};
 /// No page is larger than that.
 const PAGE_BYTES: u64 = 24 << 20;
 
-/// A folder that is removed at the end of a test. It is on the disk that the build is on: where temporary files are in
-/// memory, the maps of a recording's files count as shared memory.
+/// A folder that is removed at the end of a test. It is on the disk that the build is on: where
+/// temporary files are in memory, the maps of a recording's files count as shared memory.
 fn folder() -> TempDir {
     tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
 }

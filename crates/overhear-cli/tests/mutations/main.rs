@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Changed recordings, each read by every verb within 1 GiB of address space and 15 s of CPU: no panic, no
-//! hang, no abort, and memory that does not follow the numbers in the files.
+//! Changed recordings, each read by every verb within 1 GiB of address space and 15 s of CPU: no
+//! panic, no hang, no abort, and memory that does not follow the numbers in the files.
 //!
-//! `OVERHEAR_MUTATIONS=COUNT`, and `OVERHEAR_MUTATIONS_FROM=NUMBER` to go on, choose another number of recordings than
-//! the few of `make test`; `make mutations` has 10,000. The same number is always the same change;
-//! `OVERHEAR_MUTATIONS_KEEP=DIR` keeps the changed recordings there.
+//! `OVERHEAR_MUTATIONS=COUNT`, and `OVERHEAR_MUTATIONS_FROM=NUMBER` to go on, choose another number
+//! of recordings than the few of `make test`; `make mutations` has 10,000. The same number is
+//! always the same change; `OVERHEAR_MUTATIONS_KEEP=DIR` keeps the changed recordings there.
 #![allow(missing_docs)]
 
 mod mutation;
@@ -46,7 +46,8 @@ struct Tally {
     most_memory: u64,
 }
 
-/// The arguments of each verb that reads a recording. The repair comes last: it changes the recording.
+/// The arguments of each verb that reads a recording. The repair comes last: it changes the
+/// recording.
 fn verbs<'a>(recording: &'a str, folder: &'a str) -> [(&'static str, Vec<String>); 7] {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let beside = |name: &str| format!("{folder}/{name}");

@@ -80,7 +80,8 @@ impl Mutated {
                 _ => mutated.change_files(&mut chance),
             }
         }
-        // Half of them have the checksums that they should have, or nothing beyond these would be found.
+        // Half of them have the checksums that they should have, or nothing beyond these would be
+        // found.
         if chance.below(2) == 0 {
             mutated.seal();
         }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The recordings that are changed: a run of the program, and two that are made here, with and without
-//! checksums, of every kind of stream, with gaps and documents.
+//! The recordings that are changed: a run of the program, and two that are made here, with and
+//! without checksums, of every kind of stream, with gaps and documents.
 
 use std::collections::BTreeMap;
 use std::fs;

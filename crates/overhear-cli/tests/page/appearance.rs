@@ -255,7 +255,8 @@ fn long_intervals_and_distances_are_joined() {
     assert_silent(&browser);
 }
 
-/// Pictures of pages that lie on disk: `OVERHEAR_PAGE_OF=a.html:b.html`, as the documentation has them.
+/// Pictures of pages that lie on disk: `OVERHEAR_PAGE_OF=a.html:b.html`, as the documentation has
+/// them.
 #[test]
 fn pictures_of_pages() {
     let (Some(folder), Some(pages)) = (

@@ -158,8 +158,8 @@ fn drawing_is_bounded_by_the_window_alone() {
     );
 }
 
-/// The bench of the page: `OVERHEAR_PAGE_BENCH=10000,1000000,5000000` prints how long pages with so many
-/// intervals and elements take to open and to draw, and asserts the bound there, too.
+/// The bench of the page: `OVERHEAR_PAGE_BENCH=10000,1000000,5000000` prints how long pages with so
+/// many intervals and elements take to open and to draw, and asserts the bound there, too.
 #[test]
 fn pages_of_all_sizes_open() {
     let Ok(sizes) = std::env::var("OVERHEAR_PAGE_BENCH") else {

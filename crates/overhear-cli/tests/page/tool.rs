@@ -429,7 +429,8 @@ fn kernel_sensor(id: &str, of: &str, times: &[u64], fields: &[(&str, &[f64])]) -
     sensor
 }
 
-/// What the kernel's elements say is told by names, and spans end where what they tell of has ended.
+/// What the kernel's elements say is told by names, and spans end where what they tell of has
+/// ended.
 fn kernel_rows_show_actor_action_and_length(browser: &Browser) {
     let mut line = pair();
     let worker = synthetic::thread(10, 12, "worker", 0, &[(4_000_000, RUNNING, 1)]);
@@ -446,8 +447,8 @@ fn kernel_rows_show_actor_action_and_length(browser: &Browser) {
         ],
     );
     calls["fields"][1]["names"] = json!({"202": "futex", "60": "exit"});
-    // The end of a timer's handler does not name the function. A hard one interrupts a soft one, and wakes a
-    // thread, which is told of it as well.
+    // The end of a timer's handler does not name the function. A hard one interrupts a soft one,
+    // and wakes a thread, which is told of it as well.
     let timers = kernel_sensor(
         "timer",
         "timer",

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The document that `--json` prints has the members that `docs/report.md` describes, and no others.
+//! The document that `--json` prints has the members that `docs/report.md` describes, and no
+//! others.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output of variable size: written in parts, recorded, rejoined, also where parts were overwritten.
+//! Output of variable size: written in parts, recorded, rejoined, also where parts were
+//! overwritten.
 
 use overhear::MessageSensor;
 use overhear_event::parts::Rejoined;

@@ -375,8 +375,8 @@ fn failing_plug_in_is_named_with_its_entry() {
         let panics = ["update `panicking`: ", "it panicked: the third is too much"];
         fails(&format!("{}:panicking", path(&rust)), &panics);
     }
-    // To want sensors that the file does not have is no failure, but nothing was evaluated; nor are types that
-    // do not fit.
+    // To want sensors that the file does not have is no failure, but nothing was evaluated; nor are
+    // types that do not fit.
     for (name, words) in [
         (
             "elsewhere",

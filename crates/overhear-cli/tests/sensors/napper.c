@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Sleeps, by a function that can be probed: napper NAPS MICROSECONDS; or hands a byte back and forth with a child: napper pingpong TURNS.
+// Sleeps, by a function that can be probed: napper NAPS MICROSECONDS; or hands a byte back and
+// forth with a child: napper pingpong TURNS.
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>
 #include <stdlib.h>

@@ -489,7 +489,8 @@ static uint64_t draw(void)
     return chance;
 }
 
-/* Overwrites memory; also by numbers that could be true: small ones, and those of a queue's places. */
+/* Overwrites memory; also by numbers that could be true: small ones, and those of a queue's
+   places. */
 static void scribble(uint8_t *base, size_t bytes, unsigned round)
 {
     uint64_t *word = (uint64_t *)(void *)base;

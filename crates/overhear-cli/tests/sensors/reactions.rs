@@ -11,8 +11,8 @@ use crate::program::{number, only_sensor, program};
 use crate::support::{finish, folder, overhear, path, plugin, report_json, run_json, Ended};
 use crate::updates::in_rust;
 
-/// `eager` writes up to 2,000 elements per second, and the file allows one: each but the first is too
-/// early.
+/// `eager` writes up to 2,000 elements per second, and the file allows one: each but the first is
+/// too early.
 pub(crate) const SLOW: &str = r#"
     [monitor]
     latency = "600ms"
@@ -127,7 +127,8 @@ fn observed_program_gets_the_signal() {
     assert_eq!(number(stop, "carried_out"), 1, "{stop:#}");
 }
 
-/// What the plug-in of the next test is made of: an update that asks, and a function that is called.
+/// What the plug-in of the next test is made of: an update that asks, and a function that is
+/// called.
 const PLUGIN: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plug-in in Rust that the suite `sensors` loads: an update that panics, and one that asks for reactions.
+//! A plug-in in Rust that the suite `sensors` loads: an update that panics, and one that asks for
+//! reactions.
 
 use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_monitor::plugin::{react, Exported};

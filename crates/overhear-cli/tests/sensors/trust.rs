@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that decide what root does are used only if no other user could have chosen their content. Two other users
-//! own what root is to use.
+//! Files that decide what root does are used only if no other user could have chosen their content.
+//! Two other users own what root is to use.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{chown, symlink, PermissionsExt};
@@ -31,7 +31,8 @@ fn ask(arguments: &[&str]) -> Ended {
     finish(overhear(arguments).env_remove("SUDO_UID"))
 }
 
-/// The ways in which another user could have chosen the content of a file in the inner folder; each is undone.
+/// The ways in which another user could have chosen the content of a file in the inner folder; each
+/// is undone.
 fn each_way(inner: &Path, file: &Path, refused: &dyn Fn(&str)) {
     for (place, uid, mode, part) in [
         (file, ONE, 0o644, "belongs to user 65534"),
@@ -239,7 +240,8 @@ fn no_exec_runs_no_program_of_a_file() {
     assert!(folder.path().join("both.log").exists());
     assert!(!folder.path().join("ran").exists());
 
-    // Without the option the missing object is noticed, and the program runs, in the folder of the file.
+    // Without the option the missing object is noticed, and the program runs, in the folder of the
+    // file.
     run(&[]).says_only(2, &["reaction `only`", "nowhere.so"]);
     fs::write(
         &file,

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Constraints and metrics of a run: judged while it runs, and the same afterwards over its recording.
+//! Constraints and metrics of a run: judged while it runs, and the same afterwards over its
+//! recording.
 
 use std::fs::{self, File};
 use std::path::Path;

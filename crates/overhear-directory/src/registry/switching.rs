@@ -2,8 +2,9 @@
 //! Which sensors are switched on: by the needs of monitors, and by explicit settings.
 //!
 //! 1. A sensor is *unneeded* if this directory or an attached monitor asks for unneeded sensors to
-//!    be off ([`Needs::disable_unused`](crate::Needs::disable_unused)), and neither the directory nor a monitor that
-//!    holds the sensor needs it. A monitor's request concerns the sensors that it may switch.
+//!    be off ([`Needs::disable_unused`](crate::Needs::disable_unused)), and neither the directory
+//!    nor a monitor that holds the sensor needs it. A monitor's request concerns the sensors that
+//!    it may switch.
 //! 2. An explicit setting, by the request `switch`, overrides rule 1. *Off* lasts until *on*. *On*
 //!    of an unneeded sensor lasts until the sensor is needed, or no request of rule 1 is left; *on*
 //!    of any other sensor leaves no setting.

@@ -10,8 +10,8 @@
 //! or missed if a confidence interval of 99 % shows it. It is judged by differences of the rounds:
 //! the measured value and its limit in the same round.
 //!
-//! `cargo bench -p overhear-kernel --bench switch_cost -- [ROUNDS]`; as root, on a quiet machine with
-//! two CPUs or more. The targets are judged here and asserted by no test.
+//! `cargo bench -p overhear-kernel --bench switch_cost -- [ROUNDS]`; as root, on a quiet machine
+//! with two CPUs or more. The targets are judged here and asserted by no test.
 #![allow(missing_docs)]
 
 mod players;

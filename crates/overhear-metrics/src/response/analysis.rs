@@ -67,7 +67,8 @@ pub struct AnalysedTask {
     pub response: Response,
     /// The overheads that were measured and not stated.
     pub measured: Vec<SystemOverhead>,
-    /// Longest critical section by which the task blocked others; `None` unless locks were recorded.
+    /// Longest critical section by which the task blocked others; `None` unless locks were
+    /// recorded.
     pub lock_blocking: Option<Nanos>,
     /// Number of observed jobs; `None` without an observation, and for interrupts.
     pub jobs: Option<u64>,
@@ -82,7 +83,8 @@ pub struct AnalysedTask {
 /// A limit of the analysis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResponseNote {
-    /// There is no observation, and these overheads are not stated by all tasks: they count as zero.
+    /// There is no observation, and these overheads are not stated by all tasks: they count as
+    /// zero.
     Unmeasured(Vec<SystemOverhead>),
     /// Several threads have the name of a task's thread; the longest measurement of all is used.
     SameName {

@@ -17,9 +17,9 @@
 //! first in, first out; that is never worse). The paper leaves that case open.
 //!
 //! [`response_times`] solves the equations for [`PeriodicTask`]s, whose times are all known.
-//! [`ResponseAnalysis`] starts from [`TaskModel`]s, which may state only a part of the overheads, and
-//! a [`TaskObservation`], which has measurements: it completes the tasks, solves the equations, and
-//! compares the results with observed response times. [`CompleteMeasurements`] is the sink that
+//! [`ResponseAnalysis`] starts from [`TaskModel`]s, which may state only a part of the overheads,
+//! and a [`TaskObservation`], which has measurements: it completes the tasks, solves the equations,
+//! and compares the results with observed response times. [`CompleteMeasurements`] is the sink that
 //! collects the measurements.
 //!
 //! ```
@@ -29,7 +29,7 @@
 //! let ms = Nanos::from_ms;
 //! // Audsley, Burns et al. in the form that textbooks print: C = 3, 3, 5 and T = 7, 12, 20.
 //! let tasks = [("a", 3, 7, 3), ("b", 2, 12, 3), ("c", 1, 20, 5)]
-//!     .map(|(name, priority, period, wcet)| PeriodicTask::new(name, priority, ms(period), ms(wcet)));
+//!     .map(|(name, priority, t, c)| PeriodicTask::new(name, priority, ms(t), ms(c)));
 //! let responses = response_times(&tasks)?;
 //! let found: Vec<_> = responses.iter().map(|task| task.response).collect();
 //! assert_eq!(found, [Some(ms(3)), Some(ms(6)), Some(ms(20))]);

@@ -124,7 +124,8 @@ impl TaskObservation {
         self.overheads.get(&key).copied()
     }
 
-    /// Longest critical section by which a thread blocked others; `None` if locks were not recorded.
+    /// Longest critical section by which a thread blocked others; `None` if locks were not
+    /// recorded.
     #[must_use]
     pub fn lock_blocking(&self, thread: &str) -> Option<Nanos> {
         let sections = self.lock_blocking.as_ref()?;

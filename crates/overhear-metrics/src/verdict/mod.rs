@@ -3,10 +3,10 @@
 //!
 //! Items flow in, live or from a recording. A [`Constraint`] is a requirement on the measurements
 //! of a metric, the fields of elements, or the times of events. [`Verdicts`] is the
-//! [`Analysis`](overhear_event::Analysis) that judges any number of them. It reports every [`Offence`]
-//! to a [`Judge`] when it is decided; absent or late events are decided by `advance`. At the end
-//! each constraint has a [`Verdict`]: held, violated, or inconclusive, because elements were
-//! missed, an order is within the clock error, or nothing was judged.
+//! [`Analysis`](overhear_event::Analysis) that judges any number of them. It reports every
+//! [`Offence`] to a [`Judge`] when it is decided; absent or late events are decided by `advance`.
+//! At the end each constraint has a [`Verdict`]: held, violated, or inconclusive, because elements
+//! were missed, an order is within the clock error, or nothing was judged.
 //!
 //! ```
 //! use overhear_event::{
@@ -33,7 +33,8 @@
 //!     let payload = &phase.to_ne_bytes();
 //!     verdicts.element(&ElementView { stream: &stream, sequence, time: at(ms), payload });
 //! }
-//! // The second request is not answered. That is decided when nothing before 210 ms can still come.
+//! // The second request is not answered. That is decided when nothing before 210 ms can still
+//! // come.
 //! verdicts.advance(at(210));
 //! assert_eq!(verdicts.verdicts().next().unwrap().outcome, Outcome::Held);
 //! verdicts.advance(at(211));

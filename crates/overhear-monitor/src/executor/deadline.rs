@@ -4,10 +4,10 @@
 //! It runs in the calling thread, in three phases:
 //!
 //! 1. *Settling.* Rounds without a guarantee, until every sensor of the terms has appeared. They
-//!    warm up the updates in this thread, and leave no backlog for later rounds
-//!    [GRTMon, section 4.2.1]. Then memory is locked and CPU time reserved, which may be refused, and every update
-//!    warms up ([`Analysis::warm_up`](overhear_event::Analysis::warm_up)), so that the first element of
-//!    the guarantee causes no page fault, even if no element came before.
+//!    warm up the updates in this thread, and leave no backlog for later rounds [GRTMon, section
+//!    4.2.1]. Then memory is locked and CPU time reserved, which may be refused, and every update
+//!    warms up ([`Analysis::warm_up`](overhear_event::Analysis::warm_up)), so that the first
+//!    element of the guarantee causes no page fault, even if no element came before.
 //! 2. *Guaranteed.* One round per period T_M, at absolute times: the thread sleeps, reads the
 //!    clock, reads elements, evaluates at most the admitted amount by the WCETs, and reads the
 //!    clock again. So a burst is spread over periods as in equation 18, and the kernel, which

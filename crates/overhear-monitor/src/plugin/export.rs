@@ -35,8 +35,8 @@ pub trait Exported: Analysis + Sized + 'static {
     /// What it does when elements of its sensors were missed.
     const MISSED: MissedPolicy = MissedPolicy::Continue;
 
-    /// Whether it evaluates large elements in place: [`Analysis::reads_in_place`] is not asked across
-    /// this border.
+    /// Whether it evaluates large elements in place: [`Analysis::reads_in_place`] is not asked
+    /// across this border.
     const READS_IN_PLACE: bool = false;
 
     /// The only type of elements that it evaluates; `None` for any.

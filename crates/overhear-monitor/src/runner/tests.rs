@@ -120,7 +120,8 @@ impl Analysis for Times {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Round n is at 10 n ns and ends 5 ns later. So it evaluates elements of 10 (n - 1) to 10 n - 1 ns.
+/// Round n is at 10 n ns and ends 5 ns later. So it evaluates elements of 10 (n - 1) to 10 n - 1
+/// ns.
 fn tens() -> impl Fn() -> Timestamp {
     let now = Cell::new(5);
     move || {

@@ -72,8 +72,8 @@ impl TimeRange {
     }
 }
 
-/// Analysis that keeps the data which the page draws. If costs are known, it keeps all times both as
-/// recorded and compensated.
+/// Analysis that keeps the data which the page draws. If costs are known, it keeps all times both
+/// as recorded and compensated.
 #[derive(Debug)]
 pub(crate) struct Picture {
     scheduling: Scheduling<Timeline>,

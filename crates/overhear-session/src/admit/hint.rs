@@ -36,7 +36,8 @@ pub(super) fn hint(monitor: &ResolvedMonitor) -> String {
     }
 }
 
-/// Which update can never keep up with a sensor, because it needs more than a period for an element.
+/// Which update can never keep up with a sensor, because it needs more than a period for an
+/// element.
 fn too_dear(monitor: &ResolvedMonitor) -> String {
     let overtaxed = |update: &ResolvedUpdate, wcet: Nanos| {
         let mut sensors = monitor.sensors.iter();
@@ -57,8 +58,8 @@ fn too_dear(monitor: &ResolvedMonitor) -> String {
     dear.unwrap_or_default()
 }
 
-/// A latency, about the shortest, that could be had where the wished one cannot, in whole units as the
-/// file takes them.
+/// A latency, about the shortest, that could be had where the wished one cannot, in whole units as
+/// the file takes them.
 fn fitting(monitor: &ResolvedMonitor) -> Option<Nanos> {
     // Doubling finds a latency that can be had, halving the distance the least of them.
     let loads: Vec<SensorLoad> = loads(&monitor.sensors);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The rings of kernel sensors: how large they are, and when that is too small.
 //!
-//! (T, D, tau) bounds a kernel sensor as a whole, over all CPUs. Every part of a stream keeps the bounds of
-//! the stream: between two of its elements lie at least as many of the whole. So each CPU's ring gets
-//! the room for all of it, and what the monitor reads, evaluates and holds back is that of one sensor.
+//! (T, D, tau) bounds a kernel sensor as a whole, over all CPUs. Every part of a stream keeps the
+//! bounds of the stream: between two of its elements lie at least as many of the whole. So each
+//! CPU's ring gets the room for all of it, and what the monitor reads, evaluates and holds back is
+//! that of one sensor.
 
 use overhear_admission::{ArrivalBound, Span};
 use overhear_event::{EventSet, Nanos, StreamDescriptor, TypeSchema};
@@ -34,8 +35,8 @@ pub(crate) struct KernelRing {
 }
 
 impl KernelRing {
-    /// Rings for a sensor of this stream: for what can come in two periods and the lateness, where no period
-    /// is longer than the latency; or for as many elements as the file says.
+    /// Rings for a sensor of this stream: for what can come in two periods and the lateness, where
+    /// no period is longer than the latency; or for as many elements as the file says.
     pub(super) fn new(
         source: KernelSource,
         stream: ArrivalBound,
@@ -114,8 +115,8 @@ fn mapped(schema: &TypeSchema, elements: u64) -> u64 {
     ring_bytes(schema, elements).unwrap_or(0)
 }
 
-/// Why the rings do not hold what can come between two readings with this period, or the queues behind them,
-/// which are twice as large, what can wait within the latency.
+/// Why the rings do not hold what can come between two readings with this period, or the queues
+/// behind them, which are twice as large, what can wait within the latency.
 pub(super) fn too_small(
     sensors: &[ResolvedSensor],
     (period, lateness): (Nanos, Nanos),

@@ -18,8 +18,8 @@ use crate::updates::{UpdateSpecification, Updates};
 /// Sensors of several threads name the writer of each element in front of its payload.
 const WRITER_BYTES: u32 = 8;
 
-/// What an update of a plug-in may allocate besides what it takes when it is created, where the file does not
-/// say how much.
+/// What an update of a plug-in may allocate besides what it takes when it is created, where the
+/// file does not say how much.
 const SPARE_BYTES: u64 = 1 << 20;
 
 /// The plug-in of an `[[update]]`, loaded once, and what it takes before it has met a sensor.
@@ -32,8 +32,8 @@ pub(crate) struct LoadedPlugin {
     created: u64,
 }
 
-/// The plug-ins that the file names, each loaded once, so that one that cannot be used is told before
-/// anything runs.
+/// The plug-ins that the file names, each loaded once, so that one that cannot be used is told
+/// before anything runs.
 ///
 /// # Errors
 /// [`SessionError`] with a sentence that names the update.

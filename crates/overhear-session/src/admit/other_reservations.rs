@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reservations of the updates of a file that are not guaranteed: shares of a CPU, and the copying for buffered
-//! updates.
+//! Reservations of the updates of a file that are not guaranteed: shares of a CPU, and the copying
+//! for buffered updates.
 
 use std::path::Path;
 
@@ -55,8 +55,8 @@ impl OtherReservations {
         })
     }
 
-    /// Adds these reservations to those that are present if guaranteed updates run at the same time, and the copying
-    /// to the report.
+    /// Adds these reservations to those that are present if guaranteed updates run at the same
+    /// time, and the copying to the report.
     ///
     /// # Errors
     /// A sentence, if the copying cannot be admitted.

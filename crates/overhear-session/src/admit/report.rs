@@ -36,14 +36,16 @@ pub struct AdmissionReport {
     /// What the kernel said, asked for the reservation in a thread that gave it back at once:
     /// `accepted`, `busy`, `not_permitted`, `unacceptable`; `not_asked` without a plan.
     pub kernel: &'static str,
-    /// What this user or machine lacks, so that `overhear run` would guarantee nothing here; null if nothing.
+    /// What this user or machine lacks, so that `overhear run` would guarantee nothing here; null
+    /// if nothing.
     pub lacking: Option<String>,
     /// Reservations of others that were present.
     pub others: usize,
-    /// The most memory that the monitor takes: its maps of the sensors' buffers, what it copies to, the
-    /// distributions that it counts, and what plug-ins have.
+    /// The most memory that the monitor takes: its maps of the sensors' buffers, what it copies to,
+    /// the distributions that it counts, and what plug-ins have.
     pub memory_bytes: u64,
-    /// What plug-ins have of that: what was mapped to load them, and what their updates may allocate.
+    /// What plug-ins have of that: what was mapped to load them, and what their updates may
+    /// allocate.
     pub plugin_memory_bytes: u64,
     /// One per sensor, in the order of the file.
     pub sensors: Vec<SensorAdmission>,
@@ -89,13 +91,13 @@ pub struct CopyingAdmission {
 pub struct SensorAdmission {
     /// Its id in the file.
     pub id: String,
-    /// How many sensors it stands for, each with the numbers that follow; 0 where no guaranteed update takes
-    /// it.
+    /// How many sensors it stands for, each with the numbers that follow; 0 where no guaranteed
+    /// update takes it.
     pub count: u32,
     /// Whether an update evaluates its elements in place.
     pub in_place: bool,
-    /// Of a kernel sensor, how many rings it has: one for each CPU that there can be, each with the room for
-    /// all of it; null for sensors of programs.
+    /// Of a kernel sensor, how many rings it has: one for each CPU that there can be, each with the
+    /// room for all of it; null for sensors of programs.
     pub rings: Option<u32>,
     /// T.
     pub period_ns: u64,
@@ -124,7 +126,8 @@ pub struct SensorAdmission {
 }
 
 impl AdmissionReport {
-    /// Why the plan cannot run: refused, or unavailable if this user or machine lacks something. `None` if it can.
+    /// Why the plan cannot run: refused, or unavailable if this user or machine lacks something.
+    /// `None` if it can.
     #[must_use]
     pub const fn obstacle(&self) -> Option<ErrorKind> {
         match (self.accepted, &self.lacking) {
@@ -208,7 +211,8 @@ impl AdmissionReport {
             shown.r_max = Some(narrow(sensor.r_max()));
             shown.r = shown.r.max(Some(narrow(share.r)));
             shown.backlog = shown.backlog.max(backlog.map(narrow));
-            // The merge reads everything that came since the last period, however little is evaluated.
+            // The merge reads everything that came since the last period, however little is
+            // evaluated.
             let come = entry.load.stream.elements_within(choice.task.l_min());
             let copies = match entry.in_place {
                 true => 0,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A monitor as its file and the machine describe it: resolved and checked once, before it is decided whether it is
-//! admitted.
+//! A monitor as its file and the machine describe it: resolved and checked once, before it is
+//! decided whether it is admitted.
 //!
-//! [`ResolvedMonitor::of`] is the only step of admission that reads the configuration. The steps that follow, the
-//! decision, its hints and its report, take the resolved monitor.
+//! [`ResolvedMonitor::of`] is the only step of admission that reads the configuration. The steps
+//! that follow, the decision, its hints and its report, take the resolved monitor.
 
 use std::path::Path;
 
@@ -72,8 +72,8 @@ pub(super) enum Evaluation {
 }
 
 impl ResolvedMonitor {
-    /// Resolves a file on this machine. Recordings that sensors are fitted to lie below `base`; `plugins` has the
-    /// plug-in of each update, or is empty.
+    /// Resolves a file on this machine. Recordings that sensors are fitted to lie below `base`;
+    /// `plugins` has the plug-in of each update, or is empty.
     pub(super) fn of(
         config: &Config,
         base: &Path,
@@ -163,7 +163,8 @@ impl Evaluation {
     }
 }
 
-/// The updates that admission is about: those that are guaranteed; if there are none, all of them, as if they were.
+/// The updates that admission is about: those that are guaranteed; if there are none, all of them,
+/// as if they were.
 fn guaranteed_selection(config: &Config) -> Selection {
     config
         .selection(ExecutorKind::Guaranteed)

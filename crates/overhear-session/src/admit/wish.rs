@@ -82,7 +82,8 @@ fn wished_latency(config: &Config, selection: &Selection) -> Result<(String, Nan
     Ok((whose, latency))
 }
 
-/// Length of time for which buffers hold elements: the latency that is wished, or the longest period without one.
+/// Length of time for which buffers hold elements: the latency that is wished, or the longest
+/// period without one.
 pub(super) fn buffered_length(config: &Config, selection: &Selection) -> Nanos {
     let wished = wished_latency(config, selection);
     wished.map_or(config.monitor.largest_period.0, |(_, latency)| latency)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What kernel sensors cost: loops without a monitor, beside one, and under one; and where loops are too uneven to
-//! show it, how long the programs run by the kernel's own statistics.
+//! What kernel sensors cost: loops without a monitor, beside one, and under one; and where loops
+//! are too uneven to show it, how long the programs run by the kernel's own statistics.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -193,8 +193,8 @@ pub(super) fn measure(
     }
 }
 
-/// The loops and the stopwatch, on the same CPU. It is for all measurements: who is bound to a CPU already does not see that
-/// there are others.
+/// The loops and the stopwatch, on the same CPU. It is for all measurements: who is bound to a CPU
+/// already does not see that there are others.
 pub(super) struct Bench {
     loops: Loops,
     stopwatch: Stopwatch,
@@ -218,8 +218,8 @@ impl Bench {
     }
 }
 
-/// Measures what a switch costs per element where perf records are heard: departures and arrivals apart.
-/// `None` where they cannot be.
+/// Measures what a switch costs per element where perf records are heard: departures and arrivals
+/// apart. `None` where they cannot be.
 pub(super) fn measure_perf(rounds: u64, bench: &mut Bench) -> Option<Cost> {
     let rounds = (0..rounds).map_while(|_| perf_round(bench).ok());
     Cost::of(&rounds.collect::<Vec<_>>())
@@ -286,7 +286,8 @@ fn ran(bench: &mut Bench, monitor: &KernelMonitor, which: Loop) -> Option<Ran> {
     Some(Ran::per_turn(after - before, RUNS * which.turns()))
 }
 
-/// Out, in and on; the other way round in every other round, so that a drift of the machine cancels.
+/// Out, in and on; the other way round in every other round, so that a drift of the machine
+/// cancels.
 fn round(
     bench: &mut Bench,
     which: Loop,

@@ -4,12 +4,11 @@
 //!
 //! The method is that of [MKM, section 5.5]. A loop that makes the kernel fire one kind of element
 //! runs without any kernel monitor (*out*), with one that tracks somebody else (*in*), and tracked
-//! (*on*), in turns. *In* less *out* is the constant cost of an event that concerns nobody, *on* less
-//! *out* the cost per event. Each round gives one value, the median of short measurements during which the core
-//! was undisturbed, as a yardstick beside each of them tells; and the table shows their mean without outliers,
-//! and its confidence interval of 99 %.
-//! Loops fire other elements, too: those are counted, and subtracted at the price that the same round
-//! has found.
+//! (*on*), in turns. *In* less *out* is the constant cost of an event that concerns nobody, *on*
+//! less *out* the cost per event. Each round gives one value, the median of short measurements
+//! during which the core was undisturbed, as a yardstick beside each of them tells; and the table
+//! shows their mean without outliers, and its confidence interval of 99 %. Loops fire other
+//! elements, too: those are counted, and subtracted at the price that the same round has found.
 
 mod kernel;
 mod loops;
@@ -36,8 +35,8 @@ pub use store::{default_place, load_calibration, Place};
 pub struct Calibration {
     /// Version of the program that measured.
     pub overhear_version: String,
-    /// Version of this document: [`Calibration::FORMAT`], and 0 before it was counted, when some prices of the kernel were
-    /// assumed without a word.
+    /// Version of this document: [`Calibration::FORMAT`], and 0 before it was counted, when some
+    /// prices of the kernel were assumed without a word.
     #[serde(default)]
     pub format: u32,
     /// When, in seconds since 1970.
@@ -50,11 +49,12 @@ pub struct Calibration {
     pub rounds: u64,
     /// Kernel sensors; empty where BPF is not permitted.
     pub kernel: Vec<KernelCost>,
-    /// What each run of a program costs besides the time that the kernel's statistics tell, less what these contain of their
-    /// own clock; null if that is not known. Contained in the prices.
+    /// What each run of a program costs besides the time that the kernel's statistics tell, less
+    /// what these contain of their own clock; null if that is not known. Contained in the prices.
     #[serde(default)]
     pub entry: Option<Cost>,
-    /// Per element of a context switch where perf records are heard instead; null if that is not known.
+    /// Per element of a context switch where perf records are heard instead; null if that is not
+    /// known.
     #[serde(default)]
     pub perf: Option<Cost>,
     /// Sensors of programs, by kind.
@@ -80,8 +80,8 @@ pub struct KernelCost {
     pub cost_per_event: Cost,
     /// Per event of a thread that nobody tracks; null if it is not known.
     pub constant: Option<Cost>,
-    /// How long the sensor's programs run for an element, by the kernel's statistics: a part of `cost_per_event`. Null if
-    /// it does not tell.
+    /// How long the sensor's programs run for an element, by the kernel's statistics: a part of
+    /// `cost_per_event`. Null if it does not tell.
     #[serde(default)]
     pub program: Option<Cost>,
     /// Whether it could not be measured: then it is taken to cost as much as another one.
@@ -100,7 +100,8 @@ pub struct KernelCost {
 pub enum Method {
     /// By the time that it takes with its sensor out, in and on.
     Loop,
-    /// By how long the sensor's programs run in it, as the kernel measures, and the way to them and back.
+    /// By how long the sensor's programs run in it, as the kernel measures, and the way to them and
+    /// back.
     Statistics,
 }
 
@@ -155,12 +156,12 @@ impl Cost {
     }
 }
 
-/// What lies further from the median than three standard deviations, which are estimated by the median of the
-/// distances from it: 1.4826 times as much where values are normally distributed.
+/// What lies further from the median than three standard deviations, which are estimated by the
+/// median of the distances from it: 1.4826 times as much where values are normally distributed.
 const OUTLIER: f64 = 3.0 * 1.4826;
 
-/// Where values are ordinary; all others are outliers, which MKM discounts, too [MKM, section 5.3]: a state was disturbed from
-/// its begin to its end, and another was not.
+/// Where values are ordinary; all others are outliers, which MKM discounts, too [MKM, section 5.3]:
+/// a state was disturbed from its begin to its end, and another was not.
 #[must_use]
 pub fn ordinary(values: &[f64]) -> RangeInclusive<f64> {
     let middle = median(values);
@@ -179,8 +180,8 @@ impl Calibration {
     /// The version of what this program measures.
     pub const FORMAT: u32 = 1;
 
-    /// The same with the kernel's prices as they are where it is heard in this way: `bpf`, `perf` or
-    /// `none`. Of perf, switches alone have one.
+    /// The same with the kernel's prices as they are where it is heard in this way: `bpf`, `perf`
+    /// or `none`. Of perf, switches alone have one.
     #[must_use]
     pub fn heard_by(mut self, active: &str) -> Self {
         if active == "perf" {
@@ -201,7 +202,8 @@ impl Calibration {
         self
     }
 
-    /// A sentence about a calibration that an older version has measured; `None` if this version has.
+    /// A sentence about a calibration that an older version has measured; `None` if this version
+    /// has.
     #[must_use]
     pub fn age(&self) -> Option<String> {
         (self.format < Self::FORMAT).then(|| {
@@ -231,8 +233,8 @@ impl Calibration {
     }
 }
 
-/// Measures, in so many rounds: everything, or `only` these sensors of the kernel. `tell` gets 0, then the number of
-/// each round that is done.
+/// Measures, in so many rounds: everything, or `only` these sensors of the kernel. `tell` gets 0,
+/// then the number of each round that is done.
 ///
 /// # Errors
 /// [`SessionError`] if the loops cannot run.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the values of rounds to prices: by which method, and what is taken where none has led to one.
+//! From the values of rounds to prices: by which method, and what is taken where none has led to
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -14,8 +15,8 @@ use super::{Cost, KernelCost, Method};
 /// With fewer undisturbed rounds than this part of all, or than two, the others count as well.
 const CALM_PART: usize = 4;
 
-/// A loop shows a price if half the confidence interval is at most this part of it; else the kernel's statistics
-/// may know better.
+/// A loop shows a price if half the confidence interval is at most this part of it; else the
+/// kernel's statistics may know better.
 const TIGHT: f64 = 0.25;
 
 /// What the programs of a sensor have run: per turn of a loop, or per element.
@@ -39,8 +40,8 @@ impl Ran {
 pub(super) struct Known {
     /// Per element.
     prices: BTreeMap<&'static str, f64>,
-    /// The way to a program and back, less what the statistics contain of their own clock; and whether the core
-    /// was undisturbed.
+    /// The way to a program and back, less what the statistics contain of their own clock; and
+    /// whether the core was undisturbed.
     entries: Vec<(f64, bool)>,
 }
 
@@ -63,8 +64,8 @@ impl Known {
         }
     }
 
-    /// What each run of a program costs besides what the statistics say; and whether that is known from an undisturbed
-    /// core. `None` if nothing is known.
+    /// What each run of a program costs besides what the statistics say; and whether that is known
+    /// from an undisturbed core. `None` if nothing is known.
     fn entry(&self) -> Option<(f64, bool)> {
         let calm = self.entries.iter().filter(|(_, is_calm)| *is_calm);
         let calm: Vec<f64> = calm.map(|(ns, _)| *ns).collect();
@@ -137,7 +138,8 @@ impl Table {
         Some((cost_of(&counted, |value| value.cost_per_event)?, constant))
     }
 
-    /// By the kernel's statistics, if it is known what they leave out. How well that is known widens the interval.
+    /// By the kernel's statistics, if it is known what they leave out. How well that is known
+    /// widens the interval.
     fn by_statistics(&self, which: Loop) -> Option<(Cost, Option<Cost>)> {
         let all: Vec<_> = self.ran.get(&which)?.iter().collect();
         let entry = self.entry()?;
@@ -178,8 +180,8 @@ impl Table {
         }
     }
 
-    /// What was measured; and where all sensors are sought, for those that could not be, a price that stands in, with
-    /// the reason.
+    /// What was measured; and where all sensors are sought, for those that could not be, a price
+    /// that stands in, with the reason.
     pub(super) fn costs(&self, all: bool, reasons: &BTreeMap<&str, String>) -> Vec<KernelCost> {
         let measured = Loop::ALL.into_iter().filter_map(|which| {
             let (method, cost_per_event, constant) = self.price(which)?;
@@ -214,8 +216,9 @@ fn relatives(sensor: &str) -> &'static [&'static str] {
     }
 }
 
-/// Gives those without a price that of their relative, or of the dearest that is known to cost anything. Probes have
-/// none but that of each other: they interrupt the program, which tracepoints do not.
+/// Gives those without a price that of their relative, or of the dearest that is known to cost
+/// anything. Probes have none but that of each other: they interrupt the program, which tracepoints
+/// do not.
 fn stand_in(costs: &mut Vec<KernelCost>, reasons: &BTreeMap<&str, String>) {
     let measured: Vec<KernelCost> = costs.clone();
     let dearest = (measured.iter())
@@ -274,7 +277,8 @@ pub(super) fn notes(costs: &[KernelCost], reasons: &BTreeMap<&str, String>) -> V
 mod tests {
     use super::{notes, Known, Loop, Method, Ran, Table};
 
-    /// What a table says of a loop whose own time varies by so much, and whose programs run 100 ns twice per element.
+    /// What a table says of a loop whose own time varies by so much, and whose programs run 100 ns
+    /// twice per element.
     fn price(varies_ns: f64) -> (Method, f64) {
         let mut table = Table::default();
         for round in 0..8 {

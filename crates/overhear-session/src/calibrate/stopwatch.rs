@@ -53,8 +53,8 @@ impl Stopwatch {
         }
     }
 
-    /// Measures until it was undisturbed often enough, and returns the median of what was measured then; of
-    /// what was least disturbed if the machine does not keep still.
+    /// Measures until it was undisturbed often enough, and returns the median of what was measured
+    /// then; of what was least disturbed if the machine does not keep still.
     ///
     /// # Errors
     /// Those of a measurement.
@@ -93,7 +93,8 @@ mod tests {
 
     use super::{Stopwatch, ENOUGH, MOST};
 
-    /// The value, and how many measurements it took, where the yardstick takes so long beside the nth.
+    /// The value, and how many measurements it took, where the yardstick takes so long beside the
+    /// nth.
     fn value(probe_ns: impl Fn(u64) -> u64) -> (f64, bool, usize) {
         let mut stopwatch = Stopwatch {
             shortest_ns: 1_000,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `[[constraint]]`: what must hold.
 //!
-//! The keys of an entry say what it demands; those that do not belong together are refused with their
-//! place in the file.
+//! The keys of an entry say what it demands; those that do not belong together are refused with
+//! their place in the file.
 
 use std::fmt;
 use std::path::Path;
@@ -84,8 +84,8 @@ pub struct ConstraintConfig {
     /// The deadline of `of` after `after`.
     #[serde(default)]
     pub within: Option<Length>,
-    /// By how much the stamps of two streams may be wrong against each other, if that is known better
-    /// than the clock tells.
+    /// By how much the stamps of two streams may be wrong against each other, if that is known
+    /// better than the clock tells.
     #[serde(default)]
     pub clock_error: Option<Length>,
 }
@@ -267,8 +267,8 @@ fn place(text: &str, at: usize) -> (usize, usize) {
     (line, before[start..].chars().count() + 1)
 }
 
-/// Where something within a string stands in the file; exact as long as the string is written on one
-/// line and without escapes.
+/// Where something within a string stands in the file; exact as long as the string is written on
+/// one line and without escapes.
 fn within(word: &Spanned<String>, error: &SpecificationError) -> Misplaced {
     let before = error.at.column.saturating_sub(1) as usize;
     let bytes: usize = word

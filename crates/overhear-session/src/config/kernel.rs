@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `[[sensor]]` with the id `kernel:NAME`: a sensor of the kernel, or a probe, whose rings the monitor has itself.
+//! `[[sensor]]` with the id `kernel:NAME`: a sensor of the kernel, or a probe, whose rings the
+//! monitor has itself.
 
 use overhear_event::kernel::is_probe;
 use overhear_event::TypeSchema;
@@ -42,7 +43,8 @@ impl SensorConfig {
         self.id.starts_with(KERNEL)
     }
 
-    /// The kernel sensor, or the one of the file's probes, that it is; `None` for sensors of programs.
+    /// The kernel sensor, or the one of the file's probes, that it is; `None` for sensors of
+    /// programs.
     ///
     /// # Errors
     /// A sentence, without the id: there is no such kernel sensor, or it is to be more than one.

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use super::refuse_strangers;
 use crate::error::{ErrorKind, SessionError};
 
-/// `[[metric]]`: a built-in metric by its name, one in a file, or the execution time between two events of
-/// a task; see docs/metrics.md.
+/// `[[metric]]`: a built-in metric by its name, one in a file, or the execution time between two
+/// events of a task; see docs/metrics.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricConfig {
@@ -23,8 +23,8 @@ pub struct MetricConfig {
     /// The file with the metric, below this one.
     #[serde(default)]
     pub file: Option<PathBuf>,
-    /// The event that begins a measurement: a sensor of the program, or an event as metrics declare it
-    /// (`kernel:syscall [kind == 2 and number == 0]`).
+    /// The event that begins a measurement: a sensor of the program, or an event as metrics declare
+    /// it (`kernel:syscall [kind == 2 and number == 0]`).
     #[serde(default)]
     pub initial: Option<String>,
     /// The event that ends it; `initial` by default.

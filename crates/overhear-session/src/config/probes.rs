@@ -17,8 +17,8 @@ use super::refuse_strangers;
 use crate::error::{ErrorKind, SessionError};
 use crate::evaluations::Evaluations;
 
-/// `[[probe]]`: a place that becomes a sensor while a program is run, as by the options of `overhear run`; see
-/// docs/kernel-sensors.md. Give one key.
+/// `[[probe]]`: a place that becomes a sensor while a program is run, as by the options of
+/// `overhear run`; see docs/kernel-sensors.md. Give one key.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeConfig {
@@ -29,12 +29,12 @@ pub struct ProbeConfig {
     /// A static probe: `FILE:PROVIDER:NAME`, the sensor `kernel:usdt/PROVIDER/NAME`.
     #[serde(default)]
     pub usdt: Option<String>,
-    /// A tracepoint of the kernel: `SYSTEM:NAME` or `NAME`, the sensor `kernel:tracepoint/SYSTEM/NAME` or
-    /// `kernel:tracepoint/NAME`.
+    /// A tracepoint of the kernel: `SYSTEM:NAME` or `NAME`, the sensor
+    /// `kernel:tracepoint/SYSTEM/NAME` or `kernel:tracepoint/NAME`.
     #[serde(default)]
     pub tracepoint: Option<String>,
-    /// A function of the kernel: `FUNCTION` or `FUNCTION:return`, the sensor `kernel:kprobe/FUNCTION` or
-    /// `kernel:kprobe/FUNCTION/return`.
+    /// A function of the kernel: `FUNCTION` or `FUNCTION:return`, the sensor
+    /// `kernel:kprobe/FUNCTION` or `kernel:kprobe/FUNCTION/return`.
     #[serde(default)]
     pub kprobe: Option<String>,
 }
@@ -97,8 +97,8 @@ fn parse(text: &str) -> Result<Vec<Probe>, String> {
     probes_of(&entries.probes)
 }
 
-/// Refuses evaluations that could not succeed: of probes that nobody attaches, and of fields that the probes lack.
-/// The evaluations are opened for a stream of each probe and dropped.
+/// Refuses evaluations that could not succeed: of probes that nobody attaches, and of fields that
+/// the probes lack. The evaluations are opened for a stream of each probe and dropped.
 ///
 /// # Errors
 /// [`SessionError`] with a sentence about the first of them.

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The updates of a file by who runs them: each executor has a monitor of its own, with the sensors that its
-//! updates take.
+//! The updates of a file by who runs them: each executor has a monitor of its own, with the sensors
+//! that its updates take.
 
 use super::{Config, ExecutorConfig, UpdateConfig};
 
-/// A kind of executor. `auto` and `deadline` are one kind: what is guaranteed if the machine permits it.
+/// A kind of executor. `auto` and `deadline` are one kind: what is guaranteed if the machine
+/// permits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutorKind {
     /// `auto` and `deadline`.
@@ -102,7 +103,8 @@ impl Config {
         Selection::of(self, |_| true)
     }
 
-    /// The updates that are run like this; `None` if there are none. A file without updates is one selection.
+    /// The updates that are run like this; `None` if there are none. A file without updates is one
+    /// selection.
     #[must_use]
     pub fn selection(&self, runner: ExecutorKind) -> Option<Selection> {
         if self.updates.is_empty() {

@@ -10,15 +10,15 @@ use serde::Deserialize;
 use super::{refuse_strangers, Length};
 use crate::error::{ErrorKind, SessionError};
 
-/// `[[task]]`: a task that is released once per period; see docs/response-times.md. Overheads that are not given
-/// are measured, where a recording and a metric for them exist.
+/// `[[task]]`: a task that is released once per period; see docs/response-times.md. Overheads that
+/// are not given are measured, where a recording and a metric for them exist.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskConfig {
     /// Its name.
     pub name: String,
-    /// The short name of its thread in a recording; its name by default. Empty for what is no thread and is not observed:
-    /// an interrupt.
+    /// The short name of its thread in a recording; its name by default. Empty for what is no
+    /// thread and is not observed: an interrupt.
     #[serde(default)]
     pub thread: Option<String>,
     /// More is more urgent, as under `SCHED_FIFO`.
@@ -30,8 +30,8 @@ pub struct TaskConfig {
     pub deadline: Option<Length>,
     /// The worst-case execution time of its own code.
     pub wcet: Length,
-    /// The longest critical section of a task of lower priority that it can wait for; by default the longest that a recording
-    /// with the kernel sensor lock has of them, or 0.
+    /// The longest critical section of a task of lower priority that it can wait for; by default
+    /// the longest that a recording with the kernel sensor lock has of them, or 0.
     #[serde(default)]
     pub blocking: Option<Length>,
     /// System time of a job.

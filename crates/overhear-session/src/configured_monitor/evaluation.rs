@@ -8,8 +8,8 @@ use overhear_metrics::Distribution;
 
 use crate::quantities::HistogramReport;
 
-/// Counts elements, and the values of one field in a distribution. It allocates only when it gets to know
-/// a stream.
+/// Counts elements, and the values of one field in a distribution. It allocates only when it gets
+/// to know a stream.
 pub struct Counting {
     field: Option<String>,
     unit: String,
@@ -77,7 +77,8 @@ impl Counting {
     }
 }
 
-/// The place of a numeric field, or a sentence, without its subject, about a schema that does not have it.
+/// The place of a numeric field, or a sentence, without its subject, about a schema that does not
+/// have it.
 pub(crate) fn number_of(schema: &TypeSchema, field: &str) -> Result<usize, String> {
     let fields = schema.fields();
     let place = schema.index_of(field);

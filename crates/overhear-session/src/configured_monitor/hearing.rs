@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a monitor of `overhear.toml` hears: sensors of programs through the directory, and sensors of the
-//! kernel through rings of its own, which belong to nobody else and are as large as admission wants them.
+//! What a monitor of `overhear.toml` hears: sensors of programs through the directory, and sensors
+//! of the kernel through rings of its own, which belong to nobody else and are as large as
+//! admission wants them.
 //!
-//! The rings are made before the program exists, so that what this user or kernel lacks is told before
-//! anything runs; the program is tracked while it waits to be executed, with all that it creates.
-//! Reading them takes no system call, no memory, and, once all memory is locked, no page fault.
+//! The rings are made before the program exists, so that what this user or kernel lacks is told
+//! before anything runs; the program is tracked while it waits to be executed, with all that it
+//! creates. Reading them takes no system call, no memory, and, once all memory is locked, no page
+//! fault.
 
 use std::sync::Arc;
 
@@ -20,8 +22,8 @@ use crate::config::kernel::KernelSource;
 use crate::error::{ErrorKind, SessionError};
 use crate::record::cannot_start;
 
-/// The number of the first kernel stream: before all sensors of programs, as in a session, so that elements
-/// of one instant have the same order in both.
+/// The number of the first kernel stream: before all sensors of programs, as in a session, so that
+/// elements of one instant have the same order in both.
 const FIRST: StreamId = StreamIdRange::SESSION.first();
 
 /// The kernel sensors of a monitor, as rings that nobody writes yet.
@@ -32,8 +34,8 @@ pub(super) struct KernelHearing {
 }
 
 impl KernelHearing {
-    /// Makes the rings. With `demanded` they are as large as that, or there is a refusal; without, what
-    /// this user and kernel have must do.
+    /// Makes the rings. With `demanded` they are as large as that, or there is a refusal; without,
+    /// what this user and kernel have must do.
     pub(super) fn prepare(rings: &[KernelRing], demanded: bool) -> Result<Self, SessionError> {
         let backend = match demanded {
             true => Backend::Bpf,
@@ -184,8 +186,8 @@ impl Source for Hearing {
     }
 }
 
-/// Leaves out the streams that are always there besides those that were named. Their rings are small, so that
-/// reading them costs next to nothing.
+/// Leaves out the streams that are always there besides those that were named. Their rings are
+/// small, so that reading them costs next to nothing.
 struct Named<'a> {
     named: &'a [String],
     unused: &'a mut Vec<Arc<StreamDescriptor>>,

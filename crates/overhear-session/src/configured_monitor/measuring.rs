@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A metric as the evaluation of an `[[update]]`: the engine that measures recordings, on the terms of a
-//! monitor.
+//! A metric as the evaluation of an `[[update]]`: the engine that measures recordings, on the terms
+//! of a monitor.
 
 use std::path::Path;
 
@@ -50,8 +50,8 @@ impl Sink for Lengths {
 
 /// Automata that the metric may have at once: its sensors have few writers.
 const INSTANCES: usize = 256;
-/// What one takes at most, in metrics of the size of those that are built in: with its gaps, its places in the
-/// tables, and room for threads that are refused.
+/// What one takes at most, in metrics of the size of those that are built in: with its gaps, its
+/// places in the tables, and room for threads that are refused.
 const INSTANCE_BYTES: usize = 2_048;
 
 /// Measures.
@@ -144,8 +144,8 @@ impl Analysis for Measuring {
     }
 }
 
-/// The metrics that the file names in its updates, so that one that cannot be used is told before anything
-/// runs.
+/// The metrics that the file names in its updates, so that one that cannot be used is told before
+/// anything runs.
 pub(crate) fn metrics_of(
     config: &Config,
     path: &Path,
@@ -208,8 +208,8 @@ fn metric_of(
             ),
         });
     }
-    // Departures of threads tell of their last one; where nobody hears these, automata of threads that have
-    // ended would stay.
+    // Departures of threads tell of their last one; where nobody hears these, automata of threads
+    // that have ended would stay.
     let tells_ends = ["kernel:sched_switch", "kernel:task_life"];
     let sources = metric.sources().iter().map(EventName::as_str);
     let of_threads = sources.clone().any(is_kernel);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The monitors that `overhear.toml` describes, one for each executor that its updates name, run beside the
-//! session in threads of their own.
+//! The monitors that `overhear.toml` describes, one for each executor that its updates name, run
+//! beside the session in threads of their own.
 //!
-//! [`MonitorPlan::read`] decides before anything runs: whether they are admitted, and who runs them.
-//! `MonitorPlan::start` attaches to a directory like any other monitor and runs until
+//! [`MonitorPlan::read`] decides before anything runs: whether they are admitted, and who runs
+//! them. `MonitorPlan::start` attaches to a directory like any other monitor and runs until
 //! [`MonitorHandle::stop`], which makes one report of them.
 
 pub(crate) mod evaluation;
@@ -108,8 +108,8 @@ impl MonitorPlan {
     /// Reads the file and decides. With `measures` nothing is guaranteed, and updates need no WCET.
     ///
     /// # Errors
-    /// [`SessionError`]: the file makes no sense (2), a monitor is not admitted (4), a guarantee or a reservation
-    /// was demanded and this user or machine cannot give one (5).
+    /// [`SessionError`]: the file makes no sense (2), a monitor is not admitted (4), a guarantee or
+    /// a reservation was demanded and this user or machine cannot give one (5).
     pub fn read(path: &Path, measures: bool) -> Result<Self, SessionError> {
         let config = Config::read(path)?;
         let plugins = admit::load_plugins(&config, path)?;
@@ -202,7 +202,8 @@ impl MonitorPlan {
         let Some(monitor) = self.monitors.last_mut() else {
             return Ok(());
         };
-        // The rings of kernel sensors are made twice, because what this user lacks is to be told now.
+        // The rings of kernel sensors are made twice, because what this user lacks is to be told
+        // now.
         let guaranteed = ExecutorPlan {
             terms,
             executor: Executor::Deadline,
@@ -230,16 +231,16 @@ impl MonitorPlan {
     /// Makes the rings of all kernel sensors of the file.
     ///
     /// # Errors
-    /// [`SessionError`]: the kernel cannot be heard, and something that is reserved needs it (5), or it grants
-    /// less than was admitted (4).
+    /// [`SessionError`]: the kernel cannot be heard, and something that is reserved needs it (5),
+    /// or it grants less than was admitted (4).
     pub(crate) fn hear_kernel(&self) -> Result<KernelRings, SessionError> {
         let all = self.monitors.iter().map(ExecutorPlan::hear_kernel);
         all.collect::<Result<_, _>>().map(KernelRings)
     }
 
-    /// Attaches to the directory at `socket`, tracks the process `pid` in the kernel, where kernel sensors are
-    /// heard, and begins. Returns once all monitors are attached, and those that reserve CPU time beside a
-    /// guarantee have it.
+    /// Attaches to the directory at `socket`, tracks the process `pid` in the kernel, where kernel
+    /// sensors are heard, and begins. Returns once all monitors are attached, and those that
+    /// reserve CPU time beside a guarantee have it.
     ///
     /// # Errors
     /// [`SessionError`] if a thread cannot be started, or the process not be tracked.
@@ -254,8 +255,8 @@ impl MonitorPlan {
         for hearing in kernel.0.iter_mut().flatten() {
             hearing.track(pid)?;
         }
-        // What is guaranteed comes last: it looks at the reservations that are there, and every other one
-        // is foreign to it.
+        // What is guaranteed comes last: it looks at the reservations that are there, and every
+        // other one is foreign to it.
         for index in (0..plan.monitors.len()).rev() {
             let (stop, told) = channel();
             let (begun, answer) = channel();
@@ -292,8 +293,8 @@ impl KernelRings {
     }
 }
 
-/// What this user or machine lacks to run the monitors of a file as it asks, in a sentence; `None` if nothing.
-/// Everything is tried, and given back.
+/// What this user or machine lacks to run the monitors of a file as it asks, in a sentence; `None`
+/// if nothing. Everything is tried, and given back.
 ///
 /// # Errors
 /// [`SessionError`] as from [`MonitorPlan::read`], but for what is lacking.
@@ -319,8 +320,8 @@ fn may_reserve(reservation: DeadlineReservation) -> Result<(), SessionError> {
     }
 }
 
-/// All sensors of programs of a selection in one question; none if there are none. Alternatives stand for ids; of
-/// tasks and instances there can be only one.
+/// All sensors of programs of a selection in one question; none if there are none. Alternatives
+/// stand for ids; of tasks and instances there can be only one.
 fn query(config: &Config, selection: &Selection) -> Result<Option<Query>, SessionError> {
     let sensors = config.sensors.iter().enumerate();
     let own =

@@ -49,12 +49,12 @@ pub struct MonitorReport {
     pub longest_period_ns: u64,
     /// Page faults of the monitor's thread while it guaranteed.
     pub page_faults: u64,
-    /// How often the kernel stopped the monitor because the period's CPU time was used up: it confirms
-    /// overruns. Null where it was not asked to tell.
+    /// How often the kernel stopped the monitor because the period's CPU time was used up: it
+    /// confirms overruns. Null where it was not asked to tell.
     #[serde(default)]
     pub kernel_overruns: Option<u64>,
-    /// Memory that it took: its maps of the sensors' buffers, what it copies to, the distributions that it
-    /// counts, and what plug-ins had.
+    /// Memory that it took: its maps of the sensors' buffers, what it copies to, the distributions
+    /// that it counts, and what plug-ins had.
     #[serde(default)]
     pub memory_bytes: u64,
     /// The most that admission stated; null where nothing was guaranteed.
@@ -68,8 +68,8 @@ pub struct MonitorReport {
     /// What happened in monitors of other executors: sensors that never appeared.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub others: Vec<String>,
-    /// One per sensor, in the order of the file. What several monitors read is as the first of them saw it:
-    /// the one that guarantees, if there is one.
+    /// One per sensor, in the order of the file. What several monitors read is as the first of them
+    /// saw it: the one that guarantees, if there is one.
     pub sensors: Vec<MonitoredSensor>,
     /// One per update, in the order of the file.
     pub updates: Vec<MeasuredUpdate>,
@@ -136,12 +136,12 @@ pub struct MeasuredUpdate {
     /// The same as a distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<HistogramReport>,
-    /// Sentences: sensors that do not have the field, values that are no numbers, measurements in which something
-    /// was missed.
+    /// Sentences: sensors that do not have the field, values that are no numbers, measurements in
+    /// which something was missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
-    /// What the updates of its plug-in had of the allocator's memory, at their begin or at their end, whichever
-    /// is more; null without a plug-in.
+    /// What the updates of its plug-in had of the allocator's memory, at their begin or at their
+    /// end, whichever is more; null without a plug-in.
     #[serde(default)]
     pub memory_bytes: Option<u64>,
     /// What the updates of its plug-in found, as in `updates` of the report.
@@ -236,8 +236,8 @@ impl MonitorReport {
         }
     }
 
-    /// Holds it against a guarantee that the kernel did not record so many elements: whatever was promised, they
-    /// were evaluated by nobody.
+    /// Holds it against a guarantee that the kernel did not record so many elements: whatever was
+    /// promised, they were evaluated by nobody.
     pub(super) fn hear_kernel_losses(&mut self, lost: u64) {
         if lost == 0 || self.verdict.as_deref() != Some("held") {
             return;
@@ -249,8 +249,8 @@ impl MonitorReport {
         ));
     }
 
-    /// Holds the memory that the monitor has taken against what had been stated: more than that is an assumption
-    /// that did not hold, from the guarantee's begin on.
+    /// Holds the memory that the monitor has taken against what had been stated: more than that is
+    /// an assumption that did not hold, from the guarantee's begin on.
     pub(super) fn account(
         &mut self,
         taken: &MemoryBytes,
@@ -274,8 +274,8 @@ impl MonitorReport {
     }
 }
 
-/// One report of the monitors of a file, each with its selection: the first says who guarantees, the others add
-/// what they ran.
+/// One report of the monitors of a file, each with its selection: the first says who guarantees,
+/// the others add what they ran.
 pub(super) fn merged<'a>(
     config: &Config,
     monitors: impl Iterator<Item = (&'a Selection, MonitorReport)>,

@@ -209,7 +209,8 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What each update of the file runs; those of other monitors as well, so that each has its place.
+    /// What each update of the file runs; those of other monitors as well, so that each has its
+    /// place.
     fn evaluations(&self, deciders: &Deciders) -> Result<Vec<Evaluation>, SessionError> {
         let updates = self.plan.config.updates.iter().zip(&self.plan.plugins);
         let made = updates.enumerate().map(|(index, (config, plugin))| {
@@ -251,8 +252,9 @@ impl<'a> Running<'a> {
         let config = &self.plan.config;
         match self.own.executor {
             Executor::Deadline => {
-                // Sensors of the program are waited for; the kernel's are there. Where there are no others the
-                // program waits, so that the guarantee holds from its first instruction on.
+                // Sensors of the program are waited for; the kernel's are there. Where there are no
+                // others the program waits, so that the guarantee holds from its first instruction
+                // on.
                 let awaits_program = query(config, &self.own.selection)?.is_some();
                 let tell_begun = || {
                     let _ = begun.send(());
@@ -288,8 +290,8 @@ impl<'a> Running<'a> {
                         report.of_run(&run, watch.guarantee(), terms, start);
                         report.cpu = partition.map(Partition::cpu);
                     }
-                    // Nothing was promised yet, so nothing is broken; but nobody knows what would have
-                    // come of it.
+                    // Nothing was promised yet, so nothing is broken; but nobody knows what would
+                    // have come of it.
                     Err(refusal) => {
                         report.verdict = Some("inconclusive".to_string());
                         report.reasons = vec![refusal.to_string()];
@@ -320,8 +322,8 @@ impl<'a> Running<'a> {
         Ok(quiet)
     }
 
-    /// Runs until it is told to stop: another thread copies on a reservation, this one evaluates. Returns the bytes
-    /// that are mapped of streams that nobody evaluates.
+    /// Runs until it is told to stop: another thread copies on a reservation, this one evaluates.
+    /// Returns the bytes that are mapped of streams that nobody evaluates.
     fn buffer(
         &self,
         monitor: &mut Monitor,
@@ -504,8 +506,8 @@ impl Matcher {
     }
 }
 
-/// Elements that the kernel did not record at all. A part of them is told when the kernel is heard no more,
-/// and then nobody knows when they were lost.
+/// Elements that the kernel did not record at all. A part of them is told when the kernel is heard
+/// no more, and then nobody knows when they were lost.
 fn kernel_losses(monitor: &Monitor, streams: &[Arc<StreamDescriptor>]) -> u64 {
     let of_kernel = |id: StreamId| {
         let stream = streams.iter().find(|stream| stream.id == id);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--measure-wcet`: from execution times that were seen to a reservation, and to a file that asks for it.
+//! `--measure-wcet`: from execution times that were seen to a reservation, and to a file that asks
+//! for it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -13,18 +14,19 @@ use crate::admit::{self, AdmissionReport};
 use crate::config::{Config, Length};
 use crate::format::printable;
 
-/// A reservation with a margin: what admission would grant if the measured updates had the WCETs that are
-/// suggested for them.
+/// A reservation with a margin: what admission would grant if the measured updates had the WCETs
+/// that are suggested for them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Suggestion {
     /// Whether there is one.
     pub accepted: bool,
     /// Why not; empty if there is one.
     pub reason: String,
-    /// What should be known of it: another latency than wished, sensors that exceeded their streams.
+    /// What should be known of it: another latency than wished, sensors that exceeded their
+    /// streams.
     pub notes: Vec<String>,
-    /// CPU time per period besides evaluating and copying, as seen in rounds without elements, with a
-    /// margin, and at least what the file says.
+    /// CPU time per period besides evaluating and copying, as seen in rounds without elements, with
+    /// a margin, and at least what the file says.
     pub overhead_ns: Option<u64>,
     /// T_M.
     pub period_ns: Option<u64>,
@@ -137,7 +139,8 @@ pub(super) fn suggest(path: &Path, report: &MonitorReport, quiet: QuietRounds) -
     }
 }
 
-/// Sets a length in a table, or in one of several. All else stays as it is written: order, comments, spaces.
+/// Sets a length in a table, or in one of several. All else stays as it is written: order,
+/// comments, spaces.
 fn set(file: &mut DocumentMut, (key, index): (&str, Option<usize>), name: &str, ns: u64) {
     let found = file.get_mut(key);
     let found = found.and_then(|found| match index {

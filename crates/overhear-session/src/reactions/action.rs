@@ -54,7 +54,8 @@ const SIGNALS: [(&str, Signal); 13] = [
 ];
 
 impl Action {
-    /// What an entry says, in the order log, exec, signal, function, sensor. Files lie below `base`.
+    /// What an entry says, in the order log, exec, signal, function, sensor. Files lie below
+    /// `base`.
     ///
     /// # Errors
     /// A sentence about the key.

@@ -2,8 +2,8 @@
 //! `[[reaction]]` of `overhear.toml`: read before anything runs, decided by the monitors
 //! ([`overhear_monitor::reaction`]), carried out by a thread of their own.
 //!
-//! [`Reactions::read`] refuses what cannot be carried out. `Deciders` gives each evaluation what it decides
-//! by. `Reactor` takes the decisions and does what they say.
+//! [`Reactions::read`] refuses what cannot be carried out. `Deciders` gives each evaluation what it
+//! decides by. `Reactor` takes the decisions and does what they say.
 
 mod action;
 mod reactor;
@@ -160,8 +160,8 @@ struct Update {
 }
 
 impl Reactions {
-    /// The reactions of these files, none of them twice. They react to these constraints, and to the
-    /// sensors and updates of the files.
+    /// The reactions of these files, none of them twice. They react to these constraints, and to
+    /// the sensors and updates of the files.
     ///
     /// # Errors
     /// [`SessionError`] with a sentence that names the file and the entry.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Carries out what was decided: in a thread of its own, at normal priority, in the order in which it was
-//! called for.
+//! Carries out what was decided: in a thread of its own, at normal priority, in the order in which
+//! it was called for.
 //!
-//! It looks for decisions every [`LOOK`], so that a thread that evaluates never has to wake it. Programs run
-//! beside each other and beside the thread; functions of shared objects run in it.
+//! It looks for decisions every [`LOOK`], so that a thread that evaluates never has to wake it.
+//! Programs run beside each other and beside the thread; functions of shared objects run in it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -210,7 +210,8 @@ struct Program {
     index: usize,
     name: String,
     child: Child,
-    // Whether its reaction counts as carried out because of it: not where another action of it had failed.
+    // Whether its reaction counts as carried out because of it: not where another action of it had
+    // failed.
     counted: bool,
 }
 
@@ -251,7 +252,8 @@ impl State {
     fn run(mut self, asked: &Receiver<Sender<()>>) -> ReactionsReport {
         loop {
             let asked = asked.recv_timeout(LOOK);
-            // What is decided before the release waits for it: there is no program yet to react upon.
+            // What is decided before the release waits for it: there is no program yet to react
+            // upon.
             let is_idle = matches!(asked, Err(RecvTimeoutError::Timeout));
             if !is_idle || self.start.get().is_some() {
                 self.look();

@@ -29,7 +29,8 @@ pub struct ReactionReport {
     pub last_ns: Option<u64>,
     /// What happened when it was first called for.
     pub first: Option<String>,
-    /// What was observed then: a value in the unit of its field, nanoseconds, or a count; null if nothing was.
+    /// What was observed then: a value in the unit of its field, nanoseconds, or a count; null if
+    /// nothing was.
     #[serde(default)]
     pub first_observed: Option<f64>,
     /// The bound that it offends against, in the same unit; null if there is none.

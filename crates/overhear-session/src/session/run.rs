@@ -9,8 +9,8 @@
 //! required   trace
 //! ```
 //!
-//! Each step takes what the one before it made. A step that fails gives back what was made: the program
-//! ends without having run, and a recording that has not begun leaves no files.
+//! Each step takes what the one before it made. A step that fails gives back what was made: the
+//! program ends without having run, and a recording that has not begun leaves no files.
 
 use crate::report::{self, RunFindings};
 use std::cell::RefCell;
@@ -58,9 +58,8 @@ use crate::updates::{UpdateReport, Updates, UPDATES};
 impl SessionBuilder {
     /// Runs the program to its end. The given updates see every item that the session's own see.
     ///
-    /// # Errors
-    /// [`SessionError`] if the program could not be run or observed at all. Later errors are notes of the
-    /// report.
+    /// # Errors [`SessionError`] if the program could not be run or observed at all. Later errors
+    /// are notes of the report.
     pub fn run(mut self, updates: &mut [&mut dyn Analysis]) -> Result<Outcome, SessionError> {
         let planned = self.plan(updates)?;
         let opened = self.open(&planned)?;
@@ -126,8 +125,8 @@ impl SessionBuilder {
     }
 }
 
-/// Step 2: what observes. Fields are dropped in their order: the directory before the folder of its socket, the
-/// trace before the files of a recording that has not begun are removed.
+/// Step 2: what observes. Fields are dropped in their order: the directory before the folder of its
+/// socket, the trace before the files of a recording that has not begun are removed.
 struct Opened {
     directory: Directory,
     scratch: Scratch,

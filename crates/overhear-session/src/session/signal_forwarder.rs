@@ -43,7 +43,8 @@ impl<'a> SignalForwarder<'a> {
     /// Forwards the requests that came since the last call.
     pub(super) fn pass_on(&mut self) {
         for request in self.interrupts.take() {
-            // A shell passes a hang-up on to its jobs, and the kernel repeats it when the shell ends.
+            // A shell passes a hang-up on to its jobs, and the kernel repeats it when the shell
+            // ends.
             if request.signal == Signal::HUP && std::mem::replace(&mut self.hung_up, true) {
                 continue;
             }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Two tracepoints with the names and fields of those of ros2_tracing, as LTTng's macros want them: in a header that is
- * read several times.
+ * Two tracepoints with the names and fields of those of ros2_tracing, as LTTng's macros want them:
+ * in a header that is read several times.
  */
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER ros2

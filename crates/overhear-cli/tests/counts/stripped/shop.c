@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Calls a function that the dynamic linker knows, one that only the compiler knows, and one of two of a name. */
+/* Calls a function that the dynamic linker knows, one that only the compiler knows, and one of two
+   of a name. */
 #include <stdlib.h>
 
 int sold(int number);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Guaranteed monitors over sensors of the kernel: a program that sleeps a known number of times, and a metric
-//! over its switches and wake-ups.
+//! Guaranteed monitors over sensors of the kernel: a program that sleeps a known number of times,
+//! and a metric over its switches and wake-ups.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -153,8 +153,9 @@ fn guaranteed_kernel_metric_equals_that_of_the_run() {
         // Each nap ends by a wake-up.
         let values = &guarantee["updates"][0]["values"];
         assert!(number(values, "count") >= NAPS, "{guarantee:#}");
-        // The run and its guaranteed monitor track the program one after the other. Beside load it is displaced in between,
-        // before its first instruction, and only the first one measures that.
+        // The run and its guaranteed monitor track the program one after the other. Beside load it
+        // is displaced in between, before its first instruction, and only the first one measures
+        // that.
         let [count, longest] = measured(&report);
         let guaranteed = ["count", "max"].map(|key| number(values, key));
         assert!(count.abs_diff(guaranteed[0]) <= 1, "{count} {guarantee:#}");

@@ -85,7 +85,8 @@ fn memory_of_plug_ins_is_stated_and_counted() {
         (ended, answer)
     };
     const MIB: u64 = 1 << 20;
-    // Stated: what it takes when it is created and a MiB more, or what the file says, and the plug-in itself.
+    // Stated: what it takes when it is created and a MiB more, or what the file says, and the
+    // plug-in itself.
     let (_, small) = admit(&text("create 0", ""));
     let (_, large) = admit(&text("create 8192", ""));
     let (_, said) = admit(&text("create 8192", "memory = 16777216"));

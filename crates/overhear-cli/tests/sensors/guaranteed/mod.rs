@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear run --config`: the monitor that was admitted runs beside the program, or a sentence says
-//! why not.
+//! `overhear run --config`: the monitor that was admitted runs beside the program, or a sentence
+//! says why not.
 
 mod kernel;
 mod memory;
@@ -16,8 +16,8 @@ use crate::program::{number, program};
 use crate::support::{finish, folder, is_root, overhear, path, plugin, run_json, Ended};
 use crate::witness::{keeps, Doubt, Excuse, Machine, Witness};
 
-/// The program's sensor `eager` as it declares itself, and a machine that may be very late: this is about
-/// what is said, not about the machine.
+/// The program's sensor `eager` as it declares itself, and a machine that may be very late: this is
+/// about what is said, not about the machine.
 pub(crate) const FILE: &str = r#"
     [monitor]
     latency = "600ms"
@@ -76,7 +76,8 @@ fn unharmed(report: &Value) -> i32 {
     }
 }
 
-/// How late the machine may be by the files of these tests, the half of it: the witness wakes at other times.
+/// How late the machine may be by the files of these tests, the half of it: the witness wakes at
+/// other times.
 const LATE: Nanos = Nanos::from_ms(20);
 
 /// What the machine can be blamed for of a sentence with which a guarantee is inconclusive.
@@ -85,8 +86,8 @@ fn excuse(sentence: &str, machine: &Machine) -> Excuse {
     if says(&["reserved CPU time", "the kernel refuses"]) {
         return Excuse::seen(machine.was_reserved());
     }
-    // A CPU's clock counts interrupts for whoever runs; a program of the kernel that interrupts itself is not
-    // entered.
+    // A CPU's clock counts interrupts for whoever runs; a program of the kernel that interrupts
+    // itself is not entered.
     if says(&["its wcet is", "of CPU time", "the kernel did not enter"]) {
         return match machine.was_late(LATE) {
             true => Excuse::Seen,
@@ -205,7 +206,8 @@ fn says_how_it_ended(ended: &Ended, report: &Value, machine: &Machine) -> Result
     Ok(())
 }
 
-/// A guarantee that was only wished for and not had: others have reserved, or this user may not, which is skipped.
+/// A guarantee that was only wished for and not had: others have reserved, or this user may not,
+/// which is skipped.
 fn lacks_guarantee(ended: &Ended, machine: &Machine) -> Result<(), Doubt> {
     let was_taken = machine.was_reserved() || machine.was_set_apart();
     let is_taken = ["reserv", "must be left for the others"];
@@ -312,7 +314,8 @@ fn execution_times_are_measured_and_a_reservation_is_suggested() {
     );
 }
 
-/// A report of measured execution times suggests a reservation that is admitted. `measured` is the text of the file.
+/// A report of measured execution times suggests a reservation that is admitted. `measured` is the
+/// text of the file.
 fn suggests(measured: &str, report: &Value, machine: &Machine) -> Result<(), Doubt> {
     let guarantee = &report["guarantee"];
     assert_eq!(guarantee["verdict"], Value::Null);
@@ -485,8 +488,8 @@ fn plug_in_update_runs_under_its_executor() {
     let Some(plugin) = plugin("gcc", "-std=c11", source, &folder.path().join("late.so")) else {
         return;
     };
-    // The same library under each. Later than a nanosecond after its predecessor is every element but
-    // the first.
+    // The same library under each. Later than a nanosecond after its predecessor is every element
+    // but the first.
     let line = format!("plugin = \"{}:late_elements=1\"", path(&plugin));
     let text = FILE.replace("field = \"number\"", &line);
     for executor in ["auto", "bandwidth", "buffered", "best_effort"] {

@@ -36,9 +36,9 @@ const BATCH_ELEMENTS: usize = 128;
 /// nothing. Where a sink counts intermediate events ([`Sink::counts_intermediate`]), these are
 /// elements of all streams that the update is called for, required or not.
 ///
-/// Evaluation is fastest with many elements at once ([`Analysis::elements`]). The measurements of one
-/// metric are reported in the order in which they are completed; between metrics the order within
-/// such a call is not defined.
+/// Evaluation is fastest with many elements at once ([`Analysis::elements`]). The measurements of
+/// one metric are reported in the order in which they are completed; between metrics the order
+/// within such a call is not defined.
 #[derive(Debug)]
 pub struct Metrics<S> {
     /// Indexed by metric.

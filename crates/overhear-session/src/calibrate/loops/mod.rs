@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loops that fire one kind of kernel element over and over, on one CPU, and nothing else if that can be
-//! helped ([MKM, section 5.5]: loops of two processes that make the kernel switch).
+//! Loops that fire one kind of kernel element over and over, on one CPU, and nothing else if that
+//! can be helped ([MKM, section 5.5]: loops of two processes that make the kernel switch).
 
 mod places;
 mod players;
@@ -92,8 +92,8 @@ impl Loop {
         Self::Pace,
     ];
 
-    /// The loops that measure these sensors, and those by which what they fire besides is known, or how the kernel's
-    /// statistics are to be read; all of them if none is named.
+    /// The loops that measure these sensors, and those by which what they fire besides is known, or
+    /// how the kernel's statistics are to be read; all of them if none is named.
     pub(super) fn sought(only: &[Sought]) -> impl Iterator<Item = Self> {
         let is_sought = |which: Self| only.iter().any(|sought| sought.0 == which);
         let has = |which: fn(Self) -> bool| only.iter().any(|sought| which(sought.0));
@@ -118,14 +118,14 @@ impl Loop {
         matches!(self, Self::Pipe | Self::Migrate | Self::Birth)
     }
 
-    /// Whether its turns are alike enough to show what an element costs. Of the others the kernel's statistics
-    /// tell how long the programs have run.
+    /// Whether its turns are alike enough to show what an element costs. Of the others the kernel's
+    /// statistics tell how long the programs have run.
     pub(super) const fn is_even(self) -> bool {
         !matches!(self, Self::Disk | Self::Sleep | Self::Contend | Self::Pace)
     }
 
-    /// Whether it fires programs on tracepoints and nothing else: what its turns take longer than these run
-    /// is the way to the programs and back.
+    /// Whether it fires programs on tracepoints and nothing else: what its turns take longer than
+    /// these run is the way to the programs and back.
     pub(super) const fn is_reference(self) -> bool {
         matches!(self, Self::Signal | Self::Alone | Self::Schedule)
     }
@@ -179,7 +179,8 @@ impl Loop {
         }
     }
 
-    /// Turns of one measurement: about a quarter of a millisecond, so that many fit between two disturbances.
+    /// Turns of one measurement: about a quarter of a millisecond, so that many fit between two
+    /// disturbances.
     pub(super) const fn turns(self) -> u64 {
         match self {
             Self::Pace => 4,
@@ -300,8 +301,8 @@ fn pass_a_byte(reader: &mut std::io::PipeReader, writer: &mut std::io::PipeWrite
 }
 
 impl Loops {
-    /// Binds the calling thread to the last of its CPUs, where it gets precedence if that is permitted: what
-    /// else the machine does there waits.
+    /// Binds the calling thread to the last of its CPUs, where it gets precedence if that is
+    /// permitted: what else the machine does there waits.
     pub(super) fn new() -> std::io::Result<Self> {
         let cpus = allowed_cpus();
         let cpu = cpus.last().copied().unwrap_or(0);

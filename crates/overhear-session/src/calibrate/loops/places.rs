@@ -30,8 +30,8 @@ impl Page {
 
     pub(super) fn fault(&mut self) {
         let page = self.bytes();
-        // SAFETY: a whole page of our own vector; its bytes become zero, which a vector of bytes may
-        // hold at any time.
+        // SAFETY: a whole page of our own vector; its bytes become zero, which a vector of bytes
+        // may hold at any time.
         let given =
             unsafe { libc::madvise(page.as_mut_ptr().cast(), page.len(), libc::MADV_DONTNEED) };
         debug_assert_eq!(given, 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who plays in loops beside the calling thread: threads and a process that do their part while they are told to.
+//! Who plays in loops beside the calling thread: threads and a process that do their part while
+//! they are told to.
 
 use std::io::{Read, Write};
 use std::process::{Child, Command, Stdio};
@@ -51,8 +52,8 @@ impl Player {
         })
     }
 
-    /// Runs something while the player acts. On another CPU it has begun when this begins; on one's own it
-    /// begins as soon as it gets the CPU.
+    /// Runs something while the player acts. On another CPU it has begun when this begins; on one's
+    /// own it begins as soon as it gets the CPU.
     pub(super) fn while_busy<T>(&self, run: impl FnOnce() -> T) -> T {
         let _ = self.orders.send(());
         let _ = self.replies.recv();
@@ -82,8 +83,8 @@ pub(super) fn keeper(cpu: u32) -> std::io::Result<Player> {
     Player::start("keeper", prepare, std::hint::spin_loop)
 }
 
-/// An ordinary thread that would like to run wherever it is. Beside threads with precedence it gets no CPU: so it
-/// can be moved while it waits.
+/// An ordinary thread that would like to run wherever it is. Beside threads with precedence it gets
+/// no CPU: so it can be moved while it waits.
 pub(super) fn nomad(cpu: u32) -> std::io::Result<Player> {
     let prepare = move || {
         let _ = run_on(cpu);

@@ -3,8 +3,8 @@
 
 use overhear_kernel::Probe;
 
-/// The function that has probes at its entry and at its return. It begins as most do: with the saving of a
-/// register, which the kernel need not execute for it step by step.
+/// The function that has probes at its entry and at its return. It begins as most do: with the
+/// saving of a register, which the kernel need not execute for it step by step.
 const FUNCTION: &str = "overhear_calibration_probed";
 
 fn own(place: &str) -> Option<String> {
