@@ -19,8 +19,8 @@ fn main() {
     for input in ["client.c", "server.c", "call.h", "../include/overhear"] {
         println!("cargo::rerun-if-changed={input}");
     }
-    if let Err(sentence) = compile() {
-        eprintln!("{sentence}");
+    if let Err(message) = compile() {
+        eprintln!("{message}");
         exit(1);
     }
 }

@@ -129,9 +129,9 @@ pub(crate) fn crowds() -> Vec<(&'static str, CrowdKind, CrowdKind)> {
     ]
 }
 
-/// The sentence for this thread's last registration.
+/// The message for this thread's last registration.
 fn last_error() -> String {
-    // SAFETY: the sentence is a string that stays until this thread's next registration.
+    // SAFETY: the message is a string that stays until this thread's next registration.
     let reason = unsafe { CStr::from_ptr(oh_last_error()) };
     reason.to_string_lossy().into_owned()
 }

@@ -15,8 +15,8 @@ fn main() {
     println!("cargo::rerun-if-env-changed=OVERHEAR_CLANG");
     println!("cargo::rerun-if-changed=src/bpf");
     for source in SOURCES {
-        if let Err(sentence) = compile(source) {
-            eprintln!("{sentence}");
+        if let Err(message) = compile(source) {
+            eprintln!("{message}");
             exit(1);
         }
     }

@@ -86,9 +86,9 @@ fn demonstrate(options: &Options) -> Result<()> {
     spans.finish();
     outcome.add_histograms(histograms(&spans))?;
 
-    let sentences = outcome.report.sources.iter().map(|source| &source.sentence);
-    for sentence in sentences {
-        println!("{}", fill(&capital(sentence), ""));
+    let messages = outcome.report.sources.iter().map(|source| &source.message);
+    for message in messages {
+        println!("{}", fill(&capital(message), ""));
     }
     print!("{}", tell(&spans, options));
     let missed = outcome.report.missed_total;
@@ -255,8 +255,8 @@ fn cost_of_a_look_ns() -> u64 {
     distances.quantile(0.5).unwrap_or(0)
 }
 
-fn capital(sentence: &str) -> String {
-    let mut letters = sentence.chars();
+fn capital(message: &str) -> String {
+    let mut letters = message.chars();
     let first = letters.next().into_iter().flat_map(char::to_uppercase);
     first.chain(letters).collect()
 }

@@ -55,7 +55,7 @@ int main(void)
         fprintf(stderr, "%s\n", oh_kernel_last_error());
         return SKIPPED;
     }
-    printf("%s; %llu bytes were granted\n", status.sentence, (unsigned long long)status.granted_bytes);
+    printf("%s; %llu bytes were granted\n", status.message, (unsigned long long)status.granted_bytes);
     events = malloc(status.max_events * sizeof *events);
     if (!events)
         return 1;

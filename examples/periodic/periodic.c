@@ -12,7 +12,7 @@
  * too; together the tasks need 0.65 of the CPU. At the end it prints for each task the most CPU
  * time that a job has computed for.
  *
- * Exit status: 0, or 77 and a sentence where SCHED_FIFO is not permitted.
+ * Exit status: 0, or 77 and a message where SCHED_FIFO is not permitted.
  */
 #define _GNU_SOURCE
 #include <errno.h>

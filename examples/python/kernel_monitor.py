@@ -23,7 +23,7 @@ UNKNOWN = np.uint32(2**32 - 1)
 def main() -> None:
     command = sys.argv[1:] or ["sh", "-c", "for i in 1 2 3 4 5; do sleep 0.01; done"]
     with overhear.KernelMonitor(buffer_bytes=8 << 20) as monitor:
-        print(f"{monitor.sentence}; {monitor.granted_bytes} bytes were granted", file=sys.stderr)
+        print(f"{monitor.message}; {monitor.granted_bytes} bytes were granted", file=sys.stderr)
         # The program begins when it is tracked: it waits for a line.
         held = ["sh", "-c", 'read go; exec "$@"', "sh", *command]
         with subprocess.Popen(held, stdin=subprocess.PIPE) as program:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary text as `overhear.toml`: it is read, or refused with one sentence in one line.
+//! Arbitrary text as `overhear.toml`: it is read, or refused with one message in one line.
 
 use std::path::Path;
 
@@ -8,9 +8,9 @@ use overhear_session::config::{constraints, selection::ExecutorKind, tasks, Conf
 /// Runs one input.
 pub(crate) fn run(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let refused = |sentence: String| {
-        assert!(!sentence.is_empty());
-        assert_eq!(sentence.lines().count(), 1, "{sentence:?}");
+    let refused = |message: String| {
+        assert!(!message.is_empty());
+        assert_eq!(message.lines().count(), 1, "{message:?}");
     };
     match Config::parse(&text) {
         Ok(config) => {
@@ -18,12 +18,12 @@ pub(crate) fn run(input: &[u8]) {
                 let _ = config.selection(runner);
             }
         }
-        Err(sentence) => refused(sentence),
+        Err(message) => refused(message),
     }
-    if let Err(sentence) = constraints::parse(&text, Path::new("/nonexistent")) {
-        refused(sentence);
+    if let Err(message) = constraints::parse(&text, Path::new("/nonexistent")) {
+        refused(message);
     }
-    if let Err(sentence) = tasks::parse(&text) {
-        refused(sentence);
+    if let Err(message) = tasks::parse(&text) {
+        refused(message);
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings of which one document is arbitrary: the report is made or refused with a sentence,
+//! Recordings of which one document is arbitrary: the report is made or refused with a message,
 //! without a panic, and its text acts on no terminal.
 
 use overhear_session::replay;

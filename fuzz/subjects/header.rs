@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Headers that a hostile process wrote: each is accepted if and only if it is the one expected,
-//! and a refusal is a sentence.
+//! and a refusal is a message.
 
 use overhear_event::ClockId;
 use overhear_stream::sync::Ordering;

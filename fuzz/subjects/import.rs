@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Traces of other tracers (CTF 1.8) with arbitrary metadata or packets, through libbabeltrace2:
-//! each ends with a message, the end, or an error that is a sentence.
+//! each ends with a message, the end, or an error that is a message.
 
 use overhear_trace::ForeignTrace;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary text as a `.metric` file: it is refused with a sentence, or it is printed so that it
+//! Arbitrary text as a `.metric` file: it is refused with a message, or it is printed so that it
 //! reads the same.
 
 use overhear_metrics::automaton::{Metric, Specification};

@@ -149,7 +149,8 @@ OH_INLINE_ int oh_parts_write(oh_sensor *sensor, uint64_t *message, const void *
  * Returns 0, or a negative errno:
  *   -EMSGSIZE  the message has 4 GiB or more; nothing is written
  *   -EINVAL    the sensor's elements have no room for a part; nothing is written
- *   -EAGAIN    a part was refused (see oh_concurrent_write), which is counted: readers find the message lost
+ *   -EAGAIN    a part was refused (see oh_concurrent_write), which is counted: readers find the
+ *              message lost
  *
  * Thread safety: may be called from any thread, with a *message of its own.
  * Async-signal safety: yes, with a *message of its own, and unless the signal interrupts this call
@@ -195,7 +196,8 @@ OH_INLINE_ int oh_parts_write_concurrent(oh_concurrent_sensor *sensor, uint64_t 
  * Returns 0, or a negative errno:
  *   -EMSGSIZE  the message has 4 GiB or more; nothing is written
  *   -EINVAL    the sensor's elements have no room for a part; nothing is written
- *   -EAGAIN    a part was refused (see oh_laned_write), which is counted: readers find the message lost
+ *   -EAGAIN    a part was refused (see oh_laned_write), which is counted: readers find the
+ *              message lost
  *
  * Thread safety: may be called from any thread, with a *message of its own.
  * Async-signal safety: yes, with a *message of its own, and unless the signal interrupts this call

@@ -182,8 +182,8 @@ typedef struct oh_update {
     int (*gap)(void *self, oh_host *host, const oh_gap *gap) OH_NOEXCEPT_;
     /* No element older than now_ns follows; UINT64_MAX at the end. */
     int (*advance)(void *self, oh_host *host, uint64_t now_ns) OH_NOEXCEPT_;
-    /* Reports the results by oh_tell_*. Not called in a real-time thread. It does not reset them: `overhear top`
-     * calls it for each picture. */
+    /* Reports the results by oh_tell_*. Not called in a real-time thread. It does not reset them:
+     * `overhear top` calls it for each picture. */
     int (*report)(void *self, oh_host *host) OH_NOEXCEPT_;
     /* Frees the update. Not called in a real-time thread. */
     void (*destroy)(void *self)OH_NOEXCEPT_;
@@ -197,8 +197,8 @@ typedef struct oh_update {
      */
     int (*prepare)(void *self, oh_host *host, const oh_element_in_place *element,
                    int *prepared) OH_NOEXCEPT_;
-    /* Ends the evaluation. If valid is not 0, the element was whole until after `prepare`: commit the result.
-     * Otherwise drop it; an overwritten element is also reported to `gap`. */
+    /* Ends the evaluation. If valid is not 0, the element was whole until after `prepare`: commit
+     * the result. Otherwise drop it; an overwritten element is also reported to `gap`. */
     int (*commit)(void *self, oh_host *host, const oh_element_key *element, int valid) OH_NOEXCEPT_;
     /*
      * Does in advance what the first evaluation would do only once, so that evaluations neither

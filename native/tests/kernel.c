@@ -232,7 +232,7 @@ static void of_switches(void)
         tap_skip("switches alone", oh_kernel_last_error());
         return;
     }
-    tap_check(strstr(status.sentence, "without wake-ups") != NULL, "it says that there are no wake-ups");
+    tap_check(strstr(status.message, "without wake-ups") != NULL, "it says that there are no wake-ups");
     events = (oh_kernel_event *)calloc(status.max_events, sizeof *events);
     if (!events)
         exit(1);
@@ -275,7 +275,7 @@ int main(void)
         return tap_done();
     }
     tap_check(code == 0 && status.granted_bytes > 0 && status.granted_bytes <= 1 << 20 &&
-                  status.backend == OH_KERNEL_BPF && strstr(status.sentence, "BPF"),
+                  status.backend == OH_KERNEL_BPF && strstr(status.message, "BPF"),
               "a monitor is created, and says what was granted");
     events = (oh_kernel_event *)calloc(status.max_events, sizeof *events);
     if (!events)

@@ -132,8 +132,8 @@ static void of_the_kernel(oh_monitor *monitor)
     oh_results_free(results);
     if (oh_kernel_monitor_create(&kernel, &options, &status) != 0) {
         printf("# skipped: %s\n", oh_kernel_last_error());
-    } else if (strstr(status.sentence, "no sensor syscall")) {
-        printf("# skipped: %s\n", status.sentence);
+    } else if (strstr(status.message, "no sensor syscall")) {
+        printf("# skipped: %s\n", status.message);
     } else {
         const uint64_t begun_ns = oh_now_ns();
         uint64_t calls = 0, more, missed = 0;

@@ -98,7 +98,7 @@ int main(void)
     snprintf(socket, sizeof socket, "/tmp/oh-monitor-%ld.sock", (long)getpid());
     setenv("OVERHEAR_DIRECTORY", socket, 1);
     tap_check(oh_monitor_start(&monitor, &options) == -ENOENT && !monitor && *oh_last_error(),
-              "without a directory there is no monitor, and a sentence");
+              "without a directory there is no monitor, and a message");
     tap_check(oh_directory_start(&directory, socket) == 0, "a program has a directory of its own");
     tap_check(oh_directory_start(&again, socket) < 0 && !again && *oh_last_error(),
               "two cannot listen at one place");

@@ -46,7 +46,7 @@ int main()
     } catch (const overhear::monitor_error &error) {
         thrown = *error.what() != '\0';
     }
-    tap_check(thrown, "what cannot start throws a sentence");
+    tap_check(thrown, "what cannot start throws a message");
 
     overhear::directory directory(socket.c_str());
     overhear::sensor<value> sensor("value");

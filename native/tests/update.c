@@ -113,10 +113,10 @@ OH_EXPORT_UPDATES(&sum)
 /* A host that remembers the last thing of each kind. */
 static char failed[64], told[256];
 
-static void on_fail(oh_host *host, const char *sentence)
+static void on_fail(oh_host *host, const char *message)
 {
     (void)host;
-    snprintf(failed, sizeof failed, "%s", sentence);
+    snprintf(failed, sizeof failed, "%s", message);
 }
 static uint32_t asked;
 static int64_t asked_value;
@@ -194,7 +194,7 @@ int main(void)
        "the table says its version and its updates");
     tap_check(strcmp(update->name, "sum") == 0 && update->size == sizeof *update, "an update says its name");
     tap_check(!update->create(&host, "refuse") && strcmp(failed, "as you wish") == 0,
-       "a refusal has a sentence");
+       "a refusal has a message");
     own = update->create(&host, "");
     tap_check(own && update->open(own, &host, &stream) == 0 && ((struct sum *)own)->streams == 5,
        "a stream is announced");
@@ -208,7 +208,7 @@ int main(void)
        "an element is loaded in place, and committed if it was whole");
     value = 0;
     tap_check(update->element(own, &host, &view) == 1 && strcmp(failed, "a value is zero") == 0,
-       "a failure has a sentence");
+       "a failure has a message");
     tap_check(update->report(own, &host) == 0 &&
            strcmp(told, "values=42;missed=-3;advanced=250;text=told;json=[];") == 0,
        "results are told");

@@ -74,7 +74,7 @@ class Attachment:
 
     @property
     def complaints(self) -> list[str]:
-        """Sentences about what broke or is damaged."""
+        """Messages about what broke or is damaged."""
         self._complaints.extend(self._attachment.take_complaints())
         return list(self._complaints)
 

@@ -89,7 +89,7 @@ def numpy_of(kind: str) -> np.dtype:
 def declare(fields: Declarable, units: Optional[Mapping[str, str]] = None) -> Declaration:
     """Understands fields declared as a mapping, a dataclass or a numpy type.
 
-    Raises SchemaError with a sentence for what cannot be a field.
+    Raises SchemaError with a message for what cannot be a field.
     """
     if isinstance(fields, np.dtype):
         return _from_numpy(fields, units or {})

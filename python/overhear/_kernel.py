@@ -91,7 +91,7 @@ class KernelMonitor:
         return self._monitor.status()[0]
 
     @property
-    def sentence(self) -> str:
+    def message(self) -> str:
         """Recorded sensors, and sensors that this kernel lacks."""
         return self._monitor.status()[1]
 
@@ -144,7 +144,7 @@ class KernelMonitor:
 
     @property
     def complaints(self) -> list[str]:
-        """Sentences about what is damaged."""
+        """Messages about what is damaged."""
         self._complaints.extend(self._monitor.take_complaints())
         return list(self._complaints)
 

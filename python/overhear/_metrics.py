@@ -52,7 +52,7 @@ class MetricResult:
     refused: int
     #: Events that it needs and of which the recording has no stream, or none has been heard yet.
     unheard: list[str]
-    #: Sentences about what cannot be read or used.
+    #: Messages about what cannot be read or used.
     damage: list[str]
 
     def __init__(self, metric: Metric, found: dict) -> None:

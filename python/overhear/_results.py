@@ -231,7 +231,7 @@ class SourceReport(Record):
 
     name: str
     active: str
-    sentence: str
+    message: str
     sensors: list[str]
 
 
@@ -358,7 +358,7 @@ class ElementReport(Record):
 class OffenceReport(Record):
     """One offence against a constraint."""
 
-    sentence: str
+    message: str
     begin_ns: int
     end_ns: int
     task: Optional[int]

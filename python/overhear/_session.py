@@ -80,9 +80,9 @@ def run(
     }
     if isinstance(command, (str, bytes)):
         raise TypeError("the command is a list: the program and its arguments")
-    report, sentences = _core.run([os.fsdecode(word) for word in command], options)
-    for sentence in sentences:
-        warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+    report, messages = _core.run([os.fsdecode(word) for word in command], options)
+    for message in messages:
+        warnings.warn(message, RuntimeWarning, stacklevel=2)
     return from_json(Report, report)
 
 

@@ -54,7 +54,7 @@ class Replay:
 
     @property
     def damage(self) -> list[str]:
-        """Sentences about what of the trace cannot be read: torn tails, broken streams. Some are
+        """Messages about what of the trace cannot be read: torn tails, broken streams. Some are
         known at the end only. How many elements are lost there is not known."""
         return self._replay.damage()
 

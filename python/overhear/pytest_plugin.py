@@ -51,12 +51,12 @@ def overhear_held(request):
                 report = _run(path, what, options)
         except OverhearError as error:
             failure = str(error)
-        # Outside of `except`: the failure is one sentence, without the traceback of its cause.
+        # Outside of `except`: the failure is one message, without the traceback of its cause.
         if failure is not None:
             pytest.fail(failure, pytrace=False)
         good = {"held", "inconclusive"} if allow_inconclusive else {"held"}
         if report["verdict"] not in good:
-            pytest.fail(_sentences(report, good), pytrace=False)
+            pytest.fail(_messages(report, good), pytrace=False)
         return report
 
     return held
@@ -105,12 +105,12 @@ def _keywords(options):
     return keywords
 
 
-def _sentences(report, good):
+def _messages(report, good):
     lines = []
     for constraint in report["constraints"]:
         if constraint["verdict"] in good:
             continue
-        why = [constraint["first"]["sentence"]] if constraint["first"] else []
+        why = [constraint["first"]["message"]] if constraint["first"] else []
         why += constraint["reasons"]
         lines.append(f"{constraint['name']}: {constraint['verdict']}: {'; '.join(why)}")
     return "\n".join(lines)

@@ -260,7 +260,7 @@ impl Attachment {
         (state.elements, state.missed)
     }
 
-    /// Sentences about what broke or is damaged, since the last call.
+    /// Messages about what broke or is damaged, since the last call.
     fn take_complaints(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.lock().complaints)
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The exceptions. Their sentences are those of the Rust errors.
+//! The exceptions. Their messages are those of the Rust errors.
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyException;

@@ -36,7 +36,7 @@ pub(crate) fn read_image<'py>(
 }
 
 fn read(image: &[u8], geometry: Geometry, header: &Header) -> Result<(Vec<u64>, u64), String> {
-    let sentence = |error: LayoutError| error.to_string();
+    let message = |error: LayoutError| error.to_string();
     let memory = OwnedWords::zeroed(geometry.words());
     if image.len() < geometry.bytes() {
         let (has, needs) = (image.len(), geometry.bytes());
@@ -50,11 +50,11 @@ fn read(image: &[u8], geometry: Geometry, header: &Header) -> Result<(Vec<u64>, 
         // Relaxed: nobody else knows this memory.
         memory.word(index).store(word, Ordering::Relaxed);
     }
-    let found = HeaderUntrusted::load(&memory).map_err(sentence)?;
-    found.check(header).map_err(sentence)?;
+    let found = HeaderUntrusted::load(&memory).map_err(message)?;
+    found.check(header).map_err(message)?;
     let row_words = HEAD_WORDS + geometry.payload_bytes().div_ceil(8);
     let mut rows: Vec<u64> = Vec::new();
-    let mut reader = Reader::from_start(memory, geometry).map_err(sentence)?;
+    let mut reader = Reader::from_start(memory, geometry).map_err(message)?;
     let report = reader
         .poll(usize::MAX, |element| {
             let start = rows.len();
@@ -65,6 +65,6 @@ fn read(image: &[u8], geometry: Geometry, header: &Header) -> Result<(Vec<u64>, 
             row[HEAD_WORDS..].as_mut_bytes()[..element.payload.len()]
                 .copy_from_slice(element.payload);
         })
-        .map_err(sentence)?;
+        .map_err(message)?;
     Ok((rows, report.missed))
 }

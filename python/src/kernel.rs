@@ -142,8 +142,8 @@ impl KernelMonitor {
             "bpf" => Backend::Bpf,
             "perf" => Backend::Perf,
             _ => {
-                let sentence = format!("the backend is any, bpf or perf, not {backend:?}");
-                return Err(failed(sentence));
+                let message = format!("the backend is any, bpf or perf, not {backend:?}");
+                return Err(failed(message));
             }
         };
         let sensors: Result<Vec<kernel::Sensor>, _> =
@@ -160,7 +160,7 @@ impl KernelMonitor {
         let monitor = py.detach(|| builder.create()).map_err(failed)?;
         let status = monitor.status().map_err(failed)?;
         if status.active == ActiveBackend::None {
-            return Err(failed(&status.sentence));
+            return Err(failed(&status.message));
         }
         Ok(Self::of(monitor))
     }
@@ -180,7 +180,7 @@ impl KernelMonitor {
             .map_err(failed)
     }
 
-    /// How the kernel is heard, and the sentence about it.
+    /// How the kernel is heard, and the message about it.
     fn status(&self) -> PyResult<(&'static str, String)> {
         let state = self.lock();
         let status = state.monitor.status().map_err(failed)?;
@@ -189,7 +189,7 @@ impl KernelMonitor {
             ActiveBackend::Perf => "perf",
             ActiveBackend::None => "none",
         };
-        Ok((backend, status.sentence.clone()))
+        Ok((backend, status.message.clone()))
     }
 
     fn granted_bytes(&self) -> PyResult<u64> {
@@ -246,7 +246,7 @@ impl KernelMonitor {
         collected.into_python(py)
     }
 
-    /// Sentences about what is damaged, since the last call.
+    /// Messages about what is damaged, since the last call.
     fn take_complaints(&self) -> Vec<String> {
         std::mem::take(&mut self.lock().rows.complaints)
     }

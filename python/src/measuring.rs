@@ -104,7 +104,7 @@ fn kernel(events: &EventSet, processes: &[u32]) -> PyResult<Kernel> {
         .build();
     let mut kernel = kernel.map_err(|error| failed(error.to_string()))?;
     if kernel.status().active == ActiveBackend::None {
-        return Err(failed(kernel.status().sentence.clone()));
+        return Err(failed(kernel.status().message.clone()));
     }
     for process in processes {
         kernel

@@ -99,7 +99,7 @@ impl MessageSensor {
         open.is_some_and(|open| open.parts().is_connected())
     }
 
-    /// Why the sensor is not connected, as a sentence; None if it is.
+    /// Why the sensor is not connected, as a message; None if it is.
     #[getter]
     fn not_connected_reason(&self) -> Option<String> {
         let open = self.lock();

@@ -74,7 +74,7 @@ impl Replay {
         opened.iter().map(|stream| descriptor(py, stream)).collect()
     }
 
-    /// Sentences about what of the trace cannot be read, as far as it is known by now.
+    /// Messages about what of the trace cannot be read, as far as it is known by now.
     fn damage(&self) -> Vec<String> {
         let reader = self.replay.borrow_owner();
         let torn = reader.torn().iter().map(ToString::to_string);

@@ -81,7 +81,7 @@ impl Writer {
         }
     }
 
-    /// Appends an element; the error is a sentence.
+    /// Appends an element; the error is a message.
     #[inline]
     fn write(&mut self, payload: &[u8]) -> Result<(), String> {
         match self {
@@ -184,8 +184,8 @@ impl Sensor {
     }
 
     #[cold]
-    fn refused(&self, sentence: &str) -> PyErr {
-        SensorError::new_err(format!("sensor `{}`: {sentence}", self.id))
+    fn refused(&self, message: &str) -> PyErr {
+        SensorError::new_err(format!("sensor `{}`: {message}", self.id))
     }
 
     /// Why this argument was not found among the fields given by name.
@@ -433,7 +433,7 @@ impl Sensor {
         open.as_ref().is_some_and(Writer::is_enabled)
     }
 
-    /// Why the sensor is not connected, as a sentence; None if it is.
+    /// Why the sensor is not connected, as a message; None if it is.
     #[getter]
     fn not_connected_reason(&self) -> Option<String> {
         let open = self.lock();
@@ -495,7 +495,7 @@ impl Sensor {
         written.map_err(|error| self.refused(&error))
     }
 
-    /// The same kind of exception, with a sentence that names the field.
+    /// The same kind of exception, with a message that names the field.
     #[cold]
     fn explain(&self, argument: &Argument, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
         let py = value.py();
@@ -504,13 +504,13 @@ impl Sensor {
             .map_or_else(|_| "a value".to_owned(), |text| text.to_string());
         let shown: String = shown.chars().take(64).collect();
         let (id, name, kind) = (&self.id, &argument.name, kind_name(argument.kind));
-        let sentence = format!("sensor `{id}`: field `{name}` is {kind} and cannot hold {shown}");
+        let message = format!("sensor `{id}`: field `{name}` is {kind} and cannot hold {shown}");
         if error.is_instance_of::<PyOverflowError>(py) {
-            PyOverflowError::new_err(sentence)
+            PyOverflowError::new_err(message)
         } else if error.is_instance_of::<PyTypeError>(py) {
-            PyTypeError::new_err(sentence)
+            PyTypeError::new_err(message)
         } else if error.is_instance_of::<PyValueError>(py) {
-            PyValueError::new_err(sentence)
+            PyValueError::new_err(message)
         } else {
             // What the value's own methods raised is theirs.
             error

@@ -31,7 +31,7 @@ def test_golden_image_is_read(image):
 
 
 @pytest.mark.parametrize(
-    ("change", "sentence"),
+    ("change", "message"),
     [
         ({"capacity": 16}, "the image has"),
         ({"capacity": 4}, "capacity"),
@@ -40,9 +40,9 @@ def test_golden_image_is_read(image):
         ({"clock": "sundial"}, "no clock `sundial`"),
     ],
 )
-def test_contradicting_header_is_named(image, change, sentence):
+def test_contradicting_header_is_named(image, change, message):
     settings = {"capacity": 8, "clock": "x86_tsc", "stream": 7, **change}
-    with pytest.raises(overhear.TraceError, match=sentence):
+    with pytest.raises(overhear.TraceError, match=message):
         overhear.read_image(image, FIELDS, **settings)
 
 

@@ -65,7 +65,7 @@ def departures(batch, tid):
 
 
 def test_kernel_monitor_has_the_documented_states(monitor):
-    assert monitor.backend == "bpf" and monitor.sentence.startswith("kernel sensors: BPF")
+    assert monitor.backend == "bpf" and monitor.message.startswith("kernel sensors: BPF")
     assert 0 < monitor.granted_bytes <= 1 << 20
     sleeper, other = Sleeper(), Sleeper()
     monitor.thread_monitor(sleeper.tid, 77)
@@ -191,7 +191,7 @@ def test_switches_alone_have_no_wake_ups():
         pytest.skip(str(error))
     sleeper = Sleeper()
     with made as monitor:
-        assert "without wake-ups" in monitor.sentence
+        assert "without wake-ups" in monitor.message
         monitor.thread_monitor(sleeper.tid, 1)
         before = sleeper.switches()
         monitor.resume()
@@ -203,7 +203,7 @@ def test_switches_alone_have_no_wake_ups():
     assert {"sched_switch", "sched_wake", "task_life"} <= overhear.kernel_sensors().keys()
 
 
-def test_impossible_request_is_refused_in_one_sentence():
+def test_impossible_request_is_refused_in_one_message():
     with pytest.raises(overhear.KernelError, match="no kernel sensor \"nap\""):
         overhear.KernelMonitor(sensors=["nap"])
     with pytest.raises(overhear.KernelError, match="any, bpf or perf"):

@@ -71,7 +71,7 @@ def test_switches_are_those_of_the_report(exported):
     report, trace = exported
     kernel = next(source for source in report["sources"] if source["name"] == "kernel")
     if kernel["active"] != "bpf":
-        pytest.skip(kernel["sentence"])
+        pytest.skip(kernel["message"])
     left, running = collections.Counter(), collections.Counter()
     for packet in trace.packet:
         cpu = packet.ftrace_events.cpu
@@ -116,7 +116,7 @@ def test_wake_ups_are_flows_between_threads(exported):
     report, trace = exported
     kernel = next(source for source in report["sources"] if source["name"] == "kernel")
     if kernel["active"] != "bpf":
-        pytest.skip(kernel["sentence"])
+        pytest.skip(kernel["message"])
     tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet}
     begun, ended = {}, {}
     for packet in trace.packet:

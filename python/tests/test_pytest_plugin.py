@@ -37,7 +37,7 @@ def test_held_passes_and_gives_the_verdicts(pytests):
     result.assert_outcomes(passed=1)
 
 
-def test_absent_program_fails_with_one_sentence(pytests):
+def test_absent_program_fails_with_one_message(pytests):
     result = pytests(99, 'overhear_held(["./nosuch"], options=KERNEL)')
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(["cannot run ./nosuch: there is no such program*"])
@@ -57,14 +57,14 @@ def test_options_are_those_of_overhear_run(pytests, pytester):
     assert [metric.name for metric in report.metrics.metrics] == ["run_delay"]
     assert not (pytester.path / "kept/report.html").exists()
     assert 'failures="0"' in (pytester.path / "junit.xml").read_text()
-    for words, sentence in [
+    for words, message in [
         (["--backend", "telepathy"], "*invalid choice: 'telepathy'*"),
         (["--view"], "options of overhear run: unrecognized arguments: --view"),
         (["--kernel-sensors", "syscall,nosuch"], "*nosuch*"),
     ]:
         result = pytests(99, f"overhear_held(COUNTS, options={words!r})")
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines([sentence])
+        result.stdout.fnmatch_lines([message])
 
 
 def test_inconclusive_fails_unless_it_is_allowed(pytests):

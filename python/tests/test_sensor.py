@@ -40,7 +40,7 @@ def test_mappings_dataclasses_and_numpy_types_declare_fields():
 
 
 @pytest.mark.parametrize(
-    ("fields", "sentence"),
+    ("fields", "message"),
     [
         (np.dtype([("a", "u1"), ("b", "u8")]), "not aligned"),
         (np.dtype([("a", "u1"), ("b", "u8")], align=True), "belong to no field"),
@@ -56,8 +56,8 @@ def test_mappings_dataclasses_and_numpy_types_declare_fields():
         (3, "mapping"),
     ],
 )
-def test_invalid_payload_is_refused_with_a_sentence(fields, sentence):
-    with pytest.raises(overhear.SchemaError, match=sentence):
+def test_invalid_payload_is_refused_with_a_message(fields, message):
+    with pytest.raises(overhear.SchemaError, match=message):
         overhear.Sensor("a", fields)
 
 
@@ -77,7 +77,7 @@ def test_values_are_given_by_name_by_place_or_both():
 
 
 @pytest.mark.parametrize(
-    ("values", "fields", "error", "sentence"),
+    ("values", "fields", "error", "message"),
     [
         ((), {"x": -1, "y": 0, "t": ""}, OverflowError, "field `x` is u8 and cannot hold -1"),
         ((256, 0, ""), {}, OverflowError, "cannot hold 256"),
@@ -92,9 +92,9 @@ def test_values_are_given_by_name_by_place_or_both():
         ((0, 0, ""), {"t": ""}, TypeError, "has 3 fields"),
     ],
 )
-def test_values_out_of_range_are_refused_without_a_write(values, fields, error, sentence):
+def test_values_out_of_range_are_refused_without_a_write(values, fields, error, message):
     sensor = overhear.Sensor("a", {"x": "u8", "y": "f64", "t": "text[4]"})
-    with pytest.raises(error, match=sentence):
+    with pytest.raises(error, match=message):
         sensor.write(*values, **fields)
     assert sensor.written == 0
 
@@ -132,7 +132,7 @@ def test_many_elements_as_array_plain_array_or_columns():
 
 
 @pytest.mark.parametrize(
-    ("columns", "error", "sentence"),
+    ("columns", "error", "message"),
     [
         ({"x": [256], "y": [0]}, OverflowError, "cannot hold 256 to 256"),
         ({"x": [-1], "y": [0]}, OverflowError, "cannot hold -1"),
@@ -143,9 +143,9 @@ def test_many_elements_as_array_plain_array_or_columns():
         ({"x": [0], "y": [0], "z": [0]}, TypeError, "has the fields x, y"),
     ],
 )
-def test_many_elements_that_do_not_fit_are_refused_as_a_whole(columns, error, sentence):
+def test_many_elements_that_do_not_fit_are_refused_as_a_whole(columns, error, message):
     sensor = overhear.Sensor("a", {"x": "u8", "y": "f64"})
-    with pytest.raises(error, match=sentence):
+    with pytest.raises(error, match=message):
         sensor.write_many(**columns)
     with pytest.raises(TypeError, match="structured array"):
         sensor.write_many(np.arange(3))

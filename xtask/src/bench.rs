@@ -3,7 +3,7 @@
 //!
 //! `bench` builds the package `benches` with the peers that build here, and runs it. The package is
 //! a workspace of its own, so that nobody else compiles the peers. One that does not build, or
-//! whose Debian package is missing, is left out with a sentence. Benches of single crates are
+//! whose Debian package is missing, is left out with a message. Benches of single crates are
 //! targets of these. `stress` runs that of `overhear-monitor` for longer than its test does.
 
 use std::collections::HashSet;

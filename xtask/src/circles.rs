@@ -21,7 +21,7 @@ const MOST_FILES: usize = 3;
 /// names.
 type Graph = BTreeMap<String, BTreeSet<String>>;
 
-/// The circles of all crates as lines, and the breaches as sentences.
+/// The circles of all crates as lines, and the breaches as messages.
 pub(crate) fn circles(workspace: &Workspace) -> Result<(Vec<String>, Vec<String>)> {
     let (mut lines, mut breaches) = (Vec::new(), Vec::new());
     let mut crates: Vec<PathBuf> = fs::read_dir(workspace.root.join("crates"))?

@@ -20,7 +20,7 @@ const EXAMPLES: [&str; 4] = ["c", "cpp", "rs", "py"];
 /// Folders whose files are run by a test that lists the folder.
 const LISTED: [&str; 2] = ["c", "cpp"];
 
-/// Every difference between the index, the folder and the tests, as a sentence.
+/// Every difference between the index, the folder and the tests, as a message.
 pub(crate) fn breaches(root: &Path) -> Result<Vec<String>> {
     let index = fs::read_to_string(root.join(INDEX))?;
     let folder = root.join("examples");

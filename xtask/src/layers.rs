@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The law of the house: a crate depends only on crates above it in ARCHITECTURE.md's table.
 //!
-//! The table goes in as text, the packages as cargo names them; out come sentences, one for each
+//! The table goes in as text, the packages as cargo names them; out come messages, one for each
 //! breach. Every crate of the table exists, and every crate that exists is in the table.
 
 use crate::workspace::Package;
@@ -22,11 +22,11 @@ struct Row {
     state: State,
 }
 
-/// Every breach of the table, as a sentence.
+/// Every breach of the table, as a message.
 pub(crate) fn breaches(table: &str, packages: &[Package]) -> Vec<String> {
     let rows = match rows(table) {
         Ok(rows) => rows,
-        Err(sentence) => return vec![sentence],
+        Err(message) => return vec![message],
     };
     let place = |name: &str| rows.iter().position(|row| row.name == name);
     let exists = |name: &str| packages.iter().any(|package| package.name == name);

@@ -7,7 +7,7 @@
 //! verbs only.
 //!
 //! Exit status: 0 done; 1 something failed; 2 no such verb; 5 something is missing on this machine
-//! that the verb cannot install itself, named in the last sentence.
+//! that the verb cannot install itself, named in the last message.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 

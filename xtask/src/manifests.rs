@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What each Cargo.toml must state, and the oldest Rust that builds the workspace.
 //!
-//! The output of `cargo metadata` goes in with the README; out come sentences.
+//! The output of `cargo metadata` goes in with the README; out come messages.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
@@ -9,7 +9,7 @@ use serde_json::Value;
 /// What registries and users read of a package.
 const STATED: [&str; 5] = ["description", "license", "keywords", "categories", "readme"];
 
-/// Every breach, as a sentence.
+/// Every breach, as a message.
 ///
 /// # Errors
 /// If the metadata has an unknown form.

@@ -2,7 +2,7 @@
 //! What a verb needs from the operating system.
 //!
 //! Each need has a Debian package and a proof that works on any system. On Debian, root's missing
-//! packages are installed after one line that names them; everybody else gets one sentence with
+//! packages are installed after one line that names them; everybody else gets one message with
 //! the command line to type. Where nothing is missing, nothing is said.
 
 use std::fmt::Write as _;
@@ -136,11 +136,11 @@ pub(crate) fn ensure(needs: &[&[Need]]) -> Result<()> {
         (false, _) => System::Other,
     };
     match advice(system, &missing) {
-        Advice::Install(sentence) => {
-            println!("{sentence}");
+        Advice::Install(message) => {
+            println!("{message}");
             install(&missing)
         }
-        Advice::Refuse(sentence) => Err(Missing(sentence).into()),
+        Advice::Refuse(message) => Err(Missing(message).into()),
     }
 }
 
@@ -167,11 +167,11 @@ fn advice(system: System, missing: &[Need]) -> Advice {
              sudo apt-get install --no-install-recommends {names}"
         )),
         System::Other => {
-            let mut sentence = "please install with your system's package manager:".to_owned();
+            let mut message = "please install with your system's package manager:".to_owned();
             for need in missing {
-                let _ = write!(sentence, "\n  {} (Debian: {})", need.purpose, need.package);
+                let _ = write!(message, "\n  {} (Debian: {})", need.purpose, need.package);
             }
-            Advice::Refuse(sentence)
+            Advice::Refuse(message)
         }
     }
 }
@@ -232,15 +232,15 @@ mod tests {
             advice(System::DebianRoot, missing),
             Advice::Install("Installing from Debian, once: clang-19 libelf-dev.".to_owned())
         );
-        let Advice::Refuse(sentence) = advice(System::DebianUser, missing) else {
+        let Advice::Refuse(message) = advice(System::DebianUser, missing) else {
             panic!()
         };
         assert!(
-            sentence.ends_with("sudo apt-get install --no-install-recommends clang-19 libelf-dev")
+            message.ends_with("sudo apt-get install --no-install-recommends clang-19 libelf-dev")
         );
-        let Advice::Refuse(sentence) = advice(System::Other, missing) else {
+        let Advice::Refuse(message) = advice(System::Other, missing) else {
             panic!()
         };
-        assert!(sentence.contains("the headers of libelf (Debian: libelf-dev)"));
+        assert!(message.contains("the headers of libelf (Debian: libelf-dev)"));
     }
 }

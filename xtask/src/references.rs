@@ -45,7 +45,7 @@ pub(crate) fn page_breaches(page: &str) -> Vec<String> {
 }
 
 /// Citations of a file whose keys the page lacks, and sources that are named by number, as
-/// sentences.
+/// messages.
 pub(crate) fn breaches(name: &str, text: &str, keys: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     for (index, line) in text.lines().enumerate() {

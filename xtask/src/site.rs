@@ -144,7 +144,7 @@ fn replace_link(text: &str, from: &str, to: &str) -> String {
     text.replace(&format!("]({from}#"), &format!("]({to}#"))
 }
 
-/// Local links of finished pages that lead nowhere, as sentences.
+/// Local links of finished pages that lead nowhere, as messages.
 fn dead_links(site: &Path) -> Result<Vec<String>> {
     let mut dead = Vec::new();
     for page in files(site, "html")? {

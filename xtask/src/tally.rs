@@ -71,13 +71,13 @@ impl Tally {
             .skipped
             .iter()
             .filter(|skip| !policy.permits(&skip.reason));
-        let sentences = unexpected.map(|skip| {
+        let messages = unexpected.map(|skip| {
             format!(
                 "{skip} (a skip that is not listed in xtask/src/skips.rs, with all permissions)"
             )
         });
-        let sentences: Vec<String> = sentences.collect();
-        self.failed.extend(sentences);
+        let messages: Vec<String> = messages.collect();
+        self.failed.extend(messages);
     }
 
     /// Keeps a runner's own last line.

@@ -46,11 +46,11 @@ pub(crate) fn ensure(workspace: &Workspace, name: &str) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
     cargo.args(["install", "--locked", &package, "--root"]);
     shell::run(cargo.arg(folder(workspace))).map_err(|error| {
-        let sentence = format!(
+        let message = format!(
             "{package} is missing and cannot be installed ({error}); type `cargo install --locked {package}` where \
              crates.io can be reached"
         );
-        Missing(sentence).into()
+        Missing(message).into()
     })
 }
 
@@ -74,11 +74,11 @@ pub(crate) fn program(workspace: &Workspace, name: &str, version: &str) -> Resul
     let mut cargo = shell::cargo(&workspace.root);
     cargo.args(["install", "--locked", &package, "--root"]);
     shell::run(cargo.arg(folder(workspace))).map_err(|error| {
-        let sentence = format!(
+        let message = format!(
             "{name} {version} is missing and cannot be installed ({error}); type `cargo install --locked {package}` \
              where crates.io can be reached"
         );
-        Missing(sentence)
+        Missing(message)
     })?;
     Ok(own)
 }

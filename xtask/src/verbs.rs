@@ -289,9 +289,9 @@ fn conclude(tally: &Tally) -> Result<()> {
 fn miri(workspace: &Workspace) -> Result<()> {
     let cargo = || shell::nightly_cargo(&workspace.root);
     if !shell::succeeds(cargo().args(["miri", "--version"])) {
-        let sentence = "miri needs a nightly toolchain with the component miri; type \
+        let message = "miri needs a nightly toolchain with the component miri; type \
                         `rustup toolchain install nightly --component miri,rust-src`";
-        return Err(Missing(sentence.to_owned()).into());
+        return Err(Missing(message.to_owned()).into());
     }
     let mut command = cargo();
     // Property tests look for their files in the current folder and need fewer cases here.
@@ -324,8 +324,8 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         cargo
     };
     if !shell::succeeds(cargo().arg("--version")) {
-        let sentence = "fuzzing needs a nightly toolchain; type `rustup toolchain install nightly`";
-        return Err(Missing(sentence.to_owned()).into());
+        let message = "fuzzing needs a nightly toolchain; type `rustup toolchain install nightly`";
+        return Err(Missing(message.to_owned()).into());
     }
     tools::ensure(workspace, "fuzz")?;
     let limit = format!("-max_total_time={seconds}");
@@ -356,9 +356,9 @@ fn deny(workspace: &Workspace) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
     tools::on_path_of(workspace, &mut cargo);
     if !shell::succeeds(cargo.args(["deny", "fetch", "db"])) {
-        let sentence = "the list of known vulnerabilities (RustSec) cannot be fetched, so it is not checked; type \
+        let message = "the list of known vulnerabilities (RustSec) cannot be fetched, so it is not checked; type \
                         `make deny` where github.com can be reached";
-        return Err(Missing(sentence.to_owned()).into());
+        return Err(Missing(message.to_owned()).into());
     }
     let mut cargo = shell::cargo(&workspace.root);
     tools::on_path_of(workspace, &mut cargo);

@@ -2,7 +2,7 @@
 //! Other tools, each as one contender: the cheapest event with one number that it offers, with
 //! whoever listens to it running on the other CPU.
 //!
-//! A peer that is not compiled in or cannot start is left out with a sentence.
+//! A peer that is not compiled in or cannot start is left out with a message.
 
 #[cfg(feature = "iceoryx2")]
 mod iceoryx2;

@@ -487,7 +487,7 @@ mod tests {
     }
 
     #[test]
-    fn each_limit_has_its_sentence() {
+    fn each_limit_has_its_message() {
         let one = KernelLimits::usual(1);
         let runtime = one.admit(&[reservation(1, 500, 1_000)]);
         assert!(matches!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parameters that make no sense, one at a time: each is refused with one sentence that names it
+//! Parameters that make no sense, one at a time: each is refused with one message that names it
 //! and says what to do.
 
 use overhear_admission::{
@@ -12,16 +12,16 @@ const fn ns(ns: u64) -> Nanos {
     Nanos::from_ns(ns)
 }
 
-/// One sentence that names what is wrong, with what is to be done behind a semicolon.
+/// One message that names what is wrong, with what is to be done behind a semicolon.
 fn says(error: &dyn std::error::Error, words: &[&str]) {
-    let sentence = error.to_string();
+    let message = error.to_string();
     for word in words {
-        assert!(sentence.contains(word), "{word}: {sentence}");
+        assert!(message.contains(word), "{word}: {message}");
     }
-    assert!(sentence.contains("; "), "what is to be done: {sentence}");
+    assert!(message.contains("; "), "what is to be done: {message}");
     assert!(
-        !sentence.contains('\n') && !sentence.ends_with('.'),
-        "{sentence}"
+        !message.contains('\n') && !message.ends_with('.'),
+        "{message}"
     );
 }
 

@@ -431,12 +431,12 @@ impl Vector {
         let input = self.input.as_ref().unwrap();
         let stream = parameters(input.T, input.D, input.tau, input.tau_late);
         let task = PeriodicTask::from_signed_ns(input.TM, input.d);
-        let sentence = match (stream, task) {
+        let message = match (stream, task) {
             (Err(error), Ok(_)) => error.to_string(),
             (Ok(_), Err(error)) => error.to_string(),
             both => panic!("one of both is wrong: {both:?}"),
         };
-        // The sentence names the parameter that the reference blames.
+        // The message names the parameter that the reference blames.
         let blamed: &[&str] = match self.error.as_deref().unwrap() {
             "T > 0" => &["period T "],
             "0 <= D <= T" => &["least distance D "],
@@ -447,7 +447,7 @@ impl Vector {
             other => panic!("unknown error of the reference: {other}"),
         };
         for name in blamed {
-            assert!(sentence.contains(name), "{sentence}");
+            assert!(message.contains(name), "{message}");
         }
     }
 }

@@ -143,9 +143,8 @@ pub(crate) struct RunArguments {
     #[arg(long = "metric", value_name = "NAME|FILE")]
     pub(crate) metrics: Vec<String>,
     /// Switches off the sensors of the program that no metric, constraint, update or monitor needs.
-    /// A monitor is that of
-    /// --config, or one that is attached to --socket. Wake-ups are recorded only if they are needed or if
-    /// --kernel-sensors names them.
+    /// A monitor is that of --config, or one that is attached to --socket. Wake-ups are recorded
+    /// only if they are needed or if --kernel-sensors names them.
     #[arg(long)]
     pub(crate) disable_unused: bool,
     /// Runs the monitor of this file on the terms of its admission, and its reactions (see
@@ -467,8 +466,8 @@ impl RangeArguments {
         let from = self.from.unwrap_or(Nanos::ZERO);
         match self.to {
             Some(to) if to <= from => {
-                let sentence = format!("--to {to} is not after --from {from}; name a later time");
-                Err(SessionError::new(ErrorKind::Usage, sentence))
+                let message = format!("--to {to} is not after --from {from}; name a later time");
+                Err(SessionError::new(ErrorKind::Usage, message))
             }
             to => Ok(TimeRange { from, to }),
         }

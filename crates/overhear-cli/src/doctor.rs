@@ -17,27 +17,27 @@ pub(crate) struct Finding {
     pub(crate) name: &'static str,
     /// Whether it works.
     pub(crate) ok: bool,
-    /// What was found, in a sentence.
-    pub(crate) sentence: String,
+    /// What was found, in a message.
+    pub(crate) message: String,
     /// How to get it; empty if it works.
     pub(crate) advice: String,
 }
 
 impl Finding {
-    fn good(name: &'static str, sentence: impl Into<String>) -> Self {
+    fn good(name: &'static str, message: impl Into<String>) -> Self {
         Self {
             name,
             ok: true,
-            sentence: sentence.into(),
+            message: message.into(),
             advice: String::new(),
         }
     }
 
-    fn bad(name: &'static str, sentence: impl Into<String>, advice: &str) -> Self {
+    fn bad(name: &'static str, message: impl Into<String>, advice: &str) -> Self {
         Self {
             name,
             ok: false,
-            sentence: sentence.into(),
+            message: message.into(),
             advice: advice.to_string(),
         }
     }
@@ -113,8 +113,8 @@ fn more() -> Finding {
         .sensors(Sensor::all())
         .elements(64)
         .build();
-    let sentence = match kernel {
-        Ok(kernel) => kernel.status().sentence.clone(),
+    let message = match kernel {
+        Ok(kernel) => kernel.status().message.clone(),
         Err(_) => {
             return Finding::bad(
                 "sensors",
@@ -123,7 +123,7 @@ fn more() -> Finding {
             )
         }
     };
-    let parts = sentence.split("; ").skip(1);
+    let parts = message.split("; ").skip(1);
     let parts: Vec<&str> = parts.collect();
     Finding::good("sensors", parts.join("; "))
 }

@@ -105,7 +105,7 @@ fn document(foreign: &Path, imported: &Imported) -> Recording {
     let source = SourceReport {
         name: "import".to_owned(),
         active: "libbabeltrace2".to_owned(),
-        sentence: match names(foreign).as_slice() {
+        message: match names(foreign).as_slice() {
             [] => format!("imported from {}", foreign.display()),
             [one] if one == "." => format!("imported from {}", foreign.display()),
             several => format!("imported from {}: {}", foreign.display(), listed(several)),

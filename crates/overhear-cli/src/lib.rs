@@ -62,9 +62,9 @@ pub fn main() -> ExitCode {
     signals::ignore_file_size_signal();
     let arguments = match Arguments::try_parse() {
         Ok(arguments) => arguments,
-        Err(error) => match args::renamed::sentence(&error) {
-            Some(sentence) => {
-                print_stderr(&format!("overhear: {sentence}\n"));
+        Err(error) => match args::renamed::message(&error) {
+            Some(message) => {
+                print_stderr(&format!("overhear: {message}\n"));
                 return ExitCode::from(exit::of_error(ErrorKind::Usage));
             }
             None => error.exit(),
@@ -118,8 +118,8 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
         .request()
         .resolve(|warning| print_stderr(&format!("overhear: {warning}\n")))?;
     if arguments.junit.is_some() && !run.has_constraints {
-        let sentence = "--junit writes verdicts; name constraints by --check or --config";
-        return Err(SessionError::new(ErrorKind::Usage, sentence));
+        let message = "--junit writes verdicts; name constraints by --check or --config";
+        return Err(SessionError::new(ErrorKind::Usage, message));
     }
     let shown = (arguments.view).then(|| Shown::start(&arguments.command, run.calibration.clone()));
     let mut shown = shown.transpose()?;
@@ -214,9 +214,9 @@ fn print_page_path(file: &Path, left_out: &[String]) {
     print_left_out(left_out);
 }
 
-fn print_left_out(sentences: &[String]) {
-    for sentence in sentences {
-        print_stderr(&format!("overhear: {sentence}\n"));
+fn print_left_out(messages: &[String]) {
+    for message in messages {
+        print_stderr(&format!("overhear: {message}\n"));
     }
 }
 
@@ -226,8 +226,8 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
     }
     let place = arguments.output.clone().or_else(calibrate::default_place);
     let Some(place) = place else {
-        let sentence = "there is no place to keep the calibration: neither XDG_CACHE_HOME nor HOME is set; name a file by --output";
-        return Err(SessionError::new(ErrorKind::Usage, sentence));
+        let message = "there is no place to keep the calibration: neither XDG_CACHE_HOME nor HOME is set; name a file by --output";
+        return Err(SessionError::new(ErrorKind::Usage, message));
     };
     let kept = calibrate::Place::claim(&place)?;
     let shows = std::io::IsTerminal::is_terminal(&std::io::stderr());
@@ -262,11 +262,11 @@ fn view(arguments: &ViewArguments) -> Result<u8, SessionError> {
 fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
     let range = arguments.shown.range()?;
     if arguments.shown.is_named() && arguments.html.is_none() {
-        let sentence = "--from and --to choose what the page shows; name its file by --html";
-        return Err(SessionError::new(ErrorKind::Usage, sentence));
+        let message = "--from and --to choose what the page shows; name its file by --html";
+        return Err(SessionError::new(ErrorKind::Usage, message));
     }
-    if let Some(sentence) = repair::advice(&arguments.directory)? {
-        print_stderr(&format!("overhear: {sentence}\n"));
+    if let Some(message) = repair::advice(&arguments.directory)? {
+        print_stderr(&format!("overhear: {message}\n"));
     }
     let updates = Updates::load(&arguments.updates)?;
     let calibration = match &arguments.calibration {
@@ -308,10 +308,10 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
 
 fn repair(arguments: &RepairArguments) -> Result<u8, SessionError> {
     let repaired = repair::repair(&arguments.directory)?;
-    for sentence in &repaired.damage {
-        print_stderr(&format!("overhear: {sentence}\n"));
+    for message in &repaired.damage {
+        print_stderr(&format!("overhear: {message}\n"));
     }
-    print(&format!("{}\n", repaired.sentence))?;
+    print(&format!("{}\n", repaired.message))?;
     Ok(exit::of_conclusion(repaired.conclusion()))
 }
 
@@ -322,8 +322,8 @@ fn export(arguments: &ExportArguments) -> Result<u8, SessionError> {
         },
         (ExportFormat::Perfetto, None) => export::Format::Perfetto,
         (ExportFormat::Perfetto, Some(_)) => {
-            let sentence = "--sensor chooses columns of csv; Perfetto takes the whole recording";
-            return Err(SessionError::new(ErrorKind::Usage, sentence));
+            let message = "--sensor chooses columns of csv; Perfetto takes the whole recording";
+            return Err(SessionError::new(ErrorKind::Usage, message));
         }
     };
     let written = export::export(
@@ -332,7 +332,7 @@ fn export(arguments: &ExportArguments) -> Result<u8, SessionError> {
         &arguments.output,
         arguments.compensate,
     )?;
-    print_stderr(&export::sentence(&written, &arguments.output));
+    print_stderr(&export::message(&written, &arguments.output));
     Ok(exit::of_conclusion(written.conclusion()))
 }
 
@@ -423,8 +423,8 @@ fn import(arguments: &ImportArguments) -> Result<u8, SessionError> {
         });
         return Ok(COMPLETE);
     };
-    if let Some(sentence) = import::several(&arguments.foreign) {
-        print_stderr(&format!("overhear: {sentence}\n"));
+    if let Some(message) = import::several(&arguments.foreign) {
+        print_stderr(&format!("overhear: {message}\n"));
     }
     let imported = import::import(&arguments.foreign, out, arguments.timeout)?;
     print_stderr(&import::render(&imported, out));
@@ -503,7 +503,7 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> SessionError {
 /// Prints text on standard error. An error is ignored where it is closed or full: the exit status
 /// still has the result.
 ///
-/// Sentences quote names of programs, files and recordings: characters that act on a terminal are
+/// Messages quote names of programs, files and recordings: characters that act on a terminal are
 /// escaped.
 fn print_stderr(text: &str) {
     let text = printable_lines(text);

@@ -94,7 +94,7 @@ fn nothing(
 ) -> Result<SessionError, SessionError> {
     let heard = connection.list(&Query::all()).map_err(place::refused)?;
     let known = connection.status().map_err(place::refused)?.sensors;
-    let (kind, sentence) = match (heard.len(), known) {
+    let (kind, message) = match (heard.len(), known) {
         (0, 0) => (
             ErrorKind::Incomplete,
             format!(
@@ -119,7 +119,7 @@ fn nothing(
             format!("no sensor matches `{query}`; {more} others are there (`overhear list`)"),
         ),
     };
-    Ok(SessionError::new(kind, sentence))
+    Ok(SessionError::new(kind, message))
 }
 
 fn sensors(number: u64) -> String {
@@ -132,8 +132,8 @@ fn sensors(number: u64) -> String {
 pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
     let query = query(&arguments.names, &arguments.directory)?;
     if arguments.fields.is_some() && arguments.form.format() != Format::Csv {
-        let sentence = "--fields chooses the columns of CSV; give --format csv as well";
-        return Err(SessionError::new(ErrorKind::Usage, sentence));
+        let message = "--fields chooses the columns of CSV; give --format csv as well";
+        return Err(SessionError::new(ErrorKind::Usage, message));
     }
     let socket = place::socket(arguments.directory.socket)?;
     let options = attach::AttachOptions {
@@ -172,12 +172,12 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         Format::Json => Box::new(Json::default()),
         Format::Csv => Box::new(Csv::new(arguments.fields)),
     };
-    let print_note = |sentence: &str| print_stderr(&format!("overhear: {sentence}\n"));
+    let print_note = |message: &str| print_stderr(&format!("overhear: {message}\n"));
     let summary = attachment.run(layout, stdout.as_fd(), print_note);
     if !arguments.quiet || !summary.complete {
         print_stderr(&format!(
             "overhear: {}\n",
-            end_sentence(&summary, &arguments.names)
+            end_message(&summary, &arguments.names)
         ));
     }
     Ok(if summary.complete {
@@ -187,7 +187,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
     })
 }
 
-fn end_sentence(summary: &Summary, names: &str) -> String {
+fn end_message(summary: &Summary, names: &str) -> String {
     if summary.sensors.is_empty() {
         return format!("no sensor matched `{names}`: nothing was heard");
     }
@@ -245,8 +245,8 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
     }
     if !arguments.once {
         if !io::stdout().is_terminal() {
-            let sentence = "standard output is no terminal; `overhear top --once` prints one look";
-            return Err(SessionError::new(ErrorKind::Usage, sentence));
+            let message = "standard output is no terminal; `overhear top --once` prints one look";
+            return Err(SessionError::new(ErrorKind::Usage, message));
         }
         let snapshot = top::watch(&options, colours_wanted())?;
         if snapshot.missed > 0 {

@@ -67,8 +67,8 @@ impl Description {
                 continue;
             };
             if described.iter().any(|other| other.name == field.name) {
-                let sentence = format!("two fields are called `{}`", field.name);
-                errors.add(&field.ident, &sentence);
+                let message = format!("two fields are called `{}`", field.name);
+                errors.add(&field.ident, &message);
             }
             described.push(field);
         }
@@ -98,8 +98,8 @@ impl FieldDescription {
                     unit = text.value();
                     let printable = !unit.chars().any(char::is_control);
                     if unit.len() > UNIT_BYTES || !printable {
-                        let sentence = "a unit has at most 32 bytes and no control characters";
-                        return Err(Error::new(text.span(), sentence));
+                        let message = "a unit has at most 32 bytes and no control characters";
+                        return Err(Error::new(text.span(), message));
                     }
                 } else if meta.path.is_ident("name") {
                     let text: LitStr = meta.value()?.parse()?;
@@ -164,9 +164,9 @@ fn check_repr(input: &DeriveInput) -> Result<(), Error> {
         attribute.parse_nested_meta(|meta| {
             is_c |= meta.path.is_ident("C");
             if meta.path.is_ident("packed") {
-                let sentence = "the fields of an element are aligned: \
+                let message = "the fields of an element are aligned: \
                                 remove `packed` and order them from large to small";
-                return Err(meta.error(sentence));
+                return Err(meta.error(message));
             }
             if meta.input.peek(syn::token::Paren) {
                 let content;
@@ -179,8 +179,8 @@ fn check_repr(input: &DeriveInput) -> Result<(), Error> {
     if is_c {
         Ok(())
     } else {
-        let sentence = "the compiler may reorder the fields of this struct: add `#[repr(C)]`";
-        Err(Error::new_spanned(&input.ident, sentence))
+        let message = "the compiler may reorder the fields of this struct: add `#[repr(C)]`";
+        Err(Error::new_spanned(&input.ident, message))
     }
 }
 
@@ -190,11 +190,11 @@ fn check_name(name: &str, span: Span) -> Result<(), Error> {
     if first_is_good && rest_is_good && name.len() <= NAME_BYTES {
         return Ok(());
     }
-    let sentence = format!(
+    let message = format!(
         "`{name}` is not a valid name: use letters, digits and `_`, at most {NAME_BYTES}, \
          not a digit first"
     );
-    Err(Error::new(span, sentence))
+    Err(Error::new(span, message))
 }
 
 /// `QueueDepth` becomes `queue_depth`.
@@ -224,8 +224,8 @@ impl Errors {
         }
     }
 
-    fn add(&mut self, tokens: impl quote::ToTokens, sentence: &str) {
-        self.push(Error::new_spanned(tokens, sentence));
+    fn add(&mut self, tokens: impl quote::ToTokens, message: &str) {
+        self.push(Error::new_spanned(tokens, message));
     }
 
     fn take<T>(&mut self, result: Result<T, Error>) -> Option<T> {
@@ -243,7 +243,7 @@ mod tests {
     use proc_macro2::Span;
     use syn::Ident;
 
-    fn sentences(text: &str) -> Vec<String> {
+    fn messages(text: &str) -> Vec<String> {
         match Description::of(&syn::parse_str(text).unwrap()) {
             Ok(_) => Vec::new(),
             Err(error) => error.into_iter().map(|error| error.to_string()).collect(),
@@ -277,7 +277,7 @@ mod tests {
     #[test]
     fn mistake_has_its_message() {
         let one = |text: &str, part: &str| {
-            let found = sentences(text);
+            let found = messages(text);
             assert_eq!(found.len(), 1, "{text}: {found:?}");
             assert!(found[0].contains(part), "{text}: {found:?}");
         };
@@ -305,6 +305,6 @@ mod tests {
         );
         let id = "#[repr(C)] #[element(type = \"9\")] struct A { a: u64 }";
         one(id, "not a valid name");
-        assert_eq!(sentences("struct A<T> { a: T }").len(), 2);
+        assert_eq!(messages("struct A<T> { a: T }").len(), 2);
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn element(description: &Description) -> TokenStream {
     let mut end = quote!(0_usize);
     for field in fields {
         let (member, ty, name, unit) = (&field.ident, &field.ty, &field.name, &field.unit);
-        let sentence = format!(
+        let message = format!(
             "there is padding before the field `{member}`, whose bytes would leak to monitors: \
              order the fields from large to small, or name the padding"
         );
@@ -31,7 +31,7 @@ pub(crate) fn element(description: &Description) -> TokenStream {
         let empty = format!("the field `{member}` has no bytes; remove it");
         proofs.extend(quote_spanned! {span=>
             ::core::assert!(::core::mem::size_of::<#ty>() > 0, #empty);
-            ::core::assert!(::core::mem::offset_of!(#ident, #member) == #end, #sentence);
+            ::core::assert!(::core::mem::offset_of!(#ident, #member) == #end, #message);
         });
         end = quote!(#end + ::core::mem::size_of::<#ty>());
         calls.extend(quote!(.field(#name, #kind, #unit)));

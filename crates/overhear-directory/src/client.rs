@@ -80,12 +80,12 @@ pub enum RegisterError {
         source: std::io::Error,
     },
     /// The directory refused the sensor.
-    #[error("the directory refused sensor `{sensor}`: {sentence}")]
+    #[error("the directory refused sensor `{sensor}`: {message}")]
     Refused {
         /// The sensor's id.
         sensor: String,
-        /// The reason, as a sentence.
-        sentence: String,
+        /// The reason, as a message.
+        message: String,
     },
     /// The directory has ended, or closed the connection because it is overloaded.
     #[error("the directory at {} closed the connection without an answer", .socket.display())]
@@ -199,9 +199,9 @@ impl<E: Into<RegisterError>> From<E> for AttemptError {
     }
 }
 
-fn refused(request: &SensorRequest, sentence: String, again: bool) -> AttemptError {
+fn refused(request: &SensorRequest, message: String, again: bool) -> AttemptError {
     let sensor = request.sensor.clone();
-    let error = RegisterError::Refused { sensor, sentence };
+    let error = RegisterError::Refused { sensor, message };
     match again {
         true => AttemptError::Transient(error),
         false => AttemptError::Final(error),
@@ -235,7 +235,7 @@ fn register_until(
     let mut files = files.into_iter();
     let (granted, file) = match (reply, files.next()) {
         (Reply::Granted(granted), Some(file)) => (granted, file),
-        (Reply::Refused { sentence, again }, _) => return Err(refused(request, sentence, again)),
+        (Reply::Refused { message, again }, _) => return Err(refused(request, message, again)),
         _ => return Err(link.misunderstood().into()),
     };
     let shape = Shape::new(granted.kind, payload, granted.capacity, granted.lanes)?;
@@ -260,7 +260,7 @@ fn register_until(
     link.send(&Request::Mapped)?;
     match link.receive()?.0 {
         Reply::Sealed => {}
-        Reply::Refused { sentence, again } => return Err(refused(request, sentence, again)),
+        Reply::Refused { message, again } => return Err(refused(request, message, again)),
         _ => return Err(link.misunderstood().into()),
     }
     Ok(Registration {
@@ -320,11 +320,11 @@ impl Registration {
             }))?;
             match link.receive()?.0 {
                 Reply::Refused {
-                    sentence,
+                    message,
                     again: true,
                 } => {
                     let sensor = self.stream.to_string();
-                    let error = RegisterError::Refused { sensor, sentence };
+                    let error = RegisterError::Refused { sensor, message };
                     Err(AttemptError::Transient(error))
                 }
                 _ => Ok(()),

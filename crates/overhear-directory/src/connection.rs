@@ -139,7 +139,7 @@ impl Connection {
     pub(crate) fn become_monitor(&mut self, registry: &mut Registry) -> Result<(), String> {
         if self.deadline.is_some() {
             let charged = registry.charge(self.peer.uid, MONITOR);
-            charged.map_err(|shortage| shortage.sentence)?;
+            charged.map_err(|shortage| shortage.message)?;
             registry.release(self.peer.uid, CONNECTION);
             self.deadline = None;
         }
@@ -194,10 +194,10 @@ impl Connection {
             Ok((packet, _)) => packet,
             Err(Errno::AGAIN) => return Next::Again,
             Err(Errno::MSGSIZE) => {
-                let sentence = format!(
+                let message = format!(
                     "its request exceeds {MAX_REQUEST} bytes; use fewer fields or shorter names"
                 );
-                return self.refuse(registry, "?", &sentence);
+                return self.refuse(registry, "?", &message);
             }
             Err(_) => return Next::Close,
         };
@@ -212,25 +212,25 @@ impl Connection {
             Ok(Request::Status { version }) => self.status(version, registry),
             Ok(Request::NotConnected { version }) => self.list_not_connected(version, registry),
             Err(error) => {
-                let sentence = format!("the request is not understood: {error}");
-                self.refuse(registry, "?", &sentence)
+                let message = format!("the request is not understood: {error}");
+                self.refuse(registry, "?", &message)
             }
         }
     }
 
     /// Refuses a sensor and counts it. It is counted first, so that a client that has received the
     /// refusal finds it in the directory's status.
-    pub(crate) fn refuse(&self, registry: &Mutex<Registry>, sensor: &str, sentence: &str) -> Next {
+    pub(crate) fn refuse(&self, registry: &Mutex<Registry>, sensor: &str, message: &str) -> Next {
         let who = (self.peer.pid, self.peer.uid);
-        lock(registry).note_not_connected(who, sensor, sentence);
-        self.deny(sentence)
+        lock(registry).note_not_connected(who, sensor, message);
+        self.deny(message)
     }
 
     /// Refuses a monitor's request.
-    pub(crate) fn deny(&self, sentence: &str) -> Next {
-        let sentence = sentence.to_string();
+    pub(crate) fn deny(&self, message: &str) -> Next {
+        let message = message.to_string();
         let again = false;
-        self.reply(&Reply::Refused { sentence, again }, &[]);
+        self.reply(&Reply::Refused { message, again }, &[]);
         Next::Close
     }
 

@@ -302,8 +302,8 @@ impl Journal {
     }
 
     /// Remembers that a file was not stored because a quota is used up.
-    pub(crate) fn note_unkept(&mut self, sentence: &str) {
-        self.fail(&io::Error::other(sentence));
+    pub(crate) fn note_unkept(&mut self, message: &str) {
+        self.fail(&io::Error::other(message));
     }
 
     pub(crate) fn forget(&self, name: &str) {

@@ -38,12 +38,12 @@ pub enum AttachError {
     #[error(transparent)]
     Link(#[from] LinkError),
     /// The directory refused the request.
-    #[error("the directory at {} refuses: {sentence}", .socket.display())]
+    #[error("the directory at {} refuses: {message}", .socket.display())]
     Refused {
         /// The directory's socket.
         socket: PathBuf,
-        /// The reason, as a sentence.
-        sentence: String,
+        /// The reason, as a message.
+        message: String,
     },
     /// A memory file from the directory cannot be mapped.
     #[error(transparent)]
@@ -84,14 +84,14 @@ impl MonitorConnection {
         Ok(Self { link })
     }
 
-    fn refused(&self, sentence: String) -> AttachError {
+    fn refused(&self, message: String) -> AttachError {
         let socket = self.link.socket().to_path_buf();
-        AttachError::Refused { socket, sentence }
+        AttachError::Refused { socket, message }
     }
 
     fn unexpected(&self, reply: Reply) -> AttachError {
         match reply {
-            Reply::Refused { sentence, .. } => self.refused(sentence),
+            Reply::Refused { message, .. } => self.refused(message),
             _ => self.link.misunderstood().into(),
         }
     }
@@ -208,9 +208,9 @@ impl MonitorConnection {
             let (reply, files) = link.receive()?;
             source.take(reply, files);
         }
-        if let (Some(sentence), true) = (denied, source.streams.ids().next().is_none()) {
+        if let (Some(message), true) = (denied, source.streams.ids().next().is_none()) {
             let socket = source.socket;
-            return Err(AttachError::Refused { socket, sentence });
+            return Err(AttachError::Refused { socket, message });
         }
         Ok(source)
     }
@@ -273,7 +273,7 @@ impl AttachedSource {
         self.streams.ids().count()
     }
 
-    /// Attaches over this connection. Returns a sentence if some matching sensors may not be read.
+    /// Attaches over this connection. Returns a message if some matching sensors may not be read.
     fn subscribe(&mut self, connection: MonitorConnection) -> Result<Option<String>, AttachError> {
         let request = Request::Attach(QueryRequest {
             needs: self.needs.clone(),
@@ -284,7 +284,7 @@ impl AttachedSource {
         let Attached {
             directory,
             denied,
-            sentence,
+            message,
         } = match reply {
             Reply::Attached(attached) => attached,
             other => return Err(connection.unexpected(other)),
@@ -314,7 +314,7 @@ impl AttachedSource {
                 1 => "1 sensor that matches",
                 _ => &format!("{denied} sensors that match"),
             };
-            format!("{matching} `{}` cannot be read: {sentence}", self.query)
+            format!("{matching} `{}` cannot be read: {message}", self.query)
         });
         self.complaints.extend(denied.clone().map(SourceError));
         Ok(denied)
@@ -399,9 +399,8 @@ impl AttachedSource {
     fn disconnect(&mut self, error: LinkError) {
         self.link = None;
         self.next_reconnect = Instant::now() + RECONNECT_INTERVAL;
-        let sentence =
-            format!("{error}; what is attached is read on, new sensors are not heard of");
-        self.complaints.push(SourceError(sentence));
+        let message = format!("{error}; what is attached is read on, new sensors are not heard of");
+        self.complaints.push(SourceError(message));
     }
 
     /// Takes pending packets, or reconnects.

@@ -75,7 +75,7 @@ impl Connection {
                 matcher,
                 next: StreamId::from_raw(0),
             })),
-            Err(sentence) => self.deny(&sentence),
+            Err(message) => self.deny(&message),
         }
     }
 
@@ -146,7 +146,7 @@ impl Connection {
         }
         let matcher = match self.matcher(about.version, &about.query, registry) {
             Ok(matcher) => matcher,
-            Err(sentence) => return self.deny(&sentence),
+            Err(message) => return self.deny(&message),
         };
         let needs = match about.needs.compile() {
             Ok(needs) => needs,
@@ -160,7 +160,7 @@ impl Connection {
         };
         let attached = lock(registry).begin_attach(self.monitor(), subscription, characters);
         if let Err(shortage) = attached {
-            return self.deny(&shortage.sentence);
+            return self.deny(&shortage.message);
         }
         self.is_attached = true;
         self.continue_with(Work::Attach(StreamId::from_raw(0)))
@@ -172,11 +172,11 @@ impl Connection {
         if let Slice::Next(next) = slice {
             return self.continue_with(Work::Attach(next));
         }
-        let (denied, sentence) = registry.denied(self.monitor());
+        let (denied, message) = registry.denied(self.monitor());
         let reply = Reply::Attached(Attached {
             directory: registry.identity,
             denied,
-            sentence,
+            message,
         });
         drop(registry);
         let clock: Vec<_> = self.clock().into_iter().collect();
@@ -196,7 +196,7 @@ impl Connection {
                 any: false,
                 forbidden: None,
             })),
-            Err(sentence) => self.deny(&sentence),
+            Err(message) => self.deny(&message),
         }
     }
 
@@ -219,9 +219,9 @@ impl Connection {
             match rules.may_switch(self.peer(), sensor.uid, descriptor) {
                 Ok(()) => permitted.push(descriptor.id),
                 // A user who may not read a sensor gets no hint that it exists.
-                Err(sentence) => {
+                Err(message) => {
                     let sees = rules.may_attach(self.peer(), sensor.uid, descriptor);
-                    switching.forbidden = sees.is_ok().then_some(sentence).or(switching.forbidden);
+                    switching.forbidden = sees.is_ok().then_some(message).or(switching.forbidden);
                 }
             }
         }
@@ -238,8 +238,8 @@ impl Connection {
         // A glob may match sensors of several users: those that this user may switch are switched.
         // The request is refused only if there is none.
         let reply = match (switching.any, switching.forbidden) {
-            (false, Some(sentence)) => Reply::Refused {
-                sentence,
+            (false, Some(message)) => Reply::Refused {
+                message,
                 again: false,
             },
             _ => Reply::Switched { changed },
@@ -273,8 +273,8 @@ impl Connection {
         let mut registry = lock(registry);
         let admitted =
             Self::check_version(version).and_then(|()| self.become_monitor(&mut registry));
-        if let Err(sentence) = admitted {
-            return self.deny(&sentence);
+        if let Err(message) = admitted {
+            return self.deny(&message);
         }
         let reply = Reply::Status(registry.status());
         drop(registry);
@@ -288,8 +288,8 @@ impl Connection {
         let mut registry = lock(registry);
         let admitted =
             Self::check_version(version).and_then(|()| self.become_monitor(&mut registry));
-        if let Err(sentence) = admitted {
-            return self.deny(&sentence);
+        if let Err(message) = admitted {
+            return self.deny(&message);
         }
         let mut bytes = 0;
         let fits = |record: &&_| {

@@ -124,8 +124,8 @@ impl Opening {
     }
 
     /// Takes the grant back and records the reason.
-    pub(crate) fn refuse(self, registry: &mut Registry, sentence: &str) {
-        registry.note_not_connected((self.pid, self.uid), &self.descriptor.sensor, sentence);
+    pub(crate) fn refuse(self, registry: &mut Registry, message: &str) {
+        registry.note_not_connected((self.pid, self.uid), &self.descriptor.sensor, message);
         self.give_back(registry);
     }
 

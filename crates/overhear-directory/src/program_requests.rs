@@ -39,8 +39,8 @@ impl Connection {
     pub(crate) fn withdraw(&mut self, registry: &Mutex<Registry>) {
         if let Some(Grant { file, opening }) = self.grant.take() {
             drop(file);
-            let sentence = "its program did not map the buffer in time, or ended meanwhile";
-            opening.refuse(&mut lock(registry), sentence);
+            let message = "its program did not map the buffer in time, or ended meanwhile";
+            opening.refuse(&mut lock(registry), message);
         }
     }
 
@@ -49,7 +49,7 @@ impl Connection {
         let sensor = request.sensor.clone();
         match self.grant(request, registry) {
             Ok((grant, file)) => self.hand_over(&file, grant, registry),
-            Err(refusal) => self.refuse(registry, &sensor, &refusal.into_sentence()),
+            Err(refusal) => self.refuse(registry, &sensor, &refusal.into_message()),
         }
     }
 
@@ -190,8 +190,8 @@ impl Connection {
             Err(Refusal::Shortage(short)) if may_defer && short.may_pass_for_buffers() => {
                 let charged = whole.deferred(shape).charge(peer.uid, registry);
                 // The first shortage is reported, not the one of the deferral.
-                let charged = charged.map_err(|_| Refusal::Permanent(short.sentence.clone()))?;
-                (charged, Some(short.sentence))
+                let charged = charged.map_err(|_| Refusal::Permanent(short.message.clone()))?;
+                (charged, Some(short.message))
             }
             Err(refusal) => return Err(refusal),
         };
@@ -231,10 +231,10 @@ impl Connection {
         }
         if let Some(shortage) = &opening.deferred {
             let mut registry = lock(registry);
-            let sentence =
+            let message =
                 format!("{shortage}. It waits for memory, and is switched on when there is enough");
             let who = (opening.pid, opening.uid);
-            registry.note_not_connected(who, &opening.descriptor.sensor, &sentence);
+            registry.note_not_connected(who, &opening.descriptor.sensor, &message);
             registry.defer(file, opening);
             drop(registry);
             self.reply(&Reply::Sealed, &[]);
@@ -249,9 +249,9 @@ impl Connection {
                 let stream = opening.open(file, mapping, locked, &mut lock(registry));
                 self.is_open(stream, registry)
             }
-            Err(sentence) => {
+            Err(message) => {
                 drop(file);
-                self.not_opened(opening, &sentence, registry)
+                self.not_opened(opening, &message, registry)
             }
         }
     }
@@ -268,11 +268,11 @@ impl Connection {
     pub(crate) fn not_opened(
         &self,
         opening: Opening,
-        sentence: &str,
+        message: &str,
         registry: &Mutex<Registry>,
     ) -> Next {
-        opening.refuse(&mut lock(registry), sentence);
-        self.deny(sentence)
+        opening.refuse(&mut lock(registry), message);
+        self.deny(message)
     }
 
     pub(crate) fn unregister(&self, request: &Unregister, registry: &Mutex<Registry>) -> Next {
@@ -280,9 +280,9 @@ impl Connection {
         let reply = if lock(registry).unregister(stream, request.token) {
             Reply::Unregistered
         } else {
-            let sentence = "there is no such stream, or it belongs to somebody else";
+            let message = "there is no such stream, or it belongs to somebody else";
             Reply::Refused {
-                sentence: sentence.to_string(),
+                message: message.to_string(),
                 again: false,
             }
         };

@@ -98,7 +98,7 @@ pub(crate) enum Reply {
     Sealed,
     Unregistered,
     Refused {
-        sentence: String,
+        message: String,
         /// Whether the request may be repeated soon: it was rejected unread.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         again: bool,
@@ -154,7 +154,7 @@ pub(crate) struct Attached {
     pub(crate) directory: u64,
     /// Number of matching sensors that this monitor cannot read, and the reason.
     pub(crate) denied: u32,
-    pub(crate) sentence: String,
+    pub(crate) message: String,
 }
 
 /// A sensor to read. Its memory file comes with the packet.

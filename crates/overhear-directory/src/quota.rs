@@ -150,7 +150,7 @@ pub(crate) struct Shortage {
     pub(crate) user: Option<u32>,
     /// Whether the request exceeds the limit by itself, so that no release helps.
     pub(crate) is_permanent: bool,
-    pub(crate) sentence: String,
+    pub(crate) message: String,
 }
 
 impl Shortage {
@@ -220,13 +220,13 @@ impl Quotas {
             (None, false) => limit.each,
         };
         let used = self.used_by(uid).get(resource);
-        // A user whose own limit is that of all gets the sentence for all.
+        // A user whose own limit is that of all gets the message for all.
         if most < limit.all && wanted > most.saturating_sub(used) {
             return Err(Shortage {
                 resource,
                 user: Some(uid),
                 is_permanent: wanted > most,
-                sentence: phrase_for_user(resource, wanted, used, most, uid),
+                message: phrase_for_user(resource, wanted, used, most, uid),
             });
         }
         let (used, most) = match self.is_privileged(uid) {
@@ -244,7 +244,7 @@ impl Quotas {
                 resource,
                 user: None,
                 is_permanent: wanted > most,
-                sentence: phrase_for_all(resource, wanted, left, most),
+                message: phrase_for_all(resource, wanted, left, most),
             });
         }
         Ok(())
@@ -384,17 +384,17 @@ mod tests {
         quotas.charge(1, usage(50, 1)).unwrap();
         let short = quotas.charge(1, usage(20, 1)).unwrap_err();
         let words = "10 bytes left of the quota of 60 of user 1";
-        assert!(short.sentence.contains(words), "{short:?}");
+        assert!(short.message.contains(words), "{short:?}");
         assert_eq!((short.user, short.is_permanent), (Some(1), false));
         assert!(quotas.charge(1, usage(61, 1)).unwrap_err().is_permanent);
         let short = quotas.charge(7, usage(60, 1)).unwrap_err();
         let words = "40 bytes left of the quota of 90 of this directory";
-        assert!(short.sentence.contains(words), "{short:?}");
+        assert!(short.message.contains(words), "{short:?}");
         assert_eq!((short.user, short.resource), (None, Resource::BufferBytes));
         quotas.charge(7, usage(1, 1)).unwrap();
         let short = quotas.charge(7, usage(1, 1)).unwrap_err();
         let words = "has 1 sensors already";
-        assert!(short.sentence.contains(words), "{short:?}");
+        assert!(short.message.contains(words), "{short:?}");
         quotas.release(1, usage(50, 1));
         quotas.release(7, usage(1, 1));
         assert_eq!(*quotas.used(), Amounts::NONE);

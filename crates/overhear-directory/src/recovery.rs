@@ -157,7 +157,7 @@ impl Registry {
     /// Restores what an earlier directory left, and starts a journal for the next one.
     ///
     /// # Errors
-    /// A sentence if nothing can be kept over a restart; the directory works all the same.
+    /// A message if nothing can be kept over a restart; the directory works all the same.
     pub(crate) fn restore(&mut self, left: Recovered, store: Box<dyn Store>) -> Result<(), String> {
         let Recovered {
             journal,
@@ -247,7 +247,7 @@ impl Registry {
                 journal.keep(&name, file);
                 self.kept.insert(name, uid);
             }
-            Err(shortage) => journal.note_unkept(&shortage.sentence),
+            Err(shortage) => journal.note_unkept(&shortage.message),
         }
     }
 

@@ -190,7 +190,7 @@ impl Registry {
         }
     }
 
-    /// A sentence for the first buffer that could not be locked in memory.
+    /// A message for the first buffer that could not be locked in memory.
     pub(crate) fn take_unlocked(&mut self) -> Option<String> {
         if !matches!(self.unlocked, UnlockedBuffers::Unreported(_)) {
             return None;

@@ -210,14 +210,14 @@ mod tests {
         ]);
         let decide = |action, peer, owner, name| rules.decide(action, &peer, owner, &sensor(name));
         let refused = decide(Action::Attach, peer(0, &[]), 0, "secrets").unwrap();
-        let sentence = refused.unwrap_err();
+        let message = refused.unwrap_err();
         assert!(
-            sentence.contains("the rule \"no secrets\" forbids it"),
-            "{sentence}"
+            message.contains("the rule \"no secrets\" forbids it"),
+            "{message}"
         );
         assert!(
-            sentence.contains("attach to `server(9)/secrets`"),
-            "{sentence}"
+            message.contains("attach to `server(9)/secrets`"),
+            "{message}"
         );
         // A later rule that fits as well does not matter.
         let refused = decide(Action::Attach, peer(5, &[]), 1000, "secrets").unwrap();

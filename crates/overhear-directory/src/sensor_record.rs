@@ -124,7 +124,7 @@ pub struct NotConnectedRecord {
     /// The sensor's id.
     pub sensor: String,
     /// The reason.
-    pub sentence: String,
+    pub message: String,
     /// Number of its requests.
     pub count: u64,
 }
@@ -135,13 +135,13 @@ impl std::fmt::Display for NotConnectedRecord {
             pid,
             comm,
             sensor,
-            sentence,
+            message,
             ..
         } = self;
         let (sensor, comm) = (sensor.escape_debug(), comm.escape_debug());
         write!(
             f,
-            "sensor `{sensor}` of {comm} ({pid}) is not connected: {sentence}"
+            "sensor `{sensor}` of {comm} ({pid}) is not connected: {message}"
         )
     }
 }

@@ -245,8 +245,8 @@ impl DirectoryBuilder {
             Some(store) => {
                 if let Some(clock) = &clock {
                     if let Err(error) = store.keep(CLOCK_NAME, clock.keep()?.as_fd()) {
-                        let sentence = "the clock page does not outlive a restart";
-                        complaints.push(format!("{sentence}: {error}"));
+                        let message = "the clock page does not outlive a restart";
+                        complaints.push(format!("{message}: {error}"));
                     }
                 }
                 complaints.extend(registry.restore(left, store).err());
@@ -404,7 +404,7 @@ struct Service {
     next_connection: u32,
     // Connections that are ready for a turn.
     turns: FairQueue<u32>,
-    // Sentences about state that cannot be stored, not logged yet.
+    // Messages about state that cannot be stored, not logged yet.
     complaints: Vec<String>,
 }
 
@@ -515,9 +515,9 @@ impl Service {
                 continue;
             };
             let Some(connection) = self.connections.get_mut(&number) else {
-                let sentence = "its program ended before its buffer was ready";
+                let message = "its program ended before its buffer was ready";
                 drop(result);
-                opening.refuse(&mut lock(&self.registry), sentence);
+                opening.refuse(&mut lock(&self.registry), message);
                 continue;
             };
             connection.is_prepared();
@@ -528,8 +528,8 @@ impl Service {
                     drop(registry);
                     connection.is_open(stream, &self.registry);
                 }
-                Err(sentence) => {
-                    connection.not_opened(opening, &sentence, &self.registry);
+                Err(message) => {
+                    connection.not_opened(opening, &message, &self.registry);
                 }
             }
             self.close(number);
@@ -582,7 +582,7 @@ impl Service {
             if let Some(uid) = Peer::user_of(&fd) {
                 match self.charge_connection(uid) {
                     Ok(()) => self.admit(fd, uid),
-                    Err(sentence) => self.reject(&fd, sentence),
+                    Err(message) => self.reject(&fd, message),
                 }
             }
         }
@@ -600,23 +600,23 @@ impl Service {
         drop(registry);
         let victim = match (shortage.user, largest) {
             (None, Some((largest, count))) if count > own + 1 && largest != uid => largest,
-            _ => return Err(shortage.sentence),
+            _ => return Err(shortage.message),
         };
         let mut theirs = self.connections.iter();
         let oldest = theirs.find(|(_, c)| c.peer().uid == victim && !c.is_monitor());
         let Some(oldest) = oldest.map(|(number, _)| *number) else {
-            return Err(shortage.sentence);
+            return Err(shortage.message);
         };
         self.close(oldest);
         let charged = lock(&self.registry).charge(uid, CONNECTION);
-        charged.map_err(|shortage| shortage.sentence)
+        charged.map_err(|shortage| shortage.message)
     }
 
     /// Rejects a connection for now.
-    fn reject(&self, fd: &OwnedFd, sentence: String) {
+    fn reject(&self, fd: &OwnedFd, message: String) {
         lock(&self.registry).count_turned_away();
         let reply = Reply::Refused {
-            sentence,
+            message,
             again: true,
         };
         if let Ok(packet) = serde_json::to_vec(&reply) {

@@ -306,7 +306,7 @@ impl Sensor {
             }
             if let Err(error) = self.header.check(&self.head) {
                 inbox.gap(id, position, 0, GapCause::Corrupt);
-                inbox.complain(first.sentence(&error));
+                inbox.complain(first.message(&error));
             }
         }
         broken
@@ -373,7 +373,7 @@ impl Ring {
         self.bound == self.reader.position() && tally.lost_nested == self.lost_nested
     }
 
-    fn sentence(&self, error: &dyn std::fmt::Display) -> SourceError {
+    fn message(&self, error: &dyn std::fmt::Display) -> SourceError {
         SourceError(format!("{}: {error}", self.descriptor.label()))
     }
 
@@ -410,7 +410,7 @@ impl Ring {
         });
         if let Err(error) = result {
             inbox.gap(id, self.reader.position(), 0, GapCause::Corrupt);
-            return Err(self.sentence(&error));
+            return Err(self.message(&error));
         }
         let lost_nested = Tally::of_header(self.reader.words(), 0).lost_nested;
         let lost = lost_nested.wrapping_sub(self.lost_nested);
@@ -427,7 +427,7 @@ impl Ring {
         }
         if let Err(error) = self.header.check(self.reader.words()) {
             inbox.gap(id, self.reader.position(), 0, GapCause::Corrupt);
-            return Ok(Some(self.sentence(&error)));
+            return Ok(Some(self.message(&error)));
         }
         Ok(None)
     }

@@ -212,11 +212,11 @@ impl WorkQueue {
                         self.finish(Prepared { opening, result });
                     }
                 }
-                Err(sentence) => {
+                Err(message) => {
                     let Preparation { opening, file, .. } = *preparation;
                     // Closed before the check whether that was the last reference.
                     drop(file);
-                    let result = Err(sentence);
+                    let result = Err(message);
                     self.finish(Prepared { opening, result });
                 }
             },

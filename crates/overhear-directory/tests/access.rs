@@ -158,22 +158,22 @@ fn child_as_nobody() {
 
     // Its own sensors: only names that the rules permit, and up to its quota.
     let register = |name: &str| match register_at(socket, request(name)) {
-        Err(RegisterError::Refused { sentence, .. }) => Err(sentence),
+        Err(RegisterError::Refused { message, .. }) => Err(message),
         other => Ok(other.unwrap()),
     };
-    let sentence = register("secret of mine").unwrap_err();
-    assert!(sentence.contains("may not register"), "{sentence}");
+    let message = register("secret of mine").unwrap_err();
+    assert!(message.contains("may not register"), "{message}");
     assert!(
-        sentence.contains("the rule \"secrets stay where they are\""),
-        "{sentence}"
+        message.contains("the rule \"secrets stay where they are\""),
+        "{message}"
     );
     let _own = [register("mine").unwrap(), register("open of mine").unwrap()];
     let too_many = register("one too many").unwrap();
-    let sentence = too_many.deferred.clone().unwrap_or_default();
+    let message = too_many.deferred.clone().unwrap_or_default();
     assert!(too_many.is_deferred());
     assert!(
-        sentence.contains("user 65534 has 2 sensors already"),
-        "{sentence}"
+        message.contains("user 65534 has 2 sensors already"),
+        "{message}"
     );
     assert_eq!(names(&Query::all()), ["open", "mine", "open of mine"]);
     assert_eq!(
@@ -248,23 +248,23 @@ fn child_as_member() {
 
     // Sensors up to its quota of bytes, and one more for each that is unregistered.
     let mut own = Vec::new();
-    let sentence = loop {
+    let message = loop {
         match register_at(socket, request(&format!("mine {}", own.len()))) {
             Ok(registration) => match registration.deferred.clone() {
                 None => own.push(registration),
-                Some(sentence) => {
+                Some(message) => {
                     registration.unregister().unwrap();
-                    break sentence;
+                    break message;
                 }
             },
-            Err(RegisterError::Refused { sentence, .. }) => break sentence,
+            Err(RegisterError::Refused { message, .. }) => break message,
             Err(RegisterError::Unreachable { .. }) => {}
             Err(error) => panic!("{error}"),
         }
     };
     assert!(
-        sentence.contains("left of the quota of 20000 of user 65534"),
-        "{sentence}"
+        message.contains("left of the quota of 20000 of user 65534"),
+        "{message}"
     );
     let bytes = |name: &str| {
         let found = connect().list(&Query::parse(name).unwrap()).unwrap();

@@ -44,7 +44,7 @@ fn unmapped_grant_is_reported() {
     let not_connected = here.directory.take_not_connected();
     assert_eq!(not_connected.count, 1, "{not_connected:?}");
     assert!(
-        not_connected.sentences[0].contains("given up"),
+        not_connected.messages[0].contains("given up"),
         "{not_connected:?}"
     );
 }

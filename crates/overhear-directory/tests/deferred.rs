@@ -62,7 +62,7 @@ fn deferred_sensor_opens_when_memory_is_released() {
         (status.deferred, status.sensors, status.not_connected),
         (1, 1, 1)
     );
-    let told = here.directory.take_not_connected().sentences;
+    let told = here.directory.take_not_connected().messages;
     assert!(told[0].contains("waits for memory"), "{told:?}");
 
     first.unregister().unwrap();
@@ -205,8 +205,8 @@ fn ended_programs_are_not_deferred_any_more() {
     };
     let mut all = waiting(&["taken out", "unmapped", "touched", "patient"]);
     let twin = register_at(&here.socket(), request("patient"));
-    let sentence = twin.expect_err("there is one already").to_string();
-    assert!(sentence.contains("has such a sensor already"), "{sentence}");
+    let message = twin.expect_err("there is one already").to_string();
+    assert!(message.contains("has such a sensor already"), "{message}");
     all[0].unregister().unwrap();
     drop(all.remove(1));
     let deferred = |count| {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Descriptors. A directory that has none left refuses new sensors with a sentence, and everything
+//! Descriptors. A directory that has none left refuses new sensors with a message, and everything
 //! else goes on. Programs and monitors need none: they close what they have mapped.
 #![cfg(feature = "daemon")]
 
@@ -52,11 +52,11 @@ fn exhausted_descriptors_refuse_new_sensors_only() {
     let _service = Service::start(&socket, 400);
     let connect = || MonitorConnection::connect(&socket);
     let mut sensors = Vec::new();
-    let sentence = loop {
+    let message = loop {
         let name = format!("sensor {}", sensors.len());
         match register_patiently(&socket, &name) {
             Ok(sensor) => sensors.push(sensor),
-            Err(RegisterError::Refused { sentence, .. }) => break sentence,
+            Err(RegisterError::Refused { message, .. }) => break message,
             Err(error) => panic!("{error}"),
         }
         assert!(
@@ -64,7 +64,7 @@ fn exhausted_descriptors_refuse_new_sensors_only() {
             "there are no more than 400 descriptors"
         );
     };
-    assert!(sentence.contains("no file descriptors left"), "{sentence}");
+    assert!(message.contains("no file descriptors left"), "{message}");
     assert!(sensors.len() > 50, "{}", sensors.len());
     let all = connect().unwrap().list(&Query::all()).unwrap();
     assert_eq!(all.len(), sensors.len());

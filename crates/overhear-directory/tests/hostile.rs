@@ -81,8 +81,8 @@ fn monitors_of_one_user_are_counted() {
     };
     assert_eq!(served, most);
     let refused = answers.iter().find(|answer| answer["refused"].is_object());
-    let sentence = refused.expect("some are refused").to_string();
-    assert!(sentence.contains("monitors"), "{sentence}");
+    let message = refused.expect("some are refused").to_string();
+    assert!(message.contains("monitors"), "{message}");
     here.register("programs register all the same");
     drop(all);
     support::eventually(
@@ -97,13 +97,13 @@ fn monitors_of_one_user_are_counted() {
 }
 
 #[test]
-fn sizes_beyond_reason_are_refused_with_a_sentence() {
+fn sizes_beyond_reason_are_refused_with_a_message() {
     let here = Here::standalone();
     let refused = |change: &dyn Fn(&mut overhear_directory::client::SensorRequest)| {
         let mut wanted = request("huge");
         change(&mut wanted);
         match register_at(&here.socket(), wanted) {
-            Err(RegisterError::Refused { sentence, .. }) => sentence,
+            Err(RegisterError::Refused { message, .. }) => message,
             other => panic!("not refused: {other:?}"),
         }
     };
@@ -118,10 +118,10 @@ fn sizes_beyond_reason_are_refused_with_a_sentence() {
     assert!(lanes(4096).contains(quota));
     assert!(lanes(4097).contains("a pool of 4097 lanes"));
     assert!(lanes(u32::MAX).contains("lanes is out of range"));
-    let sentence = refused(&|wanted| {
+    let message = refused(&|wanted| {
         (wanted.kind, wanted.capacity) = (WriterKind::Concurrent, 1 << 17);
     });
-    assert!(sentence.contains("131072"), "{sentence}");
+    assert!(message.contains("131072"), "{message}");
     assert!(refused(&|wanted| wanted.kind = WriterKind::Kernel).contains("only the kernel"));
     assert_eq!(here.directory.status().bytes, 0, "nothing of it is counted");
     here.register("witness");

@@ -116,9 +116,9 @@ fn process_that_has_ended_cannot_register_as_the_one_that_got_its_number() {
     }
     let manager = directory_of_root("");
     let (answer, _victim) = register_late(&manager.socket);
-    let sentence = answer["refused"]["sentence"].as_str();
-    let sentence = sentence.unwrap_or_else(|| panic!("not refused: {answer}"));
-    assert!(sentence.contains("its process has ended"), "{sentence}");
+    let message = answer["refused"]["message"].as_str();
+    let message = message.unwrap_or_else(|| panic!("not refused: {answer}"));
+    assert!(message.contains("its process has ended"), "{message}");
     let mut root = MonitorConnection::connect(&manager.socket).unwrap();
     assert!(root.list(&Query::all()).unwrap().is_empty());
 }

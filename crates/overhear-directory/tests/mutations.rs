@@ -67,7 +67,7 @@ fn broken_packets_harm_nobody() {
                 assert!(raw.send(&json!("mapped")));
                 assert_eq!(raw.receive().0, json!("sealed"));
             }
-        } else if answer["refused"]["sentence"].is_string() {
+        } else if answer["refused"]["message"].is_string() {
             refused += 1;
         } else if ["sensors", "attached", "switched", "status"]
             .iter()
@@ -88,15 +88,15 @@ fn broken_packets_harm_nobody() {
     println!("{granted} granted, {refused} refused, {closed} closed, {answered} answered");
     // Mutations that change nothing are granted; most change something.
     assert!(granted > 10 && refused > PACKETS / 4 && closed > 10 && answered > 10);
-    // Sentences about them are bounded.
+    // Messages about them are bounded.
     let told = here.directory.take_not_connected();
-    assert_eq!(told.sentences.len(), 100, "the first hundred");
+    assert_eq!(told.messages.len(), 100, "the first hundred");
     // Refused monitors get a reply and are not counted: no sensor is refused because of them.
     assert!(told.count > PACKETS / 5, "{} counted", told.count);
     assert!(told
-        .sentences
+        .messages
         .iter()
-        .all(|sentence| sentence.len() < 2_000 + 2 * 20_000));
+        .all(|message| message.len() < 2_000 + 2 * 20_000));
 }
 
 #[test]
@@ -105,8 +105,8 @@ fn packets_beyond_the_largest_are_not_read() {
     for bytes in [64 * 1024 + 1, 100_000] {
         let raw = Raw::connect(&here.socket());
         raw.send_bytes(&vec![b' '; bytes]);
-        let sentence = raw.receive().0["refused"]["sentence"].to_string();
-        assert!(sentence.contains("exceeds 65536 bytes"), "{sentence}");
+        let message = raw.receive().0["refused"]["message"].to_string();
+        assert!(message.contains("exceeds 65536 bytes"), "{message}");
     }
     assert_eq!(here.directory.take_not_connected().count, 2);
     here.register("witness");

@@ -26,7 +26,7 @@ fn large_packet(sensor: &str) -> Value {
     packet
 }
 
-/// Registers; returns the file and the token to unregister the sensor, or the sentence of a
+/// Registers; returns the file and the token to unregister the sensor, or the message of a
 /// refusal.
 fn register(socket: &Path, packet: &Value) -> Result<(OwnedFd, Value), String> {
     let raw = Raw::connect(socket);
@@ -104,19 +104,19 @@ fn memory_counts_until_the_last_reference_to_it_is_gone() {
 fn mallory_keeps_what_is_unregistered() {
     let Some(socket) = socket() else { return };
     let mut kept = Vec::new();
-    let sentence = loop {
+    let message = loop {
         match register(&socket, &large_packet("kept")) {
             Ok((file, packet)) => {
                 unregister(&socket, &packet);
                 kept.push(keep(file, kept.len()));
             }
-            Err(sentence) => break sentence,
+            Err(message) => break message,
         }
         assert!(kept.len() < 100, "the quota bounds nothing");
     };
     assert!(
-        sentence.contains("of the quota of 8388608 of user 65534"),
-        "{sentence}"
+        message.contains("of the quota of 8388608 of user 65534"),
+        "{message}"
     );
     let bytes = || {
         let status = MonitorConnection::connect(&socket)
@@ -277,6 +277,6 @@ fn mallory_sends_patterns() {
     let attached = attached.count();
     assert!((1..10).contains(&attached), "{attached}");
     let refused = answers.iter().find(|answer| answer["refused"].is_object());
-    let sentence = refused.expect("some are refused").to_string();
-    assert!(sentence.contains("characters"), "{sentence}");
+    let message = refused.expect("some are refused").to_string();
+    assert!(message.contains("characters"), "{message}");
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Grants and refusals of the directory with their sentences; the behaviour of one program costs no
+//! Grants and refusals of the directory with their messages; the behaviour of one program costs no
 //! other program anything.
 
 mod support;
@@ -19,11 +19,11 @@ use support::{
     ask_patiently, register_packet, register_patiently, request, Heard, Here, Raw, Writer,
 };
 
-/// The sentence of a refusal, or the reason for a deferral; it does not wait.
+/// The message of a refusal, or the reason for a deferral; it does not wait.
 #[track_caller]
 fn refusal(here: &Here, sensor: &str) -> String {
     match register_patiently(&here.socket(), sensor) {
-        Err(RegisterError::Refused { sentence, .. }) => sentence,
+        Err(RegisterError::Refused { message, .. }) => message,
         Ok(registration) if registration.is_deferred() => {
             registration.unregister().unwrap();
             registration.deferred.unwrap()
@@ -57,7 +57,7 @@ fn sensor_is_announced_and_taken_out_again() {
     registration.unregister().unwrap();
     source.poll(&mut heard).unwrap();
     assert_eq!(heard.closed, [registration.stream]);
-    assert!(here.directory.take_not_connected().sentences.is_empty());
+    assert!(here.directory.take_not_connected().messages.is_empty());
 }
 
 #[test]
@@ -66,7 +66,7 @@ fn another_version_is_refused_by_number() {
     let mut packet = register_packet("queue");
     packet["register"]["version"] = json!(99);
     Raw::connect(&here.socket()).is_refused(&packet, &["version 99", "version 1"]);
-    let told = here.directory.take_not_connected().sentences;
+    let told = here.directory.take_not_connected().messages;
     assert!(
         told.len() == 1 && told[0].contains("sensor `queue`"),
         "{told:?}"
@@ -85,7 +85,7 @@ fn names_that_would_spoil_a_terminal_or_a_trace_are_refused() {
     let mut packet = register_packet("good");
     packet["register"]["instance"] = json!("\t");
     Raw::connect(&here.socket()).is_refused(&packet, &["its instance"]);
-    for told in here.directory.take_not_connected().sentences {
+    for told in here.directory.take_not_connected().messages {
         assert!(!told.chars().any(char::is_control), "{told:?}");
     }
     here.register(&"x".repeat(128));
@@ -142,10 +142,10 @@ fn quota_bounds_what_all_buffers_take() {
     let mut source = ProgramSource::new(&here.directory);
     let first = here.register("first");
     let _second = here.register("second");
-    let sentence = refusal(&here, "third");
+    let message = refusal(&here, "third");
     assert!(
-        sentence.contains("exceeds the 0 bytes left of the quota"),
-        "{sentence}"
+        message.contains("exceeds the 0 bytes left of the quota"),
+        "{message}"
     );
     first.unregister().unwrap();
     // The memory is kept until it has been read, and until its program has unmapped it.
@@ -156,10 +156,10 @@ fn quota_bounds_what_all_buffers_take() {
     here.register("third");
     let mut greedy = request("greedy");
     greedy.capacity = 1 << 32;
-    let Err(RegisterError::Refused { sentence, .. }) = register_at(&here.socket(), greedy) else {
+    let Err(RegisterError::Refused { message, .. }) = register_at(&here.socket(), greedy) else {
         panic!("not refused");
     };
-    assert!(sentence.contains("quota"), "{sentence}");
+    assert!(message.contains("quota"), "{message}");
 }
 
 #[test]

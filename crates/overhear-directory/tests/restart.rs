@@ -90,12 +90,12 @@ fn killed_directory_comes_back_with_everything() {
     // Numbers continue, names are taken, tokens are valid.
     let next = register(&manager, "next");
     assert!(next.stream > writers[19].registration.stream);
-    let Err(RegisterError::Refused { sentence, .. }) =
+    let Err(RegisterError::Refused { message, .. }) =
         register_patiently(&manager.socket, "sensor 0")
     else {
         panic!("not refused");
     };
-    assert!(sentence.contains("has such a sensor already"), "{sentence}");
+    assert!(message.contains("has such a sensor already"), "{message}");
     writers[0].registration.unregister().unwrap();
     // The earlier monitor continues, and gets the new sensor and the end.
     writers[1].write(5);

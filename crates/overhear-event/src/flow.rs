@@ -150,14 +150,14 @@ pub trait Analysis {
         let _ = stream;
     }
 
-    /// Called once per stream, before [`Analysis::open`]. If it returns `Some`, a sentence with the
+    /// Called once per stream, before [`Analysis::open`]. If it returns `Some`, a message with the
     /// reason, the update gets nothing of that stream, and its elements do not count as evaluated.
     fn refuses(&self, stream: &StreamDescriptor) -> Option<String> {
         let _ = stream;
         None
     }
 
-    /// Called after each other call. If it returns `Some`, a sentence with the reason, one of the
+    /// Called after each other call. If it returns `Some`, a message with the reason, one of the
     /// update's functions has failed, and the update is not called any more.
     fn failure(&self) -> Option<&str> {
         None
@@ -326,7 +326,7 @@ pub trait Inbox {
     /// Closes a stream: no item of it follows.
     fn close(&mut self, stream: StreamId);
 
-    /// Reports, as a sentence, an error that does not stop the source: a damaged header, one broken
+    /// Reports, as a message, an error that does not stop the source: a damaged header, one broken
     /// stream among many. An inbox may drop it; the missed elements have a gap of their own.
     fn complain(&mut self, complaint: SourceError) {
         let _ = complaint;
@@ -349,7 +349,7 @@ pub trait Source {
     fn end(&mut self) {}
 }
 
-/// Why a source failed, as a sentence for the user.
+/// Why a source failed, as a message for the user.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SourceError(pub String);

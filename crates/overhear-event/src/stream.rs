@@ -200,7 +200,7 @@ impl StreamDescriptor {
         }
     }
 
-    /// The name for a sentence about the schema: [`Self::sensor_label`] for programs; for the
+    /// The name for a message about the schema: [`Self::sensor_label`] for programs; for the
     /// kernel the event, because the streams of all CPUs have one schema.
     #[must_use]
     pub fn schema_label(&self) -> String {

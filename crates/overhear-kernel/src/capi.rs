@@ -31,7 +31,7 @@ pub(crate) struct RawOptions {
 pub(crate) struct RawStatus {
     granted_bytes: u64,
     max_events: u64,
-    sentence: *const c_char,
+    message: *const c_char,
     backend: u32,
     reserved: u32,
 }
@@ -39,7 +39,7 @@ pub(crate) struct RawStatus {
 const _: () = {
     assert!(offset_of!(RawOptions, backend) == 16);
     assert!(size_of::<RawOptions>() == 24);
-    assert!(offset_of!(RawStatus, sentence) == 16);
+    assert!(offset_of!(RawStatus, message) == 16);
     assert!(size_of::<RawStatus>() == 32);
 };
 
@@ -48,7 +48,7 @@ pub(crate) struct RawMonitor {
     monitor: KernelMonitor,
     events: Events,
     granted_bytes: u64,
-    sentence: CString,
+    message: CString,
     backend: u32,
 }
 
@@ -165,18 +165,16 @@ impl RawMonitor {
         let backend = match status.active {
             ActiveBackend::Bpf => 1,
             ActiveBackend::Perf => 2,
-            ActiveBackend::None => {
-                return Err(FfiError::new(-libc::EPERM, status.sentence.clone()))
-            }
+            ActiveBackend::None => return Err(FfiError::new(-libc::EPERM, status.message.clone())),
         };
-        let sentence = c_text(&status.sentence);
+        let message = c_text(&status.message);
         let granted_bytes = monitor.granted_bytes()?;
         let mut events = Events::default();
         // This opens the streams, so that no later read has to. The monitor was just created and
         // has recorded nothing yet.
         monitor.read(&mut events)?;
-        if let Some(sentence) = events.too_large() {
-            return Err(FfiError::new(-libc::ENOTSUP, sentence));
+        if let Some(message) = events.too_large() {
+            return Err(FfiError::new(-libc::ENOTSUP, message));
         }
         events.order();
         events.reserve(events.max_events());
@@ -184,7 +182,7 @@ impl RawMonitor {
             monitor,
             events,
             granted_bytes,
-            sentence,
+            message,
             backend,
         })
     }
@@ -193,7 +191,7 @@ impl RawMonitor {
         RawStatus {
             granted_bytes: self.granted_bytes,
             max_events: self.events.max_events(),
-            sentence: self.sentence.as_ptr(),
+            message: self.message.as_ptr(),
             backend: self.backend,
             reserved: 0,
         }
@@ -323,7 +321,7 @@ pub(crate) unsafe extern "C" fn oh_kernel_monitor_read(
         }
         *count = taken.len() as u64;
         match it.events.take_complaint() {
-            Some(sentence) => Err(FfiError::new(-libc::EIO, sentence)),
+            Some(message) => Err(FfiError::new(-libc::EIO, message)),
             None => Ok(()),
         }
     };

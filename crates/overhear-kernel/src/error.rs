@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Errors by operation. Every message is a sentence for the user.
+//! Errors by operation. Every message is a message for the user.
 
 use std::path::PathBuf;
 

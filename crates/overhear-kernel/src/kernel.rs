@@ -49,8 +49,8 @@ pub enum ActiveBackend {
 pub struct Status {
     /// The active backend.
     pub active: ActiveBackend,
-    /// The same as one sentence for the user, without its full stop.
-    pub sentence: String,
+    /// The same as one message for the user, without its full stop.
+    pub message: String,
     /// Recorded sensors, without probes, in the order of their streams.
     pub sensors: Vec<Sensor>,
 }
@@ -316,7 +316,7 @@ impl KernelBuilder {
         let more = self.sensors.iter().filter(|sensor| !sensor.is_scheduling());
         let names: Vec<&str> = more.map(|sensor| sensor.name()).collect();
         let perf = || PerfSource::start(numbering, self.perf_pages as usize);
-        let (mut engine, mut sentence) = match self.backend {
+        let (mut engine, mut message) = match self.backend {
             Backend::Off => (Engine::None, "kernel sensors: off, as asked for".to_owned()),
             Backend::Bpf => {
                 let source = bpf().map_err(|why| StartError::Bpf { why })?;
@@ -341,17 +341,17 @@ impl KernelBuilder {
             Engine::Bpf(source) => {
                 source.probe(&probes, &feeds_of_probes, first_probe, numbering)?;
                 for note in probes.iter().filter_map(ResolvedProbe::note) {
-                    sentence.push_str("; ");
-                    sentence.push_str(&note);
+                    message.push_str("; ");
+                    message.push_str(&note);
                 }
             }
             Engine::Perf(_) | Engine::None if self.probes.is_empty() => {}
             Engine::Perf(_) | Engine::None => {
-                return Err(ProbeError::NeedsBpf { why: sentence }.into());
+                return Err(ProbeError::NeedsBpf { why: message }.into());
             }
         }
         Ok(Kernel {
-            status: engine.status(sentence),
+            status: engine.status(message),
             engine,
             numbering,
         })
@@ -364,7 +364,7 @@ fn with_bpf(source: BpfSource, more: &[&str], left_out: &[Hook]) -> (Engine, Str
     } else {
         ""
     };
-    let mut sentence = format!(
+    let mut message = format!(
         "kernel sensors: BPF programs see context switches{wakeups} and threads begin and end"
     );
     let recorded: Vec<&str> = more
@@ -373,11 +373,11 @@ fn with_bpf(source: BpfSource, more: &[&str], left_out: &[Hook]) -> (Engine, Str
         .filter(|name| source.has_sensor(name))
         .collect();
     if !recorded.is_empty() {
-        sentence.push_str(&format!("; besides {}", recorded.join(", ")));
+        message.push_str(&format!("; besides {}", recorded.join(", ")));
     }
     let mut note = |text: &str| {
-        sentence.push_str("; ");
-        sentence.push_str(text);
+        message.push_str("; ");
+        message.push_str(text);
     };
     if left_out.contains(&Hook::Wake) {
         note(
@@ -393,21 +393,21 @@ fn with_bpf(source: BpfSource, more: &[&str], left_out: &[Hook]) -> (Engine, Str
              runs in",
         );
     }
-    (Engine::Bpf(Box::new(source)), sentence)
+    (Engine::Bpf(Box::new(source)), message)
 }
 
 fn with_perf(source: PerfSource, why: &str, more: &[&str]) -> (Engine, String) {
-    let mut sentence = format!(
+    let mut message = format!(
         "kernel sensors: perf context-switch records, {why}; there are no wake-ups, runnable \
          time comes from schedstat"
     );
     if !more.is_empty() {
-        sentence.push_str(&format!(
+        message.push_str(&format!(
             "; {} need BPF and are not recorded",
             more.join(", ")
         ));
     }
-    (Engine::Perf(Box::new(source)), sentence)
+    (Engine::Perf(Box::new(source)), message)
 }
 
 const NEEDS_BPF: &str =
@@ -429,7 +429,7 @@ impl Engine {
         }
     }
 
-    fn status(&self, sentence: String) -> Status {
+    fn status(&self, message: String) -> Status {
         let is_recorded = |sensor: &Sensor| match self {
             Self::Bpf(source) => source.has_sensor(sensor.name()),
             // perf always records switches and life events, independent of the request.
@@ -438,7 +438,7 @@ impl Engine {
         };
         Status {
             active: self.active(),
-            sentence,
+            message,
             sensors: Sensor::all().filter(is_recorded).collect(),
         }
     }
@@ -553,8 +553,8 @@ impl Kernel {
     /// Hands the active backend over.
     pub(crate) fn give(&mut self, to: BorrowedFd<'_>) -> Result<(), GiveError> {
         match &mut self.engine {
-            Engine::Bpf(source) => source.give(to, &self.status.sentence),
-            Engine::Perf(source) => source.give(to, &self.status.sentence),
+            Engine::Bpf(source) => source.give(to, &self.status.message),
+            Engine::Perf(source) => source.give(to, &self.status.message),
             Engine::None => Err(GiveError::NoSensors),
         }
     }
@@ -570,19 +570,19 @@ impl Kernel {
                 },
             })?;
         let mut body = Decoder::new(&body);
-        let (engine, numbering, sentence) = match body.word() {
+        let (engine, numbering, message) = match body.word() {
             Some(bpf::KIND) => {
-                let (source, numbering, sentence) = BpfSource::receive(body, files)?;
-                (Engine::Bpf(Box::new(source)), numbering, sentence)
+                let (source, numbering, message) = BpfSource::receive(body, files)?;
+                (Engine::Bpf(Box::new(source)), numbering, message)
             }
             Some(perf::KIND) => {
-                let (source, numbering, sentence) = PerfSource::receive(from, body, files)?;
-                (Engine::Perf(Box::new(source)), numbering, sentence)
+                let (source, numbering, message) = PerfSource::receive(from, body, files)?;
+                (Engine::Perf(Box::new(source)), numbering, message)
             }
             _ => return Err(ReceiveError::InvalidMessage),
         };
         Ok(Self {
-            status: engine.status(sentence),
+            status: engine.status(message),
             engine,
             numbering,
         })

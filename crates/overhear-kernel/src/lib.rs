@@ -14,14 +14,14 @@
 //! - [`Probe`] is a function or static probe of programs that becomes a kernel sensor.
 //! - [`Backend`] is the requested source of events: BPF programs, perf records, or the best one
 //!   that is permitted.
-//! - [`Status`] is the backend that was selected, with one sentence that gives the reason.
+//! - [`Status`] is the backend that was selected, with one message that gives the reason.
 //!
 //! ```
 //! use overhear_event::Source;
 //! use overhear_kernel::{CountingInbox, Kernel};
 //!
 //! let mut kernel = Kernel::builder().build()?;
-//! println!("{}", kernel.status().sentence);
+//! println!("{}", kernel.status().message);
 //! kernel.follow(std::process::id())?;
 //! std::thread::sleep(std::time::Duration::from_millis(1));
 //! kernel.finish();

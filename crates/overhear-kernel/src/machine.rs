@@ -66,7 +66,7 @@ pub fn in_initial_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
-/// The value of `kernel.perf_event_paranoid`, for error sentences.
+/// The value of `kernel.perf_event_paranoid`, for error messages.
 pub(crate) fn perf_event_paranoid() -> Option<i32> {
     let value = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?;
     value.trim().parse().ok()

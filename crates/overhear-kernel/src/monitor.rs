@@ -25,7 +25,7 @@ use crate::{
 /// use overhear_kernel::{ActiveBackend, Kernel, SelectError};
 ///
 /// let mut monitor = Kernel::builder().buffer_bytes(1 << 20).create()?;
-/// println!("{}, {} bytes", monitor.status()?.sentence, monitor.granted_bytes()?);
+/// println!("{}, {} bytes", monitor.status()?.message, monitor.granted_bytes()?);
 /// let me = std::process::id();
 /// match monitor.status()?.active {
 ///     ActiveBackend::None => {}

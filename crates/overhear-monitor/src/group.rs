@@ -123,7 +123,7 @@ impl<C> Group<C> {
         self.context
     }
 
-    /// Sensors of a function's subscription with elements of another type: a sentence for each.
+    /// Sensors of a function's subscription with elements of another type: a message for each.
     #[must_use]
     pub fn complaints(&self) -> &[String] {
         &self.complaints
@@ -136,7 +136,7 @@ impl<C> Group<C> {
             match subscription.answer(stream) {
                 SubscriptionMatch::Yes => route.push(index),
                 SubscriptionMatch::No => {}
-                SubscriptionMatch::OtherType(sentence) => self.complaints.push(sentence),
+                SubscriptionMatch::OtherType(message) => self.complaints.push(message),
             }
         }
         self.routes.insert(stream.id, route);

@@ -193,7 +193,7 @@ impl Merge {
         self.announced = self.opened.len();
     }
 
-    /// Sentences about sources since the last call.
+    /// Messages about sources since the last call.
     #[must_use]
     pub fn take_complaints(&mut self) -> Vec<SourceError> {
         let mut complaints = std::mem::take(&mut self.complaints);
@@ -207,11 +207,11 @@ impl Merge {
     /// Reports items of a stream that is not open: a bug of the source.
     #[cold]
     fn stray(&mut self, stream: StreamId, elements: u64) {
-        let sentence = format!(
+        let message = format!(
             "{elements} elements of the unknown stream {stream} are not evaluated; this is a bug of \
              the source that delivered them"
         );
-        self.complain(SourceError(sentence));
+        self.complain(SourceError(message));
     }
 
     /// The queue of a stream, and the limits for its elements.

@@ -254,7 +254,7 @@ fn set_counts_only_elements_that_reach_an_update() {
 }
 
 #[test]
-fn panic_becomes_a_sentence_and_the_update_is_called_no_more() {
+fn panic_becomes_a_message_and_the_update_is_called_no_more() {
     let Some(plugin) = plugin() else { return };
     for place in ["open", "warm_up", "element", "gap", "advance", "report"] {
         let mut update = create(&plugin, "fragile", place);
@@ -265,8 +265,8 @@ fn panic_becomes_a_sentence_and_the_update_is_called_no_more() {
             call(&mut update, &stream, &7_u64.to_ne_bytes());
         }
         let told = texts(&mut update);
-        let sentence = format!("`{place}` failed: it panicked: it broke in {place}");
-        assert_eq!(update.failure(), Some(sentence.as_str()));
+        let message = format!("`{place}` failed: it panicked: it broke in {place}");
+        assert_eq!(update.failure(), Some(message.as_str()));
         assert_eq!(told.is_empty(), place == "report");
     }
     // Without a panic, because it says so.

@@ -285,7 +285,7 @@ fn missed_elements_stop_nobody_before_the_guarantee_begins() {
 }
 
 #[test]
-fn elements_of_another_type_are_refused_with_a_sentence() {
+fn elements_of_another_type_are_refused_with_a_message() {
     let (mut a, source) = ring(descriptor(1, "a", 64));
     let mut monitor = Monitor::new(Nanos::from_ns(0));
     monitor.add_source(Box::new(source));
@@ -444,8 +444,8 @@ fn full_set_refuses_an_update() {
         let _ = set.add(Heard::default(), Binding::new("one")).unwrap();
     }
     let error = set.add(Heard::default(), Binding::new("more")).unwrap_err();
-    let sentence = "update `more`: a set has room for 64 updates; use another set";
-    assert_eq!(error.to_string(), sentence);
+    let message = "update `more`: a set has room for 64 updates; use another set";
+    assert_eq!(error.to_string(), message);
     let late = set.supervisor().add(Heard::default(), Binding::new("late"));
     let late = late.unwrap();
     set.settle();

@@ -79,7 +79,7 @@ impl<'a> Page<'a> {
         })
     }
 
-    /// Sentences about the parts of the recordings that the page leaves out, because they exceed
+    /// Messages about the parts of the recordings that the page leaves out, because they exceed
     /// its bounds.
     #[must_use]
     pub fn left_out(&self) -> Vec<String> {
@@ -184,7 +184,7 @@ fn pictured<'a>(request: &'a PageRequest<'a>, room: Room) -> Result<Pictured<'a>
 pub struct WrittenPage {
     /// The file.
     pub file: PathBuf,
-    /// Sentences about the parts that it leaves out, because they exceed its bounds.
+    /// Messages about the parts that it leaves out, because they exceed its bounds.
     pub left_out: Vec<String>,
 }
 

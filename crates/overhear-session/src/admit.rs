@@ -173,7 +173,7 @@ fn decide(monitor: &ResolvedMonitor) -> Admitted {
 /// The terms of the cheapest reservation, whose numbers are put into the report.
 ///
 /// # Errors
-/// A sentence: why the monitor is refused.
+/// A message: why the monitor is refused.
 fn try_reserve(monitor: &ResolvedMonitor, report: &mut AdmissionReport) -> Result<Terms, String> {
     let ResolvedMonitor {
         sensors,

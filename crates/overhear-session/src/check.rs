@@ -44,7 +44,7 @@ pub struct VerdictReport {
     pub offences: u64,
     /// The first that offends.
     pub first: Option<OffenceReport>,
-    /// Why it is not more certain, as sentences.
+    /// Why it is not more certain, as messages.
     pub reasons: Vec<String>,
 }
 
@@ -52,7 +52,8 @@ pub struct VerdictReport {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OffenceReport {
     /// What was found, where and when.
-    pub sentence: String,
+    #[serde(alias = "sentence")]
+    pub message: String,
     /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
     /// When it ended, or could be decided.
@@ -77,11 +78,8 @@ pub struct ElementReport {
 /// # Errors
 /// [`SessionError`] if there is no such recording or file, or if the file makes no sense.
 pub fn check(dir: &Path, config: &Path) -> Result<CheckReport, SessionError> {
-    let mut verdicts = prepare(constraints::read(config)?, ()).map_err(|sentence| {
-        SessionError::new(
-            ErrorKind::Usage,
-            format!("{}: {sentence}", config.display()),
-        )
+    let mut verdicts = prepare(constraints::read(config)?, ()).map_err(|message| {
+        SessionError::new(ErrorKind::Usage, format!("{}: {message}", config.display()))
     })?;
     replay(dir, &mut verdicts)?;
     Ok(report(&verdicts))
@@ -181,11 +179,11 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Sessio
             verdicts.cut(stream, last.minus(UNWRITTEN));
         }
     }
-    for sentence in recording::damage(&reader, run.as_ref(), &replayed) {
-        verdicts.distrust(sentence);
+    for message in recording::damage(&reader, run.as_ref(), &replayed) {
+        verdicts.distrust(message);
     }
-    if let Some(sentence) = run.and_then(|run| not_connected(run.not_connected)) {
-        verdicts.distrust(sentence);
+    if let Some(message) = run.and_then(|run| not_connected(run.not_connected)) {
+        verdicts.distrust(message);
     }
     verdicts.finish(end);
     Ok(())
@@ -216,7 +214,7 @@ fn entry(verdict: &Verdict<'_>) -> VerdictReport {
         judged: verdict.judged,
         offences: verdict.offences,
         first: verdict.first.as_ref().map(|case| OffenceReport {
-            sentence: case.to_string(),
+            message: case.to_string(),
             begin_ns: case.offence.begin.as_monotonic_ns(),
             end_ns: case.offence.end.as_monotonic_ns(),
             task: case.offence.task,

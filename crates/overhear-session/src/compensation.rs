@@ -86,8 +86,8 @@ impl<'a> Accounts<'a> {
 }
 
 pub(crate) fn no_calibration() -> SessionError {
-    let sentence = "--compensate needs to know what observing costs, and there is no calibration; run `overhear calibrate`, or name one by --calibration FILE";
-    SessionError::new(ErrorKind::Usage, sentence)
+    let message = "--compensate needs to know what observing costs, and there is no calibration; run `overhear calibrate`, or name one by --calibration FILE";
+    SessionError::new(ErrorKind::Usage, message)
 }
 
 /// What the recording's calibration says that observing has cost.
@@ -168,7 +168,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             let mut writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
             writer.attach_document("calibration", &document).unwrap();
-            let source = json!({ "name": "kernel", "active": active, "sentence": "" });
+            let source = json!({ "name": "kernel", "active": active, "message": "" });
             let run = json!({ "sources": [source] });
             writer.attach_document("run", &run).unwrap();
             writer.finish().unwrap();

@@ -423,7 +423,7 @@ pub(crate) fn text_of(path: &Path) -> Result<String, SessionError> {
     trust::read_to_string(path).map_err(|error| {
         let error = match error {
             TrustError::Io(error) => error,
-            TrustError::Untrusted(sentence) => return SessionError::new(ErrorKind::Usage, sentence),
+            TrustError::Untrusted(message) => return SessionError::new(ErrorKind::Usage, message),
         };
         let advice = match error.kind() {
             std::io::ErrorKind::NotFound => {
@@ -431,8 +431,8 @@ pub(crate) fn text_of(path: &Path) -> Result<String, SessionError> {
             }
             _ => "",
         };
-        let sentence = format!("cannot read {}: {error}{advice}", path.display());
-        SessionError::new(ErrorKind::Usage, sentence)
+        let message = format!("cannot read {}: {error}{advice}", path.display());
+        SessionError::new(ErrorKind::Usage, message)
     })
 }
 
@@ -457,9 +457,8 @@ impl Execution {
         if self == Self::Allowed {
             return Ok(());
         }
-        let usage = |sentence| {
-            SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
-        };
+        let usage =
+            |message| SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()));
         let table: toml::Table = from_toml(&text_of(path)?).map_err(usage)?;
         let updates = table.get("update").and_then(toml::Value::as_array);
         let plugin = updates
@@ -480,18 +479,18 @@ impl Config {
     /// Reads and parses the file.
     ///
     /// # Errors
-    /// [`SessionError`] with a sentence that names the file, the line and the entry.
+    /// [`SessionError`] with a message that names the file, the line and the entry.
     pub fn read(path: &Path) -> Result<Self, SessionError> {
         let text = text_of(path)?;
-        Self::parse(&text).map_err(|sentence| {
-            SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+        Self::parse(&text).map_err(|message| {
+            SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
         })
     }
 
     /// Parses the text of a file.
     ///
     /// # Errors
-    /// One sentence that names the line, or the entry, and what is wrong there.
+    /// One message that names the line, or the entry, and what is wrong there.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self = from_toml(text)?;
         config.refuse_nonsense()?;
@@ -501,7 +500,7 @@ impl Config {
     /// The probes that it names.
     ///
     /// # Errors
-    /// A sentence that names an entry that is none.
+    /// A message that names an entry that is none.
     pub(crate) fn probes(&self) -> Result<Vec<Probe>, String> {
         probes::probes_of(&self.probes)
     }
@@ -524,7 +523,7 @@ impl Config {
         let probes = self.probes()?;
         for sensor in &self.sensors {
             let checked = sensor.of_kernel(&probes);
-            checked.map_err(|sentence| format!("sensor `{}`: {sentence}", sensor.id))?;
+            checked.map_err(|message| format!("sensor `{}`: {message}", sensor.id))?;
         }
         for (index, update) in self.updates.iter().enumerate() {
             let name = &update.name;
@@ -570,7 +569,7 @@ impl Config {
 pub fn has_monitor(path: &Path) -> Result<bool, SessionError> {
     let table: Result<toml::Table, String> = from_toml(&text_of(path)?);
     let usage =
-        |sentence| SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()));
+        |message| SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()));
     table
         .map(|table| table.contains_key("monitor"))
         .map_err(usage)
@@ -596,15 +595,15 @@ fn refuse_strangers(text: &str) -> Result<(), String> {
     }
 }
 
-/// Reads a text; an error is one sentence with the line.
+/// Reads a text; an error is one message with the line.
 pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let line = error
             .span()
             .and_then(|span| text.get(..span.start))
             .map_or(0, |before| before.matches('\n').count());
-        let sentence = error.message().trim_end().replace('\n', ", ");
-        format!("line {}: {}{sentence}", line + 1, entry_at(text, line))
+        let message = error.message().trim_end().replace('\n', ", ");
+        format!("line {}: {}{message}", line + 1, entry_at(text, line))
     })
 }
 
@@ -686,10 +685,10 @@ mod tests {
             ("[[sensor]]\nid = \"a\"\n", "line 1", "monitor"),
             ("[monitor\n", "line 1", ""),
         ] {
-            let sentence = Config::parse(bad).unwrap_err();
-            let named = sentence.starts_with(line) && sentence.contains(part);
-            assert!(named, "{bad:?}: {sentence}");
-            assert!(!sentence.contains('\n'), "{sentence:?}");
+            let message = Config::parse(bad).unwrap_err();
+            let named = message.starts_with(line) && message.contains(part);
+            assert!(named, "{bad:?}: {message}");
+            assert!(!message.contains('\n'), "{message:?}");
         }
     }
 
@@ -719,9 +718,9 @@ mod tests {
             assert!(Config::parse(&text(executor, "")).is_ok(), "{executor}");
         }
         for executor in ["auto", "deadline", "buffered"] {
-            let sentence = Config::parse(&text(executor, "")).unwrap_err();
-            assert!(sentence.starts_with("update `u` has"), "{sentence}");
-            assert!(sentence.contains("give `latency`"), "{sentence}");
+            let message = Config::parse(&text(executor, "")).unwrap_err();
+            assert!(message.starts_with("update `u` has"), "{message}");
+            assert!(message.contains("give `latency`"), "{message}");
             assert!(Config::parse(&text(executor, "latency = \"5ms\"\n")).is_ok());
             assert!(Config::parse(&text(executor, "executor = \"best_effort\"\n")).is_ok());
         }

@@ -78,8 +78,8 @@ impl Judge for Announcer {
 }
 
 /// Where standard error is closed there is nobody to tell; the verdicts at the end are the same.
-fn say(sentence: &str) {
-    let line = format!("overhear: {}\n", printable(sentence));
+fn say(message: &str) {
+    let line = format!("overhear: {}\n", printable(message));
     let _ = std::io::stderr().write_all(line.as_bytes());
 }
 
@@ -107,7 +107,7 @@ impl Evaluations {
             constraints: names.collect(),
         };
         let verdicts = check::prepare(constraints, announcer)
-            .map_err(|sentence| SessionError::new(ErrorKind::Usage, sentence))?;
+            .map_err(|message| SessionError::new(ErrorKind::Usage, message))?;
         let mut engine = Metrics::new(Summaries::default());
         let measures = !metrics.is_empty();
         for metric in metrics {
@@ -123,7 +123,7 @@ impl Evaluations {
         })
     }
 
-    /// Sentences about streams that lack what is evaluated of them.
+    /// Messages about streams that lack what is evaluated of them.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let mut all = self.verdicts.complaints();
         all.extend(self.metrics.complaints().iter().cloned());
@@ -134,7 +134,7 @@ impl Evaluations {
         self.verdicts.is_empty() && !self.measures
     }
 
-    /// The program is released: sentences count times from here on.
+    /// The program is released: messages count times from here on.
     pub(crate) fn count_from(&mut self, start: Timestamp) {
         self.verdicts.count_from(start);
     }
@@ -155,8 +155,8 @@ impl Evaluations {
         not_connected: u64,
         threads: impl Iterator<Item = (u32, String)>,
     ) -> (Option<CheckReport>, Option<MetricsReport>) {
-        if let Some(sentence) = check::not_connected(not_connected) {
-            self.verdicts.distrust(sentence);
+        if let Some(message) = check::not_connected(not_connected) {
+            self.verdicts.distrust(message);
         }
         self.comms.extend(threads);
         self.verdicts.finish(end);

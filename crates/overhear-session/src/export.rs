@@ -33,7 +33,7 @@ pub enum Written {
     Whole {
         /// How much it was.
         exported: Exported,
-        /// Sentences about damaged parts of the recording, which are left out.
+        /// Messages about damaged parts of the recording, which are left out.
         damage: Vec<String>,
     },
     /// The reader of the output closed it after so many elements.
@@ -70,7 +70,7 @@ pub fn export(
     output: &Path,
     compensate: bool,
 ) -> Result<Written, SessionError> {
-    let usage = |sentence: String| SessionError::new(ErrorKind::Usage, sentence);
+    let usage = |message: String| SessionError::new(ErrorKind::Usage, message);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
     let costs = compensate.then(|| compensation::costs_of(&reader));
     let costs = costs.transpose()?;
@@ -180,7 +180,7 @@ impl Written {
 
 /// What was written, for people.
 #[must_use]
-pub fn sentence(written: &Written, output: &Path) -> String {
+pub fn message(written: &Written, output: &Path) -> String {
     let place = match output == Path::new("-") {
         true => "standard output".to_string(),
         false => output.display().to_string(),
@@ -202,8 +202,8 @@ pub fn sentence(written: &Written, output: &Path) -> String {
         _ => format!("INCOMPLETE: {missed} elements are missing in {gaps} gaps, which are marked"),
     };
     let mut text = format!("{elements} elements written to {place}, {losses}\n");
-    for sentence in damage {
-        text.push_str(sentence);
+    for message in damage {
+        text.push_str(message);
         text.push('\n');
     }
     text

@@ -21,6 +21,7 @@ pub struct Finding {
     /// `held`, `violated` or `inconclusive`.
     pub verdict: String,
     /// The verdict in words, with the names of what did not hold.
+    #[serde(alias = "sentence")]
     pub message: String,
 }
 

@@ -86,7 +86,7 @@ impl Analysis for Times {
 /// # Errors
 /// [`SessionError`] if there is no such recording or sensor, or too little of it.
 pub fn fit(dir: &Path, sensor: &str, period: Option<Nanos>) -> Result<FitReport, SessionError> {
-    let usage = |sentence: String| SessionError::new(ErrorKind::Usage, sentence);
+    let usage = |message: String| SessionError::new(ErrorKind::Usage, message);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
     let found = match sensor.strip_prefix("kernel:") {
         Some(name) => of_kernel(&reader, name),
@@ -95,7 +95,7 @@ pub fn fit(dir: &Path, sensor: &str, period: Option<Nanos>) -> Result<FitReport,
         }
     };
     let (label, streams) =
-        found.map_err(|sentence| usage(format!("{}: {sentence}", dir.display())))?;
+        found.map_err(|message| usage(format!("{}: {message}", dir.display())))?;
     let mut times = Times {
         streams,
         times: Vec::new(),

@@ -51,7 +51,7 @@ fn verdicts(f: &mut fmt::Formatter<'_>, report: &CheckReport) -> fmt::Result {
         let line_break = if index == 0 { "" } else { "\n" };
         let (name, verdict) = (printable(&constraint.name), &constraint.verdict);
         write!(f, "{line_break}{name}: {verdict}")?;
-        let first = constraint.first.iter().map(|first| &first.sentence);
+        let first = constraint.first.iter().map(|first| &first.message);
         for reason in first.chain(&constraint.reasons) {
             write!(f, "; {}", printable(reason))?;
         }

@@ -34,8 +34,8 @@ pub fn render(report: &CheckReport, of: &str) -> Result<String, SessionError> {
 pub fn write(report: &CheckReport, of: &str, file: &Path) -> Result<(), SessionError> {
     let xml = render(report, of)?;
     std::fs::write(file, xml).map_err(|error| {
-        let sentence = format!("cannot write {}: {error}", file.display());
-        SessionError::new(ErrorKind::Usage, sentence)
+        let message = format!("cannot write {}: {error}", file.display());
+        SessionError::new(ErrorKind::Usage, message)
     })
 }
 
@@ -52,7 +52,7 @@ fn case(verdict: &VerdictReport) -> TestCase {
         ("held", _) => TestCaseStatus::success(),
         ("violated", first) => failed(
             NonSuccessKind::Failure,
-            first.as_ref().map_or("", |first| first.sentence.as_str()),
+            first.as_ref().map_or("", |first| first.message.as_str()),
         ),
         _ => failed(NonSuccessKind::Error, &reasons),
     };

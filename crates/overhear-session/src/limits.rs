@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resource limits (`ulimit`) in sentences: which of them an error of the operating system comes
+//! Resource limits (`ulimit`) in messages: which of them an error of the operating system comes
 //! from.
 
 use rustix::process::{getrlimit, Resource};
@@ -14,27 +14,26 @@ const LIMITED: [(i32, Resource, &str, &str); 5] = [
     (libc::ENOMEM, Resource::Memlock, "RLIMIT_MEMLOCK", "-l"),
 ];
 
-/// The sentence, with the limit that an error in it comes from. One that is not set causes no
-/// error.
-pub fn explained(sentence: String) -> String {
-    explained_by(sentence, |resource| getrlimit(resource).current)
+/// The message, with the limit that an error in it comes from. One that is not set causes no error.
+pub fn explained(message: String) -> String {
+    explained_by(message, |resource| getrlimit(resource).current)
 }
 
-fn explained_by(sentence: String, limit: impl Fn(Resource) -> Option<u64>) -> String {
+fn explained_by(message: String, limit: impl Fn(Resource) -> Option<u64>) -> String {
     for (errno, resource, name, option) in LIMITED {
         let written = format!("(os error {errno})");
-        let Some(at) = sentence.find(&written) else {
+        let Some(at) = message.find(&written) else {
             continue;
         };
         let Some(limit) = limit(resource) else {
             continue;
         };
-        let (before, after) = sentence.split_at(at + written.len() - 1);
+        let (before, after) = message.split_at(at + written.len() - 1);
         return format!(
             "{before}, the limit {name} is {limit}: raise it by `ulimit {option}`{after}"
         );
     }
-    sentence
+    message
 }
 
 #[cfg(test)]
@@ -45,14 +44,14 @@ mod tests {
 
     #[test]
     fn limit_is_named_if_it_is_set() {
-        let sentence = || "cannot write a: File too large (os error 27); make room".to_string();
+        let message = || "cannot write a: File too large (os error 27); make room".to_string();
         let set = |resource| (resource == Resource::Fsize).then_some(4096);
         assert_eq!(
-            explained_by(sentence(), set),
+            explained_by(message(), set),
             "cannot write a: File too large (os error 27, the limit RLIMIT_FSIZE is 4096: raise it by \
              `ulimit -f`); make room"
         );
-        assert_eq!(explained_by(sentence(), |_| None), sentence());
+        assert_eq!(explained_by(message(), |_| None), message());
         let other = "cannot write b: No space left on device (os error 28)".to_string();
         assert_eq!(explained_by(other.clone(), |_| Some(1)), other);
     }

@@ -127,8 +127,8 @@ impl ElementCost {
         match compensation::recorded_costs(reader)? {
             Some(costs) => Ok(costs),
             None => {
-                let sentence = "the recording has no calibration; run `overhear calibrate` before the next one, or give a length";
-                Err(SessionError::new(ErrorKind::Usage, sentence))
+                let message = "the recording has no calibration; run `overhear calibrate` before the next one, or give a length";
+                Err(SessionError::new(ErrorKind::Usage, message))
             }
         }
     }
@@ -151,7 +151,7 @@ pub fn metrics(
     compensate: bool,
     measurements: bool,
 ) -> Result<MetricsReport, SessionError> {
-    let usage = |sentence: String| SessionError::new(ErrorKind::Usage, sentence);
+    let usage = |message: String| SessionError::new(ErrorKind::Usage, message);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
     let compensation = compensate.then(|| compensation::costs_of(&reader));
     let compensation = compensation.transpose()?;
@@ -213,7 +213,7 @@ fn usual(heard: &EventSet) -> Vec<Metric> {
 /// # Errors
 /// [`SessionError`] if there is no such metric or file, or if a file makes no sense.
 pub fn selected(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, SessionError> {
-    let usage = |sentence: String| SessionError::new(ErrorKind::Usage, sentence);
+    let usage = |message: String| SessionError::new(ErrorKind::Usage, message);
     let named = names
         .iter()
         .map(|name| crate::config::metrics::find(name, Path::new("")));
@@ -239,8 +239,8 @@ pub fn selected(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, 
 /// [`SessionError`] if there is none.
 pub fn to_dot(metrics: &[Metric]) -> Result<String, SessionError> {
     if metrics.is_empty() {
-        let sentence = "--dot draws the metrics that --metric and --config name; name one";
-        return Err(SessionError::new(ErrorKind::Usage, sentence));
+        let message = "--dot draws the metrics that --metric and --config name; name one";
+        return Err(SessionError::new(ErrorKind::Usage, message));
     }
     let drawn = metrics.iter();
     Ok(drawn
@@ -347,7 +347,7 @@ fn report(
     }
 }
 
-/// Sentences about what keeps a metric's results from being all there is.
+/// Messages about what keeps a metric's results from being all there is.
 pub fn shortcomings(metric: &MetricReport) -> String {
     let mut text = String::new();
     for event in &metric.unheard {

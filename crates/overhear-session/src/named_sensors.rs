@@ -70,9 +70,9 @@ impl NamedSensors {
         if self.is_empty() || backend != Backend::Off {
             return Ok(());
         }
-        let sentence =
+        let message =
             "--kernel off hears no kernel sensor, and --kernel-sensors names some; leave one of them out";
-        Err(SessionError::new(ErrorKind::Usage, sentence))
+        Err(SessionError::new(ErrorKind::Usage, message))
     }
 
     /// Whether what is named is heard.
@@ -89,12 +89,12 @@ impl NamedSensors {
         if unheard.is_empty() {
             return Ok(());
         }
-        let sentence = format!(
+        let message = format!(
             "--kernel-sensors {} cannot be heard ({}); leave it out, or see `overhear doctor`",
             unheard.join(","),
-            status.sentence
+            status.message
         );
-        Err(SessionError::new(ErrorKind::Unavailable, sentence))
+        Err(SessionError::new(ErrorKind::Unavailable, message))
     }
 }
 
@@ -109,7 +109,7 @@ mod tests {
     fn named_sensors_are_demanded_one_by_one_and_all_as_far_as_there_are() {
         let status = |active, names: &[&str]| Status {
             active,
-            sentence: "why".to_owned(),
+            message: "why".to_owned(),
             sensors: names.iter().map(|name| name.parse().unwrap()).collect(),
         };
         let named = ["syscall", "flutter"].map(|name| name.parse::<NamedSensors>().unwrap());

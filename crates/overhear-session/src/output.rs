@@ -36,11 +36,11 @@ pub fn write_inside(
             return written.map_err(|error| unwritten(&file, &error));
         }
         Ok(Some(_)) => {
-            let sentence = format!(
+            let message = format!(
                 "cannot write {}: it is no regular file; remove it",
                 file.display()
             );
-            return Err(SessionError::new(ErrorKind::Usage, sentence));
+            return Err(SessionError::new(ErrorKind::Usage, message));
         }
         Err(error) => return Err(unwritten(&file, &error)),
     }
@@ -96,11 +96,11 @@ fn replace(
 }
 
 fn is_link(file: &Path) -> SessionError {
-    let sentence = format!(
+    let message = format!(
         "cannot write {}: it is a symbolic link, which is not followed; name the file itself, or remove the link",
         file.display()
     );
-    SessionError::new(ErrorKind::Usage, sentence)
+    SessionError::new(ErrorKind::Usage, message)
 }
 
 fn unwritten(file: &Path, error: &io::Error) -> SessionError {

@@ -37,7 +37,7 @@ pub struct OverheadReport {
     /// Elements whose cost was not measured, and is contained as that of others.
     #[serde(default)]
     pub assumed: Vec<Assumed>,
-    /// What else is to be known of the calibration, as sentences.
+    /// What else is to be known of the calibration, as messages.
     #[serde(default)]
     pub notes: Vec<String>,
 }

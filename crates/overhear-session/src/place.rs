@@ -17,11 +17,11 @@ pub fn socket(named: Option<PathBuf>) -> Result<PathBuf, SessionError> {
     named
         .or_else(overhear_directory::client::socket_path)
         .ok_or_else(|| {
-            let sentence = "no directory is found: OVERHEAR_DIRECTORY is not set, and neither \
+            let message = "no directory is found: OVERHEAR_DIRECTORY is not set, and neither \
                         $XDG_RUNTIME_DIR/overhear/directory.sock nor \
                         /run/overhear/directory.sock exists; start `overheard`, or name the socket \
                         with --socket";
-            SessionError::new(ErrorKind::Unavailable, sentence)
+            SessionError::new(ErrorKind::Unavailable, message)
         })
 }
 
@@ -31,8 +31,8 @@ pub fn socket(named: Option<PathBuf>) -> Result<PathBuf, SessionError> {
 /// [`SessionError`] if nobody answers.
 pub fn connect(socket: &Path) -> Result<MonitorConnection, SessionError> {
     MonitorConnection::connect(socket).map_err(|error| {
-        let sentence = format!("{error}; is `overheard` running, or `overhear run --socket`?");
-        SessionError::new(ErrorKind::Unavailable, sentence)
+        let message = format!("{error}; is `overheard` running, or `overhear run --socket`?");
+        SessionError::new(ErrorKind::Unavailable, message)
     })
 }
 

@@ -13,8 +13,9 @@ pub struct SourceReport {
     pub name: String,
     /// `bpf`, `perf`, `none`; for programs the clock of their stamps.
     pub active: String,
-    /// Which is active and why, in one sentence.
-    pub sentence: String,
+    /// Which is active and why, in one message.
+    #[serde(alias = "sentence")]
+    pub message: String,
     /// Of the kernel: the sensors that are heard, without probes.
     #[serde(default)]
     pub sensors: Vec<String>,
@@ -35,7 +36,7 @@ impl SourceReport {
         Self {
             name: "kernel".to_string(),
             active: active.to_string(),
-            sentence: status.sentence.clone(),
+            message: status.message.clone(),
             sensors: names.collect(),
         }
     }
@@ -88,7 +89,7 @@ impl Quantiles {
 const USUAL_ERROR: f64 = 0.001;
 
 /// Says that the quantiles of these are less exact than usual, if they are.
-pub fn quantile_sentence(of: &str, error: f64) -> Option<String> {
+pub fn quantile_message(of: &str, error: f64) -> Option<String> {
     (error > USUAL_ERROR).then(|| {
         let percent = crate::format::number(error * 100.0);
         format!("quantiles are exact to {percent} % only: the histograms of all {of} together would not fit into memory")

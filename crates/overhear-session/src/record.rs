@@ -253,7 +253,7 @@ fn open(options: &RecordOptions) -> Result<(KernelMonitor, SourceReport), Sessio
     let status = kernel.status().map_err(|error| refused(&error))?;
     options.sensors.check(status)?;
     if source.active == "none" {
-        return Err(SessionError::new(ErrorKind::Unavailable, source.sentence));
+        return Err(SessionError::new(ErrorKind::Unavailable, source.message));
     }
     Ok((kernel, source))
 }

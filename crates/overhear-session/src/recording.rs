@@ -41,7 +41,7 @@ pub fn is_finished(reader: &TraceReader, run: Option<&Recording>) -> bool {
     run.is_none_or(|run| run.end.is_some()) && reader.summary().is_some()
 }
 
-/// Sentences about what keeps a recording that was `replayed` from being whole, besides its gaps.
+/// Messages about what keeps a recording that was `replayed` from being whole, besides its gaps.
 pub fn damage(
     reader: &TraceReader,
     run: Option<&Recording>,
@@ -61,7 +61,7 @@ pub fn damage(
     damage
 }
 
-/// Sentences about the damaged parts of a recording that was `replayed`.
+/// Messages about the damaged parts of a recording that was `replayed`.
 pub fn corrupt<'a>(
     reader: &'a TraceReader,
     replayed: &'a ReplaySummary,
@@ -78,20 +78,20 @@ pub fn lost_tails(reader: &TraceReader) -> impl Iterator<Item = &TornTail> {
     reader.torn().iter().filter(move |_| !is_whole)
 }
 
-/// A sentence, if less could be `replayed` than the recorder wrote.
+/// A message, if less could be `replayed` than the recorder wrote.
 pub fn shrunk(reader: &TraceReader, replayed: &ReplaySummary) -> Option<String> {
     let summary = reader.summary()?;
-    let sentence = |written: u64, read: u64, what: &str| {
+    let message = |written: u64, read: u64, what: &str| {
         format!("the recorder wrote {written} {what}, {read} can be read: the recording was damaged later")
     };
     if summary.events != replayed.events {
-        return Some(sentence(summary.events, replayed.events, "elements"));
+        return Some(message(summary.events, replayed.events, "elements"));
     }
     let (written, read) = (summary.discarded, replayed.discarded);
-    (written != read).then(|| sentence(written, read, "missed elements"))
+    (written != read).then(|| message(written, read, "missed elements"))
 }
 
-/// The start of a recording, from which sentences and the page count times: the release of the
+/// The start of a recording, from which messages and the page count times: the release of the
 /// program, or what is recorded of before. `None` where there is neither.
 pub fn start_of(reader: &TraceReader, run: Option<&Recording>) -> Option<Timestamp> {
     let first = reader.times().map(|(first, _)| first);
@@ -125,8 +125,8 @@ impl Recording {
         let is_later = |ns: u64| ns > latest && reader.times().is_some();
         let has_ended_later = self.end.is_some_and(|end| is_later(end.end_ns));
         if is_later(self.start_ns) || has_ended_later {
-            let sentence = "run.json is damaged: it states a start or an end of the program more than a day after the end of the recording; the end is taken as not known";
-            self.notes.push(sentence.to_owned());
+            let message = "run.json is damaged: it states a start or an end of the program more than a day after the end of the recording; the end is taken as not known";
+            self.notes.push(message.to_owned());
             self.end = None;
             self.start_ns = if is_later(self.start_ns) {
                 0

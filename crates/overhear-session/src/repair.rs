@@ -13,9 +13,9 @@ use crate::error::{ErrorKind, SessionError};
 /// What a repair did.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
-    /// One sentence about what was changed.
-    pub sentence: String,
-    /// Sentences about damage that stays.
+    /// One message about what was changed.
+    pub message: String,
+    /// Messages about damage that stays.
     pub damage: Vec<String>,
 }
 
@@ -39,7 +39,7 @@ pub fn repair(dir: &Path) -> Result<Repaired, SessionError> {
         SessionError::new(kind, error.to_string())
     })?;
     Ok(Repaired {
-        sentence: sentence(dir, &report),
+        message: message(dir, &report),
         damage: report.corrupt.iter().map(ToString::to_string).collect(),
     })
 }
@@ -55,7 +55,7 @@ impl Repaired {
     }
 }
 
-fn sentence(dir: &Path, report: &RepairReport) -> String {
+fn message(dir: &Path, report: &RepairReport) -> String {
     let counted = |count: usize, one: &str, several: &str| match count {
         1 => format!("1 {one}"),
         _ => format!("{count} {several}"),
@@ -80,15 +80,15 @@ fn sentence(dir: &Path, report: &RepairReport) -> String {
     format!("{}: {done}", dir.display())
 }
 
-/// A sentence, if other readers need a repair of the recording in `dir`.
+/// A message, if other readers need a repair of the recording in `dir`.
 ///
 /// # Errors
 /// [`SessionError`] if this is no recording, or it is still being recorded.
 pub fn advice(dir: &Path) -> Result<Option<String>, SessionError> {
     if is_being_written(dir) {
         let dir = dir.to_path_buf();
-        let sentence = RepairError::InUse { dir }.to_string();
-        return Err(SessionError::new(ErrorKind::Usage, sentence));
+        let message = RepairError::InUse { dir }.to_string();
+        return Err(SessionError::new(ErrorKind::Usage, message));
     }
     let reader = TraceReader::open(dir)
         .map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;

@@ -205,9 +205,9 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
 /// end where that is not known then.
 fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut Recording) {
     if recording.end.is_none() {
-        let sentence =
+        let message =
             "the recorder did not finish: what happened after the last element is not known";
-        recording.notes.push(sentence.to_string());
+        recording.notes.push(message.to_string());
     }
     let torn: Vec<String> = recording::lost_tails(reader)
         .map(ToString::to_string)
@@ -221,8 +221,8 @@ fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut R
         // Part of the recording is gone, so its end is not known whatever the document says.
         recording.end = None;
     }
-    if let Some(sentence) = recording::shrunk(reader, replayed) {
-        recording.notes.push(sentence);
+    if let Some(message) = recording::shrunk(reader, replayed) {
+        recording.notes.push(message);
         recording.end = None;
     }
 }

@@ -2,7 +2,7 @@
 //! The report: one data model for tables, page and JSON (`docs/report.md` describes the JSON).
 
 use crate::quantities::{
-    quantile_sentence, DeclaredReport, HistogramReport, Quantiles, SourceReport, TraceReport,
+    quantile_message, DeclaredReport, HistogramReport, Quantiles, SourceReport, TraceReport,
 };
 use crate::recording::Recording;
 use overhear_event::{Field, Nanos, Origin};
@@ -453,7 +453,7 @@ pub fn of<O: Observer>(recording: &Recording, found: &RunFindings<'_, O>) -> Rep
     let shown: Vec<HistogramReport> = histograms(found.scheduling, found.statistics);
     let quantile_error = found.statistics.quantile_error();
     let quantile_error = quantile_error.max(found.scheduling.quantile_error());
-    let inexact = quantile_sentence("threads and sensors", quantile_error);
+    let inexact = quantile_message("threads and sensors", quantile_error);
     Report {
         overhear_version: recording.overhear_version.clone(),
         command: recording.command.clone(),

@@ -100,8 +100,8 @@ pub fn rta(
 ) -> Result<RtaReport, SessionError> {
     let configs = tasks::read(config)?;
     if compensate && dir.is_none() {
-        let sentence = "--compensate moves the times of a recording; name its directory";
-        return Err(SessionError::new(ErrorKind::Usage, sentence));
+        let message = "--compensate moves the times of a recording; name its directory";
+        return Err(SessionError::new(ErrorKind::Usage, message));
     }
     let models: Vec<TaskModel> = configs.iter().map(TaskConfig::model).collect();
     let observed = dir.map(|dir| observe(dir, &models, cost, compensate));
@@ -117,7 +117,7 @@ pub fn rta(
 /// The measurements of a recording.
 struct Observed {
     observation: TaskObservation,
-    /// Sentences about missed elements and damage.
+    /// Messages about missed elements and damage.
     notes: Vec<String>,
 }
 
@@ -237,7 +237,7 @@ fn report_of(
     analysis: &ResponseAnalysis,
     mut notes: Vec<String>,
 ) -> RtaReport {
-    notes.extend(analysis.notes.iter().map(|note| sentence(note, models)));
+    notes.extend(analysis.notes.iter().map(|note| message(note, models)));
     RtaReport {
         holds: analysis.holds(),
         complete: analysis.is_complete,
@@ -247,7 +247,7 @@ fn report_of(
     }
 }
 
-fn sentence(note: &ResponseNote, models: &[TaskModel]) -> String {
+fn message(note: &ResponseNote, models: &[TaskModel]) -> String {
     let name = |task: &usize| &models[*task].name;
     let thread = |task: &usize| models[*task].thread.as_deref().unwrap_or_default();
     match note {

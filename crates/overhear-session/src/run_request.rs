@@ -85,8 +85,8 @@ impl RunRequest {
             self.execution.check(file)?;
         }
         let reactions = Reactions::read(&files, &constraints, self.execution)?;
-        if let Some(sentence) = reactions.disabled() {
-            warn(&sentence);
+        if let Some(message) = reactions.disabled() {
+            warn(&message);
         }
         let plan = match config {
             // A file without a monitor names only metrics and constraints.

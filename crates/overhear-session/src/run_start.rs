@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When the program of a run was released: from then on sentences and the page count times.
+//! When the program of a run was released: from then on messages and the page count times.
 
 use std::sync::{Arc, OnceLock};
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Signals as the caller of `overhear` gave them, for the programs that it runs.
 //!
-//! `overhear` ignores SIGXFSZ, so that a file beyond RLIMIT_FSIZE is an error with a sentence and
+//! `overhear` ignores SIGXFSZ, so that a file beyond RLIMIT_FSIZE is an error with a message and
 //! not the end of the recording. The runtime of Rust ignores SIGPIPE, and clears the mask of each
 //! child. A program that is run must see none of this: which signals a shell, `nohup` or a service
 //! manager has it ignore or block is theirs to choose.

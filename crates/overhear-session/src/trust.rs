@@ -39,7 +39,7 @@ const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sb
 pub(crate) enum TrustError {
     /// It cannot be opened or read.
     Io(io::Error),
-    /// Another user could have chosen its content; the sentence says where, and what to do.
+    /// Another user could have chosen its content; the message says where, and what to do.
     Untrusted(String),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for TrustError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Io(error) => error.fmt(f),
-            Self::Untrusted(sentence) => f.write_str(sentence),
+            Self::Untrusted(message) => f.write_str(message),
         }
     }
 }
@@ -97,14 +97,14 @@ pub(crate) fn checked_path(path: &Path) -> Result<PathBuf, TrustError> {
 /// The path by which a shared object is loaded.
 ///
 /// # Errors
-/// A sentence.
+/// A message.
 pub(crate) fn plugin(path: &Path) -> Result<PathBuf, String> {
     checked_path(path).map_err(|error| match error {
         TrustError::Io(error) => {
             let path = path.display();
             format!("plug-in {path} does not load: cannot open shared object file: {error}")
         }
-        TrustError::Untrusted(sentence) => sentence,
+        TrustError::Untrusted(message) => message,
     })
 }
 
@@ -260,7 +260,7 @@ mod tests {
     #[track_caller]
     fn refused(path: &Path, part: &str) {
         match owners().walk(path) {
-            Err(TrustError::Untrusted(sentence)) => assert!(sentence.contains(part), "{sentence}"),
+            Err(TrustError::Untrusted(message)) => assert!(message.contains(part), "{message}"),
             other => panic!("{other:?}"),
         }
     }

@@ -36,14 +36,15 @@ pub struct UpdateReport {
     /// `finished`, `stopped` (it missed elements and does not go on then) or `failed`.
     pub state: String,
     /// Why it was stopped or has failed; null if it has finished.
-    pub sentence: Option<String>,
+    #[serde(alias = "sentence")]
+    pub message: Option<String>,
     /// Elements that reached it.
     pub elements: u64,
     /// Elements of its sensors that it missed, until it ended.
     pub missed: u64,
     /// What it told: numbers, texts, or any JSON, by their keys.
     pub results: serde_json::Map<String, serde_json::Value>,
-    /// Sentences: sensors of another type, results that are no JSON.
+    /// Messages: sensors of another type, results that are no JSON.
     pub complaints: Vec<String>,
     // Bytes that it had of the allocator's memory: at its begin or at its end, whichever is more.
     // No result: a replay has its own.
@@ -129,7 +130,7 @@ impl Updates {
     /// Loads and makes them.
     ///
     /// # Errors
-    /// [`SessionError`] with the sentence that names the entry.
+    /// [`SessionError`] with the message that names the entry.
     pub fn load(specifications: &[UpdateSpecification]) -> Result<Self, SessionError> {
         Self::load_with(specifications, None, |_| ())
     }
@@ -149,7 +150,7 @@ impl Updates {
             let usage = |error: &dyn std::fmt::Display| {
                 SessionError::new(ErrorKind::Usage, error.to_string())
             };
-            let place = trust::plugin(&specification.file).map_err(|sentence| usage(&sentence))?;
+            let place = trust::plugin(&specification.file).map_err(|message| usage(&message))?;
             let plugin = Plugin::load(&place).map_err(|error| usage(&error))?;
             let file = specification.file.clone();
             updates.mapped.insert(file, plugin.mapped_bytes());
@@ -160,7 +161,7 @@ impl Updates {
                 let missed = missed.unwrap_or_else(|| update.missed_policy());
                 updates
                     .add(specification, update, missed)
-                    .map_err(|sentence| usage(&sentence))?;
+                    .map_err(|message| usage(&message))?;
             }
         }
         Ok(updates)
@@ -178,7 +179,7 @@ impl Updates {
             file,
             argument: specification.argument.clone(),
             state: String::new(),
-            sentence: None,
+            message: None,
             elements: 0,
             missed: 0,
             results: serde_json::Map::new(),
@@ -304,21 +305,21 @@ fn fill(report: &mut UpdateReport, status: UpdateStatus, update: Option<&mut Plu
     report.complaints = status.complaints;
     let mut end = match status.state {
         UpdateState::Stopped(gap) => Some(("stopped", stopped_by(&gap))),
-        UpdateState::Failed(sentence) => Some(("failed", sentence)),
+        UpdateState::Failed(message) => Some(("failed", message)),
         _ => None,
     };
     if let Some(update) = update {
         let results = update.report();
         // `report` may have failed as well.
-        if let Some(sentence) = update.failure() {
+        if let Some(message) = update.failure() {
             let entry = format!("plug-in {}: update `{}`", report.file, report.name);
-            end = Some(("failed", format!("{entry}: {sentence}")));
+            end = Some(("failed", format!("{entry}: {message}")));
         }
         tell(&results, report);
     }
-    let (state, sentence) = end.map_or(("finished", None), |(state, why)| (state, Some(why)));
+    let (state, message) = end.map_or(("finished", None), |(state, why)| (state, Some(why)));
     report.state = state.to_string();
-    report.sentence = sentence;
+    report.message = message;
 }
 
 /// Why an update was stopped.
@@ -340,9 +341,9 @@ fn tell(results: &Results, report: &mut UpdateReport) {
                 Ok(value) => value,
                 Err(error) => {
                     let name = &report.name;
-                    let sentence =
+                    let message =
                         format!("update `{name}`: its result `{key}` is no JSON: {error}");
-                    report.complaints.push(sentence);
+                    report.complaints.push(message);
                     serde_json::Value::Null
                 }
             },

@@ -575,8 +575,8 @@ mod tests {
             // 2.
             let damaged = before ^ pair(2, 0);
             memory.word(word).store(damaged, Ordering::Relaxed);
-            let sentence = alloc::string::ToString::to_string(&check().unwrap_err());
-            assert!(sentence.contains(expected), "{sentence}");
+            let message = alloc::string::ToString::to_string(&check().unwrap_err());
+            assert!(message.contains(expected), "{message}");
             memory.word(word).store(before, Ordering::Relaxed);
         }
         assert!(HeaderUntrusted::load(&OwnedWords::zeroed(10)).is_err());

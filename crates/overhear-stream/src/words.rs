@@ -206,7 +206,7 @@ impl Words for SharedWords {
     }
 }
 
-/// Out of line, so that no write carries the arguments of a sentence that is never printed.
+/// Out of line, so that no write carries the arguments of a message that is never printed.
 #[cfg(not(loom))]
 #[cold]
 #[inline(never)]

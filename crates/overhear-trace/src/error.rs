@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! One error per operation, each a sentence for the user.
+//! One error per operation, each a message for the user.
 
 use std::io::ErrorKind;
 use std::path::PathBuf;

@@ -70,7 +70,7 @@ pub enum FolderError {
 /// ([`Folder::check_owner`]) and nothing about its content, which may change at any time.
 #[derive(Debug)]
 pub struct Folder {
-    /// Used in error sentences only, and never opened again.
+    /// Used in error messages only, and never opened again.
     path: PathBuf,
     descriptor: OwnedFd,
 }

@@ -62,7 +62,7 @@ impl TracePaths {
             .map_err(|error| unreadable(error, dir.join("trace").join("overhear").join(STREAMS)))?;
         let is = |name: &str, kind| named.kind(name).is_ok_and(|found| found == Some(kind));
         if is(METADATA, FileType::RegularFile) && is("overhear", FileType::Directory) {
-            // For error sentences only: reads use the folder that was opened.
+            // For error messages only: reads use the folder that was opened.
             #[expect(clippy::disallowed_methods, reason = "nothing is opened by it")]
             let whole = dir.canonicalize().unwrap_or_default();
             if whole.ends_with("trace") {
@@ -127,7 +127,7 @@ impl TracePaths {
         &self.own
     }
 
-    /// The paths of files, for error sentences.
+    /// The paths of files, for error messages.
     pub(crate) fn metadata(&self) -> PathBuf {
         self.trace.path().join(METADATA)
     }

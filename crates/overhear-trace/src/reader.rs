@@ -539,7 +539,7 @@ impl TraceReader {
                 file,
                 cause: error.to_string(),
             }),
-            // The sentence says at which byte.
+            // The message says at which byte.
             Err(_) => Err(match parse::<IgnoredAny>(&file, &json) {
                 Err(error) => error,
                 Ok(_) => ReadError::OtherContent {

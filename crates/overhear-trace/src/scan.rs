@@ -28,7 +28,7 @@ const SMALL_BYTES: usize = 4096;
 pub(crate) struct Bounds {
     pub(crate) first: Timestamp,
     pub(crate) last: Timestamp,
-    /// The source of the bounds, as part of a sentence.
+    /// The source of the bounds, as part of a message.
     pub(crate) source: &'static str,
 }
 

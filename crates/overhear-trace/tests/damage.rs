@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary content of the files: no panic, a sentence with file and place, and the other streams.
+//! Arbitrary content of the files: no panic, a message with file and place, and the other streams.
 
 mod support;
 
@@ -393,7 +393,7 @@ fn record_with_a_wrong_time_costs_the_rest_of_its_packet() {
 }
 
 #[test]
-fn invalid_trace_is_refused_with_a_sentence() {
+fn invalid_trace_is_refused_with_a_message() {
     let dir = tempfile::tempdir().unwrap();
     let open = || TraceReader::open(dir.path()).unwrap_err();
     assert!(matches!(open(), ReadError::NotATrace { .. }));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A full disk ends the recording with one sentence; the written part stays readable.
+//! A full disk ends the recording with one message; the written part stays readable.
 
 mod support;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `#[derive(Element)]` refuses, and with which sentence.
+//! What `#[derive(Element)]` refuses, and with which message.
 //!
-//! The sentences are compared, not the compiler's whole output: its wording around them changes
+//! The messages are compared, not the compiler's whole output: its wording around them changes
 //! from version to version.
 
 mod support;
@@ -88,9 +88,9 @@ fn mistake_is_refused_with_its_message() {
     assert!(said
         .get("accepted")
         .is_none_or(|text| !text.contains("error")));
-    for (name, code, sentence) in REFUSED {
+    for (name, code, message) in REFUSED {
         let text = said.get(name).map_or("", |text| text);
-        assert!(text.contains(sentence), "{name}: {code}\n{text}");
+        assert!(text.contains(message), "{name}: {code}\n{text}");
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Former names of verbs and flags. They are errors; the sentence names the new one.
+//! Former names of verbs and flags. They are errors; the message names the new one.
 
 use clap::error::{ContextKind, ContextValue};
 
@@ -19,9 +19,8 @@ const FLAGS: [(&str, &str); 5] = [
     ("--via", "`--backend`"),
 ];
 
-/// The sentence for a command line that contains a former name; `None` if `error` has another
-/// cause.
-pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
+/// The message for a command line that contains a former name; `None` if `error` has another cause.
+pub(crate) fn message(error: &clap::Error) -> Option<String> {
     let renamed = |kind, names: &[(&str, &str)]| {
         let Some(ContextValue::String(word)) = error.get(kind) else {
             return None;
@@ -37,12 +36,12 @@ pub(crate) fn sentence(error: &clap::Error) -> Option<String> {
 mod tests {
     use clap::Parser;
 
-    use super::{sentence, FLAGS};
+    use super::{message, FLAGS};
     use crate::args::Arguments;
 
     fn of(words: &[&str]) -> Option<String> {
         let words = ["overhear"].iter().chain(words);
-        sentence(&Arguments::try_parse_from(words).unwrap_err())
+        message(&Arguments::try_parse_from(words).unwrap_err())
     }
 
     #[test]

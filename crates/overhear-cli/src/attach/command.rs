@@ -185,8 +185,8 @@ impl<'a> Attachment<'a> {
         if let Some(error) = sink.feed.failure() {
             ended_by = ended_by_failure(error);
             if ended_by == "failed" {
-                let sentence = format!("cannot write to standard output: {error}");
-                told(&limits::explained(sentence));
+                let message = format!("cannot write to standard output: {error}");
+                told(&limits::explained(message));
             }
         }
         let mut summary = sink.feed.finish(ended.since(begun).as_ns(), ended_by);
@@ -225,7 +225,7 @@ fn recording(options: &AttachOptions, begun: Timestamp) -> Recording {
     let source = SourceReport {
         name: "programs".to_string(),
         active: "directory".to_string(),
-        sentence: format!("program sensors: attached to `{}`", options.query),
+        message: format!("program sensors: attached to `{}`", options.query),
         sensors: Vec::new(),
     };
     let command: Vec<_> = options.command.iter().map(Into::into).collect();
@@ -268,12 +268,12 @@ impl<W: Write> Sink<W> {
             }
         }
         for complaint in monitor.take_complaints() {
-            let sentence = complaint.to_string();
-            told(&sentence);
+            let message = complaint.to_string();
+            told(&message);
             if link.is_loss() {
-                self.feed.remark(&sentence);
+                self.feed.remark(&message);
             } else {
-                self.feed.note(&sentence);
+                self.feed.note(&message);
             }
         }
     }

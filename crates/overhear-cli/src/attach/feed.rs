@@ -102,14 +102,14 @@ impl<W: Write> Feed<W> {
     }
 
     /// Something is wrong that does not end the observation; it is not complete any more.
-    pub(crate) fn note(&mut self, sentence: &str) {
+    pub(crate) fn note(&mut self, message: &str) {
         self.notes += 1;
-        self.layout.note(sentence, &mut self.buffer);
+        self.layout.note(message, &mut self.buffer);
     }
 
     /// Something is to be known that makes nothing incomplete.
-    pub(crate) fn remark(&mut self, sentence: &str) {
-        self.layout.note(sentence, &mut self.buffer);
+    pub(crate) fn remark(&mut self, message: &str) {
+        self.layout.note(message, &mut self.buffer);
     }
 
     /// How many sensors were attached so far.

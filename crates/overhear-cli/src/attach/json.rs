@@ -45,7 +45,7 @@ enum Record<'a> {
         from_ns: u64,
     },
     Note {
-        sentence: &'a str,
+        message: &'a str,
     },
     Summary(&'a Summary),
 }
@@ -115,8 +115,8 @@ impl Layout for Json {
         put(&record, out);
     }
 
-    fn note(&mut self, sentence: &str, out: &mut Vec<u8>) {
-        put(&Record::Note { sentence }, out);
+    fn note(&mut self, message: &str, out: &mut Vec<u8>) {
+        put(&Record::Note { message }, out);
     }
 
     fn summary(&mut self, summary: &Summary, out: &mut Vec<u8>) {
@@ -161,7 +161,7 @@ mod tests {
         {"record":"element","time_ns":100,"stream":3,"sensor":"server(4711)/queue#in","sequence":0,"values":{"wait":18446744073709551615,"load":0.1,"label":"a\"b"}}
         {"record":"gap","time_ns":300,"stream":3,"sensor":"server(4711)/queue#in","sequence":1,"missed":4,"cause":"overwritten","from_ns":100}
         {"record":"element","time_ns":300,"stream":3,"sensor":"server(4711)/queue#in","sequence":5,"values":{"wait":1,"load":null,"label":"a\"b"}}
-        {"record":"note","sentence":"its header is damaged"}
+        {"record":"note","message":"its header is damaged"}
         {"record":"summary","elements":2,"missed":4,"gaps":1,"complete":false,"duration_ns":1000,"ended_by":"interrupted","sensors":[{"sensor":"server(4711)/queue#in","elements":2,"missed":4},{"sensor":"server(4711)/job","elements":0,"missed":0}]}
         "#);
     }

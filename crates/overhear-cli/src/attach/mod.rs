@@ -31,7 +31,7 @@ pub(crate) trait Layout {
     /// Elements that were missed.
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap, out: &mut Vec<u8>);
     /// Something is wrong that does not end the observation.
-    fn note(&mut self, sentence: &str, out: &mut Vec<u8>);
+    fn note(&mut self, message: &str, out: &mut Vec<u8>);
     /// The end.
     fn summary(&mut self, summary: &Summary, out: &mut Vec<u8>);
 }

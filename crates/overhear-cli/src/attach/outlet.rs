@@ -55,8 +55,8 @@ impl<F: AsFd> Write for Outlet<F> {
         let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
         while !is_writable(&self.file, LOOK) {
             if self.requests.borrow_mut().is_grace_over() {
-                let sentence = "the reader of the output has paused";
-                return Err(io::Error::new(io::ErrorKind::TimedOut, sentence));
+                let message = "the reader of the output has paused";
+                return Err(io::Error::new(io::ErrorKind::TimedOut, message));
             }
         }
         let written = rustix::io::retry_on_intr(|| rustix::io::write(&self.file, piece))?;

@@ -10,17 +10,17 @@ pub(crate) fn render(findings: &[Finding], width: Width) -> String {
     let mut text = String::new();
     for finding in findings {
         let mark = if finding.ok { "ok     " } else { "missing" };
-        let sentence = format!("{mark}  {:<9} {}", finding.name, finding.sentence);
-        text.push_str(&width.wrap_line(&sentence, SENTENCE_AT));
+        let message = format!("{mark}  {:<9} {}", finding.name, finding.message);
+        text.push_str(&width.wrap_line(&message, MESSAGE_AT));
         text.push('\n');
         if !finding.advice.is_empty() {
-            let advice = format!("{:SENTENCE_AT$} -> {}", "", finding.advice);
-            text.push_str(&width.wrap_line(&advice, SENTENCE_AT + 4));
+            let advice = format!("{:MESSAGE_AT$} -> {}", "", finding.advice);
+            text.push_str(&width.wrap_line(&advice, MESSAGE_AT + 4));
             text.push('\n');
         }
     }
     text
 }
 
-/// Where sentences begin, behind the mark and the name.
-const SENTENCE_AT: usize = 19;
+/// Where messages begin, behind the mark and the name.
+const MESSAGE_AT: usize = 19;

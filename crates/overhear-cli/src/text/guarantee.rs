@@ -41,13 +41,13 @@ pub(crate) fn render(report: &MonitorReport, width: Width) -> String {
             );
         }
     }
-    for sentence in report
+    for message in report
         .reasons
         .iter()
         .chain(&report.others)
         .chain(&report.notes)
     {
-        let _ = writeln!(text, "  {}", printable(sentence));
+        let _ = writeln!(text, "  {}", printable(message));
     }
     if let Some(stated) = report.stated_memory_bytes {
         let taken = report.memory_bytes.div_ceil(1024);
@@ -60,8 +60,8 @@ pub(crate) fn render(report: &MonitorReport, width: Width) -> String {
     sensors(report, width, &mut text);
     updates(report, width, &mut text);
     for update in &report.updates {
-        if let Some(sentence) = &update.sentence {
-            let _ = writeln!(text, "  update {}: STOPPED: {sentence}", update.name);
+        if let Some(message) = &update.message {
+            let _ = writeln!(text, "  update {}: STOPPED: {message}", update.name);
         }
         for complaint in &update.complaints {
             let _ = writeln!(text, "  update {}: {complaint}", update.name);

@@ -9,7 +9,7 @@ use overhear_session::format::printable;
 use overhear_session::measurements::{MeasurementReport, Measurements};
 use overhear_session::metrics::TaskReport;
 use overhear_session::metrics::{shortcomings, MetricReport, MetricsReport};
-use overhear_session::quantities::quantile_sentence;
+use overhear_session::quantities::quantile_message;
 
 use super::columns::{Layout, Table};
 use super::width::Width;
@@ -41,7 +41,7 @@ pub(crate) fn write(
         let text = shortcomings(metric) + "\n";
         out.write_all(width.wrap(&text).as_bytes())?;
     }
-    let inexact = quantile_sentence("tasks", report.quantile_error);
+    let inexact = quantile_message("tasks", report.quantile_error);
     for note in report.notes.iter().chain(&inexact) {
         let note = printable(note) + "\n";
         out.write_all(width.wrap(&note).as_bytes())?;

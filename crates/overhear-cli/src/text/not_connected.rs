@@ -10,7 +10,7 @@ use super::width::Width;
 use crate::format::{csv_text, Format};
 
 /// The columns in CSV.
-pub(crate) const CSV_COLUMNS: [&str; 6] = ["id", "comm", "pid", "uid", "count", "sentence"];
+pub(crate) const CSV_COLUMNS: [&str; 6] = ["id", "comm", "pid", "uid", "count", "message"];
 
 /// Renders the listing, as text for lines of this width; `None` where there is nothing to show.
 #[must_use]
@@ -26,7 +26,7 @@ pub(crate) fn render(
             sensor.pid.to_string(),
             sensor.uid.to_string(),
             sensor.count.to_string(),
-            sensor.sentence.clone(),
+            sensor.message.clone(),
         ]
     };
     let rows = listing.sensors.iter().map(row);
@@ -49,7 +49,7 @@ pub(crate) fn render(
                     printable(&format!("{}({})", sensor.comm, sensor.pid)),
                     sensor.uid.to_string(),
                     sensor.count.to_string(),
-                    printable(&sensor.sentence),
+                    printable(&sensor.message),
                 ]);
             }
             Some(table.render(width))
@@ -75,7 +75,7 @@ mod tests {
                 uid: 1000,
                 comm: "ser\u{1b}ver".to_string(),
                 sensor: "queue".to_string(),
-                sentence: "its buffer exceeds the quota, by far".to_string(),
+                message: "its buffer exceeds the quota, by far".to_string(),
                 count: 2,
             }],
         };

@@ -46,7 +46,7 @@ pub(crate) fn render(report: &Report, width: Width) -> String {
         let matters =
             source.name != "programs" || !report.sensors.is_empty() || report.not_connected > 0;
         if matters {
-            let _ = writeln!(text, "{}", source.sentence);
+            let _ = writeln!(text, "{}", source.message);
         }
     }
     if !report.threads.is_empty() {
@@ -324,8 +324,8 @@ pub(crate) fn update(text: &mut String, update: &UpdateReport) {
             .map_or_else(|| value.to_string(), str::to_string);
         let _ = writeln!(text, "  {key}: {}", printable(&value));
     }
-    for sentence in update.sentence.iter().chain(&update.complaints) {
-        let _ = writeln!(text, "  {sentence}");
+    for message in update.message.iter().chain(&update.complaints) {
+        let _ = writeln!(text, "  {message}");
     }
 }
 
@@ -343,12 +343,12 @@ fn with_instance(id: &str, instance: &str) -> String {
 /// What metrics lack of a run of which nothing was missed.
 fn open(measured: &MetricsReport) -> String {
     let mut text = String::new();
-    let mut warn = |sentence: &str, is_open: &dyn Fn(&MetricReport) -> bool| {
+    let mut warn = |message: &str, is_open: &dyn Fn(&MetricReport) -> bool| {
         let open = measured.metrics.iter().filter(|metric| is_open(metric));
         let open: Vec<String> = open.map(|metric| printable(&metric.name)).collect();
         if !open.is_empty() {
             let open = open.join(", ");
-            let _ = writeln!(text, "INCOMPLETE: nothing missed, but {sentence}: {open}");
+            let _ = writeln!(text, "INCOMPLETE: nothing missed, but {message}: {open}");
         }
     };
     let not_heard = |metric: &MetricReport| !metric.unheard.is_empty();

@@ -30,7 +30,7 @@ pub(crate) fn render(report: &CheckReport, width: Width) -> String {
     for verdict in &report.constraints {
         let name = printable(&verdict.name);
         if let Some(first) = &verdict.first {
-            let _ = writeln!(text, "{name}: {}", printable(&first.sentence));
+            let _ = writeln!(text, "{name}: {}", printable(&first.message));
         }
         if !verdict.reasons.is_empty() {
             let reasons = printable(&verdict.reasons.join(", "));

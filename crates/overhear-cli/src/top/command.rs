@@ -60,7 +60,7 @@ struct Listener {
     monitor: Monitor,
     source: Option<Rc<RefCell<AttachedSource>>>,
     kernel: Option<Rc<RefCell<Kernel>>>,
-    kernel_sentence: String,
+    kernel_message: String,
     recent: RecentSensors,
     scheduling: Scheduling<()>,
     rates: ThreadRates,
@@ -94,11 +94,11 @@ impl Listener {
             monitor.add_source(Box::new(Rc::clone(source)));
         }
         let mut scheduling = Scheduling::new(());
-        let mut kernel_sentence = String::new();
+        let mut kernel_message = String::new();
         let mut kernel = None;
         if let Some(pid) = options.pid {
             let followed = follow(pid)?;
-            kernel_sentence.clone_from(&followed.status().sentence);
+            kernel_message.clone_from(&followed.status().message);
             let mut heard = followed.status().sensors.iter();
             if heard.any(|sensor| sensor.name() == SCHED_WAKE) {
                 scheduling.expect_wakeups();
@@ -119,7 +119,7 @@ impl Listener {
             monitor,
             source,
             kernel,
-            kernel_sentence,
+            kernel_message,
             recent: RecentSensors::new(step, window),
             scheduling,
             rates: ThreadRates::default(),
@@ -230,7 +230,7 @@ impl Listener {
             tasks: tasks(&sensors),
             sensors,
             threads,
-            kernel: self.kernel_sentence.clone(),
+            kernel: self.kernel_message.clone(),
             notes: self.all_notes(),
             histograms: self
                 .drawn
@@ -265,7 +265,7 @@ fn follow(pid: u32) -> Result<Kernel, SessionError> {
     if kernel.status().active == overhear_kernel::ActiveBackend::None {
         return Err(unavailable(&format!(
             "the threads of process {pid} cannot be followed: {}",
-            kernel.status().sentence
+            kernel.status().message
         )));
     }
     Ok(kernel)
@@ -336,9 +336,9 @@ pub(crate) fn watch(options: &TopOptions, coloured: bool) -> Result<Snapshot, Se
 }
 
 fn no_terminal(error: &io::Error) -> SessionError {
-    let sentence =
+    let message =
         format!("cannot draw on this terminal: {error}; `overhear top --once` prints one look");
-    SessionError::new(ErrorKind::Unavailable, sentence)
+    SessionError::new(ErrorKind::Unavailable, message)
 }
 
 fn attend(

@@ -54,12 +54,12 @@ impl Drawn {
         for update in config.updates {
             let ids = update.sensors.as_ref().unwrap_or(&every);
             if let Some(id) = ids.iter().find(|id| !every.contains(id)) {
-                let sentence = format!(
+                let message = format!(
                     "{}: update `{}` takes sensor `{id}`, which is not described; add a [[sensor]] with this id",
                     path.display(),
                     update.name
                 );
-                return Err(SessionError::new(ErrorKind::Usage, sentence));
+                return Err(SessionError::new(ErrorKind::Usage, message));
             }
             let sensors: Result<Vec<_>, SessionError> = ids
                 .iter()
@@ -74,8 +74,8 @@ impl Drawn {
                     let missed = update.missed.map(MissedConfig::policy);
                     let loaded = Updates::load_with(&[specification], missed, |_| ());
                     Evaluation::Plugin(loaded.map_err(|error| {
-                        let sentence = format!("update `{}`: {}", update.name, error.message);
-                        SessionError::new(error.kind, sentence)
+                        let message = format!("update `{}`: {}", update.name, error.message);
+                        SessionError::new(error.kind, message)
                     })?)
                 }
                 None if update.field.is_none() => continue,
@@ -113,8 +113,8 @@ impl Drawn {
                 let looks = updates.look();
                 let histograms = looks.iter().flat_map(|it| it.histograms()).collect();
                 let notes = looks.into_iter().flat_map(|look| {
-                    let ended = look.sentence;
-                    let ended = ended.map(|sentence| format!("{}: {sentence}", look.state));
+                    let ended = look.message;
+                    let ended = ended.map(|message| format!("{}: {message}", look.state));
                     ended.into_iter().chain(look.complaints)
                 });
                 (histograms, notes.collect())

@@ -292,12 +292,12 @@ fn width_of<'a>(names: impl Iterator<Item = &'a str>, least: u16, most: u16) -> 
 fn sensors(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: &Paint) {
     let sensors = model.sensors();
     if sensors.is_empty() {
-        let sentence = if model.snapshot.sensors.is_empty() {
+        let message = if model.snapshot.sensors.is_empty() {
             "no sensor matches yet; those that appear are shown"
         } else {
             "no sensor matches the filter; Esc shows all"
         };
-        frame.render_widget(Paragraph::new(sentence).style(paint.faint()), area);
+        frame.render_widget(Paragraph::new(message).style(paint.faint()), area);
         return;
     }
     let by = |key| model.sensor_key == key;

@@ -236,7 +236,7 @@ fn reports_say_what_observing_has_cost() {
     ended.does_not_panic();
     let live: Value = serde_json::from_str(&ended.stdout).unwrap();
     if live["sources"][0]["active"] != "bpf" {
-        println!("skipped: {}", live["sources"][0]["sentence"]);
+        println!("skipped: {}", live["sources"][0]["message"]);
         return;
     }
     let overhead = &live["overhead"];

@@ -154,7 +154,7 @@ fn damaged_recording_violates_nothing() {
     );
     let tear = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() - 1);
     let corrupt = |bytes: &mut Vec<u8>| bytes[0] ^= 0xff;
-    let is_broken = |name: &str, damage: &dyn Fn(&mut Vec<u8>), sentence: &str| {
+    let is_broken = |name: &str, damage: &dyn Fn(&mut Vec<u8>), message: &str| {
         let (verdicts, report) = judged(name, damage);
         // What is there is enough for what must never happen.
         assert_eq!(
@@ -163,7 +163,7 @@ fn damaged_recording_violates_nothing() {
             "{name}: {report:#}"
         );
         let reasons = report["constraints"][0]["reasons"].to_string();
-        assert!(reasons.contains(sentence), "{name}: {report:#}");
+        assert!(reasons.contains(message), "{name}: {report:#}");
     };
     is_broken("torn", &tear, "are torn");
     is_broken("corrupt", &corrupt, "is damaged at byte 0");

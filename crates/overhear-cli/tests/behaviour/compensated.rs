@@ -71,7 +71,7 @@ fn live_compensation_equals_that_of_the_recording() {
     ended.does_not_panic();
     let live = document(&ended.stdout);
     if live["sources"][0]["active"] != "bpf" {
-        println!("skipped: {}", live["sources"][0]["sentence"]);
+        println!("skipped: {}", live["sources"][0]["message"]);
         return;
     }
     assert_eq!(live["compensated"], json!(true));

@@ -275,7 +275,7 @@ fn traces_below_a_folder_are_one_recording() {
         ],
     );
     let (_, report) = report_json(&out);
-    let source = report["sources"][0]["sentence"].as_str().unwrap();
+    let source = report["sources"][0]["message"].as_str().unwrap();
     assert!(source.ends_with(": deeper/ust, kernel"), "{source}");
     // One below the folder is named by what it is part of, one that is named itself is not listed.
     fs::remove_dir_all(traces.join("kernel")).unwrap();
@@ -283,7 +283,7 @@ fn traces_below_a_folder_are_one_recording() {
     let import = ["import", path(&traces), "--out", path(&out)];
     finish(&mut overhear(&import)).says_only(0, &["from 20 events"]);
     let (_, report) = report_json(&out);
-    let source = report["sources"][0]["sentence"].as_str().unwrap();
+    let source = report["sources"][0]["message"].as_str().unwrap();
     assert!(source.ends_with(": deeper/ust"), "{source}");
 }
 

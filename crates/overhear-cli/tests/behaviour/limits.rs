@@ -53,7 +53,7 @@ fn file_size_limit_ends_the_recording_and_not_the_program() {
 }
 
 #[test]
-fn limits_have_a_sentence() {
+fn limits_have_a_message() {
     let run = |resource, limit| -> Ended {
         let mut command = overhear(&["run", "--kernel", "off", "--", "true"]);
         finish(limited(&mut command, resource, limit))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear` as its user meets it: exit statuses, sentences, signals, terminals, full disks,
+//! `overhear` as its user meets it: exit statuses, messages, signals, terminals, full disks,
 //! damaged recordings, and recorders that are killed.
 
 mod calibrate;

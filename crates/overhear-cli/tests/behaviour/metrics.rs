@@ -374,8 +374,8 @@ fn run_without_events_for_its_metrics_is_incomplete() {
         said.contains("inconclusive: kernel:sched_switch was not heard"),
         "{said}"
     );
-    let sentence = "not all was heard that metrics require: run_delay, time_slice";
-    assert!(said.contains(sentence), "{said}");
+    let message = "not all was heard that metrics require: run_delay, time_slice";
+    assert!(said.contains(message), "{said}");
     assert!(!said.contains("complete: nothing missed"), "{said}");
 }
 

@@ -118,7 +118,7 @@ fn fit_covers_the_recording_or_fails() {
 }
 
 #[test]
-fn admission_is_an_exit_status_a_sentence_and_a_document() {
+fn admission_is_an_exit_status_a_message_and_a_document() {
     let folder = folder();
     let file = folder.path().join("overhear.toml");
     record(&folder.path().join("whole"), &pairs(), 0);

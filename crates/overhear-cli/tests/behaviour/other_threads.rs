@@ -51,7 +51,7 @@ fn displacing_thread_outside_the_program_has_a_name() {
     let tid = passer.pid();
     passer.end();
     if report["sources"][0]["active"] != "bpf" {
-        println!("skipped: {}", report["sources"][0]["sentence"]);
+        println!("skipped: {}", report["sources"][0]["message"]);
         return;
     }
     let others = report["other_threads"].as_array().unwrap();

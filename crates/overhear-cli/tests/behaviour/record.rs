@@ -90,8 +90,8 @@ fn running_process_is_recorded_to_its_end() {
     assert!(heard.contains(&u64::from(pid)), "{heard:?}");
     assert!(heard.len() > CHILDREN, "{heard:?}");
     let source = &live["sources"][0];
-    let sentence = source["sentence"].as_str().unwrap();
-    assert!(sentence.contains("page_fault"), "{sentence}");
+    let message = source["message"].as_str().unwrap();
+    assert!(message.contains("page_fault"), "{message}");
     // What was kept says the same.
     let kept = finish(&mut overhear(&["report", out, "--json"]));
     assert_eq!(kept.status, 3, "{kept:#?}");
@@ -198,7 +198,7 @@ fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
 }
 
 #[test]
-fn unrecordable_target_is_refused_in_one_sentence() {
+fn unrecordable_target_is_refused_in_one_message() {
     let nobody = i32::MAX.to_string();
     for (arguments, words) in [
         (["--pid", &nobody], "does not exist"),

@@ -169,11 +169,11 @@ fn damaged(times: usize, mut damage: impl FnMut(&mut Vec<u8>, &mut Chance)) {
                 let ended = report(&bad);
                 let what = format!("{} {round} {attempt}: {ended:#?}", name.display());
                 assert!([0, 2, 3].contains(&ended.status), "{what}");
-                let sentences = ended
+                let messages = ended
                     .stderr
                     .lines()
                     .all(|line| line.starts_with("overhear: "));
-                assert!(sentences, "{what}");
+                assert!(messages, "{what}");
                 assert!(
                     ended.status != 2 || ended.stderr.lines().count() >= 1,
                     "{what}"

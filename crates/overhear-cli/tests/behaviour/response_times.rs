@@ -220,10 +220,10 @@ fn computed_and_observed_response_times_stand_side_by_side() {
     let text = "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"1ms\"\n";
     fs::write(&bare, text).unwrap();
     let ended = finish(&mut overhear(&["response-times", "--config", path(&bare)]));
-    let sentence =
+    let message =
         "does not give count as nothing: job_system_time, system_blocking, delay_until_wakeup";
     assert_eq!(ended.status, 0, "{ended:?}");
-    assert!(ended.stdout.contains(sentence), "{ended:?}");
+    assert!(ended.stdout.contains(message), "{ended:?}");
     // The wake-up of the job and the arrival on the CPU are elements of the task in its
     // measurement.
     let metric = ["metrics", path(&dir), "--metric", "response_time", "--json"];

@@ -87,7 +87,7 @@ fn programs_that_cannot_be_run_end_as_with_env() {
 
 #[test]
 fn former_names_are_usage_errors_with_the_new_name() {
-    for (arguments, sentence) in [
+    for (arguments, message) in [
         (&["rta"][..], "`rta` is called `response-times`"),
         (&["fit", "kept", "queue"], "`fit` is called `fit-rate`"),
         (
@@ -116,7 +116,7 @@ fn former_names_are_usage_errors_with_the_new_name() {
         ),
     ] {
         let ended = finish(&mut overhear(arguments));
-        assert_eq!(ended.stderr, format!("overhear: {sentence}\n"));
+        assert_eq!(ended.stderr, format!("overhear: {message}\n"));
         assert_eq!((ended.status, &*ended.stdout), (2, ""), "{ended:#?}");
     }
 }
@@ -258,12 +258,12 @@ fn bpf_that_is_asked_for_and_not_permitted_is_refused() {
     // Unasked, the same user gets what there is, and is told why it is not more.
     let ended = finish(&mut as_nobody(&["run", "--", "true"]).unwrap());
     ended.does_not_panic();
-    let sentence = ended
+    let message = ended
         .stderr
         .lines()
         .find(|line| line.starts_with("kernel sensors: "));
     assert!(
-        sentence.is_some_and(|line| line.contains("because")),
+        message.is_some_and(|line| line.contains("because")),
         "{ended:#?}"
     );
 }
@@ -421,10 +421,10 @@ fn closed_standard_output_is_no_error() {
         .stdout(full)
         .output()
         .unwrap();
-    let sentence = String::from_utf8_lossy(&output.stderr).into_owned();
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
-        sentence.contains("cannot write to standard output"),
-        "{sentence}"
+        message.contains("cannot write to standard output"),
+        "{message}"
     );
     assert_eq!(output.status.code(), Some(2));
 }

@@ -365,7 +365,7 @@ fn special_files_do_not_block_readers() {
             for (words, ended) in all {
                 let what = format!("{kind} for {file}, {words:?}: {ended:#?}");
                 assert!([0, 2, 3].contains(&ended.status), "{what}");
-                // One sentence, and the folder for a file is called that.
+                // One message, and the folder for a file is called that.
                 assert!(
                     ended.status != 2 || ended.stderr.lines().count() == 1,
                     "{what}"

@@ -286,9 +286,9 @@ fn observed_response_times_are_at_most_the_computed_ones() {
         );
         match judge(tasks, watched.worst().plus(watched.stolen())) {
             Outcome::Kept => return,
-            Outcome::Disturbed(sentence) => println!("{sentence}; once more"),
-            Outcome::Unexplained(sentence) => {
-                println!("{sentence}; once more");
+            Outcome::Disturbed(message) => println!("{message}; once more"),
+            Outcome::Unexplained(message) => {
+                println!("{message}; once more");
                 unexplained += 1;
             }
         }
@@ -301,10 +301,10 @@ fn judge(tasks: &[Value], late: Nanos) -> Outcome {
     let over = |task: &Value| ns(task, "observed_ns").since(ns(task, "response_ns"));
     let worst = tasks.iter().max_by_key(|task| over(task)).unwrap();
     let by = over(worst);
-    let sentence = format!("{} took {by} ns longer than computed", worst["name"]);
+    let message = format!("{} took {by} ns longer than computed", worst["name"]);
     match by {
         0 => Outcome::Kept,
-        _ if by <= late.as_ns() => Outcome::Disturbed(sentence),
-        _ => Outcome::Unexplained(sentence),
+        _ if by <= late.as_ns() => Outcome::Disturbed(message),
+        _ => Outcome::Unexplained(message),
     }
 }

@@ -236,7 +236,7 @@ impl Found {
         let source = &self.report["sources"][0];
         assert_eq!(source["name"], "kernel");
         let text = |member: &str| source[member].as_str().unwrap();
-        (text("active"), text("sentence"))
+        (text("active"), text("message"))
     }
 }
 

@@ -26,15 +26,15 @@ fn metric_enables_its_kernel_sensors() {
         &["--backend", "bpf", "--metric", "system_call"],
         &["true".into()],
     );
-    let sentence = report["sources"][0]["sentence"].as_str().unwrap();
-    if sentence.contains("no sensor syscall") {
-        return println!("skipped: {sentence}");
+    let message = report["sources"][0]["message"].as_str().unwrap();
+    if message.contains("no sensor syscall") {
+        return println!("skipped: {message}");
     }
     let metric = &report["metrics"]["metrics"][0];
     assert_eq!(metric["unheard"], serde_json::json!([]), "{metric}");
     assert!(metric["completed"].as_u64().unwrap() > 0, "{metric}");
     // Exactly that one: others are not heard.
-    assert!(sentence.ends_with("besides syscall"), "{sentence}");
+    assert!(message.ends_with("besides syscall"), "{message}");
 }
 
 /// What was heard of the kernel.
@@ -67,8 +67,8 @@ fn wake_ups_that_nobody_needs_are_not_heard() {
             assert!(thread[unknown].is_null(), "{unknown} of {thread}");
         }
     }
-    let sentence = switches["sources"][0]["sentence"].as_str().unwrap();
-    assert!(sentence.contains("without wake-ups"), "{sentence}");
+    let message = switches["sources"][0]["message"].as_str().unwrap();
+    assert!(message.contains("without wake-ups"), "{message}");
 
     assert_eq!(
         heard(&run(&["--disable-unused", "--metric", "wakeup_latency"])),

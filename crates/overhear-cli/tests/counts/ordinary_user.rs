@@ -146,13 +146,13 @@ fn ordinary_user_gets_perf_records_of_own_programs() {
         let usage = folder.path().join("usage");
         let overhear = user.overhear(&folder, &[]);
         let found = overhear.run(user.counted(&usage, program));
-        let (active, sentence) = found.kernel_source();
-        println!("{sentence}");
+        let (active, message) = found.kernel_source();
+        println!("{message}");
         assert_eq!(active, "perf");
-        // Which and why, in one sentence.
-        assert!(sentence.contains("perf") && sentence.contains("because"));
-        assert!(sentence.contains("BPF") && sentence.contains("CAP_BPF"));
-        assert!(!sentence.contains('\n'));
+        // Which and why, in one message.
+        assert!(message.contains("perf") && message.contains("because"));
+        assert!(message.contains("BPF") && message.contains("CAP_BPF"));
+        assert!(!message.contains('\n'));
         for thread in found.threads() {
             assert!(thread["wakeup_latency_ns"].is_null(), "{thread}");
         }
@@ -244,11 +244,11 @@ fn sensors_alone(user: &User, front: &[OsString]) {
     let program = sensing::command(&user.tests);
     let folder = user.folder();
     let found = user.overhear(&folder, front).run(&program);
-    let (active, sentence) = found.kernel_source();
-    println!("{sentence}");
+    let (active, message) = found.kernel_source();
+    println!("{message}");
     assert_eq!(active, "none");
-    assert!(sentence.contains("because") && sentence.contains("perf_event_open"));
-    assert!(sentence.to_uppercase().contains("BPF"));
+    assert!(message.contains("because") && message.contains("perf_event_open"));
+    assert!(message.to_uppercase().contains("BPF"));
     assert_eq!(found.threads().count(), 0);
     assert_sensors_work(&found);
 

@@ -26,7 +26,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What a run with a probe came to: how often it was passed, or the sentence of the error, which is
+/// What a run with a probe came to: how often it was passed, or the message of the error, which is
 /// one of usage.
 fn passed(probe: &str, program: &Path) -> Result<u64, String> {
     let output = run(&["--probe", probe], program);

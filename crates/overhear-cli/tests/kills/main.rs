@@ -378,7 +378,7 @@ fn killed_recorders_of_running_programs_lose_only_what_is_young() {
         let arguments = ["record", "--pid", &pid, "--out", path(out), "--quiet"];
         let mut recorder = overhear(&arguments);
         let (recorder, witness) = spawn(recorder.args(["--kernel-sensors", "syscall"]));
-        // Where the kernel cannot be heard it ends at once, with a sentence.
+        // Where the kernel cannot be heard it ends at once, with a message.
         let heard = out.join("trace/overhear/run.json");
         eventually("the recorder begins", || {
             heard.exists() || witness.has_ended()

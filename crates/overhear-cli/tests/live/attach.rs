@@ -311,7 +311,7 @@ fn csv_is_one_table_per_type() {
 }
 
 #[test]
-fn attach_without_elements_fails_with_a_sentence() {
+fn attach_without_elements_fails_with_a_message() {
     let live = Live::paced();
     let heard = Heard::of(live.ask(&[
         "attach",

@@ -212,8 +212,8 @@ fn doctor_reports_whether_a_directory_answers() {
     let live = Live::paced();
     let found = finding(&mut live.verb(&["doctor"]));
     assert_eq!(found["ok"], true, "{found}");
-    let sentence = found["sentence"].as_str().unwrap();
-    assert!(sentence.contains("lets you hear 1 of 1 sensor"), "{found}");
+    let message = found["message"].as_str().unwrap();
+    assert!(message.contains("lets you hear 1 of 1 sensor"), "{found}");
     let mut doctor = overhear(&["doctor"]);
     let found = finding(doctor.env("OVERHEAR_DIRECTORY", "/nowhere/directory.sock"));
     assert_eq!(found["ok"], false, "{found}");

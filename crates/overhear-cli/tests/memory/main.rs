@@ -49,12 +49,12 @@ fn report(dir: &Path, status: i32) -> (Value, Value) {
     let (timeline, _) = rest.split_once("</script>").unwrap();
     let report = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     let timeline: Value = serde_json::from_str(timeline).unwrap();
-    for sentence in timeline["left_out"].as_array().unwrap() {
-        let sentence = sentence.as_str().unwrap();
+    for message in timeline["left_out"].as_array().unwrap() {
+        let message = message.as_str().unwrap();
         let said: Vec<&str> = ended
             .stderr
             .lines()
-            .filter(|it| it.contains(sentence))
+            .filter(|it| it.contains(message))
             .collect();
         assert_eq!(said.len(), 1, "{ended:#?}");
     }

@@ -147,7 +147,7 @@ impl Recording {
             .max(self.write_sensors(&mut writer, begin_ns));
         let heard = [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE];
         let kernel = json!({
-            "name": "kernel", "active": "bpf", "sentence": "synthetic", "sensors": heard,
+            "name": "kernel", "active": "bpf", "message": "synthetic", "sensors": heard,
         });
         let run = json!({
             "overhear_version": env!("CARGO_PKG_VERSION"), "command": ["synthetic"],

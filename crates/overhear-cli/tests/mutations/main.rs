@@ -122,7 +122,7 @@ fn wait(child: &Child) -> Ended {
     }
 }
 
-/// Has every verb read one recording. Returns sentences about what must not be.
+/// Has every verb read one recording. Returns messages about what must not be.
 fn read(
     recordings: &[Files],
     number: u64,
@@ -147,9 +147,9 @@ fn read(
         limited(&mut command);
         let ended = wait(&command.spawn().unwrap());
         let said = String::from_utf8_lossy(&fs::read(&errors).unwrap()).into_owned();
-        let has_sentence = ended.status != 2 || !said.trim().is_empty();
+        let has_message = ended.status != 2 || !said.trim().is_empty();
         let is_expected = [0, 1, 2, 3, 5].contains(&ended.status);
-        if !is_expected || !has_sentence || said.contains("panicked") {
+        if !is_expected || !has_message || said.contains("panicked") {
             let said: String = said.chars().take(400).collect();
             complaints.push(format!("{number} {verb}: status {}: {said}", ended.status));
         } else if ended.memory > MOST_MEMORY + mutated.bytes() {

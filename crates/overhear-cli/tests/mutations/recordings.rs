@@ -152,7 +152,7 @@ fn make(folder: &Path, has_checksums: bool) {
     }
     let end = 1_000_000 + 400 * 10_000;
     let kernel = serde_json::json!({
-        "name": "kernel", "active": "bpf", "sentence": "BPF", "sensors": [SCHED_SWITCH, SCHED_WAKE],
+        "name": "kernel", "active": "bpf", "message": "BPF", "sensors": [SCHED_SWITCH, SCHED_WAKE],
     });
     let run = serde_json::json!({
         "overhear_version": "0.1.0", "command": ["server"], "sources": [kernel], "start_ns": 1_000_000,

@@ -30,7 +30,7 @@ fn hostile_timeline() -> Value {
 fn hostile_report() -> Value {
     json!({
         "overhear_version": EVIL, "command": [EVIL, EVIL], "exit": {"signal": 11},
-        "sources": [{"name": EVIL, "active": EVIL, "sentence": EVIL}],
+        "sources": [{"name": EVIL, "active": EVIL, "message": EVIL}],
         "threads": [{"pid": 1, "tid": 1, "comm": EVIL}],
         "sensors": [{"task": EVIL, "id": EVIL, "fields": [{"name": EVIL, "unit": EVIL, "max": 3}]}],
         "losses": [{"stream": EVIL, "cause": EVIL, "missed": 1, "gaps": 1}], "missed_total": 1,
@@ -384,9 +384,9 @@ fn result_of_a_monitor_is_shown() {
         "period_ns": 5_000_000, "runtime_ns": 120_000, "reasons": [EVIL, "the machine was late"],
         "sensors": [{"id": EVIL, "elements": 400, "missed": 3, "latency_ns": 7_000, "exceeding": 1}],
         "updates": [{
-            "name": "numbers", "state": "stopped", "sentence": "3 elements were missed", "elements": 390,
+            "name": "numbers", "state": "stopped", "message": "3 elements were missed", "elements": 390,
             "missed": 3, "overruns": 2, "longest_ns": 41_000, "wcet_ns": 40_000,
-            "plugin": [{"name": EVIL, "file": EVIL, "argument": EVIL, "state": "failed", "sentence": EVIL,
+            "plugin": [{"name": EVIL, "file": EVIL, "argument": EVIL, "state": "failed", "message": EVIL,
                 "elements": 1, "missed": 0, "results": {EVIL: EVIL}, "complaints": [EVIL]}],
         }],
     });
@@ -421,7 +421,7 @@ fn verdicts_come_first_and_nothing_is_good_beside_a_bad_one() {
     };
     let constraint = |name: &str, verdict: &str| {
         json!({"name": name, "verdict": verdict, "judged": 7, "offences": 1, "reasons": [EVIL],
-            "first": {"sentence": EVIL, "begin_ns": 0, "end_ns": 1, "task": null, "elements": []}})
+            "first": {"message": EVIL, "begin_ns": 0, "end_ns": 1, "task": null, "elements": []}})
     };
     let finding = |of: &str, verdict: &str| json!({"of": of, "verdict": verdict, "message": EVIL});
     let of_class = |class: &str| {

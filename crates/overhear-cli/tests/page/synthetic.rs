@@ -296,8 +296,8 @@ pub(crate) fn report() -> Value {
         "exit": {"code": 0},
         "duration_ns": 10_000_000_000_u64,
         "sources": [
-            {"name": "kernel", "active": "bpf", "sentence": "The BPF sensor heard every context switch and wake-up of the program's threads, because this user may load BPF programs."},
-            {"name": "sensors", "active": "embedded", "sentence": "No directory was running, so the command brought its own for the time of the run."},
+            {"name": "kernel", "active": "bpf", "message": "The BPF sensor heard every context switch and wake-up of the program's threads, because this user may load BPF programs."},
+            {"name": "sensors", "active": "embedded", "message": "No directory was running, so the command brought its own for the time of the run."},
         ],
         "trace": {"events": 1_204_511, "bytes": 48_120_331, "directory": "out/trace"},
         "threads": threads,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that overwrite their own streams: one sentence that names the stream and what is wrong
+//! Programs that overwrite their own streams: one message that names the stream and what is wrong
 //! with it, an honest status, and no crash.
 
 use serde_json::Value;

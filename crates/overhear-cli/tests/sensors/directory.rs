@@ -12,7 +12,7 @@ use crate::support::{
 
 /// Runs the program without `overhear run`, with this value of the variable.
 #[track_caller]
-fn alone(directory: Option<&str>, sentence: &str) {
+fn alone(directory: Option<&str>, message: &str) {
     let mut command = Command::new(program());
     command
         .arg("two")
@@ -31,7 +31,7 @@ fn alone(directory: Option<&str>, sentence: &str) {
         .filter(|line| line.starts_with("why: "))
         .collect();
     assert_eq!(why.len(), 2, "{ended:#?}");
-    assert!(why[0].contains(sentence), "{why:?}");
+    assert!(why[0].contains(message), "{why:?}");
     // The library itself is silent: a program's output belongs to the program.
     assert_eq!(ended.stderr, "");
 }

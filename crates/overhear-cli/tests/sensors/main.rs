@@ -109,7 +109,7 @@ fn sensors_of_one_program_are_distinguished() {
 }
 
 #[test]
-fn second_sensor_of_the_same_name_is_refused_with_a_sentence() {
+fn second_sensor_of_the_same_name_is_refused_with_a_message() {
     let (ended, report) = run_program(&["twin"]);
     // Whatever the second one wrote is missing.
     assert_eq!(ended.status, 3, "{ended:#?}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mistakes in `overhear.toml`: each is one clear sentence that names the entry.
+//! Mistakes in `overhear.toml`: each is one clear message that names the entry.
 
 use std::fs;
 use std::path::Path;
@@ -32,7 +32,7 @@ const LATENCY: &str = "latency = \"50ms\"";
 const WCET: &str = "wcet = \"2us\"";
 const NAME: &str = "name = \"count\"";
 
-/// What is replaced, by what, the status of `admit`, and what the sentence says.
+/// What is replaced, by what, the status of `admit`, and what the message says.
 const WRONG: [(&str, &str, i32, &[&str]); 31] = [
     (
         PERIOD,
@@ -357,16 +357,16 @@ fn failing_plug_in_is_named_with_its_entry() {
     ) {
         refused(path(&empty), &["lacks the function `oh_plugin_v1`"]);
     }
-    // Called, they end with a sentence, and the run goes on.
+    // Called, they end with a message, and the run goes on.
     let fails = |plugin: &str, words: &[&str]| {
         let (ended, report) = run(NAME, &entry(plugin));
         // One does, inside its own walls.
         assert_eq!(ended.status, 3, "{ended:#?}");
         let update = &report["guarantee"]["updates"][0]["plugin"][0];
         assert_eq!(update["state"], "failed", "{update:#}");
-        let sentence = update["sentence"].as_str().unwrap();
+        let message = update["message"].as_str().unwrap();
         for word in words {
-            assert!(sentence.contains(word), "{sentence}");
+            assert!(message.contains(word), "{message}");
         }
     };
     let throwing = ["update `throwing`: ", "the third is too much"];

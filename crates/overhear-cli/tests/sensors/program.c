@@ -144,7 +144,7 @@ static void padding(void)
     options.field_count = 2;
     options.size = sizeof(struct padded);
     result = oh_sensor_register(&sensor, &options);
-    printf("einval %d\nsentence: %s\n", result == -EINVAL && sensor == NULL, oh_last_error());
+    printf("einval %d\nmessage: %s\n", result == -EINVAL && sensor == NULL, oh_last_error());
 }
 
 /* As fast as it can: far beyond what a buffer holds. */

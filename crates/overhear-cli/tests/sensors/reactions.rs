@@ -401,8 +401,8 @@ fn missed_elements_are_exact_and_updates_follow_their_policy() {
         assert_eq!(foreign["state"], "stopped", "{foreign:#}");
         assert_eq!(foreign["elements"], stops["elements"]);
     }
-    let sentence = stops["sentence"].as_str().unwrap();
-    assert!(sentence.contains("it does not go on then"), "{sentence}");
+    let message = stops["message"].as_str().unwrap();
+    assert!(message.contains("it does not go on then"), "{message}");
     assert!(number(stops, "elements") < written && number(stops, "missed") > 0);
     // The reactions tell of the same elements, one gap each.
     let lines = lines(&folder.path().join("missed.log"));
@@ -461,7 +461,7 @@ fn impossible_reaction_is_refused_before_the_program_runs() {
         folder.path().join("overhear.toml"),
         folder.path().join("mark"),
     );
-    for (entry, sentence) in [
+    for (entry, message) in [
         ("on = [\"stream\"]", "it does nothing; give log"),
         ("on = []\nlog = \"-\"", "`on` is empty"),
         ("on = [\"late\"]\nlog = \"-\"", "unknown variant `late`"),
@@ -510,7 +510,7 @@ fn impossible_reaction_is_refused_before_the_program_runs() {
             (2, false),
             "{entry}: {ended:#?}"
         );
-        ended.says(2, &["overhear: ", path(&file), sentence]);
+        ended.says(2, &["overhear: ", path(&file), message]);
     }
 }
 

@@ -70,7 +70,7 @@ fn update_has_equal_results_in_all_languages_live_and_recorded() {
         assert_eq!(update["file"], path(plugin));
         assert_eq!(update["argument"], "1");
         assert_eq!(update["state"], "finished", "{update:#}");
-        assert_eq!(update["sentence"], Value::Null);
+        assert_eq!(update["message"], Value::Null);
         assert_eq!(update["elements"], 50);
         assert_eq!(update["missed"], 0);
         assert_eq!(&update["results"], first, "{}", path(plugin));
@@ -151,7 +151,7 @@ fn update_reads_payloads_of_its_type_and_returns_any_result() {
 }
 
 #[test]
-fn error_in_an_update_is_one_sentence_with_its_name() {
+fn error_in_an_update_is_one_message_with_its_name() {
     let cases = [
         (
             "throwing",
@@ -171,12 +171,12 @@ fn error_in_an_update_is_one_sentence_with_its_name() {
         assert_eq!(report["complete"], false);
         // Others go on: everything was heard.
         assert_eq!(report["sensors"][0]["elements"], 5);
-        let sentence = update["sentence"].as_str().unwrap();
+        let message = update["message"].as_str().unwrap();
         assert!(
-            sentence.contains(&format!("updates.so: update `{name}`: ")),
-            "{sentence}"
+            message.contains(&format!("updates.so: update `{name}`: ")),
+            "{message}"
         );
-        assert!(sentence.ends_with(words), "{sentence}");
+        assert!(message.ends_with(words), "{message}");
         assert!(text.stdout.contains(words), "{}", text.stdout);
     }
     for (name, words) in [
@@ -195,8 +195,8 @@ fn error_in_an_update_is_one_sentence_with_its_name() {
         assert_eq!(ended.status, 3, "{ended:#?}");
         let complaints = updates(&report)[0]["complaints"].as_array().unwrap();
         assert_eq!(complaints.len(), 1);
-        let sentence = complaints[0].as_str().unwrap();
-        assert!(sentence.contains(words), "{sentence}");
+        let message = complaints[0].as_str().unwrap();
+        assert!(message.contains(words), "{message}");
     }
 }
 

@@ -48,8 +48,8 @@ fn run_and_recording_have_equal_verdicts() {
     let first = &live["constraints"][0];
     assert_eq!(first["offences"], 49);
     assert_eq!(first["first"]["elements"][0]["sequence"], 251);
-    let sentence = first["first"]["sentence"].as_str().unwrap();
-    ended.says(1, &["overhear: violated: few: ", sentence]);
+    let message = first["first"]["message"].as_str().unwrap();
+    ended.says(1, &["overhear: violated: few: ", message]);
     // Times are counted from the start of the run, as in the page; keys are of the monotonic clock.
     let run = fs::read_to_string(out.join("trace/overhear/run.json")).unwrap();
     let run: Value = serde_json::from_str(&run).unwrap();
@@ -60,7 +60,7 @@ fn run_and_recording_have_equal_verdicts() {
         since / 1_000_000_000,
         since % 1_000_000_000
     );
-    assert!(sentence.contains(&since), "{since}: {sentence}");
+    assert!(message.contains(&since), "{since}: {message}");
     let page = fs::read_to_string(out.join("report.html")).unwrap();
     assert!(page.contains(&format!("\"origin_ns\":{start}")));
     assert!(fs::read_to_string(&junit)

@@ -32,10 +32,10 @@ pub(crate) enum Refusal {
 }
 
 impl Refusal {
-    pub(crate) fn into_sentence(self) -> String {
+    pub(crate) fn into_message(self) -> String {
         match self {
-            Self::Shortage(shortage) => shortage.sentence,
-            Self::Permanent(sentence) => sentence,
+            Self::Shortage(shortage) => shortage.message,
+            Self::Permanent(message) => message,
         }
     }
 }
@@ -47,14 +47,14 @@ impl From<Shortage> for Refusal {
 }
 
 impl From<String> for Refusal {
-    fn from(sentence: String) -> Self {
-        Self::Permanent(sentence)
+    fn from(message: String) -> Self {
+        Self::Permanent(message)
     }
 }
 
 impl From<&str> for Refusal {
-    fn from(sentence: &str) -> Self {
-        Self::Permanent(sentence.to_string())
+    fn from(message: &str) -> Self {
+        Self::Permanent(message.to_string())
     }
 }
 
@@ -136,7 +136,7 @@ impl Registry {
     /// Watches a file before a program gets it. Its charge is released when the kernel frees it.
     ///
     /// # Errors
-    /// A sentence if it cannot be watched, in a directory that serves more than one program.
+    /// A message if it cannot be watched, in a directory that serves more than one program.
     pub(crate) fn charge_file(
         &mut self,
         file: &MemoryFile,

@@ -10,13 +10,13 @@ use crate::peer::Peer;
 use crate::sensor_record::NotConnectedRecord;
 use crate::task;
 
-/// Sensors with a sentence of their own, at most: endless requests must not fill the memory.
-const MAX_SENTENCES: usize = 100;
+/// Sensors with a message of their own, at most: endless requests must not fill the memory.
+const MAX_MESSAGES: usize = 100;
 /// Records kept per user, at most: the latest ones.
 const MAX_RECORDS_OF_USER: usize = 64;
 /// Users with records, at most.
 const MAX_USERS: usize = 256;
-/// Characters of a name or a sentence, at most.
+/// Characters of a name or a message, at most.
 const MAX_CHARACTERS: usize = 512;
 /// Least time between two lines about a user in the directory's log.
 const LOG_INTERVAL: Duration = Duration::from_secs(60);
@@ -26,8 +26,8 @@ const LOG_INTERVAL: Duration = Duration::from_secs(60);
 pub struct NotConnected {
     /// Number of requests.
     pub count: u64,
-    /// A sentence for each of the first hundred.
-    pub sentences: Vec<String>,
+    /// A message for each of the first hundred.
+    pub messages: Vec<String>,
 }
 
 /// The records of all users.
@@ -60,8 +60,8 @@ impl NotConnectedSensors {
     fn push(&mut self, record: NotConnectedRecord) {
         self.total += 1;
         self.unreported.count += 1;
-        if self.unreported.sentences.len() < MAX_SENTENCES {
-            self.unreported.sentences.push(record.to_string());
+        if self.unreported.messages.len() < MAX_MESSAGES {
+            self.unreported.messages.push(record.to_string());
         }
         if self.of_users.len() == MAX_USERS && !self.of_users.contains_key(&record.uid) {
             // The user with the largest id goes: ids of subordinate users are large, those of root
@@ -90,7 +90,7 @@ impl Registry {
         &mut self,
         (pid, uid): (u32, u32),
         sensor: &str,
-        sentence: &str,
+        message: &str,
     ) {
         // The texts come from the program, unchecked.
         let bounded = |text: &str| text.chars().take(MAX_CHARACTERS).collect();
@@ -99,7 +99,7 @@ impl Registry {
             uid,
             comm: task::of_pid(pid).comm,
             sensor: bounded(sensor),
-            sentence: bounded(sentence),
+            message: bounded(message),
             count: 1,
         });
         let count = self.not_connected.total();
@@ -161,7 +161,7 @@ mod tests {
                 uid,
                 comm: "program".to_string(),
                 sensor: "sensor".to_string(),
-                sentence: "there is no room".to_string(),
+                message: "there is no room".to_string(),
                 count: 1,
             });
         }

@@ -74,7 +74,7 @@ pub(super) struct Monitor {
     // Whether an event could not be charged: then it is disconnected.
     is_lost: bool,
     denied: u32,
-    sentence: String,
+    message: String,
 }
 
 impl Monitor {
@@ -186,7 +186,7 @@ impl Registry {
     pub(crate) fn denied(&self, id: MonitorId) -> (u32, String) {
         let monitor = self.monitors.get(&id);
         monitor.map_or((0, String::new()), |monitor| {
-            (monitor.denied, monitor.sentence.clone())
+            (monitor.denied, monitor.message.clone())
         })
     }
 
@@ -217,7 +217,7 @@ impl Registry {
         }
         if is_denied {
             monitor.denied += 1;
-            monitor.sentence = "the directory had no file descriptor left to hand it over with; \
+            monitor.message = "the directory had no file descriptor left to hand it over with; \
                                 raise its limit (`ulimit -n`)"
                 .to_string();
         } else if wants {

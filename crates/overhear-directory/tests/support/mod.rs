@@ -211,11 +211,11 @@ impl Raw {
     pub fn is_refused(&self, packet: &Value, words: &[&str]) {
         assert!(self.send(packet));
         let (answer, file) = self.receive();
-        let sentence = answer["refused"]["sentence"].as_str();
-        let sentence = sentence.unwrap_or_else(|| panic!("not refused: {answer}"));
+        let message = answer["refused"]["message"].as_str();
+        let message = message.unwrap_or_else(|| panic!("not refused: {answer}"));
         assert!(file.is_none());
         for word in words {
-            assert!(sentence.contains(word), "{word}: {sentence}");
+            assert!(message.contains(word), "{word}: {message}");
         }
         assert_eq!(
             self.receive().0,

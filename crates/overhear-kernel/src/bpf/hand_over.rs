@@ -57,15 +57,15 @@ fn are_shared_maps(files: &Files<OwnedFd>) -> bool {
 }
 
 /// Encodes the message. The kind of the monitor comes before it.
-pub(crate) fn pack(message: &HandoverMessage, into: &mut Encoder) {
+pub(crate) fn pack(handover: &HandoverMessage, into: &mut Encoder) {
     into.words([VERSION]);
-    into.words(message.numbering.as_raw().map(u64::from));
+    into.words(handover.numbering.as_raw().map(u64::from));
     into.words([
-        message.number.into(),
-        message.moves_seen.is_some().into(),
-        message.moves_seen.unwrap_or(0),
+        handover.number.into(),
+        handover.moves_seen.is_some().into(),
+        handover.moves_seen.unwrap_or(0),
     ]);
-    into.list(message.feeds.iter(), |into, feeds| {
+    into.list(handover.feeds.iter(), |into, feeds| {
         let feed = &feeds.feed;
         into.words([feeds.number, feed.hook as u32, feed.capacity].map(u64::from));
         // The schemas of all other hooks are known to the receiver.
@@ -83,17 +83,17 @@ pub(crate) fn pack(message: &HandoverMessage, into: &mut Encoder) {
             ]);
         }
     });
-    into.words([message.links as u64]);
-    into.list(message.writers.iter(), |into, hook| {
+    into.words([handover.links as u64]);
+    into.list(handover.writers.iter(), |into, hook| {
         into.words([*hook as u64]);
     });
-    into.list(message.points.iter(), |into, slot| {
+    into.list(handover.points.iter(), |into, slot| {
         into.words([u64::from(*slot)]);
     });
-    into.list(message.baseline.iter(), |into, (slot, count)| {
+    into.list(handover.baseline.iter(), |into, (slot, count)| {
         into.words([u64::from(*slot), *count]);
     });
-    into.bytes(message.sentence.as_bytes());
+    into.bytes(handover.message.as_bytes());
 }
 
 fn pack_probe(feed: &Feed, into: &mut Encoder) {
@@ -113,9 +113,9 @@ pub(crate) fn unpack(
     body_untrusted: Decoder<'_>,
     files_untrusted: Vec<OwnedFd>,
 ) -> Option<(HandoverMessage, Files<OwnedFd>)> {
-    let message = parse(body_untrusted)?;
-    let files = Files::sorted(files_untrusted, &message)?;
-    are_shared_maps(&files).then_some((message, files))
+    let handover = parse(body_untrusted)?;
+    let files = Files::sorted(files_untrusted, &handover)?;
+    are_shared_maps(&files).then_some((handover, files))
 }
 
 fn parse(mut body_untrusted: Decoder<'_>) -> Option<HandoverMessage> {
@@ -142,7 +142,7 @@ fn parse(mut body_untrusted: Decoder<'_>) -> Option<HandoverMessage> {
     let parse_slot = |from: &mut Decoder<'_>| Some(from.up_to(u64::from(SLOTS - 1))? as u32);
     let points = from.list(parse_slot)?;
     let baseline = from.list(|from| Some((parse_slot(from)?, from.word()?)))?;
-    let sentence = from.text()?;
+    let message = from.text()?;
     (from.is_empty() && feeds.len() <= max_feeds as usize).then(|| HandoverMessage {
         numbering,
         number,
@@ -152,7 +152,7 @@ fn parse(mut body_untrusted: Decoder<'_>) -> Option<HandoverMessage> {
         writers,
         points,
         baseline: baseline.into_iter().collect(),
-        sentence,
+        message,
     })
 }
 
@@ -227,9 +227,9 @@ mod tests {
     use super::{Arc, AsFd, Decoder, Encoder, Feed, Hook, Numbering};
     use super::{FeedState, HandoverMessage, ReadProgress};
 
-    fn pack(message: &HandoverMessage) -> Vec<u8> {
+    fn pack(handover: &HandoverMessage) -> Vec<u8> {
         let mut packer = Encoder::default();
-        super::pack(message, &mut packer);
+        super::pack(handover, &mut packer);
         packer.0
     }
 
@@ -237,7 +237,7 @@ mod tests {
         super::parse(Decoder::new(bytes))
     }
 
-    fn message() -> HandoverMessage {
+    fn handover() -> HandoverMessage {
         let progress = |position| ReadProgress {
             position,
             refused: 1,
@@ -274,23 +274,23 @@ mod tests {
             writers: vec![Hook::Switch, Hook::Life, Hook::Irq],
             points: vec![21],
             baseline: [(Hook::Life as u32, 6)].into(),
-            sentence: "kernel sensors: BPF".to_owned(),
+            message: "kernel sensors: BPF".to_owned(),
         }
     }
 
     #[test]
     fn packed_message_is_unpacked() {
-        assert_eq!(parse(&pack(&message())), Some(message()));
+        assert_eq!(parse(&pack(&handover())), Some(handover()));
     }
 
     #[test]
     fn files_other_than_maps_are_refused() {
         let file = || rustix::fs::memfd_create("no map", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
-        let message = message();
-        let whole = pack(&message);
-        let programs = message.writers.len() + message.points.len();
+        let handover = handover();
+        let whole = pack(&handover);
+        let programs = handover.writers.len() + handover.points.len();
         let expected =
-            super::super::types::FIXED_FILES + message.feeds.len() + message.links + programs;
+            super::super::types::FIXED_FILES + handover.feeds.len() + handover.links + programs;
         for files in [0, 1, expected, expected + 1] {
             let files = (0..files).map(|_| file()).collect();
             assert!(super::unpack(Decoder::new(&whole), files).is_none());
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn other_messages_are_refused() {
-        let whole = pack(&message());
+        let whole = pack(&handover());
         for bytes in 0..whole.len() {
             assert_eq!(parse(&whole[..bytes]), None, "{bytes} bytes");
         }
@@ -309,7 +309,7 @@ mod tests {
             let mut changed = whole.clone();
             changed[at..at + 8].fill(0xff);
             if let Some(understood) = parse(&changed) {
-                assert_eq!(understood.feeds.len(), message().feeds.len());
+                assert_eq!(understood.feeds.len(), handover().feeds.len());
             }
         }
     }

@@ -174,7 +174,7 @@ impl BpfSource {
     }
 
     /// Hands the monitor over; on failure it stays. See `hand_over.rs`.
-    pub(crate) fn give(&mut self, to: BorrowedFd<'_>, sentence: &str) -> Result<(), GiveError> {
+    pub(crate) fn give(&mut self, to: BorrowedFd<'_>, message: &str) -> Result<(), GiveError> {
         let slot = self.slot.as_ref().ok_or(GiveError::Finished)?;
         if slot.has_bound_probes() {
             return Err(GiveError::Probes);
@@ -195,7 +195,7 @@ impl BpfSource {
         let feeds = feeds.collect();
         let buffers = self.rings.iter().map(|(it, ..)| it.map.as_fd()).collect();
         let sent = slot.with_files(buffers, |files, writers, points| {
-            let message = HandoverMessage {
+            let handover = HandoverMessage {
                 numbering: self.numbering,
                 number: slot.number,
                 moves_seen: self.moves_seen,
@@ -204,11 +204,11 @@ impl BpfSource {
                 writers,
                 points,
                 baseline: slot.baseline().clone(),
-                sentence: sentence.to_owned(),
+                message: message.to_owned(),
             };
             let mut body = Encoder::default();
             body.words([KIND]);
-            pack(&message, &mut body);
+            pack(&handover, &mut body);
             fd_transfer::send_message(to, &body.0, &files.in_order())
         });
         if let Err(error) = sent {
@@ -222,16 +222,16 @@ impl BpfSource {
         Ok(())
     }
 
-    /// Receives a monitor that another process hands over, and the sentence of its status.
+    /// Receives a monitor that another process hands over, and the message of its status.
     pub(crate) fn receive(
         body_untrusted: Decoder<'_>,
         files_untrusted: Vec<OwnedFd>,
     ) -> Result<(Self, Numbering, String), ReceiveError> {
-        let (message, mut files) =
+        let (handover, mut files) =
             unpack(body_untrusted, files_untrusted).ok_or(ReceiveError::InvalidMessage)?;
-        let numbering = message.numbering;
+        let numbering = handover.numbering;
         let (mut streams, mut all_rings, mut granted_bytes) = (Vec::new(), Vec::new(), 0);
-        for (feeds, map) in message.feeds.iter().zip(files.buffers.drain(..)) {
+        for (feeds, map) in handover.feeds.iter().zip(files.buffers.drain(..)) {
             let feed = &feeds.feed;
             let rings = Rings::received(map, feed, numbering);
             let rings = rings.ok_or(ReceiveError::InvalidMessage)?;
@@ -247,7 +247,7 @@ impl BpfSource {
             all_rings.push((rings, feeds.number, feed.clone()));
         }
         let slot =
-            MonitorSlot::received(&message, files).map_err(|error| ReceiveError::Refused {
+            MonitorSlot::received(&handover, files).map_err(|error| ReceiveError::Refused {
                 why: machine::error_text(error),
             })?;
         let source = Self {
@@ -258,12 +258,12 @@ impl BpfSource {
             notes: Vec::new(),
             granted_bytes,
             recursion_misses: RecursionMisses::new(),
-            moves_seen: message.moves_seen,
+            moves_seen: handover.moves_seen,
             slot: Some(slot),
             rings: all_rings,
             numbering,
         };
-        Ok((source, numbering, message.sentence))
+        Ok((source, numbering, handover.message))
     }
 
     /// Sensors and events that this kernel lacks, as phrases.
@@ -616,7 +616,7 @@ fn rings_of(
     Ok((rings, streams?))
 }
 
-/// The name of a target, for error sentences.
+/// The name of a target, for error messages.
 fn name(target: Target) -> String {
     match target {
         Target::Thread(tid) => format!("thread {tid}"),

@@ -51,8 +51,8 @@ pub(crate) struct HandoverMessage {
     /// Ring slot of each program in [`Files::points`].
     pub(crate) points: Vec<u32>,
     pub(crate) baseline: RecursionMisses,
-    /// Sentence of the status.
-    pub(crate) sentence: String,
+    /// Message of the status.
+    pub(crate) message: String,
 }
 
 /// The descriptors of a monitor, in the order of transfer.

@@ -90,7 +90,7 @@ impl Events {
         &self.waiting[first..self.taken]
     }
 
-    /// A sentence if a stream's elements are larger than an event. Static probes with many
+    /// A message if a stream's elements are larger than an event. Static probes with many
     /// arguments have such elements.
     pub(crate) fn too_large(&self) -> Option<String> {
         let room = KERNEL_PAYLOAD_WORDS * 8;

@@ -62,7 +62,7 @@ struct HandoverMessage {
     /// The processes that the sampler samples, and the number of samples that it has delivered.
     sampled: (Vec<u32>, u64),
     rings: Vec<RingState>,
-    sentence: String,
+    message: String,
 }
 
 impl HandoverMessage {
@@ -91,7 +91,7 @@ impl HandoverMessage {
                 into.words(record.to_words());
             });
         });
-        into.bytes(self.sentence.as_bytes());
+        into.bytes(self.message.as_bytes());
         into.0
     }
 
@@ -130,35 +130,35 @@ impl HandoverMessage {
         })?;
         // Each CPU at most once: it determines the stream numbers.
         let cpus: BTreeSet<u32> = rings.iter().map(|ring| ring.cpu).collect();
-        let message = Self {
+        let handover = Self {
             numbering,
             active,
             threads,
             names,
             executing,
             sampled,
-            sentence: from.text()?,
+            message: from.text()?,
             rings,
         };
-        (from.is_empty() && cpus.len() == message.rings.len()).then_some(message)
+        (from.is_empty() && cpus.len() == handover.rings.len()).then_some(handover)
     }
 }
 
 impl PerfSource {
     /// Hands the monitor over, and waits until it is received; on failure it stays here.
-    pub(crate) fn give(&mut self, to: BorrowedFd<'_>, sentence: &str) -> Result<(), GiveError> {
+    pub(crate) fn give(&mut self, to: BorrowedFd<'_>, message: &str) -> Result<(), GiveError> {
         if self.finished {
             return Err(GiveError::Finished);
         }
         self.rings.iter_mut().for_each(CpuRing::fetch);
-        let message = self.message(sentence);
+        let handover = self.handover(message);
         let files: Vec<BorrowedFd<'_>> = (self.rings.iter())
             .flat_map(|ring| {
                 let events = ring.events.iter().map(|(_, event)| event.as_fd());
                 std::iter::once(ring.anchor.as_fd()).chain(events)
             })
             .collect();
-        let taken = fd_transfer::send_message(to, &message.pack(), &files)
+        let taken = fd_transfer::send_message(to, &handover.pack(), &files)
             .and_then(|()| fd_transfer::await_ack(to));
         taken.map_err(|error| GiveError::Send {
             why: match error.kind() {
@@ -168,7 +168,7 @@ impl PerfSource {
         })
     }
 
-    fn message(&self, sentence: &str) -> HandoverMessage {
+    fn handover(&self, message: &str) -> HandoverMessage {
         let rings = self.rings.iter().map(|ring| RingState {
             cpu: ring.cpu,
             data_bytes: ring.data_bytes as u64,
@@ -185,11 +185,11 @@ impl PerfSource {
             executing: self.threads_state.executing.iter().copied().collect(),
             sampled: self.threads_state.sampler.progress(),
             rings: rings.collect(),
-            sentence: sentence.to_owned(),
+            message: message.to_owned(),
         }
     }
 
-    /// Receives a monitor that another process hands over, and the sentence of its status.
+    /// Receives a monitor that another process hands over, and the message of its status.
     pub(crate) fn receive(
         from: BorrowedFd<'_>,
         body_untrusted: Decoder<'_>,
@@ -199,15 +199,19 @@ impl PerfSource {
         let refused = |error: io::Error| ReceiveError::Refused {
             why: machine::error_text(error),
         };
-        let message = HandoverMessage::unpack(body_untrusted).ok_or_else(invalid_message)?;
-        let expected: usize = message.rings.iter().map(|ring| 1 + ring.events.len()).sum();
+        let handover = HandoverMessage::unpack(body_untrusted).ok_or_else(invalid_message)?;
+        let expected: usize = handover
+            .rings
+            .iter()
+            .map(|ring| 1 + ring.events.len())
+            .sum();
         let are_events = files_untrusted.iter().all(is_perf_event);
         if files_untrusted.len() != expected || !are_events {
             return Err(ReceiveError::InvalidMessage);
         }
-        let numbering = message.numbering;
+        let numbering = handover.numbering;
         let (mut files, mut rings) = (files_untrusted.into_iter(), Vec::new());
-        for one in message.rings {
+        for one in handover.rings {
             let anchor = files.next().ok_or_else(invalid_message)?;
             let bytes = one.data_bytes as usize;
             let ring = CpuRing::received(anchor, bytes, one.cpu, numbering, one.progress);
@@ -220,18 +224,18 @@ impl PerfSource {
         let source = Self {
             rings,
             threads_state: ThreadStates {
-                names: Names(message.names.into_iter().collect()),
-                sampler: Sampler::resumed(message.sampled, message.threads),
-                executing: message.executing.into_iter().collect(),
+                names: Names(handover.names.into_iter().collect()),
+                sampler: Sampler::resumed(handover.sampled, handover.threads),
+                executing: handover.executing.into_iter().collect(),
             },
             numbering,
             sampler_descriptor: numbering.describe_sampler(),
-            active: message.active,
+            active: handover.active,
             opened: false,
             finished: false,
             closed: false,
         };
-        Ok((source, numbering, message.sentence))
+        Ok((source, numbering, handover.message))
     }
 }
 
@@ -248,7 +252,7 @@ mod tests {
     use super::super::record::{RecordKind, ThreadIds};
     use super::{Decoder, HandoverMessage, Numbering, Record, RingProgress, RingState};
 
-    fn message() -> HandoverMessage {
+    fn handover() -> HandoverMessage {
         let who = ThreadIds { pid: 7, tid: 8 };
         let ring = |cpu| RingState {
             cpu,
@@ -282,7 +286,7 @@ mod tests {
             executing: vec![8],
             sampled: (vec![7], 12),
             rings: vec![ring(0), ring(1)],
-            sentence: "kernel sensors: perf".to_owned(),
+            message: "kernel sensors: perf".to_owned(),
         }
     }
 
@@ -294,8 +298,8 @@ mod tests {
 
     #[test]
     fn packed_message_is_unpacked_and_others_refused() {
-        let whole = message().pack();
-        assert_eq!(unpack(&whole), Some(message()));
+        let whole = handover().pack();
+        assert_eq!(unpack(&whole), Some(handover()));
         for bytes in 0..whole.len() {
             assert_eq!(unpack(&whole[..bytes]), None, "{bytes} bytes");
         }
@@ -307,7 +311,7 @@ mod tests {
                 assert_eq!(understood.rings.len(), 2);
             }
         }
-        let mut twice = message();
+        let mut twice = handover();
         twice.rings[1].cpu = 0;
         assert_eq!(unpack(&twice.pack()), None);
     }

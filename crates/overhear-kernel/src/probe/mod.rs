@@ -4,7 +4,7 @@
 //!
 //! A probe is named by a text. It is resolved before anything is loaded: to a file, a place in the
 //! file, and the fields of its elements ([`ResolvedProbe`]). If it cannot be resolved, the error is
-//! a sentence that gives the reason.
+//! a message that gives the reason.
 
 mod elf;
 mod file;
@@ -375,7 +375,7 @@ impl Probe {
         Ok(TypeSchema::clone(&resolved.schema))
     }
 
-    /// The place, for error sentences.
+    /// The place, for error messages.
     pub(crate) fn what(&self) -> String {
         match &self.0 {
             Point::Entry { symbol, .. } | Point::Return { symbol, .. } => {

@@ -20,7 +20,7 @@ use super::elf::ElfFile;
 
 /// Where systems keep the debug files of their packages.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// Maximum number of names in a sentence.
+/// Maximum number of names in a message.
 const MAX_LISTED: usize = 8;
 
 /// Reason why a place cannot be found.

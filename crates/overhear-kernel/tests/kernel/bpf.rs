@@ -17,7 +17,7 @@ const TASK_DEAD: u16 = 0x80;
 fn start(builder: KernelBuilder) -> Option<Kernel> {
     match builder.backend(Backend::Bpf).build() {
         Ok(kernel) => {
-            println!("{}", kernel.status().sentence);
+            println!("{}", kernel.status().message);
             assert_eq!(kernel.status().active, ActiveBackend::Bpf);
             Some(kernel)
         }
@@ -261,7 +261,7 @@ fn running_process_is_followed_with_all_threads() {
 }
 
 #[test]
-fn invalid_requests_fail_with_sentences() {
+fn invalid_requests_fail_with_messages() {
     for elements in [0, 4, 100, 1 << 20] {
         let error = Kernel::builder().elements(elements).build().unwrap_err();
         assert!(matches!(error, StartError::RingSize { given, .. } if given == elements));

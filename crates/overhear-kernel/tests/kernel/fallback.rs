@@ -7,18 +7,18 @@ use overhear_kernel::{ActiveBackend, Backend, Kernel, StartError};
 use crate::harness::{is_root, run_role, Recorder};
 use crate::perf::NOBODY;
 
-/// The text for the user is one sentence, without words of developers.
-fn assert_is_sentence(sentence: &str) {
-    println!("{sentence}");
-    assert!(sentence.starts_with("kernel sensors: "));
-    assert!(!sentence.contains('\n') && !sentence.ends_with('.'));
+/// The text for the user is one message, without words of developers.
+fn assert_is_message(message: &str) {
+    println!("{message}");
+    assert!(message.starts_with("kernel sensors: "));
+    assert!(!message.contains('\n') && !message.ends_with('.'));
 }
 
 pub(crate) fn auto_is_perf() {
     let kernel = Kernel::builder().build().unwrap();
-    assert_is_sentence(&kernel.status().sentence);
+    assert_is_message(&kernel.status().message);
     assert_eq!(
-        kernel.status().sentence,
+        kernel.status().message,
         "kernel sensors: perf context-switch records, because loading BPF needs CAP_BPF and \
          CAP_PERFMON; there are no wake-ups, runnable time comes from schedstat"
     );
@@ -33,9 +33,9 @@ fn assert_none(expected: &str) {
         .first_stream(StreamId::from_raw(5))
         .build()
         .unwrap();
-    assert_is_sentence(&kernel.status().sentence);
+    assert_is_message(&kernel.status().message);
     assert_eq!(kernel.status().active, ActiveBackend::None);
-    assert!(kernel.status().sentence.contains(expected));
+    assert!(kernel.status().message.contains(expected));
     // A source without sensors is quiet, not broken.
     let mut recorder = Recorder::default();
     kernel.follow(1).unwrap();
@@ -131,6 +131,6 @@ fn auto_is_none_without_file_descriptors() {
 #[test]
 fn off_is_off() {
     let kernel = Kernel::builder().backend(Backend::Off).build().unwrap();
-    assert_is_sentence(&kernel.status().sentence);
+    assert_is_message(&kernel.status().message);
     assert_eq!(kernel.status().active, ActiveBackend::None);
 }

@@ -197,7 +197,7 @@ fn given_monitor_survives_giver() {
         (Ok(before), "0"),
         "what the giver has read"
     );
-    println!("{}", monitor.status().unwrap().sentence);
+    println!("{}", monitor.status().unwrap().message);
     assert!(monitor.granted_bytes().unwrap() > 0);
     drop(giver);
 
@@ -398,7 +398,7 @@ fn perf_monitor_is_given_with_all_events() {
     let mut monitor = KernelMonitor::receive(&giver.socket).unwrap();
     let said = giver.line();
     assert_eq!(monitor.status().unwrap().active, ActiveBackend::Perf);
-    println!("{}", monitor.status().unwrap().sentence);
+    println!("{}", monitor.status().unwrap().message);
     drop(giver);
     let third = sing(&mut program);
     let mut departures = Departures::default();

@@ -598,16 +598,16 @@ fn switch_monitor_loads_no_wakeup_programs() {
         return;
     };
     assert_eq!(heard(&alone), ["sched_switch", "task_life"]);
-    let sentence = &alone.status().unwrap().sentence;
-    assert!(sentence.contains("without wake-ups"), "{sentence}");
+    let message = &alone.status().unwrap().message;
+    assert!(message.contains("without wake-ups"), "{message}");
     let links_alone = links_of(me) - before;
     // A second monitor with wake-ups loads them, and unloads them at its end.
     let with_wakeups = create(KernelMonitor::builder()).unwrap();
-    let sentence = &with_wakeups.status().unwrap().sentence;
+    let message = &with_wakeups.status().unwrap().message;
     assert_eq!(
         heard(&with_wakeups),
         ["sched_switch", "sched_wake", "task_life"],
-        "{sentence}"
+        "{message}"
     );
     let links = links_of(me) - before;
     assert!(

@@ -194,7 +194,7 @@ pub(crate) fn inside_a_namespace() {
     let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
         return;
     };
-    println!("{}", monitor.status().unwrap().sentence);
+    println!("{}", monitor.status().unwrap().message);
     monitor.thread_monitor(own, 9).unwrap();
     monitor.process_monitor(std::process::id()).unwrap();
     let foreign = monitor.thread_monitor(0x7fff_fff0, 1).unwrap_err();

@@ -14,7 +14,7 @@ fn start(pages: u32) -> Option<Kernel> {
     let builder = Kernel::builder().backend(Backend::Perf).perf_pages(pages);
     match builder.build() {
         Ok(kernel) => {
-            println!("{}", kernel.status().sentence);
+            println!("{}", kernel.status().message);
             assert_eq!(kernel.status().active, ActiveBackend::Perf);
             Some(kernel)
         }

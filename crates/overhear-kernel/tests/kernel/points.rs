@@ -206,7 +206,7 @@ fn kernel_functions_have_their_arguments_and_results() {
 }
 
 #[test]
-fn untraceable_points_fail_with_sentence() {
+fn untraceable_points_fail_with_message() {
     for text in ["", ":", "sched:", ":sched_switch", "a:b:c", "../x:y", "a b"] {
         let error = Probe::tracepoint(text).unwrap_err();
         assert!(matches!(error, ProbeError::Form { .. }), "{text}: {error}");
@@ -215,7 +215,7 @@ fn untraceable_points_fail_with_sentence() {
         let error = Probe::kernel_function(text).unwrap_err();
         assert!(matches!(error, ProbeError::Form { .. }), "{text}: {error}");
     }
-    let sentence = |probe: Result<Probe, ProbeError>| {
+    let message = |probe: Result<Probe, ProbeError>| {
         let error = probe.unwrap().schema().unwrap_err();
         println!("{error}");
         error
@@ -233,7 +233,7 @@ fn untraceable_points_fail_with_sentence() {
         (Probe::kernel_function("vfs_raed"), "vfs_read"),
     ];
     for (probe, part) in misspelt {
-        match sentence(probe) {
+        match message(probe) {
             ProbeError::NoPoint { advice, .. } => assert!(advice.contains(part), "{advice}"),
             error @ ProbeError::NotTraceable { .. } => println!("skipped: {error}"),
             error => panic!("{error:?}"),

@@ -181,7 +181,7 @@ fn probes_record_arguments() {
 }
 
 #[test]
-fn invalid_probes_fail_with_sentence() {
+fn invalid_probes_fail_with_message() {
     for text in ["", ":", "/bin/sh", "/bin/sh:", ":main", "/bin/sh::return"] {
         let error = Probe::function(text).unwrap_err();
         assert!(matches!(error, ProbeError::Form { .. }), "{error}");

@@ -312,8 +312,8 @@ fn each_sensor_records_program_events() {
         Ok(monitor) => monitor,
         Err(error) => return println!("skipped: {error}"),
     };
-    let sentence = monitor.status().unwrap().sentence.clone();
-    println!("{sentence}");
+    let message = monitor.status().unwrap().message.clone();
+    println!("{message}");
     let mut recorder = Recorder::default();
     let mut program = Program::start("eventful", |_| {});
     program.until_parked(|| {});
@@ -340,7 +340,7 @@ fn each_sensor_records_program_events() {
     println!("{not_entered} calls not entered");
 
     let heard = |sensor: &str| -> Vec<&Fields> {
-        let lacks = sentence.contains(&format!("no sensor {sensor}"));
+        let lacks = message.contains(&format!("no sensor {sensor}"));
         match recorder.others.get(sensor) {
             Some(elements) => elements.iter().collect(),
             None if lacks => Vec::new(),
@@ -351,7 +351,7 @@ fn each_sensor_records_program_events() {
         }
     };
     let exists = |sensor: &str| {
-        let there = !sentence.contains(&format!("no sensor {sensor}"));
+        let there = !message.contains(&format!("no sensor {sensor}"));
         if !there {
             println!("skipped: this kernel has no {sensor}");
         }
@@ -383,8 +383,8 @@ fn each_sensor_records_program_events() {
     }
     if exists(PAGE_FAULT) {
         assert!(count(PAGE_FAULT, &[("kind", 1)]) >= PAGES);
-        if sentence.contains("when page faults were served") {
-            println!("skipped: {sentence}");
+        if message.contains("when page faults were served") {
+            println!("skipped: {message}");
         } else {
             assert!(count(PAGE_FAULT, &[("kind", 3)]) + not_entered as usize >= PAGES);
         }
@@ -484,7 +484,7 @@ fn each_sensor_records_program_events() {
         // Some interrupts of virtual machines have no tracepoint.
         let known = pairs.iter().filter(|pair| pair[0]["late_ns"] > 0).count();
         println!("of {woken} timers that wake {known} tell when the interrupt began");
-        if !sentence.contains("interrupts of the local timer begin") {
+        if !message.contains("interrupts of the local timer begin") {
             assert!(2 * known >= woken, "{known} of {woken}");
         }
     }
@@ -597,10 +597,10 @@ fn sensor_names_parse_and_unknown_ones_fail() {
         .sensors(Sensor::all());
     match perf.create() {
         Ok(monitor) => {
-            let sentence = &monitor.status().unwrap().sentence;
+            let message = &monitor.status().unwrap().message;
             assert!(
-                sentence.contains("ipc, flutter, schedule, lock need BPF"),
-                "{sentence}"
+                message.contains("ipc, flutter, schedule, lock need BPF"),
+                "{message}"
             );
         }
         Err(StartError::Perf { why }) => println!("skipped: {why}"),

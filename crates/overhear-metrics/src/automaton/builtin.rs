@@ -517,8 +517,8 @@ mod tests {
         let irq = EventName::kernel("irq");
         assert!(user("m", &a, &irq, true, &linux).is_err());
         let named = user("my metric", &a, &b, true, &linux).unwrap_err();
-        let sentence = "the metric my metric cannot be made: `my metric` cannot be a name;";
-        assert!(named.to_string().starts_with(sentence), "{named}");
+        let message = "the metric my metric cannot be made: `my metric` cannot be a name;";
+        assert!(named.to_string().starts_with(message), "{named}");
         let error = user("m", &a, &b, false, &deaf).unwrap_err();
         assert!(error
             .to_string()

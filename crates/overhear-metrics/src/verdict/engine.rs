@@ -155,7 +155,7 @@ impl<J: Judge> Verdicts<J> {
         self.trials.is_empty()
     }
 
-    /// Sets the origin of the times in sentences about offences; without it, they count from the
+    /// Sets the origin of the times in messages about offences; without it, they count from the
     /// zero of `CLOCK_MONOTONIC`.
     pub fn count_from(&mut self, start: Timestamp) {
         self.names.start = start;
@@ -176,8 +176,8 @@ impl<J: Judge> Verdicts<J> {
 
     /// Makes every constraint that holds so far inconclusive, because the observation as a whole is
     /// not complete.
-    pub fn distrust(&mut self, sentence: String) {
-        self.observation.push(sentence);
+    pub fn distrust(&mut self, message: String) {
+        self.observation.push(message);
     }
 
     /// This stream is unreadable after `at`, because the recording is damaged there. Later elements
@@ -215,8 +215,8 @@ impl<J: Judge> Verdicts<J> {
     pub fn complaints(&self) -> Vec<String> {
         let of_trials = self.trials.iter().flat_map(|trial| {
             let name = trial.constraint().name();
-            let sentences = trial.unfit().iter();
-            sentences.map(move |sentence| format!("constraint {name} cannot use {sentence}"))
+            let messages = trial.unfit().iter();
+            messages.map(move |message| format!("constraint {name} cannot use {message}"))
         });
         let of_metrics = self.metrics.complaints().iter().cloned();
         of_trials.chain(of_metrics).collect()
@@ -348,9 +348,9 @@ fn route<'a>(
                     trial.hear(stream.event(), unit.as_deref());
                     rules.extend(own);
                 }
-                Err(sentence) => {
-                    let sentence = format!("{}: {sentence}", stream.schema_label());
-                    trial.complain(stream.event(), sentence);
+                Err(message) => {
+                    let message = format!("{}: {message}", stream.schema_label());
+                    trial.complain(stream.event(), message);
                 }
             }
         }

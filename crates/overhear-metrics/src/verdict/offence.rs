@@ -164,7 +164,7 @@ impl OffenceKind {
         )
     }
 
-    /// Writes the sentence for users, for values of this unit.
+    /// Writes the message for users, for values of this unit.
     pub(super) fn describe(&self, f: &mut fmt::Formatter<'_>, unit: &str) -> fmt::Result {
         let shown = |value| Shown { value, unit };
         let apart = |one: f64, other: f64| match unit {

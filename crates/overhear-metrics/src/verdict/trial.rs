@@ -110,11 +110,11 @@ impl Trial {
     }
 
     /// A stream exists that lacks a required field.
-    pub(super) fn complain(&mut self, event: EventName, sentence: String) {
+    pub(super) fn complain(&mut self, event: EventName, message: String) {
         self.exists(event);
         // A program that registers the same sensor again and again causes one complaint.
-        if self.unfit.len() < 8 && !self.unfit.contains(&sentence) {
-            self.unfit.push(sentence);
+        if self.unfit.len() < 8 && !self.unfit.contains(&message) {
+            self.unfit.push(message);
         }
     }
 

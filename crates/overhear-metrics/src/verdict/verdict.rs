@@ -72,7 +72,7 @@ impl fmt::Display for Reason {
             Self::NoTask(filter) => write!(f, "no task `{filter}` was seen"),
             Self::NothingJudged => f.write_str("nothing to judge happened"),
             Self::NoRoom(count) => write!(f, "{count} elements found no room"),
-            Self::Unfit(sentence) | Self::Observation(sentence) => f.write_str(sentence),
+            Self::Unfit(message) | Self::Observation(message) => f.write_str(message),
         }
     }
 }
@@ -107,7 +107,7 @@ pub(super) struct Names {
     gone: HashSet<u32>,
     /// Tasks whose name no kernel element has given.
     suggested: HashSet<u32>,
-    /// Origin of the times in sentences.
+    /// Origin of the times in messages.
     pub(super) start: Timestamp,
 }
 
@@ -162,7 +162,7 @@ impl Names {
     }
 }
 
-/// An offence with everything that its sentence needs.
+/// An offence with everything that its message needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Case<'a> {
     /// The constraint that it violates.

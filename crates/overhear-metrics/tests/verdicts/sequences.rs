@@ -52,9 +52,9 @@ fn each_task_and_value_has_its_own_order() {
     // Groups have unsigned numbers; another field has no groups.
     let signed = order().each(Each::Field("value".into()), &linux).unwrap();
     let played = end(play(signed, 0, by_value), 9);
-    let sentence = "field `value` of `user:a` is not an unsigned number";
+    let message = "field `value` of `user:a` is not an unsigned number";
     assert!(played.starts_with("inconclusive 0/0"), "{played}");
-    assert!(played.contains(sentence), "{played}");
+    assert!(played.contains(message), "{played}");
 }
 
 #[test]

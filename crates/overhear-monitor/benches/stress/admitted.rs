@@ -100,7 +100,7 @@ pub(crate) struct Ended {
     pub(crate) run: DeadlineRun,
     pub(crate) guarantee: Guarantee,
     pub(crate) figures: Vec<SensorFigures>,
-    pub(crate) sentences: Vec<String>,
+    pub(crate) messages: Vec<String>,
 }
 
 /// Runs `update` on the terms, over the rings `a` and `b`.
@@ -135,7 +135,7 @@ pub(crate) fn run_telling(
         run,
         guarantee: watch.guarantee().clone(),
         figures: watch.figures().collect(),
-        sentences: watch.guarantee().sentences(terms, Timestamp::ZERO),
+        messages: watch.guarantee().messages(terms, Timestamp::ZERO),
     })
 }
 

@@ -58,12 +58,12 @@ fn main() -> ExitCode {
             described(&attempt, &stress.terms)
         );
         match attempt.judge(&stress.terms) {
-            Judgement::Broken(sentence) => {
-                println!("broken: {sentence}");
+            Judgement::Broken(message) => {
+                println!("broken: {message}");
                 return ExitCode::FAILURE;
             }
-            Judgement::Inconclusive(sentence) => {
-                println!("inconclusive: {sentence}");
+            Judgement::Inconclusive(message) => {
+                println!("inconclusive: {message}");
                 if !is_load_real(&stress) {
                     return ExitCode::FAILURE;
                 }

@@ -60,7 +60,7 @@ pub(crate) struct Try {
 pub(crate) enum Judgement {
     /// Every element was evaluated in time.
     Kept,
-    /// An assumption did not hold, and the verdict says so: the sentence begins with which.
+    /// An assumption did not hold, and the verdict says so: the message begins with which.
     Inconclusive(String),
     /// What must not happen.
     Broken(String),
@@ -135,7 +135,7 @@ impl Stress {
         for &breach in &seen.breaches {
             ended.guarantee.breach(breach);
         }
-        ended.sentences = ended.guarantee.sentences(&self.terms, Timestamp::ZERO);
+        ended.messages = ended.guarantee.messages(&self.terms, Timestamp::ZERO);
         Ok(Try {
             ended,
             seen,
@@ -189,9 +189,9 @@ impl Try {
             run,
             guarantee,
             figures,
-            sentences,
+            messages,
         } = &self.ended;
-        let because = sentences.join("; ");
+        let because = messages.join("; ");
         let bound = terms.latency;
         let failed = |sensor: &SensorFigures| sensor.missed > 0 || sensor.latency > bound;
         let failed = figures.iter().any(failed);
@@ -202,8 +202,8 @@ impl Try {
                 let evaluated: u64 = figures.iter().map(|sensor| sensor.elements).sum();
                 let written = self.produced.written;
                 if failed || evaluated == 0 || evaluated > written {
-                    let sentence = format!("held, but {figures:?} of {written}, bound {bound}");
-                    return Judgement::Broken(sentence);
+                    let message = format!("held, but {figures:?} of {written}, bound {bound}");
+                    return Judgement::Broken(message);
                 }
                 Judgement::Kept
             }

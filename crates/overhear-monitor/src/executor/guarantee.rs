@@ -14,7 +14,7 @@
 //! A breach is found later than it happened, a foreign reservation up to a second later. It counts
 //! from the last moment at which the assumption was known to hold.
 //!
-//! Nothing here allocates: facts are small, and are turned into sentences on request.
+//! Nothing here allocates: facts are small, and are turned into messages on request.
 
 use overhear_admission::Violation;
 use overhear_event::{GapCause, Nanos, StreamId, Timestamp};
@@ -266,33 +266,33 @@ impl Guarantee {
             .filter_map(|(first, count)| Some(((*first)?, *count)))
     }
 
-    /// What happened, a sentence for each kind of breach, earliest first, and one for the failures.
+    /// What happened, a message for each kind of breach, earliest first, and one for the failures.
     /// Times are counted from `start`.
     #[must_use]
-    pub fn sentences(&self, terms: &Terms, start: Timestamp) -> Vec<String> {
+    pub fn messages(&self, terms: &Terms, start: Timestamp) -> Vec<String> {
         let mut breaches: Vec<(Breach, u64)> = self.breaches().collect();
         breaches.sort_by_key(|(breach, _)| (breach.from, breach.at));
-        let mut sentences: Vec<String> = breaches
+        let mut messages: Vec<String> = breaches
             .into_iter()
             .map(|(breach, count)| match count {
-                1 => breach.sentence(terms, start),
-                more => format!("{} ({more} times in all)", breach.sentence(terms, start)),
+                1 => breach.message(terms, start),
+                more => format!("{} ({more} times in all)", breach.message(terms, start)),
             })
             .collect();
         if let Some(failure) = self.first_failure {
-            sentences.push(match self.failures {
-                1 => failure.sentence(terms, start),
-                more => format!("{} (the first of {more})", failure.sentence(terms, start)),
+            messages.push(match self.failures {
+                1 => failure.message(terms, start),
+                more => format!("{} (the first of {more})", failure.message(terms, start)),
             });
         }
-        sentences
+        messages
     }
 }
 
 impl Breach {
     /// What happened, with its instant counted from `start`.
     #[must_use]
-    pub fn sentence(&self, terms: &Terms, start: Timestamp) -> String {
+    pub fn message(&self, terms: &Terms, start: Timestamp) -> String {
         let at = self.at.relative_to(start);
         let from = self.from.relative_to(start);
         match self.cause {
@@ -387,7 +387,7 @@ impl Breach {
 impl GuaranteeViolation {
     /// What happened, with its instant counted from `start`.
     #[must_use]
-    pub fn sentence(&self, terms: &Terms, start: Timestamp) -> String {
+    pub fn message(&self, terms: &Terms, start: Timestamp) -> String {
         let sensor = terms.sensor(self.sensor);
         let at = self.at.relative_to(start);
         match self.what {

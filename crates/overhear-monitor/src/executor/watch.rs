@@ -314,7 +314,7 @@ impl<'a, C: Clock> Watch<'a, C> {
         })
     }
 
-    /// Streams that each update refused, in the order of the terms: a sentence for each.
+    /// Streams that each update refused, in the order of the terms: a message for each.
     #[must_use]
     pub fn complaints(&self) -> Vec<Vec<String>> {
         self.updates
@@ -352,10 +352,10 @@ impl<C: Clock> Analysis for Watch<'_, C> {
             if !step.takes(sensor) {
                 continue;
             }
-            if let Some(sentence) = step.watched.update.refuses(stream) {
+            if let Some(message) = step.watched.update.refuses(stream) {
                 refused |= bit(index);
-                if !step.complaints.contains(&sentence) {
-                    step.complaints.push(sentence);
+                if !step.complaints.contains(&message) {
+                    step.complaints.push(message);
                 }
                 continue;
             }

@@ -409,10 +409,10 @@ mod tests {
             matches!(refused, PartitionError::Locked { .. }),
             "{refused}"
         );
-        let sentence = refused.to_string();
+        let message = refused.to_string();
         assert!(
-            sentence.contains("a lock on") && sentence.contains("lslocks"),
-            "{sentence}"
+            message.contains("a lock on") && message.contains("lslocks"),
+            "{message}"
         );
         drop(held);
         assert!(lock_within(&root, Duration::ZERO).is_ok());

@@ -124,7 +124,7 @@ pub(crate) struct RawReaction {
     pub(crate) on: u32,
     pub(crate) name: *const c_char,
     pub(crate) of: *const c_char,
-    pub(crate) sentence: *const c_char,
+    pub(crate) message: *const c_char,
     pub(crate) at_ns: u64,
     pub(crate) count: u64,
     pub(crate) element: u64,

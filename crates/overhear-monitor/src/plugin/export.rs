@@ -19,7 +19,7 @@ use super::abi::{
     ABI, MISSED_STOP,
 };
 use super::results::{ResultValue, Results};
-use crate::updates::{sentence_of, MissedPolicy};
+use crate::updates::{message_of, MissedPolicy};
 
 /// An update that a plug-in exports.
 ///
@@ -48,7 +48,7 @@ pub trait Exported: Analysis + Sized + 'static {
     /// Makes one. The argument is what stands behind `=` in `--update FILE.so:NAME=ARGUMENT`.
     ///
     /// # Errors
-    /// A sentence for the user, if the argument does not suit it.
+    /// A message for the user, if the argument does not suit it.
     fn create(argument: &str) -> Result<Self, String>;
 
     /// Tells the results. `overhear top` asks for each picture.
@@ -224,10 +224,10 @@ unsafe fn descriptor(raw: &RawStream) -> StreamDescriptor {
 }
 
 /// Tells the host why a call has failed.
-fn fail(host: *mut RawHost, sentence: &str) {
-    let sentence = c_text(sentence);
+fn fail(host: *mut RawHost, message: &str) {
+    let message = c_text(message);
     // SAFETY: the host's own function, with its own pointer.
-    unsafe { ((*host).fail)(host, sentence.as_ptr()) };
+    unsafe { ((*host).fail)(host, message.as_ptr()) };
 }
 
 thread_local! {
@@ -269,10 +269,10 @@ unsafe fn call<U: Analysis>(
         instance.update.failure().map(ToString::to_string)
     }));
     HOST.set(ptr::null_mut());
-    match called.unwrap_or_else(|panic| Some(sentence_of(&*panic))) {
+    match called.unwrap_or_else(|panic| Some(message_of(&*panic))) {
         None => 0,
-        Some(sentence) => {
-            fail(host, &sentence);
+        Some(message) => {
+            fail(host, &message);
             1
         }
     }
@@ -285,7 +285,7 @@ unsafe extern "C" fn create<U: Exported>(
     // SAFETY: a string of the host.
     let argument = unsafe { text(argument) }.unwrap_or_default();
     let made = catch_unwind(|| U::create(&argument));
-    match made.unwrap_or_else(|panic| Err(sentence_of(&*panic))) {
+    match made.unwrap_or_else(|panic| Err(message_of(&*panic))) {
         Ok(update) => Box::into_raw(Box::new(Instance {
             update,
             streams: Vec::new(),
@@ -293,8 +293,8 @@ unsafe extern "C" fn create<U: Exported>(
             last: 0,
         }))
         .cast(),
-        Err(sentence) => {
-            fail(host, &sentence);
+        Err(message) => {
+            fail(host, &message);
             ptr::null_mut()
         }
     }

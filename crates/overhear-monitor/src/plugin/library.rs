@@ -14,7 +14,7 @@ use super::footprint::open_measured;
 use super::tls::ThreadLocals;
 use super::update::PluginUpdate;
 
-/// A plug-in cannot be used; the sentence names the file, and the update where it is about one.
+/// A plug-in cannot be used; the message names the file, and the update where it is about one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
     /// It is no shared object, or lacks something it needs.
@@ -230,7 +230,7 @@ pub(super) fn open_library(path: &Path) -> Result<Library, PluginError> {
     })
 }
 
-/// What the loader says, in one line and without the file's name, which the sentence has already.
+/// What the loader says, in one line and without the file's name, which the message has already.
 fn reason(error: &libloading::Error) -> String {
     let said = match std::error::Error::source(error) {
         Some(source) => source.to_string(),

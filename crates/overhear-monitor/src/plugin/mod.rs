@@ -3,7 +3,7 @@
 //!
 //! Into this module flow a file, the name of one of its updates and an argument; out comes a
 //! [`PluginUpdate`], which is an [`Analysis`](overhear_event::Analysis) like any other, and at the
-//! end its [`Results`]. What goes wrong at the border is a sentence that names the entry: a file
+//! end its [`Results`]. What goes wrong at the border is a message that names the entry: a file
 //! that does not load or is no plug-in ([`PluginError`]), a function that fails, panics or throws
 //! ([`Analysis::failure`](overhear_event::Analysis::failure)), a sensor of another type
 //! ([`Analysis::refuses`](overhear_event::Analysis::refuses)).

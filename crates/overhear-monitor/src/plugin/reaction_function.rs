@@ -15,8 +15,8 @@ pub struct ReactionContext<'a> {
     pub name: &'a CStr,
     /// The update, sensor or constraint of the occurrence.
     pub of: &'a str,
-    /// The occurrence, as a sentence.
-    pub sentence: &'a str,
+    /// The occurrence, as a message.
+    pub message: &'a str,
 }
 
 /// A function of a shared object, `void function(const oh_reaction *)`.
@@ -49,7 +49,7 @@ impl ReactionFunction {
     /// Calls it, in this thread. It may take as long as it likes.
     pub fn call(&self, decision: &Decision, told: &ReactionContext<'_>) {
         let text = overhear_ffi::c_text;
-        let (of, sentence) = (text(told.of), text(told.sentence));
+        let (of, message) = (text(told.of), text(told.message));
         let occurrence = &decision.occurrence;
         let measure = occurrence.measure();
         let raw = RawReaction {
@@ -57,7 +57,7 @@ impl ReactionFunction {
             on: occurrence.trigger() as u32,
             name: told.name.as_ptr(),
             of: of.as_ptr(),
-            sentence: sentence.as_ptr(),
+            message: message.as_ptr(),
             at_ns: decision.at.as_monotonic_ns(),
             count: decision.count,
             element: occurrence.element().unwrap_or(u64::MAX),

@@ -79,7 +79,7 @@ impl PluginUpdate {
     /// An update of this very program, which drives a monitor as a library: `oh_monitor_add`.
     ///
     /// # Errors
-    /// A sentence: it is not as `update.h` says, or it says that it cannot be made.
+    /// A message: it is not as `update.h` says, or it says that it cannot be made.
     ///
     /// # Safety
     /// `update` is NULL or points to an `oh_update` of `update.h`, which says its own size, whose

@@ -94,8 +94,8 @@ impl Source for Script {
                     inbox.gap(id, self.sequence, missed, GapCause::Overwritten);
                     self.sequence += missed;
                 }
-                Act::Complain(sentence) => inbox.complain(SourceError(sentence.to_string())),
-                Act::Fail(sentence) => return Err(SourceError(sentence.to_string())),
+                Act::Complain(message) => inbox.complain(SourceError(message.to_string())),
+                Act::Fail(message) => return Err(SourceError(message.to_string())),
             }
         }
         Ok(())

@@ -51,7 +51,7 @@ pub enum UpdateState {
     Running,
     /// It missed elements and is stopped ([`MissedPolicy::Stop`](super::MissedPolicy::Stop)).
     Stopped(Gap),
-    /// It panicked, or has failed ([`Analysis::failure`]), and is not called any more. The sentence
+    /// It panicked, or has failed ([`Analysis::failure`]), and is not called any more. The message
     /// has the reason.
     Failed(String),
     /// It was removed, or its set is gone.
@@ -69,7 +69,7 @@ pub struct UpdateStatus {
     pub missed: u64,
     /// Number of gaps. A gap with 0 missed elements is damage of unknown extent.
     pub gaps: u64,
-    /// Matching streams of another type: a sentence for each.
+    /// Matching streams of another type: a message for each.
     pub complaints: Vec<String>,
 }
 

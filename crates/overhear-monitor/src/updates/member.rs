@@ -98,8 +98,8 @@ impl Member {
     pub(crate) fn takes(&self, stream: &StreamDescriptor) -> bool {
         let complaint = match self.subscription.answer(stream) {
             SubscriptionMatch::No => return false,
-            SubscriptionMatch::OtherType(sentence) => {
-                Some(format!("update `{}`: {sentence}", self.shared.name))
+            SubscriptionMatch::OtherType(message) => {
+                Some(format!("update `{}`: {message}", self.shared.name))
             }
             SubscriptionMatch::Yes => {
                 let update = &self.update;
@@ -212,7 +212,7 @@ impl Member {
         let why = match called {
             Ok(false) => return Next::GoOn,
             Ok(true) => self.update.failure().unwrap_or_default().to_string(),
-            Err(panic) => sentence_of(&*panic),
+            Err(panic) => message_of(&*panic),
         };
         self.end = Some(End::Failed(why));
         Next::Ended
@@ -231,7 +231,7 @@ impl Member {
         status.missed = self.counts.missed;
         status.gaps = self.counts.gaps;
         match (&self.end, &status.state) {
-            // Set once: the sentence is not copied in every round.
+            // Set once: the message is not copied in every round.
             (Some(_), UpdateState::Stopped(_) | UpdateState::Failed(_)) => {}
             (Some(End::Stopped(gap)), _) => status.state = UpdateState::Stopped(*gap),
             (Some(End::Failed(why)), _) => status.state = UpdateState::Failed(why.clone()),
@@ -254,7 +254,7 @@ impl Member {
 }
 
 /// The message of a panic.
-pub(crate) fn sentence_of(panic: &(dyn Any + Send)) -> String {
+pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
     let said = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)

@@ -57,7 +57,7 @@ use member::{Member, Next, Prepared};
 pub(crate) use binding::{describe, is_of_type, SubscriptionMatch};
 pub use binding::{Binding, MissedPolicy, Start, Subscription};
 pub use handle::{AddError, Supervisor, UpdateRef, UpdateState, UpdateStatus, WaitError};
-pub(crate) use member::sentence_of;
+pub(crate) use member::message_of;
 
 /// Maximum number of updates in a set: the bits of a word, so that one load gives the updates of an
 /// element.

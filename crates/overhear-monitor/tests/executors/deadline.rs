@@ -79,7 +79,7 @@ fn admitted_guarantee_holds() {
         let elements: u64 = ended.figures.iter().map(|sensor| sensor.elements).sum();
         assert_eq!(elements, sum.0);
         match ended.guarantee.verdict() {
-            GuaranteeVerdict::Violated => panic!("{:?}", ended.sentences),
+            GuaranteeVerdict::Violated => panic!("{:?}", ended.messages),
             GuaranteeVerdict::Inconclusive => {
                 return Err(doubt(&ended, &terms, &machine, produced))
             }
@@ -128,7 +128,7 @@ fn update_that_takes_too_long_is_named_with_its_element() {
     let ended = ended.unwrap();
     assert_eq!(ended.guarantee.verdict(), GuaranteeVerdict::Inconclusive);
     let named = "update `sum` took ";
-    let all = ended.sentences.join("; ");
+    let all = ended.messages.join("; ");
     let by_name =
         all.contains(named) && all.contains(" for element 3 of sensor `a`, its wcet is 100 us");
     // Where the thread was preempted for as long in the same period, only the period is to blame.
@@ -178,11 +178,11 @@ fn sensor_that_exceeds_its_stream_is_noticed_within_one_element() {
     );
     assert!(
         ended
-            .sentences
+            .messages
             .iter()
-            .any(|sentence| sentence.starts_with("sensor `b` exceeds its stream")),
+            .any(|message| message.starts_with("sensor `b` exceeds its stream")),
         "{:?}",
-        ended.sentences
+        ended.messages
     );
 }
 
@@ -225,7 +225,7 @@ fn foreign_reservation_makes_it_inconclusive() {
     assert!(
         ended.has(|cause| matches!(cause, BreachCause::Foreign { threads: 1.. })),
         "{:?}",
-        ended.sentences
+        ended.messages
     );
 }
 
@@ -252,8 +252,8 @@ fn stopped_process() {
     });
     let result = result.unwrap();
     println!("verdict {}", result.guarantee.verdict());
-    for sentence in &result.sentences {
-        println!("because {sentence}");
+    for message in &result.messages {
+        println!("because {message}");
     }
 }
 

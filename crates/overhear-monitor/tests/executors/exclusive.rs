@@ -95,7 +95,7 @@ fn guarantee_has_a_cpu_of_its_own_and_gives_it_back() {
         drop(partition);
         assert_eq!(groups_of(std::process::id()), [""; 0]);
         match ended.guarantee.verdict() {
-            GuaranteeVerdict::Violated => panic!("{:?}", ended.sentences),
+            GuaranteeVerdict::Violated => panic!("{:?}", ended.messages),
             GuaranteeVerdict::Inconclusive => {
                 Err(doubt(&ended, &terms, &machine, Produced::default()))
             }
@@ -170,7 +170,7 @@ fn partition_of_a_killed_process_is_cleared() {
 }
 
 #[test]
-fn impossible_partition_is_refused_with_a_sentence() {
+fn impossible_partition_is_refused_with_a_message() {
     let _alone = alone();
     let Some(own) = partition() else { return };
     let before = groups_of(std::process::id());

@@ -15,7 +15,7 @@ pub(crate) fn doubt(ended: &Ended, terms: &Terms, machine: &Machine, produced: P
         excuse: Excuse::of_all(
             breaches.map(|(breach, _)| excuse(&breach.cause, terms, machine, produced)),
         ),
-        reasons: ended.sentences.join("; "),
+        reasons: ended.messages.join("; "),
     }
 }
 

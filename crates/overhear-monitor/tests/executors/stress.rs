@@ -33,7 +33,7 @@ fn every_element_is_evaluated_in_time_under_load() {
             reasons,
         })?;
         let doubt = match attempt.judge(&stress.terms) {
-            Judgement::Broken(sentence) => panic!("{sentence}"),
+            Judgement::Broken(message) => panic!("{message}"),
             Judgement::Inconclusive(_) => Some(doubt(
                 &attempt.ended,
                 &stress.terms,
@@ -65,7 +65,7 @@ fn ended(terms: &Terms, latency: Nanos, missed: u64) -> Try {
             run: DeadlineRun::default(),
             guarantee: Guarantee::default(),
             figures: vec![figures; terms.sensors.len()],
-            sentences: Vec::new(),
+            messages: Vec::new(),
         },
         seen: WatchdogStats::default(),
         produced: Produced {
@@ -109,9 +109,9 @@ fn tries_are_judged_by_what_the_machine_did() {
     };
     let mut excused = ended(&terms, later, 7);
     excused.ended.guarantee.breach(breach);
-    // Without a sentence nobody learns since when.
+    // Without a message nobody learns since when.
     assert!(is_broken(&excused));
-    excused.ended.sentences = excused.ended.guarantee.sentences(&terms, Timestamp::ZERO);
+    excused.ended.messages = excused.ended.guarantee.messages(&terms, Timestamp::ZERO);
     excused.seen = WatchdogStats {
         cpus: vec![CpuLateness {
             worst: late,
@@ -120,13 +120,13 @@ fn tries_are_judged_by_what_the_machine_did() {
         breaches: vec![breach],
     };
     let said = |attempt: &Try| match attempt.judge(&terms) {
-        Judgement::Inconclusive(sentence) => sentence,
+        Judgement::Inconclusive(message) => message,
         other => panic!("{other:?}"),
     };
-    let sentence = said(&excused);
+    let message = said(&excused);
     assert!(
-        sentence.starts_with("machine lateness 6.00 ms > 5.00 ms: at "),
-        "{sentence}"
+        message.starts_with("machine lateness 6.00 ms > 5.00 ms: at "),
+        "{message}"
     );
     // An update that overran before is the cause, and the machine's lateness is none.
     let mut overrun = ended(&terms, bound, 0);
@@ -141,13 +141,13 @@ fn tries_are_judged_by_what_the_machine_did() {
         },
     });
     overrun.ended.guarantee.breach(breach);
-    overrun.ended.sentences = overrun.ended.guarantee.sentences(&terms, Timestamp::ZERO);
-    let sentence = said(&overrun);
+    overrun.ended.messages = overrun.ended.guarantee.messages(&terms, Timestamp::ZERO);
+    let message = said(&overrun);
     assert!(
-        sentence.starts_with("an update's CPU time was above its WCET: ")
-            && sentence.contains("(machine lateness 0 ns of 5.00 ms)")
-            && sentence.contains("element 7 of sensor `b`"),
-        "{sentence}"
+        message.starts_with("an update's CPU time was above its WCET: ")
+            && message.contains("(machine lateness 0 ns of 5.00 ms)")
+            && message.contains("element 7 of sensor `b`"),
+        "{message}"
     );
     // The same with a machine that nobody saw late.
     excused.seen = WatchdogStats::default();

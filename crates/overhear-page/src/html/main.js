@@ -24,10 +24,10 @@ const LEGEND = [
 /** The parts of the runs that the time-line leaves out, so that an empty stretch is not taken for
  *  rest. */
 function showLeftOut(runs) {
-  const sentences = [...new Set(runs.flatMap((run) => run.leftOut))];
+  const messages = [...new Set(runs.flatMap((run) => run.leftOut))];
   const holder = byId('left-out');
-  holder.hidden = !sentences.length;
-  holder.textContent = sentences.join(' ');
+  holder.hidden = !messages.length;
+  holder.textContent = messages.join(' ');
 }
 
 function showReport(report) {

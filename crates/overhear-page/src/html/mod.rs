@@ -15,7 +15,7 @@
 //!
 //! # The report
 //!
-//! Every member may be absent; the page then leaves that part out, or a sentence states that it is
+//! Every member may be absent; the page then leaves that part out, or a message states that it is
 //! absent. Times are whole nanoseconds.
 //!
 //! | member | shape |
@@ -24,7 +24,7 @@
 //! | `command` | list of texts |
 //! | `exit` | `{"code": n}` or `{"signal": n}` |
 //! | `duration_ns` | number |
-//! | `sources` | list of `{name, active, sentence, sensors?}`; `active` of the kernel is `bpf`, `perf` or `none`, its `sensors` are the recorded ones |
+//! | `sources` | list of `{name, active, message, sensors?}`; `active` of the kernel is `bpf`, `perf` or `none`, its `sensors` are the recorded ones |
 //! | `trace` | `{events, bytes, directory}` or null |
 //! | `threads` | list of `{pid, tid, comm, run_ns, runnable_ns?, blocked_ns?, switches_voluntary, switches_involuntary, migrations, wakeup_latency_ns: {median, p99, max, count}?}` |
 //! | `sensors` | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns, distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min, mean, max, median, p99}]}` |
@@ -35,7 +35,7 @@
 //! | `complete` | false keeps the page from showing *complete* even if no loss is listed |
 //! | `outcome` | `complete`, `violated` or `inconclusive`; nothing on the page is marked as good with the latter two |
 //! | `findings` | list of `{of, verdict, message}`, the worst first; `verdict` is `held`, `violated` or `inconclusive` |
-//! | `check` | `{constraints: [{name, verdict, judged, offences, first: {sentence}?, reasons}]}` or null |
+//! | `check` | `{constraints: [{name, verdict, judged, offences, first: {message}?, reasons}]}` or null |
 //! | `notes` | list of texts |
 //! | `histograms` | list of `{title, unit, buckets: [{low, high, count}], fractions?}`, linear or logarithmic as the buckets are |
 //!

@@ -46,8 +46,8 @@ const REACTION_COLUMNS = [
   named('Failure', 'failure'),
 ];
 
-/** The verdict in a sentence. */
-function guaranteeSentence(guarantee) {
+/** The verdict in a message. */
+function guaranteeMessage(guarantee) {
   const latency = Number.isFinite(guarantee.latency_ns) ? formatDuration(guarantee.latency_ns) : DASH;
   if (guarantee.verdict) {
     return `Every element within ${latency}, level ${guarantee.level ?? DASH}, ${formatDuration(guarantee.runtime_ns ?? 0)} of CPU time every ${formatDuration(guarantee.period_ns ?? 0)}.`;
@@ -65,8 +65,8 @@ function toldBy(update) {
 function pluginTable(title, updates) {
   const rows = updates.map((update) => ({ ...update, told: toldBy(update) }));
   const parts = [sortableTable(title, PLUGIN_COLUMNS, rows, null)];
-  const sentences = updates.flatMap((update) => [update.sentence, ...list(update.complaints)].filter(Boolean));
-  if (sentences.length) parts.push(make('ul', 'notes', sentences.map((sentence) => make('li', '', String(sentence)))));
+  const messages = updates.flatMap((update) => [update.message, ...list(update.complaints)].filter(Boolean));
+  if (messages.length) parts.push(make('ul', 'notes', messages.map((message) => make('li', '', String(message)))));
   return parts;
 }
 
@@ -80,9 +80,9 @@ function showMonitor(report) {
       make('h2', '', 'Monitor'),
       verdict ? make('span', verdict === 'held' ? 'badge' : 'badge off', verdict) : null,
     ]));
-    parts.push(make('p', '', guaranteeSentence(guarantee)));
+    parts.push(make('p', '', guaranteeMessage(guarantee)));
     const updates = list(guarantee.updates);
-    const said = updates.flatMap((update) => [update.sentence, ...list(update.complaints)].filter(Boolean));
+    const said = updates.flatMap((update) => [update.message, ...list(update.complaints)].filter(Boolean));
     const reasons = [...list(guarantee.reasons), ...list(guarantee.others), ...list(guarantee.notes), ...said];
     if (reasons.length) parts.push(make('ul', 'notes', reasons.map((reason) => make('li', '', String(reason)))));
     if (list(guarantee.sensors).length) parts.push(sortableTable('Sensors of the monitor', GUARANTEED_COLUMNS, list(guarantee.sensors), null));

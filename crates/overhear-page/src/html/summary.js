@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The program, the missed elements, and the sources: sentences and a few large numbers.
+// The program, the missed elements, and the sources: messages and a few large numbers.
 
 const SIGNALS = { 1: 'SIGHUP', 2: 'SIGINT', 3: 'SIGQUIT', 4: 'SIGILL', 6: 'SIGABRT', 7: 'SIGBUS', 8: 'SIGFPE', 9: 'SIGKILL', 11: 'SIGSEGV', 13: 'SIGPIPE', 14: 'SIGALRM', 15: 'SIGTERM' };
 
@@ -139,7 +139,7 @@ function showSources(report) {
     parts.push(make('div', 'section-head', [make('h2', '', 'How it was heard')]));
     parts.push(make('dl', 'sources', sources.flatMap((source) => [
       make('dt', '', [`${source.name ?? ''} `, make('span', source.active === 'none' ? 'badge off' : 'badge', source.active ?? '')]),
-      make('dd', '', source.sentence ?? ''),
+      make('dd', '', source.message ?? ''),
     ])));
   }
   if (report.trace?.directory) parts.push(make('p', 'where', ['The trace is in ', make('code', '', report.trace.directory), ' (CTF 1.8).']));

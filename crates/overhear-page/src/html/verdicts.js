@@ -35,7 +35,7 @@ function showVerdicts(report) {
   });
   const constraints = list(report.check?.constraints);
   if (constraints.length) {
-    const rows = constraints.map((one) => ({ ...one, offence: one.first?.sentence, why: list(one.reasons).join(', ') }));
+    const rows = constraints.map((one) => ({ ...one, offence: one.first?.message, why: list(one.reasons).join(', ') }));
     parts.push(sortableTable('Constraints', CONSTRAINT_COLUMNS, rows, null));
   }
   holder.replaceChildren(...parts);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The parts that a picture leaves out, in sentences, and the ways to see them.
+//! The parts that a picture leaves out, in messages, and the ways to see them.
 
 use overhear_event::{Nanos, Timestamp};
 
@@ -20,12 +20,12 @@ const NAMED_SENSORS: usize = 3;
 
 /// The parts that `picture` leaves out of a run that began at `begin`; empty if it shows
 /// everything.
-pub(super) fn sentences(picture: &Picture, begin: Timestamp, remedy: &Remedy) -> Vec<String> {
+pub(super) fn messages(picture: &Picture, begin: Timestamp, remedy: &Remedy) -> Vec<String> {
     let since = |time: Timestamp| time.since(begin);
-    let mut sentences = Vec::new();
+    let mut messages = Vec::new();
     if picture.from > begin {
         let (from, end) = (since(picture.from), since(picture.end_of_shown()));
-        sentences.push(format!(
+        messages.push(format!(
             "The time-line shows {from} to {end} of the run; its times count from {from}."
         ));
     }
@@ -58,7 +58,7 @@ pub(super) fn sentences(picture: &Picture, begin: Timestamp, remedy: &Remedy) ->
         parts.push(format!("{gaps}, and all else, from {} on", since(at)));
     }
     let Some(first) = first else {
-        return sentences;
+        return messages;
     };
     let parts = parts.join("; ");
     let remedy = match remedy {
@@ -71,10 +71,10 @@ pub(super) fn sentences(picture: &Picture, begin: Timestamp, remedy: &Remedy) ->
             )
         }
     };
-    sentences.push(format!(
+    messages.push(format!(
         "The time-line has no room for {parts}. Tables and histograms count all of it.{remedy}"
     ));
-    sentences
+    messages
 }
 
 /// A duration as an argument of the command line, rounded down to a short number.

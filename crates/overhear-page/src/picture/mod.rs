@@ -302,9 +302,9 @@ impl Piece<'_> {
         Self { remedy, ..self }
     }
 
-    /// Sentences about the parts that the picture leaves out.
+    /// Messages about the parts that the picture leaves out.
     pub(crate) fn left_out(&self) -> Vec<String> {
-        left_out::sentences(self.picture, self.run_begin, &self.remedy)
+        left_out::messages(self.picture, self.run_begin, &self.remedy)
     }
 
     fn since(&self, time: Timestamp) -> u64 {

@@ -253,7 +253,7 @@ fn picture_of_a_range_counts_from_its_begin() {
 }
 
 #[test]
-fn sentence_names_commands_that_can_be_typed() {
+fn message_names_commands_that_can_be_typed() {
     let (mut picture, fast) = picture_of_few_elements();
     for number in 0..1_000 {
         write(&mut picture, &fast, 1_000 + number * 100_000);
@@ -261,7 +261,7 @@ fn sentence_names_commands_that_can_be_typed() {
     let piece = picture.whole(at(0));
     assert!(!piece.left_out()[0].contains('`'), "{:?}", piece.left_out());
     let piece = piece.with_remedy(Remedy::Recording("run 1".to_string()));
-    let [sentence] = &piece.left_out()[..] else {
+    let [message] = &piece.left_out()[..] else {
         panic!("{:?}", piece.left_out());
     };
     for part in [
@@ -270,6 +270,6 @@ fn sentence_names_commands_that_can_be_typed() {
         "ms` shows what follows",
         "`overhear export 'run 1' --to perfetto --output FILE`",
     ] {
-        assert!(sentence.contains(part), "{sentence}");
+        assert!(message.contains(part), "{message}");
     }
 }

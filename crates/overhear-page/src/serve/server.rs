@@ -204,8 +204,8 @@ fn answer(
         );
     };
     if !site.state().connections.authenticate(id) {
-        let sentence = "too many pages are open at this address; close one\n";
-        return reply(stream, "503 Service Unavailable", "text/plain", sentence);
+        let message = "too many pages are open at this address; close one\n";
+        return reply(stream, "503 Service Unavailable", "text/plain", message);
     }
     if request.method != "GET" {
         return reply(stream, "405 Method Not Allowed", "text/plain", "only GET\n");

@@ -9,7 +9,7 @@ use overhear_event::{Nanos, IN_PLACE_BYTES};
 
 use crate::error::{ErrorKind, SessionError};
 
-/// A mistake in the description of a monitor. Each sentence names the entry.
+/// A mistake in the description of a monitor. Each message names the entry.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MonitorError {
     #[error("cpus is 0; give at least 1")]
@@ -38,11 +38,11 @@ pub(crate) enum MonitorError {
          none of its sensors has them; give the sensor's `payload`, or leave `in_place` out"
     )]
     NothingInPlace(String),
-    #[error("update `{update}`: `{sensor}` {sentence}")]
+    #[error("update `{update}`: `{sensor}` {message}")]
     Field {
         update: String,
         sensor: String,
-        sentence: String,
+        message: String,
     },
     #[error("update `{0}` has no wcet; measure one with `overhear run --measure-wcet`")]
     NoWcet(String),

@@ -36,7 +36,7 @@ pub(crate) struct LoadedPlugin {
 /// before anything runs.
 ///
 /// # Errors
-/// [`SessionError`] with a sentence that names the update.
+/// [`SessionError`] with a message that names the update.
 pub(crate) fn load_plugins(
     config: &Config,
     path: &Path,
@@ -48,8 +48,8 @@ pub(crate) fn load_plugins(
         };
         let specification = UpdateSpecification::parse(&base.join(plugin).to_string_lossy());
         let loaded = Updates::load(std::slice::from_ref(&specification)).map_err(|failure| {
-            let sentence = format!("update `{}`: {}", update.name, failure.message);
-            SessionError::new(failure.kind, sentence)
+            let message = format!("update `{}`: {}", update.name, failure.message);
+            SessionError::new(failure.kind, message)
         })?;
         Ok(Some(LoadedPlugin {
             specification,
@@ -89,9 +89,9 @@ impl MemoryBytes {
         if self.total() <= stated.total() {
             return Vec::new();
         }
-        let mut sentences = Vec::new();
+        let mut messages = Vec::new();
         if self.sensors > stated.sensors {
-            sentences.push(format!(
+            messages.push(format!(
                 "its sensors take {} bytes of {}: one has more room or larger elements than the file says; give \
                  its `buffer`, `payload` and `lanes`",
                 self.sensors, stated.sensors
@@ -100,7 +100,7 @@ impl MemoryBytes {
         for (index, &taken) in &self.updates {
             let allowed = stated.updates.get(index).copied().unwrap_or(0);
             if let Some(update) = updates.get(*index).filter(|_| taken > allowed) {
-                sentences.push(format!(
+                messages.push(format!(
                     "update `{}` took {taken} bytes of {allowed}; give `memory = {}` to it",
                     update.name,
                     taken.next_multiple_of(1024)
@@ -112,10 +112,10 @@ impl MemoryBytes {
             self.total(),
             stated.total()
         );
-        match sentences.is_empty() {
+        match messages.is_empty() {
             // What is mapped of a plug-in has changed since.
             true => vec![head],
-            false => sentences.iter().map(|it| format!("{head}: {it}")).collect(),
+            false => messages.iter().map(|it| format!("{head}: {it}")).collect(),
         }
     }
 }

@@ -59,7 +59,7 @@ impl OtherReservations {
     /// time, and the copying to the report.
     ///
     /// # Errors
-    /// A sentence, if the copying cannot be admitted.
+    /// A message, if the copying cannot be admitted.
     pub(super) fn reserve(
         &self,
         report: &mut AdmissionReport,
@@ -99,7 +99,7 @@ impl Copying {
     }
 
     /// # Errors
-    /// A sentence, if it cannot be admitted.
+    /// A message, if it cannot be admitted.
     fn admit(&self) -> Result<CopyingAdmission, String> {
         let Wish {
             latency,

@@ -211,10 +211,10 @@ fn load(
         for sensor in sensors.iter().filter(takes) {
             let has = sensor.ring.as_ref().map(|ring| ring.require_number(field));
             has.unwrap_or(Ok(()))
-                .map_err(|sentence| MonitorError::Field {
+                .map_err(|message| MonitorError::Field {
                     update: update.name.clone(),
                     sensor: sensor.id.clone(),
-                    sentence,
+                    message,
                 })?;
         }
     }

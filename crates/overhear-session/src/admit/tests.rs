@@ -113,10 +113,10 @@ fn several_sensors_of_one_entry_are_admitted_one_by_one() {
     assert_eq!(three.memory_bytes, apart.memory_bytes);
     assert!(three.utilisation > one.utilisation);
     assert!(three.memory_bytes > one.memory_bytes);
-    let sentence = answer(&[("id = \"queue\"", "id = \"queue\"\ncount = 0")]).unwrap_err();
+    let message = answer(&[("id = \"queue\"", "id = \"queue\"\ncount = 0")]).unwrap_err();
     assert!(
-        sentence.contains("sensor `queue`: its count is 0"),
-        "{sentence}"
+        message.contains("sensor `queue`: its count is 0"),
+        "{message}"
     );
 }
 
@@ -147,10 +147,10 @@ fn least_latency_of_the_updates_is_kept() {
         "{}",
         hasty.reason
     );
-    let sentence = alarm("1ms").unwrap_err();
+    let message = alarm("1ms").unwrap_err();
     assert!(
-        sentence.starts_with("update `alarm`: `latency` is "),
-        "{sentence}"
+        message.starts_with("update `alarm`: `latency` is "),
+        "{message}"
     );
 }
 
@@ -197,8 +197,8 @@ fn each_executor_reserves_for_its_own_updates() {
             histogram,
             &format!("executor = \"{executor}\"\n {histogram}"),
         )]);
-        let sentence = own.unwrap_err();
-        assert!(sentence.contains("dedicated_cpu"), "{sentence}");
+        let message = own.unwrap_err();
+        assert!(message.contains("dedicated_cpu"), "{message}");
     }
     // Their reservations count at the shared level.
     let crowded = answer(&[
@@ -238,10 +238,10 @@ fn elements_in_place_must_fit_into_the_buffer() {
         (true, Some(0))
     );
     // Small elements are always copied.
-    let sentence = answer(&[(alarm, &format!("{alarm}\n in_place = true"))]).unwrap_err();
+    let message = answer(&[(alarm, &format!("{alarm}\n in_place = true"))]).unwrap_err();
     assert!(
-        sentence.contains("update `alarm` evaluates in place"),
-        "{sentence}"
+        message.contains("update `alarm` evaluates in place"),
+        "{message}"
     );
 }
 
@@ -303,10 +303,10 @@ fn mistakes_name_the_entry() {
         let text = TWO.replace(from, to);
         assert_ne!(text, TWO, "{from}");
         let config = Config::parse(&text).unwrap();
-        let sentence = plan(&config, Path::new("/none"), &machine(&[])).unwrap_err();
-        assert!(sentence.contains(part), "{sentence}");
+        let message = plan(&config, Path::new("/none"), &machine(&[])).unwrap_err();
+        assert!(message.contains(part), "{message}");
     }
     let config = Config::parse("[monitor]\nlatency = \"1s\"\n").unwrap();
-    let sentence = plan(&config, Path::new(""), &machine(&[])).unwrap_err();
-    assert!(sentence.contains("[[sensor]]"), "{sentence}");
+    let message = plan(&config, Path::new(""), &machine(&[])).unwrap_err();
+    assert!(message.contains("[[sensor]]"), "{message}");
 }

@@ -203,8 +203,8 @@ pub(super) struct Bench {
 impl Bench {
     pub(super) fn new() -> Result<Self, SessionError> {
         let loops = Loops::new().map_err(|error| {
-            let sentence = format!("the loops of the calibration cannot run: {error}");
-            SessionError::new(ErrorKind::Unavailable, sentence)
+            let message = format!("the loops of the calibration cannot run: {error}");
+            SessionError::new(ErrorKind::Unavailable, message)
         })?;
         let stopwatch = Stopwatch::new();
         Ok(Self { loops, stopwatch })

@@ -202,7 +202,7 @@ impl Calibration {
         self
     }
 
-    /// A sentence about a calibration that an older version has measured; `None` if this version
+    /// A message about a calibration that an older version has measured; `None` if this version
     /// has.
     #[must_use]
     pub fn age(&self) -> Option<String> {

@@ -63,8 +63,8 @@ fn time(stopwatch: &mut Stopwatch, write: &mut dyn FnMut(u64)) -> f64 {
 /// Measures each kind of sensor, and what reading them costs.
 pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), SessionError> {
     fn failed(error: impl std::fmt::Display) -> SessionError {
-        let sentence = format!("sensors of programs cannot be calibrated: {error}");
-        SessionError::new(ErrorKind::Unavailable, sentence)
+        let message = format!("sensors of programs cannot be calibrated: {error}");
+        SessionError::new(ErrorKind::Unavailable, message)
     }
     let scratch = Scratch::create().map_err(failed)?;
     let socket = scratch.path().join("directory.sock");

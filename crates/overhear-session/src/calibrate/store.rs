@@ -76,11 +76,11 @@ impl Place {
 }
 
 fn failed(file: &Path, error: &dyn std::fmt::Display) -> SessionError {
-    let sentence = format!(
+    let message = format!(
         "cannot keep the calibration in {}: {error}; name another file by --output",
         file.display()
     );
-    SessionError::new(ErrorKind::Unavailable, sentence)
+    SessionError::new(ErrorKind::Unavailable, message)
 }
 
 /// Reads the calibration of this machine: from the named file, or from its default place. `None` if
@@ -93,8 +93,8 @@ pub fn load_calibration(named: Option<&Path>) -> Result<Option<Calibration>, Ses
     match named {
         Some(file) => {
             let usage = |error: &dyn std::fmt::Display| {
-                let sentence = format!("{} is no calibration: {error}", file.display());
-                SessionError::new(ErrorKind::Usage, sentence)
+                let message = format!("{} is no calibration: {error}", file.display());
+                SessionError::new(ErrorKind::Usage, message)
             };
             let json = fs::read(file).map_err(|error| usage(&error))?;
             let read = serde_json::from_slice(&json).map_err(|error| usage(&error))?;

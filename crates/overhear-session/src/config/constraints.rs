@@ -181,16 +181,16 @@ impl JsonSchema for Bound {
     }
 }
 
-/// A sentence and where in the file it belongs, in bytes.
+/// A message and where in the file it belongs, in bytes.
 type Misplaced = (usize, String);
 
 /// The constraints of the file `path`, which need have nothing else.
 ///
 /// # Errors
-/// [`SessionError`] with a sentence that names the file, the line and the column.
+/// [`SessionError`] with a message that names the file, the line and the column.
 pub fn read(path: &Path) -> Result<Vec<Constraint>, SessionError> {
-    let usage = |sentence: String| {
-        SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+    let usage = |message: String| {
+        SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
     };
     let text = super::text_of(path)?;
     let base = path.parent().unwrap_or(Path::new(""));
@@ -200,19 +200,19 @@ pub fn read(path: &Path) -> Result<Vec<Constraint>, SessionError> {
 /// As [`read`], of a file that may have none: one that describes a monitor.
 ///
 /// # Errors
-/// [`SessionError`] with a sentence that names the file, the line and the column.
+/// [`SessionError`] with a message that names the file, the line and the column.
 pub fn read_any(path: &Path) -> Result<Vec<Constraint>, SessionError> {
     let text = super::text_of(path)?;
     let base = path.parent().unwrap_or(Path::new(""));
-    parse_any(&text, base).map_err(|sentence| {
-        SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+    parse_any(&text, base).map_err(|message| {
+        SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
     })
 }
 
 /// The constraints of a file's text, at least one; metrics that are files lie below `base`.
 ///
 /// # Errors
-/// A sentence that names the line and the column.
+/// A message that names the line and the column.
 pub fn parse(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
     let constraints = parse_any(text, base)?;
     match constraints.is_empty() {
@@ -244,9 +244,9 @@ fn parse_any(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
                 )),
                 false => Ok(constraint),
             })
-            .map_err(|(at, sentence)| {
+            .map_err(|(at, message)| {
                 let (line, column) = place(text, at);
-                format!("line {line}, column {column}: constraint `{name}`: {sentence}")
+                format!("line {line}, column {column}: constraint `{name}`: {message}")
             })?;
         constraints.push(constraint);
     }
@@ -283,7 +283,7 @@ fn within(word: &Spanned<String>, error: &SpecificationError) -> Misplaced {
 impl ConstraintConfig {
     fn resolve(&self, base: &Path, catalogue: &Catalogue) -> Result<Constraint, Misplaced> {
         let at = self.name.span().start;
-        let here = |sentence: &str| (at, sentence.to_owned());
+        let here = |message: &str| (at, message.to_owned());
         let demand = self.demand(base, catalogue)?;
         let constraint = Constraint::new(self.name.get_ref(), demand, catalogue)
             .map_err(|error| here(&error.to_string()))?;
@@ -387,8 +387,8 @@ impl ConstraintConfig {
                         Some(count as u64)
                     }
                     Some(_) => {
-                        let sentence = "with `window`, `at_most` is a number of elements";
-                        return Err((at, sentence.to_owned()));
+                        let message = "with `window`, `at_most` is a number of elements";
+                        return Err((at, message.to_owned()));
                     }
                 },
             },
@@ -398,8 +398,8 @@ impl ConstraintConfig {
                 jitter: match self.jitter {
                     Some(Bound::Length(jitter)) => jitter,
                     Some(Bound::Number(_)) => {
-                        let sentence = "with `period`, `jitter` is a length such as \"50 us\"";
-                        return Err((at, sentence.to_owned()));
+                        let message = "with `period`, `jitter` is a length such as \"50 us\"";
+                        return Err((at, message.to_owned()));
                     }
                     None => return Err(missing("jitter")),
                 },
@@ -475,18 +475,18 @@ impl ConstraintConfig {
             .flatten()
             .any(|bound| matches!(bound, Bound::Number(_)));
         if as_time && as_number {
-            let sentence = "one bound is a length and one a number; give both in one form";
-            return Err((at, sentence.to_owned()));
+            let message = "one bound is a length and one a number; give both in one form";
+            return Err((at, message.to_owned()));
         }
         let of = match (&self.metric, &self.of, &self.field) {
             (Some(_), None, None) if as_number => {
-                let sentence =
+                let message =
                     "a metric measures lengths; give the bound as one, such as \"200 us\"";
-                return Err((at, sentence.to_owned()));
+                return Err((at, message.to_owned()));
             }
             (Some(name), None, None) => {
                 let metric = super::metrics::find(name.get_ref(), base)
-                    .map_err(|sentence| (name.span().start, sentence))?;
+                    .map_err(|message| (name.span().start, message))?;
                 Values::Metric(Box::new(metric))
             }
             (None, Some(word), Some(field)) => Values::Field {
@@ -496,8 +496,8 @@ impl ConstraintConfig {
                 as_time,
             },
             _ => {
-                let sentence = "values come from a `metric`, or from `of` an event and its `field`";
-                return Err((at, sentence.to_owned()));
+                let message = "values come from a `metric`, or from `of` an event and its `field`";
+                return Err((at, message.to_owned()));
             }
         };
         let bounds = bounds.map(|bound| {

@@ -47,7 +47,7 @@ impl SensorConfig {
     /// programs.
     ///
     /// # Errors
-    /// A sentence, without the id: there is no such kernel sensor, or it is to be more than one.
+    /// A message, without the id: there is no such kernel sensor, or it is to be more than one.
     pub(crate) fn of_kernel(&self, probes: &[Probe]) -> Result<Option<KernelSource>, String> {
         let Some(name) = self.id.strip_prefix(KERNEL) else {
             return Ok(None);

@@ -73,10 +73,10 @@ fn event_of(text: &str, catalogue: &Catalogue) -> Result<Pattern, String> {
 /// The metrics of the file `path`, which may have none.
 ///
 /// # Errors
-/// [`SessionError`] with a sentence that names the file and the entry.
+/// [`SessionError`] with a message that names the file and the entry.
 pub fn read_any(path: &Path) -> Result<Vec<Metric>, SessionError> {
-    let usage = |sentence: String| {
-        SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+    let usage = |message: String| {
+        SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
     };
     let text = super::text_of(path)?;
     let base = path.parent().unwrap_or(Path::new(""));
@@ -94,7 +94,7 @@ fn parse(text: &str, base: &Path) -> Result<Vec<Metric>, String> {
     let entries: Entries = super::from_toml(text)?;
     let metrics = (1..).zip(&entries.metrics).map(|(number, config)| {
         let metric = config.metric(base);
-        metric.map_err(|sentence| format!("the metric no. {number}: {sentence}"))
+        metric.map_err(|message| format!("the metric no. {number}: {message}"))
     });
     metrics.collect()
 }
@@ -108,7 +108,7 @@ pub fn find(name: &str, base: &Path) -> Result<Metric, String> {
     }
     let text = trust::read_to_string(&base.join(name)).map_err(|error| match error {
         TrustError::Io(error) => format!("cannot read {name}: {error}"),
-        TrustError::Untrusted(sentence) => sentence,
+        TrustError::Untrusted(message) => message,
     })?;
     text.parse().map_err(|error| format!("{name}: {error}"))
 }
@@ -181,8 +181,8 @@ mod tests {
             ("[[metric]]\nnames = \"a\"\n", "line 2"),
             ("[[sensor]]\nid = \"a\"\n", "`sensor` needs a [monitor]"),
         ] {
-            let sentence = parse(text, Path::new("")).unwrap_err();
-            assert!(sentence.contains(part), "{text:?}: {sentence}");
+            let message = parse(text, Path::new("")).unwrap_err();
+            assert!(message.contains(part), "{text:?}: {message}");
         }
     }
 }

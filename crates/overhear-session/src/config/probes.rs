@@ -46,7 +46,7 @@ impl ProbeConfig {
     /// The probe that it names.
     ///
     /// # Errors
-    /// A sentence.
+    /// A message.
     pub(crate) fn probe(&self) -> Result<Probe, String> {
         let kinds: [(&Option<String>, Read); 4] = [
             (&self.function, Probe::function),
@@ -65,11 +65,11 @@ impl ProbeConfig {
     }
 }
 
-/// The probes of entries; a sentence names the first that is none.
+/// The probes of entries; a message names the first that is none.
 pub(crate) fn probes_of(entries: &[ProbeConfig]) -> Result<Vec<Probe>, String> {
     let probes = (1..).zip(entries).map(|(number, entry)| {
         let probe = entry.probe();
-        probe.map_err(|sentence| format!("the probe no. {number}: {sentence}"))
+        probe.map_err(|message| format!("the probe no. {number}: {message}"))
     });
     probes.collect()
 }
@@ -77,10 +77,10 @@ pub(crate) fn probes_of(entries: &[ProbeConfig]) -> Result<Vec<Probe>, String> {
 /// The probes of the file `path`, which may have none.
 ///
 /// # Errors
-/// [`SessionError`] with a sentence that names the file and the entry.
+/// [`SessionError`] with a message that names the file and the entry.
 pub fn read_any(path: &Path) -> Result<Vec<Probe>, SessionError> {
-    let usage = |sentence: String| {
-        SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+    let usage = |message: String| {
+        SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
     };
     parse(&super::text_of(path)?).map_err(usage)
 }
@@ -101,7 +101,7 @@ fn parse(text: &str) -> Result<Vec<Probe>, String> {
 /// the probes lack. The evaluations are opened for a stream of each probe and dropped.
 ///
 /// # Errors
-/// [`SessionError`] with a sentence about the first of them.
+/// [`SessionError`] with a message about the first of them.
 pub(crate) fn refuse_unusable(
     mut trial: Evaluations,
     probes: &[Probe],
@@ -116,7 +116,7 @@ pub(crate) fn refuse_unusable(
         }
     }
     match trial.complaints().into_iter().next() {
-        Some(sentence) => Err(SessionError::new(ErrorKind::Usage, sentence)),
+        Some(message) => Err(SessionError::new(ErrorKind::Usage, message)),
         None => Ok(()),
     }
 }
@@ -138,7 +138,7 @@ fn stream_of(probe: &Probe, id: u32, schema: TypeSchema) -> StreamDescriptor {
 /// Refuses the pattern of an update that names probes, of which none is attached.
 ///
 /// # Errors
-/// [`SessionError`] with a sentence that names the update.
+/// [`SessionError`] with a message that names the update.
 pub(crate) fn refuse_pattern(
     update: &str,
     pattern: &str,
@@ -170,7 +170,7 @@ pub(crate) fn refuse_pattern(
 const REMEDY: &str =
     "give it by --probe, --usdt, --tracepoint or --kprobe, or by a [[probe]] of the file";
 
-/// The probes of a run, for a sentence.
+/// The probes of a run, for a message.
 fn attached(probes: &[Probe]) -> String {
     let events = probes
         .iter()
@@ -231,8 +231,8 @@ mod tests {
             ),
             ("[[probe]]\nfunktion = \"a:b\"\n", "line 2"),
         ] {
-            let sentence = parse(text).unwrap_err();
-            assert!(sentence.contains(part), "{text:?}: {sentence}");
+            let message = parse(text).unwrap_err();
+            assert!(message.contains(part), "{text:?}: {message}");
         }
         let required: EventSet = [
             EventName::user("probe/x"),

@@ -85,18 +85,18 @@ impl TaskConfig {
 /// The tasks of the file `path`, which need have nothing else.
 ///
 /// # Errors
-/// [`SessionError`] with a sentence that names the file and the line.
+/// [`SessionError`] with a message that names the file and the line.
 pub fn read(path: &Path) -> Result<Vec<TaskConfig>, SessionError> {
     let text = super::text_of(path)?;
-    parse(&text).map_err(|sentence| {
-        SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+    parse(&text).map_err(|message| {
+        SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
     })
 }
 
 /// The tasks of a file's text.
 ///
 /// # Errors
-/// A sentence that names the line.
+/// A message that names the line.
 pub fn parse(text: &str) -> Result<Vec<TaskConfig>, String> {
     /// The entries that can stand without `[monitor]`.
     #[derive(Deserialize)]

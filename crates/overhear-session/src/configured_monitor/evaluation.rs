@@ -39,7 +39,7 @@ impl Counting {
         }
     }
 
-    /// Sentences: sensors without the field, values that are not in the distribution.
+    /// Messages: sensors without the field, values that are not in the distribution.
     pub fn complaints(&self) -> Vec<String> {
         let mut all = self.complaints.clone();
         let field = self.field.as_deref().unwrap_or_default();
@@ -77,7 +77,7 @@ impl Counting {
     }
 }
 
-/// The place of a numeric field, or a sentence, without its subject, about a schema that does not
+/// The place of a numeric field, or a message, without its subject, about a schema that does not
 /// have it.
 pub(crate) fn number_of(schema: &TypeSchema, field: &str) -> Result<usize, String> {
     let fields = schema.fields();
@@ -102,11 +102,11 @@ impl Analysis for Counting {
                 self.unit.clone_from(&stream.schema.fields()[index].unit);
                 Some(index)
             }
-            Some(Err(sentence)) => {
-                let sentence = format!("{} {sentence}", stream.schema_label());
+            Some(Err(message)) => {
+                let message = format!("{} {message}", stream.schema_label());
                 // One per sensor, which has a stream per lane or CPU.
-                if !self.complaints.contains(&sentence) {
-                    self.complaints.push(sentence);
+                if !self.complaints.contains(&message) {
+                    self.complaints.push(message);
                 }
                 None
             }

@@ -68,13 +68,13 @@ impl KernelHearing {
             ids.join(", ")
         };
         let monitor = builder.first_stream(FIRST).create().map_err(|error| {
-            let sentence = format!(
+            let message = format!(
                 "{} cannot be heard on these terms: {error}; give the command cap_bpf and cap_perfmon, or ask \
                  for best effort",
                 whose()
             );
             match cannot_start(&error).kind {
-                ErrorKind::Unavailable => SessionError::new(ErrorKind::Unavailable, sentence),
+                ErrorKind::Unavailable => SessionError::new(ErrorKind::Unavailable, message),
                 kind => SessionError::new(kind, error.to_string()),
             }
         })?;
@@ -89,19 +89,19 @@ impl KernelHearing {
                 };
                 let granted = granted.map_err(gone)?;
                 let Some(granted) = granted else {
-                    let status = &monitor.status().map_err(gone)?.sentence;
-                    let sentence =
+                    let status = &monitor.status().map_err(gone)?.message;
+                    let message =
                         format!("{} cannot be heard: {status}", id_of(&ring.source.name()));
-                    return Err(SessionError::new(ErrorKind::Unavailable, sentence));
+                    return Err(SessionError::new(ErrorKind::Unavailable, message));
                 };
                 if granted < ring.elements.into() {
-                    let sentence = format!(
+                    let message = format!(
                         "{} was granted rings of {granted} elements, and what was admitted takes {}; give a \
                          shorter latency",
                         id_of(&ring.source.name()),
                         ring.elements
                     );
-                    return Err(SessionError::new(ErrorKind::Refused, sentence));
+                    return Err(SessionError::new(ErrorKind::Refused, message));
                 }
             }
         }
@@ -123,10 +123,10 @@ impl KernelHearing {
         heard.map_err(|error| SessionError::new(ErrorKind::Unavailable, error.to_string()))
     }
 
-    /// What is heard of the kernel, as a sentence.
-    pub(super) fn sentence(&self) -> String {
+    /// What is heard of the kernel, as a message.
+    pub(super) fn message(&self) -> String {
         let status = self.monitor.status();
-        status.map_or_else(|error| error.to_string(), |status| status.sentence.clone())
+        status.map_or_else(|error| error.to_string(), |status| status.message.clone())
     }
 }
 

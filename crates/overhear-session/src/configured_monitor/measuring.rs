@@ -90,7 +90,7 @@ impl Measuring {
         HistogramReport::new(name, "ns", &self.lengths().values)
     }
 
-    /// Sentences: sensors without a field, measurements in which something was missed.
+    /// Messages: sensors without a field, measurements in which something was missed.
     pub(super) fn complaints(&self) -> Vec<String> {
         let mut all = self.metrics.complaints().to_vec();
         let refused = self.refused();
@@ -156,13 +156,13 @@ pub(crate) fn metrics_of(
             return Ok(None);
         };
         let found = metric_of(name, base, config, update);
-        let sentence = |sentence| {
+        let message = |message| {
             let file = path.display();
-            format!("{file}: update `{}`: {sentence}", update.name)
+            format!("{file}: update `{}`: {message}", update.name)
         };
         found
             .map(Some)
-            .map_err(|why| SessionError::new(ErrorKind::Usage, sentence(why)))
+            .map_err(|why| SessionError::new(ErrorKind::Usage, message(why)))
     });
     updates.collect()
 }

@@ -270,8 +270,8 @@ impl MonitorPlan {
                     running.run((&socket, kernel), &deciders, &told, &begun)
                 })
                 .map_err(|error| {
-                    let sentence = format!("cannot start a thread for the monitor: {error}");
-                    SessionError::new(ErrorKind::Unavailable, sentence)
+                    let message = format!("cannot start a thread for the monitor: {error}");
+                    SessionError::new(ErrorKind::Unavailable, message)
                 })?;
             // Dropped without an answer: the thread has failed, and says why when it is joined.
             let _ = answer.recv();
@@ -293,7 +293,7 @@ impl KernelRings {
     }
 }
 
-/// What this user or machine lacks to run the monitors of a file as it asks, in a sentence; `None`
+/// What this user or machine lacks to run the monitors of a file as it asks, in a message; `None`
 /// if nothing. Everything is tried, and given back.
 ///
 /// # Errors

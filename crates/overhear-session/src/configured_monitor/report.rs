@@ -22,7 +22,7 @@ pub struct MonitorReport {
     pub verdict: Option<String>,
     /// Since when the verdict is not `held`, on `CLOCK_MONOTONIC`.
     pub since_ns: Option<u64>,
-    /// What happened, a sentence for each kind.
+    /// What happened, a message for each kind.
     pub reasons: Vec<String>,
     /// `exclusive` or `shared`.
     pub level: Option<String>,
@@ -112,7 +112,8 @@ pub struct MeasuredUpdate {
     pub state: String,
     /// Why it was stopped; null if it has finished.
     #[serde(default)]
-    pub sentence: Option<String>,
+    #[serde(alias = "sentence")]
+    pub message: Option<String>,
     /// Elements that reached it.
     pub elements: u64,
     /// Elements of its sensors that it missed, until it ended.
@@ -136,7 +137,7 @@ pub struct MeasuredUpdate {
     /// The same as a distribution.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub histogram: Option<HistogramReport>,
-    /// Sentences: sensors that do not have the field, values that are no numbers, measurements in
+    /// Messages: sensors that do not have the field, values that are no numbers, measurements in
     /// which something was missed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub complaints: Vec<String>,
@@ -214,7 +215,7 @@ impl MonitorReport {
     ) {
         self.verdict = Some(guarantee.verdict().to_string());
         self.since_ns = guarantee.since().map(|at| at.as_monotonic_ns());
-        self.reasons = guarantee.sentences(terms, start);
+        self.reasons = guarantee.messages(terms, start);
         self.level = Some(admit::level_name(terms.level).to_string());
         self.latency_ns = Some(terms.latency.as_ns());
         self.period_ns = Some(terms.reservation.period.as_ns());
@@ -301,7 +302,7 @@ pub(super) fn merged<'a>(
                 merged.memory_bytes += report.memory_bytes;
                 // A verdict has reasons of its own.
                 let executor = report.executor;
-                let own = |sentence| format!("{executor}: {sentence}");
+                let own = |message| format!("{executor}: {message}");
                 merged.others.extend(report.reasons.into_iter().map(own));
                 merged.notes.extend(report.notes.into_iter().map(own));
             }

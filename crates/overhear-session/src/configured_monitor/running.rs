@@ -61,11 +61,11 @@ impl<'a> Running<'a> {
         let (config, own) = (&self.plan.config, self.own);
         let programs = query(config, &own.selection)?;
         let programs = programs.map(|query| attach(socket, query)).transpose()?;
-        let of_kernel = kernel.as_ref().map(KernelHearing::sentence);
+        let of_kernel = kernel.as_ref().map(KernelHearing::message);
         let hearing = Hearing::new(programs, kernel);
         let mut monitor = self.monitor();
         let probes = config.probes();
-        let probes = probes.map_err(|sentence| SessionError::new(ErrorKind::Usage, sentence))?;
+        let probes = probes.map_err(|message| SessionError::new(ErrorKind::Usage, message))?;
         let matchers = config.sensors.iter().map(|it| Matcher::of(it, &probes));
         let matchers: Vec<Matcher> = matchers.collect::<Result<_, _>>()?;
         let sensor_of = |stream: &StreamDescriptor| {
@@ -355,8 +355,8 @@ impl<'a> Running<'a> {
                 ran.map(|()| hearing.unused_bytes())
             });
             let copying = copying.map_err(|error| {
-                let sentence = format!("cannot start a thread that copies: {error}");
-                SessionError::new(ErrorKind::Unavailable, sentence)
+                let message = format!("cannot start a thread that copies: {error}");
+                SessionError::new(ErrorKind::Unavailable, message)
             })?;
             // What is left is evaluated when everything has been copied.
             let (mut stop, mut copying) = (Some(stop), Some(copying));
@@ -434,7 +434,7 @@ impl<'a> Running<'a> {
                     Some(_) => "stopped".to_string(),
                     None => "finished".to_string(),
                 },
-                sentence: fate.stopped.map(|gap| stopped_by(&gap)),
+                message: fate.stopped.map(|gap| stopped_by(&gap)),
                 elements: longest.elements,
                 missed: fate.missed,
                 overruns: fate.overruns,
@@ -484,10 +484,10 @@ enum Matcher {
 
 impl Matcher {
     fn of(sensor: &SensorConfig, probes: &[Probe]) -> Result<Self, SessionError> {
-        let usage = |sentence| {
+        let usage = |message| {
             SessionError::new(
                 ErrorKind::Usage,
-                format!("sensor `{}`: {sentence}", sensor.id),
+                format!("sensor `{}`: {message}", sensor.id),
             )
         };
         match sensor.of_kernel(probes).map_err(usage)? {

@@ -58,7 +58,7 @@ impl Action {
     /// `base`.
     ///
     /// # Errors
-    /// A sentence about the key.
+    /// A message about the key.
     #[expect(
         clippy::disallowed_methods,
         reason = "a log that the configuration names"

@@ -74,7 +74,7 @@ impl Names {
     }
 
     /// What happened, for people, with times from `start` on.
-    fn sentence(&self, decision: &Decision, start: Timestamp) -> String {
+    fn message(&self, decision: &Decision, start: Timestamp) -> String {
         let at = decision.at.relative_to(start);
         let measure = measure_text(&decision.occurrence.measure());
         let of = self.name(&decision.occurrence);
@@ -123,7 +123,7 @@ impl Names {
     }
 }
 
-/// What was observed and the bound, behind a sentence; empty where there is neither.
+/// What was observed and the bound, behind a message; empty where there is neither.
 fn measure_text(measure: &Measure) -> String {
     let number = |value: f64| match measure.in_nanoseconds && value >= 0.0 {
         true => Nanos::from_ns(value as u64).to_string(),
@@ -164,7 +164,7 @@ impl Reactions {
     /// the sensors and updates of the files.
     ///
     /// # Errors
-    /// [`SessionError`] with a sentence that names the file and the entry.
+    /// [`SessionError`] with a message that names the file and the entry.
     pub fn read(
         files: &[&Path],
         constraints: &[Constraint],
@@ -175,8 +175,8 @@ impl Reactions {
         reactions.names.constraints = names.collect();
         let mut all = Vec::new();
         for &path in files {
-            let usage = |sentence: String| {
-                SessionError::new(ErrorKind::Usage, format!("{}: {sentence}", path.display()))
+            let usage = |message: String| {
+                SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
             };
             let text = crate::config::text_of(path)?;
             let entries: Entries = crate::config::from_toml(&text).map_err(usage)?;
@@ -194,11 +194,11 @@ impl Reactions {
                     continue;
                 }
                 let reaction = reactions.resolve(&config, path, has_monitor);
-                let reaction = reaction.map_err(|sentence| {
+                let reaction = reaction.map_err(|message| {
                     let (path, name) = (path.display(), &config.name);
                     SessionError::new(
                         ErrorKind::Usage,
-                        format!("{path}: reaction `{name}`: {sentence}"),
+                        format!("{path}: reaction `{name}`: {message}"),
                     )
                 })?;
                 reactions.all.push(reaction);
@@ -225,7 +225,7 @@ impl Reactions {
         others.contains(&true) || self.disabled.len() == before
     }
 
-    /// What `--no-exec` has disabled, in a sentence.
+    /// What `--no-exec` has disabled, in a message.
     #[must_use]
     pub fn disabled(&self) -> Option<String> {
         let list = self.disabled.join(", ");

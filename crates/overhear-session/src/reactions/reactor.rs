@@ -169,8 +169,8 @@ impl Reactor {
             .name("oh-reactor".to_string())
             .spawn(move || state.run(&asked))
             .map_err(|error| {
-                let sentence = format!("cannot start a thread for reactions: {error}");
-                SessionError::new(ErrorKind::Unavailable, sentence)
+                let message = format!("cannot start a thread for reactions: {error}");
+                SessionError::new(ErrorKind::Unavailable, message)
             })?;
         Ok(Some(Self { ask, thread }))
     }
@@ -187,10 +187,10 @@ impl Reactor {
     pub(crate) fn stop(self) -> Result<ReactionsReport, SessionError> {
         drop(self.ask);
         self.thread.join().map_err(|_| {
-            let sentence =
+            let message =
                 "the thread that carries out reactions has failed: a function of a shared \
                             object panicked, or this is a bug of overhear";
-            SessionError::new(ErrorKind::Unavailable, sentence)
+            SessionError::new(ErrorKind::Unavailable, message)
         })
     }
 }
@@ -240,8 +240,8 @@ impl State {
                 }
                 let sensor = result_sensor(socket, id).map_err(|why| {
                     let name = reaction.name.to_string_lossy();
-                    let sentence = format!("reaction `{name}`: its sensor `{id}`: {why}");
-                    SessionError::new(ErrorKind::Unavailable, sentence)
+                    let message = format!("reaction `{name}`: its sensor `{id}`: {why}");
+                    SessionError::new(ErrorKind::Unavailable, message)
                 })?;
                 self.sensors.insert(id.clone(), sensor);
             }
@@ -295,12 +295,12 @@ impl State {
             return;
         };
         let start = self.start.get().unwrap_or_default();
-        let sentence = self.reactions.names.sentence(decision, start);
+        let message = self.reactions.names.message(decision, start);
         let measure = decision.occurrence.measure();
         let before = self.programs.len();
         let mut failure = None;
         for action in &reaction.actions {
-            if let Err(why) = self.act(index, &reaction, action, decision, &sentence) {
+            if let Err(why) = self.act(index, &reaction, action, decision, &message) {
                 failure.get_or_insert(why);
             }
         }
@@ -309,7 +309,7 @@ impl State {
         report.first_ns.get_or_insert(at);
         report.last_ns = Some(at);
         if report.first.is_none() {
-            report.first = Some(sentence);
+            report.first = Some(message);
             (report.first_observed, report.first_bound) = (measure.observed, measure.bound);
         }
         // Those that it has started; a look for ended ones may have removed some before.
@@ -332,22 +332,22 @@ impl State {
         reaction: &super::Reaction,
         action: &Action,
         decision: &Decision,
-        sentence: &str,
+        message: &str,
     ) -> Result<(), String> {
         let name = reaction.name.to_string_lossy();
         match action {
             Action::Say => {
-                let line = format!("overhear: {}\n", printable(&format!("{name}: {sentence}")));
+                let line = format!("overhear: {}\n", printable(&format!("{name}: {message}")));
                 // Where standard error is closed there is nobody to tell.
                 let _ = std::io::stderr().write_all(line.as_bytes());
                 Ok(())
             }
             Action::Append(path) => {
-                let line = format!("{}\n", printable(&format!("{name}: {sentence}")));
+                let line = format!("{}\n", printable(&format!("{name}: {message}")));
                 self.append(path, &line)
                     .map_err(|error| format!("cannot write {}: {error}", path.display()))
             }
-            Action::Run(program) => self.start(index, program, decision, sentence),
+            Action::Run(program) => self.start(index, program, decision, message),
             Action::Signal(signal, word) => {
                 let sent = match &self.program {
                     Some(program) => pidfd_send_signal(program, *signal),
@@ -364,7 +364,7 @@ impl State {
                 let told = ReactionContext {
                     name: &reaction.name,
                     of: self.reactions.names.name(&decision.occurrence),
-                    sentence,
+                    message,
                 };
                 function.call(decision, &told);
                 Ok(())
@@ -399,7 +399,7 @@ impl State {
         index: usize,
         program: &action::Program,
         decision: &Decision,
-        sentence: &str,
+        message: &str,
     ) -> Result<(), String> {
         let name = program.path.display().to_string();
         if self.programs.len() >= MOST_PROGRAMS {
@@ -430,7 +430,7 @@ impl State {
             .env("OVERHEAR_REACTION", &self.reports[index].name)
             .env("OVERHEAR_ON", occurrence.trigger().name())
             .env("OVERHEAR_OF", self.reactions.names.name(occurrence))
-            .env("OVERHEAR_SENTENCE", sentence)
+            .env("OVERHEAR_MESSAGE", message)
             .env("OVERHEAR_AT_NS", decision.at.as_monotonic_ns().to_string())
             .env("OVERHEAR_COUNT", decision.count.to_string())
             .env("OVERHEAR_PID", self.pid.to_string())

@@ -86,8 +86,8 @@ impl SessionBuilder {
         }
         self.sensors.check_backend(self.kernel)?;
         if self.until == Until::AllEnded && self.kernel == Backend::Off {
-            let sentence = "--until all-ended knows the program's processes by kernel sensors; leave --kernel off out";
-            return Err(SessionError::new(ErrorKind::Usage, sentence));
+            let message = "--until all-ended knows the program's processes by kernel sensors; leave --kernel off out";
+            return Err(SessionError::new(ErrorKind::Usage, message));
         }
         let deciders = Deciders::new(std::mem::take(&mut self.reactions));
         let evaluations = Evaluations::new(
@@ -153,7 +153,7 @@ impl SessionBuilder {
         let kernel = kernel.map_err(|error| cannot_start(&error))?;
         self.sensors.check(kernel.status())?;
         if self.until == Until::AllEnded && kernel.status().active == ActiveBackend::None {
-            return Err(no_tree(&kernel.status().sentence));
+            return Err(no_tree(&kernel.status().message));
         }
         // Kernel streams of a monitor have these numbers as well: it does not see the session's.
         let rings = self
@@ -307,7 +307,7 @@ impl SessionBuilder {
         }
         kernel.active = "none".to_string();
         kernel.sensors.clear();
-        kernel.sentence = format!("kernel sensors: none, because {error}");
+        kernel.message = format!("kernel sensors: none, because {error}");
         Ok(())
     }
 }
@@ -473,7 +473,7 @@ impl Started {
         notes.extend(complaints.map(|complaint| complaint.to_string()));
         let not_connected = self.directory.take_not_connected();
         self.recording.not_connected = not_connected.count;
-        notes.extend(not_connected.sentences);
+        notes.extend(not_connected.messages);
         notes.extend(still_alive(&scheduling));
         notes.extend(self.warning);
         // The directory is still there, and so is what has not been evaluated.
@@ -603,11 +603,11 @@ fn still_alive(scheduling: &Scheduling) -> Option<String> {
 
 /// Nobody knows when all processes have ended.
 fn no_tree(why: &str) -> SessionError {
-    let sentence = format!(
+    let message = format!(
         "--until all-ended knows the program's processes by kernel sensors, and there are none ({why}); leave it out, or see \
          `overhear doctor`"
     );
-    SessionError::new(ErrorKind::Unavailable, sentence)
+    SessionError::new(ErrorKind::Unavailable, message)
 }
 
 fn kernel_report(kernel: &Kernel) -> SourceReport {
@@ -629,7 +629,7 @@ fn kernel_stream(sensor: Sensor) -> StreamDescriptor {
 }
 
 fn program_report() -> SourceReport {
-    let (active, sentence) = match overhear_directory::sensor_clock() {
+    let (active, message) = match overhear_directory::sensor_clock() {
         ClockId::X86Tsc => (
             "x86_tsc",
             "the time stamp counter, which the kernel trusts as its clock",
@@ -644,8 +644,8 @@ fn program_report() -> SourceReport {
         name: "programs".to_string(),
         active: active.to_string(),
         sensors: Vec::new(),
-        sentence: format!(
-            "program sensors: an embedded directory listens; stamps come from {sentence}"
+        message: format!(
+            "program sensors: an embedded directory listens; stamps come from {message}"
         ),
     }
 }

@@ -166,7 +166,7 @@ impl ForeignTrace {
     /// Opens all traces in a folder and the folders in it.
     ///
     /// # Errors
-    /// [`ForeignError`], a sentence for the user.
+    /// [`ForeignError`], a message for the user.
     pub fn open(path: &Path) -> Result<Self, ForeignError> {
         let library = loaded()?;
         let plugins =
@@ -216,7 +216,7 @@ impl ForeignTrace {
             for name in folder.names().unwrap_or_default() {
                 match folder.kind(&name).ok().flatten() {
                     Some(FileType::Directory) => folders.push(path.join(&name)),
-                    // Of any type, so that there is an error sentence about it.
+                    // Of any type, so that there is an error message about it.
                     Some(_) if name == "metadata" => found.push(path.clone()),
                     _ => {}
                 }

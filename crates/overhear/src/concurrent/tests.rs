@@ -109,8 +109,8 @@ fn write_without_free_element_is_refused() {
 #[test]
 fn queue_beyond_capacity_limit_is_refused() {
     let wanted = ConcurrentSensor::<Value>::builder("test").writers(100_000);
-    let sentence = wanted.register().unwrap_err().to_string();
-    assert!(sentence.contains("65,536"), "{sentence}");
+    let message = wanted.register().unwrap_err().to_string();
+    assert!(message.contains("65,536"), "{message}");
 }
 
 /// Whether these stamps, in order, keep the rate that was declared, exactly.

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::{
-    alone, file, has_no_faults, is_held, is_whole, lacks_guarantee, refused, run_of, sentences,
+    alone, file, has_no_faults, is_held, is_whole, lacks_guarantee, messages, refused, run_of,
     unharmed, witnessed,
 };
 use crate::program::{compiled, number};
@@ -241,7 +241,7 @@ fn too_fast_kernel_sensor_is_named_and_ends_the_guarantee() {
         if guarantee["begun_ns"] == Value::Null {
             return is_held(&report, &machine);
         }
-        let found = sentences(guarantee);
+        let found = messages(guarantee);
         let is_of = |it: &&str| it.contains("sensor `kernel:sched_switch`");
         let is_named = |it: &&str| it.contains("demands") || it.contains("tau allows");
         assert!(
@@ -312,7 +312,7 @@ fn kernel_sensors_are_heard_under_each_executor() {
             if guarantee["reasons"] != Value::Array(Vec::new()) {
                 let is_named =
                     |it: &&str| it.contains("sensor `kernel:") && it.contains("is not heard");
-                assert!(sentences(guarantee).iter().all(is_named), "{guarantee:#}");
+                assert!(messages(guarantee).iter().all(is_named), "{guarantee:#}");
                 assert_eq!(ended.status, 3);
                 println!("skipped: {}", ended.stderr);
                 return Ok(());
@@ -359,8 +359,8 @@ fn monitor_evaluates_sensors_of_program_and_kernel() {
     };
     assert_eq!(of("eager"), 200, "{ended:#?}");
     let is_unheard = |it: &&str| it.contains("sensor `kernel:") && it.contains("is not heard");
-    if sentences(guarantee).iter().any(is_unheard) {
-        println!("skipped: {:?}", sentences(guarantee));
+    if messages(guarantee).iter().any(is_unheard) {
+        println!("skipped: {:?}", messages(guarantee));
         return;
     }
     assert!(of("kernel:sched_switch") > 0, "{guarantee:#}");

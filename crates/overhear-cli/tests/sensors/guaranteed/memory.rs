@@ -48,8 +48,8 @@ fn exceeds(ended: &Ended, report: &Value, whose: &str) {
     let guarantee = &report["guarantee"];
     let found = guarantee["reasons"].as_array().unwrap();
     let said = |it: &Value| {
-        let sentence = it.as_str().unwrap();
-        sentence.contains("bytes of memory, ") && sentence.contains(whose)
+        let message = it.as_str().unwrap();
+        message.contains("bytes of memory, ") && message.contains(whose)
     };
     assert!(found.iter().any(said), "{guarantee:#}");
     assert_eq!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear run --config`: the monitor that was admitted runs beside the program, or a sentence
+//! `overhear run --config`: the monitor that was admitted runs beside the program, or a message
 //! says why not.
 
 mod kernel;
@@ -80,9 +80,9 @@ fn unharmed(report: &Value) -> i32 {
 /// other times.
 const LATE: Nanos = Nanos::from_ms(20);
 
-/// What the machine can be blamed for of a sentence with which a guarantee is inconclusive.
-fn excuse(sentence: &str, machine: &Machine) -> Excuse {
-    let says = |words: &[&str]| words.iter().any(|it| sentence.contains(it));
+/// What the machine can be blamed for of a message with which a guarantee is inconclusive.
+fn excuse(message: &str, machine: &Machine) -> Excuse {
+    let says = |words: &[&str]| words.iter().any(|it| message.contains(it));
     if says(&["reserved CPU time", "the kernel refuses"]) {
         return Excuse::seen(machine.was_reserved());
     }
@@ -102,7 +102,7 @@ fn excuse(sentence: &str, machine: &Machine) -> Excuse {
     Excuse::seen(says(&late) && machine.was_late(LATE))
 }
 
-fn sentences(guarantee: &Value) -> Vec<&str> {
+fn messages(guarantee: &Value) -> Vec<&str> {
     let reasons = guarantee["reasons"].as_array().unwrap();
     reasons.iter().map(|it| it.as_str().unwrap()).collect()
 }
@@ -111,7 +111,7 @@ fn sentences(guarantee: &Value) -> Vec<&str> {
 fn is_held(report: &Value, machine: &Machine) -> Result<(), Doubt> {
     let guarantee = &report["guarantee"];
     assert_ne!(guarantee["verdict"], "violated", "{guarantee:#}");
-    let mut reasons = sentences(guarantee);
+    let mut reasons = messages(guarantee);
     let mut excuses: Vec<Excuse> = reasons.iter().map(|it| excuse(it, machine)).collect();
     assert_eq!(
         reasons.is_empty(),
@@ -280,7 +280,7 @@ fn admit_and_run_agree() {
                     assert!(!guarantees, "{what}");
                 }
                 0 => assert!(guarantees, "{what}"),
-                // Refused or lacking: the same sentence, and the same status if it is demanded.
+                // Refused or lacking: the same message, and the same status if it is demanded.
                 status => {
                     let (_, why) = admitted.stdout.split_once(": ").unwrap();
                     let why = why.lines().next().unwrap();
@@ -635,7 +635,7 @@ fn guarantee_covers_all_admitted_sensors_of_a_pattern() {
                 return is_held(&report, &machine);
             }
             let uncounted = |it: &&str| it.contains("admission did not count");
-            assert!(sentences(guarantee).iter().any(uncounted), "{guarantee:#}");
+            assert!(messages(guarantee).iter().any(uncounted), "{guarantee:#}");
             Ok(())
         });
     }

@@ -159,8 +159,8 @@ impl Route {
                     Ok((key, pattern)) => {
                         all_pending.push(route.pending([index, number], program, key, pattern));
                     }
-                    Err(sentence) => complain(format!(
-                        "metric {} cannot use {}: {sentence}",
+                    Err(message) => complain(format!(
+                        "metric {} cannot use {}: {message}",
                         metric.name(),
                         stream.schema_label()
                     )),

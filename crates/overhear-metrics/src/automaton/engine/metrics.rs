@@ -445,10 +445,10 @@ impl<S: Sink> Metrics<S> {
     #[inline(never)]
     fn register_stream(&mut self, stream: &StreamDescriptor) -> usize {
         let complaints = &mut self.complaints;
-        let mut complain = |sentence| {
+        let mut complain = |message| {
             // One per sensor, which has a stream per lane or CPU.
-            if complaints.len() < MAX_COMPLAINTS && !complaints.contains(&sentence) {
-                complaints.push(sentence);
+            if complaints.len() < MAX_COMPLAINTS && !complaints.contains(&message) {
+                complaints.push(message);
             }
         };
         let metrics = self.groups.iter();

@@ -73,7 +73,7 @@ pub(super) struct Step<'a> {
     pub(super) longest: LongestStep,
     pub(super) policy: MissedPolicy,
     pub(super) fate: UpdateOutcome,
-    // Streams that it refuses: a sentence for each.
+    // Streams that it refuses: a message for each.
     pub(super) complaints: Vec<String>,
 }
 

@@ -156,10 +156,10 @@ fn smaller_buffer_than_assumed_is_inconclusive() {
         watch.open(&stream(1, "a"));
         watch.begin_judging();
         assert_eq!(watch.guarantee().verdict(), verdict);
-        let sentences = watch.guarantee().sentences(&terms, at(0));
+        let messages = watch.guarantee().messages(&terms, at(0));
         let small = |it: &String| it.contains("holds 63 elements, admission assumed 64");
         assert_eq!(
-            sentences.iter().any(small),
+            messages.iter().any(small),
             verdict != GuaranteeVerdict::Held
         );
     }
@@ -262,10 +262,10 @@ fn cpu_time_overruns_and_preemption_does_not() {
             took: Nanos::from_ns(60),
         };
         assert_eq!((first.cause, first.at), (cause, at(made.now.get())));
-        let sentence = first.sentence(watch.terms(), Timestamp::ZERO);
+        let message = first.message(watch.terms(), Timestamp::ZERO);
         assert!(
-            sentence.contains("update `u` took 60 ns for element 2 of sensor `a`"),
-            "{sentence}"
+            message.contains("update `u` took 60 ns for element 2 of sensor `a`"),
+            "{message}"
         );
         let longest = watch.longest()[0];
         assert_eq!((longest.took, longest.element), (Nanos::from_ns(60), 2));
@@ -282,10 +282,10 @@ fn sensor_that_is_too_fast_is_named_with_its_element() {
         }
         let first = watch.guarantee().first_breach().unwrap();
         assert_eq!((first.from, first.at), (at(9_100), at(9_199)));
-        let sentence = first.sentence(watch.terms(), Timestamp::ZERO);
+        let message = first.message(watch.terms(), Timestamp::ZERO);
         assert!(
-            sentence.starts_with("sensor `a` exceeds its stream: element 2 at "),
-            "{sentence}"
+            message.starts_with("sensor `a` exceeds its stream: element 2 at "),
+            "{message}"
         );
         assert_eq!(watch.figures().next().unwrap().exceeding, 1);
         assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Inconclusive);
@@ -330,11 +330,11 @@ fn missed_and_late_elements_violate_unless_their_sensor_was_too_fast() {
         made.pass(1_000, 0);
         watch.element(&element(&a, 1, 9_111));
         assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Violated);
-        let sentence = watch
+        let message = watch
             .guarantee()
-            .sentences(watch.terms(), Timestamp::ZERO)
+            .messages(watch.terms(), Timestamp::ZERO)
             .join("; ");
-        assert!(sentence.contains("element 1 of sensor `a`"), "{sentence}");
+        assert!(message.contains("element 1 of sensor `a`"), "{message}");
     });
 }
 
@@ -606,11 +606,11 @@ fn rings_of_a_kernel_sensor_are_one_sensor_and_bounded_together() {
     // What comes of the same term from somewhere else was not counted.
     watched_rings(|_, watch| {
         watch.open(&stream(3, "a"));
-        let sentence = watch
+        let message = watch
             .guarantee()
-            .sentences(watch.terms(), Timestamp::ZERO)
+            .messages(watch.terms(), Timestamp::ZERO)
             .join("; ");
-        assert!(sentence.contains("admission did not count"), "{sentence}");
+        assert!(message.contains("admission did not count"), "{message}");
     });
 }
 

@@ -205,11 +205,11 @@ fn mistakes_are_pointed_at() {
             "`never` can only be true",
         ),
     ] {
-        let sentence = refused(&format!("{entry}{rest}"));
+        let message = refused(&format!("{entry}{rest}"));
         let place = format!("line {line}, column {column}: constraint `c`: ");
         assert!(
-            sentence.starts_with(&place) && sentence.contains(part),
-            "{rest}: {sentence}"
+            message.starts_with(&place) && message.contains(part),
+            "{rest}: {message}"
         );
     }
     let twice = format!("{entry}never = true\nof = \"user:a\"\n").repeat(2);
