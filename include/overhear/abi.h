@@ -22,9 +22,9 @@
 #endif
 
 #ifdef __cplusplus
-#define OH_STATIC_ASSERT(condition, sentence) static_assert(condition, sentence)
+#define OH_STATIC_ASSERT(condition, message) static_assert(condition, message)
 #else
-#define OH_STATIC_ASSERT(condition, sentence) _Static_assert(condition, sentence)
+#define OH_STATIC_ASSERT(condition, message) _Static_assert(condition, message)
 #endif
 
 #define OH_INLINE_ static inline __attribute__((always_inline))

@@ -97,14 +97,14 @@ template <class type> struct oh_is_array_ {
 template <class element, size_t count> struct oh_is_array_<element[count]> {
     enum { value = 1 };
 };
-#define OH_CHECK_(condition, sentence) (size_t{oh_check_<(condition)>::zero})
+#define OH_CHECK_(condition, message) (size_t{oh_check_<(condition)>::zero})
 #define OH_IS_ARRAY_(type, member) (oh_is_array_<decltype(((type *)0)->member)>::value == 1)
 #define OH_CLASS_(type, member) (+oh_class_<decltype(((type *)0)->member)>::value)
 #define OH_CLASS_OF_(type) (+oh_class_<type>::value)
 #else
-#define OH_CHECK_(condition, sentence)                                                              \
+#define OH_CHECK_(condition, message)                                                              \
     (0 * sizeof(struct {                                                                            \
-         _Static_assert(condition, sentence);                                                       \
+         _Static_assert(condition, message);                                                       \
          char zero;                                                                                 \
      }))
 #define OH_IS_ARRAY_(type, member)                                                                  \

@@ -71,7 +71,7 @@ typedef struct oh_kernel_monitor_options {
 typedef struct oh_kernel_status {
     uint64_t granted_bytes; /* size of all buffers */
     uint64_t max_events;    /* largest number of events that one read can return */
-    const char *sentence;   /* recorded sensors, and sensors that this kernel lacks, for people;
+    const char *message;   /* recorded sensors, and sensors that this kernel lacks, for people;
                                valid as long as the monitor */
     uint32_t backend;       /* OH_KERNEL_BPF or OH_KERNEL_PERF */
     uint32_t reserved;
@@ -143,7 +143,7 @@ typedef struct oh_kernel_event {
 #if UINTPTR_MAX == UINT64_MAX
 OH_ASSERT_FIELD(oh_kernel_monitor_options, dedicated_programs, 20, 4);
 OH_STATIC_ASSERT(sizeof(oh_kernel_monitor_options) == 24, "oh_kernel_monitor_options: size");
-OH_ASSERT_FIELD(oh_kernel_status, sentence, 16, 8);
+OH_ASSERT_FIELD(oh_kernel_status, message, 16, 8);
 OH_STATIC_ASSERT(sizeof(oh_kernel_status) == 32, "oh_kernel_status: size");
 OH_ASSERT_FIELD(oh_kernel_event, cause, 32, 4);
 OH_ASSERT_FIELD(oh_kernel_event, payload, 40, 56);

@@ -99,7 +99,7 @@ OH_STATIC_ASSERT(sizeof(oh_measurement_gap) == 48, "oh_measurement_gap: size");
  * oh_metric_system: the built-in metric of this name.
  *
  * Ownership: *out belongs to the caller until oh_metric_free.
- * Returns 0, -EINVAL for missing arguments, or -ENOENT: the sentence lists those that there are.
+ * Returns 0, -EINVAL for missing arguments, or -ENOENT: the message lists those that there are.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 int oh_metric_system(oh_metric **out, const char *name);
@@ -119,7 +119,7 @@ int oh_metric_user(oh_metric **out, const char *name, const char *initial, const
 /*
  * oh_metric_parse: a metric as it is written in a file.
  *
- * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL: the sentence names
+ * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL: the message names
  * line and column.
  */
 int oh_metric_parse(oh_metric **out, const char *text);

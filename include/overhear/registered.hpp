@@ -23,7 +23,7 @@
 
 namespace overhear {
 
-/* Why a sensor could not be registered: what() is the sentence of oh_last_error. */
+/* Why a sensor could not be registered: what() is the message of oh_last_error. */
 class register_error : public std::runtime_error {
   public:
     explicit register_error(int code) : std::runtime_error(oh_last_error()), code_(code) {}

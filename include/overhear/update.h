@@ -140,7 +140,7 @@ typedef struct oh_gap {
 typedef struct oh_host {
     uint32_t size;
     uint32_t abi;
-    void (*fail)(struct oh_host *host, const char *sentence);
+    void (*fail)(struct oh_host *host, const char *message);
     void (*tell_u64)(struct oh_host *host, const char *key, uint64_t value);
     void (*tell_i64)(struct oh_host *host, const char *key, int64_t value);
     void (*tell_f64)(struct oh_host *host, const char *key, double value);
@@ -241,7 +241,7 @@ typedef struct oh_reaction {
     uint32_t on;          /* OH_ON_* */
     const char *name;     /* the reaction's, in overhear.toml */
     const char *of;       /* the update, sensor or constraint */
-    const char *sentence; /* message for people */
+    const char *message; /* message for people */
     uint64_t at_ns;       /* time of the cause, CLOCK_MONOTONIC */
     uint64_t count;       /* number of occurrences; for OH_ON_MISSED the number of elements */
     uint64_t element;     /* its position in its stream; UINT64_MAX if there is none */
@@ -294,9 +294,9 @@ OH_STATIC_ASSERT(sizeof(oh_plugin) == 24, "oh_plugin: size");
  * Sets the message of a function that is about to return a failure. The text is copied.
  * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: allocates.
  */
-OH_INLINE_ void oh_fail(oh_host *host, const char *sentence)
+OH_INLINE_ void oh_fail(oh_host *host, const char *message)
 {
-    host->fail(host, sentence);
+    host->fail(host, message);
 }
 
 /*

@@ -21,7 +21,7 @@
  * Build it with `c++ -std=c++17 -shared -fPIC -Iinclude`.
  *
  * An exception that leaves a function is caught: the update is called no more, and the report has
- * what() as its sentence.
+ * what() as its message.
  */
 #ifndef OVERHEAR_UPDATE_HPP
 #define OVERHEAR_UPDATE_HPP
@@ -156,7 +156,7 @@ template <class payload> const payload &payload_of(const oh_element_view &elemen
 
 namespace detail {
 
-/* Calls; an exception becomes a failure with its sentence. */
+/* Calls; an exception becomes a failure with its message. */
 template <class function> int guard(oh_host *host, function &&call) noexcept
 {
     try {
