@@ -9,17 +9,19 @@
 //! recording is finished.
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::time::Duration;
 
-use overhear_event::Nanos;
+use overhear_event::{printable, Nanos};
 use overhear_page::recorded::write_page;
 use overhear_session::config::Execution;
 use overhear_session::error::{ErrorKind, SessionError as RunError};
 use overhear_session::interrupts::{reaches_programs, Request, RequestQueue};
 use overhear_session::metrics::ElementCost;
+use overhear_session::notices::Notices;
 use overhear_session::run_request::RunRequest;
 use overhear_session::session::{KernelBackend, NamedSensors, Probe, Until};
 use overhear_session::updates::{UpdateSpecification, Updates};
@@ -229,7 +231,8 @@ fn run_session(
         let message = "junit needs verdicts; name constraints by check or config";
         return Err(RunError::new(ErrorKind::Usage, message));
     }
-    let mut outcome = run.session.requests(Some(requests)).run(&mut [])?;
+    let session = run.session.requests(Some(requests));
+    let mut outcome = session.notices(Notices::new(print_notice)).run(&mut [])?;
     let json = json(&outcome.report)?;
     if let (Some(file), Some(check)) = (junit, &outcome.report.check) {
         let written = junit::write(check, &outcome.report.command.join(" "), file);
@@ -244,6 +247,12 @@ fn run_session(
     Ok((json, warnings))
 }
 
+/// Prints a message of a running session.
+fn print_notice(message: &str) {
+    let line = format!("overhear: {}\n", printable(message));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
 /// The report of a recording.
 #[pyfunction]
 pub(crate) fn report(
@@ -255,12 +264,12 @@ pub(crate) fn report(
 ) -> PyResult<String> {
     computed(py, || {
         let calibration = calibration.map(|file| calibrate::load_calibration(Some(&file)));
-        let evaluation = replay::Evaluation {
+        let options = replay::ReplayOptions {
             updates: Updates::load(&specifications(&updates))?,
             calibration: calibration.transpose()?.flatten(),
             compensate,
         };
-        replay::evaluate(&directory, evaluation)
+        replay::read_report_with(&directory, options)
     })
 }
 

@@ -12,7 +12,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overhear_event::Nanos;
 use overhear_metrics::automaton::Metric;
 use overhear_page::TimeRange;
-use overhear_session::calibrate::{Calibration, Sought};
+use overhear_session::calibrate::{CalibratedSensor, Calibration};
 use overhear_session::config::Execution;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::metrics::ElementCost;
@@ -709,7 +709,7 @@ pub(crate) struct CalibrateArguments {
     /// Measures this sensor of the kernel only; may be repeated. The costs of other sensors are
     /// then unknown.
     #[arg(long = "sensor", value_name = "NAME")]
-    pub(crate) sensors: Vec<Sought>,
+    pub(crate) sensors: Vec<CalibratedSensor>,
     /// Answers each byte of standard input: the other process of a loop.
     #[arg(long, hide = true)]
     pub(crate) answer: bool,

@@ -14,7 +14,7 @@ use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::format::printable;
 use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
-use overhear_session::session::uncreated;
+use overhear_session::session::create_error;
 
 use crate::exit::{COMPLETE, INCONCLUSIVE};
 
@@ -92,7 +92,7 @@ pub(crate) fn import(
 
 fn failure(error: &ImportError) -> SessionError {
     let kind = match error {
-        ImportError::Create(error) => return uncreated(error),
+        ImportError::Create(error) => return create_error(error),
         ImportError::Foreign(ForeignError::Library { .. }) => ErrorKind::Unavailable,
         ImportError::Foreign(_) | ImportError::NoEvents { .. } => ErrorKind::Usage,
         ImportError::Write(_) => ErrorKind::Incomplete,

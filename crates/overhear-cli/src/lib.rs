@@ -21,6 +21,7 @@ mod exit;
 mod format;
 mod import;
 mod live;
+mod options;
 mod progress;
 mod readiness;
 #[cfg(test)]
@@ -33,16 +34,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use overhear_event::{printable_lines, Analysis};
+use overhear_event::{printable, printable_lines, Analysis};
 use overhear_page::recorded::{write_page as write_page_of, Page, PageRequest};
 use overhear_page::serve::{self, Shown};
 use overhear_session::conclusion::Conclusion;
 use overhear_session::error::{ErrorKind, SessionError};
+use overhear_session::export::Destination;
+use overhear_session::notices::Notices;
 use overhear_session::report::Report;
 use overhear_session::session::Outcome;
 use overhear_session::updates::Updates;
 use overhear_session::{
-    admit, calibrate, check, export, fit, junit, metrics, record, repair, replay, rta, signals,
+    admit, calibrate, check, export, fit, junit, metrics, record, repair, replay, response_times,
+    signals,
 };
 use serde::Serialize;
 
@@ -95,7 +99,7 @@ pub fn main() -> ExitCode {
     };
     result.map_or_else(
         |error| {
-            print_stderr(&format!("overhear: {error}\n"));
+            print_stderr(&format!("overhear: {}\n", options::message(&error)));
             ExitCode::from(exit::of_error(error.kind))
         },
         ExitCode::from,
@@ -132,6 +136,7 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     let mut outcome = run
         .session
         .progress(progress::unless(arguments.quiet))
+        .notices(Notices::new(print_notice))
         .stdout_to_stderr(matches!(json, Some(JsonTarget::Stdout)))
         .run(&mut updates)?;
     if let Some(shown) = &mut shown {
@@ -222,14 +227,14 @@ fn print_left_out(messages: &[String]) {
 
 fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
     if arguments.answer {
-        return calibrate::answer().map(|()| COMPLETE);
+        return calibrate::echo().map(|()| COMPLETE);
     }
-    let place = arguments.output.clone().or_else(calibrate::default_place);
+    let place = arguments.output.clone().or_else(calibrate::default_file);
     let Some(place) = place else {
         let message = "there is no place to keep the calibration: neither XDG_CACHE_HOME nor HOME is set; name a file by --output";
         return Err(SessionError::new(ErrorKind::Usage, message));
     };
-    let kept = calibrate::Place::claim(&place)?;
+    let kept = calibrate::CalibrationFile::claim(&place)?;
     let shows = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let rounds = arguments.rounds;
     let calibration = calibrate::calibrate(rounds, &arguments.sensors, |round| {
@@ -239,7 +244,7 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     })?;
-    kept.keep(&calibration)?;
+    kept.save(&calibration)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&calibration, &target)?,
         None => show(|width| text::calibration::render(&calibration, width))?,
@@ -273,12 +278,12 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
         Some(file) => calibrate::load_calibration(Some(file))?,
         None => None,
     };
-    let evaluation = replay::Evaluation {
+    let options = replay::ReplayOptions {
         updates,
         calibration: calibration.clone(),
         compensate: arguments.compensate,
     };
-    let mut report = replay::evaluate(&arguments.directory, evaluation)?;
+    let mut report = replay::read_report_with(&arguments.directory, options)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| text::report::render(&report, width))?,
@@ -326,13 +331,18 @@ fn export(arguments: &ExportArguments) -> Result<u8, SessionError> {
             return Err(SessionError::new(ErrorKind::Usage, message));
         }
     };
+    let destination = match arguments.output == Path::new("-") {
+        true => Destination::Output(Box::new(std::io::stdout().lock()), "standard output"),
+        false => Destination::File(&arguments.output),
+    };
+    let name = destination.to_string();
     let written = export::export(
         &arguments.directory,
         &format,
-        &arguments.output,
+        destination,
         arguments.compensate,
     )?;
-    print_stderr(&export::message(&written, &arguments.output));
+    print_stderr(&export::message(&written, &name));
     Ok(exit::of_conclusion(written.conclusion()))
 }
 
@@ -406,7 +416,7 @@ fn check(arguments: &CheckArguments) -> Result<u8, SessionError> {
 fn response_times(arguments: &ResponseTimesArguments) -> Result<u8, SessionError> {
     let directory = arguments.directory.as_deref();
     let (cost, compensate) = (arguments.element_cost, arguments.compensate);
-    let report = rta::rta(&arguments.config, directory, cost, compensate)?;
+    let report = response_times::response_times(&arguments.config, directory, cost, compensate)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| text::response_times::render(&report, width))?,
@@ -505,6 +515,12 @@ fn cannot_write(path: &Path, error: &std::io::Error) -> SessionError {
 ///
 /// Messages quote names of programs, files and recordings: characters that act on a terminal are
 /// escaped.
+/// Prints a message of a running session. Its line is not wrapped.
+fn print_notice(message: &str) {
+    let line = format!("overhear: {}\n", printable(message));
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
 fn print_stderr(text: &str) {
     let text = printable_lines(text);
     let text = Width::of(std::io::stderr()).wrap(&text);

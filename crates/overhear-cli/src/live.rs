@@ -12,10 +12,10 @@ use crate::text::width::Width;
 use crate::{text, top};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::Nanos;
+use overhear_session::connect;
 use overhear_session::error::{ErrorKind, SessionError};
-use overhear_session::listing::Listing;
+use overhear_session::listing::{self, Listing};
 use overhear_session::not_connected::NotConnectedListing;
-use overhear_session::place;
 
 use crate::args::{
     execution, AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments,
@@ -24,7 +24,7 @@ use crate::args::{
 use crate::{print, print_stderr};
 
 fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, SessionError> {
-    place::query(names, directory.type_id.as_deref())
+    connect::query(names, directory.type_id.as_deref())
 }
 
 pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
@@ -32,13 +32,13 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
         return list_not_connected(arguments);
     }
     let query = query(&arguments.names, &arguments.directory)?;
-    let socket = place::socket(arguments.directory.socket)?;
-    let mut connection = place::connect(&socket)?;
-    let records = connection.list(&query).map_err(place::refused)?;
+    let socket = connect::socket(arguments.directory.socket)?;
+    let mut connection = connect::connect(&socket)?;
+    let records = connection.list(&query)?;
     let listing = Listing {
         overhear_version: env!("CARGO_PKG_VERSION").to_string(),
         socket: socket.display().to_string(),
-        sensors: records.iter().map(place::listed).collect(),
+        sensors: records.iter().map(listing::listed_of).collect(),
     };
     let width = Width::of(io::stdout());
     if let Some(text) = text::listing::render(&listing, arguments.form.format(), width) {
@@ -52,10 +52,8 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
 
 /// The sensors that are not connected.
 fn list_not_connected(arguments: ListArguments) -> Result<u8, SessionError> {
-    let socket = place::socket(arguments.directory.socket)?;
-    let sensors = place::connect(&socket)?
-        .not_connected()
-        .map_err(place::refused)?;
+    let socket = connect::socket(arguments.directory.socket)?;
+    let sensors = connect::connect(&socket)?.not_connected()?;
     let listing = NotConnectedListing {
         overhear_version: env!("CARGO_PKG_VERSION").to_string(),
         socket: socket.display().to_string(),
@@ -76,10 +74,10 @@ fn list_not_connected(arguments: ListArguments) -> Result<u8, SessionError> {
 /// # Errors [`SessionError`] if it has sensors and none that this user may read: waiting for others
 /// would be in vain, more often than not.
 fn connect(socket: &Path) -> Result<MonitorConnection, SessionError> {
-    let mut connection = place::connect(socket)?;
+    let mut connection = connect::connect(socket)?;
     let all = Query::all();
-    let known = connection.status().map_err(place::refused)?.sensors;
-    if known > 0 && connection.list(&all).map_err(place::refused)?.is_empty() {
+    let known = connection.status()?.sensors;
+    if known > 0 && connection.list(&all)?.is_empty() {
         let socket = socket.display().to_string();
         return Err(nothing(&mut connection, &all, &socket)?);
     }
@@ -92,8 +90,8 @@ fn nothing(
     query: &Query,
     socket: &str,
 ) -> Result<SessionError, SessionError> {
-    let heard = connection.list(&Query::all()).map_err(place::refused)?;
-    let known = connection.status().map_err(place::refused)?.sensors;
+    let heard = connection.list(&Query::all())?;
+    let known = connection.status()?.sensors;
     let (kind, message) = match (heard.len(), known) {
         (0, 0) => (
             ErrorKind::Incomplete,
@@ -135,7 +133,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         let message = "--fields chooses the columns of CSV; give --format csv as well";
         return Err(SessionError::new(ErrorKind::Usage, message));
     }
-    let socket = place::socket(arguments.directory.socket)?;
+    let socket = connect::socket(arguments.directory.socket)?;
     let options = attach::AttachOptions {
         query,
         begin: match arguments.start {
@@ -229,7 +227,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
     let format = arguments.format();
     let wants_sensors = arguments.wants_sensors();
     let options = top::TopOptions {
-        socket: match place::socket(arguments.directory.socket) {
+        socket: match connect::socket(arguments.directory.socket) {
             Err(_) if !wants_sensors => None,
             found => Some(found?),
         },
@@ -285,9 +283,9 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
 /// Switches sensors on or off.
 pub(crate) fn switch(arguments: SwitchArguments, on: bool) -> Result<u8, SessionError> {
     let query = query(&arguments.names, &arguments.directory)?;
-    let socket = place::socket(arguments.directory.socket)?;
-    let mut connection = place::connect(&socket)?;
-    let matching = connection.list(&query).map_err(place::refused)?.len();
+    let socket = connect::socket(arguments.directory.socket)?;
+    let mut connection = connect::connect(&socket)?;
+    let matching = connection.list(&query)?.len();
     if matching == 0 {
         return Err(nothing(
             &mut connection,
@@ -296,7 +294,7 @@ pub(crate) fn switch(arguments: SwitchArguments, on: bool) -> Result<u8, Session
         )?);
     }
     let word = if on { "enabled" } else { "disabled" };
-    let changed = connection.set_enabled(&query, on).map_err(place::refused)?;
+    let changed = connection.set_enabled(&query, on)?;
     let matching = sensors(matching as u64);
     print(&format!("{changed} of {matching} {word}\n"))?;
     Ok(COMPLETE)

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use overhear_event::{Analysis, Timestamp};
 use overhear_metrics::compensation::Delays;
 use overhear_session::calibrate::Calibration;
+use overhear_session::documents;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::output;
-use overhear_session::overhead::CALIBRATION;
-use overhear_session::recording::{self, Recording};
+use overhear_session::recording::Recording;
 use overhear_session::replay;
 use overhear_session::report::Report;
 use overhear_session::session::Outcome;
@@ -153,16 +153,16 @@ fn pictured<'a>(request: &'a PageRequest<'a>, room: Room) -> Result<Pictured<'a>
     let recording = Recording::read(&reader).map_err(usage)?.unwrap_or_default();
     let times = replay::times(&reader, &recording);
     let calibration = match &request.calibration {
-        None => recording::kept(&reader, CALIBRATION)?,
+        None => documents::read(&reader, documents::CALIBRATION)?,
         Some(named) => Some(named.clone()),
     };
     let costs = calibration.map(|known: Calibration| {
-        let known = known.heard_by(recording.kernel_active());
+        let known = known.for_backend(recording.kernel_backend());
         known.costs()
     });
     let range = request.range.of_run(times.begin);
     let mut picture = Picture::new(room, costs.map(Delays::new), range);
-    if recording.hears_wakeups() {
+    if recording.records_wakeups() {
         picture.expect_wakeups();
     }
     reader.streams().for_each(|stream| picture.announce(stream));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear check`: whether what must hold does hold in a recording, and the report of verdicts
-//! that a live run has as well.
+//! `overhear check`: the verdicts on the constraints of a recording. A live run has the same
+//! report.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,14 +12,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::conclusion::Conclusion;
 use crate::config::constraints;
+use crate::documents;
 use crate::error::{ErrorKind, SessionError};
 use crate::recording::{self, Recording};
 
-/// Document of a recording that keeps the verdicts of its run.
-pub const CHECK: &str = "check";
-
-/// So much of each stream a recorder that is killed may not have written yet: it writes what is
-/// older than 200 ms, each stream by itself, as often as it gets to it.
+/// Upper bound of the time before its death from which a killed recorder has not written elements.
+/// It writes elements that are older than 200 ms, stream by stream.
 const UNWRITTEN: Nanos = Nanos::from_ms(1_000);
 
 /// The verdicts on a recording or a run.
@@ -38,45 +36,45 @@ pub struct VerdictReport {
     pub name: String,
     /// `held`, `violated` or `inconclusive`.
     pub verdict: String,
-    /// Instances that were judged: values, distances, windows, answers.
+    /// Number of judged instances: values, distances, windows or answers.
     pub judged: u64,
-    /// Of these, those that offend.
+    /// Number of offences among them.
     pub offences: u64,
-    /// The first that offends.
+    /// The first offence.
     pub first: Option<OffenceReport>,
-    /// Why it is not more certain, as messages.
+    /// Messages about the limits of its certainty.
     pub reasons: Vec<String>,
 }
 
 /// One offence.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct OffenceReport {
-    /// What was found, where and when.
+    /// The offence in words, with place and time.
     #[serde(alias = "sentence")]
     pub message: String,
-    /// When it began, in nanoseconds of `CLOCK_MONOTONIC`.
+    /// Its begin, in nanoseconds of `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// When it ended, or could be decided.
+    /// Its end, or the time at which it was decided.
     pub end_ns: u64,
-    /// The thread or process, if that is known.
+    /// The thread or process, if it is known.
     pub task: Option<u32>,
-    /// The elements that show it.
+    /// The elements that prove it.
     pub elements: Vec<ElementReport>,
 }
 
-/// Where an element stands.
+/// The position of an element.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ElementReport {
     /// The name of its stream.
     pub stream: String,
-    /// Its position in it.
+    /// Its sequence in the stream.
     pub sequence: u64,
 }
 
 /// Judges the recording `dir` by the constraints in the file `config`.
 ///
 /// # Errors
-/// [`SessionError`] if there is no such recording or file, or if the file makes no sense.
+/// [`SessionError`] if there is no such recording or file, or if the file is invalid.
 pub fn check(dir: &Path, config: &Path) -> Result<CheckReport, SessionError> {
     let mut verdicts = prepare(constraints::read(config)?, ()).map_err(|message| {
         SessionError::new(ErrorKind::Usage, format!("{}: {message}", config.display()))
@@ -97,7 +95,7 @@ pub fn prepare<J: Judge>(constraints: Vec<Constraint>, judge: J) -> Result<Verdi
     Ok(verdicts)
 }
 
-/// When the last item of each stream came.
+/// The time of the last item of each stream.
 #[derive(Debug, Default)]
 struct LastTimes(HashMap<StreamId, Timestamp>);
 
@@ -114,8 +112,7 @@ impl LastTimes {
     }
 }
 
-/// Cuts streams where something was lost and no gap stands for it. Damage of a document may concern
-/// all streams.
+/// Cuts streams at damage that no gap represents. A damaged document may concern all streams.
 fn cut_damaged<J: Judge>(
     reader: &TraceReader,
     replayed: &ReplaySummary,
@@ -149,7 +146,10 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Sessio
     let usage =
         |error: overhear_trace::ReadError| SessionError::new(ErrorKind::Usage, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
-    let clock = reader.document("clock").map_err(usage)?.unwrap_or_default();
+    let clock = reader
+        .document(documents::CLOCK)
+        .map_err(usage)?
+        .unwrap_or_default();
     for segment in clock["segments"].as_array().into_iter().flatten() {
         let number = |key: &str| segment[key].as_u64().unwrap_or(0);
         let from = Timestamp::from_monotonic_ns(number("ns"));
@@ -189,7 +189,7 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Sessio
     Ok(())
 }
 
-/// What it means for verdicts that sensors wanted to be heard and were not.
+/// The reason that sensors without a connection add to verdicts.
 pub fn not_connected(sensors: u64) -> Option<String> {
     match sensors {
         0 => None,
@@ -198,7 +198,7 @@ pub fn not_connected(sensors: u64) -> Option<String> {
     }
 }
 
-/// The report on verdicts whose observation has ended.
+/// The report on verdicts after the end of the observation.
 pub fn report<J: Judge>(verdicts: &Verdicts<J>) -> CheckReport {
     let worst = verdicts.verdicts().map(|verdict| verdict.outcome).max();
     CheckReport {

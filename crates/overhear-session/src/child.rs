@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The program that is run: held before its `exec` until it is followed, and never abandoned.
+//! The program that is run: held before its `exec` until it is tracked, and always reaped.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -19,15 +19,15 @@ use rustix::process::{
 };
 
 use crate::conclusion::Exit;
-use crate::error::{ErrorKind, SessionError};
+use crate::error::{ErrorKind, SessionError, Setting};
 use crate::signals::Inherited;
 
-/// Where the program's standard output goes.
+/// The destination of the program's standard output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Output {
-    /// Where ours goes.
+    /// The standard output of this process.
     Inherited,
-    /// To our standard error, because ours carries a document.
+    /// The standard error of this process, whose standard output carries a document.
     ToStderr,
 }
 
@@ -35,7 +35,7 @@ pub(crate) enum Output {
 pub(crate) struct Held {
     program: OsString,
     pid: u32,
-    // Written to let the child go; closed to let it end.
+    // A byte written to it releases the child; closing it ends the child.
     release: OwnedFd,
     spawning: JoinHandle<io::Result<Child>>,
 }
@@ -53,8 +53,9 @@ impl Held {
         let [program, arguments @ ..] = command else {
             return Err(SessionError::new(
                 ErrorKind::Usage,
-                "no program given; write it after `--`",
-            ));
+                "no program is given; name it with its arguments",
+            )
+            .about(Setting::Command));
         };
         let fail = |error: io::Error| {
             SessionError::new(
@@ -62,8 +63,8 @@ impl Held {
                 format!("cannot start {}: {error}", program.display()),
             )
         };
-        // A parent that ignores SIGCHLD has its children reaped by the kernel, unseen, and hands
-        // that down to us; then nobody could learn how the program ended.
+        // If SIGCHLD is ignored, which a parent may pass on to us, the kernel reaps the program
+        // itself, and its exit status is lost.
         if crate::interrupts::ignores("self", libc::SIGCHLD) {
             // SAFETY: the default action of a signal runs no code.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
@@ -82,15 +83,15 @@ impl Held {
             command.stdout(Stdio::from(stderr));
         }
         let inherited = Inherited::get();
-        let parents_end = go_write.as_raw_fd();
+        let parent_end = go_write.as_raw_fd();
         let hold = move || {
             // Between fork and exec: system calls only, no allocation.
             let pid = rustix::process::getpid().as_raw_nonzero().get();
             rustix::io::write(&pid_write, &pid.to_ne_bytes())?;
             let mut go = [0];
-            // SAFETY: this is the child, whose copy of the parent's end nobody else uses; if it
-            // stayed open, the child would outlive a parent that is killed now, waiting for ever.
-            unsafe { rustix::io::close(parents_end) };
+            // SAFETY: this is the child, which alone has this copy of the parent's end. If it
+            // stayed open, the child would wait for ever after a parent that is killed now.
+            unsafe { rustix::io::close(parent_end) };
             let go = rustix::io::retry_on_intr(|| rustix::io::read(&go_read, &mut go))?;
             inherited.restore();
             match go {
@@ -135,7 +136,7 @@ impl Held {
 
     /// Lets the child execute the program.
     pub(crate) fn release(self) -> Result<Running, SessionError> {
-        // A child that has been killed meanwhile is noticed by the join.
+        // If the child has been killed meanwhile, the join returns the error.
         let _ = rustix::io::write(&self.release, &[1]);
         let pid = self.pid;
         let child = self.join()?;
@@ -148,7 +149,7 @@ impl Held {
         })
     }
 
-    #[expect(clippy::disallowed_methods, reason = "it is asked about a program")]
+    #[expect(clippy::disallowed_methods, reason = "the file of a program")]
     fn join(self) -> Result<Child, SessionError> {
         let program = self.program;
         drop(self.release);
@@ -187,15 +188,14 @@ fn not_found(program: &OsStr) -> SessionError {
     )
 }
 
-/// The file of a program, as `execvp` finds it: a name without `/` is looked up in PATH. It is done
-/// here, because in the child each file that is not there would be a failed execve of the
-/// program's.
-#[expect(clippy::disallowed_methods, reason = "it is asked about programs")]
+/// The file of a program, as `execvp` finds it: a name without `/` is looked up in PATH. The lookup
+/// is done here, because in the child each missing file would be a failed execve of the program.
+#[expect(clippy::disallowed_methods, reason = "files of programs")]
 fn found_in_path(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
     }
-    // What the C library takes where there is no PATH.
+    // The default of the C library without PATH.
     let path = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
     // An empty name of a folder is the current one.
     let in_folder = |folder| Path::new(".").join(folder).join(program);
@@ -204,7 +204,7 @@ fn found_in_path(program: &OsStr) -> Option<PathBuf> {
     let may_run = |file: &&PathBuf| {
         rustix::fs::accessat(CWD, *file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
     };
-    // One that may not be executed says why, if there is no other.
+    // Without an executable file, the first one gives the reason of the failure.
     files.iter().find(may_run).or(files.first()).cloned()
 }
 
@@ -231,32 +231,32 @@ impl Running {
         let _ = poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&timeout));
     }
 
-    /// Whether the program has ended. It stays a zombie, so that its last numbers can be read.
+    /// Whether the program has ended. It stays a zombie, so that its last statistics can be read.
     pub(crate) fn has_ended(&self) -> bool {
         let Some(pid) = self.pid else { return true };
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(waitid(WaitId::Pid(pid), options), Ok(None))
     }
 
-    /// Sends a signal; a program that has ended does not mind.
+    /// Sends a signal. It has no effect on a program that has ended.
     pub(crate) fn signal(&self, signal: Signal) {
         if let Some(pid) = self.pid {
             let _ = kill_process(pid, signal);
         }
     }
 
-    /// Whether the program ignores SIGINT, as programs do that a shell started in the background.
+    /// Whether the program ignores SIGINT, as programs that a shell started in the background do.
     pub(crate) fn ignores_interrupts(&self) -> bool {
         crate::interrupts::ignores(&self.child.id().to_string(), libc::SIGINT)
     }
 
-    /// Reaps the program and says how it ended.
+    /// Reaps the program, and returns how it ended.
     pub(crate) fn reap(mut self) -> Result<Exit, SessionError> {
         let status = self.child.wait();
         status.map(Exit::from_status).map_err(|error| {
             SessionError::new(
                 ErrorKind::Unavailable,
-                format!("cannot learn how the program ended: {error}"),
+                format!("cannot read the exit status of the program: {error}"),
             )
         })
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports in compensated time: what observing has cost is subtracted from the time stamps.
+//! Reports in compensated time: the monitoring overhead is subtracted from the time stamps.
 
 use overhear_event::{Analysis, Nanos, Timestamp};
 use overhear_metrics::compensation::{Compensation, Delays};
@@ -8,22 +8,22 @@ use overhear_monitor::Fanout;
 use overhear_trace::{ReplaySummary, TraceReader};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{ErrorKind, SessionError};
+use crate::error::{ErrorKind, SessionError, Setting};
 
 /// What the compensation of a run did. All times in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CompensationReport {
-    /// By how much the run would have ended earlier.
+    /// The time by which the run would have ended earlier.
     pub removed_ns: u64,
-    /// By how much an element was moved at most.
+    /// The largest delay that was subtracted from an element.
     pub greatest_ns: u64,
-    /// How often a CPU would have rested where it did not.
+    /// Number of times a CPU would have been idle and was not.
     pub rests: u64,
-    /// Whether delays are carried along to those that are woken. Without wake-ups the rule of one
-    /// CPU holds, on each CPU.
+    /// Whether delays are passed on to woken threads. Without wake-ups each CPU is compensated by
+    /// itself.
     #[serde(default = "yes")]
     pub along_wakeups: bool,
-    /// Elements whose order is less exact, because too many were held back at one time.
+    /// Elements whose order is less exact, because too many were held back at once.
     #[serde(default)]
     pub hurried: u64,
 }
@@ -33,30 +33,30 @@ const fn yes() -> bool {
 }
 
 impl CompensationReport {
-    pub(crate) fn of(delays: &Delays, hears_wakeups: bool) -> Self {
+    pub(crate) fn of(delays: &Delays, has_wakeups: bool) -> Self {
         Self {
             removed_ns: delays.last().as_ns(),
             greatest_ns: delays.greatest().as_ns(),
             rests: delays.rests(),
-            along_wakeups: hears_wakeups,
+            along_wakeups: has_wakeups,
             hurried: delays.hurried(),
         }
     }
 }
 
-/// When what ended at `end` would have, with these delays, if there are some.
+/// The time `end` without the last of these delays.
 pub fn end(end: Timestamp, delays: Option<&Delays>) -> Timestamp {
     end.minus(delays.map_or(Nanos::ZERO, Delays::last))
 }
 
-/// The accounts of threads and sensors, which see recorded times or compensated ones.
+/// The accounts of threads and sensors, with recorded or with compensated times.
 pub(crate) enum Accounts<'a> {
     Recorded(Fanout<'a>),
     Compensated(Box<Compensation<Fanout<'a>>>),
 }
 
 impl<'a> Accounts<'a> {
-    /// They see compensated times if there are costs.
+    /// The times are compensated if there are costs.
     pub(crate) fn new(
         scheduling: &'a mut Scheduling,
         statistics: &'a mut SensorStatistics,
@@ -69,14 +69,14 @@ impl<'a> Accounts<'a> {
         }
     }
 
-    pub(crate) fn update(&mut self) -> &mut (dyn Analysis + 'a) {
+    pub(crate) fn analysis(&mut self) -> &mut (dyn Analysis + 'a) {
         match self {
             Self::Recorded(accounts) => accounts,
             Self::Compensated(compensation) => &mut **compensation,
         }
     }
 
-    /// Hands on what is held back.
+    /// Passes on the elements that are held back.
     pub(crate) fn finish(self) -> Option<Delays> {
         match self {
             Self::Recorded(_) => None,
@@ -86,11 +86,13 @@ impl<'a> Accounts<'a> {
 }
 
 pub(crate) fn no_calibration() -> SessionError {
-    let message = "--compensate needs to know what observing costs, and there is no calibration; run `overhear calibrate`, or name one by --calibration FILE";
-    SessionError::new(ErrorKind::Usage, message)
+    let message =
+        "times cannot be compensated, because there is no calibration; run `overhear calibrate`, \
+                   or name a calibration file";
+    SessionError::new(ErrorKind::Usage, message).about(Setting::Calibration)
 }
 
-/// What the recording's calibration says that observing has cost.
+/// The costs of elements by the calibration of the recording.
 ///
 /// # Errors
 /// [`SessionError`] if it has none.
@@ -99,14 +101,14 @@ pub fn costs_of(reader: &TraceReader) -> Result<Costs, SessionError> {
     costs.ok_or_else(no_calibration)
 }
 
-/// The same, `None` if it has none.
+/// As [`costs_of`]; `None` if the recording has no calibration.
 pub fn recorded_costs(reader: &TraceReader) -> Result<Option<Costs>, SessionError> {
     overhear_trace::recorded_costs(reader)
         .map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))
 }
 
-/// Elements between two looks whether a replay goes on.
-const STEP: u64 = 65_536;
+/// Number of elements between two checks whether a replay goes on.
+const STEP_ELEMENTS: u64 = 65_536;
 
 /// Replays a recording, in compensated time if there are costs.
 pub fn replay(
@@ -117,16 +119,16 @@ pub fn replay(
     replay_while(reader, costs, updates, || true)
 }
 
-/// The same, as long as this holds.
+/// As [`replay`], as long as `goes_on` returns true.
 pub fn replay_while(
     reader: &TraceReader,
     costs: Option<Costs>,
     updates: Vec<&mut dyn Analysis>,
-    holds: impl Fn() -> bool,
+    goes_on: impl Fn() -> bool,
 ) -> ReplaySummary {
     let replay = |update: &mut dyn Analysis| {
         let mut replay = reader.begin_replay();
-        while replay.step(STEP, &mut [&mut *update]) && holds() {}
+        while replay.step(STEP_ELEMENTS, &mut [&mut *update]) && goes_on() {}
         replay.into_summary()
     };
     let mut updates = Fanout(updates);
@@ -174,7 +176,7 @@ mod tests {
             writer.finish().unwrap();
             let reader = TraceReader::open(folder.path()).unwrap();
             let costs = recorded_costs(&reader).unwrap();
-            let expected = calibration.clone().heard_by(active).costs();
+            let expected = calibration.clone().for_backend(active).costs();
             assert_eq!(costs, Some(expected), "{active}");
         }
     }

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run, a recording or a judgement amounts to, and how a program ended.
+//! The conclusion from the results of a run or a recording, and the end of a program.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
 use serde::{Deserialize, Serialize};
 
-/// What results amount to.
+/// The conclusion from results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Conclusion {
-    /// All demands are met, and nothing was missed.
+    /// All constraints and guarantees held, and nothing was missed.
     Complete,
-    /// Something was missed: the results may not be all there is.
+    /// Something was missed, so the results may be incomplete.
     Inconclusive,
     /// A constraint or a deadline is violated.
     Violated,
 }
 
 impl Conclusion {
-    /// The word that JSON documents and the page use.
+    /// The name in JSON documents and on the page.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -29,18 +29,18 @@ impl Conclusion {
     }
 }
 
-/// How the program that was run ended.
+/// The end of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Exit {
-    /// It ended by itself with this status.
+    /// It exited with this status.
     Code(i32),
     /// A signal ended it.
     Signal(i32),
 }
 
 impl Exit {
-    /// From what `wait` reports.
+    /// The end that `wait` reports.
     #[must_use]
     pub fn from_status(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {

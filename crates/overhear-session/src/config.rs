@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear.toml`: what a user says of a monitor, its sensors and its updates.
+//! `overhear.toml`: the configuration of monitors, sensors, updates, constraints and reactions.
 //!
-//! A key that is not known is refused, because what is silently ignored is believed to work.
-//! `docs/overhear.schema.json` is the same as a JSON Schema, and a test holds it to this file.
+//! Unknown keys are refused: a user would believe that an ignored key has an effect. A test
+//! compares `docs/overhear.schema.json`, the JSON Schema of the file, with these types.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -23,7 +23,7 @@ pub mod reactions;
 pub mod selection;
 pub mod tasks;
 
-use crate::error::{ErrorKind, SessionError};
+use crate::error::{ErrorKind, SessionError, Setting};
 use crate::trust::{self, TrustError};
 use constraints::ConstraintConfig;
 use metrics::MetricConfig;
@@ -418,7 +418,7 @@ const fn payload() -> u32 {
     256
 }
 
-/// The text of a file that describes what a user wants.
+/// Reads the text of a configuration file.
 pub(crate) fn text_of(path: &Path) -> Result<String, SessionError> {
     trust::read_to_string(path).map_err(|error| {
         let error = match error {
@@ -436,20 +436,19 @@ pub(crate) fn text_of(path: &Path) -> Result<String, SessionError> {
     })
 }
 
-/// Whether what a file names may run in this process or be started by it: plug-ins, programs,
-/// functions.
+/// Whether plug-ins, programs and functions that a file names may be executed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Execution {
-    /// All of it.
+    /// They are executed.
     #[default]
     Allowed,
-    /// Nothing (`--no-exec`).
+    /// None is executed.
     Disabled,
 }
 
 impl Execution {
-    /// Refuses a file with updates of plug-ins where nothing of it may run: without them the others
-    /// would look complete.
+    /// Refuses a file with updates of plug-ins if execution is disabled: without these updates the
+    /// results would look complete.
     ///
     /// # Errors
     /// [`SessionError`] that names the update, or if the file cannot be read.
@@ -467,10 +466,12 @@ impl Execution {
             .find(|update| update.get("plugin").is_some());
         plugin.map_or(Ok(()), |update| {
             let name = update.get("name").and_then(toml::Value::as_str);
-            Err(usage(format!(
-                "update `{}` is of a plug-in, which `--no-exec` forbids to load; remove the update or the option",
+            let message = format!(
+                "update `{}` is of a plug-in, which is not loaded because execution is disabled; remove the update, or \
+                 enable execution",
                 name.unwrap_or_default()
-            )))
+            );
+            Err(usage(message).about(Setting::Execution))
         })
     }
 }
@@ -493,21 +494,20 @@ impl Config {
     /// One message that names the line, or the entry, and what is wrong there.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self = from_toml(text)?;
-        config.refuse_nonsense()?;
+        config.validate()?;
         Ok(config)
     }
 
     /// The probes that it names.
     ///
     /// # Errors
-    /// A message that names an entry that is none.
+    /// A message about an invalid entry.
     pub(crate) fn probes(&self) -> Result<Vec<Probe>, String> {
         probes::probes_of(&self.probes)
     }
 
-    /// Refuses what nobody could run, whichever executor is to: what is silently cut or ignored is
-    /// believed to work.
-    fn refuse_nonsense(&self) -> Result<(), String> {
+    /// Checks the values that are wrong for every executor.
+    fn validate(&self) -> Result<(), String> {
         let (cpu_percent, buffered_elements) =
             (self.monitor.cpu_percent, self.monitor.buffered_elements);
         if !(1..=100).contains(&cpu_percent) {
@@ -528,7 +528,7 @@ impl Config {
         for (index, update) in self.updates.iter().enumerate() {
             let name = &update.name;
             if self.updates[..index].iter().any(|it| it.name == *name) {
-                return Err(format!("update `{name}` stands there twice"));
+                return Err(format!("update `{name}` is listed twice"));
             }
             let given = [&update.metric, &update.field, &update.plugin];
             if given.into_iter().flatten().count() > 1 {
@@ -545,11 +545,11 @@ impl Config {
                      reserves that share; give 1 to {MAX_SHARE_PERCENT}"
                 ));
             }
-            let is_kept = matches!(
+            let keeps_latency = matches!(
                 ExecutorKind::from(executor),
                 ExecutorKind::Guaranteed | ExecutorKind::Buffered
             );
-            if is_kept && update.latency.or(self.monitor.latency).is_none() {
+            if keeps_latency && update.latency.or(self.monitor.latency).is_none() {
                 return Err(format!(
                     "update `{name}` has the executor \"{}\", which keeps a latency, and there is none; give \
                      `latency` in [monitor] or to the update, or executor = \"best_effort\"",
@@ -561,8 +561,7 @@ impl Config {
     }
 }
 
-/// Whether the file describes a monitor; one that does not can still say what is measured and what
-/// must hold.
+/// Whether the file describes a monitor. A file without one can have the entries of [`STANDALONE`].
 ///
 /// # Errors
 /// [`SessionError`] if it cannot be read, or is no TOML.
@@ -575,12 +574,12 @@ pub fn has_monitor(path: &Path) -> Result<bool, SessionError> {
         .map_err(usage)
 }
 
-/// Entries that can stand in a file without `[monitor]`.
+/// Entries of a file without `[monitor]`.
 const STANDALONE: [&str; 5] = ["constraint", "metric", "probe", "task", "reaction"];
 
-/// Refuses a file with entries that nobody would read: with a `[monitor]` it must be whole, without
-/// one it can have these alone.
-fn refuse_strangers(text: &str) -> Result<(), String> {
+/// Refuses entries that would have no effect. A file with a `[monitor]` must be a valid [`Config`];
+/// a file without one can have the [`STANDALONE`] entries only.
+fn reject_unknown_entries(text: &str) -> Result<(), String> {
     let table: toml::Table = from_toml(text)?;
     if table.contains_key("monitor") {
         return Config::parse(text).map(drop);
@@ -595,7 +594,10 @@ fn refuse_strangers(text: &str) -> Result<(), String> {
     }
 }
 
-/// Reads a text; an error is one message with the line.
+/// Parses a text.
+///
+/// # Errors
+/// One message with the line and the entry.
 pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, String> {
     toml::from_str(text).map_err(|error| {
         let line = error
@@ -607,8 +609,8 @@ pub(crate) fn from_toml<T: serde::de::DeserializeOwned>(text: &str) -> Result<T,
     })
 }
 
-/// Whose line this is, counted from 0, and which key stands there: ``sensor `queue`, `period`: ``.
-/// Empty where the line has no key.
+/// The entry and the key of a line, counted from 0, as the begin of a message: ``sensor `queue`,
+/// `period`: ``. Empty if the line has no key.
 fn entry_at(text: &str, line: usize) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
     let pair = |line: &str| {

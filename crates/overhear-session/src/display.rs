@@ -46,9 +46,9 @@ pub fn show(histograms: &[HistogramReport], display: &mut dyn Display) {
 }
 
 /// More bars than this are hard to take in.
-const MOST_BARS: usize = 16;
+const MAX_BARS: usize = 16;
 /// The longest bar, where there is room.
-const LONGEST_BAR: usize = 40;
+const MAX_BAR_WIDTH: usize = 40;
 
 /// Bars of text, one line for each bucket.
 #[derive(Clone, Debug)]
@@ -88,7 +88,7 @@ impl Display for TextDisplay {
         let widest = |all: &[String]| all.iter().map(|it| it.chars().count()).max().unwrap_or(0);
         let (labels_width, counts_width) = (widest(&labels), widest(&counts));
         let room = self.width.saturating_sub(labels_width + counts_width + 6);
-        let room = room.clamp(8, LONGEST_BAR);
+        let room = room.clamp(8, MAX_BAR_WIDTH);
         let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
         for ((bucket, label), count) in buckets.iter().zip(labels).zip(counts) {
             // What was seen at all has a bar.
@@ -123,7 +123,7 @@ fn joined(buckets: &[BucketReport]) -> Vec<BucketReport> {
     };
     let last = buckets.iter().rposition(is_seen).unwrap_or(first);
     let seen = &buckets[first..=last];
-    seen.chunks(seen.len().div_ceil(MOST_BARS))
+    seen.chunks(seen.len().div_ceil(MAX_BARS))
         .map(|part| BucketReport {
             low: part[0].low,
             high: part[part.len() - 1].high,

@@ -2,6 +2,7 @@
 //! `overhear export`: a recording in the formats of other tools.
 
 use std::cell::Cell;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
 use std::path::Path;
@@ -14,39 +15,73 @@ use crate::conclusion::Conclusion;
 use crate::error::{ErrorKind, SessionError};
 use crate::{fit, other_threads, recording};
 
-/// What to write.
+/// The format of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Perfetto's protobuf.
     Perfetto,
     /// Comma-separated values: of all streams, or of one sensor with its fields as columns.
     Csv {
-        /// As for `overhear fit-rate`, or a kernel sensor or probe, `NAME` or `NAME#FILE`.
+        /// A sensor of a program as for [`fit`](crate::fit::fit()), or a kernel sensor or probe,
+        /// `NAME` or `NAME#FILE`.
         sensor: Option<String>,
     },
 }
 
-/// What came of an export.
+/// The result of an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// All of the recording was written.
-    Whole {
-        /// How much it was.
+    /// The complete recording was written.
+    Complete {
+        /// Numbers of elements and gaps.
         exported: Exported,
-        /// Messages about damaged parts of the recording, which are left out.
+        /// Messages about damaged parts of the recording, which are not written.
         damage: Vec<String>,
     },
-    /// The reader of the output closed it after so many elements.
+    /// The reader of the output closed it after this number of elements.
     Closed(u64),
 }
 
-/// An output that tells when it has failed, so that no more is replayed for it.
-struct Watched<'a> {
-    out: Box<dyn Write>,
+/// The destination of an export. `Display` is its name in messages.
+pub enum Destination<'a> {
+    /// A file, which is created or replaced.
+    File(&'a Path),
+    /// An open output, and its name.
+    Output(Box<dyn Write + 'a>, &'a str),
+}
+
+impl fmt::Display for Destination<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => path.display().fmt(f),
+            Self::Output(_, name) => f.write_str(name),
+        }
+    }
+}
+
+impl<'a> Destination<'a> {
+    #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
+    fn open(self) -> Result<Box<dyn Write + 'a>, SessionError> {
+        match self {
+            Self::Output(output, _) => Ok(output),
+            Self::File(path) => match File::create(path) {
+                Ok(file) => Ok(Box::new(file)),
+                Err(error) => {
+                    let message = format!("cannot write {}: {error}", path.display());
+                    Err(SessionError::new(ErrorKind::Usage, message))
+                }
+            },
+        }
+    }
+}
+
+/// An output that sets a flag when it fails, so that the replay stops.
+struct WatchedOutput<'a> {
+    out: Box<dyn Write + 'a>,
     has_failed: &'a Cell<bool>,
 }
 
-impl Write for Watched<'_> {
+impl Write for WatchedOutput<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.out.write(bytes);
         self.has_failed.set(written.is_err());
@@ -58,16 +93,15 @@ impl Write for Watched<'_> {
     }
 }
 
-/// Writes the recording `dir`, with `compensate` in compensated time, to `output`, or to standard
-/// output if that is `-`.
+/// Writes the recording `dir`, with `compensate` in compensated time.
 ///
-/// # Errors [`SessionError`] if there is no such recording or sensor, or the output cannot be
-/// written. Whoever closes standard output early (`| head`) has seen enough.
-#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
+/// # Errors
+/// [`SessionError`] if there is no such recording or sensor, or the output cannot be written. It is
+/// no error if the reader of the output closes it early (`| head`).
 pub fn export(
     dir: &Path,
     format: &Format,
-    output: &Path,
+    destination: Destination<'_>,
     compensate: bool,
 ) -> Result<Written, SessionError> {
     let usage = |message: String| SessionError::new(ErrorKind::Usage, message);
@@ -81,22 +115,17 @@ pub fn export(
         }
         _ => None,
     };
-    let out: Box<dyn Write> = if output == Path::new("-") {
-        Box::new(io::stdout().lock())
-    } else {
-        let file = File::create(output)
-            .map_err(|error| usage(format!("cannot write {}: {error}", output.display())))?;
-        Box::new(file)
-    };
+    let name = destination.to_string();
+    let out = destination.open()?;
     let has_failed = &Cell::new(false);
-    let out = Watched { out, has_failed };
+    let out = WatchedOutput { out, has_failed };
     let goes_on = || !has_failed.get();
     let replayed;
     let exported = match (format, sensor) {
         (Format::Perfetto, _) => {
             let mut export = PerfettoExport::new(out, reader.identity().realtime_offset);
             reader.streams().for_each(|stream| export.announce(stream));
-            for (tid, comm) in other_threads::by_tid(&other_threads::kept(&reader)?) {
+            for (tid, comm) in other_threads::by_tid(&other_threads::read(&reader)?) {
                 export.name_thread(tid, &comm);
             }
             replayed = compensation::replay_while(&reader, costs, vec![&mut export], goes_on);
@@ -117,16 +146,16 @@ pub fn export(
         }
         Err(error) => Err(SessionError::new(
             ErrorKind::Incomplete,
-            format!("{}: {error}", output.display()),
+            format!("{name}: {error}"),
         )),
-        Ok(exported) => Ok(Written::Whole {
+        Ok(exported) => Ok(Written::Complete {
             exported,
             damage: recording::corrupt(&reader, &replayed).collect(),
         }),
     }
 }
 
-/// The sensor of this name: of a program, else of the kernel, whose first CPU stands for it.
+/// The sensor of this name: of a program, or else of the kernel, by its stream on the first CPU.
 fn find<'a>(reader: &'a TraceReader, name: &str) -> Result<&'a StreamDescriptor, String> {
     let names = |stream: &StreamDescriptor| {
         let of_file = match stream.instance.as_str() {
@@ -170,7 +199,7 @@ impl Written {
     #[must_use]
     pub const fn conclusion(&self) -> Conclusion {
         match self {
-            Self::Whole { exported, damage } if exported.gaps > 0 || !damage.is_empty() => {
+            Self::Complete { exported, damage } if exported.gaps > 0 || !damage.is_empty() => {
                 Conclusion::Inconclusive
             }
             _ => Conclusion::Complete,
@@ -178,17 +207,15 @@ impl Written {
     }
 }
 
-/// What was written, for people.
+/// A message about an export to the destination of this name.
 #[must_use]
-pub fn message(written: &Written, output: &Path) -> String {
-    let place = match output == Path::new("-") {
-        true => "standard output".to_string(),
-        false => output.display().to_string(),
-    };
+pub fn message(written: &Written, destination: &str) -> String {
     let (exported, damage) = match written {
-        Written::Whole { exported, damage } => (exported, damage),
+        Written::Complete { exported, damage } => (exported, damage),
         Written::Closed(elements) => {
-            return format!("{elements} elements written to {place} until its reader closed it\n");
+            return format!(
+                "{elements} elements written to {destination} until its reader closed it\n"
+            );
         }
     };
     let Exported {
@@ -201,7 +228,7 @@ pub fn message(written: &Written, output: &Path) -> String {
         (0, _) => "INCOMPLETE".to_string(),
         _ => format!("INCOMPLETE: {missed} elements are missing in {gaps} gaps, which are marked"),
     };
-    let mut text = format!("{elements} elements written to {place}, {losses}\n");
+    let mut text = format!("{elements} elements written to {destination}, {losses}\n");
     for message in damage {
         text.push_str(message);
         text.push('\n');

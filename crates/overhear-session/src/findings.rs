@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The outcome of a run: what its constraints, its guarantee and its other evaluations amount to,
-//! worst first.
+//! The findings of a report: the verdict on its constraints, its guarantee, and each other part.
 
 use overhear_event::Nanos;
 use serde::{Deserialize, Serialize};
@@ -10,17 +9,16 @@ use crate::conclusion::Conclusion;
 use crate::configured_monitor::MonitorReport;
 use crate::metrics::{MetricReport, MetricsReport};
 use crate::reactions::ReactionsReport;
-use crate::report::Report;
 use crate::updates::UpdateReport;
 
-/// What one part of a report amounts to.
+/// The verdict on one part of a report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Finding {
     /// `constraints`, `guarantee`, `metrics`, `updates` or `reactions`.
     pub of: String,
     /// `held`, `violated` or `inconclusive`.
     pub verdict: String,
-    /// The verdict in words, with the names of what did not hold.
+    /// The verdict in words, with the names of the entries that did not hold.
     #[serde(alias = "sentence")]
     pub message: String,
 }
@@ -40,15 +38,24 @@ impl Finding {
     }
 }
 
-/// The findings of a report. Parts that promise nothing and lack nothing have none.
-pub(crate) fn of(report: &Report) -> Vec<Finding> {
-    let updates = unfinished(&report.updates);
+/// The parts of a report that have findings.
+pub(crate) struct Parts<'a> {
+    pub(crate) check: Option<&'a CheckReport>,
+    pub(crate) guarantee: Option<&'a MonitorReport>,
+    pub(crate) metrics: Option<&'a MetricsReport>,
+    pub(crate) updates: &'a [UpdateReport],
+    pub(crate) reactions: Option<&'a ReactionsReport>,
+}
+
+/// The findings, the worst first. A part without a guarantee that is complete has none.
+pub(crate) fn of(parts: &Parts<'_>) -> Vec<Finding> {
+    let updates = unfinished(parts.updates);
     let mut findings: Vec<Finding> = [
-        report.check.as_ref().and_then(constraints),
-        report.guarantee.as_ref().and_then(guarantee),
-        report.metrics.as_ref().and_then(metrics),
+        parts.check.and_then(constraints),
+        parts.guarantee.and_then(guarantee),
+        parts.metrics.and_then(metrics),
         updates.map(|message| Finding::new("updates", Conclusion::Inconclusive, message)),
-        report.reactions.as_ref().and_then(reactions),
+        parts.reactions.and_then(reactions),
     ]
     .into_iter()
     .flatten()
@@ -88,33 +95,35 @@ fn constraints(check: &CheckReport) -> Option<Finding> {
 fn guarantee(guarantee: &MonitorReport) -> Option<Finding> {
     let conclusion = guarantee.conclusion();
     let complaints = guarantee.updates.iter().flat_map(|it| &it.complaints);
-    let mut why = guarantee.reasons.iter().chain(&guarantee.others);
-    let why = why
+    let mut reasons = guarantee.reasons.iter().chain(&guarantee.others);
+    let reason = reasons
         .next()
         .or_else(|| complaints.into_iter().next())
         .cloned();
     let plugins = guarantee.updates.iter().flat_map(|it| &it.plugin);
-    let why = why.or_else(|| match guarantee.missed {
+    let reason = reason.or_else(|| match guarantee.missed {
         0 => unfinished(plugins),
         missed => Some(format!("{missed} elements missed")),
     });
     let latency = guarantee.latency_ns.map(Nanos::from_ns);
-    let message = match (why, latency) {
+    let message = match (reason, latency) {
         _ if guarantee.verdict.is_none() && conclusion == Conclusion::Complete => return None,
-        (Some(why), _) => why,
+        (Some(reason), _) => reason,
         (None, Some(latency)) => format!("every element within {latency}"),
         (None, None) => String::new(),
     };
     Some(Finding::new("guarantee", conclusion, message))
 }
 
-fn metrics(measured: &MetricsReport) -> Option<Finding> {
-    if measured.is_complete() {
+fn metrics(report: &MetricsReport) -> Option<Finding> {
+    if report.is_complete() {
         return None;
     }
-    let lacking = measured.metrics.iter().filter(|it| !it.is_complete());
-    let lacking: Vec<&str> = lacking.map(|it: &MetricReport| it.name.as_str()).collect();
-    let message = match (lacking.as_slice(), measured.notes.first()) {
+    let incomplete = report.metrics.iter().filter(|it| !it.is_complete());
+    let incomplete: Vec<&str> = incomplete
+        .map(|it: &MetricReport| it.name.as_str())
+        .collect();
+    let message = match (incomplete.as_slice(), report.notes.first()) {
         ([], Some(note)) => note.clone(),
         (some, _) => format!("incomplete: {}", some.join(", ")),
     };
@@ -186,8 +195,8 @@ mod tests {
         report.verdict = Some("held".to_owned());
         report.latency_ns = Some(5_000_000);
         let found = guarantee(&report).unwrap();
-        let told = (found.verdict.as_str(), found.message.as_str());
-        assert_eq!(told, ("held", "every element within 5.00 ms"));
+        let shown = (found.verdict.as_str(), found.message.as_str());
+        assert_eq!(shown, ("held", "every element within 5.00 ms"));
         report.missed = 3;
         let found = guarantee(&report).unwrap();
         assert_eq!(found.verdict, "inconclusive");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear fit-rate`: the streams (T, D, tau) that cover what a sensor did in a recording.
+//! `overhear fit-rate`: the arrival bounds (T, D, tau) that hold for a sensor in a recording.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,51 +13,50 @@ use serde::Serialize;
 
 use crate::error::{ErrorKind, SessionError};
 
-/// What covers a recorded sensor.
+/// The arrival bounds of a recorded sensor.
 #[derive(Clone, Debug, Serialize)]
 pub struct FitReport {
-    /// The sensor, as `overhear report` names it.
+    /// The label of the sensor, as in the report.
     pub sensor: String,
-    /// Elements that were fitted.
+    /// Number of elements.
     pub elements: u64,
-    /// Elements that were missed between them: the fit may be too slow by these.
+    /// Number of missed elements between them, by which the fit may be too slow.
     pub missed: u64,
     /// The mean distance of two elements, rounded down.
     pub mean_gap_ns: u64,
     /// The least distance of two elements.
     pub least_gap_ns: u64,
-    /// T of the fit.
+    /// T, the period of the fit.
     pub period_ns: u64,
-    /// D of the fit: the largest that covers the recording.
+    /// D, the largest least distance that holds in the recording.
     pub distance_ns: u64,
-    /// tau of the fit: the least that covers the recording.
+    /// tau, the least jitter that holds in the recording.
     pub jitter_ns: u64,
-    /// Rate against jitter, the whole front: every period, in whole nanoseconds, at which the least
-    /// jitter begins to grow faster. Between two neighbours what lies on the line covers the
-    /// recording as well.
+    /// The Pareto front of period and jitter: each period, in whole nanoseconds, at which the least
+    /// jitter begins to grow faster. The points on the line between two neighbours hold as well.
     pub front: Vec<FrontPoint>,
 }
 
-/// A period and the least jitter that covers the recording with it.
+/// A period, and the least jitter that holds with it.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct FrontPoint {
-    /// T.
+    /// T, the period.
     pub period_ns: u64,
-    /// tau.
+    /// tau, the jitter.
     pub jitter_ns: u64,
 }
 
 impl FitReport {
-    /// Whether every element between the first and the last was heard.
+    /// Whether no element between the first and the last was missed.
     #[must_use]
     pub const fn is_complete(&self) -> bool {
         self.missed == 0
     }
 }
 
-/// The elements of one sensor, whatever lanes or CPUs they come from.
+/// The times of the elements of one sensor, from all lanes and CPUs.
 struct Times {
-    // The first streams of all of it.
+    // The first stream of the sensor, or of each CPU.
     streams: Vec<StreamId>,
     times: Vec<Timestamp>,
     missed: u64,
@@ -80,11 +79,11 @@ impl Analysis for Times {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Fits the elements of `sensor` in the recording `dir`, with the period T if it is given, else
-/// with nine tenths of the mean distance: larger ones bet on the recording's end.
+/// Fits the elements of `sensor` in the recording `dir`. Without a `period`, T is nine tenths of
+/// the mean distance: the jitter of larger ones depends on the end of the recording.
 ///
 /// # Errors
-/// [`SessionError`] if there is no such recording or sensor, or too little of it.
+/// [`SessionError`] if there is no such recording or sensor, or too few elements of it.
 pub fn fit(dir: &Path, sensor: &str, period: Option<Nanos>) -> Result<FitReport, SessionError> {
     let usage = |message: String| SessionError::new(ErrorKind::Usage, message);
     let reader = TraceReader::open(dir).map_err(|error| usage(error.to_string()))?;
@@ -126,16 +125,16 @@ impl FitReport {
     /// The stream of the fit.
     ///
     /// # Panics
-    /// Never: the numbers come from such a stream.
+    /// Never: the numbers come from a valid bound.
     #[must_use]
     pub fn stream(&self) -> ArrivalBound {
         let [t, d, tau] = [self.period_ns, self.distance_ns, self.jitter_ns].map(Nanos::from_ns);
-        ArrivalBound::new(t, d, tau, Nanos::ZERO).expect("it was one before")
+        ArrivalBound::new(t, d, tau, Nanos::ZERO).expect("a valid bound")
     }
 }
 
-/// The one sensor of a program that this name stands for: `sensor`, `sensor#instance`, or with the
-/// task before it, `comm(pid)/sensor#instance`.
+/// The one sensor of a program with this name: `sensor`, `sensor#instance`, or with its task,
+/// `comm(pid)/sensor#instance`.
 pub(crate) fn find<'a>(
     reader: &'a TraceReader,
     name: &str,
@@ -173,7 +172,7 @@ pub(crate) fn find<'a>(
     }
 }
 
-/// A kernel sensor as a whole: its streams on all CPUs.
+/// The label of a kernel sensor, and its streams on all CPUs.
 fn of_kernel(reader: &TraceReader, name: &str) -> Result<(String, Vec<StreamId>), String> {
     let all = reader.streams().map(AsRef::as_ref);
     let all = all.filter(|it: &&StreamDescriptor| matches!(it.origin, Origin::Kernel { .. }));

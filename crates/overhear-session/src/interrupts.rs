@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals that ask for the end of the session.
+//! Signals that request the end of the session.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -18,7 +18,7 @@ use crate::error::{ErrorKind, SessionError};
 pub struct Request {
     /// The signal.
     pub signal: Signal,
-    /// The kernel sent it to all processes of the terminal, so to the program too.
+    /// Whether the kernel sent it to all processes of the terminal, and so to the program.
     pub reached_program: bool,
 }
 
@@ -34,38 +34,37 @@ pub fn ignores(process: &str, signal: i32) -> bool {
     ignored.is_some_and(|mask| mask & (1 << (signal - 1)) != 0)
 }
 
-/// Takes SIGINT, SIGTERM and SIGHUP while it lives, so that the report is written after them. A
-/// SIGHUP that is ignored stays so: the user wants the program to survive the terminal.
+/// Handles SIGINT, SIGTERM and SIGHUP while it lives, so that the report is written after them. If
+/// SIGHUP is ignored it stays ignored: the user wants the program to survive the terminal.
 ///
-/// After the last one is dropped, SIGINT and SIGTERM end the process again: nothing is left that
-/// they could damage, and what remains, such as the page of a long recording, must not keep the
-/// user waiting. SIGHUP does not: the shell and the kernel both send it when a terminal is lost,
-/// and nobody waits then.
+/// After the last one is dropped, SIGINT and SIGTERM end the process again: the recording is
+/// complete, and the user need not wait for the rest, such as the page of a long recording. SIGHUP
+/// does not: the shell and the kernel both send it when a terminal is lost.
 pub struct Interrupts {
-    // Dropped first: a signal between the two drops is lost, none ends a process that still waits
-    // for it.
+    // Dropped first, so that no signal ends the process while the handler is still installed. A
+    // signal between the two drops is lost.
     signals: SignalsInfo<WithOrigin>,
-    _attended: Attended,
+    _guard: InterruptGuard,
 }
 
 impl Interrupts {
-    /// Takes the signals from now on.
+    /// Handles the signals from now on.
     ///
     /// # Errors
-    /// [`SessionError`] if they cannot be taken.
+    /// [`SessionError`] if the handlers cannot be installed.
     pub fn listen() -> Result<Self, SessionError> {
         let fail = |error: std::io::Error| {
             SessionError::new(
                 ErrorKind::Unavailable,
-                format!("cannot listen for signals: {error}"),
+                format!("cannot handle signals: {error}"),
             )
         };
-        let attended = Attended::begin().map_err(fail)?;
+        let guard = InterruptGuard::begin().map_err(fail)?;
         let hangup = (!ignores("self", SIGHUP)).then_some(SIGHUP);
         let signals = SignalsInfo::<WithOrigin>::new([SIGINT, SIGTERM].into_iter().chain(hangup));
         Ok(Self {
             signals: signals.map_err(fail)?,
-            _attended: attended,
+            _guard: guard,
         })
     }
 
@@ -87,11 +86,11 @@ fn request(origin: Origin) -> Option<Request> {
         SIGHUP => Signal::HUP,
         _ => return None,
     };
-    // Where a terminal hangs up, the kernel sends SIGHUP to the leader of its session alone.
-    let only_to_us = signal == Signal::HUP && leads_session();
+    // When a terminal hangs up, the kernel sends SIGHUP to the leader of its session only.
+    let is_for_leader = signal == Signal::HUP && leads_session();
     Some(Request {
         signal,
-        reached_program: matches!(origin.cause, Cause::Kernel) && !only_to_us,
+        reached_program: matches!(origin.cause, Cause::Kernel) && !is_for_leader,
     })
 }
 
@@ -114,8 +113,8 @@ pub fn reaches_programs() -> bool {
     foreground.is_ok_and(|group| group == rustix::process::getpgrp())
 }
 
-/// Requests to end that the process makes itself, in the place of the signals that [`Interrupts`]
-/// takes: a language runtime has signal handlers of its own. The clones of a queue are one queue.
+/// Requests to end that come from the process itself instead of the signals of [`Interrupts`]: a
+/// language runtime has signal handlers of its own. All clones share one queue.
 #[derive(Clone, Debug, Default)]
 pub struct RequestQueue(Arc<Mutex<Vec<Request>>>);
 
@@ -130,7 +129,7 @@ impl RequestQueue {
     }
 }
 
-/// Where a session takes the requests to end from.
+/// The source of a session's requests to end.
 pub(crate) enum Requests {
     /// The signals of this process.
     Signals(Interrupts),
@@ -139,7 +138,7 @@ pub(crate) enum Requests {
 }
 
 impl Requests {
-    /// Takes requests from now on: from the queue, or the signals without one.
+    /// Takes requests from now on: from the queue, or without one from the signals.
     pub(crate) fn listen(queue: Option<RequestQueue>) -> Result<Self, SessionError> {
         match queue {
             Some(queue) => Ok(Self::Queue(queue)),
@@ -156,22 +155,22 @@ impl Requests {
     }
 }
 
-/// Proves that requests are attended to: while one lives, none ends the process by itself.
-struct Attended(());
+/// Proves that requests are guard to: while one lives, none ends the process by itself.
+struct InterruptGuard(());
 
-/// How many [`Attended`] have begun and ended. The signal handler compares them.
-static ATTENDED: LazyLock<[SignalCount; 2]> = LazyLock::new(Default::default);
-/// Whether the handlers are installed.
+/// Numbers of [`InterruptGuard`]s that were created and dropped. The signal handler compares them.
+static GUARD_COUNTS: LazyLock<[SignalCount; 2]> = LazyLock::new(Default::default);
+/// Whether the handlers are installed. They stay until the end of the process.
 static INSTALLED: Mutex<bool> = Mutex::new(false);
 
-impl Attended {
+impl InterruptGuard {
     fn begin() -> std::io::Result<Self> {
-        let [begun, ended] = &*ATTENDED;
+        let [begun, ended] = &*GUARD_COUNTS;
         begun.add_one();
-        let attended = Self(());
+        let guard = Self(());
         let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
         if *installed {
-            return Ok(attended);
+            return Ok(guard);
         }
         for signal in [SIGINT, SIGTERM] {
             if ignores("self", signal) {
@@ -187,12 +186,12 @@ impl Attended {
             unsafe { signal_hook::low_level::register(signal, act) }?;
         }
         *installed = true;
-        Ok(attended)
+        Ok(guard)
     }
 }
 
-impl Drop for Attended {
+impl Drop for InterruptGuard {
     fn drop(&mut self) {
-        ATTENDED[1].add_one();
+        GUARD_COUNTS[1].add_one();
     }
 }

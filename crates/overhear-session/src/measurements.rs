@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear metrics --measurements`: measurements one by one, as in [POSIX-metrics, figure 1].
+//! The single measurements of a metric, as in [POSIX-metrics, figure 1].
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -15,50 +15,50 @@ use overhear_trace::TraceReader;
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::kinds::Kinds;
+use crate::labels::KeyLabels;
 
-/// One measurement: the five values of the paper, its kind, and what was missed.
+/// One measurement: the five values of the paper, its key, and the gaps in it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MeasurementReport {
-    /// The thread, or the process where the sensor does not name threads.
+    /// The thread; or the process, if the sensor does not name threads.
     pub task: u32,
     /// Its short name, empty if it is not known.
     pub comm: String,
     /// The value that the metric divides its measurements by.
     pub key: Option<u64>,
-    /// What that value of the kernel's is called, if it has a name.
+    /// The name of that value, if it has one.
     pub key_name: Option<String>,
-    /// The measured time, less what the observation took if that was asked for.
+    /// The measured time, less the cost of the task's own elements if one is given.
     pub length_ns: u64,
-    /// When it began, `CLOCK_MONOTONIC`.
+    /// Its begin by `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
-    /// When it was completed.
+    /// Its end.
     pub end_ns: u64,
-    /// Elements in its segments.
+    /// Number of elements in its segments.
     pub intermediate_events: u64,
-    /// Of these, those of the task itself.
+    /// Number of elements of the task itself among them.
     pub own_events: u64,
-    /// Elements that were missed while it was running.
+    /// Number of elements that were missed while it was running.
     pub missed: u64,
-    /// The gaps that they belong to, as far as they are named.
+    /// The gaps in it, as far as they are listed.
     #[serde(default)]
     pub gaps: Vec<GapReport>,
 }
 
-/// A gap that fell into a measurement.
+/// A gap in a measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct GapReport {
-    /// The stream's number.
+    /// The stream's id.
     pub stream: u32,
     /// The position of the first missed element.
     pub first: u64,
-    /// How many were missed.
+    /// Number of missed elements.
     pub missed: u64,
-    /// The time of the last element before them, `CLOCK_MONOTONIC`.
+    /// The time of the last element before them, by `CLOCK_MONOTONIC`.
     pub from_ns: u64,
     /// The time of the first element after them.
     pub to_ns: u64,
-    /// Why.
+    /// The cause.
     pub cause: String,
 }
 
@@ -78,7 +78,7 @@ impl From<&Gap> for GapReport {
 impl MeasurementReport {
     fn new(
         measurement: &Measurement<'_>,
-        kinds: &Kinds<'_>,
+        labels: &KeyLabels<'_>,
         comms: &BTreeMap<u32, String>,
     ) -> Self {
         let missed = &measurement.missed;
@@ -87,7 +87,7 @@ impl MeasurementReport {
             task: measurement.task,
             comm: comms.get(&measurement.task).cloned().unwrap_or_default(),
             key: measurement.key,
-            key_name: measurement.key.and_then(|key| kinds.name(key)),
+            key_name: measurement.key.and_then(|key| labels.name(key)),
             length_ns: measurement.adjusted().as_ns(),
             begin_ns: measurement.begin.as_monotonic_ns(),
             end_ns: measurement.end.as_monotonic_ns(),
@@ -98,28 +98,28 @@ impl MeasurementReport {
         }
     }
 
-    fn doubt(&mut self, gap: &Gap) {
+    fn add_late_gap(&mut self, gap: &Gap) {
         self.missed = self.missed.saturating_add(gap.missed);
         self.gaps.push(gap.into());
     }
 }
 
-/// The measurements of a metric over a recording, one by one, however many there are: they are not
-/// in memory, but evaluated anew whenever somebody asks for them.
+/// The single measurements of a metric over a recording. They are not kept in memory: each
+/// iteration replays the recording.
 #[derive(Clone)]
 pub struct Measurements {
     recording: Arc<Recorded>,
     metric: Metric,
 }
 
-/// What the metrics of a recording have in common.
+/// The data that all metrics of a recording share.
 pub struct Recorded {
     pub(crate) reader: TraceReader,
-    /// Subtracted from all times.
+    /// Costs that are subtracted from all times.
     pub compensation: Option<Costs>,
-    /// Subtracted for the elements of the task itself.
+    /// Costs that are subtracted for the task's own elements.
     pub element_costs: Costs,
-    /// What threads and processes are called.
+    /// Names of threads and processes.
     pub comms: BTreeMap<u32, String>,
 }
 
@@ -129,8 +129,8 @@ impl fmt::Debug for Measurements {
     }
 }
 
-/// Elements that are replayed before it is asked whether that is enough.
-const REPLAY_STEP: u64 = 65_536;
+/// Number of elements between two checks whether the iteration goes on.
+const STEP_ELEMENTS: u64 = 65_536;
 
 impl Measurements {
     pub(crate) fn new(recording: &Arc<Recorded>, metric: &Metric) -> Self {
@@ -140,20 +140,20 @@ impl Measurements {
         }
     }
 
-    /// Calls `take` with each measurement in the order of their completion, until it fails.
+    /// Calls `take` with each measurement in the order of completion, until it fails.
     ///
     /// # Errors
-    /// The first of `take`.
+    /// The first error of `take`.
     pub fn try_for_each<E>(
         &self,
         mut take: impl FnMut(&MeasurementReport) -> Result<(), E>,
     ) -> Result<(), E> {
         let recording = &*self.recording;
-        let kinds = Kinds::of(&self.metric, &recording.comms);
+        let labels = KeyLabels::of(&self.metric, &recording.comms);
         let failed = RefCell::new(Ok(()));
         let mut metrics = Metrics::new(Delayed {
             costs: &recording.element_costs,
-            kinds: &kinds,
+            labels: &labels,
             comms: &recording.comms,
             held: VecDeque::new(),
             first: 0,
@@ -167,7 +167,7 @@ impl Measurements {
         metrics.add(self.metric.clone());
         let mut replay = recording.reader.begin_replay();
         let mut run = |update: &mut dyn Analysis| {
-            while failed.borrow().is_ok() && replay.step(REPLAY_STEP, &mut [&mut *update]) {}
+            while failed.borrow().is_ok() && replay.step(STEP_ELEMENTS, &mut [&mut *update]) {}
         };
         match &recording.compensation {
             None => run(&mut metrics),
@@ -185,21 +185,21 @@ impl Measurements {
     }
 }
 
-/// Hands on measurements once no gap can concern them any more.
+/// Passes on measurements when no late gap can concern them any more.
 struct Delayed<'a, F> {
     costs: &'a Costs,
-    kinds: &'a Kinds<'a>,
+    labels: &'a KeyLabels<'a>,
     comms: &'a BTreeMap<u32, String>,
     held: VecDeque<MeasurementReport>,
-    /// The number of the first one that is held.
+    /// Number of the first measurement in `held`.
     first: u64,
     take: F,
 }
 
 impl<F: FnMut(&MeasurementReport)> Delayed<'_, F> {
-    /// Hands on all but the last ones.
-    fn release(&mut self, but: usize) {
-        while self.held.len() > but {
+    /// Passes on all but the last `keep` measurements.
+    fn release(&mut self, keep: usize) {
+        while self.held.len() > keep {
             if let Some(measurement) = self.held.pop_front() {
                 self.first += 1;
                 (self.take)(&measurement);
@@ -218,16 +218,16 @@ impl<F: FnMut(&MeasurementReport)> Sink for Delayed<'_, F> {
     }
 
     fn measurement(&mut self, measurement: &Measurement<'_>) {
-        let report = MeasurementReport::new(measurement, self.kinds, self.comms);
+        let report = MeasurementReport::new(measurement, self.labels, self.comms);
         self.held.push_back(report);
         self.release(REPORTED_WINDOW);
     }
 
-    fn late_gap(&mut self, doubt: &LateGap<'_>) {
-        let place = doubt.number.checked_sub(self.first);
-        let place = place.and_then(|place| usize::try_from(place).ok());
-        if let Some(measurement) = place.and_then(|place| self.held.get_mut(place)) {
-            measurement.doubt(doubt.gap);
+    fn late_gap(&mut self, late: &LateGap<'_>) {
+        let index = late.number.checked_sub(self.first);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        if let Some(measurement) = index.and_then(|index| self.held.get_mut(index)) {
+            measurement.add_late_gap(late.gap);
         }
     }
 }

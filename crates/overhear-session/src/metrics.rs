@@ -16,24 +16,21 @@ use overhear_trace::TraceReader;
 use serde::{Deserialize, Serialize};
 
 use crate::compensation;
-use crate::error::{ErrorKind, SessionError};
-use crate::kinds::Kinds;
+use crate::error::{ErrorKind, SessionError, Setting};
+use crate::labels::KeyLabels;
 use crate::measurements::{Measurements, Recorded};
 use crate::other_threads;
 use crate::recording::{self, Recording};
 
-/// Document of a recording that keeps the metrics of its run.
-pub const METRICS: &str = "metrics";
-
-/// What the metrics of a recording are.
+/// The results of metrics over a run or a recording.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MetricsReport {
     /// In the order in which they were named.
     pub metrics: Vec<MetricReport>,
-    /// What else keeps the results from being all there is: unfit streams, a damaged or unfinished
+    /// Messages about other limits of the results: unsuitable streams, a damaged or unfinished
     /// recording.
     pub notes: Vec<String>,
-    /// The time from which the text counts those of measurements.
+    /// The origin of the times of measurements in text.
     #[serde(skip)]
     pub start: Timestamp,
     /// The largest relative error of a quantile.
@@ -48,21 +45,22 @@ pub struct MetricReport {
     pub name: String,
     /// What it measures.
     pub description: String,
-    /// Events that it requires and that were not heard: of which there is no stream.
-    pub unheard: Vec<String>,
-    /// Measurements.
+    /// Required events without a stream.
+    #[serde(rename = "unheard")]
+    pub absent_events: Vec<String>,
+    /// Number of completed measurements.
     pub completed: u64,
-    /// Of these, those in which something was missed.
+    /// Number of measurements with missed elements.
     pub incomplete: u64,
-    /// Measurements that were running when their task or the recording ended.
+    /// Number of measurements that were running when their task or the recording ended.
     pub unfinished: u64,
-    /// Elements of its events that were missed anywhere: measurements may be missing.
+    /// Number of missed elements of its events, also outside of measurements.
     pub missed: u64,
-    /// Elements and measurements for which there was no room.
+    /// Number of elements and measurements that were refused because a table was full.
     pub refused: u64,
     /// By task and kind.
     pub tasks: Vec<TaskReport>,
-    /// One by one, in the order in which they were completed, where that was asked for. They are
+    /// The single measurements in the order of their completion, if they were requested. They are
     /// not read from JSON.
     #[serde(skip_deserializing, skip_serializing_if = "Option::is_none")]
     pub measurements: Option<Measurements>,
@@ -71,33 +69,33 @@ pub struct MetricReport {
 /// The measurements of one task and kind. Lengths are in nanoseconds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct TaskReport {
-    /// The thread, or the process where the sensor does not name threads.
+    /// The thread; or the process, if the sensor does not name threads.
     pub task: u32,
     /// Its short name, empty if it is not known.
     pub comm: String,
     /// The value that the metric divides its measurements by.
     pub key: Option<u64>,
-    /// What that value of the kernel's is called, if it has a name.
+    /// The name of that value, if it has one.
     #[serde(default)]
     pub key_name: Option<String>,
-    /// Measurements.
+    /// Number of measurements.
     pub count: u64,
-    /// Of these, those in which something was missed.
+    /// Number of measurements with missed elements.
     pub incomplete: u64,
-    /// Their sum.
+    /// The sum of their lengths.
     pub total_ns: u64,
     /// The shortest.
     pub min_ns: u64,
     /// The median.
     pub median_ns: u64,
-    /// 99 of 100 are at most this long.
+    /// The 99th percentile.
     pub p99_ns: u64,
     /// The longest.
     pub max_ns: u64,
 }
 
 impl MetricsReport {
-    /// Whether the results are all there is: every required event was heard and nothing was missed.
+    /// Whether the results are complete: all required events have streams, and nothing was missed.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.notes.is_empty() && self.metrics.iter().all(MetricReport::is_complete)
@@ -106,16 +104,19 @@ impl MetricsReport {
 
 impl MetricReport {
     pub(crate) fn is_complete(&self) -> bool {
-        self.unheard.is_empty() && self.incomplete == 0 && self.missed == 0 && self.refused == 0
+        self.absent_events.is_empty()
+            && self.incomplete == 0
+            && self.missed == 0
+            && self.refused == 0
     }
 }
 
-/// What the observation itself took per element.
+/// The monitoring overhead per element of the task itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ElementCost {
-    /// Each as much.
+    /// The same for each element.
     Length(Nanos),
-    /// As the calibration says that the recording brings along.
+    /// The costs of the recording's calibration.
     Calibrated,
 }
 
@@ -134,13 +135,13 @@ impl ElementCost {
     }
 }
 
-/// Memory of the histograms, in bytes: nothing else of a run competes with them.
+/// Memory of the histograms, in bytes.
 const HISTOGRAM_BYTES: usize = 48 << 20;
 
-/// Evaluates metrics over the recording `dir`; without any, all that are built in and whose kernel
-/// sensors were switched on. `cost` is subtracted from the lengths for the task's own elements in
-/// them. With `compensate`, what observing has cost is subtracted from all times before. With
-/// `measurements`, the report has the measurements one by one besides.
+/// Evaluates metrics over the recording `dir`; without any, all built-in ones whose kernel sensors
+/// were recorded. `cost` is subtracted from the lengths for each of the task's own elements in
+/// them. With `compensate`, the monitoring overhead is first subtracted from all times. With
+/// `measurements`, the report has the single measurements as well.
 ///
 /// # Errors
 /// [`SessionError`] if there is no such recording.
@@ -158,22 +159,22 @@ pub fn metrics(
     let element_costs = cost.of(&reader)?;
     let summaries = Summaries::default().with_histogram_bytes(HISTOGRAM_BYTES);
     let mut engine = Metrics::new(summaries.minus_costs(element_costs.clone()));
-    let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
+    let events: EventSet = reader.streams().map(|stream| stream.event()).collect();
     if metrics.is_empty() {
-        metrics = usual(&heard);
+        metrics = default_metrics(&events);
     }
     for metric in metrics {
         engine.add(metric);
     }
-    // Nobody asks for its histograms.
+    // Its histograms are not used.
     let mut names_of_threads = Scheduling::new(()).with_histogram_bytes(0);
     let updates: Vec<&mut dyn Analysis> = vec![&mut engine, &mut names_of_threads];
     let replayed = compensation::replay(&reader, compensation.clone(), updates);
     engine.finish();
-    let others = other_threads::kept(&reader)?;
+    let others = other_threads::read(&reader)?;
     let mut comms: BTreeMap<u32, String> = other_threads::by_tid(&others).collect();
     comms.extend(self::comms(&reader, &names_of_threads));
-    let mut report = report_of(&engine, engine.sink(), &comms, &heard);
+    let mut report = report_of(&engine, engine.sink(), &comms, &events);
     let run = Recording::read(&reader).map_err(|error| usage(error.to_string()))?;
     report
         .notes
@@ -193,16 +194,15 @@ pub fn metrics(
     Ok(report)
 }
 
-/// The built-in metrics that a recording with these events can be expected to serve: those that
-/// need scheduling alone, which is always heard where anything can be, and those whose further
-/// sensors were switched on.
-fn usual(heard: &EventSet) -> Vec<Metric> {
+/// The built-in metrics for a recording with these events: those that require scheduling alone, and
+/// those whose other events were recorded.
+fn default_metrics(events: &EventSet) -> Vec<Metric> {
     let scheduling = [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE].map(EventName::kernel);
     let metrics = system_metrics().filter_map(|name| system_metric(name).ok());
     metrics
         .filter(|metric| {
             let mut sources = metric.sources().iter();
-            sources.all(|event| scheduling.contains(event) || heard.contains(event))
+            sources.all(|event| scheduling.contains(event) || events.contains(event))
         })
         .collect()
 }
@@ -211,7 +211,7 @@ fn usual(heard: &EventSet) -> Vec<Metric> {
 /// name.
 ///
 /// # Errors
-/// [`SessionError`] if there is no such metric or file, or if a file makes no sense.
+/// [`SessionError`] if there is no such metric or file, or if a file is invalid.
 pub fn selected(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, SessionError> {
     let usage = |message: String| SessionError::new(ErrorKind::Usage, message);
     let named = names
@@ -236,29 +236,28 @@ pub fn selected(names: &[String], config: Option<&Path>) -> Result<Vec<Metric>, 
 /// The automata of metrics as graphs in the language `dot` of Graphviz, one after the other.
 ///
 /// # Errors
-/// [`SessionError`] if there is none.
+/// [`SessionError`] without a metric.
 pub fn to_dot(metrics: &[Metric]) -> Result<String, SessionError> {
     if metrics.is_empty() {
-        let message = "--dot draws the metrics that --metric and --config name; name one";
-        return Err(SessionError::new(ErrorKind::Usage, message));
+        let message = "there is no metric to draw; name one";
+        return Err(SessionError::new(ErrorKind::Usage, message).about(Setting::Metrics));
     }
-    let drawn = metrics.iter();
-    Ok(drawn
-        .map(|metric| metric.specification().to_graphviz())
-        .collect())
+    let graphs = metrics
+        .iter()
+        .map(|metric| metric.specification().to_graphviz());
+    Ok(graphs.collect())
 }
 
-/// The report on metrics whose observation has ended. `heard` are the events of which there were
-/// streams.
+/// The report on metrics after the end of the observation. `events` are those that had streams.
 pub fn report_of<S: Sink>(
     engine: &Metrics<S>,
     summaries: &Summaries,
     comms: &BTreeMap<u32, String>,
-    heard: &EventSet,
+    events: &EventSet,
 ) -> MetricsReport {
     let reports = engine.statistics().enumerate();
     let reports = reports.map(|(index, (metric, statistics))| {
-        report(index, metric, &statistics, summaries, comms, heard)
+        report(index, metric, &statistics, summaries, comms, events)
     });
     let mut report = MetricsReport {
         metrics: reports.collect(),
@@ -287,7 +286,7 @@ pub fn comms(reader: &TraceReader, scheduling: &Scheduling) -> BTreeMap<u32, Str
     comms
 }
 
-/// The newest short name of every thread that was heard of.
+/// The newest short name of each known thread.
 pub fn names_of<O: Observer>(
     scheduling: &Scheduling<O>,
 ) -> impl Iterator<Item = (u32, String)> + '_ {
@@ -303,10 +302,10 @@ fn report(
     statistics: &MetricStatistics,
     summaries: &Summaries,
     comms: &BTreeMap<u32, String>,
-    heard: &EventSet,
+    events: &EventSet,
 ) -> MetricReport {
     let required = metric.sources().iter();
-    let kinds = Kinds::of(metric, comms);
+    let labels = KeyLabels::of(metric, comms);
     let rows = summaries.of(index).map(|(task, key, summary)| {
         let Summary {
             lengths,
@@ -318,7 +317,7 @@ fn report(
             task,
             comm: comms.get(&task).cloned().unwrap_or_default(),
             key,
-            key_name: key.and_then(|key| kinds.name(key)),
+            key_name: key.and_then(|key| labels.name(key)),
             count: lengths.count(),
             incomplete,
             total_ns: total.as_ns(),
@@ -331,8 +330,8 @@ fn report(
     MetricReport {
         name: metric.name().to_owned(),
         description: metric.description().to_owned(),
-        unheard: required
-            .filter(|event| !heard.contains(event))
+        absent_events: required
+            .filter(|event| !events.contains(event))
             .map(ToString::to_string)
             .collect(),
         completed: statistics.completed,
@@ -347,10 +346,10 @@ fn report(
     }
 }
 
-/// Messages about what keeps a metric's results from being all there is.
+/// Messages about the missing parts of a metric's results.
 pub fn shortcomings(metric: &MetricReport) -> String {
     let mut text = String::new();
-    for event in &metric.unheard {
+    for event in &metric.absent_events {
         let _ = writeln!(text, "inconclusive: {event} was not heard");
     }
     if metric.missed > 0 {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Kernel sensors that a user names: each must be heard, or nothing is run.
+//! Kernel sensors that a user names. Each is required: without it, the program is not run.
 
 use std::collections::BTreeSet;
 use std::str::FromStr;
 
 use overhear_kernel::{ActiveBackend, Backend, Sensor, Status, UnknownSensor};
 
-use crate::error::{ErrorKind, SessionError};
+use crate::error::{ErrorKind, SessionError, Setting};
 
-/// The sensors of `--kernel-sensors`.
+/// The kernel sensors that a user names, or all of them.
 #[derive(Clone, Debug, Default)]
 pub struct NamedSensors {
     named: BTreeSet<Sensor>,
@@ -18,7 +18,7 @@ pub struct NamedSensors {
 impl FromStr for NamedSensors {
     type Err = UnknownSensor;
 
-    /// One name, or `all`: what the kernel has of all of them.
+    /// One name, or `all` for all sensors that the kernel has.
     fn from_str(word: &str) -> Result<Self, UnknownSensor> {
         let mut sensors = Self::default();
         match word {
@@ -41,7 +41,7 @@ impl FromIterator<Sensor> for NamedSensors {
 }
 
 impl NamedSensors {
-    /// All of these.
+    /// The union of these.
     #[must_use]
     pub fn joined(lists: &[Self]) -> Self {
         Self {
@@ -50,7 +50,7 @@ impl NamedSensors {
         }
     }
 
-    pub(crate) fn wanted(&self) -> BTreeSet<Sensor> {
+    pub(crate) fn sensors(&self) -> BTreeSet<Sensor> {
         match self.all {
             true => Sensor::all().collect(),
             false => self.named.clone(),
@@ -62,39 +62,39 @@ impl NamedSensors {
         self.named.is_empty() && !self.all
     }
 
-    /// Whether what is named can be heard at all by this backend.
+    /// Checks that this backend can have kernel sensors, if some are named.
     ///
     /// # Errors
-    /// [`SessionError`] if nothing is to be heard of the kernel.
+    /// [`SessionError`] if the backend is off.
     pub fn check_backend(&self, backend: Backend) -> Result<(), SessionError> {
         if self.is_empty() || backend != Backend::Off {
             return Ok(());
         }
         let message =
-            "--kernel off hears no kernel sensor, and --kernel-sensors names some; leave one of them out";
-        Err(SessionError::new(ErrorKind::Usage, message))
+            "kernel sensors are named, and the source of kernel events is off; leave one of the two out";
+        Err(SessionError::new(ErrorKind::Usage, message).about(Setting::KernelOff))
     }
 
-    /// Whether what is named is heard.
+    /// Checks that the named sensors are recorded.
     ///
     /// # Errors
-    /// [`SessionError`] with the sensors that are not, and why.
+    /// [`SessionError`] with the sensors that are not, and the reason.
     pub fn check(&self, status: &Status) -> Result<(), SessionError> {
         let is_connected = |sensor: &&Sensor| status.sensors.contains(sensor);
-        let unheard = self.named.iter().filter(|sensor| !is_connected(sensor));
-        let mut unheard: Vec<&str> = unheard.map(|sensor| sensor.name()).collect();
+        let absent = self.named.iter().filter(|sensor| !is_connected(sensor));
+        let mut absent: Vec<&str> = absent.map(|sensor| sensor.name()).collect();
         if self.all && status.active != ActiveBackend::Bpf {
-            unheard = vec!["all"];
+            absent = vec!["all"];
         }
-        if unheard.is_empty() {
+        if absent.is_empty() {
             return Ok(());
         }
         let message = format!(
-            "--kernel-sensors {} cannot be heard ({}); leave it out, or see `overhear doctor`",
-            unheard.join(","),
+            "the named kernel sensors cannot be recorded: {} ({}); leave them out, or see `overhear doctor`",
+            absent.join(","),
             status.message
         );
-        Err(SessionError::new(ErrorKind::Unavailable, message))
+        Err(SessionError::new(ErrorKind::Unavailable, message).about(Setting::KernelSensors))
     }
 }
 
@@ -106,7 +106,7 @@ mod tests {
     use crate::error::ErrorKind;
 
     #[test]
-    fn named_sensors_are_demanded_one_by_one_and_all_as_far_as_there_are() {
+    fn each_named_sensor_is_required() {
         let status = |active, names: &[&str]| Status {
             active,
             message: "why".to_owned(),
@@ -119,11 +119,11 @@ mod tests {
         assert_eq!(refused.kind, ErrorKind::Unavailable);
         assert!(refused
             .message
-            .starts_with("--kernel-sensors flutter cannot"));
+            .contains("cannot be recorded: flutter (why)"));
         let new = status(ActiveBackend::Bpf, &["sched_switch", "syscall", "flutter"]);
         assert!(named.check(&new).is_ok());
         let all: NamedSensors = "all".parse().unwrap();
-        assert_eq!(all.wanted().len(), Sensor::all().count());
+        assert_eq!(all.sensors().len(), Sensor::all().count());
         assert!(all.check(&old).is_ok());
         let perf = status(ActiveBackend::Perf, &["sched_switch", "task_life"]);
         assert_eq!(all.check(&perf).unwrap_err().kind, ErrorKind::Unavailable);

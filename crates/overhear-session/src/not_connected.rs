@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear list --not-connected`: the sensors that a directory refused or deferred.
+//! The sensors that a directory refused or deferred.
 
 use overhear_directory::NotConnectedRecord;
 use serde::Serialize;
 
-/// What `overhear list --not-connected --format json` prints.
+/// The sensors of a directory that are not connected, as a JSON document.
 #[derive(Clone, Debug, Serialize)]
 pub struct NotConnectedListing {
-    /// Version of the program that made it.
+    /// Version of the program that made the document.
     pub overhear_version: String,
-    /// Where the directory listens.
+    /// The socket of the directory.
     pub socket: String,
-    /// The latest of each user, oldest first.
+    /// The latest sensors of each user, oldest first.
     pub sensors: Vec<NotConnectedRecord>,
 }

@@ -2,9 +2,8 @@
 //! Names of threads that are not tracked, but appear in elements: they displaced a tracked thread,
 //! or woke it.
 //!
-//! The kernel sensor tells the ids of such threads alone. Their names are read from `/proc` when
-//! they first appear, some milliseconds after the element; a thread that has ended by then stays
-//! without a name.
+//! The elements have only the ids of such threads. Their names are read from `/proc` when they
+//! first appear, some milliseconds after the element. A thread that has ended by then has no name.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
@@ -16,15 +15,12 @@ use overhear_event::{
 use overhear_trace::TraceReader;
 use serde::{Deserialize, Serialize};
 
+use crate::documents;
 use crate::error::SessionError;
-use crate::kinds::THREADS;
-use crate::recording;
+use crate::labels::THREAD_FIELDS;
 
-/// Document of a recording that keeps the names.
-pub(crate) const OTHER_THREADS: &str = "other_threads";
-
-/// Threads that are looked up; a run beside more of them has names for the first ones.
-const MOST: usize = 65_536;
+/// Limit of the threads that are looked up. Later ones have no names.
+const MAX_THREADS: usize = 65_536;
 
 /// A thread that is not tracked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,27 +31,27 @@ pub struct OtherThread {
     pub comm: String,
 }
 
-/// Looks up names while elements come.
+/// Looks up the names when the ids appear in elements.
 #[derive(Debug, Default)]
 pub(crate) struct OtherThreads {
-    // Tracked, or looked up already.
+    // Tracked threads, and threads that were looked up.
     known: HashSet<u32>,
     names: BTreeMap<u32, String>,
-    // Of the kernel's other streams: which fields hold thread ids.
+    // Indices of the fields that hold thread ids, for kernel streams other than scheduling.
     fields: HashMap<StreamId, Vec<usize>>,
-    // Whether ids of the elements are those of `/proc`.
-    looks: bool,
+    // Whether the ids in elements are those of `/proc`.
+    has_proc_ids: bool,
 }
 
 impl OtherThreads {
     pub(crate) fn new() -> Self {
         Self {
-            looks: overhear_kernel::in_initial_pid_namespace(),
+            has_proc_ids: overhear_kernel::in_initial_pid_namespace(),
             ..Self::default()
         }
     }
 
-    /// The names, but those of threads that were tracked after all.
+    /// The names, except those of threads that were tracked later.
     pub(crate) fn names(self, tracked: impl Iterator<Item = u32>) -> Vec<OtherThread> {
         let mut names = self.names;
         for tid in tracked {
@@ -66,8 +62,11 @@ impl OtherThreads {
     }
 
     #[expect(clippy::disallowed_methods, reason = "of /proc")]
-    fn look(&mut self, tid: u32) {
-        if tid == 0 || tid == Switch::UNKNOWN || self.known.len() >= MOST || !self.known.insert(tid)
+    fn look_up(&mut self, tid: u32) {
+        if tid == 0
+            || tid == Switch::UNKNOWN
+            || self.known.len() >= MAX_THREADS
+            || !self.known.insert(tid)
         {
             return;
         }
@@ -86,7 +85,7 @@ impl Analysis for OtherThreads {
             return;
         }
         let fields = stream.schema.fields().iter().enumerate();
-        let fields = fields.filter(|(_, field)| THREADS.contains(&field.name.as_str()));
+        let fields = fields.filter(|(_, field)| THREAD_FIELDS.contains(&field.name.as_str()));
         let fields: Vec<usize> = fields.map(|(index, _)| index).collect();
         if !fields.is_empty() {
             self.fields.insert(stream.id, fields);
@@ -94,7 +93,7 @@ impl Analysis for OtherThreads {
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
-        if !self.looks || !matches!(element.stream.origin, Origin::Kernel { .. }) {
+        if !self.has_proc_ids || !matches!(element.stream.origin, Origin::Kernel { .. }) {
             return;
         }
         match element.stream.sensor.as_str() {
@@ -103,15 +102,15 @@ impl Analysis for OtherThreads {
                     return;
                 };
                 if switch.flags & Switch::PREV_TRACKED == 0 {
-                    self.look(switch.prev_tid);
+                    self.look_up(switch.prev_tid);
                 }
                 if switch.flags & Switch::NEXT_TRACKED == 0 {
-                    self.look(switch.next_tid);
+                    self.look_up(switch.next_tid);
                 }
             }
             SCHED_WAKE => {
                 if let Some(wake) = overhear_event::kernel::Wake::parse(element.payload) {
-                    self.look(wake.waker_tid);
+                    self.look_up(wake.waker_tid);
                 }
             }
             TASK_LIFE => {
@@ -126,7 +125,7 @@ impl Analysis for OtherThreads {
                 for field in fields {
                     let value = element.stream.schema.read(field, element.payload);
                     if let Some(Value::Unsigned(tid)) = value {
-                        self.look(u32::try_from(tid).unwrap_or(Switch::UNKNOWN));
+                        self.look_up(u32::try_from(tid).unwrap_or(Switch::UNKNOWN));
                     }
                 }
             }
@@ -138,12 +137,12 @@ impl Analysis for OtherThreads {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// The names that a recording keeps; none in recordings of older versions.
+/// The names in a recording. Recordings of older versions have none.
 ///
 /// # Errors
 /// [`SessionError`] if the document cannot be read.
-pub(crate) fn kept(reader: &TraceReader) -> Result<Vec<OtherThread>, SessionError> {
-    Ok(recording::kept(reader, OTHER_THREADS)?.unwrap_or_default())
+pub(crate) fn read(reader: &TraceReader) -> Result<Vec<OtherThread>, SessionError> {
+    Ok(documents::read(reader, documents::OTHER_THREADS)?.unwrap_or_default())
 }
 
 /// The names by their threads.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The monitoring overhead of a run, by the calibration of the machine that it ran on.
+//! The monitoring overhead of a run, by the calibration of its machine.
 
 use std::collections::BTreeMap;
 
@@ -9,35 +9,32 @@ use serde::{Deserialize, Serialize};
 
 use crate::calibrate::Calibration;
 
-/// The document of a recording that keeps the calibration.
-pub const CALIBRATION: &str = "calibration";
-
 /// Monitoring overhead of a run, estimated. All times in nanoseconds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OverheadReport {
     /// When the calibration was measured, in seconds since 1970.
     pub measured_at: u64,
-    /// All of the following together.
+    /// The sum of all parts below.
     pub total_ns: u64,
-    /// `total_ns` by the time that threads ran; null if none was seen to run.
+    /// `total_ns` divided by the running time of all threads; null if no thread was observed.
     pub share: Option<f64>,
-    /// Elements that were counted.
+    /// Number of elements.
     pub elements: u64,
-    /// What elements of the kernel cost the threads in whose context they were written, the dearest
-    /// first.
+    /// Cost of kernel elements for the threads in whose context they were written, by descending
+    /// cost.
     pub threads: Vec<ThreadOverhead>,
-    /// What programs' own sensors cost them, the dearest first.
+    /// Cost of the programs' own sensors, by descending cost.
     pub programs: Vec<ProgramOverhead>,
-    /// What was written in interrupts, and by threads that are not known.
+    /// Cost of elements that were written in interrupts and by unknown threads.
     pub interrupts_ns: u64,
-    /// What missed elements cost.
+    /// Cost of missed elements.
     pub missed_ns: u64,
-    /// Elements whose cost is not known, and is not contained.
+    /// Elements of unknown cost, which is not included.
     pub unpriced: Vec<Unpriced>,
-    /// Elements whose cost was not measured, and is contained as that of others.
+    /// Elements whose cost was not measured, and is included at the price of other elements.
     #[serde(default)]
     pub assumed: Vec<Assumed>,
-    /// What else is to be known of the calibration, as messages.
+    /// Messages about the calibration.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -45,12 +42,11 @@ pub struct OverheadReport {
 /// Monitoring overhead of a thread.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ThreadOverhead {
-    /// Process; 0 if the thread was only seen in passing.
+    /// Process; 0 if it is not known.
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Its newest name; empty if it was only seen in passing, and had ended before it could be
-    /// looked up.
+    /// Its newest name; empty if the thread was not tracked and ended before its name was read.
     pub comm: String,
     /// Its cost.
     #[serde(alias = "intrusion_ns")]
@@ -64,7 +60,7 @@ pub struct ProgramOverhead {
     pub pid: u32,
     /// Its name.
     pub comm: String,
-    /// Their cost.
+    /// The cost of its sensors.
     #[serde(alias = "intrusion_ns")]
     pub overhead_ns: u64,
 }
@@ -74,7 +70,7 @@ pub struct ProgramOverhead {
 pub struct Unpriced {
     /// The name of their event.
     pub event: String,
-    /// How many.
+    /// Number of elements.
     pub elements: u64,
 }
 
@@ -83,12 +79,12 @@ pub struct Unpriced {
 pub struct Assumed {
     /// The name of their event.
     pub event: String,
-    /// How many, missed ones among them.
+    /// Number of elements, missed ones included.
     pub elements: u64,
-    /// The sensor whose price was taken; null in calibrations of older versions, which took the
-    /// dearest.
+    /// The sensor whose price is used; null in calibrations of older versions, which used the
+    /// highest price.
     pub instead: Option<String>,
-    /// Why it was not measured; null in calibrations of older versions.
+    /// The reason that it was not measured; null in calibrations of older versions.
     pub because: Option<String>,
 }
 
@@ -100,7 +96,7 @@ pub struct CalibratedOverhead {
 }
 
 impl CalibratedOverhead {
-    /// With the prices of this calibration, and no elements yet.
+    /// The prices of this calibration, without elements.
     #[must_use]
     pub fn new(calibration: Calibration) -> Self {
         let assumed = calibration.kernel.iter().filter(|cost| cost.assumed);
@@ -111,8 +107,8 @@ impl CalibratedOverhead {
         }
     }
 
-    /// The consumer of the run's elements.
-    pub fn update(&mut self) -> &mut dyn Analysis {
+    /// The analysis that counts the run's elements.
+    pub fn analysis(&mut self) -> &mut dyn Analysis {
         &mut self.meter
     }
 

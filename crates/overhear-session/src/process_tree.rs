@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads of the program and of all its children that are alive, by what the kernel sensor tells
-//! of their lives.
+//! The live threads of the program and of all its descendants, by the elements of the kernel sensor
+//! `task_life`.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,72 +10,70 @@ use overhear_monitor::HOLD_BACK;
 use rustix::io::Errno;
 use rustix::process::{test_kill_process, Pid};
 
-/// Between two looks whether processes are there whose end may have been missed.
-const LOOK: Nanos = Nanos::from_ms(100);
+use crate::processes;
 
-/// Followed threads that have not ended, by their ids.
+/// Interval between two checks for processes whose end was missed.
+const CHECK_INTERVAL: Nanos = Nanos::from_ms(100);
+
+/// Tracked threads that have not ended.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessTree {
-    processes: HashMap<u32, u32>,
-    // Since when the first process has ended.
+    // The process id of each thread, by thread id.
+    threads: HashMap<u32, u32>,
+    // The time from which the first process is known to have ended.
     orphaned: Option<Timestamp>,
-    looked: Timestamp,
-    // Threads whose process was gone at the last look. What they did before their end may not be
-    // evaluated yet.
+    checked: Timestamp,
+    // Threads whose process was gone at the last check. Their last elements may not be evaluated
+    // yet.
     missing: BTreeSet<u32>,
 }
 
 impl ProcessTree {
-    /// Whether nobody is left of a tree whose first process has ended, which it has at `now`. It is
-    /// not believed before everything was evaluated that happened until the first process had
-    /// ended.
+    /// Whether all processes of the tree have ended. Called after the end of the first process; the
+    /// result is `false` until all elements from before that end are evaluated.
     pub(crate) fn has_ended(&mut self, now: Timestamp) -> bool {
         let orphaned = *self.orphaned.get_or_insert(now);
         if now.minus(HOLD_BACK) <= orphaned {
             return false;
         }
-        if now.since(self.looked) >= LOOK {
-            self.looked = now;
-            // Ids of another PID namespace say nothing here.
+        if now.since(self.checked) >= CHECK_INTERVAL {
+            self.checked = now;
+            // Ids of another PID namespace cannot be looked up here.
             if overhear_kernel::in_initial_pid_namespace() {
-                self.look();
+                self.remove_gone();
             }
         }
-        self.processes.is_empty()
+        self.threads.is_empty()
     }
 
-    /// Forgets threads whose process is gone since the look before, as their ends may have been
+    /// Removes threads whose process has been gone since the previous check: their ends were
     /// missed.
-    fn look(&mut self) {
-        let gone = self.processes.iter().filter(|(_, pid)| !is_there(**pid));
+    fn remove_gone(&mut self) {
+        let gone = self.threads.iter().filter(|(_, pid)| !exists(**pid));
         let gone: BTreeSet<u32> = gone.map(|(tid, _)| *tid).collect();
         for tid in gone.intersection(&self.missing) {
-            self.processes.remove(tid);
+            self.threads.remove(tid);
         }
         self.missing = gone;
     }
 
-    /// Whether the first process has ended, and others go on.
+    /// Whether the first process has ended, and others may go on.
     pub(crate) const fn is_orphaned(&self) -> bool {
         self.orphaned.is_some()
     }
 
-    /// The processes that go on.
+    /// The processes that have not ended.
     pub(crate) fn processes(&self) -> BTreeSet<u32> {
-        self.processes.values().copied().collect()
+        self.threads.values().copied().collect()
     }
 }
 
-/// Whether there is such a process, and it is no zombie.
-#[expect(clippy::disallowed_methods, reason = "of /proc")]
-fn is_there(pid: u32) -> bool {
+/// Whether a process with this id exists and is not a zombie. If `/proc` hides it, it counts as
+/// alive.
+fn exists(pid: u32) -> bool {
     let id = Pid::from_raw(pid.cast_signed());
     let is_gone = id.is_none_or(|id| test_kill_process(id) == Err(Errno::SRCH));
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = stat
-        .rsplit_once(") ")
-        .and_then(|(_, rest)| rest.chars().next());
-    !is_gone && !matches!(state, Some('Z' | 'X'))
+    !is_gone && !processes::is_zombie(pid)
 }
 
 impl Analysis for ProcessTree {
@@ -88,13 +86,13 @@ impl Analysis for ProcessTree {
         };
         match life.kind {
             Life::EXIT | Life::UNTRACKED => {
-                self.processes.remove(&life.tid);
+                self.threads.remove(&life.tid);
             }
             _ => {
                 if life.kind == Life::EXEC && life.parent_tid != 0 {
-                    self.processes.remove(&life.parent_tid);
+                    self.threads.remove(&life.parent_tid);
                 }
-                self.processes.insert(life.tid, life.pid);
+                self.threads.insert(life.tid, life.pid);
             }
         }
     }

@@ -2,6 +2,7 @@
 //! The parts that reports of several kinds share: quantiles, distributions, declared rates,
 //! sources, traces.
 
+use overhear_event::ClockId;
 use overhear_kernel::{ActiveBackend, Status};
 use overhear_metrics::{Distribution, Histogram};
 use serde::{Deserialize, Serialize, Serializer};
@@ -13,16 +14,16 @@ pub struct SourceReport {
     pub name: String,
     /// `bpf`, `perf`, `none`; for programs the clock of their stamps.
     pub active: String,
-    /// Which is active and why, in one message.
+    /// Message about the active backend or clock, and the reason.
     #[serde(alias = "sentence")]
     pub message: String,
-    /// Of the kernel: the sensors that are heard, without probes.
+    /// Of the kernel: the recorded sensors, without probes.
     #[serde(default)]
     pub sensors: Vec<String>,
 }
 
 impl SourceReport {
-    /// How the kernel is heard.
+    /// The report on kernel sensors with this status.
     pub fn of_kernel(status: &Status) -> Self {
         let active = match status.active {
             ActiveBackend::Bpf => "bpf",
@@ -40,26 +41,49 @@ impl SourceReport {
             sensors: names.collect(),
         }
     }
+
+    /// The report on sensors of programs, with the clock of their stamps.
+    pub(crate) fn of_programs() -> Self {
+        let (active, message) = match overhear_directory::sensor_clock() {
+            ClockId::X86Tsc => (
+                "x86_tsc",
+                "the time stamp counter, which the kernel trusts as its clock",
+            ),
+            ClockId::ArmCntvct => ("arm_cntvct", "the virtual counter of the CPU"),
+            ClockId::Monotonic => (
+                "monotonic",
+                "CLOCK_MONOTONIC, because the kernel does not trust the CPU's counter as its clock",
+            ),
+        };
+        Self {
+            name: "programs".to_string(),
+            active: active.to_string(),
+            sensors: Vec::new(),
+            message: format!(
+                "program sensors: an embedded directory listens; stamps come from {message}"
+            ),
+        }
+    }
 }
 
-/// The recording.
+/// The trace of a recording.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct TraceReport {
-    /// Where it lies; null if nothing was kept.
+    /// Its folder; null if the run has no recording.
     pub directory: Option<String>,
-    /// Elements in it.
+    /// Number of its elements.
     pub events: u64,
-    /// Its size.
+    /// Its size in bytes.
     pub bytes: u64,
     /// Elements that could not be written, for instance on a full disk.
     pub unrecorded: u64,
 }
 
-/// A distribution in few numbers, exact to a thousandth unless there are too many of them
+/// A distribution in few numbers. Its quantiles are exact to a thousandth unless memory is bounded
 /// ([`Report::quantile_error`](crate::report::Report::quantile_error)).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Quantiles {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
     /// The smallest.
     pub min: u64,
@@ -85,10 +109,10 @@ impl Quantiles {
     }
 }
 
-/// The error of quantiles whose histograms are not bounded.
+/// Relative error of quantiles whose histograms are not bounded.
 const USUAL_ERROR: f64 = 0.001;
 
-/// Says that the quantiles of these are less exact than usual, if they are.
+/// A message if the quantiles of these are less exact than usual.
 pub fn quantile_message(of: &str, error: f64) -> Option<String> {
     (error > USUAL_ERROR).then(|| {
         let percent = crate::format::number(error * 100.0);
@@ -99,32 +123,32 @@ pub fn quantile_message(of: &str, error: f64) -> Option<String> {
 /// (T, D, tau) as declared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeclaredReport {
-    /// T.
+    /// T, the period.
     pub period_ns: u64,
-    /// D.
+    /// D, the least distance.
     pub distance_ns: u64,
-    /// tau.
+    /// tau, the jitter.
     pub jitter_ns: u64,
 }
 
-/// A distribution for a picture.
+/// A distribution for display.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct HistogramReport {
-    /// What was counted.
+    /// Title of the display.
     pub title: String,
     /// Unit of the values.
     pub unit: String,
-    /// Counts, from the least values to the greatest. `low` and `high` are both included, unless
-    /// values are fractions.
+    /// Counts, by ascending values. A bucket includes `low` and `high`, unless values are
+    /// fractions.
     pub buckets: Vec<BucketReport>,
-    /// Whether values are fractions: then `high` is not included, but in the last bucket and where
-    /// it is equal to `low`.
+    /// Whether values are fractions. Then a bucket includes `high` only if it is the last one, or
+    /// if `high` equals `low`.
     #[serde(default)]
     pub fractions: bool,
 }
 
 impl HistogramReport {
-    /// From lengths, in buckets between preferred numbers.
+    /// The report on lengths, in buckets between preferred numbers.
     #[must_use]
     pub fn new(title: &str, unit: &str, histogram: &Histogram) -> Self {
         let buckets = histogram.buckets().into_iter();
@@ -141,7 +165,7 @@ impl HistogramReport {
         }
     }
 
-    /// From values of either sign, fractions or not.
+    /// The report on values of either sign, fractions or not.
     #[must_use]
     pub fn of_values(title: &str, unit: &str, values: &Distribution) -> Self {
         let buckets = values.buckets().into_iter();
@@ -159,7 +183,7 @@ impl HistogramReport {
     }
 }
 
-/// One bar.
+/// One bucket of a distribution.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BucketReport {
     /// Smallest value.
@@ -168,16 +192,16 @@ pub struct BucketReport {
     /// Largest value.
     #[serde(serialize_with = "as_number")]
     pub high: f64,
-    /// How many.
+    /// Number of values.
     pub count: u64,
 }
 
-/// Values of a field in few numbers, exact to the error of the
+/// The values of a field in few numbers. Its quantiles are exact to the error of the
 /// [`Distribution`](overhear_metrics::Distribution::error): a thousandth, or up to 0.25 where
 /// memory is bounded.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ValueQuantiles {
-    /// How many values.
+    /// Number of values.
     pub count: u64,
     /// The smallest.
     #[serde(serialize_with = "as_number")]
@@ -219,10 +243,10 @@ impl From<Quantiles> for ValueQuantiles {
     }
 }
 
-/// Whole numbers are written without a point, as far as doubles have them all.
+/// Writes whole numbers without a point, up to the limit of exact integers in a double.
 fn as_number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
-    const WHOLE: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
-    if value.trunc() == *value && value.abs() <= WHOLE {
+    const MAX_EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
+    if value.trunc() == *value && value.abs() <= MAX_EXACT {
         serializer.serialize_i64(*value as i64)
     } else {
         serializer.serialize_f64(*value)

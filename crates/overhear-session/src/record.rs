@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear record`: listens to what already runs, by the kernel's sensors alone.
+//! `overhear record`: records running processes, by kernel sensors alone.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use overhear_directory::monotonic_now;
 use overhear_event::{Analysis, Nanos, StreamIdRange, Timestamp};
-use overhear_kernel::{Backend, KernelMonitor, Probe, ProbeError, SelectError, Sensor, StartError};
+use overhear_kernel::{Backend, KernelMonitor, Probe, SelectError, Sensor};
 use overhear_metrics::automaton::{events_required_by, Metric};
 use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Scheduling, SensorStatistics};
@@ -19,61 +19,63 @@ use overhear_trace::TraceWriter;
 use crate::calibrate::Calibration;
 use crate::compensation::{self, Accounts, CompensationReport};
 use crate::conclusion::Exit;
-use crate::config::probes::refuse_unusable;
+use crate::config::probes::check_usable;
+use crate::documents;
 use crate::error::{ErrorKind, SessionError};
-use crate::evaluations::Evaluations;
 use crate::interrupts::Interrupts;
-use crate::metrics::{self, MetricsReport, METRICS};
+use crate::metrics::{self, MetricsReport};
 use crate::named_sensors::NamedSensors;
-use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
-use crate::overhead::{CalibratedOverhead, CALIBRATION};
-use crate::place;
+use crate::notices::Notices;
+use crate::other_threads::{self, OtherThread, OtherThreads};
+use crate::overhead::CalibratedOverhead;
+use crate::processes;
 use crate::progress::BeginProgress;
 use crate::quantities::{SourceReport, TraceReport};
 use crate::recording::{Ending, Recording};
 use crate::report::{self, Report, RunFindings};
-use crate::session::{close_trace, create_trace, keep, Outcome};
+use crate::requested_analyses::RequestedAnalyses;
+use crate::session::{close_trace, create_trace, Outcome};
 
-/// Options of [`record`]: the sources, the sensors, and the end.
+/// Options of [`record`]: the observed processes, the sensors, and the end.
 #[derive(Clone, Debug, Default)]
 pub struct RecordOptions {
-    /// Processes, with what they create.
+    /// Processes, with all threads and processes that they create.
     pub pids: Vec<u32>,
     /// Single threads.
     pub tids: Vec<u32>,
-    /// Cgroups, with what is in them.
+    /// Cgroups, with all their processes.
     pub cgroups: Vec<PathBuf>,
     /// All threads of the machine.
     pub all: bool,
-    /// Kernel sensors, as for [`KernelMonitor`]. Those that are named must be heard.
+    /// Kernel sensors. Each named one is required.
     pub sensors: NamedSensors,
-    /// What is measured. The kernel sensors that this requires are switched on.
+    /// Metrics. The kernel sensors that they require are added.
     pub metrics: Vec<Metric>,
     /// Functions and static probes of programs.
     pub probes: Vec<Probe>,
-    /// How to hear the kernel.
+    /// Source of kernel events.
     pub backend: Backend,
-    /// About how many bytes the buffers may take.
+    /// Approximate size of the buffers, in bytes.
     pub buffer_bytes: Option<u64>,
-    /// At most this long.
+    /// Limit of the duration.
     pub duration: Option<Nanos>,
-    /// The folder that keeps the trace.
+    /// The folder of the recording.
     pub out: Option<PathBuf>,
-    /// The command as the recording remembers it.
+    /// The command line, for the description of the recording.
     pub command: Vec<OsString>,
-    /// Shows how the recording goes on.
+    /// Shows the progress of the recording.
     pub progress: Option<BeginProgress>,
-    /// What sensors cost on this machine.
+    /// Costs of sensors on this machine.
     pub calibration: Option<Calibration>,
-    /// Whether that is subtracted from the times of the report.
+    /// Whether these costs are subtracted from the times of the report.
     pub compensate: bool,
 }
 
 impl RecordOptions {
-    /// Whether nobody is left to be heard: all that was named by id has ended.
+    /// Whether all processes and threads that were named by id have ended.
     fn has_ended(&self) -> bool {
         let named = self.pids.iter().chain(&self.tids);
-        !self.all && self.cgroups.is_empty() && !named.copied().any(place::lives)
+        !self.all && self.cgroups.is_empty() && !named.copied().any(processes::is_alive)
     }
 
     fn select(&self, monitor: &mut KernelMonitor) -> Result<(), SelectError> {
@@ -92,60 +94,63 @@ impl RecordOptions {
         Ok(())
     }
 
-    /// The sensors that are named, and those that the metrics require. Scheduling is heard in any
-    /// case, unless it is named in part.
-    fn wanted(&self) -> BTreeSet<Sensor> {
-        let mut wanted = self.sensors.wanted();
-        let names_scheduling = wanted.iter().any(|sensor| sensor.is_scheduling());
+    /// The named sensors, those that the metrics require, and all sensors of scheduling, unless the
+    /// names include some of these.
+    fn kernel_sensors(&self) -> BTreeSet<Sensor> {
+        let mut sensors = self.sensors.sensors();
+        let names_scheduling = sensors.iter().any(|sensor| sensor.is_scheduling());
         for metric in &self.metrics {
-            wanted.extend(Sensor::required_by(&events_required_by(metric)));
+            sensors.extend(Sensor::required_by(&events_required_by(metric)));
         }
         if !names_scheduling {
-            wanted.extend(Sensor::scheduling());
+            sensors.extend(Sensor::scheduling());
         }
-        wanted
+        sensors
     }
 
     fn create(&self) -> Result<KernelMonitor, SessionError> {
         let mut builder = KernelMonitor::builder()
             .backend(self.backend)
-            .sensors(self.wanted())
+            .sensors(self.kernel_sensors())
             .probes(self.probes.iter().cloned())
-            // Whoever is selected is told once at the beginning; there may be many.
+            // Each selected thread has one element at the beginning; there may be many.
             .life_elements(16_384)
             .first_stream(StreamIdRange::SESSION.first());
         if let Some(bytes) = self.buffer_bytes {
             builder = builder.buffer_bytes(bytes);
         }
         let created = builder.create();
-        created.map_err(|error| cannot_start(&error))
+        created.map_err(|error| SessionError::from(&error))
     }
 }
 
-/// Records until it is interrupted, the time is over, or all that was named by id has ended.
+/// Records until an interrupt, the end of the duration, or the end of all that was named by id.
 ///
 /// # Errors
-/// [`SessionError`] if nothing can be heard, or what was named cannot be selected.
+/// [`SessionError`] if no kernel event can be recorded, or a process, thread or cgroup cannot be
+/// selected.
 pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
-    let mut evaluations = plan(options)?;
+    let mut analyses = plan(options)?;
     let (mut kernel, source) = open(options)?;
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
-    // Resumed first: then everything that is told of a thread follows its beginning.
-    kernel.resume().map_err(|error| refused(&error))?;
+    // Resumed first: so the first element of each thread is that of its selection.
+    kernel
+        .resume()
+        .map_err(|error| SessionError::from(&error))?;
     options
         .select(&mut kernel)
-        .map_err(|error| refused(&error))?;
+        .map_err(|error| SessionError::from(&error))?;
     let (mut writer, mut recording) = begin_trace(options, source, begun)?;
     let kernel = Rc::new(RefCell::new(kernel));
     let mut scheduling = Scheduling::new(());
-    if recording.hears_wakeups() {
+    if recording.records_wakeups() {
         scheduling.expect_wakeups();
     }
     let mut statistics = SensorStatistics::default();
     let calibration = options.calibration.clone();
-    let mut overhead =
-        calibration.map(|known| CalibratedOverhead::new(known.heard_by(recording.kernel_active())));
+    let mut overhead = calibration
+        .map(|known| CalibratedOverhead::new(known.for_backend(recording.kernel_backend())));
     let costs = overhead
         .as_ref()
         .filter(|_| options.compensate)
@@ -155,10 +160,10 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     let (mut monitor, ended, delays);
     {
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
-        let mut all: Vec<&mut dyn Analysis> = vec![accounts.update(), &mut others];
-        all.extend(overhead.as_mut().map(CalibratedOverhead::update));
-        if !evaluations.is_empty() {
-            all.push(&mut evaluations);
+        let mut all: Vec<&mut dyn Analysis> = vec![accounts.analysis(), &mut others];
+        all.extend(overhead.as_mut().map(CalibratedOverhead::analysis));
+        if !analyses.is_empty() {
+            all.push(&mut analyses);
         }
         if let Some(writer) = &mut writer {
             all.push(writer);
@@ -188,7 +193,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     }
     for stream in monitor.take_opened() {
         statistics.announce(&stream);
-        Analysis::open(&mut evaluations, &stream);
+        Analysis::open(&mut analyses, &stream);
         if let Some(writer) = &mut writer {
             let _ = writer.open(&stream);
         }
@@ -196,7 +201,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     scheduling.finish(compensation::end(ended, delays.as_ref()));
     let others = others.names(scheduling.threads().iter().map(|thread| thread.tid));
     let threads = other_threads::by_tid(&others).chain(metrics::names_of(&scheduling));
-    let (_, measured) = evaluations.finish(ended, 0, threads);
+    let (_, measured) = analyses.finish(ended, 0, threads);
     recording.end = Some(Ending {
         end_ns: ended.as_monotonic_ns(),
         exit: Exit::Code(0),
@@ -212,7 +217,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         others,
     };
     let report = accounts.assemble(writer, options.out.as_deref(), recording);
-    // The recording is finished, the page can be made again.
+    // The recording is complete: from now on a signal may end the process.
     drop(interrupts);
     Ok(Outcome {
         report,
@@ -222,16 +227,19 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
 }
 
 /// The metrics of a recording.
-fn plan(options: &RecordOptions) -> Result<Evaluations, SessionError> {
+fn plan(options: &RecordOptions) -> Result<RequestedAnalyses, SessionError> {
     if options.compensate && options.calibration.is_none() {
         return Err(compensation::no_calibration());
     }
-    let trial = Evaluations::new(Vec::new(), options.metrics.clone(), None)?;
-    refuse_unusable(trial, &options.probes)?;
-    Evaluations::new(Vec::new(), options.metrics.clone(), None)
+    let analyses = || {
+        let metrics = options.metrics.clone();
+        RequestedAnalyses::new(Vec::new(), metrics, None, Notices::default())
+    };
+    check_usable(analyses()?, &options.probes)?;
+    analyses()
 }
 
-/// The trace of a recording that begins, if it is kept.
+/// Creates the trace, if the options name a folder, and the description of the recording.
 fn begin_trace(
     options: &RecordOptions,
     source: SourceReport,
@@ -240,17 +248,19 @@ fn begin_trace(
     let mut writer = options.out.as_deref().map(create_trace).transpose()?;
     let recording = Recording::begin(&options.command, vec![source], begun);
     if let Some(writer) = &mut writer {
-        // Errors are remembered by the writer and come out at the end.
-        let _ = writer.attach_document("run", &recording.to_json());
+        // An error is kept by the writer, whose `finish` returns it.
+        let _ = writer.attach_document(documents::RUN, &recording.to_json());
     }
     Ok((writer, recording))
 }
 
-/// The kernel monitor of a recording, and what its report says of it.
+/// The kernel monitor of a recording, and the report on it.
 fn open(options: &RecordOptions) -> Result<(KernelMonitor, SourceReport), SessionError> {
     let kernel = options.create()?;
     let source = source_report(&kernel)?;
-    let status = kernel.status().map_err(|error| refused(&error))?;
+    let status = kernel
+        .status()
+        .map_err(|error| SessionError::from(&error))?;
     options.sensors.check(status)?;
     if source.active == "none" {
         return Err(SessionError::new(ErrorKind::Unavailable, source.message));
@@ -280,10 +290,10 @@ impl Recorded<'_> {
         let trace = match (writer, out) {
             (Some(mut writer), Some(out)) => {
                 let others = Some(&self.others).filter(|all| !all.is_empty());
-                keep(&mut writer, OTHER_THREADS, others);
-                keep(&mut writer, METRICS, self.metrics.as_ref());
+                documents::attach(&mut writer, documents::OTHER_THREADS, others);
+                documents::attach(&mut writer, documents::METRICS, self.metrics.as_ref());
                 let calibration = self.overhead.as_ref().map(CalibratedOverhead::calibration);
-                keep(&mut writer, CALIBRATION, calibration);
+                documents::attach(&mut writer, documents::CALIBRATION, calibration);
                 close_trace(writer, out, &mut recording, &[])
             }
             _ => TraceReport::default(),
@@ -296,7 +306,7 @@ impl Recorded<'_> {
             compensation: self
                 .delays
                 .as_ref()
-                .map(|delays| CompensationReport::of(delays, recording.hears_wakeups())),
+                .map(|delays| CompensationReport::of(delays, recording.records_wakeups())),
             trace,
         };
         let mut report = report::of(&recording, &found);
@@ -307,7 +317,7 @@ impl Recorded<'_> {
     }
 }
 
-/// When the recording ends.
+/// The condition that ends the recording.
 struct StopCondition<'a> {
     options: &'a RecordOptions,
     interrupts: &'a mut Interrupts,
@@ -323,35 +333,9 @@ impl StopCondition<'_> {
     }
 }
 
-/// Why the kernel cannot be heard; a mistake in what was asked for is one of usage.
-pub(crate) fn cannot_start(error: &StartError) -> SessionError {
-    let kind = match error {
-        StartError::RingSize { .. }
-        | StartError::NoSuchProbeRing { .. }
-        | StartError::Probe(
-            ProbeError::NoFile { .. }
-            | ProbeError::File { .. }
-            | ProbeError::Missing { .. }
-            | ProbeError::Ambiguous { .. }
-            | ProbeError::NoPoint { .. }
-            | ProbeError::TooMany { .. },
-        ) => ErrorKind::Usage,
-        _ => ErrorKind::Unavailable,
-    };
-    SessionError::new(kind, error.to_string())
-}
-
-fn refused(error: &SelectError) -> SessionError {
-    let kind = match error {
-        SelectError::NoSuchProcess { .. }
-        | SelectError::NoSuchThread { .. }
-        | SelectError::NoCgroup { .. } => ErrorKind::Usage,
-        _ => ErrorKind::Unavailable,
-    };
-    SessionError::new(kind, error.to_string())
-}
-
 fn source_report(kernel: &KernelMonitor) -> Result<SourceReport, SessionError> {
-    let status = kernel.status().map_err(|error| refused(&error))?;
+    let status = kernel
+        .status()
+        .map_err(|error| SessionError::from(&error))?;
     Ok(SourceReport::of_kernel(status))
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a recording says about itself, and the report that follows from it.
+//! The description of a recording, and its damage.
 //!
-//! The document `run` is written before the program starts, so that a trace whose recorder was
-//! killed still says what it is a trace of, and again at the end.
+//! The document `run` is written before the program starts, so that the recording of a killed
+//! recorder has a description, and again at the end.
 
-use crate::error::{ErrorKind, SessionError};
-use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 
 use overhear_event::kernel::SCHED_WAKE;
@@ -15,6 +13,7 @@ use overhear_trace::{ReadError, ReplaySummary, TornTail, TraceReader};
 use serde::{Deserialize, Serialize};
 
 use crate::conclusion::Exit;
+use crate::documents;
 use crate::quantities::SourceReport;
 
 /// The document `run`.
@@ -27,7 +26,7 @@ pub struct Recording {
     pub start_ns: u64,
     /// Null until the program has ended.
     pub end: Option<Ending>,
-    /// Messages about what else should be known.
+    /// Messages about errors and limits of the observation.
     #[serde(default)]
     pub notes: Vec<String>,
     /// Number of sensors that the directory refused or deferred.
@@ -35,13 +34,13 @@ pub struct Recording {
     pub not_connected: u64,
 }
 
-/// Whether the recorder wrote all that it had. Not all recordings are of a `run`; the summary is
-/// the last that any recorder writes.
+/// Whether the recorder wrote all of its data. Not all recordings have a document `run`; each
+/// recorder writes the summary last.
 pub fn is_finished(reader: &TraceReader, run: Option<&Recording>) -> bool {
     run.is_none_or(|run| run.end.is_some()) && reader.summary().is_some()
 }
 
-/// Messages about what keeps a recording that was `replayed` from being whole, besides its gaps.
+/// Messages about the missing parts of a recording that was `replayed`, except its gaps.
 pub fn damage(
     reader: &TraceReader,
     run: Option<&Recording>,
@@ -70,15 +69,15 @@ pub fn corrupt<'a>(
     corrupt.map(ToString::to_string)
 }
 
-/// Torn tails that held something. They held nothing if all that the recorder wrote can be read.
+/// Torn tails with data. They have none if everything that the recorder wrote can be read.
 pub fn lost_tails(reader: &TraceReader) -> impl Iterator<Item = &TornTail> {
-    let is_whole = reader.summary().is_some_and(|summary| {
+    let is_complete = reader.summary().is_some_and(|summary| {
         (summary.events, summary.discarded) == (reader.events(), reader.discarded())
     });
-    reader.torn().iter().filter(move |_| !is_whole)
+    reader.torn().iter().filter(move |_| !is_complete)
 }
 
-/// A message, if less could be `replayed` than the recorder wrote.
+/// A message if fewer elements could be `replayed` than the recorder wrote.
 pub fn shrunk(reader: &TraceReader, replayed: &ReplaySummary) -> Option<String> {
     let summary = reader.summary()?;
     let message = |written: u64, read: u64, what: &str| {
@@ -91,8 +90,8 @@ pub fn shrunk(reader: &TraceReader, replayed: &ReplaySummary) -> Option<String> 
     (written != read).then(|| message(written, read, "missed elements"))
 }
 
-/// The start of a recording, from which messages and the page count times: the release of the
-/// program, or what is recorded of before. `None` where there is neither.
+/// The start of a recording, the origin of times in messages and on the page: the release of the
+/// program, or the first element if that is earlier. `None` without either.
 pub fn start_of(reader: &TraceReader, run: Option<&Recording>) -> Option<Timestamp> {
     let first = reader.times().map(|(first, _)| first);
     let start = run.map_or(0, |run| run.start_ns);
@@ -103,23 +102,26 @@ pub fn start_of(reader: &TraceReader, run: Option<&Recording>) -> Option<Timesta
 /// How and when the program ended.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Ending {
-    /// When, by CLOCK_MONOTONIC, in nanoseconds.
+    /// Time of the end by `CLOCK_MONOTONIC`, in nanoseconds.
     pub end_ns: u64,
-    /// How the program ended.
+    /// How it ended.
     pub exit: Exit,
 }
 
 impl Recording {
-    /// Of a recording that is one of a run.
+    /// Reads the description; `None` if the recording has none.
+    ///
+    /// # Errors
+    /// [`ReadError`] if it is damaged.
     pub fn read(reader: &TraceReader) -> Result<Option<Self>, ReadError> {
-        let run: Option<Self> = match reader.document_as("run") {
+        let run: Option<Self> = match reader.document_as(documents::RUN) {
             Err(ReadError::OtherContent { .. }) => None,
             read => read?,
         };
         Ok(run.map(|run| run.bounded(reader)))
     }
 
-    /// Without times that the recording cannot have.
+    /// Replaces times that the recording cannot have, and adds a note about them.
     pub fn bounded(mut self, reader: &TraceReader) -> Self {
         let latest = reader.latest().as_monotonic_ns();
         let is_later = |ns: u64| ns > latest && reader.times().is_some();
@@ -137,7 +139,7 @@ impl Recording {
         self
     }
 
-    /// A recording of this command that begins now.
+    /// The description of a recording that begins at `start`.
     pub fn begin(command: &[OsString], sources: Vec<SourceReport>, start: Timestamp) -> Self {
         Self {
             overhear_version: env!("CARGO_PKG_VERSION").to_string(),
@@ -153,8 +155,8 @@ impl Recording {
         }
     }
 
-    /// How the kernel was heard: `bpf`, `perf` or `none`.
-    pub fn kernel_active(&self) -> &str {
+    /// The source of kernel events: `bpf`, `perf` or `none`.
+    pub fn kernel_backend(&self) -> &str {
         self.kernel().map_or("none", |source| &source.active)
     }
 
@@ -162,24 +164,24 @@ impl Recording {
         self.sources.iter().find(|source| source.name == "kernel")
     }
 
-    /// Whether wake-ups would have been heard, had there been any.
-    pub fn hears_wakeups(&self) -> bool {
+    /// Whether wake-ups were recorded.
+    pub fn records_wakeups(&self) -> bool {
         match self.kernel() {
-            // Older recordings do not say what was heard. BPF programs heard them then.
+            // Older recordings have no list of sensors. BPF programs recorded wake-ups then.
             Some(kernel) if kernel.sensors.is_empty() => kernel.active == "bpf",
             Some(kernel) => kernel.sensors.iter().any(|sensor| sensor == SCHED_WAKE),
             None => false,
         }
     }
 
-    /// As the document is written.
+    /// The document as it is written.
     pub fn to_json(&self) -> serde_json::Value {
         serde_json::to_value(self).unwrap_or_default()
     }
 }
 
-/// The document `clock`: the segments that converted the stamps of the sensors, so that what was
-/// computed live can be computed again.
+/// The document `clock`: the segments that converted the stamps of the sensors. Verdicts on a
+/// recording need their errors.
 pub fn clock_document(segments: &[Segment]) -> serde_json::Value {
     let segments: Vec<serde_json::Value> = segments
         .iter()
@@ -195,13 +197,4 @@ pub fn clock_document(segments: &[Segment]) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({ "segments": segments })
-}
-
-/// What was found live and kept, if it was.
-pub fn kept<T: DeserializeOwned>(
-    reader: &TraceReader,
-    name: &str,
-) -> Result<Option<T>, SessionError> {
-    let document = reader.document_as(name);
-    document.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports from a recording.
+//! Reports of a recording.
 
 use std::path::Path;
 
@@ -11,28 +11,29 @@ use overhear_trace::{ReadError, ReplaySummary, TraceReader};
 use serde::de::DeserializeOwned;
 
 use crate::calibrate::Calibration;
-use crate::check::{CheckReport, CHECK};
+use crate::check::CheckReport;
 use crate::compensation::{self, CompensationReport};
-use crate::configured_monitor::{MonitorReport, GUARANTEE};
+use crate::configured_monitor::MonitorReport;
+use crate::documents::{self, read};
 use crate::error::{ErrorKind, SessionError};
-use crate::metrics::{MetricsReport, METRICS};
+use crate::metrics::MetricsReport;
 use crate::other_threads;
 use crate::output;
-use crate::overhead::{CalibratedOverhead, CALIBRATION};
+use crate::overhead::CalibratedOverhead;
 use crate::quantities::{HistogramReport, TraceReport};
-use crate::reactions::{ReactionsReport, REACTIONS};
-use crate::recording::{self, kept, Recording};
+use crate::reactions::ReactionsReport;
+use crate::recording::{self, Recording};
 use crate::report::{self, Report, RunFindings};
-use crate::updates::{UpdateReport, Updates, UPDATES};
+use crate::updates::{UpdateReport, Updates};
 
-/// How a recording is evaluated.
+/// Options of the replay of a recording.
 #[derive(Debug, Default)]
-pub struct Evaluation {
-    /// Updates that find something in the recording, instead of what others found live.
+pub struct ReplayOptions {
+    /// Updates to run over the recording. Without any, the report has the results of the live ones.
     pub updates: Updates,
-    /// What sensors cost, instead of what the recording brings along.
+    /// Costs of sensors; without them, those of the recording.
     pub calibration: Option<Calibration>,
-    /// Whether what observing has cost is subtracted from all times.
+    /// Whether the monitoring overhead is subtracted from all times.
     pub compensate: bool,
 }
 
@@ -41,17 +42,17 @@ pub struct Evaluation {
 /// # Errors
 /// [`SessionError`] if this is no recording.
 pub fn read_report(dir: &Path) -> Result<Report, SessionError> {
-    evaluate(dir, Evaluation::default())
+    read_report_with(dir, ReplayOptions::default())
 }
 
-/// When what is recorded begins and ends.
+/// Begin and end of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// When the program was released.
+    /// The release of the program.
     pub begin: Timestamp,
     /// The last time in the recording, or the end of the program if that is later.
     pub end: Timestamp,
-    /// When the program ended; `end` if that is not known.
+    /// The end of the program; `end` if it is not known.
     pub ended: Timestamp,
 }
 
@@ -69,13 +70,13 @@ pub fn times(reader: &TraceReader, recording: &Recording) -> Times {
     }
 }
 
-/// A report that says no more than which program is recorded in `dir`.
+/// A report with the command and the sources of a recording that is still being written.
 pub fn command_of(dir: &Path) -> serde_json::Value {
     let recording = recording_of(dir);
     serde_json::json!({ "command": recording.command, "sources": recording.sources, "goes_on": true })
 }
 
-/// When the program that is recorded in `dir` has ended, if that is known.
+/// The end of the program that is recorded in `dir`; `None` if it is not known.
 pub fn end_of(dir: &Path) -> Option<Timestamp> {
     let end = recording_of(dir).end?;
     Some(Timestamp::from_monotonic_ns(end.end_ns))
@@ -97,71 +98,74 @@ pub(crate) fn attach_histograms(
     output::write_inside(&own, "histograms.json", |out| out.write_all(&json))
 }
 
-/// What was kept, or nothing where it is something else.
-fn lenient<T: DeserializeOwned + Default>(
+/// Reads a document; the default value if it has another type.
+fn read_or_default<T: DeserializeOwned + Default>(
     reader: &TraceReader,
     name: &str,
 ) -> Result<T, ReadError> {
     match reader.document_as(name) {
         Err(ReadError::OtherContent { .. }) => Ok(T::default()),
-        kept => Ok(kept?.unwrap_or_default()),
+        document => Ok(document?.unwrap_or_default()),
     }
 }
 
-/// The report of the recording in `dir`, evaluated in this way.
+/// The report of the recording in `dir`, with these options.
 ///
-/// # Errors [`SessionError`] if this is no recording, or its times are to be compensated and there
-/// is no calibration.
-pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionError> {
+/// # Errors
+/// [`SessionError`] if this is no recording, or its times are to be compensated and there is no
+/// calibration.
+pub fn read_report_with(dir: &Path, options: ReplayOptions) -> Result<Report, SessionError> {
     let usage =
         |error: overhear_trace::ReadError| SessionError::new(ErrorKind::Usage, error.to_string());
     let reader = TraceReader::open(dir).map_err(usage)?;
     let mut recording = Recording::read(&reader).map_err(usage)?.unwrap_or_default();
-    let own: Vec<HistogramReport> = lenient(&reader, "histograms").map_err(usage)?;
-    let check: Option<CheckReport> = kept(&reader, CHECK)?;
-    let metrics: Option<MetricsReport> = kept(&reader, METRICS)?;
-    let others = other_threads::kept(&reader)?;
-    let guarantee: Option<MonitorReport> = kept(&reader, GUARANTEE)?;
-    let reactions: Option<ReactionsReport> = kept(&reader, REACTIONS)?;
-    let calibration = match evaluation.calibration {
-        None => kept(&reader, CALIBRATION)?,
+    let own: Vec<HistogramReport> =
+        read_or_default(&reader, documents::HISTOGRAMS).map_err(usage)?;
+    let check: Option<CheckReport> = read(&reader, documents::CHECK)?;
+    let metrics: Option<MetricsReport> = read(&reader, documents::METRICS)?;
+    let others = other_threads::read(&reader)?;
+    let guarantee: Option<MonitorReport> = read(&reader, documents::GUARANTEE)?;
+    let reactions: Option<ReactionsReport> = read(&reader, documents::REACTIONS)?;
+    let calibration = match options.calibration {
+        None => read(&reader, documents::CALIBRATION)?,
         named => named,
     };
     let mut overhead = calibration.map(|known: Calibration| {
-        CalibratedOverhead::new(known.heard_by(recording.kernel_active()))
+        CalibratedOverhead::new(known.for_backend(recording.kernel_backend()))
     });
-    let costs = match (evaluation.compensate, &overhead) {
+    let costs = match (options.compensate, &overhead) {
         (false, _) => None,
         (true, None) => return Err(compensation::no_calibration()),
         (true, Some(overhead)) => Some(overhead.costs()),
     };
     let mut scheduling = Scheduling::new(());
-    if recording.hears_wakeups() {
+    if recording.records_wakeups() {
         scheduling.expect_wakeups();
     }
     let mut statistics = SensorStatistics::default();
     for stream in reader.streams() {
         statistics.announce(stream);
     }
-    let (mut losses, mut wanted) = (Losses::default(), evaluation.updates);
+    let (mut losses, mut updates) = (Losses::default(), options.updates);
     let mut all: Vec<&mut dyn Analysis> = vec![&mut losses];
-    all.extend(overhead.as_mut().map(CalibratedOverhead::update));
+    all.extend(overhead.as_mut().map(CalibratedOverhead::analysis));
     let (replayed, delays) = match costs {
         None => {
-            let accounts: [&mut dyn Analysis; 3] = [&mut scheduling, &mut statistics, wanted.set()];
+            let accounts: [&mut dyn Analysis; 3] =
+                [&mut scheduling, &mut statistics, updates.set()];
             all.extend(accounts);
             (reader.replay(&mut all), None)
         }
         Some(costs) => {
-            let accounts = Fanout(vec![&mut scheduling, &mut statistics, wanted.set()]);
+            let accounts = Fanout(vec![&mut scheduling, &mut statistics, updates.set()]);
             let mut compensation = Compensation::new(costs, accounts);
             all.push(&mut compensation);
             let replayed = reader.replay(&mut all);
             (replayed, Some(compensation.finish()))
         }
     };
-    let updates: Vec<UpdateReport> = match wanted.finish() {
-        none if none.is_empty() => lenient(&reader, UPDATES).map_err(usage)?,
+    let updates: Vec<UpdateReport> = match updates.finish() {
+        none if none.is_empty() => read_or_default(&reader, documents::UPDATES).map_err(usage)?,
         found => found,
     };
     let times = times(&reader, &recording);
@@ -181,7 +185,7 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
         overhead: overhead.as_ref(),
         compensation: delays
             .as_ref()
-            .map(|delays| CompensationReport::of(delays, recording.hears_wakeups())),
+            .map(|delays| CompensationReport::of(delays, recording.records_wakeups())),
         trace,
     };
     let mut report = report::of(&recording, &found);
@@ -201,8 +205,8 @@ pub fn evaluate(dir: &Path, evaluation: Evaluation) -> Result<Report, SessionErr
     Ok(report)
 }
 
-/// Adds what is damaged or missing of a recording that was replayed to its notes, and forgets its
-/// end where that is not known then.
+/// Adds notes about the damaged and missing parts of a recording that was replayed. If its end may
+/// be missing, the end is cleared.
 fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut Recording) {
     if recording.end.is_none() {
         let message =
@@ -218,7 +222,7 @@ fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut R
     let is_damaged = !damage.is_empty();
     recording.notes.extend(damage);
     if is_damaged || is_torn {
-        // Part of the recording is gone, so its end is not known whatever the document says.
+        // Part of the recording is lost, so the end in the document may not be its end.
         recording.end = None;
     }
     if let Some(message) = recording::shrunk(reader, replayed) {

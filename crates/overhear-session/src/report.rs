@@ -23,20 +23,20 @@ use crate::overhead::{CalibratedOverhead, OverheadReport};
 use crate::reactions::ReactionsReport;
 use crate::updates::UpdateReport;
 
-/// What a run found. Serialises to the document that `--json` prints.
+/// The results of a run. Serialises to the JSON document of the report.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// Version of the program that made the report.
     pub overhear_version: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// How it ended; absent if the recorder did not see that.
+    /// How it ended; null if the recorder did not observe the end.
     pub exit: Option<Exit>,
-    /// From the release of the program to its end.
+    /// Time from the release of the program to its end.
     pub duration_ns: u64,
-    /// What could be listened to, and why not more.
+    /// The sources of elements, with the reason for each backend.
     pub sources: Vec<SourceReport>,
-    /// What was recorded.
+    /// The trace of the recording.
     pub trace: TraceReport,
     /// The threads, in the order of appearance.
     pub threads: Vec<ThreadReport>,
@@ -45,54 +45,55 @@ pub struct Report {
     /// The kernel's sensors beyond scheduling, and probes.
     #[serde(default)]
     pub kernel_sensors: Vec<KernelSensorReport>,
-    /// The updates that were asked for.
+    /// The updates of plug-ins.
     #[serde(default)]
     pub updates: Vec<UpdateReport>,
-    /// Threads that were not tracked, but displaced or woke one that was; those whose name is
+    /// Threads that were not tracked, and displaced or woke a tracked one, if their names are
     /// known.
     #[serde(default)]
     pub other_threads: Vec<OtherThread>,
-    /// What was missed.
+    /// Missed elements, by stream and cause.
     pub losses: Vec<LossReport>,
     /// Sum of all elements missed.
     pub missed_total: u64,
     /// Number of sensors that the directory refused or deferred; `notes` has the reasons.
     #[serde(alias = "unheard")]
     pub not_connected: u64,
-    /// Whether nothing is known or suspected to be missing.
+    /// Whether all elements were evaluated and the end of the program was observed.
     pub complete: bool,
-    /// `complete`, `violated` or `inconclusive`: the worst of all findings and of what was missed.
+    /// `complete`, `violated` or `inconclusive`: the worst of all findings, where missed elements
+    /// are inconclusive.
     #[serde(default)]
     pub outcome: String,
-    /// What constraints, guarantee, metrics, updates and reactions amount to, the worst first.
+    /// The findings on constraints, guarantee, metrics, updates and reactions, the worst first.
     #[serde(default)]
     pub findings: Vec<Finding>,
-    /// What else should be known: sensors that were refused, streams that were damaged.
+    /// Messages about refused sensors, damaged streams and other limits of the observation.
     pub notes: Vec<String>,
     /// The largest relative error of a quantile of threads and sensors.
     #[serde(default)]
     pub quantile_error: f64,
-    /// Distributions worth a picture.
+    /// Distributions for display.
     pub histograms: Vec<HistogramReport>,
-    /// The verdicts, where the run was judged.
+    /// The verdicts, if the run has constraints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub check: Option<CheckReport>,
-    /// The metrics, where some were asked for.
+    /// The results of metrics, if the run has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics: Option<MetricsReport>,
-    /// What came of the monitor of `overhear.toml`, where one ran.
+    /// The report of the monitors of `overhear.toml`, if the run has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<MonitorReport>,
-    /// Monitoring overhead, where the machine is calibrated.
+    /// Monitoring overhead, if the machine is calibrated.
     #[serde(default, alias = "intrusion", skip_serializing_if = "Option::is_none")]
     pub overhead: Option<OverheadReport>,
-    /// Whether times are compensated: what observing has cost is subtracted from them.
+    /// Whether times are compensated: the monitoring overhead is subtracted from them.
     #[serde(default)]
     pub compensated: bool,
-    /// What the compensation did, where there was one.
+    /// Figures of the compensation, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compensation: Option<CompensationReport>,
-    /// What came of reactions, where there were some.
+    /// The report of the reactions, if the run has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reactions: Option<ReactionsReport>,
 }
@@ -100,9 +101,9 @@ pub struct Report {
 /// One thread. What was not observed is null, never zero.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ThreadReport {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
     /// Its newest name.
     pub comm: String,
@@ -112,17 +113,17 @@ pub struct ThreadReport {
     pub runnable_ns: Option<u64>,
     /// Time asleep or waiting for something else.
     pub blocked_ns: Option<u64>,
-    /// Time of which elements are missing.
+    /// Time in which elements are missing.
     pub unknown_ns: u64,
-    /// Departures from a CPU that the thread asked for.
+    /// Voluntary context switches.
     pub switches_voluntary: u64,
-    /// Departures that it did not ask for.
+    /// Involuntary context switches.
     pub switches_involuntary: u64,
     /// Runs on another CPU than the last one.
     pub migrations: u64,
-    /// From waking to the first run; null where wake-ups cannot be seen or there were none.
+    /// Time from the wake-up to the next run; null if wake-ups are not recorded or there were none.
     pub wakeup_latency_ns: Option<Quantiles>,
-    /// CPU time by the kernel's own account when the thread ended, where that is known.
+    /// CPU time by the kernel's own account when the thread ended; null if it is not known.
     pub cpu_at_exit_ns: Option<u64>,
 }
 
@@ -131,11 +132,11 @@ pub struct ThreadReport {
 pub struct SensorReport {
     /// `comm(pid)` of its process.
     pub task: String,
-    /// Process.
+    /// Process id.
     pub pid: u32,
     /// Sensor id.
     pub id: String,
-    /// Instance; empty where there is one.
+    /// Instance; empty if the task has one sensor of this id.
     pub instance: String,
     /// Type id.
     #[serde(rename = "type")]
@@ -144,11 +145,11 @@ pub struct SensorReport {
     pub elements: u64,
     /// Elements missed.
     pub missed: u64,
-    /// Elements per second, missed ones included; null for fewer than two.
+    /// Elements per second, missed ones included; null for fewer than two elements.
     pub rate_hz: Option<f64>,
     /// The declared rate.
     pub declared: Option<DeclaredReport>,
-    /// Distances of neighbours.
+    /// Distances of neighbouring elements.
     pub interval_ns: Option<Quantiles>,
     /// Values per numeric field.
     pub fields: Vec<FieldReport>,
@@ -159,10 +160,10 @@ pub struct SensorReport {
 pub struct KernelSensorReport {
     /// Sensor id.
     pub id: String,
-    /// The name of its events, by which metrics, constraints and updates take it.
+    /// The name of its events in metrics, constraints and updates.
     #[serde(default)]
     pub event: String,
-    /// Of probes: the file; else empty.
+    /// The file of a probe; else empty.
     pub instance: String,
     /// Type id.
     #[serde(rename = "type")]
@@ -171,18 +172,18 @@ pub struct KernelSensorReport {
     pub elements: u64,
     /// Elements missed.
     pub missed: u64,
-    /// Elements per second, missed ones included; null for fewer than two.
+    /// Elements per second, missed ones included; null for fewer than two elements.
     pub rate_hz: Option<f64>,
-    /// Distances of neighbours.
+    /// Distances of neighbouring elements.
     pub interval_ns: Option<Quantiles>,
-    /// Values per field that is a quantity, and of what probes tell.
+    /// Values per field that is a quantity, and per field of a probe.
     pub fields: Vec<FieldReport>,
 }
 
 /// The values of a numeric field.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct FieldReport {
-    /// Field.
+    /// Name of the field.
     pub name: String,
     /// Unit; empty for a plain number.
     pub unit: String,
@@ -198,7 +199,7 @@ pub struct FieldReport {
     pub p99: Option<f64>,
 }
 
-/// What one stream missed for one cause.
+/// Missed elements of one stream for one cause.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LossReport {
     /// The stream's label.
@@ -207,27 +208,27 @@ pub struct LossReport {
     pub cause: String,
     /// Elements missed.
     pub missed: u64,
-    /// In how many gaps.
+    /// Number of gaps.
     pub gaps: u64,
 }
 
-/// Rows of metrics that the report of a page has at most: some 200 bytes each.
-const PAGE_METRIC_ROWS: usize = 20_000;
+/// Limit of the rows of metrics in the report of a page, of about 200 bytes each.
+const MAX_PAGE_METRIC_ROWS: usize = 20_000;
 
 impl Report {
-    /// Takes the metrics out of a report for a page if they have more rows than the page has room
-    /// for. It shows their findings all the same.
+    /// Removes the metrics from a report for a page if they have too many rows. The page shows
+    /// their findings.
     pub fn take_long_metrics(&mut self) -> Option<MetricsReport> {
         let metrics = self.metrics.iter().flat_map(|all| &all.metrics);
         let rows: usize = metrics.map(|metric| metric.tasks.len()).sum();
-        self.metrics.take_if(|_| rows > PAGE_METRIC_ROWS)
+        self.metrics.take_if(|_| rows > MAX_PAGE_METRIC_ROWS)
     }
 
-    /// Adds what updates have found. The report is complete only if they are.
+    /// Adds the reports of updates. The report is complete only if they are.
     pub fn add_updates(&mut self, updates: Vec<UpdateReport>) {
         self.complete &= updates.iter().all(UpdateReport::is_complete);
-        let told = updates.iter().flat_map(UpdateReport::histograms);
-        self.histograms.splice(0..0, told);
+        let histograms = updates.iter().flat_map(UpdateReport::histograms);
+        self.histograms.splice(0..0, histograms);
         self.updates = updates;
     }
 
@@ -241,13 +242,19 @@ impl Report {
         self.other_threads = others;
     }
 
-    /// Sums up what was found, once all parts are there.
+    /// Computes findings and outcome. Call it after all parts were added.
     pub fn conclude(&mut self) {
-        self.findings = findings::of(self);
+        self.findings = findings::of(&findings::Parts {
+            check: self.check.as_ref(),
+            guarantee: self.guarantee.as_ref(),
+            metrics: self.metrics.as_ref(),
+            updates: &self.updates,
+            reactions: self.reactions.as_ref(),
+        });
         self.outcome = self.conclusion().name().to_string();
     }
 
-    /// What the results amount to, whatever became of the program.
+    /// The conclusion from the results. It does not depend on the exit status of the program.
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         let check = self.check.as_ref().map(CheckReport::conclusion);
@@ -270,7 +277,7 @@ impl Report {
         }
     }
 
-    /// Adds what came of a monitor, whose distributions come first.
+    /// Adds the report of the monitors of `overhear.toml`. Their distributions come first.
     pub fn add_guarantee(&mut self, guarantee: Option<MonitorReport>) {
         let histograms = guarantee.iter().flat_map(MonitorReport::histograms);
         self.histograms.splice(0..0, histograms);
@@ -278,8 +285,7 @@ impl Report {
     }
 }
 
-/// The reports of all threads. A thread that was only named, and never seen to run, wait or
-/// sleep, is left out.
+/// The reports of all threads that were observed to run, wait or sleep.
 pub fn threads<O: Observer>(scheduling: &Scheduling<O>) -> Vec<ThreadReport> {
     let wakeups = scheduling.sees_wakeups();
     scheduling
@@ -298,9 +304,9 @@ fn thread(thread: &Thread, wakeups: bool) -> ThreadReport {
     let (runnable, blocked) = if wakeups {
         (Some(thread.runnable), Some(thread.blocked))
     } else {
-        // Without wake-ups the time between a voluntary departure and the next run is waiting for
-        // something and waiting for a CPU in one. The kernel's own account divides it: what it
-        // counted as waiting for a CPU beyond the time the thread was displaced.
+        // Without wake-ups, the time from a voluntary departure to the next run is blocked and
+        // runnable time together. The kernel's own account of the time that a thread waited for a
+        // CPU divides it.
         let off = thread.runnable.plus(thread.blocked).as_ns();
         match thread.sampled {
             Some((_, wait)) => {
@@ -354,7 +360,7 @@ fn sensor(account: &SensorAccount) -> Option<SensorReport> {
     })
 }
 
-/// The reports of the kernel's sensors.
+/// The reports of kernel sensors.
 pub fn kernel_sensors(statistics: &SensorStatistics) -> Vec<KernelSensorReport> {
     let report = |account: &SensorAccount| KernelSensorReport {
         id: account.stream.sensor.clone(),
@@ -426,19 +432,19 @@ pub fn histograms<O: Observer>(
     histograms
 }
 
-/// Results of the evaluations, live or of a replay.
+/// The results from which a report is made, live or of a replay.
 pub struct RunFindings<'a, O> {
     pub(crate) scheduling: &'a Scheduling<O>,
     pub(crate) statistics: &'a SensorStatistics,
     pub(crate) losses: &'a Losses,
-    /// Where the machine is calibrated.
+    /// Monitoring overhead, if the machine is calibrated.
     pub overhead: Option<&'a CalibratedOverhead>,
-    /// Where the others see compensated times.
+    /// Figures of the compensation, if times are compensated.
     pub compensation: Option<CompensationReport>,
     pub(crate) trace: TraceReport,
 }
 
-/// The report of a run. The same whether it was observed live or is replayed.
+/// The report of a run. It is the same live and of a replay.
 pub fn of<O: Observer>(recording: &Recording, found: &RunFindings<'_, O>) -> Report {
     let missed = found.losses.missed().saturating_add(found.trace.unrecorded);
     let mut lost = losses(found.losses);

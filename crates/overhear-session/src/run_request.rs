@@ -17,18 +17,18 @@ use crate::reactions::Reactions;
 use crate::session::{KernelBackend, NamedSensors, Probe, Session, SessionBuilder, Until};
 use crate::updates::UpdateSpecification;
 
-/// The options of a run. Each field is the option of `overhear run` with that name.
+/// The options of a run. Each field is the option of `overhear run` of that name.
 #[derive(Clone, Debug, Default)]
 pub struct RunRequest {
     /// The program and its arguments.
     pub command: Vec<OsString>,
     /// The folder that keeps the recording.
     pub out: Option<PathBuf>,
-    /// Source of kernel events: `--kernel` and `--backend` together.
+    /// Source of kernel events.
     pub kernel: KernelBackend,
     /// Kernel sensors besides scheduling. Each named one is required.
     pub kernel_sensors: NamedSensors,
-    /// Functions, static probes and places in the kernel that become sensors, besides those of the
+    /// Functions, static probes and points of the kernel that become sensors, besides those of the
     /// files.
     pub probes: Vec<Probe>,
     /// The socket at which the directory listens.
@@ -45,13 +45,13 @@ pub struct RunRequest {
     pub metrics: Vec<String>,
     /// Updates of plug-ins.
     pub updates: Vec<UpdateSpecification>,
-    /// Whether sensors of programs that nothing needs are switched off.
+    /// Whether sensors of programs that are not needed are disabled.
     pub disable_unused: bool,
     /// The file with the calibration; without it, the one kept for this machine.
     pub calibration: Option<PathBuf>,
-    /// Whether the cost of observing is subtracted from the times of the report.
+    /// Whether the monitoring overhead is subtracted from the times of the report.
     pub compensate: bool,
-    /// When the run ends.
+    /// The end of the run.
     pub until: Until,
 }
 
@@ -67,8 +67,8 @@ pub struct ResolvedRun {
 }
 
 impl RunRequest {
-    /// Reads the files of the request. `warn` gets a message about each part of them that is left
-    /// out.
+    /// Reads the files of the request. `warn` is called with a message about each part of them that
+    /// has no effect.
     ///
     /// # Errors
     /// [`SessionError`] if a file or a name cannot be used.
@@ -101,7 +101,7 @@ impl RunRequest {
         let mut named = self.probes;
         for file in &files {
             let of_file = probes::read_any(file)?;
-            // A probe that is named twice is attached once.
+            // A probe that two files name is attached once.
             let new = of_file.into_iter().filter(|probe| !named.contains(probe));
             let new: Vec<Probe> = new.collect();
             named.extend(new);

@@ -24,7 +24,7 @@ use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 /// The address of a Unix socket has 108 bytes; our part of the path takes less than 50.
-const LONGEST_PLACE: usize = 55;
+const MAX_PARENT_BYTES: usize = 55;
 /// How the folders' names begin; 16 digits follow.
 const PREFIX: &str = "overhear-";
 const DIGITS: usize = 16;
@@ -53,7 +53,7 @@ impl Scratch {
                 PathBuf::from("/tmp"),
                 PathBuf::from("/dev/shm"),
             ])
-            .filter(|place| place.as_os_str().len() <= LONGEST_PLACE);
+            .filter(|place| place.as_os_str().len() <= MAX_PARENT_BYTES);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
         for place in places {
             // An error leaves what was there.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A session: one program, run and listened to from its first instruction to its end.
+//! A session: one program, run and observed from its first instruction to its end.
 
-mod keeping;
 mod outcome;
 mod run;
 mod signal_forwarder;
+mod trace_files;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,27 +16,29 @@ use overhear_metrics::verdict::Constraint;
 use crate::calibrate::Calibration;
 use crate::configured_monitor::MonitorPlan;
 use crate::interrupts::RequestQueue;
+use crate::notices::Notices;
 use crate::progress::BeginProgress;
 use crate::reactions::Reactions;
 use crate::updates::UpdateSpecification;
 
-pub use keeping::{close_trace, create_trace, keep, uncreated};
 pub use outcome::Outcome;
+pub use trace_files::{close_trace, create_error, create_trace};
 
 pub use crate::named_sensors::NamedSensors;
 pub use overhear_kernel::Backend as KernelBackend;
 pub use overhear_kernel::{Probe, Sensor as KernelSensor};
 
-/// Memory of sensors that declare no rate, in bytes: those that do get what they need.
+/// Memory of all sensors that declare no rate, in bytes. A declared rate determines the memory of
+/// its sensor.
 const UNRATED_BYTES: u64 = 48 << 20;
 
-/// When a session ends.
+/// The end of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Until {
-    /// When the program has ended, whatever its children do.
+    /// The end of the program, even if its children go on.
     #[default]
     Ended,
-    /// When the program and all processes that it has created, and these, have ended.
+    /// The end of the program and of all processes that descend from it.
     AllEnded,
 }
 
@@ -50,6 +52,7 @@ pub struct SessionBuilder {
     disable_unused: bool,
     probes: Vec<Probe>,
     progress: Option<BeginProgress>,
+    notices: Notices,
     stdout_to_stderr: bool,
     socket: Option<PathBuf>,
     constraints: Vec<Constraint>,
@@ -63,7 +66,7 @@ pub struct SessionBuilder {
     requests: Option<RequestQueue>,
 }
 
-/// A program that is run and listened to.
+/// A program that is run and observed.
 #[derive(Debug)]
 pub struct Session(());
 
@@ -79,6 +82,7 @@ impl Session {
             disable_unused: false,
             probes: Vec::new(),
             progress: None,
+            notices: Notices::default(),
             stdout_to_stderr: false,
             socket: None,
             constraints: Vec::new(),
@@ -95,22 +99,22 @@ impl Session {
 }
 
 impl SessionBuilder {
-    /// Keeps the trace in this directory ([`Outcome::out`]).
+    /// Keeps the recording in this directory ([`Outcome::out`]).
     #[must_use]
     pub fn out(mut self, directory: Option<PathBuf>) -> Self {
         self.out = directory;
         self
     }
 
-    /// Which kernel sensor to use.
+    /// Sets the source of kernel events.
     #[must_use]
     pub fn kernel(mut self, backend: Backend) -> Self {
         self.kernel = backend;
         self
     }
 
-    /// Which kernel sensors, as for `overhear_kernel::Kernel`, besides those that constraints and
-    /// metrics require. Those that are named must be heard, or nothing is run.
+    /// Adds kernel sensors to those that constraints and metrics require. If a named one cannot be
+    /// recorded, the program is not run.
     #[must_use]
     pub fn sensors(mut self, sensors: NamedSensors) -> Self {
         self.sensors = sensors;
@@ -125,17 +129,24 @@ impl SessionBuilder {
         self
     }
 
-    /// Functions and static probes of programs that become sensors.
+    /// Adds functions, static probes and points of the kernel as sensors.
     #[must_use]
     pub fn probes(mut self, probes: Vec<Probe>) -> Self {
         self.probes = probes;
         self
     }
 
-    /// Shows how the run goes on.
+    /// Shows the progress of the run.
     #[must_use]
     pub fn progress(mut self, begin: Option<BeginProgress>) -> Self {
         self.progress = begin;
+        self
+    }
+
+    /// Shows messages about violated constraints and of reactions while the program runs.
+    #[must_use]
+    pub fn notices(mut self, notices: Notices) -> Self {
+        self.notices = notices;
         self
     }
 
@@ -146,14 +157,15 @@ impl SessionBuilder {
         self
     }
 
-    /// Where the directory listens, so that others can attach; a place of its own without it.
+    /// Sets the socket of the directory, so that other monitors can attach. By default it is in a
+    /// private folder.
     #[must_use]
     pub fn socket(mut self, socket: Option<PathBuf>) -> Self {
         self.socket = socket;
         self
     }
 
-    /// What must hold: violations are said on standard error as soon as they are decided, and the
+    /// Adds constraints. The first offence of each is shown at once ([`Self::notices`]); the
     /// verdicts are in the report.
     #[must_use]
     pub fn constraints(mut self, constraints: Vec<Constraint>) -> Self {
@@ -161,51 +173,50 @@ impl SessionBuilder {
         self
     }
 
-    /// What is measured, for the report.
+    /// Adds metrics to the report.
     #[must_use]
     pub fn metrics(mut self, metrics: Vec<Metric>) -> Self {
         self.metrics = metrics;
         self
     }
 
-    /// Updates of plug-ins that evaluate what is heard.
+    /// Adds updates of plug-ins.
     #[must_use]
     pub fn updates(mut self, updates: Vec<UpdateSpecification>) -> Self {
         self.updates = updates;
         self
     }
 
-    /// A monitor of `overhear.toml` that runs beside the session's own.
+    /// Adds the monitors of an `overhear.toml`, which run in parallel with that of the session.
     #[must_use]
     pub fn monitor(mut self, plan: Option<MonitorPlan>) -> Self {
         self.monitor = plan;
         self
     }
 
-    /// What is done about what is found, while the program runs.
+    /// Adds reactions, which are carried out while the program runs.
     #[must_use]
     pub fn reactions(mut self, reactions: Reactions) -> Self {
         self.reactions = reactions;
         self
     }
 
-    /// What sensors cost on this machine: the report then says what observing has cost.
+    /// Sets the costs of sensors on this machine, for the monitoring overhead in the report.
     #[must_use]
     pub fn calibration(mut self, calibration: Option<Calibration>) -> Self {
         self.calibration = calibration;
         self
     }
 
-    /// Whether what observing has cost is subtracted from the times of the report; that needs a
-    /// calibration.
+    /// Subtracts the monitoring overhead from the times of the report. It requires a calibration.
     #[must_use]
     pub fn compensate(mut self, compensate: bool) -> Self {
         self.compensate = compensate;
         self
     }
 
-    /// When the session ends; by default with the program. All processes are known by kernel
-    /// sensors alone.
+    /// Sets the end of the session; by default it is that of the program. [`Until::AllEnded`]
+    /// requires kernel sensors.
     #[must_use]
     pub fn until(mut self, until: Until) -> Self {
         self.until = until;

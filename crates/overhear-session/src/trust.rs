@@ -28,7 +28,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 /// Symbolic links on one path, as in the kernel.
-const MOST_LINKS: u32 = 40;
+const MAX_LINKS: u32 = 40;
 /// Write permission of group and others.
 const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
@@ -171,7 +171,7 @@ impl Owners {
                 place.push(&name);
                 if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                     links += 1;
-                    if links > MOST_LINKS {
+                    if links > MAX_LINKS {
                         return Err(Errno::LOOP.into());
                     }
                     self.check_owner(path, &place, &stat)?;

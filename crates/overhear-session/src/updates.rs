@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Updates of plug-ins on the command line: `--update FILE.so[:NAME][=ARGUMENT]`.
+//! Updates of plug-ins, named by `FILE.so[:NAME][=ARGUMENT]`.
 //!
-//! Everything that can be wrong with a specification is found before anything runs. Live and over a
-//! recording the same updates are called, so they find the same.
+//! Errors in a specification are reported before the program starts. The same updates run live and
+//! over a recording, with the same results.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,57 +21,55 @@ use crate::error::{ErrorKind, SessionError};
 use crate::quantities::HistogramReport;
 use crate::trust;
 
-/// The document of a recording in which the reports of its updates are kept.
-pub const UPDATES: &str = "updates";
-
-/// One update: which, and what it found. Stands in the report.
+/// The report of one update.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct UpdateReport {
     /// Its name.
     pub name: String,
-    /// The plug-in it comes from.
+    /// The file of its plug-in.
     pub file: String,
     /// Its argument; empty without one.
     pub argument: String,
-    /// `finished`, `stopped` (it missed elements and does not go on then) or `failed`.
+    /// `finished`, `stopped` (by its missed policy) or `failed`.
     pub state: String,
-    /// Why it was stopped or has failed; null if it has finished.
+    /// The reason that it was stopped or has failed; null if it has finished.
     #[serde(alias = "sentence")]
     pub message: Option<String>,
-    /// Elements that reached it.
+    /// Number of elements that it evaluated.
     pub elements: u64,
-    /// Elements of its sensors that it missed, until it ended.
+    /// Number of elements of its sensors that it missed until its end.
     pub missed: u64,
-    /// What it told: numbers, texts, or any JSON, by their keys.
+    /// Its results: numbers, texts, or any JSON, by key.
     pub results: serde_json::Map<String, serde_json::Value>,
-    /// Messages: sensors of another type, results that are no JSON.
+    /// Messages about sensors of another type and results that are no JSON.
     pub complaints: Vec<String>,
-    // Bytes that it had of the allocator's memory: at its begin or at its end, whichever is more.
-    // No result: a replay has its own.
+    // Bytes that it had allocated at its begin or at its end, whichever is more. It is not part of
+    // the document: a replay measures its own.
     #[serde(skip)]
     pub(crate) memory_bytes: u64,
 }
 
 impl UpdateReport {
-    /// Whether it evaluated everything that it was to evaluate, as far as it knows.
+    /// Whether it has finished without complaints.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.state == "finished" && self.complaints.is_empty()
     }
 
     /// The distributions among its results: objects with `buckets`, a list of `low`, `high` and
-    /// `count`, and with `unit` and `fractions` if they have these (docs/displays.md).
+    /// `count`, and optionally `unit` and `fractions` (docs/displays.md).
     pub fn histograms(&self) -> Vec<HistogramReport> {
-        let told = self.results.iter();
-        told.filter_map(|(key, value)| self.histogram(key, value))
+        let results = self.results.iter();
+        results
+            .filter_map(|(key, value)| self.histogram(key, value))
             .collect()
     }
 
-    /// The keys of these.
+    /// The keys of the distributions among its results.
     pub fn histogram_keys(&self) -> Vec<String> {
-        let told = self.results.iter();
-        let told = told.filter(|(key, value)| self.histogram(key, value).is_some());
-        told.map(|(key, _)| key.clone()).collect()
+        let results = self.results.iter();
+        let histograms = results.filter(|(key, value)| self.histogram(key, value).is_some());
+        histograms.map(|(key, _)| key.clone()).collect()
     }
 
     fn histogram(&self, key: &str, value: &serde_json::Value) -> Option<HistogramReport> {
@@ -87,7 +85,7 @@ impl UpdateReport {
     }
 }
 
-/// What stands behind `--update`.
+/// The plug-in, name and argument of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UpdateSpecification {
     file: PathBuf,
@@ -96,15 +94,15 @@ pub struct UpdateSpecification {
 }
 
 impl UpdateSpecification {
-    /// Reads `FILE[:NAME][=ARGUMENT]`. The first `=` ends the name; a file whose own name has a `:`
-    /// is found if it exists.
+    /// Parses `FILE[:NAME][=ARGUMENT]`. The first `=` ends the name. A `:` may be part of the name
+    /// of an existing file.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "a plug-in that the user names")]
     pub fn parse(text: &str) -> Self {
-        let (place, argument) = text.split_once('=').unwrap_or((text, ""));
-        let (file, name) = match place.rsplit_once(':') {
-            Some((file, name)) if !Path::new(place).exists() => (file, Some(name.to_string())),
-            _ => (place, None),
+        let (path, argument) = text.split_once('=').unwrap_or((text, ""));
+        let (file, name) = match path.rsplit_once(':') {
+            Some((file, name)) if !Path::new(path).exists() => (file, Some(name.to_string())),
+            _ => (path, None),
         };
         Self {
             file: file.into(),
@@ -114,20 +112,20 @@ impl UpdateSpecification {
     }
 }
 
-/// Updates that are ready to be called.
+/// Loaded updates.
 #[derive(Debug, Default)]
 pub struct Updates {
     set: UpdateSet,
     members: Vec<(UpdateReport, UpdateRef<PluginUpdate>)>,
     queries: Vec<Query>,
-    // As they were written.
+    // The patterns of `queries`.
     patterns: Vec<String>,
-    // Bytes that are mapped of each plug-in.
+    // Mapped bytes of each plug-in.
     mapped: BTreeMap<PathBuf, u64>,
 }
 
 impl Updates {
-    /// Loads and makes them.
+    /// Loads the plug-ins and creates the updates.
     ///
     /// # Errors
     /// [`SessionError`] with the message that names the entry.
@@ -135,8 +133,8 @@ impl Updates {
         Self::load_with(specifications, None, |_| ())
     }
 
-    /// The same, with this policy about missed elements instead of what the plug-ins say, and each
-    /// update prepared before its first call.
+    /// As [`Updates::load`], with this missed policy instead of those of the plug-ins. `prepare` is
+    /// called with each update before its first item.
     ///
     /// # Errors
     /// As for [`Updates::load`].
@@ -150,8 +148,8 @@ impl Updates {
             let usage = |error: &dyn std::fmt::Display| {
                 SessionError::new(ErrorKind::Usage, error.to_string())
             };
-            let place = trust::plugin(&specification.file).map_err(|message| usage(&message))?;
-            let plugin = Plugin::load(&place).map_err(|error| usage(&error))?;
+            let path = trust::plugin(&specification.file).map_err(|message| usage(&message))?;
+            let plugin = Plugin::load(&path).map_err(|error| usage(&error))?;
             let file = specification.file.clone();
             updates.mapped.insert(file, plugin.mapped_bytes());
             let name = specification.name.as_deref();
@@ -186,18 +184,18 @@ impl Updates {
             complaints: Vec::new(),
             memory_bytes: update.allocated_bytes(),
         };
-        let wrong = |error: &dyn std::fmt::Display| {
+        let located = |error: &dyn std::fmt::Display| {
             format!("plug-in {}: update `{}`: {error}", report.file, report.name)
         };
         let pattern = update.sensors().unwrap_or("*").to_string();
-        let query = Query::parse(&pattern).map_err(|error| wrong(&error))?;
-        let streams = Query::streams(&pattern).map_err(|error| wrong(&error))?;
+        let query = Query::parse(&pattern).map_err(|error| located(&error))?;
+        let streams = Query::streams(&pattern).map_err(|error| located(&error))?;
         let subscription = Subscription::all().matching(streams);
         let binding = Binding::new(update.name())
             .subscribe(subscription)
             .on_missed(missed);
         let added = self.set.add(update, binding);
-        let member = added.map_err(|error| wrong(&error))?;
+        let member = added.map_err(|error| located(&error))?;
         self.members.push((report, member));
         self.queries.push(query);
         self.patterns.push(pattern);
@@ -215,64 +213,67 @@ impl Updates {
         names.zip(self.patterns.iter().map(String::as_str))
     }
 
-    /// Whether one of them is meant to hear such a stream.
-    pub fn want(&self, stream: &StreamDescriptor) -> bool {
-        let mut wanted = self
+    /// Whether one of them takes such a stream.
+    pub fn take(&self, stream: &StreamDescriptor) -> bool {
+        let mut matchers = self
             .patterns
             .iter()
             .filter_map(|it| Query::streams(it).ok());
-        wanted.any(|wants| wants(stream))
+        matchers.any(|matches| matches(stream))
     }
 
-    /// Begins with rounds in which missed elements stop nobody; whoever has the answer ends that.
+    /// Lets missed elements stop none of them, until the returned supervisor enforces their
+    /// policies.
     pub fn lenient(&mut self) -> Supervisor {
         self.set = std::mem::take(&mut self.set).lenient();
         self.set.supervisor()
     }
 
-    /// What is called.
+    /// The set to call with items.
     pub fn set(&mut self) -> &mut UpdateSet {
         &mut self.set
     }
 
-    /// Bytes that are mapped of each plug-in that they come from.
+    /// Mapped bytes of each of their plug-ins.
     pub const fn mapped_bytes(&self) -> &BTreeMap<PathBuf, u64> {
         &self.mapped
     }
 
-    /// Bytes that all of them took when they were created.
+    /// Bytes that all of them allocated when they were created.
     pub fn created_bytes(&self) -> u64 {
         self.members.iter().map(|(it, _)| it.memory_bytes).sum()
     }
 
-    /// Elements that reached at least one of them.
+    /// Number of elements that reached at least one of them.
     pub fn elements(&self) -> u64 {
         self.set.elements()
     }
 
-    /// What they have found so far, asked between two rounds.
-    pub fn look(&mut self) -> Vec<UpdateReport> {
+    /// Their reports so far. Call it between two rounds.
+    pub fn interim_reports(&mut self) -> Vec<UpdateReport> {
         let (set, members) = (&mut self.set, &self.members);
-        let looked = members.iter().map(|(report, member)| {
+        let reports = members.iter().map(|(report, member)| {
             let mut report = report.clone();
             fill(&mut report, member.status(), set.get_mut(member));
             report
         });
-        looked.collect()
+        reports.collect()
     }
 
-    /// As [`Updates::finish`], of a monitor that had these streams: who wants none of them says so.
+    /// As [`Updates::finish`], in a monitor that had these streams. An update that takes none of
+    /// them gets a complaint.
     pub fn finish_among(self, streams: &[Arc<StreamDescriptor>]) -> Vec<UpdateReport> {
         let patterns: Vec<String> = self.patterns.clone();
         let mut finished = self.finish();
         for (report, pattern) in finished.iter_mut().zip(patterns) {
-            // It was parsed when the update was added.
-            let wants = Query::streams(&pattern).ok();
-            let wants = |stream: &Arc<StreamDescriptor>| wants.as_ref().is_none_or(|it| it(stream));
-            if !streams.is_empty() && !streams.iter().any(wants) {
+            // `add` has parsed it without an error.
+            let matches = Query::streams(&pattern).ok();
+            let takes =
+                |stream: &Arc<StreamDescriptor>| matches.as_ref().is_none_or(|it| it(stream));
+            if !streams.is_empty() && !streams.iter().any(takes) {
                 report.complaints.push(format!(
-                    "update `{}` wants the sensors `{pattern}`, and no sensor of this monitor is one: nothing \
-                     was evaluated by it; name such a sensor in the file, or leave the update out",
+                    "update `{}` takes the sensors `{pattern}`, and this monitor has none of them: it evaluated \
+                     nothing; name such a sensor in the file, or leave the update out",
                     report.name
                 ));
             }
@@ -280,7 +281,7 @@ impl Updates {
         finished
     }
 
-    /// What they have found.
+    /// Their reports at the end.
     #[must_use]
     pub fn finish(self) -> Vec<UpdateReport> {
         let Self { set, members, .. } = self;
@@ -298,7 +299,7 @@ impl Updates {
     }
 }
 
-/// Fills in how an update is doing, and what it tells.
+/// Sets the state and the results of an update.
 fn fill(report: &mut UpdateReport, status: UpdateStatus, update: Option<&mut PluginUpdate>) {
     report.elements = status.elements;
     report.missed = status.missed;
@@ -315,14 +316,16 @@ fn fill(report: &mut UpdateReport, status: UpdateStatus, update: Option<&mut Plu
             let entry = format!("plug-in {}: update `{}`", report.file, report.name);
             end = Some(("failed", format!("{entry}: {message}")));
         }
-        tell(&results, report);
+        add_results(&results, report);
     }
-    let (state, message) = end.map_or(("finished", None), |(state, why)| (state, Some(why)));
+    let (state, message) = end.map_or(("finished", None), |(state, message)| {
+        (state, Some(message))
+    });
     report.state = state.to_string();
     report.message = message;
 }
 
-/// Why an update was stopped.
+/// The reason that an update was stopped after this gap.
 pub fn stopped_by(gap: &Gap) -> String {
     format!(
         "{} elements of stream {} were missed ({}), between {} and {}, and it does not go on then",
@@ -330,9 +333,9 @@ pub fn stopped_by(gap: &Gap) -> String {
     )
 }
 
-fn tell(results: &Results, report: &mut UpdateReport) {
-    for (key, told) in results.iter() {
-        let value = match told {
+fn add_results(results: &Results, report: &mut UpdateReport) {
+    for (key, result) in results.iter() {
+        let value = match result {
             ResultValue::Unsigned(value) => (*value).into(),
             ResultValue::Signed(value) => (*value).into(),
             ResultValue::Float(value) => (*value).into(),

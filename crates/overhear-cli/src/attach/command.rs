@@ -21,8 +21,8 @@ use overhear_session::conclusion::Exit;
 use overhear_session::error::SessionError;
 use overhear_session::interrupts::Interrupts;
 use overhear_session::limits;
-use overhear_session::listing::State;
-use overhear_session::place;
+use overhear_session::listing::{self, State};
+use overhear_session::processes;
 use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
 use overhear_session::session::{close_trace, create_trace};
@@ -73,18 +73,16 @@ impl<'a> Attachment<'a> {
     ) -> Result<Self, SessionError> {
         let interrupts = Interrupts::listen()?;
         let begun = monotonic_now();
-        let there = connection.list(&options.query).map_err(place::refused)?;
+        let there = connection.list(&options.query)?;
         let off = there
             .iter()
-            .filter(|sensor| place::state(sensor) == State::Off)
+            .filter(|sensor| listing::state_of(sensor) == State::Off)
             .count();
         let needs = match options.disable_unused {
             true => Needs::all().disable_unused(),
             false => Needs::all(),
         };
-        let source = connection
-            .attach_needing(options.query.clone(), options.begin, needs)
-            .map_err(place::refused)?;
+        let source = connection.attach_needing(options.query.clone(), options.begin, needs)?;
         let mut writer = options.out.as_deref().map(create_trace).transpose()?;
         if let Some(writer) = &mut writer {
             // Errors are remembered by the writer and come out at the end.
@@ -247,7 +245,7 @@ impl<W: Write> Sink<W> {
     /// Asked while no directory tells: one that ends with its program, as that of `overhear run`
     /// does, may not have had the time to say that the sensors have ended.
     fn has_no_writer(&self, source: &AttachedSource) -> bool {
-        source.sensors() == 0 || !self.pids.iter().any(|&pid| place::lives(pid))
+        source.sensors() == 0 || !self.pids.iter().any(|&pid| processes::is_alive(pid))
     }
 
     /// Takes what the monitor has found besides items.

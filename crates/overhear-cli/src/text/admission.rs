@@ -46,7 +46,7 @@ fn answer(report: &AdmissionReport, text: &mut String) {
                 text,
                 "{accepted}: every element {verb} evaluated within {} (wished: {})",
                 time(latency),
-                time(report.wished_latency_ns)
+                time(report.requested_latency_ns)
             );
             if !guarantees {
                 text.push_str("nothing is guaranteed: no update asks for it by its executor\n");
@@ -160,7 +160,7 @@ fn updates(report: &AdmissionReport, width: Width, text: &mut String) {
     let first = report.updates.first();
     let differs = |it: &UpdateAdmission| {
         first.is_some_and(|first| {
-            it.executor != first.executor || it.wished_latency_ns != first.wished_latency_ns
+            it.executor != first.executor || it.requested_latency_ns != first.requested_latency_ns
         })
     };
     if report.updates.iter().any(differs) {
@@ -174,7 +174,7 @@ fn updates(report: &AdmissionReport, width: Width, text: &mut String) {
             table.row(vec![
                 overhear_session::format::printable(&update.name),
                 update.executor.to_string(),
-                maybe(update.wished_latency_ns),
+                maybe(update.requested_latency_ns),
                 maybe(update.latency_ns),
             ]);
         }

@@ -185,7 +185,7 @@ mod tests {
         let metric = MetricReport {
             name: "system_call".to_owned(),
             description: "calls".to_owned(),
-            unheard: Vec::new(),
+            absent_events: Vec::new(),
             completed: 3,
             incomplete: 0,
             unfinished: 0,

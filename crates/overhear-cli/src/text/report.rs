@@ -351,7 +351,7 @@ fn open(measured: &MetricsReport) -> String {
             let _ = writeln!(text, "INCOMPLETE: nothing missed, but {message}: {open}");
         }
     };
-    let not_heard = |metric: &MetricReport| !metric.unheard.is_empty();
+    let not_heard = |metric: &MetricReport| !metric.absent_events.is_empty();
     warn("not all was heard that metrics require", &not_heard);
     warn("not all had room in metrics", &|metric| metric.refused > 0);
     warn("measurements are incomplete of metrics", &|metric| {
@@ -412,7 +412,7 @@ mod tests {
         let metric = |name: &str, unheard: &[&str], refused| MetricReport {
             name: name.to_owned(),
             description: String::new(),
-            unheard: unheard.iter().copied().map(String::from).collect(),
+            absent_events: unheard.iter().copied().map(String::from).collect(),
             completed: 0,
             incomplete: 0,
             unfinished: 0,

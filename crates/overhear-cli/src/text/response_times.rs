@@ -5,13 +5,13 @@ use std::fmt::Write;
 
 use overhear_event::Nanos;
 use overhear_session::format::printable;
-use overhear_session::rta::RtaReport;
+use overhear_session::response_times::ResponseTimesReport;
 
 use super::columns::Table;
 use super::width::Width;
 
 /// What the system takes for each task; `None` if nothing is known of it.
-fn overheads(report: &RtaReport) -> Option<Table> {
+fn overheads(report: &ResponseTimesReport) -> Option<Table> {
     let mut table = Table::new(&[
         ("task", false),
         ("job system time", true),
@@ -42,7 +42,7 @@ fn overheads(report: &RtaReport) -> Option<Table> {
 
 /// The report as text, for lines of this width.
 #[must_use]
-pub(crate) fn render(report: &RtaReport, width: Width) -> String {
+pub(crate) fn render(report: &ResponseTimesReport, width: Width) -> String {
     let length = |ns: u64| Nanos::from_ns(ns).to_string();
     let maybe = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), length);
     let mut table = Table::new(&[

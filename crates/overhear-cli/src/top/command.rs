@@ -22,10 +22,11 @@ use super::updates::Drawn;
 use super::{draw, sensor_row, tasks, Model, Page, Request, Snapshot, ThreadRates};
 use crate::directory_link::DirectoryLink;
 use crate::readiness::is_writable;
+use overhear_session::connect;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::interrupts::Interrupts;
-use overhear_session::listing::State;
-use overhear_session::place;
+use overhear_session::listing::{self, State};
+use overhear_session::processes;
 
 /// How often sensors are read; at most so long a key waits.
 const ROUND: Duration = Duration::from_millis(10);
@@ -197,7 +198,7 @@ impl Listener {
             .map(|(id, sensor)| {
                 let known = self.states.get(&id.as_raw()).copied();
                 let mut row = sensor_row(&self.recent, sensor, known.unwrap_or(State::Ended));
-                if self.asking.is_none() && !place::lives(row.identity.pid) {
+                if self.asking.is_none() && !processes::is_alive(row.identity.pid) {
                     row.state = State::Ended;
                 }
                 row
@@ -247,9 +248,9 @@ fn attach(
     socket: &Path,
     query: &Query,
 ) -> Result<(MonitorConnection, AttachedSource), SessionError> {
-    let asking = place::connect(socket)?;
-    let source = place::connect(socket)?.attach(query.clone(), Begin::Now);
-    Ok((asking, source.map_err(place::refused)?))
+    let asking = connect::connect(socket)?;
+    let source = connect::connect(socket)?.attach(query.clone(), Begin::Now);
+    Ok((asking, source?))
 }
 
 fn follow(pid: u32) -> Result<Kernel, SessionError> {
@@ -278,7 +279,7 @@ fn states(
     let records = asking.list(query)?;
     Ok(records
         .iter()
-        .map(|record| (record.descriptor.id.as_raw(), place::state(record)))
+        .map(|record| (record.descriptor.id.as_raw(), listing::state_of(record)))
         .collect())
 }
 

@@ -7,10 +7,10 @@ use std::path::Path;
 use overhear_directory::Query;
 use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, StreamId, Timestamp};
 
+use overhear_session::builtin_updates::CountingUpdate;
 use overhear_session::config::{Config, MissedConfig};
-use overhear_session::configured_monitor::Counting;
+use overhear_session::connect;
 use overhear_session::error::{ErrorKind, SessionError};
-use overhear_session::place;
 use overhear_session::quantities::HistogramReport;
 use overhear_session::updates::{UpdateSpecification, Updates};
 
@@ -28,7 +28,7 @@ pub(super) struct Drawn {
 }
 
 enum Evaluation {
-    Counting(Counting),
+    Counting(CountingUpdate),
     Plugin(Updates),
 }
 
@@ -63,7 +63,7 @@ impl Drawn {
             }
             let sensors: Result<Vec<_>, SessionError> = ids
                 .iter()
-                .map(|id| Ok((id.clone(), place::query(id, None)?, false)))
+                .map(|id| Ok((id.clone(), connect::query(id, None)?, false)))
                 .collect();
             let sensors = sensors?;
             let evaluation = match &update.plugin {
@@ -79,7 +79,7 @@ impl Drawn {
                     })?)
                 }
                 None if update.field.is_none() => continue,
-                None => Evaluation::Counting(Counting::new(update.field)),
+                None => Evaluation::Counting(CountingUpdate::new(update.field)),
             };
             drawn.push(Self {
                 name: update.name,
@@ -110,7 +110,7 @@ impl Drawn {
                 (histogram.into_iter().collect(), counting.complaints())
             }
             Evaluation::Plugin(updates) => {
-                let looks = updates.look();
+                let looks = updates.interim_reports();
                 let histograms = looks.iter().flat_map(|it| it.histograms()).collect();
                 let notes = looks.into_iter().flat_map(|look| {
                     let ended = look.message;

@@ -62,18 +62,18 @@ pub(crate) fn wake(kind: u32) -> [u8; 24] {
 
 /// A thread that is woken, displaced and asleep again and again, with growing latencies; without
 /// wake-ups if they are not heard, and with a gap in the tenth period if elements are `missed`.
-pub(crate) fn record(dir: &Path, hears_wakeups: bool, missed: u64) {
+pub(crate) fn record(dir: &Path, records_wakeups: bool, missed: u64) {
     let switches = stream(1, SCHED_SWITCH, Switch::schema());
     let wakes = stream(2, SCHED_WAKE, Wake::schema());
     let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
     writer.open(&Arc::new(switches.clone())).unwrap();
-    if hears_wakeups {
+    if records_wakeups {
         writer.open(&Arc::new(wakes.clone())).unwrap();
     }
     let mut sequences = [0, 0];
     let mut write = |index: usize, ns: u64, payload: [u8; 24]| {
         let stream = [&switches, &wakes][index];
-        if index == 1 && !hears_wakeups {
+        if index == 1 && !records_wakeups {
             return;
         }
         let element = ElementView {
@@ -329,7 +329,7 @@ fn automata_are_drawn_without_a_recording() {
     draw(&["--metric", path(&file)]).says_only(2, &["line 5, column 9: expected `begin`"]);
     draw(&[]).says_only(
         2,
-        &["--dot draws the metrics that --metric and --config name"],
+        &["there is no metric to draw; name one (--dot, --metric, --config)"],
     );
     assert_eq!(draw(&["--metric", "time_slice", "DIR"]).status, 2);
     assert_eq!(finish(&mut overhear(&["metrics"])).status, 2);

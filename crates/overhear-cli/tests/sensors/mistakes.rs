@@ -202,7 +202,7 @@ const WRONG: [(&str, &str, i32, &[&str]); 31] = [
         "[[update]]",
         "[[update]]\nname = \"count\"\nwcet = \"1us\"\n[[update]]",
         2,
-        &["update `count` stands there twice"],
+        &["update `count` is listed twice"],
     ),
     (
         LATENCY,
@@ -226,7 +226,7 @@ const WRONG: [(&str, &str, i32, &[&str]); 31] = [
         "[[update]]",
         "[[sensor]]\nid = \"pace\"\nperiod = \"1ms\"\n[[update]]",
         2,
-        &["sensor `pace` stands there twice"],
+        &["sensor `pace` is listed twice"],
     ),
 ];
 
@@ -380,7 +380,7 @@ fn failing_plug_in_is_named_with_its_entry() {
     for (name, words) in [
         (
             "elsewhere",
-            "update `elsewhere` wants the sensors `*/lace`, and no sensor of this monitor is one",
+            "update `elsewhere` takes the sensors `*/lace`, and this monitor has none of them",
         ),
         ("mistyped", "update `mistyped` evaluates type `sample`"),
     ] {

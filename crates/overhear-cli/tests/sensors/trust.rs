@@ -234,9 +234,13 @@ fn no_exec_runs_no_program_of_a_file() {
     let ended = run(&["--no-exec"]);
     ended.says(
         ended.status,
-        &["--no-exec disables `exec` of reaction `both`, `function` of reaction `only`"],
+        &["execution is off, which disables `exec` of reaction `both`, `function` of reaction `only`"],
     );
-    assert_eq!(ended.stderr.matches("--no-exec").count(), 1, "{ended:#?}");
+    assert_eq!(
+        ended.stderr.matches("execution is off").count(),
+        1,
+        "{ended:#?}"
+    );
     assert!(folder.path().join("both.log").exists());
     assert!(!folder.path().join("ran").exists());
 

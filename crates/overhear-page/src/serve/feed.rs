@@ -59,7 +59,7 @@ impl Compensated {
                 .values()
                 .any(|stream| stream.origin == Origin::Sampler);
             let active = if by_perf { "perf" } else { "bpf" };
-            let costs = calibration.as_ref().clone().heard_by(active).costs();
+            let costs = calibration.as_ref().clone().for_backend(active).costs();
             let mut growing = Compensation::new(costs, Picture::default());
             for stream in streams.values() {
                 growing.open(stream);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What kernel sensors cost: loops without a monitor, beside one, and under one; and where loops
-//! are too uneven to show it, how long the programs run by the kernel's own statistics.
+//! The costs of kernel sensors, by the time of loops in three states; for loops of uneven duration,
+//! by the kernel's statistics of the run time of BPF programs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use overhear_metrics::price_name;
 use overhear_monitor::interference::median;
 
 use super::loops::{Loop, Loops};
-use super::prices::{Known, Ran, Table};
+use super::prices::{PriceTable, RoundPrices, RunTime};
 use super::stopwatch::{Stopwatch, Value};
-use super::{Cost, KernelCost, Sought};
+use super::{CalibratedSensor, Cost, KernelCost};
 use crate::error::{ErrorKind, SessionError};
 
-/// Fewer elements of its own sensor than this per turn, and a loop does not fire it.
-const FIRES: f64 = 0.9;
+/// A loop with fewer elements of its sensor per turn does not measure that sensor.
+const MIN_ELEMENTS_PER_TURN: f64 = 0.9;
 
 /// Counts elements by the name of their price.
 #[derive(Default)]
@@ -54,7 +54,7 @@ impl Inbox for Tally {
 }
 
 impl Tally {
-    /// Forgets what was counted, and keeps the streams.
+    /// Resets the counts, and keeps the streams.
     fn clear(&mut self) {
         self.elements.clear();
         self.all = 0;
@@ -62,29 +62,29 @@ impl Tally {
     }
 }
 
-/// By the kernel's statistics.
+/// Run times of a loop's BPF programs, by the kernel's statistics.
 struct Statistics {
-    within: Ran,
-    on: Ran,
-    /// Elements of the loop's sensor, per turn.
+    within: RunTime,
+    on: RunTime,
+    /// Number of elements of the loop's sensor, per turn.
     elements: f64,
 }
 
 impl Statistics {
-    /// Elements without runs are from before the kernel measured.
+    /// Elements without run times are from before the kernel's measurement.
     fn has_both(&self) -> bool {
         self.elements > 0.0 && self.on.count > 0.0
     }
 }
 
-/// By the loop's own time, per turn.
+/// Times of a loop, in nanoseconds per turn.
 struct Timed {
     /// *in* less *out*.
     constant: f64,
     /// *on* less *out*.
     cost_per_event: f64,
     elements: BTreeMap<String, f64>,
-    /// Reading, per element.
+    /// Time to read an element.
     reading: f64,
     /// Whether the core was undisturbed in all three states.
     is_calm: bool,
@@ -96,92 +96,96 @@ struct Round {
     statistics: Option<Statistics>,
 }
 
-/// Why the loop of a sensor tells nothing, where it could run.
-fn unfired(which: Loop) -> String {
+/// The reason that a loop that ran does not measure its sensor.
+fn without_elements(which: Loop) -> String {
     format!("{} did not fire it", which.about())
 }
 
-/// Costs of the kernel's sensors.
+/// The costs of kernel sensors.
 #[derive(Default)]
 pub(super) struct KernelCosts {
     pub(super) costs: Vec<KernelCost>,
     /// See [`super::Calibration::entry`].
     pub(super) entry: Option<Cost>,
-    /// Per element.
+    /// Cost of reading an element.
     pub(super) reading: Option<Cost>,
 }
 
-/// Measures what the kernel's sensors cost, and what reading them does.
+/// Measures the costs of kernel sensors, and the cost of reading them.
 pub(super) fn measure(
     rounds: u64,
     bench: &mut Bench,
-    only: &[Sought],
+    only: &[CalibratedSensor],
     notes: &mut Vec<String>,
-    tell: &mut dyn FnMut(u64),
+    progress: &mut dyn FnMut(u64),
 ) -> KernelCosts {
     if let Err(error) = monitor(Loop::Yield) {
         notes.push(format!("kernel sensors are not calibrated: {error}"));
         return KernelCosts::default();
     }
     let no_statistics = ProgStatsGuard::start().err().map(|error| error.to_string());
-    let mut table = Table::default();
+    let mut table = PriceTable::default();
     let mut reading = Vec::new();
-    let mut silent: BTreeMap<Loop, String> = BTreeMap::new();
-    for which in Loop::sought(only) {
+    let mut unmeasured: BTreeMap<Loop, String> = BTreeMap::new();
+    for which in Loop::for_sensors(only) {
         let uneven = || no_statistics.clone().filter(|_| !which.is_even());
-        if let Some(reason) = bench.loops.lacks(which).or_else(uneven) {
-            silent.insert(which, reason);
+        if let Some(reason) = bench.loops.obstacle(which).or_else(uneven) {
+            unmeasured.insert(which, reason);
         }
     }
     for round in 0..rounds {
-        // What a round has found out so far.
-        let mut known = Known::default();
-        for which in Loop::sought(only) {
-            if silent.contains_key(&which) {
+        // The prices of this round so far.
+        let mut known = RoundPrices::default();
+        for which in Loop::for_sensors(only) {
+            if unmeasured.contains_key(&which) {
                 continue;
             }
-            let found = match self::round(bench, which, round % 2 == 1) {
-                Ok(found) => found,
+            let result = match self::round(bench, which, round % 2 == 1) {
+                Ok(result) => result,
                 Err(error) => {
-                    silent.insert(which, error.to_string());
+                    unmeasured.insert(which, error.to_string());
                     continue;
                 }
             };
-            if let Some(timed) = &found.timed {
+            if let Some(timed) = &result.timed {
                 let own = timed.elements.get(which.sensor()).copied().unwrap_or(0.0);
-                if own < FIRES {
-                    silent.insert(which, unfired(which));
+                if own < MIN_ELEMENTS_PER_TURN {
+                    unmeasured.insert(which, without_elements(which));
                     continue;
                 }
-                let cost_per_event =
-                    (timed.cost_per_event - known.of_others(which.sensor(), &timed.elements)) / own;
-                known.learn(which.sensor(), cost_per_event);
-                table.timed(which, cost_per_event, timed.constant / own, timed.is_calm);
+                let cost_per_event = (timed.cost_per_event
+                    - known.cost_of_others(which.sensor(), &timed.elements))
+                    / own;
+                known.set_price(which.sensor(), cost_per_event);
+                table.add_times(which, cost_per_event, timed.constant / own, timed.is_calm);
                 reading.push(timed.reading);
-                if let (true, Some(of)) = (which.is_reference(), &found.statistics) {
-                    known.refer(
+                if let (true, Some(of)) = (which.is_reference(), &result.statistics) {
+                    known.add_entry_cost(
                         cost_per_event * of.elements - of.on.total_ns,
                         of.on.count,
                         timed.is_calm,
                     );
                 }
             }
-            if let Some(of) = found.statistics.filter(Statistics::has_both) {
-                let per_element = |ran: Ran| Ran {
+            if let Some(of) = result.statistics.filter(Statistics::has_both) {
+                let per_element = |ran: RunTime| RunTime {
                     count: ran.count / of.elements,
                     total_ns: ran.total_ns / of.elements,
                 };
-                table.ran(which, per_element(of.on), per_element(of.within));
+                table.add_run_times(which, per_element(of.on), per_element(of.within));
             }
         }
-        table.enter(&known);
-        tell(round + 1);
+        table.end_round(&known);
+        progress(round + 1);
     }
-    let unpriced = Loop::sought(only).filter(|which| !table.has(*which));
+    let unpriced = Loop::for_sensors(only).filter(|which| !table.has(*which));
     let reasons: BTreeMap<&str, String> = unpriced
         .map(|which| {
-            let reason = silent.remove(&which);
-            (which.sensor(), reason.unwrap_or_else(|| unfired(which)))
+            let reason = unmeasured.remove(&which);
+            (
+                which.sensor(),
+                reason.unwrap_or_else(|| without_elements(which)),
+            )
         })
         .collect();
     let costs = table.costs(only.is_empty(), &reasons);
@@ -193,8 +197,8 @@ pub(super) fn measure(
     }
 }
 
-/// The loops and the stopwatch, on the same CPU. It is for all measurements: who is bound to a CPU
-/// already does not see that there are others.
+/// The loops and the stopwatch, bound to one CPU. There is one for all measurements: a thread that
+/// is bound to a CPU cannot find a second one.
 pub(super) struct Bench {
     loops: Loops,
     stopwatch: Stopwatch,
@@ -210,7 +214,7 @@ impl Bench {
         Ok(Self { loops, stopwatch })
     }
 
-    /// The value of a loop as things are now, after some turns that do not count.
+    /// The value of a loop in the present state, after some turns to warm up.
     fn value(&mut self, which: Loop) -> Value {
         let turns = which.turns();
         self.loops.run(which, turns);
@@ -218,8 +222,8 @@ impl Bench {
     }
 }
 
-/// Measures what a switch costs per element where perf records are heard: departures and arrivals
-/// apart. `None` where they cannot be.
+/// Measures the cost per element of a context switch with perf records. `None` if they are not
+/// permitted.
 pub(super) fn measure_perf(rounds: u64, bench: &mut Bench) -> Option<Cost> {
     let rounds = (0..rounds).map_while(|_| perf_round(bench).ok());
     Cost::of(&rounds.collect::<Vec<_>>())
@@ -230,7 +234,7 @@ fn perf_round(bench: &mut Bench) -> Result<f64, Box<dyn std::error::Error>> {
     let turns = Loop::Yield.turns();
     let Bench { loops, stopwatch } = bench;
     let mut monitor = KernelMonitor::builder().backend(Backend::Perf).create()?;
-    for tid in loops.players(Loop::Yield) {
+    for tid in loops.threads(Loop::Yield) {
         monitor.thread_monitor(tid, tid)?;
     }
     monitor.resume()?;
@@ -238,13 +242,13 @@ fn perf_round(bench: &mut Bench) -> Result<f64, Box<dyn std::error::Error>> {
     let on = stopwatch.value(|stopwatch| {
         monitor.read(&mut tally)?;
         tally.clear();
-        let measured = stopwatch.beside(|| loops.run(Loop::Yield, turns));
+        let measured = stopwatch.probed(|| loops.run(Loop::Yield, turns));
         monitor.read(&mut tally).map(|()| measured)
     })?;
     let elements = tally.elements.get(SCHED_SWITCH).copied().unwrap_or(0) + tally.missed;
     match elements as f64 / turns as f64 {
-        own if own >= FIRES => Ok((on.ns - out.ns) / own),
-        _ => Err("perf records tell of no switches".into()),
+        own if own >= MIN_ELEMENTS_PER_TURN => Ok((on.ns - out.ns) / own),
+        _ => Err("there are no perf records of switches".into()),
     }
 }
 
@@ -257,7 +261,7 @@ fn monitor(which: Loop) -> Result<KernelMonitor, StartError> {
         .create()
 }
 
-/// Has the monitor track those who play in the loop.
+/// Tracks the threads of the loop.
 fn track(
     monitor: &mut KernelMonitor,
     loops: &Loops,
@@ -266,37 +270,40 @@ fn track(
     if which.has_children() {
         return monitor.process_monitor(std::process::id());
     }
-    for tid in loops.players(which) {
+    for tid in loops.threads(which) {
         monitor.thread_monitor(tid, tid)?;
     }
     Ok(())
 }
 
-/// How often a loop runs while the kernel measures how long programs do.
-const RUNS: u64 = 9;
+/// Number of runs of a loop for the kernel's statistics.
+const STATISTICS_RUNS: u64 = 9;
 
-/// What the programs have run in a loop; `None` where the kernel does not tell.
-fn ran(bench: &mut Bench, monitor: &KernelMonitor, which: Loop) -> Option<Ran> {
+/// The run time of the programs in a loop; `None` without statistics.
+fn run_time(bench: &mut Bench, monitor: &KernelMonitor, which: Loop) -> Option<RunTime> {
     let _clock = ProgStatsGuard::start().ok()?;
     let before = monitor.prog_stats(which.sensor())?;
-    for _ in 0..RUNS {
+    for _ in 0..STATISTICS_RUNS {
         bench.loops.run(which, which.turns());
     }
     let after = monitor.prog_stats(which.sensor())?;
-    Some(Ran::per_turn(after - before, RUNS * which.turns()))
+    Some(RunTime::per_turn(
+        after - before,
+        STATISTICS_RUNS * which.turns(),
+    ))
 }
 
-/// Out, in and on; the other way round in every other round, so that a drift of the machine
-/// cancels.
+/// One round of a loop in the states out, in and on. Every other round has the reverse order, so
+/// that a drift of the machine cancels.
 fn round(
     bench: &mut Bench,
     which: Loop,
-    backwards: bool,
+    is_reversed: bool,
 ) -> Result<Round, Box<dyn std::error::Error>> {
     let turns = which.turns();
     let is_timed = which.is_even();
     let mut out = Value::default();
-    if is_timed && !backwards {
+    if is_timed && !is_reversed {
         out = bench.value(which);
     }
     let mut monitor = monitor(which)?;
@@ -305,7 +312,7 @@ fn round(
     if is_timed {
         within = bench.value(which);
     }
-    let ran_within = ran(bench, &monitor, which);
+    let ran_within = run_time(bench, &monitor, which);
     track(&mut monitor, &bench.loops, which)?;
     bench.loops.run(which, turns);
     let mut tally = Tally::default();
@@ -316,7 +323,7 @@ fn round(
         let on = stopwatch.value(|stopwatch| {
             monitor.read(&mut tally)?;
             tally.clear();
-            let measured = stopwatch.beside(|| loops.run(which, turns));
+            let measured = stopwatch.probed(|| loops.run(which, turns));
             let begun = Instant::now();
             monitor.read(&mut tally)?;
             reading.push(begun.elapsed().as_nanos() as f64 / tally.all.max(1) as f64);
@@ -337,11 +344,11 @@ fn round(
     }
     monitor.read(&mut tally)?;
     tally.clear();
-    let ran_on = ran(bench, &monitor, which);
+    let ran_on = run_time(bench, &monitor, which);
     monitor.read(&mut tally)?;
     let own = tally.elements.get(which.sensor()).copied().unwrap_or(0);
     drop(monitor);
-    if is_timed && backwards {
+    if is_timed && is_reversed {
         out = bench.value(which);
     }
     Ok(Round {
@@ -355,7 +362,7 @@ fn round(
         statistics: ran_within.zip(ran_on).map(|(within, on)| Statistics {
             within,
             on,
-            elements: own as f64 / (RUNS * turns) as f64,
+            elements: own as f64 / (STATISTICS_RUNS * turns) as f64,
         }),
     })
 }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear calibrate`: what sensors cost on this machine, so that reports can say what the
-//! observation has cost.
+//! `overhear calibrate`: the costs of sensors on this machine, for the monitoring overhead in
+//! reports.
 //!
-//! The method is that of [MKM, section 5.5]. A loop that makes the kernel fire one kind of element
-//! runs without any kernel monitor (*out*), with one that tracks somebody else (*in*), and tracked
-//! (*on*), in turns. *In* less *out* is the constant cost of an event that concerns nobody, *on*
-//! less *out* the cost per event. Each round gives one value, the median of short measurements
-//! during which the core was undisturbed, as a yardstick beside each of them tells; and the table
-//! shows their mean without outliers, and its confidence interval of 99 %. Loops fire other
-//! elements, too: those are counted, and subtracted at the price that the same round has found.
+//! The method is that of [MKM, section 5.5]. A loop causes one kind of kernel event. It runs in
+//! turns in three states: *out*, without a kernel monitor; *in*, with a monitor that does not track
+//! the loop; *on*, tracked.
+//!
+//! - *in* less *out* is the constant cost, of an event that no monitor tracks.
+//! - *on* less *out* is the cost per event.
+//!
+//! Each round gives one value: the median of short measurements during which the core was
+//! undisturbed, by an interference probe next to each. The table has the mean of the rounds without
+//! outliers, and its confidence interval of 99 %. A loop also causes elements of other sensors.
+//! They are counted, and subtracted at the price of the same round.
 
 mod kernel;
 mod loops;
@@ -26,102 +30,100 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::SessionError;
 
-pub use loops::{answer, Sought};
-pub use store::{default_place, load_calibration, Place};
+pub use loops::{echo, CalibratedSensor};
+pub use store::{default_file, load_calibration, CalibrationFile};
 
-/// What sensors cost on a machine. Serialises to the document that `--json` prints and that
-/// `calibration.json` keeps.
+/// The costs of sensors on a machine. Serialises to the document `calibration.json`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Calibration {
     /// Version of the program that measured.
     pub overhear_version: String,
-    /// Version of this document: [`Calibration::FORMAT`], and 0 before it was counted, when some
-    /// prices of the kernel were assumed without a word.
+    /// Version of this document: [`Calibration::FORMAT`]. It is 0 in documents without the member,
+    /// which do not mark assumed prices.
     #[serde(default)]
     pub format: u32,
-    /// When, in seconds since 1970.
+    /// Time of the measurement, in seconds since 1970.
     pub measured_at: u64,
     /// The CPU's name. Costs of another one are not used.
     pub cpu: String,
     /// The kernel's release. Costs of another one are not used.
     pub release: String,
-    /// How many rounds.
+    /// Number of rounds.
     pub rounds: u64,
     /// Kernel sensors; empty where BPF is not permitted.
     pub kernel: Vec<KernelCost>,
-    /// What each run of a program costs besides the time that the kernel's statistics tell, less
-    /// what these contain of their own clock; null if that is not known. Contained in the prices.
+    /// Cost of a run of a BPF program besides the run time in the kernel's statistics, less the
+    /// part of that run time that reading the clock takes; null if it is not known. The prices
+    /// include it.
     #[serde(default)]
     pub entry: Option<Cost>,
-    /// Per element of a context switch where perf records are heard instead; null if that is not
-    /// known.
+    /// Cost per element of a context switch with perf records; null if it is not known.
     #[serde(default)]
     pub perf: Option<Cost>,
     /// Sensors of programs, by kind.
     pub programs: Vec<ProgramCost>,
-    /// What a monitor pays.
+    /// Costs of reading, which the monitor bears.
     pub reading: Vec<ReadingCost>,
-    /// What could not be measured, and why.
+    /// Messages about sensors that could not be measured, with the reasons.
     pub notes: Vec<String>,
 }
 
-/// What one event of a kernel sensor costs.
+/// The costs of a kernel sensor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KernelCost {
     /// The sensor, without `kernel:`.
     pub sensor: String,
-    /// What was looped; null if the cost is assumed.
+    /// The loop in words; null if the cost is assumed.
     pub by: Option<String>,
-    /// How the loop shows it; null if the cost is assumed, and in calibrations of older versions.
+    /// The method; null if the cost is assumed, and in calibrations of older versions.
     #[serde(default)]
     pub method: Option<Method>,
-    /// Per element that was written.
+    /// Cost of an element that is written.
     #[serde(alias = "firing")]
     pub cost_per_event: Cost,
-    /// Per event of a thread that nobody tracks; null if it is not known.
+    /// Cost of an event of a thread that no monitor tracks; null if it is not known.
     pub constant: Option<Cost>,
-    /// How long the sensor's programs run for an element, by the kernel's statistics: a part of
-    /// `cost_per_event`. Null if it does not tell.
+    /// Run time of the sensor's BPF programs per element, by the kernel's statistics: a part of
+    /// `cost_per_event`. Null without statistics.
     #[serde(default)]
     pub program: Option<Cost>,
-    /// Whether it could not be measured: then it is taken to cost as much as another one.
+    /// Whether it could not be measured, and the price of another sensor is used.
     pub assumed: bool,
-    /// Why it could not be measured, as a phrase.
+    /// The reason that it could not be measured, as a phrase.
     #[serde(default)]
     pub because: Option<String>,
-    /// The sensor whose price stands in.
+    /// The sensor whose price is used.
     #[serde(default)]
     pub instead: Option<String>,
 }
 
-/// How a loop shows what an element costs.
+/// The method by which a cost was measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Method {
-    /// By the time that it takes with its sensor out, in and on.
+    /// By the time of the loop in the states out, in and on.
     Loop,
-    /// By how long the sensor's programs run in it, as the kernel measures, and the way to them and
-    /// back.
+    /// By the run time of the sensor's BPF programs in the loop, and the cost of entering them.
     Statistics,
 }
 
-/// What one write of a program's sensor costs.
+/// The costs of a program's sensor.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ProgramCost {
     /// `simple`, `laned` or `concurrent`.
     pub kind: String,
-    /// Per element of 8 bytes.
+    /// Cost of a write of an element of 8 bytes.
     pub write: Cost,
-    /// Per write while the sensor is switched off.
+    /// Cost of a write while the sensor is disabled.
     pub switched_off: Cost,
 }
 
-/// What reading costs the monitor, not the program.
+/// The cost of reading, which the monitor bears and not the program.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ReadingCost {
     /// `kernel` or `programs`.
     pub of: String,
-    /// Per element.
+    /// Cost per element.
     pub element: Cost,
 }
 
@@ -134,7 +136,7 @@ pub struct Cost {
     pub deviation_ns: f64,
     /// Half the confidence interval of 99 %.
     pub within_ns: f64,
-    /// How many rounds.
+    /// Number of rounds.
     pub samples: u64,
 }
 
@@ -150,23 +152,23 @@ impl From<Estimate> for Cost {
 }
 
 impl Cost {
-    /// From the values of the rounds, without the outliers; `None` for fewer than two.
+    /// The mean of the rounds without outliers; `None` for fewer than two values.
     fn of(values: &[f64]) -> Option<Self> {
         Estimate::of(&without_outliers(values)).map(Self::from)
     }
 }
 
-/// What lies further from the median than three standard deviations, which are estimated by the
-/// median of the distances from it: 1.4826 times as much where values are normally distributed.
-const OUTLIER: f64 = 3.0 * 1.4826;
+/// Distance of an outlier from the median, in medians of the distances: three standard deviations,
+/// where one is 1.4826 medians of the distances if values are normally distributed.
+const OUTLIER_DISTANCE: f64 = 3.0 * 1.4826;
 
-/// Where values are ordinary; all others are outliers, which MKM discounts, too [MKM, section 5.3]:
-/// a state was disturbed from its begin to its end, and another was not.
+/// The range of values that are not outliers. MKM discounts outliers as well [MKM, section 5.3]:
+/// one state of a round was disturbed from begin to end, and another was not.
 #[must_use]
 pub fn ordinary(values: &[f64]) -> RangeInclusive<f64> {
     let middle = median(values);
     let distances: Vec<f64> = values.iter().map(|value| (value - middle).abs()).collect();
-    let most = OUTLIER * median(&distances);
+    let most = OUTLIER_DISTANCE * median(&distances);
     middle - most..=middle + most
 }
 
@@ -180,11 +182,11 @@ impl Calibration {
     /// The version of what this program measures.
     pub const FORMAT: u32 = 1;
 
-    /// The same with the kernel's prices as they are where it is heard in this way: `bpf`, `perf`
-    /// or `none`. Of perf, switches alone have one.
+    /// The calibration for this source of kernel events: `bpf`, `perf` or `none`. With `perf`, only
+    /// context switches have a price.
     #[must_use]
-    pub fn heard_by(mut self, active: &str) -> Self {
-        if active == "perf" {
+    pub fn for_backend(mut self, backend: &str) -> Self {
+        if backend == "perf" {
             self.kernel = (self.perf.iter())
                 .map(|cost| KernelCost {
                     sensor: SCHED_SWITCH.to_string(),
@@ -202,8 +204,7 @@ impl Calibration {
         self
     }
 
-    /// A message about a calibration that an older version has measured; `None` if this version
-    /// has.
+    /// A message about a calibration of an older version; `None` if it is current.
     #[must_use]
     pub fn age(&self) -> Option<String> {
         (self.format < Self::FORMAT).then(|| {
@@ -214,7 +215,7 @@ impl Calibration {
         })
     }
 
-    /// The costs as an evaluation needs them.
+    /// The costs for analyses.
     #[must_use]
     pub fn costs(&self) -> Costs {
         let mut costs = Costs::default();
@@ -233,19 +234,19 @@ impl Calibration {
     }
 }
 
-/// Measures, in so many rounds: everything, or `only` these sensors of the kernel. `tell` gets 0,
-/// then the number of each round that is done.
+/// Measures in this number of rounds: all sensors, or `only` these kernel sensors. `progress` is
+/// called with 0, then with the number of each completed round.
 ///
 /// # Errors
 /// [`SessionError`] if the loops cannot run.
 pub fn calibrate(
     rounds: u64,
-    only: &[Sought],
-    mut tell: impl FnMut(u64),
+    only: &[CalibratedSensor],
+    mut progress: impl FnMut(u64),
 ) -> Result<Calibration, SessionError> {
-    tell(0);
+    progress(0);
     let mut notes = Vec::new();
-    // Programs first: their directory must not be disturbed by a thread that yields.
+    // Programs first: a thread that yields would disturb their directory.
     let (programs, programs_reading) = if only.is_empty() {
         programs::measure(rounds)?
     } else {
@@ -255,7 +256,7 @@ pub fn calibrate(
     let perf = only
         .is_empty()
         .then(|| kernel::measure_perf(rounds, &mut bench));
-    let kernel = kernel::measure(rounds, &mut bench, only, &mut notes, &mut tell);
+    let kernel = kernel::measure(rounds, &mut bench, only, &mut notes, &mut progress);
     let reading = [("kernel", kernel.reading), ("programs", programs_reading)];
     Ok(Calibration {
         overhear_version: env!("CARGO_PKG_VERSION").to_string(),
@@ -292,7 +293,7 @@ mod tests {
         rounds.extend([900.0, -400.0]);
         assert_eq!(Cost::of(&rounds).unwrap(), calm);
         assert_eq!(calm.samples, 40);
-        // What is merely wide stays.
+        // A wide distribution has no outliers.
         let wide: Vec<f64> = (0..41).map(|round| f64::from(round * round)).collect();
         assert_eq!(without_outliers(&wide).len(), wide.len());
         assert_eq!(Cost::of(&[]), None);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! From the values of rounds to prices: by which method, and what is taken where none has led to
-//! one.
+//! From the values of rounds to prices: the choice of the method, and assumed prices for sensors
+//! that could not be measured.
 
 use std::collections::BTreeMap;
 
@@ -12,21 +12,22 @@ use overhear_monitor::interference::median;
 use super::loops::Loop;
 use super::{Cost, KernelCost, Method};
 
-/// With fewer undisturbed rounds than this part of all, or than two, the others count as well.
-const CALM_PART: usize = 4;
+/// Divisor of the number of rounds: with fewer undisturbed rounds than this part, or than two, the
+/// disturbed ones count as well.
+const MIN_CALM_DIVISOR: usize = 4;
 
-/// A loop shows a price if half the confidence interval is at most this part of it; else the
-/// kernel's statistics may know better.
-const TIGHT: f64 = 0.25;
+/// Largest ratio of half the confidence interval to the price for which the time of a loop is
+/// preferred to the kernel's statistics.
+const MAX_INTERVAL_RATIO: f64 = 0.25;
 
-/// What the programs of a sensor have run: per turn of a loop, or per element.
+/// Runs and run time of a sensor's BPF programs, per turn of a loop or per element.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ran {
+pub(super) struct RunTime {
     pub(super) count: f64,
     pub(super) total_ns: f64,
 }
 
-impl Ran {
+impl RunTime {
     pub(super) fn per_turn(runs: ProgStats, turns: u64) -> Self {
         Self {
             count: runs.run_count as f64 / turns as f64,
@@ -35,37 +36,38 @@ impl Ran {
     }
 }
 
-/// What a round has found out so far.
+/// The prices of a round so far.
 #[derive(Default)]
-pub(super) struct Known {
-    /// Per element.
+pub(super) struct RoundPrices {
+    /// Price of an element, by sensor.
     prices: BTreeMap<&'static str, f64>,
-    /// The way to a program and back, less what the statistics contain of their own clock; and
+    /// Cost of entering a program, less the part of its run time that reading the clock takes; and
     /// whether the core was undisturbed.
     entries: Vec<(f64, bool)>,
 }
 
-impl Known {
-    pub(super) fn learn(&mut self, sensor: &'static str, ns: f64) {
+impl RoundPrices {
+    pub(super) fn set_price(&mut self, sensor: &'static str, ns: f64) {
         self.prices.insert(sensor, ns);
     }
 
-    /// What a turn of a loop has cost for the elements of other sensors.
-    pub(super) fn of_others(&self, own: &str, elements: &BTreeMap<String, f64>) -> f64 {
+    /// The cost of the elements of other sensors in a turn of a loop.
+    pub(super) fn cost_of_others(&self, own: &str, elements: &BTreeMap<String, f64>) -> f64 {
         let others = elements.iter().filter(|(sensor, _)| *sensor != own);
         let price = |sensor: &String| self.prices.get(&**sensor).copied().unwrap_or(0.0);
         others.map(|(sensor, count)| price(sensor) * count).sum()
     }
 
-    /// By so much a turn costs more than its programs run, which are so many.
-    pub(super) fn refer(&mut self, more_ns: f64, runs: f64, is_calm: bool) {
+    /// Adds a turn of a reference loop: its cost besides the run time of its programs, and the
+    /// number of program runs.
+    pub(super) fn add_entry_cost(&mut self, excess_ns: f64, runs: f64, is_calm: bool) {
         if runs > 0.0 {
-            self.entries.push((more_ns / runs, is_calm));
+            self.entries.push((excess_ns / runs, is_calm));
         }
     }
 
-    /// What each run of a program costs besides what the statistics say; and whether that is known
-    /// from an undisturbed core. `None` if nothing is known.
+    /// The cost of a program run besides the run time in the statistics, and whether the core was
+    /// undisturbed. `None` if it is not known.
     fn entry(&self) -> Option<(f64, bool)> {
         let calm = self.entries.iter().filter(|(_, is_calm)| *is_calm);
         let calm: Vec<f64> = calm.map(|(ns, _)| *ns).collect();
@@ -84,10 +86,10 @@ struct RoundValue {
     is_calm: bool,
 }
 
-/// Those of undisturbed rounds, if there are enough of them, else all.
-fn counted<T>(values: &[T], is_calm: impl Fn(&T) -> bool) -> Vec<&T> {
+/// The values of undisturbed rounds if there are enough, else all values.
+fn calm_or_all<T>(values: &[T], is_calm: impl Fn(&T) -> bool) -> Vec<&T> {
     let calm: Vec<&T> = values.iter().filter(|value| is_calm(value)).collect();
-    match calm.len() >= (values.len() / CALM_PART).max(2) {
+    match calm.len() >= (values.len() / MIN_CALM_DIVISOR).max(2) {
         true => calm,
         false => values.iter().collect(),
     }
@@ -97,18 +99,25 @@ fn cost_of<T>(values: &[&T], which: impl Fn(&T) -> f64) -> Option<Cost> {
     Cost::of(&values.iter().map(|value| which(value)).collect::<Vec<_>>())
 }
 
-/// What all rounds have found.
+/// The values of all rounds.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct PriceTable {
     timed: BTreeMap<Loop, Vec<RoundValue>>,
-    /// Per element, when it is on and when it is in.
-    ran: BTreeMap<Loop, Vec<(Ran, Ran)>>,
-    /// What the statistics leave out of each run, and whether the core was undisturbed.
+    /// Run times per element in the states on and in.
+    ran: BTreeMap<Loop, Vec<(RunTime, RunTime)>>,
+    /// Cost of entering a program, and whether the core was undisturbed.
     entries: Vec<(f64, bool)>,
 }
 
-impl Table {
-    pub(super) fn timed(&mut self, which: Loop, cost_per_event: f64, constant: f64, is_calm: bool) {
+impl PriceTable {
+    /// Adds the times of a loop.
+    pub(super) fn add_times(
+        &mut self,
+        which: Loop,
+        cost_per_event: f64,
+        constant: f64,
+        is_calm: bool,
+    ) {
         self.timed.entry(which).or_default().push(RoundValue {
             cost_per_event,
             constant,
@@ -116,34 +125,36 @@ impl Table {
         });
     }
 
-    /// What programs have run per element, when the sensor is on, and for as much when it is in.
-    pub(super) fn ran(&mut self, which: Loop, on: Ran, within: Ran) {
+    /// Adds the run times per element in the states on and in.
+    pub(super) fn add_run_times(&mut self, which: Loop, on: RunTime, within: RunTime) {
         self.ran.entry(which).or_default().push((on, within));
     }
 
-    /// A round has ended.
-    pub(super) fn enter(&mut self, known: &Known) {
+    /// Ends a round.
+    pub(super) fn end_round(&mut self, known: &RoundPrices) {
         self.entries.extend(known.entry());
     }
 
-    /// What the statistics leave out of each run.
+    /// The cost of entering a program.
     pub(super) fn entry(&self) -> Option<Cost> {
-        cost_of(&counted(&self.entries, |entry| entry.1), |entry| entry.0)
+        cost_of(&calm_or_all(&self.entries, |entry| entry.1), |entry| {
+            entry.0
+        })
     }
 
-    /// By the loop's own time.
+    /// Cost per event and constant cost by the time of the loop.
     fn by_loop(&self, which: Loop) -> Option<(Cost, Option<Cost>)> {
-        let counted = counted(self.timed.get(&which)?, |value| value.is_calm);
+        let counted = calm_or_all(self.timed.get(&which)?, |value| value.is_calm);
         let constant = cost_of(&counted, |value| value.constant);
         Some((cost_of(&counted, |value| value.cost_per_event)?, constant))
     }
 
-    /// By the kernel's statistics, if it is known what they leave out. How well that is known
-    /// widens the interval.
+    /// Cost per event and constant cost by the kernel's statistics, if the cost of entering a
+    /// program is known. Its uncertainty widens the interval.
     fn by_statistics(&self, which: Loop) -> Option<(Cost, Option<Cost>)> {
         let all: Vec<_> = self.ran.get(&which)?.iter().collect();
         let entry = self.entry()?;
-        let of = |ran: fn(&(Ran, Ran)) -> Ran| {
+        let of = |ran: fn(&(RunTime, RunTime)) -> RunTime| {
             let time = cost_of(&all, |value| ran(value).total_ns)?;
             let counts: Vec<f64> = all.iter().map(|value| ran(value).count).collect();
             let count = median(&counts);
@@ -157,15 +168,15 @@ impl Table {
         Some((of(|value| value.0)?, of(|value| value.1)))
     }
 
-    /// Whether something was found out.
+    /// Whether the loop has a price.
     pub(super) fn has(&self, which: Loop) -> bool {
         self.price(which).is_some()
     }
 
-    /// The price, by the loop's own time if that shows it, or if nothing shows it better.
+    /// The price: by the time of the loop, unless that is uncertain and the statistics are better.
     fn price(&self, which: Loop) -> Option<(Method, Cost, Option<Cost>)> {
         let (timed, ran) = (self.by_loop(which), self.by_statistics(which));
-        let is_tight = |cost: &Cost| cost.within_ns <= TIGHT * cost.mean_ns;
+        let is_tight = |cost: &Cost| cost.within_ns <= MAX_INTERVAL_RATIO * cost.mean_ns;
         match (timed, ran) {
             (Some((timed, _)), Some((ran, constant)))
                 if !is_tight(&timed) && ran.within_ns < timed.within_ns =>
@@ -180,8 +191,8 @@ impl Table {
         }
     }
 
-    /// What was measured; and where all sensors are sought, for those that could not be, a price
-    /// that stands in, with the reason.
+    /// The measured costs. With `all`, also assumed costs of the sensors that could not be
+    /// measured, with the reasons.
     pub(super) fn costs(&self, all: bool, reasons: &BTreeMap<&str, String>) -> Vec<KernelCost> {
         let measured = Loop::ALL.into_iter().filter_map(|which| {
             let (method, cost_per_event, constant) = self.price(which)?;
@@ -200,14 +211,14 @@ impl Table {
         });
         let mut costs: Vec<KernelCost> = measured.collect();
         if all {
-            stand_in(&mut costs, reasons);
+            add_assumed_costs(&mut costs, reasons);
         }
         costs
     }
 }
 
-/// Sensors whose programs do about the same, the likest first.
-fn relatives(sensor: &str) -> &'static [&'static str] {
+/// Sensors with similar programs, the most similar first.
+fn substitutes(sensor: &str) -> &'static [&'static str] {
     match sensor {
         events::CPU_FREQUENCY => &[events::CPU_IDLE, events::SCHEDULE, SCHED_SWITCH],
         events::CPU_IDLE => &[events::CPU_FREQUENCY, events::SCHEDULE, SCHED_SWITCH],
@@ -216,10 +227,10 @@ fn relatives(sensor: &str) -> &'static [&'static str] {
     }
 }
 
-/// Gives those without a price that of their relative, or of the dearest that is known to cost
-/// anything. Probes have none but that of each other: they interrupt the program, which tracepoints
-/// do not.
-fn stand_in(costs: &mut Vec<KernelCost>, reasons: &BTreeMap<&str, String>) {
+/// Adds assumed costs of sensors without a price: the price of a similar sensor, or the highest
+/// price that is significantly above 0. A probe only has the price of another probe: probes
+/// interrupt the program, tracepoints do not.
+fn add_assumed_costs(costs: &mut Vec<KernelCost>, reasons: &BTreeMap<&str, String>) {
     let measured: Vec<KernelCost> = costs.clone();
     let dearest = (measured.iter())
         .filter(|cost| {
@@ -236,7 +247,7 @@ fn stand_in(costs: &mut Vec<KernelCost>, reasons: &BTreeMap<&str, String>) {
             continue;
         }
         let of = |relative: &&str| measured.iter().find(|cost| cost.sensor == **relative);
-        let same = relatives(sensor).iter().find_map(of);
+        let same = substitutes(sensor).iter().find_map(of);
         let dearest = dearest.filter(|_| !is_probe(sensor));
         if let Some(other) = same.or(dearest) {
             let reason = reasons.get(sensor).cloned();
@@ -259,44 +270,44 @@ fn is_probe(sensor: &str) -> bool {
     [ENTRIES, RETURNS, STATIC_PROBES].contains(&price_name(sensor))
 }
 
-/// What could not be measured, why, and what is taken instead.
+/// Messages about sensors that could not be measured, with the reason and the assumed price.
 pub(super) fn notes(costs: &[KernelCost], reasons: &BTreeMap<&str, String>) -> Vec<String> {
     let note = |(sensor, reason): (&&str, &String)| {
         let stands_in = costs.iter().find(|cost| cost.sensor == **sensor);
         let instead = stands_in.and_then(|cost| cost.instead.as_deref());
-        let taken = match instead {
+        let assumption = match instead {
             Some(other) => format!("it is taken to cost as much as {other}"),
             None => "its price is not known".to_string(),
         };
-        format!("kernel:{sensor} is not calibrated, because {reason}; {taken}")
+        format!("kernel:{sensor} is not calibrated, because {reason}; {assumption}")
     };
     reasons.iter().map(note).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{notes, Known, Loop, Method, Ran, Table};
+    use super::{notes, Loop, Method, PriceTable, RoundPrices, RunTime};
 
-    /// What a table says of a loop whose own time varies by so much, and whose programs run 100 ns
-    /// twice per element.
+    /// The price of a loop whose time varies by `varies_ns`, and whose programs run twice per
+    /// element for 100 ns.
     fn price(varies_ns: f64) -> (Method, f64) {
-        let mut table = Table::default();
+        let mut table = PriceTable::default();
         for round in 0..8 {
             let cost_per_event = 300.0 + f64::from(round % 3 - 1) * varies_ns;
-            table.timed(Loop::Birth, cost_per_event, 40.0, true);
-            let ran = |total_ns| Ran {
+            table.add_times(Loop::Birth, cost_per_event, 40.0, true);
+            let ran = |total_ns| RunTime {
                 count: 2.0,
                 total_ns,
             };
-            table.ran(Loop::Birth, ran(200.0), ran(30.0));
-            let mut known = Known::default();
-            known.refer(20.0, 1.0, true);
-            known.refer(1_000.0, 2.0, false);
-            table.enter(&known);
+            table.add_run_times(Loop::Birth, ran(200.0), ran(30.0));
+            let mut known = RoundPrices::default();
+            known.add_entry_cost(20.0, 1.0, true);
+            known.add_entry_cost(1_000.0, 2.0, false);
+            table.end_round(&known);
         }
         let (method, cost_per_event, constant) = table.price(Loop::Birth).unwrap();
         if method == Method::Statistics {
-            // Two runs, and the way to each.
+            // Two runs, and the cost of entering the programs.
             assert_eq!(constant.unwrap().mean_ns, 30.0 + 2.0 * 20.0);
         }
         (method, cost_per_event.mean_ns)
@@ -312,21 +323,21 @@ mod tests {
 
     #[test]
     fn statistics_alone_are_no_price() {
-        let mut table = Table::default();
+        let mut table = PriceTable::default();
         for _ in 0..3 {
-            table.ran(Loop::Disk, Ran::default(), Ran::default());
+            table.add_run_times(Loop::Disk, RunTime::default(), RunTime::default());
         }
-        // Nobody knows what they leave out.
+        // The cost of entering a program is not known.
         assert!(!table.has(Loop::Disk));
     }
 
     #[test]
     fn unmeasured_cost_has_a_note_and_a_substitute() {
-        let mut table = Table::default();
+        let mut table = PriceTable::default();
         for value in [200.0, 202.0] {
-            table.timed(Loop::Schedule, value, 50.0, true);
-            table.timed(Loop::Fault, 2.0 * value, 50.0, true);
-            table.timed(Loop::Entry, 4.0 * value, 50.0, true);
+            table.add_times(Loop::Schedule, value, 50.0, true);
+            table.add_times(Loop::Fault, 2.0 * value, 50.0, true);
+            table.add_times(Loop::Entry, 4.0 * value, 50.0, true);
         }
         let reasons = [
             ("cpu_frequency", "this machine has no cpufreq".to_string()),
@@ -338,7 +349,7 @@ mod tests {
         assert!(!of("schedule").assumed);
         for (sensor, instead, ns) in [
             ("cpu_frequency", "schedule", 201.0),
-            // The dearest, but a probe is not like it.
+            // The highest price except those of probes.
             ("lock", "page_fault", 402.0),
             ("probe/return", "probe", 804.0),
             ("usdt", "probe", 804.0),
@@ -354,7 +365,7 @@ mod tests {
             notes[0],
             "kernel:cpu_frequency is not calibrated, because this machine has no cpufreq; it is taken to cost as much as schedule"
         );
-        // Where single sensors are sought, nobody asks for the others.
+        // Without `all`, there are no assumed costs.
         assert_eq!(table.costs(false, &reasons).len(), 3);
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What sensors of programs cost, written by this program into streams of its own directory.
+//! The costs of sensors of programs, measured with sensors of this process and a directory of its
+//! own.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,7 +15,7 @@ use super::{Cost, ProgramCost};
 use crate::error::{ErrorKind, SessionError};
 use crate::scratch::Scratch;
 
-/// Elements of one measurement: a fifteenth of a millisecond.
+/// Number of elements of one measurement, which takes a fifteenth of a millisecond.
 const ELEMENTS: u64 = 6_000;
 
 #[derive(Element)]
@@ -23,7 +24,7 @@ struct Number {
     value: u64,
 }
 
-/// Writes so many elements.
+/// Writes this number of elements.
 type Write = Box<dyn FnMut(u64)>;
 
 struct Kind {
@@ -60,7 +61,7 @@ fn time(stopwatch: &mut Stopwatch, write: &mut dyn FnMut(u64)) -> f64 {
     value.ns
 }
 
-/// Measures each kind of sensor, and what reading them costs.
+/// Measures each kind of sensor, and the cost of reading.
 pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), SessionError> {
     fn failed(error: impl std::fmt::Display) -> SessionError {
         let message = format!("sensors of programs cannot be calibrated: {error}");
@@ -105,7 +106,8 @@ pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), S
         }),
     ];
     let mut connection = MonitorConnection::connect(&socket).map_err(failed)?;
-    // Who says nothing for two seconds is no monitor, and a loop may take longer on a busy machine.
+    // A first request within two seconds makes the connection that of a monitor; a loop may take
+    // longer on a busy machine.
     connection
         .set_enabled(&Query::all(), true)
         .map_err(failed)?;

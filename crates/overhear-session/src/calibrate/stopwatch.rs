@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measures while the core is undisturbed.
+//! Measurements on an undisturbed core, which an interference probe detects.
 
 use overhear_monitor::interference::{
     is_undisturbed, least_disturbed, median, undisturbed, InterferenceProbe, Measured,
 };
 
-/// How long the yardstick is, in nanoseconds. It stands on both sides of each measurement.
-const LENGTH_NS: u64 = 10_000;
-/// How often it is laid to find out how short it can be.
-const TRIALS: usize = 2_000;
-/// So many undisturbed measurements are enough for a value.
-const ENOUGH: usize = 9;
-/// So many make a value if it takes too long to find enough.
-const FEW: usize = 3;
-/// Longer than this a value is not sought.
-const MOST: usize = 400;
+/// Length of the interference probe, in nanoseconds. It runs before and after each measurement.
+const PROBE_LENGTH_NS: u64 = 10_000;
+/// Number of probes from which the shortest time is taken.
+const INITIAL_PROBES: usize = 2_000;
+/// Number of undisturbed measurements that are enough for a value.
+const SUFFICIENT_UNDISTURBED: usize = 9;
+/// Number of undisturbed measurements that a value needs at least.
+const MIN_UNDISTURBED: usize = 3;
+/// Limit of the measurements for a value.
+const MAX_MEASUREMENTS: usize = 400;
 
-/// What was measured.
+/// The value of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Value {
     pub(super) ns: f64,
@@ -24,28 +24,29 @@ pub(super) struct Value {
     pub(super) is_calm: bool,
 }
 
-/// Knows how long the yardstick takes on an undisturbed core.
+/// Measures next to an interference probe.
 pub(super) struct Stopwatch {
-    yardstick: InterferenceProbe,
+    probe: InterferenceProbe,
+    /// Time of the probe on an undisturbed core.
     shortest_ns: u64,
 }
 
 impl Stopwatch {
     /// For the CPU on which the calling thread runs.
     pub(super) fn new() -> Self {
-        let yardstick = InterferenceProbe::with_length(LENGTH_NS);
-        let trials = (0..TRIALS).map(|_| yardstick.time());
+        let probe = InterferenceProbe::with_length(PROBE_LENGTH_NS);
+        let trials = (0..INITIAL_PROBES).map(|_| probe.time());
         Self {
-            yardstick,
+            probe,
             shortest_ns: trials.min().unwrap_or(u64::MAX),
         }
     }
 
-    /// Something that is measured between two yardsticks. It should take less than a millisecond.
-    pub(super) fn beside(&mut self, measure: impl FnOnce() -> f64) -> Measured {
-        let before = self.yardstick.time();
+    /// Measures between two probes. The measurement should take less than a millisecond.
+    pub(super) fn probed(&mut self, measure: impl FnOnce() -> f64) -> Measured {
+        let before = self.probe.time();
         let value = measure();
-        let after = self.yardstick.time();
+        let after = self.probe.time();
         self.shortest_ns = self.shortest_ns.min(before).min(after);
         Measured {
             value,
@@ -53,8 +54,8 @@ impl Stopwatch {
         }
     }
 
-    /// Measures until it was undisturbed often enough, and returns the median of what was measured
-    /// then; of what was least disturbed if the machine does not keep still.
+    /// Measures until enough measurements were undisturbed, and returns their median; if there are
+    /// too few, the median of the least disturbed ones.
     ///
     /// # Errors
     /// Those of a measurement.
@@ -63,13 +64,13 @@ impl Stopwatch {
         mut measured: impl FnMut(&mut Self) -> Result<Measured, E>,
     ) -> Result<Value, E> {
         let (mut all, mut calm) = (Vec::new(), 0);
-        while all.len() < MOST && calm < ENOUGH {
+        while all.len() < MAX_MEASUREMENTS && calm < SUFFICIENT_UNDISTURBED {
             let one = measured(self)?;
             calm += usize::from(is_undisturbed(one.probe_ns, self.shortest_ns));
             all.push(one);
         }
         let calm = undisturbed(&all, self.shortest_ns);
-        let is_calm = calm.len() >= FEW;
+        let is_calm = calm.len() >= MIN_UNDISTURBED;
         let values = if is_calm { calm } else { least_disturbed(&all) };
         Ok(Value {
             ns: median(&values),
@@ -77,10 +78,10 @@ impl Stopwatch {
         })
     }
 
-    /// The same of something that takes no preparation and cannot fail.
+    /// As [`Stopwatch::value`], for a measurement without preparation that cannot fail.
     pub(super) fn value_of(&mut self, mut measure: impl FnMut() -> f64) -> Value {
         let value = self
-            .value(|stopwatch| Ok::<_, std::convert::Infallible>(stopwatch.beside(&mut measure)));
+            .value(|stopwatch| Ok::<_, std::convert::Infallible>(stopwatch.probed(&mut measure)));
         match value {
             Ok(value) => value,
         }
@@ -91,10 +92,10 @@ impl Stopwatch {
 mod tests {
     use overhear_monitor::interference::Measured;
 
-    use super::{Stopwatch, ENOUGH, MOST};
+    use super::{Stopwatch, MAX_MEASUREMENTS, SUFFICIENT_UNDISTURBED};
 
-    /// The value, and how many measurements it took, where the yardstick takes so long beside the
-    /// nth.
+    /// The value, whether it is calm, and the number of measurements, if the probe of the nth
+    /// measurement takes `probe_ns(n)`.
     fn value(probe_ns: impl Fn(u64) -> u64) -> (f64, bool, usize) {
         let mut stopwatch = Stopwatch {
             shortest_ns: 1_000,
@@ -115,15 +116,15 @@ mod tests {
 
     #[test]
     fn stopwatch_waits_for_an_undisturbed_core() {
-        assert_eq!(value(|_| 1_000), (100.0, true, ENOUGH));
+        assert_eq!(value(|_| 1_000), (100.0, true, SUFFICIENT_UNDISTURBED));
         assert_eq!(
             value(|nth| if nth % 3 == 0 { 1_000 } else { 1_400 }),
-            (100.0, true, 3 * ENOUGH)
+            (100.0, true, 3 * SUFFICIENT_UNDISTURBED)
         );
-        // Not for ever: then the best quarter has to do.
-        assert_eq!(value(|_| 1_300), (130.0, false, MOST));
+        // After the limit, the value is that of the least disturbed quarter.
+        assert_eq!(value(|_| 1_300), (130.0, false, MAX_MEASUREMENTS));
         let (seldom, is_calm, count) = value(|nth| 1_200 + nth);
-        assert_eq!((is_calm, count), (false, MOST));
+        assert_eq!((is_calm, count), (false, MAX_MEASUREMENTS));
         assert!(seldom < 126.0, "{seldom}");
     }
 }

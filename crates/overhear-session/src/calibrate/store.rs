@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Where a calibration is kept, and whether it is one of this machine.
+//! The file of a calibration, and whether it is of this machine.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,15 +10,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use overhear_trace::Folder;
 
 use super::Calibration;
-use crate::error::{ErrorKind, SessionError};
+use crate::error::{ErrorKind, SessionError, Setting};
 
-/// Most bytes of a calibration that was kept.
+/// Limit of the size of a stored calibration, in bytes.
 const MAX_BYTES: u64 = 16 << 20;
 
 /// `overhear/calibration.json` in the user's cache: `$XDG_CACHE_HOME`, else `~/.cache`. `None` if
 /// neither is known.
 #[must_use]
-pub fn default_place() -> Option<PathBuf> {
+pub fn default_file() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(variable("HOME")?).join(".cache")))?;
@@ -27,16 +27,17 @@ pub fn default_place() -> Option<PathBuf> {
         .then(|| cache.join("overhear/calibration.json"))
 }
 
-/// The place of a calibration that is being measured: what cannot be kept is not worth the wait.
+/// The file of a calibration that is being measured. It is opened before the measurement, so that
+/// an error is reported at once.
 #[derive(Debug)]
-pub struct Place {
+pub struct CalibrationFile {
     file: PathBuf,
     folder: Folder,
     name: OsString,
 }
 
-impl Place {
-    /// Makes sure that the file can be written; its folder is made if need be.
+impl CalibrationFile {
+    /// Checks that the file can be written. Its folder is created if it does not exist.
     ///
     /// # Errors
     /// [`SessionError`] if it cannot.
@@ -50,7 +51,7 @@ impl Place {
             opened => opened,
         };
         let (folder, name) = opened.map_err(|error| failed(file, &error))?;
-        // Removed again: the calibration is measured first.
+        // The temporary file is removed; `save` creates it again.
         folder
             .replace(&name)
             .map_err(|error| failed(file, &error))?;
@@ -61,11 +62,11 @@ impl Place {
         })
     }
 
-    /// Keeps the calibration there.
+    /// Writes the calibration.
     ///
     /// # Errors
     /// [`SessionError`] if it cannot be written.
-    pub fn keep(self, calibration: &Calibration) -> Result<(), SessionError> {
+    pub fn save(self, calibration: &Calibration) -> Result<(), SessionError> {
         let json = serde_json::to_vec_pretty(calibration).unwrap_or_default();
         let kept = self.folder.replace(&self.name).and_then(|mut file| {
             file.write_all(&json)?;
@@ -77,14 +78,14 @@ impl Place {
 
 fn failed(file: &Path, error: &dyn std::fmt::Display) -> SessionError {
     let message = format!(
-        "cannot keep the calibration in {}: {error}; name another file by --output",
+        "cannot keep the calibration in {}: {error}; name another file",
         file.display()
     );
-    SessionError::new(ErrorKind::Unavailable, message)
+    SessionError::new(ErrorKind::Unavailable, message).about(Setting::Output)
 }
 
-/// Reads the calibration of this machine: from the named file, or from its default place. `None` if
-/// there is none, or if it is one of another CPU or kernel.
+/// Reads a calibration: from the named file, or from the default file if that is of this CPU and
+/// kernel. `None` without one.
 ///
 /// # Errors
 /// [`SessionError`] if the file that is named cannot be read.
@@ -100,12 +101,12 @@ pub fn load_calibration(named: Option<&Path>) -> Result<Option<Calibration>, Ses
             let read = serde_json::from_slice(&json).map_err(|error| usage(&error))?;
             Ok(Some(read))
         }
-        None => Ok(kept()),
+        None => Ok(stored()),
     }
 }
 
-fn kept() -> Option<Calibration> {
-    let (folder, name) = Folder::above(&default_place()?).ok()?;
+fn stored() -> Option<Calibration> {
+    let (folder, name) = Folder::above(&default_file()?).ok()?;
     let json = folder.read(name, MAX_BYTES).ok()?;
     let calibration: Calibration = serde_json::from_slice(&json).ok()?;
     let is_ours = calibration.cpu == cpu() && calibration.release == release();
@@ -118,7 +119,7 @@ pub(super) fn now() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// What the kernel calls the CPU: model, family and number of that.
+/// The CPU by the kernel's names: model name, family and model number.
 #[expect(clippy::disallowed_methods, reason = "of /proc")]
 pub(super) fn cpu() -> String {
     let info = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

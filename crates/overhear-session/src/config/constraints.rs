@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `[[constraint]]`: what must hold.
+//! `[[constraint]]`: requirements on results.
 //!
-//! The keys of an entry say what it demands; those that do not belong together are refused with
-//! their place in the file.
+//! The keys of an entry select its kind. Keys that do not belong together are refused with their
+//! line and column.
 
 use std::fmt;
 use std::path::Path;
@@ -15,7 +15,7 @@ use serde::de::{Error, Visitor};
 use serde::{Deserialize, Deserializer};
 use toml::Spanned;
 
-use super::{refuse_strangers, Length};
+use super::{reject_unknown_entries, Length};
 use crate::error::{ErrorKind, SessionError};
 
 /// `[[constraint]]`: what must hold of a metric, a field or an event; see docs/verdicts.md.
@@ -133,7 +133,7 @@ impl<'de> Deserialize<'de> for Bound {
     }
 }
 
-/// An id as a number or as a text, or a name.
+/// Deserialises an id, as a number or a text, or a name.
 fn task_filter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<TaskFilter>, D::Error> {
     struct IdOrName;
 
@@ -181,10 +181,10 @@ impl JsonSchema for Bound {
     }
 }
 
-/// A message and where in the file it belongs, in bytes.
-type Misplaced = (usize, String);
+/// A message, and the byte in the file that it is about.
+type LocatedMessage = (usize, String);
 
-/// The constraints of the file `path`, which need have nothing else.
+/// The constraints of the file `path`, at least one.
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the file, the line and the column.
@@ -197,7 +197,7 @@ pub fn read(path: &Path) -> Result<Vec<Constraint>, SessionError> {
     parse(&text, base).map_err(usage)
 }
 
-/// As [`read`], of a file that may have none: one that describes a monitor.
+/// As [`read`], of a file that may have no constraints.
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the file, the line and the column.
@@ -209,7 +209,7 @@ pub fn read_any(path: &Path) -> Result<Vec<Constraint>, SessionError> {
     })
 }
 
-/// The constraints of a file's text, at least one; metrics that are files lie below `base`.
+/// The constraints of a file's text, at least one. `base` is the folder of relative file names.
 ///
 /// # Errors
 /// A message that names the line and the column.
@@ -222,14 +222,14 @@ pub fn parse(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
 }
 
 fn parse_any(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
-    /// The entries that can stand without `[monitor]`.
+    /// The entries for constraints.
     #[derive(Deserialize)]
     struct Entries {
         #[serde(default, rename = "constraint")]
         constraints: Vec<ConstraintConfig>,
     }
 
-    refuse_strangers(text)?;
+    reject_unknown_entries(text)?;
     let entries: Entries = super::from_toml(text)?;
     let catalogue = Catalogue::linux();
     let mut constraints: Vec<Constraint> = Vec::new();
@@ -245,7 +245,7 @@ fn parse_any(text: &str, base: &Path) -> Result<Vec<Constraint>, String> {
                 false => Ok(constraint),
             })
             .map_err(|(at, message)| {
-                let (line, column) = place(text, at);
+                let (line, column) = line_and_column(text, at);
                 format!("line {line}, column {column}: constraint `{name}`: {message}")
             })?;
         constraints.push(constraint);
@@ -259,17 +259,17 @@ fn names(constraints: &[Constraint], name: &str) -> bool {
         .any(|constraint| constraint.name() == name)
 }
 
-/// Line and column of a byte, both from 1 on.
-fn place(text: &str, at: usize) -> (usize, usize) {
+/// Line and column of a byte, both counted from 1.
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
     let start = before.rfind('\n').map_or(0, |index| index + 1);
     (line, before[start..].chars().count() + 1)
 }
 
-/// Where something within a string stands in the file; exact as long as the string is written on
-/// one line and without escapes.
-fn within(word: &Spanned<String>, error: &SpecificationError) -> Misplaced {
+/// The position in the file of an error within a string. It is exact if the string is on one line
+/// and has no escapes.
+fn locate(word: &Spanned<String>, error: &SpecificationError) -> LocatedMessage {
     let before = error.at.column.saturating_sub(1) as usize;
     let bytes: usize = word
         .get_ref()
@@ -281,7 +281,7 @@ fn within(word: &Spanned<String>, error: &SpecificationError) -> Misplaced {
 }
 
 impl ConstraintConfig {
-    fn resolve(&self, base: &Path, catalogue: &Catalogue) -> Result<Constraint, Misplaced> {
+    fn resolve(&self, base: &Path, catalogue: &Catalogue) -> Result<Constraint, LocatedMessage> {
         let at = self.name.span().start;
         let here = |message: &str| (at, message.to_owned());
         let demand = self.demand(base, catalogue)?;
@@ -311,8 +311,8 @@ impl ConstraintConfig {
         })
     }
 
-    /// The one key that says what is demanded.
-    fn kind(&self) -> Result<&'static str, Misplaced> {
+    /// The one key that selects the kind of the constraint.
+    fn kind(&self) -> Result<&'static str, LocatedMessage> {
         let kinds = [
             ("max", self.max.is_some() || self.min.is_some()),
             ("quantile", self.quantile.is_some()),
@@ -343,13 +343,13 @@ impl ConstraintConfig {
         }
     }
 
-    fn demand(&self, base: &Path, catalogue: &Catalogue) -> Result<Demand, Misplaced> {
+    fn demand(&self, base: &Path, catalogue: &Catalogue) -> Result<Demand, LocatedMessage> {
         let kind = self.kind()?;
-        self.refuse_strangers(kind)?;
+        self.reject_unknown_entries(kind)?;
         let at = self.name.span().start;
         let missing = |key: &str| (at, format!("`{kind}` needs `{key}`"));
         let pattern = |word: &Spanned<String>| {
-            Pattern::parse(word.get_ref(), catalogue).map_err(|error| within(word, &error))
+            Pattern::parse(word.get_ref(), catalogue).map_err(|error| locate(word, &error))
         };
         let event = || match &self.of {
             Some(word) => pattern(word),
@@ -429,8 +429,8 @@ impl ConstraintConfig {
         })
     }
 
-    /// Refuses keys that mean nothing beside this one.
-    fn refuse_strangers(&self, kind: &str) -> Result<(), Misplaced> {
+    /// Refuses keys that have no meaning for this kind.
+    fn reject_unknown_entries(&self, kind: &str) -> Result<(), LocatedMessage> {
         let judges_values = matches!(kind, "max" | "quantile" | "jitter");
         let keys = [
             ("metric", self.metric.is_some(), judges_values),
@@ -452,7 +452,7 @@ impl ConstraintConfig {
         match keys.iter().find(|(_, given, belongs)| *given && !*belongs) {
             Some((key, ..)) => Err((
                 self.name.span().start,
-                format!("`{key}` means nothing beside `{kind}`; leave it out"),
+                format!("`{key}` has no meaning with `{kind}`; leave it out"),
             )),
             None => Ok(()),
         }
@@ -464,7 +464,7 @@ impl ConstraintConfig {
         base: &Path,
         catalogue: &Catalogue,
         bounds: [Option<Bound>; N],
-    ) -> Result<(Values, [Option<f64>; N]), Misplaced> {
+    ) -> Result<(Values, [Option<f64>; N]), LocatedMessage> {
         let at = self.name.span().start;
         let as_time = bounds
             .iter()
@@ -491,7 +491,7 @@ impl ConstraintConfig {
             }
             (None, Some(word), Some(field)) => Values::Field {
                 of: Pattern::parse(word.get_ref(), catalogue)
-                    .map_err(|error| within(word, &error))?,
+                    .map_err(|error| locate(word, &error))?,
                 field: field.clone(),
                 as_time,
             },

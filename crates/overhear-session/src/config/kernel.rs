@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `[[sensor]]` with the id `kernel:NAME`: a sensor of the kernel, or a probe, whose rings the
-//! monitor has itself.
+//! `[[sensor]]` with the id `kernel:NAME`: a kernel sensor or a probe. Its rings belong to the
+//! monitor.
 
 use overhear_event::kernel::is_probe;
 use overhear_event::TypeSchema;
@@ -8,10 +8,10 @@ use overhear_kernel::{Probe, ProbeError, Sensor};
 
 use super::SensorConfig;
 
-/// What the ids of kernel sensors begin with, as the names of their events do.
-const KERNEL: &str = "kernel:";
+/// Prefix of the ids of kernel sensors, and of the names of their events.
+const KERNEL_PREFIX: &str = "kernel:";
 
-/// What writes elements in the kernel.
+/// The kernel sensor or probe of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum KernelSource {
     Sensor(Sensor),
@@ -27,7 +27,7 @@ impl KernelSource {
         }
     }
 
-    /// What its elements consist of; of a probe the place is looked up.
+    /// The schema of its elements. For a probe, its function or static probe is looked up.
     pub(crate) fn schema(&self) -> Result<TypeSchema, ProbeError> {
         match self {
             Self::Sensor(sensor) => Ok(sensor.schema()),
@@ -40,21 +40,21 @@ impl SensorConfig {
     /// Whether it is a sensor of the kernel.
     #[must_use]
     pub fn is_of_kernel(&self) -> bool {
-        self.id.starts_with(KERNEL)
+        self.id.starts_with(KERNEL_PREFIX)
     }
 
-    /// The kernel sensor, or the one of the file's probes, that it is; `None` for sensors of
-    /// programs.
+    /// Its kernel sensor, or its probe among those of the file; `None` for sensors of programs.
     ///
     /// # Errors
-    /// A message, without the id: there is no such kernel sensor, or it is to be more than one.
+    /// A message without the id, if there is no such kernel sensor or probe, or if `count` or
+    /// `lanes` is not 1.
     pub(crate) fn of_kernel(&self, probes: &[Probe]) -> Result<Option<KernelSource>, String> {
-        let Some(name) = self.id.strip_prefix(KERNEL) else {
+        let Some(name) = self.id.strip_prefix(KERNEL_PREFIX) else {
             return Ok(None);
         };
         let source = if is_probe(name) {
-            let mut own = probes.iter().filter(|probe| probe.sensor() == name);
-            match (own.next(), own.next()) {
+            let mut named = probes.iter().filter(|probe| probe.sensor() == name);
+            match (named.next(), named.next()) {
                 (Some(probe), None) => KernelSource::Probe(probe.clone()),
                 (None, _) => {
                     return Err("there is no [[probe]] of this name in the file; add it".to_owned())

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `[[metric]]`: what is measured.
+//! `[[metric]]`: metrics of a run.
 
-use crate::trust::{self, TrustError};
-use overhear_metrics::automaton::system_metric;
 use std::path::{Path, PathBuf};
 
-use overhear_metrics::automaton::{new_user_metric, Catalogue, Metric, Pattern};
+use overhear_metrics::automaton::{new_user_metric, system_metric, Catalogue, Metric, Pattern};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::refuse_strangers;
+use super::reject_unknown_entries;
 use crate::error::{ErrorKind, SessionError};
+use crate::trust::{self, TrustError};
 
 /// `[[metric]]`: a built-in metric by its name, one in a file, or the execution time between two
 /// events of a task; see docs/metrics.md.
@@ -37,7 +36,7 @@ pub struct MetricConfig {
 
 impl MetricConfig {
     fn metric(&self, base: &Path) -> Result<Metric, String> {
-        let strange = self.last.is_some() || self.include_system.is_some();
+        let has_range_keys = self.last.is_some() || self.include_system.is_some();
         match (&self.name, &self.file, &self.initial) {
             (Some(name), None, Some(initial)) => {
                 let last = self.last.as_ref().unwrap_or(initial);
@@ -47,7 +46,7 @@ impl MetricConfig {
                 new_user_metric(name, &events.0, &events.1, include_system, &linux)
                     .map_err(|error| error.to_string())
             }
-            (_, _, None) if strange => {
+            (_, _, None) if has_range_keys => {
                 Err("`final` and `include_system` need `initial`".to_owned())
             }
             (Some(name), None, None) if name.contains(['/', '.']) => Err(format!(
@@ -90,7 +89,7 @@ fn parse(text: &str, base: &Path) -> Result<Vec<Metric>, String> {
         metrics: Vec<MetricConfig>,
     }
 
-    refuse_strangers(text)?;
+    reject_unknown_entries(text)?;
     let entries: Entries = super::from_toml(text)?;
     let metrics = (1..).zip(&entries.metrics).map(|(number, config)| {
         let metric = config.metric(base);
@@ -99,8 +98,11 @@ fn parse(text: &str, base: &Path) -> Result<Vec<Metric>, String> {
     metrics.collect()
 }
 
-/// The metric that a word stands for. A word with `/` or `.` is a file; relative names begin at
-/// `base`.
+/// The metric of this name. A name with `/` or `.` is that of a file; `base` is the folder of
+/// relative names.
+///
+/// # Errors
+/// A message, if there is no such metric or the file is invalid.
 pub fn find(name: &str, base: &Path) -> Result<Metric, String> {
     if !name.contains(['/', '.']) {
         return system_metric(name)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `[[probe]]`: a place in programs or in the kernel that becomes a sensor of the run.
+//! `[[probe]]`: a function, static probe or tracepoint that becomes a kernel sensor of the run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use overhear_kernel::{Probe, ProbeError};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::refuse_strangers;
-use crate::error::{ErrorKind, SessionError};
-use crate::evaluations::Evaluations;
+use super::reject_unknown_entries;
+use crate::error::{ErrorKind, SessionError, Setting};
+use crate::requested_analyses::RequestedAnalyses;
 
 /// `[[probe]]`: a place that becomes a sensor while a program is run, as by the options of
 /// `overhear run`; see docs/kernel-sensors.md. Give one key.
@@ -39,16 +39,16 @@ pub struct ProbeConfig {
     pub kprobe: Option<String>,
 }
 
-/// Reads a text as a probe of some kind.
-type Read = fn(&str) -> Result<Probe, ProbeError>;
+/// Parses a text as a probe of one kind.
+type ParseProbe = fn(&str) -> Result<Probe, ProbeError>;
 
 impl ProbeConfig {
-    /// The probe that it names.
+    /// The probe of the entry.
     ///
     /// # Errors
-    /// A message.
+    /// A message, if the entry is invalid.
     pub(crate) fn probe(&self) -> Result<Probe, String> {
-        let kinds: [(&Option<String>, Read); 4] = [
+        let kinds: [(&Option<String>, ParseProbe); 4] = [
             (&self.function, Probe::function),
             (&self.usdt, Probe::usdt),
             (&self.tracepoint, Probe::tracepoint),
@@ -65,7 +65,10 @@ impl ProbeConfig {
     }
 }
 
-/// The probes of entries; a message names the first that is none.
+/// The probes of entries.
+///
+/// # Errors
+/// A message about the first invalid entry.
 pub(crate) fn probes_of(entries: &[ProbeConfig]) -> Result<Vec<Probe>, String> {
     let probes = (1..).zip(entries).map(|(number, entry)| {
         let probe = entry.probe();
@@ -92,25 +95,25 @@ fn parse(text: &str) -> Result<Vec<Probe>, String> {
         probes: Vec<ProbeConfig>,
     }
 
-    refuse_strangers(text)?;
+    reject_unknown_entries(text)?;
     let entries: Entries = super::from_toml(text)?;
     probes_of(&entries.probes)
 }
 
-/// Refuses evaluations that could not succeed: of probes that nobody attaches, and of fields that
-/// the probes lack. The evaluations are opened for a stream of each probe and dropped.
+/// Checks that all probes that the analyses require are attached, and have the fields that the
+/// analyses read. `trial` is opened for a stream of each probe and dropped.
 ///
 /// # Errors
-/// [`SessionError`] with a message about the first of them.
-pub(crate) fn refuse_unusable(
-    mut trial: Evaluations,
+/// [`SessionError`] with a message about the first error.
+pub(crate) fn check_usable(
+    mut trial: RequestedAnalyses,
     probes: &[Probe],
 ) -> Result<(), SessionError> {
     let required = trial.requires();
-    refuse_absent(&required, probes)?;
-    let evaluated = |probe: &&Probe| required.contains(&EventName::kernel(&probe.sensor()));
-    for (id, probe) in (1..).zip(probes.iter().filter(evaluated)) {
-        // A place that cannot be resolved is refused by the monitor that attaches it.
+    check_attached(&required, probes)?;
+    let is_required = |probe: &&Probe| required.contains(&EventName::kernel(&probe.sensor()));
+    for (id, probe) in (1..).zip(probes.iter().filter(is_required)) {
+        // If it cannot be resolved, the monitor that attaches it returns the error.
         if let Ok(schema) = probe.schema() {
             trial.open(&stream_of(probe, id, schema));
         }
@@ -121,7 +124,7 @@ pub(crate) fn refuse_unusable(
     }
 }
 
-/// A stream of the probe's elements.
+/// The description of a stream of the probe's elements.
 fn stream_of(probe: &Probe, id: u32, schema: TypeSchema) -> StreamDescriptor {
     StreamDescriptor {
         id: StreamId::from_raw(id),
@@ -135,11 +138,11 @@ fn stream_of(probe: &Probe, id: u32, schema: TypeSchema) -> StreamDescriptor {
     }
 }
 
-/// Refuses the pattern of an update that names probes, of which none is attached.
+/// Checks that a probe is attached if the pattern of an update names probes.
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the update.
-pub(crate) fn refuse_pattern(
+pub(crate) fn check_pattern(
     update: &str,
     pattern: &str,
     probes: &[Probe],
@@ -148,27 +151,28 @@ pub(crate) fn refuse_pattern(
         let name = pattern.strip_prefix(origin);
         name.is_some_and(is_probe)
     });
-    let wants = Query::streams(pattern);
-    let wants = wants.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;
-    let is_wanted = |probe: &Probe| {
+    let matches = Query::streams(pattern);
+    let matches =
+        matches.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;
+    let is_named = |probe: &Probe| {
         let schema = TypeSchema::builder("probe").build();
-        schema.is_ok_and(|schema| wants(&stream_of(probe, 1, schema)))
+        schema.is_ok_and(|schema| matches(&stream_of(probe, 1, schema)))
     };
-    if !names_probes || probes.iter().any(is_wanted) {
+    if !names_probes || probes.iter().any(is_named) {
         return Ok(());
     }
     Err(SessionError::new(
         ErrorKind::Usage,
         format!(
-            "update `{update}` wants `{pattern}`, which is no probe of this run ({}); {REMEDY}",
+            "update `{update}` takes `{pattern}`, which is no probe of this run ({}); {PROBE_ADVICE}",
             attached(probes)
         ),
-    ))
+    )
+    .about(Setting::Probes))
 }
 
-/// What to do about a probe that is not attached.
-const REMEDY: &str =
-    "give it by --probe, --usdt, --tracepoint or --kprobe, or by a [[probe]] of the file";
+/// Advice in messages about a probe that is not attached.
+const PROBE_ADVICE: &str = "name it as a probe of the run, or by a [[probe]] of the file";
 
 /// The probes of a run, for a message.
 fn attached(probes: &[Probe]) -> String {
@@ -182,29 +186,30 @@ fn attached(probes: &[Probe]) -> String {
     }
 }
 
-fn refuse_absent(required: &EventSet, probes: &[Probe]) -> Result<(), SessionError> {
-    let is_there = |event: &&EventName| {
-        let mut own = probes.iter();
-        own.any(|probe| EventName::kernel(&probe.sensor()) == **event)
+fn check_attached(required: &EventSet, probes: &[Probe]) -> Result<(), SessionError> {
+    let is_attached = |event: &&EventName| {
+        let mut attached = probes.iter();
+        attached.any(|probe| EventName::kernel(&probe.sensor()) == **event)
     };
     let absent = required.iter().filter(|event| event.is_of_probe());
-    let Some(event) = absent.filter(|event| !is_there(event)).min() else {
+    let Some(event) = absent.filter(|event| !is_attached(event)).min() else {
         return Ok(());
     };
     Err(SessionError::new(
         ErrorKind::Usage,
         format!(
-            "`{event}` is to be evaluated, and is no probe of this run ({}); {REMEDY}",
+            "`{event}` is to be evaluated, and is no probe of this run ({}); {PROBE_ADVICE}",
             attached(probes)
         ),
-    ))
+    )
+    .about(Setting::Probes))
 }
 
 #[cfg(test)]
 mod tests {
     use overhear_event::{EventName, EventSet};
 
-    use super::{parse, refuse_absent};
+    use super::{check_attached, parse};
 
     #[test]
     fn entries_name_probes_of_each_kind() {
@@ -240,8 +245,8 @@ mod tests {
             EventName::kernel("usdt/app/phase"),
         ]
         .into();
-        assert!(refuse_absent(&required, &probes).is_ok());
-        let failure = refuse_absent(&required, &[]).unwrap_err();
+        assert!(check_attached(&required, &probes).is_ok());
+        let failure = check_attached(&required, &[]).unwrap_err();
         assert!(
             failure.message.contains("`kernel:usdt/app/phase`"),
             "{}",

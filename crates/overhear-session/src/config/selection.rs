@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The updates of a file by who runs them: each executor has a monitor of its own, with the sensors
-//! that its updates take.
+//! The updates of a file by executor. Each executor has a monitor of its own, with the sensors that
+//! its updates take.
 
 use super::{Config, ExecutorConfig, UpdateConfig};
 
-/// A kind of executor. `auto` and `deadline` are one kind: what is guaranteed if the machine
-/// permits it.
+/// A kind of executor. `auto` and `deadline` are one kind: guaranteed, if the machine permits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecutorKind {
     /// `auto` and `deadline`.
@@ -19,7 +18,7 @@ pub enum ExecutorKind {
 }
 
 impl ExecutorKind {
-    /// All of them; the order in which they are reported.
+    /// All kinds, in the order of the report.
     pub const ALL: [Self; 4] = [
         Self::Guaranteed,
         Self::Bandwidth,
@@ -45,7 +44,7 @@ impl From<ExecutorConfig> for ExecutorKind {
     }
 }
 
-/// Some of the updates of a file, and the sensors that these take, by their places there.
+/// Some of the updates of a file and the sensors that they take, by their indices in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Selection {
     updates: Vec<bool>,
@@ -55,11 +54,11 @@ pub struct Selection {
 impl Selection {
     fn of(config: &Config, takes: impl Fn(&UpdateConfig) -> bool) -> Self {
         let updates: Vec<bool> = config.updates.iter().map(takes).collect();
-        let is_whole = updates.iter().all(|taken| *taken);
+        let is_full = updates.iter().all(|taken| *taken);
         let sensors = config.sensors.iter().map(|sensor| {
-            let mut own = config.updates.iter().zip(&updates);
-            // What nobody takes belongs to the whole, which refuses it.
-            is_whole || own.any(|(update, taken)| *taken && update.takes(&sensor.id))
+            let mut selected = config.updates.iter().zip(&updates);
+            // A full selection has all sensors, so that admission refuses those without an update.
+            is_full || selected.any(|(update, taken)| *taken && update.takes(&sensor.id))
         });
         let sensors = sensors.collect();
         Self { updates, sensors }
@@ -91,28 +90,28 @@ impl UpdateConfig {
 }
 
 impl Config {
-    /// Who runs an update.
+    /// The executor of an update.
     #[must_use]
     pub fn executor_of(&self, update: &UpdateConfig) -> ExecutorConfig {
         update.executor.unwrap_or(self.monitor.executor)
     }
 
-    /// The whole file as one.
+    /// All updates and sensors of the file.
     #[must_use]
-    pub fn whole(&self) -> Selection {
+    pub fn full_selection(&self) -> Selection {
         Selection::of(self, |_| true)
     }
 
-    /// The updates that are run like this; `None` if there are none. A file without updates is one
-    /// selection.
+    /// The updates of this kind of executor; `None` if there are none. A file without updates has
+    /// one selection, for the executor of its monitor.
     #[must_use]
-    pub fn selection(&self, runner: ExecutorKind) -> Option<Selection> {
+    pub fn selection(&self, kind: ExecutorKind) -> Option<Selection> {
         if self.updates.is_empty() {
-            let is_it = ExecutorKind::from(self.monitor.executor) == runner;
-            return is_it.then(|| self.whole());
+            let is_own = ExecutorKind::from(self.monitor.executor) == kind;
+            return is_own.then(|| self.full_selection());
         }
         let selection = Selection::of(self, |update| {
-            ExecutorKind::from(self.executor_of(update)) == runner
+            ExecutorKind::from(self.executor_of(update)) == kind
         });
         (!selection.is_empty()).then_some(selection)
     }
@@ -144,8 +143,8 @@ mod tests {
             sensors = ["a"]
         "#;
         let config = Config::parse(text).unwrap();
-        let of = |runner| {
-            config.selection(runner).map(|selection| {
+        let of = |kind| {
+            config.selection(kind).map(|selection| {
                 let updates: Vec<_> = (0..4).filter(|&it| selection.has_update(it)).collect();
                 let sensors: Vec<_> = (0..4).filter(|&it| selection.has_sensor(it)).collect();
                 (updates, sensors)
@@ -157,11 +156,11 @@ mod tests {
             (of(ExecutorKind::Bandwidth), of(ExecutorKind::BestEffort)),
             (None, None)
         );
-        // Of a whole file every sensor, whether an update takes it or not.
+        // A full selection has all sensors, whether an update takes them or not.
         let text = text.replace("executor = \"buffered\"", "sensors = [\"a\"]");
         let config = Config::parse(&text).unwrap();
         let selection = config.selection(ExecutorKind::Guaranteed).unwrap();
-        assert_eq!(selection, config.whole());
+        assert_eq!(selection, config.full_selection());
         assert!(selection.has_sensor(1));
     }
 }

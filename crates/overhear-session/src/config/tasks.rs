@@ -7,7 +7,7 @@ use overhear_metrics::response::TaskModel;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::{refuse_strangers, Length};
+use super::{reject_unknown_entries, Length};
 use crate::error::{ErrorKind, SessionError};
 
 /// `[[task]]`: a task that is released once per period; see docs/response-times.md. Overheads that
@@ -57,7 +57,7 @@ impl TaskConfig {
         &name[..end]
     }
 
-    /// Whether a thread does it, which can be observed.
+    /// Whether it is a thread, which can be observed.
     #[must_use]
     pub fn is_thread(&self) -> bool {
         self.thread.as_deref() != Some("")
@@ -82,7 +82,7 @@ impl TaskConfig {
     }
 }
 
-/// The tasks of the file `path`, which need have nothing else.
+/// The tasks of the file `path`, at least one.
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the file and the line.
@@ -93,19 +93,19 @@ pub fn read(path: &Path) -> Result<Vec<TaskConfig>, SessionError> {
     })
 }
 
-/// The tasks of a file's text.
+/// The tasks of a file's text, at least one.
 ///
 /// # Errors
 /// A message that names the line.
 pub fn parse(text: &str) -> Result<Vec<TaskConfig>, String> {
-    /// The entries that can stand without `[monitor]`.
+    /// The entries for tasks.
     #[derive(Deserialize)]
     struct Entries {
         #[serde(default, rename = "task")]
         tasks: Vec<TaskConfig>,
     }
 
-    refuse_strangers(text)?;
+    reject_unknown_entries(text)?;
     let entries: Entries = super::from_toml(text)?;
     if entries.tasks.is_empty() {
         return Err("there is no [[task]]; describe at least one".to_owned());
@@ -117,7 +117,7 @@ pub fn parse(text: &str) -> Result<Vec<TaskConfig>, String> {
         };
         if entries.tasks[..index].iter().any(same) {
             return Err(format!(
-                "task `{}` has the name or the thread of another one; tell them apart",
+                "task `{}` has the name or the thread of another one; rename one of them",
                 task.name
             ));
         }

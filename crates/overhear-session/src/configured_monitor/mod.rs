@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The monitors that `overhear.toml` describes, one for each executor that its updates name, run
-//! beside the session in threads of their own.
+//! The monitors that `overhear.toml` describes: one for each executor that its updates name. They
+//! run in threads of their own, in parallel with the monitor of the session.
 //!
-//! [`MonitorPlan::read`] decides before anything runs: whether they are admitted, and who runs
-//! them. `MonitorPlan::start` attaches to a directory like any other monitor and runs until
-//! [`MonitorHandle::stop`], which makes one report of them.
+//! [`MonitorPlan::read`] decides before anything runs which executors are used and whether the
+//! monitors are admitted. `MonitorPlan::start` attaches to a directory as any other monitor does.
+//! The monitors run until [`MonitorHandle::stop`], which returns one report.
 
-pub(crate) mod evaluation;
-mod hearing;
-mod measuring;
 mod report;
 mod running;
+mod source;
 mod suggestion;
 
 use std::path::{Path, PathBuf};
@@ -25,29 +23,25 @@ use overhear_monitor::executor::{may_guarantee, share_of_cpu, DeadlineRefusal, T
 use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
 use overhear_monitor::Partition;
 
-use crate::admit::{self, terms_without_guarantee, KernelRing, LoadedPlugin, MemoryBytes};
+use crate::admission::{self, terms_without_guarantee, KernelRing, LoadedPlugin, MemoryBytes};
+use crate::builtin_updates::metrics_of;
 use crate::config::selection::{ExecutorKind, Selection};
 use crate::config::{Config, ExecutorConfig};
+use crate::connect;
 use crate::error::{ErrorKind, SessionError};
-use crate::place;
 use crate::reactions::Deciders;
 
-pub use evaluation::Counting;
-use hearing::KernelHearing;
-pub(crate) use measuring::{metrics_of, Measuring};
 pub use report::{MeasuredUpdate, MonitorReport, MonitoredSensor};
-use running::Running;
+use running::MonitorThread;
+use source::MonitorRings;
 pub use suggestion::Suggestion;
 
-/// The document of a recording in which its report is kept.
-pub(crate) const GUARANTEE: &str = "guarantee";
-
-/// Who runs a monitor.
+/// The executor of a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Executor {
     Deadline,
     Bandwidth,
-    /// The reservation is that of the thread that copies.
+    /// With the reservation of the thread that copies.
     Buffered(DeadlineReservation),
     BestEffort,
 }
@@ -68,16 +62,16 @@ impl Executor {
 pub struct MonitorPlan {
     config: Config,
     path: PathBuf,
-    // What is guaranteed comes first.
+    // The guaranteed one comes first.
     monitors: Vec<ExecutorPlan>,
     measures: bool,
-    // Of each update in the file, the plug-in that it names.
+    // The plug-in of each update in the file, if it names one.
     plugins: Vec<Option<LoadedPlugin>>,
-    // Likewise, the metric that it measures.
+    // The metric of each update in the file, if it names one.
     metrics: Vec<Option<Metric>>,
-    /// The CPU that was set apart for the guaranteed one.
+    /// The CPU that is set apart for the guaranteed monitor.
     partition: Option<Arc<Partition>>,
-    /// Why there will be no guarantee although one was wished for.
+    /// Message about a guarantee that was requested and will not be given.
     pub warning: Option<String>,
 }
 
@@ -87,20 +81,20 @@ struct ExecutorPlan {
     selection: Selection,
     terms: Terms,
     executor: Executor,
-    // What admission said of its memory.
+    // The memory bound that admission stated; `None` without admission.
     stated: Option<MemoryBytes>,
-    // The kernel sensors that it hears.
+    // The kernel sensors that its updates take.
     rings: Vec<KernelRing>,
 }
 
 impl ExecutorPlan {
-    /// Makes the rings of its kernel sensors, if it has any.
-    fn hear_kernel(&self) -> Result<Option<KernelHearing>, SessionError> {
+    /// Creates the rings of its kernel sensors, if it has any.
+    fn create_rings(&self) -> Result<Option<MonitorRings>, SessionError> {
         if self.rings.is_empty() {
             return Ok(None);
         }
-        let demanded = self.executor != Executor::BestEffort;
-        KernelHearing::prepare(&self.rings, demanded).map(Some)
+        let is_reserved = self.executor != Executor::BestEffort;
+        MonitorRings::create(&self.rings, is_reserved).map(Some)
     }
 }
 
@@ -108,11 +102,12 @@ impl MonitorPlan {
     /// Reads the file and decides. With `measures` nothing is guaranteed, and updates need no WCET.
     ///
     /// # Errors
-    /// [`SessionError`]: the file makes no sense (2), a monitor is not admitted (4), a guarantee or
-    /// a reservation was demanded and this user or machine cannot give one (5).
+    /// [`SessionError`] of kind [`ErrorKind::Usage`] if the file is invalid, [`ErrorKind::Refused`]
+    /// if a monitor is not admitted, and [`ErrorKind::Unavailable`] if the file requires a
+    /// guarantee or a reservation and a permission or a feature is absent.
     pub fn read(path: &Path, measures: bool) -> Result<Self, SessionError> {
         let config = Config::read(path)?;
-        let plugins = admit::load_plugins(&config, path)?;
+        let plugins = admission::load_plugins(&config, path)?;
         let metrics = metrics_of(&config, path)?;
         let mut plan = Self {
             config,
@@ -125,14 +120,14 @@ impl MonitorPlan {
             warning: None,
         };
         if measures {
-            plan.add(plan.config.whole(), Executor::BestEffort)?;
+            plan.add(plan.config.full_selection(), Executor::BestEffort)?;
             return Ok(plan);
         }
-        for runner in ExecutorKind::ALL {
-            let Some(selection) = plan.config.selection(runner) else {
+        for kind in ExecutorKind::ALL {
+            let Some(selection) = plan.config.selection(kind) else {
                 continue;
             };
-            match runner {
+            match kind {
                 ExecutorKind::Guaranteed => plan.add_guaranteed(selection)?,
                 ExecutorKind::Bandwidth => {
                     let percent = plan.config.monitor.cpu_percent;
@@ -144,7 +139,7 @@ impl MonitorPlan {
                     plan.add(selection, Executor::Bandwidth)?;
                 }
                 ExecutorKind::Buffered => {
-                    let reservation = admit::copying_of(&plan.config, path)?;
+                    let reservation = admission::copying_of(&plan.config, path)?;
                     may_reserve(reservation)?;
                     plan.add(selection, Executor::Buffered(reservation))?;
                 }
@@ -156,7 +151,7 @@ impl MonitorPlan {
 
     /// Adds a monitor that guarantees nothing.
     fn add(&mut self, selection: Selection, executor: Executor) -> Result<(), SessionError> {
-        // The directory is asked for all its sensors at once.
+        // Reports an error in the pattern of a sensor.
         query(&self.config, &selection)?;
         let (terms, rings) = terms_without_guarantee(&self.config, &self.path, &selection)?;
         self.monitors.push(ExecutorPlan {
@@ -175,15 +170,15 @@ impl MonitorPlan {
         let mut executors = updates
             .filter(|(index, _)| selection.has_update(*index))
             .map(|(_, update)| self.config.executor_of(update));
-        let is_demanded = executors.any(|executor| executor == ExecutorConfig::Deadline);
-        let admitted = admit::admit_loaded(&self.config, &self.path, &self.plugins)?;
+        let is_required = executors.any(|executor| executor == ExecutorConfig::Deadline);
+        let admitted = admission::admit_loaded(&self.config, &self.path, &self.plugins)?;
         let Some(terms) = admitted.terms else {
             return Err(SessionError::new(
                 ErrorKind::Refused,
                 admitted.report.reason,
             ));
         };
-        // Set apart before it is asked whether the guarantee could begin there.
+        // The CPU is set apart first: the guarantee is tried on that CPU.
         let dedicated_cpu = self.config.monitor.dedicated_cpu;
         let partition = dedicated_cpu
             .map(|cpu| Partition::make(cpu.number()))
@@ -193,31 +188,30 @@ impl MonitorPlan {
             Ok(made)
         });
         let possible = possible.map_err(|refusal| {
-            let status = match refusal.is_lack_of_permission() {
+            let kind = match refusal.is_lack_of_permission() {
                 true => ErrorKind::Unavailable,
                 false => ErrorKind::Refused,
             };
-            SessionError::new(status, refusal.to_string())
+            SessionError::new(kind, refusal.to_string())
         });
         let Some(monitor) = self.monitors.last_mut() else {
             return Ok(());
         };
-        // The rings of kernel sensors are made twice, because what this user lacks is to be told
-        // now.
+        // The rings are created here as well, so that a missing permission is reported now.
         let guaranteed = ExecutorPlan {
             terms,
             executor: Executor::Deadline,
             stated: Some(admitted.memory),
             ..monitor.clone()
         };
-        let possible = possible.and_then(|made| guaranteed.hear_kernel().map(|_| made));
+        let possible = possible.and_then(|made| guaranteed.create_rings().map(|_| made));
         match possible {
             Ok(partition) => {
                 self.partition = partition.map(Arc::new);
                 *monitor = guaranteed;
                 Ok(())
             }
-            Err(refusal) if refusal.kind != ErrorKind::Unavailable || is_demanded => Err(refusal),
+            Err(refusal) if refusal.kind != ErrorKind::Unavailable || is_required => Err(refusal),
             Err(refusal) => {
                 self.warning = Some(format!(
                     "the monitor runs best effort, nothing is guaranteed: {}",
@@ -228,22 +222,23 @@ impl MonitorPlan {
         }
     }
 
-    /// Makes the rings of all kernel sensors of the file.
+    /// Creates the rings of all kernel sensors of the file.
     ///
     /// # Errors
-    /// [`SessionError`]: the kernel cannot be heard, and something that is reserved needs it (5),
-    /// or it grants less than was admitted (4).
-    pub(crate) fn hear_kernel(&self) -> Result<KernelRings, SessionError> {
-        let all = self.monitors.iter().map(ExecutorPlan::hear_kernel);
+    /// [`SessionError`] of kind [`ErrorKind::Unavailable`] if a monitor with a reservation needs
+    /// kernel sensors that cannot be recorded, and [`ErrorKind::Refused`] if a ring is smaller than
+    /// admission requires.
+    pub(crate) fn create_rings(&self) -> Result<KernelRings, SessionError> {
+        let all = self.monitors.iter().map(ExecutorPlan::create_rings);
         all.collect::<Result<_, _>>().map(KernelRings)
     }
 
-    /// Attaches to the directory at `socket`, tracks the process `pid` in the kernel, where kernel
-    /// sensors are heard, and begins. Returns once all monitors are attached, and those that
-    /// reserve CPU time beside a guarantee have it.
+    /// Attaches the monitors to the directory at `socket`, tracks the process `pid` by their kernel
+    /// sensors, and starts them. Returns when all monitors are attached, and those with a
+    /// reservation have it.
     ///
     /// # Errors
-    /// [`SessionError`] if a thread cannot be started, or the process not be tracked.
+    /// [`SessionError`] if a thread cannot be started, or the process cannot be tracked.
     pub(crate) fn start(
         self,
         socket: &Path,
@@ -252,29 +247,28 @@ impl MonitorPlan {
     ) -> Result<MonitorHandle, SessionError> {
         let plan = Arc::new(self);
         let mut threads = Vec::new();
-        for hearing in kernel.0.iter_mut().flatten() {
-            hearing.track(pid)?;
+        for rings in kernel.0.iter_mut().flatten() {
+            rings.track(pid)?;
         }
-        // What is guaranteed comes last: it looks at the reservations that are there, and every
-        // other one is foreign to it.
+        // The guaranteed monitor starts last: it counts all reservations that are present then.
         for index in (0..plan.monitors.len()).rev() {
-            let (stop, told) = channel();
-            let (begun, answer) = channel();
+            let (stop, stopped) = channel();
+            let (begun, begin) = channel();
             let (socket, deciders) = (socket.to_path_buf(), deciders.clone());
             let plan = Arc::clone(&plan);
             let kernel = kernel.0.pop().flatten();
             let thread = std::thread::Builder::new()
                 .name("oh-monitor".to_string())
                 .spawn(move || {
-                    let running = Running::new(&plan, index, deciders.start().clone());
-                    running.run((&socket, kernel), &deciders, &told, &begun)
+                    let monitor = MonitorThread::new(&plan, index, deciders.start().clone());
+                    monitor.run((&socket, kernel), &deciders, &stopped, &begun)
                 })
                 .map_err(|error| {
                     let message = format!("cannot start a thread for the monitor: {error}");
                     SessionError::new(ErrorKind::Unavailable, message)
                 })?;
-            // Dropped without an answer: the thread has failed, and says why when it is joined.
-            let _ = answer.recv();
+            // An error means that the thread has failed; `stop` returns its error.
+            let _ = begin.recv();
             threads.insert(0, (stop, thread));
         }
         Ok(MonitorHandle { plan, threads })
@@ -283,22 +277,22 @@ impl MonitorPlan {
 
 /// The kernel sensors of the monitors of a file, in the order of the plan.
 #[derive(Debug)]
-pub(crate) struct KernelRings(Vec<Option<KernelHearing>>);
+pub(crate) struct KernelRings(Vec<Option<MonitorRings>>);
 
 impl KernelRings {
-    /// How many stream numbers, from 1 on, no sensor of a program may have.
+    /// Number of stream ids, from 1 on, that sensors of programs must not have.
     pub(crate) fn stream_ids_used(&self) -> u32 {
         let all = self.0.iter().flatten();
-        all.map(KernelHearing::stream_ids_used).max().unwrap_or(0)
+        all.map(MonitorRings::stream_ids_used).max().unwrap_or(0)
     }
 }
 
-/// What this user or machine lacks to run the monitors of a file as it asks, in a message; `None`
-/// if nothing. Everything is tried, and given back.
+/// A message about the permission or feature that is absent for the guarantees of a file; `None` if
+/// nothing is. Everything is tried, and given back.
 ///
 /// # Errors
-/// [`SessionError`] as from [`MonitorPlan::read`], but for what is lacking.
-pub(crate) fn lacking(path: &Path) -> Result<Option<String>, SessionError> {
+/// [`SessionError`] as from [`MonitorPlan::read`], except for the absent permission or feature.
+pub(crate) fn missing_for_guarantee(path: &Path) -> Result<Option<String>, SessionError> {
     match MonitorPlan::read(path, false) {
         Ok(plan) => Ok(plan.warning),
         Err(error) if error.kind == ErrorKind::Unavailable => Ok(Some(error.message)),
@@ -306,7 +300,7 @@ pub(crate) fn lacking(path: &Path) -> Result<Option<String>, SessionError> {
     }
 }
 
-/// Whether the kernel takes a reservation.
+/// Checks that the kernel accepts a reservation.
 fn may_reserve(reservation: DeadlineReservation) -> Result<(), SessionError> {
     match ask_kernel(reservation) {
         KernelVerdict::Accepted => Ok(()),
@@ -320,20 +314,20 @@ fn may_reserve(reservation: DeadlineReservation) -> Result<(), SessionError> {
     }
 }
 
-/// All sensors of programs of a selection in one question; none if there are none. Alternatives
-/// stand for ids; of tasks and instances there can be only one.
+/// All sensors of programs of a selection in one query; `None` if it has none. Alternatives are
+/// possible for ids only, not for tasks and instances.
 fn query(config: &Config, selection: &Selection) -> Result<Option<Query>, SessionError> {
     let sensors = config.sensors.iter().enumerate();
-    let own =
+    let selected =
         sensors.filter(|(index, sensor)| selection.has_sensor(*index) && !sensor.is_of_kernel());
-    let ids: Vec<&str> = own.map(|(_, sensor)| sensor.id.as_str()).collect();
+    let ids: Vec<&str> = selected.map(|(_, sensor)| sensor.id.as_str()).collect();
     match ids.as_slice() {
-        // A file without sensors is refused elsewhere.
+        // A file without sensors is refused by admission.
         [] if !config.sensors.is_empty() => Ok(None),
-        [one] => place::query(one, None).map(Some),
+        [one] => connect::query(one, None).map(Some),
         several => {
             for id in several {
-                place::query(id, None)?;
+                connect::query(id, None)?;
                 if id.contains(['/', '#', '{', '}', ',']) {
                     return Err(SessionError::new(
                         ErrorKind::Usage,
@@ -344,7 +338,7 @@ fn query(config: &Config, selection: &Selection) -> Result<Option<Query>, Sessio
                     ));
                 }
             }
-            place::query(&format!("{{{}}}", several.join(",")), None).map(Some)
+            connect::query(&format!("{{{}}}", several.join(",")), None).map(Some)
         }
     }
 }
@@ -354,13 +348,13 @@ fn query(config: &Config, selection: &Selection) -> Result<Option<Query>, Sessio
 pub struct MonitorHandle {
     plan: Arc<MonitorPlan>,
     // In the order of the plan.
-    threads: Vec<(Sender<()>, MonitorThread)>,
+    threads: Vec<(Sender<()>, MonitorJoin)>,
 }
 
-type MonitorThread = JoinHandle<Result<MonitorReport, SessionError>>;
+type MonitorJoin = JoinHandle<Result<MonitorReport, SessionError>>;
 
 impl MonitorHandle {
-    /// Evaluates what has been written until now, and ends.
+    /// Evaluates the elements that were written until now, and ends.
     ///
     /// # Errors
     /// [`SessionError`] if a monitor could not run.
@@ -374,7 +368,7 @@ impl MonitorHandle {
     }
 }
 
-fn joined(thread: MonitorThread) -> Result<MonitorReport, SessionError> {
+fn joined(thread: MonitorJoin) -> Result<MonitorReport, SessionError> {
     thread.join().unwrap_or_else(|_| {
         Err(SessionError::new(
             ErrorKind::Unavailable,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A monitor in its thread: attached, watched, run by its executor, and what came of it.
+//! One monitor in its thread: it is attached, run by its executor, and makes its report.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -23,46 +23,52 @@ use overhear_monitor::{
     best_effort, Clock, LatencyWatchdog, Monitor, Partition, QueueMemory, Supervisor, SystemClock,
 };
 
-use super::evaluation::Counting;
-use super::hearing::{Hearing, KernelHearing};
-use super::measuring::Measuring;
-use super::report::{suggested, MeasuredUpdate, MonitorReport, MonitoredSensor};
+use super::report::{wcet_with_margin, MeasuredUpdate, MonitorReport, MonitoredSensor};
+use super::source::{MonitorRings, MonitorSource};
 use super::suggestion::{suggest, QuietRounds};
 use super::{query, Executor, ExecutorPlan, MonitorPlan};
-use crate::admit::{self, MemoryBytes};
+use crate::admission::{self, MemoryBytes};
+use crate::builtin_updates::{CountingUpdate, MetricUpdate};
 use crate::config::{MissedConfig, SensorConfig, UpdateConfig};
+use crate::connect;
 use crate::error::{ErrorKind, SessionError};
-use crate::place;
 use crate::quantities::ValueQuantiles;
 use crate::reactions::Deciders;
 use crate::run_start::RunStart;
 use crate::updates::{stopped_by, Updates};
 
-/// A monitor in its thread.
-pub(super) struct Running<'a> {
+/// The monitor of one executor, as its thread runs it.
+pub(super) struct MonitorThread<'a> {
     plan: &'a MonitorPlan,
-    own: &'a ExecutorPlan,
+    executor_plan: &'a ExecutorPlan,
     start: RunStart,
 }
 
-impl<'a> Running<'a> {
+impl<'a> MonitorThread<'a> {
     pub(super) fn new(plan: &'a MonitorPlan, index: usize, start: RunStart) -> Self {
-        let own = &plan.monitors[index];
-        Self { plan, own, start }
+        Self {
+            plan,
+            executor_plan: &plan.monitors[index],
+            start,
+        }
     }
 
+    /// Runs the monitor until `stop` is disconnected. Sends to `begun` when the program may start.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the monitor cannot attach or cannot run.
     pub(super) fn run(
         &self,
-        (socket, kernel): (&Path, Option<KernelHearing>),
+        (socket, kernel): (&Path, Option<MonitorRings>),
         deciders: &Deciders,
-        told: &Receiver<()>,
+        stop: &Receiver<()>,
         begun: &Sender<()>,
     ) -> Result<MonitorReport, SessionError> {
-        let (config, own) = (&self.plan.config, self.own);
+        let (config, own) = (&self.plan.config, self.executor_plan);
         let programs = query(config, &own.selection)?;
         let programs = programs.map(|query| attach(socket, query)).transpose()?;
-        let of_kernel = kernel.as_ref().map(KernelHearing::message);
-        let hearing = Hearing::new(programs, kernel);
+        let of_kernel = kernel.as_ref().map(MonitorRings::message);
+        let source = MonitorSource::new(programs, kernel);
         let mut monitor = self.monitor();
         let probes = config.probes();
         let probes = probes.map_err(|message| SessionError::new(ErrorKind::Usage, message))?;
@@ -75,24 +81,24 @@ impl<'a> Running<'a> {
             });
             found.map(|(index, _)| SensorIndex(index))
         };
-        let mut evaluations = self.evaluations(deciders)?;
+        let mut updates = self.updates(deciders)?;
         let supervisors: Vec<Supervisor> = match own.executor {
-            Executor::Deadline => evaluations
+            Executor::Deadline => updates
                 .iter_mut()
-                .filter_map(Evaluation::settle)
+                .filter_map(ConfiguredUpdate::make_lenient)
                 .collect(),
             _ => Vec::new(),
         };
-        let watched = evaluations.iter_mut().zip(&config.updates).enumerate();
-        let watched = watched.map(|(index, (evaluation, update))| Watched {
-            update: match evaluation {
-                Evaluation::Plugin(updates) => updates.set() as &mut dyn Analysis,
-                Evaluation::Counting(counting) => counting,
-                Evaluation::Measuring(measuring) => &mut **measuring,
+        let watched = updates.iter_mut().zip(&config.updates).enumerate();
+        let watched = watched.map(|(index, (configured, update))| Watched {
+            update: match configured {
+                ConfiguredUpdate::Plugin(updates) => updates.set() as &mut dyn Analysis,
+                ConfiguredUpdate::Counting(counting) => counting,
+                ConfiguredUpdate::Metric(metric) => &mut **metric,
             },
             sensors: match own.selection.has_update(index) {
                 true => update.sensors.as_ref().map(|ids| self.indices(ids)),
-                // It keeps its place, and another monitor calls it.
+                // Another monitor calls it; its index stays the same.
                 false => Some(Vec::new()),
             },
             in_place: match own.executor {
@@ -119,86 +125,81 @@ impl<'a> Running<'a> {
         };
         let (quiet, unused_bytes) = match own.executor {
             Executor::Buffered(reservation) => {
-                let unused = self.buffer(
-                    &mut monitor,
-                    &mut watch,
-                    (hearing, reservation),
-                    told,
-                    begun,
-                )?;
+                let unused =
+                    self.buffer(&mut monitor, &mut watch, (source, reservation), stop, begun)?;
                 (QuietRounds::default(), unused)
             }
             _ => {
-                let hearing = Rc::new(RefCell::new(hearing));
-                monitor.add_source(Box::new(Rc::clone(&hearing)));
+                let source = Rc::new(RefCell::new(source));
+                monitor.add_source(Box::new(Rc::clone(&source)));
                 let enforce = || supervisors.iter().for_each(Supervisor::enforce);
                 let quiet = self.execute(
                     &mut monitor,
                     &mut watch,
-                    (told, begun),
+                    (stop, begun),
                     enforce,
                     &mut report,
                 )?;
-                let unused = hearing.borrow().unused_bytes();
+                let unused = source.borrow().unused_bytes();
                 (quiet, unused)
             }
         };
         self.fill(&mut report, &watch, of_kernel.as_deref());
         let streams = monitor.take_opened();
-        report.hear_kernel_losses(kernel_losses(&monitor, &streams));
+        report.add_kernel_losses(kernel_losses(&monitor, &streams));
         if self.plan.measures {
             report.suggestion = Some(suggest(&self.plan.path, &report, quiet));
         }
         drop(watch);
-        let mapped: u64 = streams.iter().map(|it| admit::mapped_bytes(it)).sum();
+        let mapped: u64 = streams.iter().map(|it| admission::mapped_bytes(it)).sum();
         let mut taken = MemoryBytes {
             sensors: mapped + unused_bytes + monitor.memory_bytes() as u64,
             ..MemoryBytes::default()
         };
-        self.collect(&mut report, evaluations, &streams, &mut taken);
-        report.account(&taken, own.stated.as_ref(), &config.updates);
+        self.collect(&mut report, updates, &streams, &mut taken);
+        report.check_memory(&taken, own.stated.as_ref(), &config.updates);
         Ok(report)
     }
 
     /// A monitor whose queues are reserved if its executor may not allocate.
     fn monitor(&self) -> Monitor {
-        let memory = match self.own.executor {
+        let memory = match self.executor_plan.executor {
             Executor::Deadline => QueueMemory::Reserved,
             _ => QueueMemory::Growing,
         };
-        Monitor::with_memory(self.own.terms.lateness.hold_back, memory)
+        Monitor::with_memory(self.executor_plan.terms.lateness.hold_back, memory)
     }
 
-    /// Takes the results of the evaluations of this monitor, and the memory that they took.
+    /// Adds the results of the updates of this monitor to the report, and their memory to `taken`.
     fn collect(
         &self,
         report: &mut MonitorReport,
-        evaluations: Vec<Evaluation>,
+        updates: Vec<ConfiguredUpdate>,
         streams: &[Arc<StreamDescriptor>],
         taken: &mut MemoryBytes,
     ) {
-        let own_evaluations = evaluations.into_iter().enumerate();
-        let own_evaluations =
-            own_evaluations.filter(|(index, _)| self.own.selection.has_update(*index));
-        for (update, (index, evaluation)) in report.updates.iter_mut().zip(own_evaluations) {
-            match evaluation {
-                Evaluation::Plugin(updates) => {
+        let own_updates = updates.into_iter().enumerate();
+        let own_updates =
+            own_updates.filter(|(index, _)| self.executor_plan.selection.has_update(*index));
+        for (update, (index, configured)) in report.updates.iter_mut().zip(own_updates) {
+            match configured {
+                ConfiguredUpdate::Plugin(updates) => {
                     taken.mapped.extend(updates.mapped_bytes().clone());
-                    // What is of another type, or came when it had failed, did not reach it.
+                    // Elements of another type, and those after a failure, did not reach it.
                     update.elements = updates.elements();
                     update.plugin = updates.finish_among(streams);
                     let bytes = update.plugin.iter().map(|it| it.memory_bytes).sum();
                     taken.updates.insert(index, bytes);
                     update.memory_bytes = Some(bytes);
                 }
-                Evaluation::Measuring(measuring) => {
-                    taken.counting += measuring.memory_bytes() as u64;
-                    update.elements = measuring.elements;
-                    update.complaints = measuring.complaints();
-                    update.values = measuring.values().map(ValueQuantiles::from);
-                    update.histogram = Some(measuring.histogram(&update.name));
+                ConfiguredUpdate::Metric(metric) => {
+                    taken.counting += metric.memory_bytes() as u64;
+                    update.elements = metric.elements;
+                    update.complaints = metric.complaints();
+                    update.values = metric.values().map(ValueQuantiles::from);
+                    update.histogram = Some(metric.histogram(&update.name));
                 }
-                Evaluation::Counting(counting) => {
+                ConfiguredUpdate::Counting(counting) => {
                     taken.counting += counting.memory_bytes() as u64;
                     update.elements = counting.elements;
                     update.complaints = counting.complaints();
@@ -209,21 +210,21 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// What each update of the file runs; those of other monitors as well, so that each has its
-    /// place.
-    fn evaluations(&self, deciders: &Deciders) -> Result<Vec<Evaluation>, SessionError> {
+    /// The updates of the file by index. The updates of other monitors are represented by a counter
+    /// that is never called.
+    fn updates(&self, deciders: &Deciders) -> Result<Vec<ConfiguredUpdate>, SessionError> {
         let updates = self.plan.config.updates.iter().zip(&self.plan.plugins);
         let made = updates.enumerate().map(|(index, (config, plugin))| {
-            if !self.own.selection.has_update(index) {
-                return Ok(Evaluation::Counting(Counting::new(None)));
+            if !self.executor_plan.selection.has_update(index) {
+                return Ok(ConfiguredUpdate::Counting(CountingUpdate::new(None)));
             }
             if let Some(metric) = &self.plan.metrics[index] {
-                let measuring = Measuring::new(metric.clone());
-                return Ok(Evaluation::Measuring(Box::new(measuring)));
+                let update = MetricUpdate::new(metric.clone());
+                return Ok(ConfiguredUpdate::Metric(Box::new(update)));
             }
             let Some(plugin) = plugin else {
-                let counting = Counting::new(config.field.clone());
-                return Ok(Evaluation::Counting(counting));
+                let counting = CountingUpdate::new(config.field.clone());
+                return Ok(ConfiguredUpdate::Counting(counting));
             };
             let number = UpdateIndex(index);
             let missed = config.missed.map(MissedConfig::policy);
@@ -233,40 +234,40 @@ impl<'a> Running<'a> {
                 }
             };
             let plugin = std::slice::from_ref(&plugin.specification);
-            Updates::load_with(plugin, missed, prepare).map(Evaluation::Plugin)
+            Updates::load_with(plugin, missed, prepare).map(ConfiguredUpdate::Plugin)
         });
         made.collect()
     }
 
-    /// Runs until it is told to stop, and fills in what the executor knows.
+    /// Runs until `stop` is disconnected, and adds the results of the executor to the report.
     fn execute(
         &self,
         monitor: &mut Monitor,
         watch: &mut Watch<'_, SystemClock>,
-        (told, begun): (&Receiver<()>, &Sender<()>),
+        (stop, begun): (&Receiver<()>, &Sender<()>),
         enforce: impl Fn(),
         report: &mut MonitorReport,
     ) -> Result<QuietRounds, SessionError> {
         let mut quiet = QuietRounds::default();
-        let goes_on = || told.try_recv() == Err(TryRecvError::Empty);
+        let goes_on = || stop.try_recv() == Err(TryRecvError::Empty);
         let config = &self.plan.config;
-        match self.own.executor {
+        match self.executor_plan.executor {
             Executor::Deadline => {
-                // Sensors of the program are waited for; the kernel's are there. Where there are no
-                // others the program waits, so that the guarantee holds from its first instruction
-                // on.
-                let awaits_program = query(config, &self.own.selection)?.is_some();
-                let tell_begun = || {
+                // The guarantee begins when all sensors have appeared. Kernel sensors are present.
+                // If there are no others, the program is released after the begin, so that the
+                // guarantee holds from its first instruction on.
+                let awaits_program = query(config, &self.executor_plan.selection)?.is_some();
+                let report_begin = || {
                     let _ = begun.send(());
                 };
                 if awaits_program {
-                    tell_begun();
+                    report_begin();
                 }
                 let begin = || {
                     enforce();
-                    tell_begun();
+                    report_begin();
                 };
-                let terms = &self.own.terms;
+                let terms = &self.executor_plan.terms;
                 let partition = self.plan.partition.as_deref();
                 let inside = partition.map(Partition::enter);
                 let _inside = inside.transpose().map_err(|error| {
@@ -287,16 +288,15 @@ impl<'a> Running<'a> {
                             watch.note_watchdog(&watchdog.stop());
                         }
                         let start = self.start.get().unwrap_or_default();
-                        report.of_run(&run, watch.guarantee(), terms, start);
+                        report.add_run(&run, watch.guarantee(), terms, start);
                         report.cpu = partition.map(Partition::cpu);
                     }
-                    // Nothing was promised yet, so nothing is broken; but nobody knows what would
-                    // have come of it.
+                    // No guarantee had begun, so none is violated. The verdict is inconclusive.
                     Err(refusal) => {
                         report.verdict = Some("inconclusive".to_string());
                         report.reasons = vec![refusal.to_string()];
                         begin();
-                        go_on(monitor, watch, goes_on, &refusal);
+                        run_without_guarantee(monitor, watch, goes_on, &refusal);
                     }
                 }
             }
@@ -314,7 +314,7 @@ impl<'a> Running<'a> {
                 let _ = begun.send(());
                 let now = || SystemClock.now();
                 best_effort(monitor, watch, now, std::thread::sleep, |monitor| {
-                    quiet.look(monitor.elements(), SystemClock.cpu_time());
+                    quiet.record_round(monitor.elements(), SystemClock.cpu_time());
                     goes_on()
                 });
             }
@@ -322,14 +322,14 @@ impl<'a> Running<'a> {
         Ok(quiet)
     }
 
-    /// Runs until it is told to stop: another thread copies on a reservation, this one evaluates.
-    /// Returns the bytes that are mapped of streams that nobody evaluates.
+    /// Runs until `stop` is disconnected: another thread with a reservation copies the elements,
+    /// this one evaluates them. Returns the mapped bytes of the streams that no update reads.
     fn buffer(
         &self,
         monitor: &mut Monitor,
         watch: &mut Watch<'_, SystemClock>,
-        (mut hearing, reservation): (Hearing, DeadlineReservation),
-        told: &Receiver<()>,
+        (mut source, reservation): (MonitorSource, DeadlineReservation),
+        stop: &Receiver<()>,
         begun: &Sender<()>,
     ) -> Result<u64, SessionError> {
         let capacity = self
@@ -341,25 +341,25 @@ impl<'a> Running<'a> {
         let (mut copier, copies) = buffer(capacity);
         let horizon = copies.horizon();
         monitor.add_source(Box::new(copies));
-        let (stop, stopped) = channel::<()>();
+        let (stop_copying, copying_stopped) = channel::<()>();
         let begun = begun.clone();
         std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().name("oh-copies".to_string());
             let copying = thread.spawn_scoped(scope, move || {
-                let ran = copy_reserved(&mut hearing, &mut copier, reservation, || {
+                let ran = copy_reserved(&mut source, &mut copier, reservation, || {
                     let _ = begun.send(());
-                    stopped.try_recv() == Err(TryRecvError::Empty)
+                    copying_stopped.try_recv() == Err(TryRecvError::Empty)
                 });
-                hearing.end();
-                copier.copy(&mut hearing, SystemClock.now());
-                ran.map(|()| hearing.unused_bytes())
+                source.end();
+                copier.copy(&mut source, SystemClock.now());
+                ran.map(|()| source.unused_bytes())
             });
             let copying = copying.map_err(|error| {
                 let message = format!("cannot start a thread that copies: {error}");
                 SessionError::new(ErrorKind::Unavailable, message)
             })?;
-            // What is left is evaluated when everything has been copied.
-            let (mut stop, mut copying) = (Some(stop), Some(copying));
+            // The last round begins when all elements have been copied.
+            let (mut stop_copying, mut copying) = (Some(stop_copying), Some(copying));
             let mut ended = Ok(0);
             best_effort(
                 monitor,
@@ -368,10 +368,10 @@ impl<'a> Running<'a> {
                 std::thread::sleep,
                 |_| {
                     let is_over = copying.as_ref().is_none_or(|it| it.is_finished());
-                    if told.try_recv() == Err(TryRecvError::Empty) && !is_over {
+                    if stop.try_recv() == Err(TryRecvError::Empty) && !is_over {
                         return true;
                     }
-                    drop(stop.take());
+                    drop(stop_copying.take());
                     ended = copying
                         .take()
                         .map_or(Ok(Ok(0)), ScopedJoinHandle::join)
@@ -383,19 +383,20 @@ impl<'a> Running<'a> {
         })
     }
 
+    /// Adds the figures of the sensors and updates to the report.
     fn fill(
         &self,
         report: &mut MonitorReport,
         watch: &Watch<'_, SystemClock>,
         of_kernel: Option<&str>,
     ) {
-        let (config, own) = (&self.plan.config, self.own);
+        let (config, own) = (&self.plan.config, self.executor_plan);
         if report.verdict.is_none() {
             let absent = watch.absent().into_iter().map(|(sensor, present)| {
                 let id = own.terms.sensor(sensor);
                 if config.sensors[sensor.0].is_of_kernel() {
-                    let why = of_kernel.unwrap_or("the kernel is not heard");
-                    return format!("sensor `{id}` is not heard: {why}");
+                    let reason = of_kernel.unwrap_or("there are no kernel sensors");
+                    return format!("sensor `{id}` is not recorded: {reason}");
                 }
                 match present {
                     0 => format!(
@@ -426,25 +427,25 @@ impl<'a> Running<'a> {
         let updates = updates.zip(watch.outcomes()).enumerate();
         report.updates = updates
             .filter(|(index, _)| own.selection.has_update(*index))
-            .map(|(_, ((config, longest), fate))| MeasuredUpdate {
+            .map(|(_, ((config, longest), outcome))| MeasuredUpdate {
                 name: config.name.clone(),
                 executor: own.executor.name().to_string(),
-                wished_latency_ns: config.latency.map(|latency| latency.0.as_ns()),
-                state: match fate.stopped {
+                requested_latency_ns: config.latency.map(|latency| latency.0.as_ns()),
+                state: match outcome.stopped {
                     Some(_) => "stopped".to_string(),
                     None => "finished".to_string(),
                 },
-                message: fate.stopped.map(|gap| stopped_by(&gap)),
+                message: outcome.stopped.map(|gap| stopped_by(&gap)),
                 elements: longest.elements,
-                missed: fate.missed,
-                overruns: fate.overruns,
+                missed: outcome.missed,
+                overruns: outcome.overruns,
                 longest_ns: longest.took.as_ns(),
                 longest_sensor: longest
                     .sensor
                     .map(|sensor| own.terms.sensor(sensor).to_string()),
                 longest_element: longest.sensor.map(|_| longest.element),
                 wcet_ns: config.wcet.map(|wcet| wcet.0.as_ns()),
-                suggested_wcet_ns: (longest.elements > 0).then(|| suggested(longest.took)),
+                suggested_wcet_ns: (longest.elements > 0).then(|| wcet_with_margin(longest.took)),
                 values: None,
                 histogram: None,
                 complaints: Vec::new(),
@@ -460,7 +461,7 @@ impl<'a> Running<'a> {
         taken.map(|(index, _)| SensorIndex(index)).collect()
     }
 
-    /// Those whose elements may be evaluated in place.
+    /// The sensors whose elements may be evaluated in place.
     fn large_sensors(&self) -> Vec<SensorIndex> {
         let all = self.plan.config.sensors.iter().enumerate();
         let large = all.filter(|(_, sensor)| sensor.payload > IN_PLACE_BYTES);
@@ -469,14 +470,14 @@ impl<'a> Running<'a> {
 }
 
 fn attach(socket: &Path, query: Query) -> Result<AttachedSource, SessionError> {
-    let connection = MonitorConnection::connect(socket).map_err(place::refused)?;
+    let connection = MonitorConnection::connect(socket)?;
     let source = connection.attach(query, Begin::Now);
-    let mut source = source.map_err(place::refused)?;
+    let mut source = source?;
     source.forget_clock_segments();
     Ok(source)
 }
 
-/// Which streams an entry of the file stands for.
+/// Selects the streams of an entry of the file.
 enum Matcher {
     Kernel(String),
     Programs(Query),
@@ -492,7 +493,7 @@ impl Matcher {
         };
         match sensor.of_kernel(probes).map_err(usage)? {
             Some(source) => Ok(Self::Kernel(source.name())),
-            None => place::query(&sensor.id, None).map(Self::Programs),
+            None => connect::query(&sensor.id, None).map(Self::Programs),
         }
     }
 
@@ -506,8 +507,8 @@ impl Matcher {
     }
 }
 
-/// Elements that the kernel did not record at all. A part of them is told when the kernel is heard
-/// no more, and then nobody knows when they were lost.
+/// Number of elements that the kernel did not record. Some losses are known only after the last
+/// round, without their times.
 fn kernel_losses(monitor: &Monitor, streams: &[Arc<StreamDescriptor>]) -> u64 {
     let of_kernel = |id: StreamId| {
         let stream = streams.iter().find(|stream| stream.id == id);
@@ -521,15 +522,15 @@ fn kernel_losses(monitor: &Monitor, streams: &[Arc<StreamDescriptor>]) -> u64 {
     lost.map(|(_, _, _, loss)| loss.missed).sum()
 }
 
-/// A guarantee could not begin: the rest is evaluated by best effort.
-fn go_on(
+/// Evaluates by best effort after a guarantee could not begin.
+fn run_without_guarantee(
     monitor: &mut Monitor,
     watch: &mut Watch<'_, SystemClock>,
     goes_on: impl Fn() -> bool,
     refusal: &DeadlineRefusal,
 ) {
     let now = || SystemClock.now();
-    // After an end nothing is left to wait for.
+    // The run has ended already: only the last round is left.
     let ended = matches!(refusal, DeadlineRefusal::Absent(_));
     watch.begin_judging();
     best_effort(monitor, watch, now, std::thread::sleep, |_| {
@@ -537,18 +538,19 @@ fn go_on(
     });
 }
 
-/// What an `[[update]]` runs.
-enum Evaluation {
-    Counting(Counting),
-    Measuring(Box<Measuring>),
+/// An `[[update]]` of the file.
+enum ConfiguredUpdate {
+    Counting(CountingUpdate),
+    Metric(Box<MetricUpdate>),
     Plugin(Updates),
 }
 
-impl Evaluation {
-    /// Begins with rounds in which missed elements stop nobody; the answer ends that.
-    fn settle(&mut self) -> Option<Supervisor> {
+impl ConfiguredUpdate {
+    /// Lets missed elements stop none of its updates, until the returned supervisor enforces their
+    /// policies.
+    fn make_lenient(&mut self) -> Option<Supervisor> {
         match self {
-            Self::Counting(_) | Self::Measuring(_) => None,
+            Self::Counting(_) | Self::Metric(_) => None,
             Self::Plugin(updates) => Some(updates.lenient()),
         }
     }

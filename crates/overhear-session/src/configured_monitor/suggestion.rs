@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--measure-wcet`: from execution times that were seen to a reservation, and to a file that asks
-//! for it.
+//! From measured execution times to a suggested reservation, and to a file with it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,8 +8,8 @@ use overhear_event::Nanos;
 use serde::{Deserialize, Serialize};
 use toml_edit::{DocumentMut, Item, TomlError, Value};
 
-use super::report::{suggested, MonitorReport};
-use crate::admit::{self, AdmissionReport};
+use super::report::{wcet_with_margin, MonitorReport};
+use crate::admission::{self, AdmissionReport};
 use crate::config::{Config, Length};
 use crate::format::printable;
 
@@ -20,17 +19,16 @@ use crate::format::printable;
 pub struct Suggestion {
     /// Whether there is one.
     pub accepted: bool,
-    /// Why not; empty if there is one.
+    /// The reason that there is none; empty if there is one.
     pub reason: String,
-    /// What should be known of it: another latency than wished, sensors that exceeded their
-    /// streams.
+    /// Messages about a different latency, and about sensors that exceeded their declared rates.
     pub notes: Vec<String>,
-    /// CPU time per period besides evaluating and copying, as seen in rounds without elements, with
-    /// a margin, and at least what the file says.
+    /// CPU time per period besides evaluating and copying: the longest round without elements with
+    /// a margin, or the value of the file if that is larger.
     pub overhead_ns: Option<u64>,
-    /// T_M.
+    /// T_M, the period.
     pub period_ns: Option<u64>,
-    /// The deadline that the kernel is given.
+    /// The relative deadline of the reservation.
     pub deadline_ns: Option<u64>,
     /// CPU time per period.
     pub runtime_ns: Option<u64>,
@@ -38,11 +36,11 @@ pub struct Suggestion {
     pub utilisation: Option<f64>,
     /// The latency that would be guaranteed.
     pub latency_ns: Option<u64>,
-    /// The file with the suggested numbers in it, for `overhear admit` and `overhear run`.
+    /// The text of the file with the suggested numbers.
     pub config: Option<String>,
 }
 
-/// The longest CPU time of rounds that evaluated nothing: what a period costs besides evaluating.
+/// The longest CPU time of a round without elements: the cost of a period besides evaluating.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct QuietRounds {
     last: Option<(u64, Nanos)>,
@@ -50,10 +48,10 @@ pub(super) struct QuietRounds {
 }
 
 impl QuietRounds {
-    /// Behind a round: elements that were evaluated so far, and CPU time that was used so far.
-    pub(super) fn look(&mut self, elements: u64, cpu: Nanos) {
+    /// Adds a round, with the number of elements and the CPU time of all rounds so far.
+    pub(super) fn record_round(&mut self, elements: u64, cpu: Nanos) {
         if let Some((before, since)) = self.last.replace((elements, cpu)) {
-            // Before the first element streams are opened, which happens once.
+            // Rounds before the first element open streams, which happens once.
             if before == elements && elements > 0 {
                 let took = Nanos::from_ns(cpu.as_ns().saturating_sub(since.as_ns()));
                 self.longest = self.longest.max(Some(took));
@@ -66,7 +64,7 @@ impl QuietRounds {
     }
 }
 
-/// What to reserve for what was measured with the file `path`.
+/// The suggestion for the figures that were measured with the file `path`.
 pub(super) fn suggest(path: &Path, report: &MonitorReport, quiet: QuietRounds) -> Suggestion {
     let refused = |reason: String| Suggestion {
         reason,
@@ -107,19 +105,22 @@ pub(super) fn suggest(path: &Path, report: &MonitorReport, quiet: QuietRounds) -
     };
     let admitted = parse(&file).and_then(|(_, mut config)| {
         let declared = config.monitor.overhead.0;
-        let seen = quiet.longest().map_or(0, suggested);
-        let overhead = declared.as_ns().max(seen);
+        let measured = quiet.longest().map_or(0, wcet_with_margin);
+        let overhead = declared.as_ns().max(measured);
         set(&mut file, ("monitor", None), "overhead", overhead);
         config.monitor.overhead = Length(Nanos::from_ns(overhead));
-        let mut admitted = admit::admit_config(&config, path).map_err(|it| it.message)?;
+        let mut admitted = admission::admit_config(&config, path).map_err(|it| it.message)?;
         if !admitted.report.accepted {
-            if let Some(latency) = admit::fitting_latency(&config, path) {
-                let wished = config.monitor.latency.map_or(latency, |wished| wished.0);
+            if let Some(latency) = admission::fitting_latency(&config, path) {
+                let requested = config
+                    .monitor
+                    .latency
+                    .map_or(latency, |requested| requested.0);
                 config.monitor.latency = Some(Length(latency));
-                let other = admit::admit_config(&config, path).map_err(|it| it.message)?;
+                let other = admission::admit_config(&config, path).map_err(|it| it.message)?;
                 if other.report.accepted {
                     notes.push(format!(
-                        "a latency of {wished} cannot be kept, one of {latency} can"
+                        "a latency of {requested} cannot be kept, one of {latency} can"
                     ));
                     set(&mut file, ("monitor", None), "latency", latency.as_ns());
                     admitted = other;
@@ -139,8 +140,8 @@ pub(super) fn suggest(path: &Path, report: &MonitorReport, quiet: QuietRounds) -
     }
 }
 
-/// Sets a length in a table, or in one of several. All else stays as it is written: order,
-/// comments, spaces.
+/// Sets a length in a table, or in one entry of an array of tables. Order, comments and spaces of
+/// the file stay the same.
 fn set(file: &mut DocumentMut, (key, index): (&str, Option<usize>), name: &str, ns: u64) {
     let found = file.get_mut(key);
     let found = found.and_then(|found| match index {
@@ -153,9 +154,9 @@ fn set(file: &mut DocumentMut, (key, index): (&str, Option<usize>), name: &str, 
     let length = Length(Nanos::from_ns(ns)).to_string();
     match entry.get_mut(name).and_then(Item::as_value_mut) {
         Some(value) => {
-            let around = value.decor().clone();
+            let decor = value.decor().clone();
             *value = Value::from(length);
-            *value.decor_mut() = around;
+            *value.decor_mut() = decor;
         }
         None => drop(entry.insert(name, toml_edit::value(length))),
     }
@@ -177,7 +178,7 @@ impl Suggestion {
     }
 }
 
-/// The file, for people to save: its lines are not broken, whatever they are written to.
+/// The file as text to save. Its lines are not wrapped.
 pub(super) fn file(suggestion: &Suggestion) -> String {
     let Some(config) = &suggestion.config else {
         return String::new();
@@ -196,7 +197,7 @@ mod tests {
     use super::{set, DocumentMut, QuietRounds};
 
     #[test]
-    fn suggestions_leave_comments_order_and_spaces() {
+    fn suggestion_keeps_comments_order_and_spaces() {
         let text =
             "# Mine.\n[monitor]  # of the arm\noverhead = \"2ms\"   # seen\nlatency='5ms'\n\n\
             # The first.\n[[update]]\nname = \"z\"\nfield = \"torque\" # [Nm]\n\n\
@@ -210,7 +211,7 @@ mod tests {
             .replace("# [Nm]\n", "# [Nm]\nwcet = \"4us\"\n")
             .replace("wcet = \"1us\"", "wcet = \"5500ns\"");
         assert_eq!(file.to_string(), expected);
-        // The same in one line.
+        // Inline tables.
         let text = "monitor = { latency = \"5ms\" } # short\nupdate = [{ name = \"a\" }]\n";
         let mut file: DocumentMut = text.parse().unwrap();
         set(&mut file, ("monitor", None), "latency", 6_000_000);
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rounds_without_elements_count_and_none_before_the_first() {
+    fn rounds_without_elements_count_after_the_first_element() {
         let mut quiet = QuietRounds::default();
         let mut cpu = 0;
         // (elements so far, CPU time of the round)
@@ -234,7 +235,7 @@ mod tests {
             (4, 10),
         ] {
             cpu += took;
-            quiet.look(elements, Nanos::from_ns(cpu));
+            quiet.record_round(elements, Nanos::from_ns(cpu));
         }
         assert_eq!(quiet.longest(), Some(Nanos::from_ns(30)));
     }

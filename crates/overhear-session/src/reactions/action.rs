@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a reaction does.
+//! The actions of a reaction.
 
 use std::path::{Path, PathBuf};
 
@@ -9,34 +9,34 @@ use rustix::process::Signal;
 use crate::config::reactions::ReactionConfig;
 use crate::trust;
 
-/// One thing that is done.
+/// One action of a reaction.
 #[derive(Clone, Debug)]
 pub(super) enum Action {
-    /// A line on standard error.
-    Say,
-    /// A line in a file.
+    /// Shows a message ([`crate::notices`]).
+    Notify,
+    /// Appends a line to a file.
     Append(PathBuf),
-    /// A program is started.
+    /// Starts a program.
     Run(Program),
-    /// A signal for the program that is observed.
+    /// Sends a signal to the observed program.
     Signal(Signal, String),
-    /// A function of a shared object.
+    /// Calls a function of a shared object.
     Call(ReactionFunction),
-    /// An element of a sensor of this id.
-    Tell(String),
+    /// Writes an element to the sensor of this id.
+    Write(String),
 }
 
 /// A program that a reaction starts.
 #[derive(Clone, Debug)]
 pub(super) struct Program {
-    /// Absolute.
+    /// Absolute path.
     pub(super) path: PathBuf,
     pub(super) arguments: Vec<String>,
-    /// The folder of `overhear.toml`, in which it runs.
+    /// Its working directory: the folder of `overhear.toml`.
     pub(super) folder: PathBuf,
 }
 
-/// Names without `SIG`.
+/// Signals by their names without `SIG`.
 const SIGNALS: [(&str, Signal); 13] = [
     ("HUP", Signal::HUP),
     ("INT", Signal::INT),
@@ -54,8 +54,8 @@ const SIGNALS: [(&str, Signal); 13] = [
 ];
 
 impl Action {
-    /// What an entry says, in the order log, exec, signal, function, sensor. Files lie below
-    /// `base`.
+    /// The actions of an entry, in the order log, exec, signal, function, sensor. `base` is the
+    /// folder of relative names.
     ///
     /// # Errors
     /// A message about the key.
@@ -66,7 +66,7 @@ impl Action {
     pub(super) fn all_of(config: &ReactionConfig, base: &Path) -> Result<Vec<Self>, String> {
         let mut actions = Vec::new();
         match &config.log {
-            Some(file) if file == Path::new("-") => actions.push(Self::Say),
+            Some(file) if file == Path::new("-") => actions.push(Self::Notify),
             Some(file) => {
                 let file = base.join(file);
                 let opened = std::fs::OpenOptions::new()
@@ -110,10 +110,10 @@ impl Action {
             };
             actions.push(Self::Signal(*signal, short.to_string()));
         }
-        if let Some(place) = &config.function {
-            let Some((file, function)) = place.rsplit_once(':') else {
+        if let Some(text) = &config.function {
+            let Some((file, function)) = text.rsplit_once(':') else {
                 return Err(format!(
-                    "`function` is `{place}`; write FILE.so:FUNCTION, for example \"./mine.so:alarm\""
+                    "`function` is `{text}`; write FILE.so:FUNCTION, for example \"./mine.so:alarm\""
                 ));
             };
             let file = trust::plugin(&base.join(file))?;
@@ -127,7 +127,7 @@ impl Action {
                     "`sensor` is `{sensor}`; give an id without `/` and `#`"
                 ));
             }
-            actions.push(Self::Tell(sensor.clone()));
+            actions.push(Self::Write(sensor.clone()));
         }
         match actions.is_empty() {
             true => Err(
@@ -139,8 +139,8 @@ impl Action {
     }
 }
 
-/// Where a program is: below `base` if its name has a `/`, else in PATH.
-#[expect(clippy::disallowed_methods, reason = "it is asked about a program")]
+/// The file of a program: below `base` if its name has a `/`, else in PATH.
+#[expect(clippy::disallowed_methods, reason = "the file of a program")]
 fn find(program: &str, base: &Path) -> Option<PathBuf> {
     let is_file = |path: &PathBuf| path.is_file();
     if program.contains('/') {

@@ -2,8 +2,8 @@
 //! `[[reaction]]` of `overhear.toml`: read before anything runs, decided by the monitors
 //! ([`overhear_monitor::reaction`]), carried out by a thread of their own.
 //!
-//! [`Reactions::read`] refuses what cannot be carried out. `Deciders` gives each evaluation what it
-//! decides by. `Reactor` takes the decisions and does what they say.
+//! [`Reactions::read`] refuses entries that cannot be carried out. `Deciders` creates the decider
+//! of each analysis. `Reactor` takes the decisions and carries them out.
 
 mod action;
 mod reactor;
@@ -27,30 +27,27 @@ use action::Action;
 pub(crate) use reactor::{ActionContext, Deciders, Reactor};
 pub use report::{ReactionReport, ReactionsReport};
 
-/// The document of a recording in which their report is kept.
-pub(crate) const REACTIONS: &str = "reactions";
-
-/// What is done about what, ready to be carried out.
+/// The reactions of a run, ready to be carried out.
 #[derive(Clone, Debug, Default)]
 pub struct Reactions {
     all: Vec<Reaction>,
     names: Names,
-    // What `--no-exec` has taken out.
+    // Actions that were left out because execution is disabled.
     disabled: Vec<String>,
 }
 
-/// One entry.
+/// One `[[reaction]]`.
 #[derive(Clone, Debug)]
 struct Reaction {
     name: CString,
-    // Each with the places of what it may be about; `None` for all.
+    // Each with the indices of its sensors, updates or constraints; `None` for all.
     triggers: Vec<(Trigger, Option<Vec<usize>>)>,
     after: u64,
     once: bool,
     actions: Vec<Action>,
 }
 
-/// What a reaction can be about, by places.
+/// Names of the entries that a reaction can refer to, by index.
 #[derive(Clone, Debug, Default)]
 struct Names {
     sensors: Vec<String>,
@@ -59,7 +56,7 @@ struct Names {
 }
 
 impl Names {
-    /// What this trigger is about.
+    /// The kind of entry that this trigger refers to, and the names of these entries.
     fn of(&self, trigger: Trigger) -> (&'static str, &[String]) {
         match trigger {
             Trigger::Overrun | Trigger::Update => ("update", &self.updates),
@@ -73,7 +70,7 @@ impl Names {
         names.get(occurrence.of()).map_or("?", String::as_str)
     }
 
-    /// What happened, for people, with times from `start` on.
+    /// A message about a decision. Times count from `start`.
     fn message(&self, decision: &Decision, start: Timestamp) -> String {
         let at = decision.at.relative_to(start);
         let measure = measure_text(&decision.occurrence.measure());
@@ -123,7 +120,7 @@ impl Names {
     }
 }
 
-/// What was observed and the bound, behind a message; empty where there is neither.
+/// The end of a message with the observed value and the bound; empty without either.
 fn measure_text(measure: &Measure) -> String {
     let number = |value: f64| match measure.in_nanoseconds && value >= 0.0 {
         true => Nanos::from_ns(value as u64).to_string(),
@@ -137,7 +134,7 @@ fn measure_text(measure: &Measure) -> String {
     }
 }
 
-/// The parts of a file that reactions speak of. Others look after the rest of it.
+/// The parts of a file that reactions refer to. The rest is checked elsewhere.
 #[derive(Deserialize)]
 struct Entries {
     monitor: Option<toml::Table>,
@@ -160,8 +157,8 @@ struct Update {
 }
 
 impl Reactions {
-    /// The reactions of these files, none of them twice. They react to these constraints, and to
-    /// the sensors and updates of the files.
+    /// The reactions of these files, which must be different files. They refer to these
+    /// constraints, and to the sensors and updates of the files.
     ///
     /// # Errors
     /// [`SessionError`] with a message that names the file and the entry.
@@ -207,16 +204,16 @@ impl Reactions {
         Ok(reactions)
     }
 
-    /// Takes out what would run, and says whether something is left to do.
+    /// Removes the actions that execute code. Returns whether the reaction has other actions.
     fn disable(&mut self, config: &mut ReactionConfig) -> bool {
-        let taken = [
+        let removed = [
             ("exec", config.exec.take().is_some()),
             ("function", config.function.take().is_some()),
         ];
-        let taken = taken.iter().filter(|(_, was_there)| *was_there);
-        let taken = taken.map(|(key, _)| format!("`{key}` of reaction `{}`", config.name));
+        let removed = removed.iter().filter(|(_, was_present)| *was_present);
+        let removed = removed.map(|(key, _)| format!("`{key}` of reaction `{}`", config.name));
         let before = self.disabled.len();
-        self.disabled.extend(taken);
+        self.disabled.extend(removed);
         let others = [
             config.log.is_some(),
             config.signal.is_some(),
@@ -225,14 +222,15 @@ impl Reactions {
         others.contains(&true) || self.disabled.len() == before
     }
 
-    /// What `--no-exec` has disabled, in a message.
+    /// A message about the actions that are left out because execution is disabled; `None` if there
+    /// are none.
     #[must_use]
     pub fn disabled(&self) -> Option<String> {
         let list = self.disabled.join(", ");
-        (!list.is_empty()).then(|| format!("--no-exec disables {list}"))
+        (!list.is_empty()).then(|| format!("execution is off, which disables {list}"))
     }
 
-    /// Whether there are none.
+    /// Whether there are no reactions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
@@ -253,7 +251,7 @@ impl Reactions {
             let known = Trigger::ALL.map(|trigger| format!("\"{}\"", trigger.name()));
             let known = known.join(", ");
             return Err(format!(
-                "`on` is empty; say what calls for it, one or more of {known}"
+                "`on` is empty; name one or more triggers of {known}"
             ));
         }
         if config.after == Some(0) {
@@ -269,10 +267,10 @@ impl Reactions {
                 ));
             }
             let of = config.of.as_ref().map(|of| {
-                let places = of
+                let indices = of
                     .iter()
                     .filter_map(|it| names.iter().position(|n| n == it));
-                places.collect::<Vec<_>>()
+                indices.collect::<Vec<_>>()
             });
             if of.as_ref().is_some_and(Vec::is_empty) {
                 return Err(format!(
@@ -302,11 +300,11 @@ impl Reactions {
         })
     }
 
-    /// When what is called for by these triggers.
-    pub(crate) fn conditions(&self, wanted: impl Fn(Trigger) -> bool) -> Vec<Condition> {
+    /// The conditions of the reactions with these triggers.
+    pub(crate) fn conditions(&self, is_wanted: impl Fn(Trigger) -> bool) -> Vec<Condition> {
         let mut conditions = Vec::new();
         for (index, reaction) in self.all.iter().enumerate() {
-            for (trigger, of) in reaction.triggers.iter().filter(|(it, _)| wanted(*it)) {
+            for (trigger, of) in reaction.triggers.iter().filter(|(it, _)| is_wanted(*it)) {
                 conditions.push(Condition {
                     reaction: ReactionIndex(index),
                     trigger: *trigger,
@@ -320,7 +318,7 @@ impl Reactions {
     }
 }
 
-/// What there is.
+/// A list of the known entries, for a message.
 fn known(kind: &str, names: &[String]) -> String {
     let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
     match names.as_slice() {

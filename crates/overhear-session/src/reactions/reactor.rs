@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Carries out what was decided: in a thread of its own, at normal priority, in the order in which
-//! it was called for.
+//! Carries out decisions in a thread of its own, at normal priority, in the order of their times.
 //!
-//! It looks for decisions every [`LOOK`], so that a thread that evaluates never has to wake it.
-//! Programs run beside each other and beside the thread; functions of shared objects run in it.
+//! The thread polls for decisions every [`POLL_INTERVAL`], so that an evaluating thread never has
+//! to wake it. Programs run in parallel with each other and with the thread; functions of shared
+//! objects run in it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -33,32 +33,32 @@ use super::report::{ReactionReport, ReactionsReport};
 use super::Reactions;
 use crate::error::{ErrorKind, SessionError};
 use crate::format::printable;
+use crate::notices::Notices;
 use crate::run_start::RunStart;
 use crate::signals::Inherited;
 use crate::trust;
 
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(1);
-/// How many decisions of one decider may wait: at a thousand looks per second enough for a million
-/// decisions per second.
-const ROOM: u16 = 1023;
-/// How many programs run at the same time.
-const MOST_PROGRAMS: usize = 16;
-/// How long the end of the run waits for programs that were started.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// Interval between two polls for decisions.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
+/// Limit of the pending decisions of one decider. At a thousand polls per second it is enough for a
+/// million decisions per second.
+const MAX_PENDING_DECISIONS: u16 = 1023;
+/// Limit of the programs that run at the same time.
+const MAX_PROGRAMS: usize = 16;
+/// Limit of the time for which the end of a run waits for programs that reactions have started.
+const PROGRAM_END_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Where deciders leave what they decide. Taken from by one reactor, grown by whoever starts an
-/// evaluation.
+/// The queues of decisions, one for each decider. The reactor reads them; a new analysis adds one.
 #[derive(Clone, Debug, Default)]
 struct Queues(Arc<Mutex<Vec<Decisions>>>);
 
 impl Queues {
-    /// A decider whose decisions are carried out; `None` if it has nothing to decide.
+    /// A decider with a queue; `None` without conditions.
     fn decider(&self, conditions: Vec<Condition>) -> Option<Decider> {
         if conditions.is_empty() {
             return None;
         }
-        let (decider, decisions) = decider(conditions, ROOM);
+        let (decider, decisions) = decider(conditions, MAX_PENDING_DECISIONS);
         self.lock().push(decisions);
         Some(decider)
     }
@@ -68,7 +68,7 @@ impl Queues {
     }
 }
 
-/// What gives evaluations their deciders.
+/// Creates the deciders of analyses.
 #[derive(Clone, Debug)]
 pub(crate) struct Deciders {
     reactions: Reactions,
@@ -85,29 +85,29 @@ impl Deciders {
         }
     }
 
-    /// When the program is released.
+    /// The time at which the program is released.
     pub(crate) const fn start(&self) -> &RunStart {
         &self.start
     }
 
-    /// For what judges constraints.
+    /// The decider for constraints.
     pub(crate) fn of_constraints(&self) -> Option<Decider> {
-        let wanted = |trigger| matches!(trigger, Trigger::Violated | Trigger::Inconclusive);
-        self.queues.decider(self.reactions.conditions(wanted))
+        let is_wanted = |trigger| matches!(trigger, Trigger::Violated | Trigger::Inconclusive);
+        self.queues.decider(self.reactions.conditions(is_wanted))
     }
 
-    /// For what watches updates and sensors.
+    /// The decider for the updates and sensors of a monitor.
     pub(crate) fn of_monitor(&self) -> Option<Decider> {
-        let wanted = |trigger| {
+        let is_wanted = |trigger| {
             matches!(
                 trigger,
                 Trigger::Overrun | Trigger::Stream | Trigger::Missed
             )
         };
-        self.queues.decider(self.reactions.conditions(wanted))
+        self.queues.decider(self.reactions.conditions(is_wanted))
     }
 
-    /// For an update that may ask.
+    /// The decider for requests of an update.
     pub(crate) fn of_update(&self, update: UpdateIndex) -> Option<Decider> {
         let mut conditions = self
             .reactions
@@ -126,22 +126,23 @@ pub(crate) struct ActionContext<'a> {
     pub(crate) pid: u32,
 }
 
-/// The thread that carries out.
+/// The thread that carries out reactions.
 #[derive(Debug)]
 pub(crate) struct Reactor {
-    // Asks for an answer once everything that was decided is carried out; dropped, for the end.
-    ask: Sender<Sender<()>>,
+    // Requests a reply after all pending decisions are carried out. Dropping it ends the thread.
+    flushes: Sender<Sender<()>>,
     thread: JoinHandle<ReactionsReport>,
 }
 
 impl Reactor {
-    /// Begins to look; `None` if there are no reactions.
+    /// Starts the thread; `None` without reactions.
     ///
     /// # Errors
-    /// [`SessionError`] if a result sensor cannot be registered, or no thread be started.
+    /// [`SessionError`] if a result sensor cannot be registered, or the thread cannot be started.
     pub(crate) fn start(
         deciders: Deciders,
         context: ActionContext<'_>,
+        notices: Notices,
     ) -> Result<Option<Self>, SessionError> {
         let Deciders {
             reactions,
@@ -162,30 +163,31 @@ impl Reactor {
             reactions,
             queues,
             start,
+            notices,
         };
         state.register(context.socket)?;
-        let (ask, asked) = channel();
+        let (flushes, requests) = channel();
         let thread = std::thread::Builder::new()
             .name("oh-reactor".to_string())
-            .spawn(move || state.run(&asked))
+            .spawn(move || state.run(&requests))
             .map_err(|error| {
                 let message = format!("cannot start a thread for reactions: {error}");
                 SessionError::new(ErrorKind::Unavailable, message)
             })?;
-        Ok(Some(Self { ask, thread }))
+        Ok(Some(Self { flushes, thread }))
     }
 
-    /// Waits until what was decided until now is carried out.
-    pub(crate) fn settle(&self) {
-        let (answer, told) = channel();
-        // A thread that has failed answers nothing, and is told of when it is stopped.
-        let _ = self.ask.send(answer);
-        let _ = told.recv();
+    /// Waits until all decisions that were made until now are carried out.
+    pub(crate) fn flush(&self) {
+        let (reply, done) = channel();
+        // If the thread has failed, `stop` returns the error.
+        let _ = self.flushes.send(reply);
+        let _ = done.recv();
     }
 
-    /// Carries out what was decided until now, and ends.
+    /// Carries out all decisions that were made until now, and ends.
     pub(crate) fn stop(self) -> Result<ReactionsReport, SessionError> {
-        drop(self.ask);
+        drop(self.flushes);
         self.thread.join().map_err(|_| {
             let message =
                 "the thread that carries out reactions has failed: a function of a shared \
@@ -206,26 +208,26 @@ fn report_of(reaction: &super::Reaction) -> ReactionReport {
 
 /// A program that was started.
 struct Program {
-    // Of which reaction.
+    // Index of its reaction.
     index: usize,
     name: String,
     child: Child,
-    // Whether its reaction counts as carried out because of it: not where another action of it had
-    // failed.
+    // Whether its reaction was counted as carried out: no other action of it had failed.
     counted: bool,
 }
 
-/// What the thread has.
+/// The state of the thread.
 struct State {
     reactions: Reactions,
     queues: Queues,
     start: RunStart,
+    notices: Notices,
     reports: Vec<ReactionReport>,
     sensors: BTreeMap<String, DynamicSensor>,
     files: BTreeMap<PathBuf, File>,
     programs: Vec<Program>,
     pid: u32,
-    // The observed program, whatever becomes of its id; `None` where the kernel is too old.
+    // The observed program, independent of the reuse of its id; `None` if the kernel is too old.
     program: Option<OwnedFd>,
 }
 
@@ -234,13 +236,13 @@ impl State {
     fn register(&mut self, socket: &Path) -> Result<(), SessionError> {
         for reaction in &self.reactions.all {
             for action in &reaction.actions {
-                let Action::Tell(id) = action else { continue };
+                let Action::Write(id) = action else { continue };
                 if self.sensors.contains_key(id) {
                     continue;
                 }
-                let sensor = result_sensor(socket, id).map_err(|why| {
+                let sensor = result_sensor(socket, id).map_err(|error| {
                     let name = reaction.name.to_string_lossy();
-                    let message = format!("reaction `{name}`: its sensor `{id}`: {why}");
+                    let message = format!("reaction `{name}`: its sensor `{id}`: {error}");
                     SessionError::new(ErrorKind::Unavailable, message)
                 })?;
                 self.sensors.insert(id.clone(), sensor);
@@ -249,24 +251,23 @@ impl State {
         Ok(())
     }
 
-    fn run(mut self, asked: &Receiver<Sender<()>>) -> ReactionsReport {
+    fn run(mut self, requests: &Receiver<Sender<()>>) -> ReactionsReport {
         loop {
-            let asked = asked.recv_timeout(LOOK);
-            // What is decided before the release waits for it: there is no program yet to react
-            // upon.
-            let is_idle = matches!(asked, Err(RecvTimeoutError::Timeout));
+            let request = requests.recv_timeout(POLL_INTERVAL);
+            // Decisions from before the release wait for it: there is no program to react upon yet.
+            let is_idle = matches!(request, Err(RecvTimeoutError::Timeout));
             if !is_idle || self.start.get().is_some() {
-                self.look();
+                self.poll();
             }
-            match asked {
-                Ok(answer) => drop(answer.send(())),
+            match request {
+                Ok(reply) => drop(reply.send(())),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        let patience = Instant::now();
-        while !self.programs.is_empty() && patience.elapsed() < PATIENCE {
-            std::thread::sleep(LOOK);
+        let ended = Instant::now();
+        while !self.programs.is_empty() && ended.elapsed() < PROGRAM_END_TIMEOUT {
+            std::thread::sleep(POLL_INTERVAL);
             self.reap();
         }
         let lost = self.queues.lock().iter().map(Decisions::lost).sum();
@@ -276,12 +277,12 @@ impl State {
         }
     }
 
-    fn look(&mut self) {
+    fn poll(&mut self) {
         let mut all = Vec::new();
         for decisions in self.queues.lock().iter_mut() {
             decisions.take(|decision| all.push(decision));
         }
-        // Each queue is in order; between them the earlier comes first.
+        // Each queue is sorted by time.
         all.sort_by_key(|decision| decision.at);
         for decision in &all {
             self.carry_out(decision);
@@ -300,8 +301,8 @@ impl State {
         let before = self.programs.len();
         let mut failure = None;
         for action in &reaction.actions {
-            if let Err(why) = self.act(index, &reaction, action, decision, &message) {
-                failure.get_or_insert(why);
+            if let Err(error) = self.act(index, &reaction, action, decision, &message) {
+                failure.get_or_insert(error);
             }
         }
         let report = &mut self.reports[index];
@@ -312,16 +313,16 @@ impl State {
             report.first = Some(message);
             (report.first_observed, report.first_bound) = (measure.observed, measure.bound);
         }
-        // Those that it has started; a look for ended ones may have removed some before.
+        // The programs of this reaction. `reap` may have removed earlier ones.
         let started = before.min(self.programs.len());
         for program in &mut self.programs[started..] {
             program.counted = failure.is_none();
         }
         match failure {
             None => report.carried_out += 1,
-            Some(why) => {
+            Some(error) => {
                 report.failed += 1;
-                report.failure.get_or_insert(why);
+                report.failure.get_or_insert(error);
             }
         }
     }
@@ -336,10 +337,8 @@ impl State {
     ) -> Result<(), String> {
         let name = reaction.name.to_string_lossy();
         match action {
-            Action::Say => {
-                let line = format!("overhear: {}\n", printable(&format!("{name}: {message}")));
-                // Where standard error is closed there is nobody to tell.
-                let _ = std::io::stderr().write_all(line.as_bytes());
+            Action::Notify => {
+                self.notices.show(&format!("{name}: {message}"));
                 Ok(())
             }
             Action::Append(path) => {
@@ -353,7 +352,7 @@ impl State {
                     Some(program) => pidfd_send_signal(program, *signal),
                     None => Err(Errno::NOSYS),
                 };
-                // A program that has ended does not mind.
+                // It is no error if the program has ended.
                 let sent = match sent {
                     Err(Errno::SRCH) => Ok(()),
                     other => other,
@@ -361,18 +360,18 @@ impl State {
                 sent.map_err(|error| format!("cannot send {word} to the program: {error}"))
             }
             Action::Call(function) => {
-                let told = ReactionContext {
+                let context = ReactionContext {
                     name: &reaction.name,
                     of: self.reactions.names.name(&decision.occurrence),
                     message,
                 };
-                function.call(decision, &told);
+                function.call(decision, &context);
                 Ok(())
             }
-            Action::Tell(id) => match self.sensors.get_mut(id) {
+            Action::Write(id) => match self.sensors.get_mut(id) {
                 Some(sensor) => {
-                    let told = sensor.write(&payload(decision));
-                    told.map_err(|error| error.to_string())
+                    let written = sensor.write(&payload(decision));
+                    written.map_err(|error| error.to_string())
                 }
                 None => Err(format!("sensor `{id}` is not registered")),
             },
@@ -402,12 +401,12 @@ impl State {
         message: &str,
     ) -> Result<(), String> {
         let name = program.path.display().to_string();
-        if self.programs.len() >= MOST_PROGRAMS {
+        if self.programs.len() >= MAX_PROGRAMS {
             self.reap();
         }
-        if self.programs.len() >= MOST_PROGRAMS {
+        if self.programs.len() >= MAX_PROGRAMS {
             return Err(format!(
-                "{name} is not started: {MOST_PROGRAMS} programs of reactions are running"
+                "{name} is not started: {MAX_PROGRAMS} programs of reactions are running"
             ));
         }
         let occurrence = &decision.occurrence;
@@ -425,7 +424,7 @@ impl State {
             .args(&program.arguments)
             .current_dir(&program.folder)
             .env_clear()
-            .envs(std::env::vars_os().filter(|(name, _)| is_kept(name)))
+            .envs(std::env::vars_os().filter(|(name, _)| is_inherited(name)))
             .env("PATH", trust::search_path())
             .env("OVERHEAR_REACTION", &self.reports[index].name)
             .env("OVERHEAR_ON", occurrence.trigger().name())
@@ -435,7 +434,7 @@ impl State {
             .env("OVERHEAR_COUNT", decision.count.to_string())
             .env("OVERHEAR_PID", self.pid.to_string())
             .stdin(Stdio::null());
-        // Ours may carry a document.
+        // The standard output of this process may carry a document.
         if let Ok(stderr) = rustix::io::dup(std::io::stderr()) {
             command.stdout(Stdio::from(stderr));
         }
@@ -472,12 +471,12 @@ impl State {
         Ok(())
     }
 
-    /// Looks which programs have ended, and how.
+    /// Removes the programs that have ended, and counts those that failed.
     fn reap(&mut self) {
         let reports = &mut self.reports;
         self.programs.retain_mut(|program| {
             let name = &program.name;
-            let why = match program.child.try_wait() {
+            let failure = match program.child.try_wait() {
                 Ok(None) => return true,
                 Ok(Some(status)) if status.success() => return false,
                 Ok(Some(status)) => format!("{name} ended with {status}"),
@@ -488,15 +487,15 @@ impl State {
                 report.carried_out -= 1;
                 report.failed += 1;
             }
-            report.failure.get_or_insert(why);
+            report.failure.get_or_insert(failure);
             false
         });
     }
 }
 
-/// Whether a program gets this variable as `overhear` has it.
-fn is_kept(variable: &OsStr) -> bool {
-    const KEPT: [&str; 11] = [
+/// Whether a program inherits this environment variable.
+fn is_inherited(variable: &OsStr) -> bool {
+    const INHERITED: [&str; 11] = [
         "HOME",
         "USER",
         "LOGNAME",
@@ -509,7 +508,7 @@ fn is_kept(variable: &OsStr) -> bool {
         "DBUS_SESSION_BUS_ADDRESS",
         "DISPLAY",
     ];
-    KEPT.iter().any(|kept| variable == *kept) || variable.as_bytes().starts_with(b"OVERHEAR_")
+    INHERITED.iter().any(|name| variable == *name) || variable.as_bytes().starts_with(b"OVERHEAR_")
 }
 
 /// A sensor whose elements are reactions.
@@ -537,12 +536,12 @@ fn result_sensor(socket: &Path, id: &str) -> Result<DynamicSensor, String> {
     };
     let sensor = DynamicSensor::register_at(socket, request).map_err(|error| error.to_string())?;
     match sensor.not_connected_reason() {
-        Some(why) => Err(why.to_string()),
+        Some(reason) => Err(reason.to_string()),
         None => Ok(sensor),
     }
 }
 
-/// What [`result_sensor`] describes.
+/// The payload of a decision, with the schema of [`result_sensor`].
 fn payload(decision: &Decision) -> Vec<u8> {
     let occurrence = &decision.occurrence;
     let words = [
@@ -575,11 +574,11 @@ mod tests {
 
     use super::super::action::Program;
     use super::super::{Reaction, Reactions};
-    use super::{Action, Queues, ReactionReport, RunStart, State};
+    use super::{Action, Notices, Queues, ReactionReport, RunStart, State};
 
     #[test]
     fn failing_program_reverts_its_own_count_only() {
-        // Ends well for the first decision alone.
+        // It succeeds for the first decision alone.
         let words = ["-c", "test \"$OVERHEAR_COUNT\" = 1"].map(String::from);
         let reaction = Reaction {
             name: CString::new("both").unwrap(),
@@ -602,6 +601,7 @@ mod tests {
             },
             queues: Queues::default(),
             start: RunStart::default(),
+            notices: Notices::default(),
             reports: vec![ReactionReport::default()],
             sensors: BTreeMap::new(),
             files: BTreeMap::new(),

@@ -1,47 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What came of reactions, for people and as JSON.
+//! The report of reactions, also as JSON.
 
 use serde::{Deserialize, Serialize};
 
-/// What came of all reactions of a run (`docs/reactions.md`).
+/// The report of all reactions of a run (`docs/reactions.md`).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReactionsReport {
-    /// Decisions that came faster than they could be carried out, and were replaced by newer ones.
+    /// Number of decisions that were replaced by newer ones because they could not be carried out
+    /// fast enough.
     pub lost: u64,
     /// One per entry, in the order of the file.
     pub reactions: Vec<ReactionReport>,
 }
 
-/// What came of a reaction.
+/// The report of one reaction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ReactionReport {
     /// Its name.
     pub name: String,
-    /// What calls for it.
+    /// Its triggers.
     pub on: Vec<String>,
-    /// How often it was carried out, with all that it does.
+    /// Number of decisions whose actions all succeeded.
     pub carried_out: u64,
-    /// How often something of it failed.
+    /// Number of decisions with a failed action.
     pub failed: u64,
-    /// When it was first called for, on `CLOCK_MONOTONIC`; null if never.
+    /// Time of the first decision by `CLOCK_MONOTONIC`; null without one.
     pub first_ns: Option<u64>,
-    /// When it was last called for.
+    /// Time of the last decision.
     pub last_ns: Option<u64>,
-    /// What happened when it was first called for.
+    /// Message about the first decision.
     pub first: Option<String>,
-    /// What was observed then: a value in the unit of its field, nanoseconds, or a count; null if
-    /// nothing was.
+    /// The observed value of the first decision: in the unit of its field, in nanoseconds, or a
+    /// count; null without one.
     #[serde(default)]
     pub first_observed: Option<f64>,
-    /// The bound that it offends against, in the same unit; null if there is none.
+    /// The bound that it violates, in the same unit; null without one.
     #[serde(default)]
     pub first_bound: Option<f64>,
-    /// Why it failed first.
+    /// Message about its first failure.
     pub failure: Option<String>,
 }
 
 impl ReactionsReport {
-    /// Nobody carried out anything, as far as is known.
+    /// The report if the thread of the reactions has failed.
     pub fn failed() -> Self {
         let failure = "the thread that carries out reactions has failed".to_string();
         let reaction = ReactionReport {
@@ -55,7 +56,7 @@ impl ReactionsReport {
         }
     }
 
-    /// Whether everything that was decided was carried out.
+    /// Whether all decisions were carried out.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.lost == 0 && self.reactions.iter().all(|reaction| reaction.failed == 0)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What came of a session: the report, how the program ended, and where the recording is.
+//! The outcome of a session: the report, the end of the program, and the folder of the recording.
 
 use std::path::{Path, PathBuf};
 
@@ -11,18 +11,18 @@ use crate::quantities::HistogramReport;
 use crate::replay;
 use crate::report::Report;
 
-/// What a session found.
+/// The outcome of a session.
 #[derive(Debug)]
 pub struct Outcome {
     /// The report.
     pub report: Report,
-    /// How the program ended.
+    /// The end of the program.
     pub exit: Exit,
     pub(crate) out: Option<PathBuf>,
 }
 
 impl Outcome {
-    /// Adds histograms of one's own to the report and the recording.
+    /// Adds histograms of the caller to the report and the recording. Each has a title and a unit.
     ///
     /// # Errors
     /// [`SessionError`] if the recording cannot be written.
@@ -41,7 +41,7 @@ impl Outcome {
         Ok(())
     }
 
-    /// The folder of the recording, if one was kept.
+    /// The folder of the recording, if there is one.
     #[must_use]
     pub fn out(&self) -> Option<&Path> {
         self.out.as_deref()

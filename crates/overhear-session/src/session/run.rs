@@ -3,16 +3,16 @@
 //!
 //! ```text
 //! plan ----> open -----> start ------> observe -----> settle ------> assemble
-//! what is    kernel      program       one monitor    every thread   recording,
-//! evaluated  sensors,    held, then    until the      stopped, all   report
-//! and        directory,  released      program ends   decided
-//! required   trace
+//! analyses,  kernel      program       one Runner     every thread   recording,
+//! and what   sensors,    held, then    until the      stopped, all   report
+//! they       directory,  released      program ends   decided
+//! require    trace
 //! ```
 //!
-//! Each step takes what the one before it made. A step that fails gives back what was made: the
-//! program ends without having run, and a recording that has not begun leaves no files.
+//! The steps pass on [`Planned`], [`Opened`], [`Started`], [`Observed`] and [`Settled`]. A step
+//! that fails releases what the earlier ones created: the program ends before its first
+//! instruction, and a recording that has not begun leaves no files.
 
-use crate::report::{self, RunFindings};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -21,45 +21,45 @@ use std::sync::Arc;
 
 use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_VARIABLE};
 use overhear_event::{
-    Analysis, ClockId, EventName, EventSet, Origin, StreamDescriptor, StreamId, StreamIdRange,
-    Timestamp,
+    Analysis, EventName, EventSet, Origin, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
 };
 use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
 use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Scheduling, SensorStatistics};
-use overhear_monitor::{best_effort, Fanout, Monitor, HOLD_BACK};
+use overhear_monitor::{Fanout, Finished, Monitor, Runner, HOLD_BACK};
 use overhear_trace::TraceWriter;
 
-use super::keeping::{close_trace, create_trace, keep, Unused};
 use super::signal_forwarder::SignalForwarder;
+use super::trace_files::{close_trace, create_trace, MissingFiles, NewFiles};
 use super::{Outcome, SessionBuilder, Until, UNRATED_BYTES};
-use crate::check::{CheckReport, CHECK};
+use crate::check::CheckReport;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
 use crate::conclusion::Exit;
-use crate::config::probes::{refuse_pattern, refuse_unusable};
-use crate::configured_monitor::{
-    KernelRings, MonitorHandle, MonitorPlan, MonitorReport, GUARANTEE,
-};
-use crate::error::{ErrorKind, SessionError};
-use crate::evaluations::Evaluations;
+use crate::config::probes::{check_pattern, check_usable};
+use crate::configured_monitor::{KernelRings, MonitorHandle, MonitorPlan, MonitorReport};
+use crate::documents;
+use crate::error::{ErrorKind, SessionError, Setting};
 use crate::interrupts::Requests;
-use crate::metrics::{self, MetricsReport, METRICS};
-use crate::other_threads::{self, OtherThread, OtherThreads, OTHER_THREADS};
-use crate::overhead::{CalibratedOverhead, CALIBRATION};
+use crate::metrics::{self, MetricsReport};
+use crate::notices::Notices;
+use crate::other_threads::{self, OtherThread, OtherThreads};
+use crate::overhead::CalibratedOverhead;
 use crate::process_tree::ProcessTree;
 use crate::quantities::{SourceReport, TraceReport};
-use crate::reactions::{ActionContext, Deciders, ReactionsReport, Reactor, REACTIONS};
-use crate::record::cannot_start;
+use crate::reactions::{ActionContext, Deciders, ReactionsReport, Reactor};
 use crate::recording::{Ending, Recording};
+use crate::report::{self, RunFindings};
+use crate::requested_analyses::RequestedAnalyses;
 use crate::scratch::Scratch;
-use crate::updates::{UpdateReport, Updates, UPDATES};
+use crate::updates::{UpdateReport, Updates};
 
 impl SessionBuilder {
-    /// Runs the program to its end. The given updates see every item that the session's own see.
+    /// Runs the program to its end. `updates` get the same items as the analyses of the session.
     ///
-    /// # Errors [`SessionError`] if the program could not be run or observed at all. Later errors
-    /// are notes of the report.
+    /// # Errors
+    /// [`SessionError`] if the program could not be run or observed at all. Later errors are notes
+    /// of the report.
     pub fn run(mut self, updates: &mut [&mut dyn Analysis]) -> Result<Outcome, SessionError> {
         let planned = self.plan(updates)?;
         let opened = self.open(&planned)?;
@@ -70,10 +70,10 @@ impl SessionBuilder {
     }
 }
 
-/// Step 1: the evaluations, and what they require of the kernel and of programs.
+/// Step 1: the analyses, and the events and kernel sensors that they require.
 struct Planned {
     deciders: Deciders,
-    evaluations: Rc<RefCell<Evaluations>>,
+    analyses: Rc<RefCell<RequestedAnalyses>>,
     plugins: Updates,
     required: EventSet,
     sensors: BTreeSet<Sensor>,
@@ -86,38 +86,41 @@ impl SessionBuilder {
         }
         self.sensors.check_backend(self.kernel)?;
         if self.until == Until::AllEnded && self.kernel == Backend::Off {
-            let message = "--until all-ended knows the program's processes by kernel sensors; leave --kernel off out";
-            return Err(SessionError::new(ErrorKind::Usage, message));
+            let message =
+                "the end of all processes can only be observed by kernel sensors, which are off; \
+                           leave one of the two settings out";
+            return Err(
+                SessionError::new(ErrorKind::Usage, message).about(Setting::UntilWithoutKernel)
+            );
         }
         let deciders = Deciders::new(std::mem::take(&mut self.reactions));
-        let evaluations = Evaluations::new(
-            self.constraints.clone(),
-            self.metrics.clone(),
-            deciders.of_constraints(),
-        )?;
-        let required = evaluations.requires();
-        let trial = Evaluations::new(self.constraints.clone(), self.metrics.clone(), None)?;
-        refuse_unusable(trial, &self.probes)?;
+        let analyses = |decider, notices| {
+            let (constraints, metrics) = (self.constraints.clone(), self.metrics.clone());
+            RequestedAnalyses::new(constraints, metrics, decider, notices)
+        };
+        check_usable(analyses(None, Notices::default())?, &self.probes)?;
+        let analyses = analyses(deciders.of_constraints(), self.notices.clone())?;
+        let required = analyses.requires();
         let plugins = Updates::load(&self.updates)?;
         for (update, pattern) in plugins.patterns() {
-            refuse_pattern(update, pattern, &self.probes)?;
+            check_pattern(update, pattern, &self.probes)?;
         }
-        let mut sensors = self.sensors.wanted();
+        let mut sensors = self.sensors.sensors();
         let names_scheduling = sensors.iter().any(|sensor| sensor.is_scheduling());
         sensors.extend(Sensor::required_by(&required));
         if !names_scheduling {
-            let wanted = |sensor: &Sensor| {
+            let is_needed = |sensor: &Sensor| {
                 let event = EventName::kernel(sensor.name());
-                plugins.want(&kernel_stream(*sensor))
+                plugins.take(&kernel_stream(*sensor))
                     || updates
                         .iter()
                         .any(|update| update.requires().contains(&event))
             };
-            sensors.extend(Sensor::scheduling().filter(|it| !self.disable_unused || wanted(it)));
+            sensors.extend(Sensor::scheduling().filter(|it| !self.disable_unused || is_needed(it)));
         }
         Ok(Planned {
             deciders,
-            evaluations: Rc::new(RefCell::new(evaluations)),
+            analyses: Rc::new(RefCell::new(analyses)),
             plugins,
             required,
             sensors,
@@ -125,24 +128,25 @@ impl SessionBuilder {
     }
 }
 
-/// Step 2: what observes. Fields are dropped in their order: the directory before the folder of its
-/// socket, the trace before the files of a recording that has not begun are removed.
+/// Step 2: the sources and the trace. The order of the fields is the order of their drops: the
+/// directory before the folder of its socket, the trace before the removal of the files of a
+/// recording that has not begun.
 struct Opened {
     directory: Directory,
     scratch: Scratch,
     rings: Option<KernelRings>,
     kernel: Kernel,
     writer: Option<TraceWriter>,
-    unused: Unused,
+    new_files: NewFiles,
 }
 
 impl SessionBuilder {
     fn open(&self, planned: &Planned) -> Result<Opened, SessionError> {
         // Declared before the writer, so dropped after it.
-        let mut unused = Unused::default();
-        let new = self.out.as_deref().map(Unused::not_there_yet);
+        let mut new_files = NewFiles::default();
+        let missing = self.out.as_deref().map(MissingFiles::in_folder);
         let writer = self.out.as_deref().map(create_trace).transpose()?;
-        unused.note(new.unwrap_or_default());
+        new_files.set(missing.unwrap_or_default());
         let first = StreamIdRange::SESSION.first();
         let kernel = Kernel::builder()
             .backend(self.kernel)
@@ -150,37 +154,37 @@ impl SessionBuilder {
             .probes(self.probes.iter().cloned())
             .first_stream(first)
             .build();
-        let kernel = kernel.map_err(|error| cannot_start(&error))?;
+        let kernel = kernel.map_err(|error| SessionError::from(&error))?;
         self.sensors.check(kernel.status())?;
         if self.until == Until::AllEnded && kernel.status().active == ActiveBackend::None {
-            return Err(no_tree(&kernel.status().message));
+            return Err(no_process_tree(&kernel.status().message));
         }
-        // Kernel streams of a monitor have these numbers as well: it does not see the session's.
+        // A monitor does not see the kernel streams of the session, so its own have the same ids.
         let rings = self
             .monitor
             .as_ref()
-            .map(MonitorPlan::hear_kernel)
+            .map(MonitorPlan::create_rings)
             .transpose()?;
         let used = rings.as_ref().map_or(0, KernelRings::stream_ids_used);
-        let behind = StreamId::from_raw(first.as_raw() + kernel.stream_ids_used().max(used));
+        let next = StreamId::from_raw(first.as_raw() + kernel.stream_ids_used().max(used));
         let scratch = Scratch::create().map_err(|error| {
             SessionError::new(
                 ErrorKind::Unavailable,
-                format!("cannot make a place for the directory's socket: {error}"),
+                format!("cannot create a folder for the directory's socket: {error}"),
             )
         })?;
-        let directory = self.directory(planned, &scratch, behind)?;
+        let directory = self.directory(planned, &scratch, next)?;
         Ok(Opened {
             directory,
             scratch,
             rings,
             kernel,
             writer,
-            unused,
+            new_files,
         })
     }
 
-    /// The directory of the session, whose streams are numbered from `first` on.
+    /// Starts the directory of the session. `first` is the id of its first stream.
     fn directory(
         &self,
         planned: &Planned,
@@ -197,7 +201,7 @@ impl SessionBuilder {
             directory = directory.needs(planned.plugins.queries().fold(needs, Needs::and));
         }
         directory.start(&socket).map_err(|error| {
-            // A place that the user has chosen is the user's to change.
+            // The user can choose another socket.
             let kind = match self.socket.is_some() {
                 true => ErrorKind::Usage,
                 false => ErrorKind::Unavailable,
@@ -207,12 +211,13 @@ impl SessionBuilder {
     }
 }
 
-/// Step 3: the program runs, and everything listens. Fields are dropped in their order.
+/// Step 3: the program runs, and all sources are open. The order of the fields is the order of
+/// their drops.
 struct Started {
     programs: Rc<RefCell<ProgramSource>>,
     kernel: Rc<RefCell<Kernel>>,
     monitor: Monitor,
-    guard: Option<MonitorHandle>,
+    configured: ConfiguredMonitors,
     reactor: Option<Reactor>,
     running: Running,
     interrupts: Requests,
@@ -220,24 +225,52 @@ struct Started {
     released: Timestamp,
     warning: Option<String>,
     plugins: Updates,
-    evaluations: Rc<RefCell<Evaluations>>,
+    analyses: Rc<RefCell<RequestedAnalyses>>,
     directory: Directory,
     _scratch: Scratch,
     writer: Option<TraceWriter>,
 }
 
+/// The monitors of `overhear.toml` in a run.
+enum ConfiguredMonitors {
+    /// The run has none.
+    Absent,
+    Running(MonitorHandle),
+    Stopped(Box<Result<MonitorReport, SessionError>>),
+}
+
+impl ConfiguredMonitors {
+    /// Stops them if they run. They evaluate the elements that were written until now.
+    fn stopped(self) -> Self {
+        match self {
+            Self::Running(handle) => Self::Stopped(Box::new(handle.stop())),
+            other => other,
+        }
+    }
+
+    fn report(self) -> Option<Result<MonitorReport, SessionError>> {
+        match self.stopped() {
+            Self::Stopped(report) => Some(*report),
+            Self::Absent | Self::Running(_) => None,
+        }
+    }
+}
+
 impl SessionBuilder {
     fn start(&mut self, planned: Planned, opened: Opened) -> Result<Started, SessionError> {
-        // In this order, because bindings are dropped in the opposite one.
+        // Bindings are dropped in reverse order.
         let Opened {
-            mut unused,
+            mut new_files,
             mut writer,
             kernel,
             rings,
             scratch,
             directory,
         } = opened;
-        let mut sources = vec![kernel_report(&kernel), program_report()];
+        let mut sources = vec![
+            SourceReport::of_kernel(kernel.status()),
+            SourceReport::of_programs(),
+        ];
         let kernel = Rc::new(RefCell::new(kernel));
         let programs = Rc::new(RefCell::new(ProgramSource::new(&directory)));
         let mut monitor = Monitor::new(HOLD_BACK);
@@ -263,26 +296,29 @@ impl SessionBuilder {
             pid: held.pid(),
         };
         let deciders = planned.deciders;
-        let reactor = Reactor::start(deciders.clone(), context)?;
-        let guarded = self.monitor.take().zip(rings);
-        let guard = guarded
-            .map(|(plan, rings)| plan.start(directory.socket(), (rings, held.pid()), &deciders));
-        let guard = guard.transpose()?;
+        let reactor = Reactor::start(deciders.clone(), context, self.notices.clone())?;
+        let configured = match self.monitor.take().zip(rings) {
+            None => ConfiguredMonitors::Absent,
+            Some((plan, rings)) => {
+                let handle = plan.start(directory.socket(), (rings, held.pid()), &deciders)?;
+                ConfiguredMonitors::Running(handle)
+            }
+        };
         let mut recording = Recording::begin(&self.command, sources, monotonic_now());
         if let Some(writer) = &mut writer {
-            let _ = writer.attach_document("run", &recording.to_json());
+            let _ = writer.attach_document(documents::RUN, &recording.to_json());
         }
         let released = monotonic_now();
         recording.start_ns = released.as_monotonic_ns();
         deciders.start().set(released);
-        planned.evaluations.borrow_mut().count_from(released);
+        planned.analyses.borrow_mut().count_from(released);
         let running = held.release()?;
-        unused.are_used();
+        new_files.keep();
         Ok(Started {
             programs,
             kernel,
             monitor,
-            guard,
+            configured,
             reactor,
             running,
             interrupts,
@@ -290,17 +326,17 @@ impl SessionBuilder {
             released,
             warning,
             plugins: planned.plugins,
-            evaluations: planned.evaluations,
+            analyses: planned.analyses,
             directory,
             _scratch: scratch,
             writer,
         })
     }
 
-    /// Goes on without kernel sensors, which `error` made impossible, unless they are demanded.
+    /// Lets the run go on without kernel sensors after `error`, unless it requires them.
     fn run_unobserved(&self, kernel: &mut SourceReport, error: &str) -> Result<(), SessionError> {
         if self.until == Until::AllEnded {
-            return Err(no_tree(error));
+            return Err(no_process_tree(error));
         }
         if self.kernel != Backend::Auto || !self.sensors.is_empty() {
             return Err(SessionError::new(ErrorKind::Unavailable, error));
@@ -312,7 +348,7 @@ impl SessionBuilder {
     }
 }
 
-/// Step 4: everything that was observed until the program ended.
+/// Step 4: the analyses that saw the run until the program ended, and the last round after that.
 struct Observed {
     scheduling: Scheduling,
     statistics: SensorStatistics,
@@ -321,8 +357,6 @@ struct Observed {
     delays: Option<Delays>,
     notes: Vec<String>,
     ended: Timestamp,
-    // Where it was stopped before the last items of its reactions were evaluated.
-    guarantee: Option<Result<MonitorReport, SessionError>>,
 }
 
 impl SessionBuilder {
@@ -331,25 +365,25 @@ impl SessionBuilder {
             programs,
             kernel,
             monitor,
-            guard,
+            configured,
             reactor,
             running,
             interrupts,
             recording,
             released,
             plugins,
-            evaluations,
+            analyses,
             writer,
             ..
         } = started;
         let mut scheduling = Scheduling::new(());
-        if recording.hears_wakeups() {
+        if recording.records_wakeups() {
             scheduling.expect_wakeups();
         }
         let mut statistics = SensorStatistics::default();
         let calibration = self.calibration.take();
         let mut overhead = calibration
-            .map(|known| CalibratedOverhead::new(known.heard_by(recording.kernel_active())));
+            .map(|known| CalibratedOverhead::new(known.for_backend(recording.kernel_backend())));
         let costs = overhead
             .as_ref()
             .filter(|_| self.compensate)
@@ -357,16 +391,15 @@ impl SessionBuilder {
         let mut others = OtherThreads::new();
         let tree = (self.until == Until::AllEnded).then(Rc::<RefCell<ProcessTree>>::default);
         let mut followed = tree.clone();
-        let mut judging = Rc::clone(evaluations);
+        let mut judging = Rc::clone(analyses);
         let mut notes = Vec::new();
-        let (mut ended, mut guarantee) = (*released, None);
 
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
-        let mut all: Vec<&mut dyn Analysis> = vec![accounts.update(), &mut others];
-        all.extend(overhead.as_mut().map(CalibratedOverhead::update));
+        let mut all: Vec<&mut dyn Analysis> = vec![accounts.analysis(), &mut others];
+        all.extend(overhead.as_mut().map(CalibratedOverhead::analysis));
         all.extend(followed.as_mut().map(|tree| tree as &mut dyn Analysis));
         all.extend(writer.as_mut().map(|writer| writer as &mut dyn Analysis));
-        if !evaluations.borrow().is_empty() {
+        if !analyses.borrow().is_empty() {
             all.push(&mut judging);
         }
         all.extend(
@@ -375,45 +408,46 @@ impl SessionBuilder {
                 .map(|update| &mut **update as &mut dyn Analysis),
         );
         all.push(plugins.set());
-        let mut fanout = Fanout(all);
         let mut progress = self.progress.map(|begin| begin());
         let mut forwarder = SignalForwarder::new(running, interrupts, tree.as_deref());
         let is_orphaned = || tree.as_ref().is_some_and(|it| it.borrow().is_orphaned());
-        let wait = |longest| match is_orphaned() {
-            // Its process is always ready then.
-            true => std::thread::sleep(longest),
-            false => running.wait(longest),
+        let wait = |pause| match is_orphaned() {
+            // The program has ended: waiting for its end would return at once.
+            true => std::thread::sleep(pause),
+            false => running.wait(pause),
         };
-        best_effort(monitor, &mut fanout, monotonic_now, wait, |monitor| {
-            let now = monotonic_now();
-            let complaints = monitor.take_complaints().into_iter();
-            notes.extend(complaints.map(|complaint| complaint.to_string()));
+        let runner = Runner::over(&mut *monitor, Fanout(all))
+            .complaints(|complaint| notes.push(complaint.to_string()));
+        let finished = runner.run(wait, |runner| {
+            let now = runner.now();
             if let Some(progress) = &mut progress {
-                let missed = monitor.losses().missed();
-                progress.show(now.since(*released), monitor.elements(), missed);
+                let missed = runner.monitor.losses().missed();
+                progress.show(now.since(*released), runner.monitor.elements(), missed);
             }
-            forwarder.pass_on();
+            forwarder.forward();
             let programs = programs.borrow();
-            evaluations.borrow_mut().clock(programs.clock_segments());
+            analyses
+                .borrow_mut()
+                .add_clock_segments(programs.clock_segments());
             drop(programs);
             let goes_on = |tree: &RefCell<ProcessTree>| !tree.borrow_mut().has_ended(now);
             if !running.has_ended() || tree.as_deref().is_some_and(goes_on) {
-                return true;
+                return None;
             }
-            ended = now;
             if let Some(reactor) = reactor {
-                // First, so that this session sees what is written to result sensors.
-                guarantee = guard.take().map(MonitorHandle::stop);
-                reactor.settle();
+                // Before the last round, so that it reads the last elements of result sensors.
+                let running = std::mem::replace(configured, ConfiguredMonitors::Absent);
+                *configured = running.stopped();
+                reactor.flush();
             }
-            // The program is a zombie now: its last numbers can still be read.
+            // The program is a zombie now: its last statistics can still be read.
             kernel.borrow_mut().finish();
-            false
+            Some(())
         });
+        let Finished { ended, .. } = finished;
         if let Some(progress) = &mut progress {
             progress.clear();
         }
-        drop(fanout);
         let delays = accounts.finish();
         Observed {
             scheduling,
@@ -423,12 +457,11 @@ impl SessionBuilder {
             delays,
             notes,
             ended,
-            guarantee,
         }
     }
 }
 
-/// Step 5: every result, after all threads of the session have ended.
+/// Step 5: all results, after all threads of the session have ended.
 struct Settled {
     scheduling: Scheduling,
     statistics: SensorStatistics,
@@ -460,7 +493,6 @@ impl Started {
             delays,
             mut notes,
             ended,
-            guarantee,
         } = observed;
         let exit = self.running.reap()?;
         for stream in self.monitor.take_opened() {
@@ -469,31 +501,30 @@ impl Started {
                 let _ = writer.open(&stream);
             }
         }
-        let complaints = self.monitor.take_complaints().into_iter();
-        notes.extend(complaints.map(|complaint| complaint.to_string()));
         let not_connected = self.directory.take_not_connected();
         self.recording.not_connected = not_connected.count;
         notes.extend(not_connected.messages);
-        notes.extend(still_alive(&scheduling));
+        notes.extend(live_threads(&scheduling));
         notes.extend(self.warning);
-        // The directory is still there, and so is what has not been evaluated.
-        let guarantee = guarantee.or_else(|| self.guard.map(MonitorHandle::stop));
-        let guarantee = guarantee.transpose().unwrap_or_else(|failure| {
-            notes.push(failure.message);
+        // The directory still exists, so the monitors can read the elements that they have not
+        // evaluated.
+        let guarantee = self.configured.report().transpose();
+        let guarantee = guarantee.unwrap_or_else(|error| {
+            notes.push(error.message);
             Some(MonitorReport::failed())
         });
         scheduling.finish(compensation::end(ended, delays.as_ref()));
         let others = others.names(scheduling.threads().iter().map(|thread| thread.tid));
         let threads = other_threads::by_tid(&others).chain(metrics::names_of(&scheduling));
         let (check, metrics) =
-            self.evaluations
+            self.analyses
                 .borrow_mut()
                 .finish(ended, self.recording.not_connected, threads);
-        // After everything that is decided.
+        // After the last decision.
         let reactions = match self.reactor.map(Reactor::stop).transpose() {
             Ok(reactions) => reactions,
-            Err(failure) => {
-                notes.push(failure.message);
+            Err(error) => {
+                notes.push(error.message);
                 Some(ReactionsReport::failed())
             }
         };
@@ -540,7 +571,7 @@ impl Settled {
             compensation: self
                 .delays
                 .as_ref()
-                .map(|delays| CompensationReport::of(delays, self.recording.hears_wakeups())),
+                .map(|delays| CompensationReport::of(delays, self.recording.records_wakeups())),
             trace,
         };
         let mut report = report::of(&self.recording, &found);
@@ -550,7 +581,7 @@ impl Settled {
         report.reactions = self.reactions;
         report.add_other_threads(self.others);
         report.conclude();
-        // The recording is finished, the page can be made again.
+        // The recording is complete: from now on a signal may end the process.
         drop(self.interrupts);
         Outcome {
             report,
@@ -561,30 +592,24 @@ impl Settled {
 
     /// Ends the trace, with the documents that cannot be computed from it.
     fn close(&mut self, mut writer: TraceWriter, out: &std::path::Path) -> TraceReport {
-        let writer_of = &mut writer;
-        keep(
-            writer_of,
-            UPDATES,
-            Some(&self.updates).filter(|all| !all.is_empty()),
-        );
-        keep(
-            writer_of,
-            OTHER_THREADS,
-            Some(&self.others).filter(|all| !all.is_empty()),
-        );
-        keep(writer_of, CHECK, self.check.as_ref());
-        keep(writer_of, METRICS, self.metrics.as_ref());
-        keep(writer_of, GUARANTEE, self.guarantee.as_ref());
-        keep(writer_of, REACTIONS, self.reactions.as_ref());
+        let trace = &mut writer;
+        let updates = Some(&self.updates).filter(|all| !all.is_empty());
+        documents::attach(trace, documents::UPDATES, updates);
+        let others = Some(&self.others).filter(|all| !all.is_empty());
+        documents::attach(trace, documents::OTHER_THREADS, others);
+        documents::attach(trace, documents::CHECK, self.check.as_ref());
+        documents::attach(trace, documents::METRICS, self.metrics.as_ref());
+        documents::attach(trace, documents::GUARANTEE, self.guarantee.as_ref());
+        documents::attach(trace, documents::REACTIONS, self.reactions.as_ref());
         let calibration = self.overhead.as_ref().map(CalibratedOverhead::calibration);
-        keep(writer_of, CALIBRATION, calibration);
+        documents::attach(trace, documents::CALIBRATION, calibration);
         let programs = self.programs.borrow();
         close_trace(writer, out, &mut self.recording, programs.clock_segments())
     }
 }
 
-/// The session ends with the program; what its children do afterwards is not heard.
-fn still_alive(scheduling: &Scheduling) -> Option<String> {
+/// A note about threads that were alive when the session ended.
+fn live_threads(scheduling: &Scheduling) -> Option<String> {
     let alive: Vec<String> = scheduling
         .alive()
         .map(|thread| format!("{}({})", thread.comm, thread.tid))
@@ -601,20 +626,16 @@ fn still_alive(scheduling: &Scheduling) -> Option<String> {
     ))
 }
 
-/// Nobody knows when all processes have ended.
-fn no_tree(why: &str) -> SessionError {
+/// The error of a run that waits for all processes and cannot observe them.
+fn no_process_tree(reason: &str) -> SessionError {
     let message = format!(
-        "--until all-ended knows the program's processes by kernel sensors, and there are none ({why}); leave it out, or see \
-         `overhear doctor`"
+        "the end of all processes can only be observed by kernel sensors, and there are none ({reason}); wait for \
+         the program alone, or see `overhear doctor`"
     );
-    SessionError::new(ErrorKind::Unavailable, message)
+    SessionError::new(ErrorKind::Unavailable, message).about(Setting::Until)
 }
 
-fn kernel_report(kernel: &Kernel) -> SourceReport {
-    SourceReport::of_kernel(kernel.status())
-}
-
-/// A stream as that of a kernel sensor on one of the CPUs.
+/// The description of a kernel sensor's stream on one CPU.
 fn kernel_stream(sensor: Sensor) -> StreamDescriptor {
     StreamDescriptor {
         id: StreamId::from_raw(0),
@@ -625,27 +646,5 @@ fn kernel_stream(sensor: Sensor) -> StreamDescriptor {
         schema: Arc::new(sensor.schema()),
         rate: None,
         capacity: 0,
-    }
-}
-
-fn program_report() -> SourceReport {
-    let (active, message) = match overhear_directory::sensor_clock() {
-        ClockId::X86Tsc => (
-            "x86_tsc",
-            "the time stamp counter, which the kernel trusts as its clock",
-        ),
-        ClockId::ArmCntvct => ("arm_cntvct", "the virtual counter of the CPU"),
-        ClockId::Monotonic => (
-            "monotonic",
-            "CLOCK_MONOTONIC, because the kernel does not trust the CPU's counter as its clock",
-        ),
-    };
-    SourceReport {
-        name: "programs".to_string(),
-        active: active.to_string(),
-        sensors: Vec::new(),
-        message: format!(
-            "program sensors: an embedded directory listens; stamps come from {message}"
-        ),
     }
 }

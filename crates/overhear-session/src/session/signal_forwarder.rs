@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals of the session that go on to the program.
+//! Forwards signals of the session to the program.
 
 use std::cell::RefCell;
 
@@ -9,31 +9,33 @@ use crate::child::Running;
 use crate::interrupts::Requests;
 use crate::process_tree::ProcessTree;
 
-/// Passes the signals that ask for the end of the session on to the program.
+/// Forwards the requests to end the session to the program. The second request is SIGTERM, the
+/// third SIGKILL.
 pub(super) struct SignalForwarder<'a> {
     running: &'a Running,
-    interrupts: &'a mut Requests,
-    // How often the user has asked for the end.
-    reached: u32,
+    requests: &'a mut Requests,
+    // Number of requests so far.
+    count: u32,
     // Whether SIGHUP was among these requests.
     hung_up: bool,
-    // Where processes are waited for that the program has left behind.
+    // The processes of the program, if the session waits for all of them.
     tree: Option<&'a RefCell<ProcessTree>>,
-    // What these have not been sent yet. A terminal reaches none that is in a session of its own.
+    // The signal that has not been sent to orphaned processes yet. A terminal does not signal
+    // processes in sessions of their own.
     for_orphans: Option<Signal>,
 }
 
 impl<'a> SignalForwarder<'a> {
-    /// A forwarder for this program, and for the processes in `tree` that it leaves behind.
+    /// A forwarder to this program, and to its processes in `tree` that outlive it.
     pub(super) fn new(
         running: &'a Running,
-        interrupts: &'a mut Requests,
+        requests: &'a mut Requests,
         tree: Option<&'a RefCell<ProcessTree>>,
     ) -> Self {
         Self {
             running,
-            interrupts,
-            reached: 0,
+            requests,
+            count: 0,
             hung_up: false,
             tree,
             for_orphans: None,
@@ -41,22 +43,22 @@ impl<'a> SignalForwarder<'a> {
     }
 
     /// Forwards the requests that came since the last call.
-    pub(super) fn pass_on(&mut self) {
-        for request in self.interrupts.take() {
-            // A shell passes a hang-up on to its jobs, and the kernel repeats it when the shell
+    pub(super) fn forward(&mut self) {
+        for request in self.requests.take() {
+            // A shell forwards SIGHUP to its jobs, and the kernel sends it again when the shell
             // ends.
             if request.signal == Signal::HUP && std::mem::replace(&mut self.hung_up, true) {
                 continue;
             }
-            self.reached += 1;
-            let signal = match self.reached {
+            self.count += 1;
+            let signal = match self.count {
                 1 => request.signal,
                 2 => Signal::TERM,
                 _ => Signal::KILL,
             };
             self.for_orphans = Some(signal);
             let ignored = request.signal == Signal::INT && self.running.ignores_interrupts();
-            match self.reached {
+            match self.count {
                 // A terminal sends its signals to the program as well.
                 1 if request.reached_program && !ignored => {}
                 1 if ignored => self.running.signal(Signal::TERM),
@@ -69,7 +71,7 @@ impl<'a> SignalForwarder<'a> {
             self.for_orphans = None;
             for pid in tree.processes() {
                 if let Some(pid) = Pid::from_raw(pid.cast_signed()) {
-                    // One that has ended meanwhile does not mind.
+                    // It fails for a process that has ended meanwhile.
                     let _ = kill_process(pid, signal);
                 }
             }

@@ -311,7 +311,7 @@ fn kernel_sensors_are_heard_under_each_executor() {
             assert_eq!(guarantee["executor"], executor);
             if guarantee["reasons"] != Value::Array(Vec::new()) {
                 let is_named =
-                    |it: &&str| it.contains("sensor `kernel:") && it.contains("is not heard");
+                    |it: &&str| it.contains("sensor `kernel:") && it.contains("is not recorded");
                 assert!(messages(guarantee).iter().all(is_named), "{guarantee:#}");
                 assert_eq!(ended.status, 3);
                 println!("skipped: {}", ended.stderr);
@@ -358,8 +358,9 @@ fn monitor_evaluates_sensors_of_program_and_kernel() {
         number(sensor, "elements") + number(sensor, "missed")
     };
     assert_eq!(of("eager"), 200, "{ended:#?}");
-    let is_unheard = |it: &&str| it.contains("sensor `kernel:") && it.contains("is not heard");
-    if messages(guarantee).iter().any(is_unheard) {
+    let is_not_recorded =
+        |it: &&str| it.contains("sensor `kernel:") && it.contains("is not recorded");
+    if messages(guarantee).iter().any(is_not_recorded) {
         println!("skipped: {:?}", messages(guarantee));
         return;
     }
@@ -387,7 +388,7 @@ fn invalid_kernel_sensor_is_refused_by_name() {
             "id = \"kernel:sched_wake\"",
             "id = \"kernel:task_life\"",
             2,
-            "update `delays`: the metric run_delay requires kernel:sched_wake, of which nobody says how fast",
+            "update `delays`: the metric run_delay requires kernel:sched_wake, whose rate is not declared",
         ),
         (
             "id = \"kernel:sched_wake\"",

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Loops that fire one kind of kernel element over and over, on one CPU, and nothing else if that
-//! can be helped ([MKM, section 5.5]: loops of two processes that make the kernel switch).
+//! Loops that cause one kind of kernel event repeatedly on one CPU, and as few other events as
+//! possible ([MKM, section 5.5]: loops of two processes that cause context switches).
 
-mod places;
-mod players;
+mod helpers;
+mod objects;
 mod probed;
 
 use std::io::{Read, Write};
@@ -16,11 +16,11 @@ use overhear_kernel::Probe;
 use overhear_monitor::scheduler::{allowed_cpus, bind_to, run_on, take_precedence};
 
 use crate::error::{ErrorKind, SessionError};
-use places::{datagrams, expire, timer, wait_for_other_value, Disk, Page};
-use players::{keeper, nomad, own_tid, yielder, Answerer, Player};
+use helpers::{migrant, own_tid, spinner, yielder, EchoProcess, Helper};
+use objects::{datagrams, expire, timer, wait_for_other_value, Disk, Page};
 
-/// One kind of loop. The order is that of the sums: what a loop fires besides its own elements is
-/// known when its turn comes.
+/// One kind of loop. The order is that of the computation: the price of each other event that a
+/// loop causes is known from an earlier loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Loop {
     /// Two threads yield to each other: context switches without wake-ups.
@@ -33,25 +33,25 @@ pub(super) enum Loop {
     Fault,
     /// A signal that is ignored.
     Signal,
-    /// A wait for a futex that has another value already.
+    /// A wait for a futex that already has another value.
     Futex,
-    /// A byte through a pipe of one's own.
+    /// A byte through a pipe within one thread.
     Message,
-    /// A thread that waits for a CPU is moved to another one and back.
+    /// A runnable thread is moved to another CPU and back.
     Migrate,
-    /// A thread yields to nobody.
+    /// A thread yields while no other thread is runnable.
     Alone,
-    /// The same, for what the scheduler tells of itself.
+    /// As [`Loop::Alone`], for the sensor `schedule`.
     Schedule,
-    /// A datagram to oneself: the network's soft interrupt delivers it.
+    /// A datagram over the loopback network, which a soft interrupt delivers.
     Datagram,
-    /// A timer that expires at once, while the thread waits for it on its CPU.
+    /// A timer that expires at once, while the thread polls it.
     Timer,
-    /// The same, for the interrupt by which it comes.
+    /// As [`Loop::Timer`], for the sensor `irq`.
     Interrupt,
     /// A function of this program with a probe at its entry.
     Entry,
-    /// One with a probe at its return.
+    /// A function of this program with a probe at its return.
     Return,
     /// A static probe of this program.
     Static,
@@ -59,11 +59,11 @@ pub(super) enum Loop {
     Birth,
     /// A page is read from a device.
     Disk,
-    /// The thread sleeps, and leaves its CPU with nothing to do.
+    /// The thread sleeps, so that its CPU is idle.
     Sleep,
-    /// Two threads want the same lock of the kernel.
+    /// Two threads contend for a lock of the kernel.
     Contend,
-    /// Work and sleep, for which CPUs choose their frequencies.
+    /// Work and sleep, so that the CPU changes its frequency.
     Pace,
 }
 
@@ -92,16 +92,16 @@ impl Loop {
         Self::Pace,
     ];
 
-    /// The loops that measure these sensors, and those by which what they fire besides is known, or
-    /// how the kernel's statistics are to be read; all of them if none is named.
-    pub(super) fn sought(only: &[Sought]) -> impl Iterator<Item = Self> {
-        let is_sought = |which: Self| only.iter().any(|sought| sought.0 == which);
-        let has = |which: fn(Self) -> bool| only.iter().any(|sought| which(sought.0));
+    /// The loops that measure these sensors, and the loops that their prices depend on: for other
+    /// events that they cause, and for the cost of entering a program. All loops without a sensor.
+    pub(super) fn for_sensors(only: &[CalibratedSensor]) -> impl Iterator<Item = Self> {
+        let is_named = |which: Self| only.iter().any(|sensor| sensor.0 == which);
+        let has = |property: fn(Self) -> bool| only.iter().any(|sensor| property(sensor.0));
         let switches = has(Self::fires_switches);
         let statistics = has(|which| !which.is_even());
-        let wanted = Self::ALL.map(|which| {
+        let is_needed = Self::ALL.map(|which| {
             only.is_empty()
-                || is_sought(which)
+                || is_named(which)
                 || match which {
                     Self::Yield => switches,
                     _ => statistics && which.is_reference(),
@@ -109,38 +109,38 @@ impl Loop {
         });
         Self::ALL
             .into_iter()
-            .zip(wanted)
-            .filter_map(|(which, wanted)| wanted.then_some(which))
+            .zip(is_needed)
+            .filter_map(|(which, is_needed)| is_needed.then_some(which))
     }
 
-    /// Whether others than [`Loop::Yield`] pay for switches in it.
+    /// Whether it causes context switches although they are not what it measures.
     const fn fires_switches(self) -> bool {
         matches!(self, Self::Pipe | Self::Migrate | Self::Birth)
     }
 
-    /// Whether its turns are alike enough to show what an element costs. Of the others the kernel's
-    /// statistics tell how long the programs have run.
+    /// Whether its turns take similar times, so that their difference is the cost of an element.
+    /// The other loops are measured by the kernel's statistics.
     pub(super) const fn is_even(self) -> bool {
         !matches!(self, Self::Disk | Self::Sleep | Self::Contend | Self::Pace)
     }
 
-    /// Whether it fires programs on tracepoints and nothing else: what its turns take longer than
-    /// these run is the way to the programs and back.
+    /// Whether it causes runs of tracepoint programs only. The rest of its cost is that of entering
+    /// programs.
     pub(super) const fn is_reference(self) -> bool {
         matches!(self, Self::Signal | Self::Alone | Self::Schedule)
     }
 
-    /// Whether its elements come from CPUs, whoever is tracked.
+    /// Whether its elements are those of CPUs, independent of the tracked threads.
     pub(super) const fn is_of_cpus(self) -> bool {
         matches!(self, Self::Sleep | Self::Pace)
     }
 
-    /// Whether it is followed as a process, with the threads that it creates.
+    /// Whether the process is followed, with the threads that it creates.
     pub(super) const fn has_children(self) -> bool {
         matches!(self, Self::Birth)
     }
 
-    /// The place in this program that it passes, if it is a probe.
+    /// The probe of this program that it executes, if it is a loop for probes.
     pub(super) fn probe(self) -> Option<Probe> {
         match self {
             Self::Entry => probed::entry(),
@@ -150,7 +150,7 @@ impl Loop {
         }
     }
 
-    /// The kernel sensor that the loop is there for.
+    /// The kernel sensor that the loop measures.
     pub(super) const fn sensor(self) -> &'static str {
         use overhear_event::kernel::{events, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
         use overhear_metrics::{ENTRIES, RETURNS, STATIC_PROBES};
@@ -179,8 +179,8 @@ impl Loop {
         }
     }
 
-    /// Turns of one measurement: about a quarter of a millisecond, so that many fit between two
-    /// disturbances.
+    /// Number of turns of a measurement. It takes about a quarter of a millisecond, so that most
+    /// measurements are undisturbed.
     pub(super) const fn turns(self) -> u64 {
         match self {
             Self::Pace => 4,
@@ -194,7 +194,7 @@ impl Loop {
         }
     }
 
-    /// In words, for the table.
+    /// Description of the loop in words.
     pub(super) const fn about(self) -> &'static str {
         match self {
             Self::Yield => "two threads that yield to each other",
@@ -221,9 +221,9 @@ impl Loop {
 
 /// A kernel sensor that can be calibrated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Sought(pub(super) Loop);
+pub struct CalibratedSensor(pub(super) Loop);
 
-impl FromStr for Sought {
+impl FromStr for CalibratedSensor {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
@@ -235,11 +235,12 @@ impl FromStr for Sought {
     }
 }
 
-/// Answers each byte of standard input, to its end.
+/// The other process of [`Loop::Pipe`]: writes each byte of standard input to standard output, to
+/// its end.
 ///
 /// # Errors
 /// [`SessionError`] if it cannot write.
-pub fn answer() -> Result<(), SessionError> {
+pub fn echo() -> Result<(), SessionError> {
     let (mut input, mut output) = (std::io::stdin(), std::io::stdout());
     let mut byte = [0];
     while input.read_exact(&mut byte).is_ok() {
@@ -253,47 +254,47 @@ pub fn answer() -> Result<(), SessionError> {
 pub(super) struct Loops {
     cpu: u32,
     other: Option<u32>,
-    yielder: Player,
-    answerer: Answerer,
+    yielder: Helper,
+    echo: EchoProcess,
     page: Page,
     pipe: (std::io::PipeReader, std::io::PipeWriter),
     datagrams: Option<UdpSocket>,
     timer: OwnedFd,
-    /// Made when it is wanted.
+    /// Created at its first use.
     disk: Option<Result<Disk, String>>,
-    /// On the other CPU, if there is one.
-    afar: Option<Afar>,
+    /// The helpers on another CPU, if there is one.
+    other_cpu: Option<OtherCpu>,
 }
 
-/// Who plays on the other CPU, and who is moved there.
-struct Afar {
-    keeper: Player,
-    nomad: Player,
-    rival: Player,
-    /// The pipe whose lock two threads want.
-    wanted: (std::io::PipeReader, std::io::PipeWriter),
+/// The helpers of loops with a second CPU.
+struct OtherCpu {
+    spinner: Helper,
+    migrant: Helper,
+    contender: Helper,
+    /// The pipe whose lock two threads contend for.
+    contended: (std::io::PipeReader, std::io::PipeWriter),
 }
 
-impl Afar {
+impl OtherCpu {
     fn start(here: u32, there: u32) -> std::io::Result<Self> {
-        let wanted = std::io::pipe()?;
-        let (mut reader, mut writer) = (wanted.0.try_clone()?, wanted.1.try_clone()?);
+        let contended = std::io::pipe()?;
+        let (mut reader, mut writer) = (contended.0.try_clone()?, contended.1.try_clone()?);
         let prepare = move || {
             let _ = run_on(there);
         };
-        let rival = Player::start("rival", prepare, move || {
+        let contender = Helper::start("contender", prepare, move || {
             pass_a_byte(&mut reader, &mut writer);
         })?;
         Ok(Self {
-            keeper: keeper(there)?,
-            nomad: nomad(here)?,
-            rival,
-            wanted,
+            spinner: spinner(there)?,
+            migrant: migrant(here)?,
+            contender,
+            contended,
         })
     }
 }
 
-/// Each puts a byte in before taking one out, so nobody waits for a byte.
+/// Writes a byte before it reads one, so that no thread waits for a byte.
 fn pass_a_byte(reader: &mut std::io::PipeReader, writer: &mut std::io::PipeWriter) {
     let mut byte = [0];
     let _ = writer.write_all(&byte);
@@ -301,47 +302,47 @@ fn pass_a_byte(reader: &mut std::io::PipeReader, writer: &mut std::io::PipeWrite
 }
 
 impl Loops {
-    /// Binds the calling thread to the last of its CPUs, where it gets precedence if that is
-    /// permitted: what else the machine does there waits.
+    /// Binds the calling thread to the last of its CPUs, with real-time priority if that is
+    /// permitted.
     pub(super) fn new() -> std::io::Result<Self> {
         let cpus = allowed_cpus();
         let cpu = cpus.last().copied().unwrap_or(0);
         let other = cpus.first().copied().filter(|other| *other != cpu);
-        // Before there is precedence: they would inherit it.
-        let afar = other.map(|other| Afar::start(cpu, other)).transpose()?;
+        // Before the change of priority, which they would inherit.
+        let other_cpu = other.map(|other| OtherCpu::start(cpu, other)).transpose()?;
         run_on(cpu)?;
-        // The other players inherit it.
+        // The other helpers inherit it.
         let _ = take_precedence();
         Ok(Self {
             cpu,
             other,
             yielder: yielder(cpu)?,
-            answerer: Answerer::start()?,
+            echo: EchoProcess::start()?,
             page: Page::new(),
             pipe: std::io::pipe()?,
             datagrams: datagrams().ok(),
             timer: timer()?,
             disk: None,
-            afar,
+            other_cpu,
         })
     }
 
-    /// The threads that must be tracked so that all elements of a loop are heard.
-    pub(super) fn players(&self, which: Loop) -> Vec<u32> {
-        let me = own_tid();
-        match (which, &self.afar) {
-            (Loop::Pipe, _) => vec![me, self.answerer.pid()],
-            (Loop::Migrate, Some(afar)) => vec![afar.nomad.tid],
-            (Loop::Contend, Some(afar)) => vec![me, afar.rival.tid],
-            _ => vec![me],
+    /// The threads to track for a loop.
+    pub(super) fn threads(&self, which: Loop) -> Vec<u32> {
+        let own = own_tid();
+        match (which, &self.other_cpu) {
+            (Loop::Pipe, _) => vec![own, self.echo.pid()],
+            (Loop::Migrate, Some(other_cpu)) => vec![other_cpu.migrant.tid],
+            (Loop::Contend, Some(other_cpu)) => vec![own, other_cpu.contender.tid],
+            _ => vec![own],
         }
     }
 
-    /// Why a loop cannot run here.
-    pub(super) fn lacks(&mut self, which: Loop) -> Option<String> {
-        let because = |lacking: bool, why: &str| lacking.then(|| why.to_string());
+    /// The reason that a loop cannot run here.
+    pub(super) fn obstacle(&mut self, which: Loop) -> Option<String> {
+        let because = |is_absent: bool, reason: &str| is_absent.then(|| reason.to_string());
         match which {
-            Loop::Migrate | Loop::Contend => because(self.afar.is_none(), "there is one CPU"),
+            Loop::Migrate | Loop::Contend => because(self.other_cpu.is_none(), "there is one CPU"),
             Loop::Datagram => because(self.datagrams.is_none(), "there is no loopback network"),
             Loop::Disk => self
                 .disk
@@ -363,9 +364,9 @@ impl Loops {
         let spent = match which {
             Loop::Yield => self
                 .yielder
-                .while_busy(|| time(turns, rustix::thread::sched_yield)),
+                .while_active(|| time(turns, rustix::thread::sched_yield)),
             Loop::Pipe => time(turns, || {
-                let _ = self.answerer.trip();
+                let _ = self.echo.round_trip();
             }),
             Loop::Call => time(turns, || {
                 std::hint::black_box(rustix::process::getppid());
@@ -384,15 +385,17 @@ impl Loops {
             }
             Loop::Migrate => {
                 let (here, there) = (self.cpu, self.other.unwrap_or(self.cpu));
-                self.afar.as_ref().map_or(0.0, |afar| {
-                    let tid = afar.nomad.tid;
+                self.other_cpu.as_ref().map_or(0.0, |other_cpu| {
+                    let tid = other_cpu.migrant.tid;
                     let both = || {
                         time(turns, || {
                             let _ = bind_to(tid, there).and_then(|()| bind_to(tid, here));
                         })
                     };
-                    // The other CPU is kept from everybody for no longer than it takes.
-                    afar.nomad.while_busy(|| afar.keeper.while_busy(both))
+                    // The other CPU is occupied for as short as possible.
+                    other_cpu
+                        .migrant
+                        .while_active(|| other_cpu.spinner.while_active(both))
                 })
             }
             Loop::Alone | Loop::Schedule => time(turns, rustix::thread::sched_yield),
@@ -416,15 +419,15 @@ impl Loops {
                 }
             }),
             Loop::Sleep => time(turns, || std::thread::sleep(Duration::from_micros(50))),
-            Loop::Contend => self.afar.as_mut().map_or(0.0, |afar| {
-                let (reader, writer) = (&mut afar.wanted.0, &mut afar.wanted.1);
-                // The lock is not wanted by both at once each time.
+            Loop::Contend => self.other_cpu.as_mut().map_or(0.0, |other_cpu| {
+                let (reader, writer) = (&mut other_cpu.contended.0, &mut other_cpu.contended.1);
+                // Not every attempt contends.
                 let often = || {
                     for _ in 0..10 {
                         pass_a_byte(reader, writer);
                     }
                 };
-                afar.rival.while_busy(|| time(turns, often))
+                other_cpu.contender.while_active(|| time(turns, often))
             }),
             Loop::Pace => time(turns, || {
                 const PHASE: Duration = Duration::from_millis(5);
@@ -437,7 +440,7 @@ impl Loops {
     }
 }
 
-/// Whether the kernel sets frequencies of CPUs, and so can tell of them.
+/// Whether the kernel sets the frequencies of CPUs.
 #[expect(clippy::disallowed_methods, reason = "of /sys")]
 fn has_frequencies() -> bool {
     let policies = std::fs::read_dir("/sys/devices/system/cpu/cpufreq");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Places of this program that can be probed.
+//! A function and a static probe of this program, for probes.
 
 use overhear_kernel::Probe;
 
@@ -7,29 +7,29 @@ use overhear_kernel::Probe;
 /// saving of a register, which the kernel need not execute for it step by step.
 const FUNCTION: &str = "overhear_calibration_probed";
 
-fn own(place: &str) -> Option<String> {
+fn target(name: &str) -> Option<String> {
     let path = std::env::current_exe().ok()?;
-    Some(format!("{}:{place}", path.display()))
+    Some(format!("{}:{name}", path.display()))
 }
 
-/// The function's entry; `None` where there is no such function.
+/// The probe at the function's entry; `None` if this architecture has no such function.
 pub(super) fn entry() -> Option<Probe> {
     imp::EXISTS
-        .then(|| Probe::function(&own(FUNCTION)?).ok())
+        .then(|| Probe::function(&target(FUNCTION)?).ok())
         .flatten()
 }
 
-/// Its return.
+/// The probe at its return.
 pub(super) fn back() -> Option<Probe> {
     imp::EXISTS
-        .then(|| Probe::function(&own(&format!("{FUNCTION}:return"))?).ok())
+        .then(|| Probe::function(&target(&format!("{FUNCTION}:return"))?).ok())
         .flatten()
 }
 
 /// The static probe.
 pub(super) fn fixed() -> Option<Probe> {
     imp::EXISTS
-        .then(|| Probe::usdt(&own("overhear:calibration")?).ok())
+        .then(|| Probe::usdt(&target("overhear:calibration")?).ok())
         .flatten()
 }
 
@@ -56,13 +56,13 @@ mod imp {
         fn overhear_calibration_probed();
     }
 
-    /// Passes entry and return of the function.
+    /// Executes the function.
     pub(in super::super) fn pass() {
         // SAFETY: it takes nothing, returns nothing, and leaves all registers as they were.
         unsafe { overhear_calibration_probed() }
     }
 
-    /// Passes the static probe, which has one argument.
+    /// Executes the static probe, which has one argument.
     #[inline(never)]
     pub(in super::super) fn pass_static() {
         // SAFETY: executes one nop; the rest is a note in the file, as <sys/sdt.h> writes it.

@@ -184,7 +184,7 @@ fn mistakes_are_pointed_at() {
             "absence = \"1s\"\nof = \"user:a\"\nfield = \"x\"\n",
             2,
             8,
-            "`field` means nothing",
+            "`field` has no meaning",
         ),
         (
             "window = \"1s\"\nof = \"user:a\"\n",

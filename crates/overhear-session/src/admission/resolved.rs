@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A monitor as its file and the machine describe it: resolved and checked once, before it is
-//! decided whether it is admitted.
+//! A monitor as its file and the machine describe it, resolved and checked once before the
+//! decision.
 //!
 //! [`ResolvedMonitor::of`] is the only step of admission that reads the configuration. The steps
 //! that follow, the decision, its hints and its report, take the resolved monitor.
@@ -12,26 +12,26 @@ use overhear_event::Nanos;
 use overhear_monitor::executor::UpdateTerms;
 
 use super::error::MonitorError;
+use super::latency_request::LatencyRequest;
 use super::memory::LoadedPlugin;
 use super::other_reservations::OtherReservations;
 use super::sensor::{self, ResolvedSensor, WcetRule};
-use super::wish::Wish;
 use super::{Machine, UpdateAdmission};
 use crate::config::selection::{ExecutorKind, Selection};
 use crate::config::{Config, ExecutorConfig, LevelConfig, UpdateConfig};
 
-/// A monitor that can be decided on.
+/// A monitor that passed all checks of its description: admission can decide on it.
 #[derive(Clone, Debug)]
-pub(super) struct ResolvedMonitor {
+pub(crate) struct ResolvedMonitor {
     pub(super) level: Level,
     /// Whether a CPU is set apart for it.
-    pub(super) has_dedicated_cpu: bool,
+    pub(crate) has_dedicated_cpu: bool,
     /// Number of CPUs that the shared level may use; at least 1.
     pub(super) cpus: u32,
     /// Reservations of other programs.
     pub(super) present: Vec<DeadlineReservation>,
     /// Latency of the guaranteed updates.
-    pub(super) wish: Wish,
+    pub(super) latency_request: LatencyRequest,
     /// All sensors, in the order of the file, with the demand of the guaranteed updates.
     pub(super) sensors: Vec<ResolvedSensor>,
     /// All updates, in the order of the file.
@@ -48,23 +48,23 @@ pub(super) struct ResolvedUpdate {
     /// Its own latency, or that of the monitor; `None` if the file states none.
     pub(super) latency: Option<Nanos>,
     pub(super) wcet: Option<Nanos>,
-    /// Whether admission is about it: it is guaranteed, or no update is.
+    /// Whether admission counts it: it is guaranteed, or no update of the file is.
     pub(super) is_selected: bool,
-    pub(super) evaluation: Evaluation,
+    pub(super) kind: UpdateKind,
     /// Ids of the sensors whose elements it takes; `None` for all.
     sensors: Option<Vec<String>>,
 }
 
-/// The evaluation of an update.
+/// The kind of an update, with the facts that bound its memory.
 #[derive(Clone, Debug)]
-pub(super) enum Evaluation {
-    /// Elements are counted, or the values of a field.
+pub(super) enum UpdateKind {
+    /// Counts elements, or the values of a field.
     Counting { has_field: bool },
-    /// Measurements of a metric are counted.
+    /// Counts the measurements of a metric.
     Metric,
-    /// A plug-in evaluates the elements.
+    /// An update of a plug-in.
     Plugin {
-        /// `None` if the plug-ins of the file are not loaded.
+        /// The plug-in; `None` if the plug-ins of the file are not loaded.
         loaded: Option<LoadedPlugin>,
         /// Bytes that the file allows it; `None` if it states no number.
         memory: Option<u64>,
@@ -86,11 +86,11 @@ impl ResolvedMonitor {
             return Err(MonitorError::NoCpus);
         }
         if monitor.dedicated_cpu.is_some() && monitor.level == LevelConfig::Shared {
-            return Err(MonitorError::OwnCpuIsShared);
+            return Err(MonitorError::DedicatedCpuIsShared);
         }
         let selection = guaranteed_selection(config);
         let sensors = sensor::resolve(config, base, &selection, WcetRule::Stated)?;
-        let wish = Wish::checked(config, &selection)?;
+        let latency_request = LatencyRequest::checked(config, &selection)?;
         let mut updates = config.updates.iter();
         if let Some(update) = updates.find(|it| it.plugin.is_none() && it.memory.is_some()) {
             return Err(MonitorError::MemoryWithoutPlugin(update.name.clone()));
@@ -102,7 +102,7 @@ impl ResolvedMonitor {
             latency: update.latency.or(monitor.latency).map(|it| it.0),
             wcet: update.wcet.map(|wcet| wcet.0),
             is_selected: selection.has_update(index),
-            evaluation: Evaluation::of(update, plugins.get(index).cloned().flatten()),
+            kind: UpdateKind::of(update, plugins.get(index).cloned().flatten()),
             sensors: update.sensors.clone(),
         });
         Ok(Self {
@@ -110,7 +110,7 @@ impl ResolvedMonitor {
             has_dedicated_cpu: monitor.dedicated_cpu.is_some(),
             cpus,
             present: machine.present.clone(),
-            wish,
+            latency_request,
             sensors,
             updates: updates.collect(),
             others: OtherReservations::of(config, base, cpus)?,
@@ -142,13 +142,13 @@ impl ResolvedUpdate {
         UpdateAdmission {
             name: self.name.clone(),
             executor: self.executor.name(),
-            wished_latency_ns: self.latency.map(Nanos::as_ns),
+            requested_latency_ns: self.latency.map(Nanos::as_ns),
             latency_ns: None,
         }
     }
 }
 
-impl Evaluation {
+impl UpdateKind {
     fn of(update: &UpdateConfig, loaded: Option<LoadedPlugin>) -> Self {
         if update.plugin.is_some() {
             let memory = update.memory;
@@ -163,12 +163,12 @@ impl Evaluation {
     }
 }
 
-/// The updates that admission is about: those that are guaranteed; if there are none, all of them,
-/// as if they were.
+/// The updates that admission counts: the guaranteed ones; if there are none, all updates, as if
+/// they were guaranteed.
 fn guaranteed_selection(config: &Config) -> Selection {
     config
         .selection(ExecutorKind::Guaranteed)
-        .unwrap_or_else(|| config.whole())
+        .unwrap_or_else(|| config.full_selection())
 }
 
 pub(super) const fn level_of(level: LevelConfig) -> Level {

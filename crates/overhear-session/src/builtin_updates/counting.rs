@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The evaluation that `overhear.toml` can name without a plug-in: values of a field, counted.
+//! Counts elements, or the values of a field.
 
 use overhear_event::{
     Analysis, ElementView, Gap, StreamDescriptor, StreamId, Timestamp, TypeSchema,
@@ -8,23 +8,23 @@ use overhear_metrics::Distribution;
 
 use crate::quantities::HistogramReport;
 
-/// Counts elements, and the values of one field in a distribution. It allocates only when it gets
-/// to know a stream.
-pub struct Counting {
+/// Counts elements, and the values of one field in a distribution. It allocates only when a stream
+/// is opened.
+pub struct CountingUpdate {
     field: Option<String>,
     unit: String,
-    // Sensors that have no such number.
+    // One message for each sensor without this field.
     complaints: Vec<String>,
-    // Where the field stands in the elements of each stream, ascending.
-    places: Vec<(StreamId, Option<usize>)>,
-    pub(super) values: Distribution,
-    /// Elements that were evaluated: those of sensors without the field are not.
-    pub(super) elements: u64,
-    // Of these, elements whose field was not a number, or infinite.
+    // Index of the field in the elements of each stream, by ascending stream id.
+    fields: Vec<(StreamId, Option<usize>)>,
+    pub(crate) values: Distribution,
+    /// Number of evaluated elements; elements of sensors without the field are not evaluated.
+    pub(crate) elements: u64,
+    // Number of evaluated elements whose field was infinite or not a number.
     not_numbers: u64,
 }
 
-impl Counting {
+impl CountingUpdate {
     /// Counts elements, and the values of this field.
     #[must_use]
     pub fn new(field: Option<String>) -> Self {
@@ -32,7 +32,7 @@ impl Counting {
             field,
             unit: String::new(),
             complaints: Vec::new(),
-            places: Vec::new(),
+            fields: Vec::new(),
             values: Distribution::preallocated(),
             elements: 0,
             not_numbers: 0,
@@ -55,13 +55,13 @@ impl Counting {
         all
     }
 
-    /// What one takes with or without a field.
+    /// Bytes of an update with or without a field.
     pub fn bytes_for(has_field: bool) -> u64 {
         let counting = Self::new(has_field.then(String::new));
         counting.memory_bytes() as u64
     }
 
-    /// Bytes that its values take.
+    /// Bytes of its distribution.
     pub fn memory_bytes(&self) -> usize {
         match &self.field {
             Some(_) => self.values.memory_bytes(),
@@ -69,7 +69,7 @@ impl Counting {
         }
     }
 
-    /// The values of the field, as the update of this name; none without a field.
+    /// The distribution of the field, titled with the name of the update; `None` without a field.
     pub fn histogram(&self, name: &str) -> Option<HistogramReport> {
         let field = self.field.as_ref()?;
         let title = format!("{name}: {field}");
@@ -77,12 +77,14 @@ impl Counting {
     }
 }
 
-/// The place of a numeric field, or a message, without its subject, about a schema that does not
-/// have it.
-pub(crate) fn number_of(schema: &TypeSchema, field: &str) -> Result<usize, String> {
+/// The index of a numeric field.
+///
+/// # Errors
+/// A message without its subject, if the schema has no numeric field of this name.
+pub(crate) fn numeric_field(schema: &TypeSchema, field: &str) -> Result<usize, String> {
     let fields = schema.fields();
-    let place = schema.index_of(field);
-    place
+    let index = schema.index_of(field);
+    index
         .filter(|&index| fields[index].kind.is_number())
         .ok_or_else(|| {
             let numbers = fields.iter().filter(|field| field.kind.is_number());
@@ -91,12 +93,12 @@ pub(crate) fn number_of(schema: &TypeSchema, field: &str) -> Result<usize, Strin
         })
 }
 
-impl Analysis for Counting {
+impl Analysis for CountingUpdate {
     fn open(&mut self, stream: &StreamDescriptor) {
         let counted = match self
             .field
             .as_deref()
-            .map(|field| number_of(&stream.schema, field))
+            .map(|field| numeric_field(&stream.schema, field))
         {
             Some(Ok(index)) => {
                 self.unit.clone_from(&stream.schema.fields()[index].unit);
@@ -104,7 +106,7 @@ impl Analysis for Counting {
             }
             Some(Err(message)) => {
                 let message = format!("{} {message}", stream.schema_label());
-                // One per sensor, which has a stream per lane or CPU.
+                // One message per sensor, which has a stream per lane or CPU.
                 if !self.complaints.contains(&message) {
                     self.complaints.push(message);
                 }
@@ -112,10 +114,10 @@ impl Analysis for Counting {
             }
             None => None,
         };
-        match self.places.binary_search_by_key(&stream.id, |(id, _)| *id) {
-            // A directory that begins anew gives its numbers anew.
-            Ok(place) => self.places[place].1 = counted,
-            Err(place) => self.places.insert(place, (stream.id, counted)),
+        match self.fields.binary_search_by_key(&stream.id, |(id, _)| *id) {
+            // A directory that was restarted reuses its stream ids.
+            Ok(at) => self.fields[at].1 = counted,
+            Err(at) => self.fields.insert(at, (stream.id, counted)),
         }
     }
 
@@ -125,10 +127,10 @@ impl Analysis for Counting {
             return;
         }
         let id = element.stream.id;
-        let Ok(place) = self.places.binary_search_by_key(&id, |(id, _)| *id) else {
+        let Ok(at) = self.fields.binary_search_by_key(&id, |(id, _)| *id) else {
             return;
         };
-        let Some(index) = self.places[place].1 else {
+        let Some(index) = self.fields[at].1 else {
             return;
         };
         let value = element.stream.schema.read(index, element.payload);
@@ -151,11 +153,11 @@ mod tests {
         Analysis, ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
 
-    use super::Counting;
+    use super::CountingUpdate;
     use crate::quantities::ValueQuantiles;
 
     fn stream(id: u32, field: &str, kind: FieldKind) -> StreamDescriptor {
-        let schema = TypeSchema::builder("it").field(field, kind, "V");
+        let schema = TypeSchema::builder("sample").field(field, kind, "V");
         StreamDescriptor {
             id: StreamId::from_raw(id),
             origin: Origin::Sampler,
@@ -175,7 +177,7 @@ mod tests {
             stream(2, "current", FieldKind::F64),
             stream(3, "voltage", FieldKind::Text(8)),
         ];
-        let mut counting = Counting::new(Some("voltage".to_string()));
+        let mut counting = CountingUpdate::new(Some("voltage".to_string()));
         streams.iter().for_each(|stream| counting.open(stream));
         let values = [-1.75, f64::NAN, -2.5, f64::INFINITY, -1.5];
         for (sequence, value) in values.into_iter().enumerate() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a guaranteed monitor, said before it runs.
+//! The memory of a guaranteed monitor: an upper bound, stated before it runs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -9,31 +9,30 @@ use overhear_monitor::Merge;
 use overhear_stream::Geometry;
 
 use super::kernel;
-use super::resolved::{Evaluation, ResolvedMonitor};
+use super::resolved::{ResolvedMonitor, UpdateKind};
+use crate::builtin_updates::{CountingUpdate, MetricUpdate};
 use crate::config::{Config, UpdateConfig};
-use crate::configured_monitor::{Counting, Measuring};
 use crate::error::SessionError;
 use crate::updates::{UpdateSpecification, Updates};
 
-/// Sensors of several threads name the writer of each element in front of its payload.
+/// Bytes of the writer's id, which sensors of several threads put in front of each payload.
 const WRITER_BYTES: u32 = 8;
 
-/// What an update of a plug-in may allocate besides what it takes when it is created, where the
-/// file does not say how much.
+/// Bytes that an update of a plug-in may allocate after its creation if the file states no number.
 const SPARE_BYTES: u64 = 1 << 20;
 
-/// The plug-in of an `[[update]]`, loaded once, and what it takes before it has met a sensor.
+/// The plug-in of an `[[update]]`, loaded once, and its memory before its first stream.
 #[derive(Clone, Debug)]
 pub(crate) struct LoadedPlugin {
     pub(crate) specification: UpdateSpecification,
     /// Bytes that are mapped, by file.
     mapped: BTreeMap<PathBuf, u64>,
-    /// Bytes that its updates take when they are created.
+    /// Bytes that its updates allocate when they are created.
     created: u64,
 }
 
-/// The plug-ins that the file names, each loaded once, so that one that cannot be used is told
-/// before anything runs.
+/// Loads the plug-ins that the file names, each once, so that an unusable one is reported before
+/// the program starts.
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the update.
@@ -60,16 +59,17 @@ pub(crate) fn load_plugins(
     updates.collect()
 }
 
-/// The memory of a monitor, by what has it: stated beforehand as the most, or counted.
+/// The memory of a monitor by owner: an upper bound stated in advance, or the number of bytes that
+/// was counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct MemoryBytes {
     /// Maps of the sensors' buffers, and the queues that are copied to.
     pub(crate) sensors: u64,
-    /// The distributions that are counted.
+    /// Distributions of counted values.
     pub(crate) counting: u64,
-    /// What is mapped of plug-ins, each file once.
+    /// Mapped bytes of plug-ins, by file.
     pub(crate) mapped: BTreeMap<PathBuf, u64>,
-    /// What the updates of plug-ins allocate, by their places in the file.
+    /// Bytes that updates of plug-ins allocate, by the index of the `[[update]]` in the file.
     pub(crate) updates: BTreeMap<usize, u64>,
 }
 
@@ -84,7 +84,7 @@ impl MemoryBytes {
         own.saturating_add(self.of_plugins())
     }
 
-    /// Why this, which was counted, is more than was stated; empty if it is not.
+    /// Messages about counted memory that exceeds the stated bound; empty if it does not.
     pub(crate) fn excess_over(&self, stated: &Self, updates: &[UpdateConfig]) -> Vec<String> {
         if self.total() <= stated.total() {
             return Vec::new();
@@ -113,21 +113,21 @@ impl MemoryBytes {
             stated.total()
         );
         match messages.is_empty() {
-            // What is mapped of a plug-in has changed since.
+            // A plug-in file has changed since it was loaded for admission.
             true => vec![head],
             false => messages.iter().map(|it| format!("{head}: {it}")).collect(),
         }
     }
 }
 
-/// What a monitor takes at most, if its sensors and updates are as the file says.
+/// Upper bound of a monitor's memory, if its sensors and updates are as the file states.
 pub(super) fn stated(monitor: &ResolvedMonitor) -> MemoryBytes {
     let streams = monitor.sensors.iter().map(|sensor| {
         if let Some(ring) = &sensor.ring {
             return ring.bytes().saturating_mul(sensor.count.into());
         }
         let payload = sensor.payload.saturating_add(WRITER_BYTES);
-        // One slot may be in the making, and capacities are powers of two.
+        // One slot may be in the middle of a write, and capacities are powers of two.
         let capacity = sensor.buffer.saturating_add(1).next_power_of_two();
         let own = ring_bytes(payload, capacity) + Merge::bytes_for(payload, capacity) as u64;
         own.saturating_mul(u64::from(sensor.lanes) * u64::from(sensor.count))
@@ -141,12 +141,12 @@ pub(super) fn stated(monitor: &ResolvedMonitor) -> MemoryBytes {
     };
     let updates = monitor.updates.iter().enumerate();
     for (index, update) in updates.filter(|(_, update)| update.is_selected) {
-        match &update.evaluation {
-            Evaluation::Metric => memory.counting += Measuring::bytes(),
-            Evaluation::Counting { has_field } => {
-                memory.counting += Counting::bytes_for(*has_field);
+        match &update.kind {
+            UpdateKind::Metric => memory.counting += MetricUpdate::bytes(),
+            UpdateKind::Counting { has_field } => {
+                memory.counting += CountingUpdate::bytes_for(*has_field);
             }
-            Evaluation::Plugin {
+            UpdateKind::Plugin {
                 loaded: Some(plugin),
                 memory: stated,
             } => {
@@ -154,19 +154,19 @@ pub(super) fn stated(monitor: &ResolvedMonitor) -> MemoryBytes {
                 let usual = plugin.created.saturating_add(SPARE_BYTES);
                 memory.updates.insert(index, stated.unwrap_or(usual));
             }
-            Evaluation::Plugin { loaded: None, .. } => {}
+            UpdateKind::Plugin { loaded: None, .. } => {}
         }
     }
     memory
 }
 
-/// An update that takes more than the file allows it before it has met a sensor.
+/// The refusal if an update allocates more at its creation than the file allows it.
 pub(super) fn too_large(monitor: &ResolvedMonitor) -> Option<String> {
     monitor.updates.iter().find_map(|update| {
-        let Evaluation::Plugin {
+        let UpdateKind::Plugin {
             loaded: Some(plugin),
             memory: Some(allowed),
-        } = &update.evaluation
+        } = &update.kind
         else {
             return None;
         };
@@ -182,7 +182,7 @@ pub(super) fn too_large(monitor: &ResolvedMonitor) -> Option<String> {
     })
 }
 
-/// The map of a stream's buffer.
+/// Bytes of the map of a stream's buffer.
 pub(crate) fn mapped_bytes(stream: &StreamDescriptor) -> u64 {
     if matches!(stream.origin, Origin::Kernel { .. }) {
         return kernel::mapped_bytes(stream);
@@ -192,6 +192,6 @@ pub(crate) fn mapped_bytes(stream: &StreamDescriptor) -> u64 {
 
 fn ring_bytes(payload: u32, capacity: u64) -> u64 {
     let geometry = Geometry::new(payload, capacity);
-    // What is larger than a buffer can be does not come to exist.
+    // A stream with an impossible geometry is never registered.
     geometry.map_or(0, |geometry| geometry.bytes() as u64)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The answer of admission, for people and as JSON.
+//! The report of admission, also as JSON.
 
 use overhear_admission::{DeadlineReservation, Pool, ReservationPlan, SingleSensor};
 use overhear_monitor::scheduler::KernelVerdict;
@@ -10,20 +10,21 @@ use super::sensor::{loads, ResolvedSensor};
 use super::{level_name, nanos, narrow, Admitted, MemoryBytes};
 use crate::error::ErrorKind;
 
-/// The answer. Without admission the numbers that would have followed are null.
+/// The report of admission. If the monitor is refused, the numbers of its reservation are null.
 #[derive(Clone, Debug, Serialize)]
 pub struct AdmissionReport {
     /// Whether every element will be evaluated within the latency.
     pub accepted: bool,
-    /// Why not, and what would make it fit; empty if accepted.
+    /// The reason of a refusal, with a hint; empty if accepted.
     pub reason: String,
     /// `exclusive` or `shared`.
     pub level: &'static str,
-    /// The latency that was wished for.
-    pub wished_latency_ns: u64,
-    /// T_M.
+    /// The latency that the file requests.
+    #[serde(rename = "wished_latency_ns")]
+    pub requested_latency_ns: u64,
+    /// T_M, the period.
     pub period_ns: Option<u64>,
-    /// The deadline that the kernel is given.
+    /// The relative deadline of the reservation.
     pub deadline_ns: Option<u64>,
     /// CPU time per period.
     pub runtime_ns: Option<u64>,
@@ -33,38 +34,39 @@ pub struct AdmissionReport {
     pub latency_ns: Option<u64>,
     /// Lateness of wake-ups and of the scheduler, and hold-back, which the latency contains.
     pub lateness_ns: u64,
-    /// What the kernel said, asked for the reservation in a thread that gave it back at once:
-    /// `accepted`, `busy`, `not_permitted`, `unacceptable`; `not_asked` without a plan.
+    /// Result of a reservation that a thread made and gave back at once: `accepted`, `busy`,
+    /// `not_permitted` or `unacceptable`; `not_asked` without a plan.
     pub kernel: &'static str,
-    /// What this user or machine lacks, so that `overhear run` would guarantee nothing here; null
-    /// if nothing.
+    /// Message about the permission or feature whose absence would keep `overhear run` from a
+    /// guarantee here; null if nothing is absent.
     pub lacking: Option<String>,
-    /// Reservations of others that were present.
+    /// Number of reservations of other programs.
     pub others: usize,
-    /// The most memory that the monitor takes: its maps of the sensors' buffers, what it copies to,
-    /// the distributions that it counts, and what plug-ins have.
+    /// Upper bound of the monitor's memory: its maps of the sensors' buffers, the queues that it
+    /// copies to, the distributions that it counts, and the memory of plug-ins.
     pub memory_bytes: u64,
-    /// What plug-ins have of that: what was mapped to load them, and what their updates may
+    /// The part of it that plug-ins have: their mapped files, and the memory that their updates may
     /// allocate.
     pub plugin_memory_bytes: u64,
     /// One per sensor, in the order of the file.
     pub sensors: Vec<SensorAdmission>,
     /// One per update, in the order of the file.
     pub updates: Vec<UpdateAdmission>,
-    /// What copying for buffered updates reserves; null without such updates.
+    /// The reservation of the thread that copies for buffered updates; null without such updates.
     pub copying: Option<CopyingAdmission>,
 }
 
-/// Who runs an update, and what it is promised.
+/// The executor and the latency of an update.
 #[derive(Clone, Debug, Serialize)]
 pub struct UpdateAdmission {
     /// Its name in the file.
     pub name: String,
     /// `auto`, `deadline`, `bandwidth`, `buffered` or `best_effort`.
     pub executor: &'static str,
-    /// The latency that it wishes; null where the file says none.
-    pub wished_latency_ns: Option<u64>,
-    /// The latency that is guaranteed; null where nothing is.
+    /// The latency that the file requests for it; null if the file states none.
+    #[serde(rename = "wished_latency_ns")]
+    pub requested_latency_ns: Option<u64>,
+    /// The latency that is guaranteed; null without a guarantee.
     pub latency_ns: Option<u64>,
 }
 
@@ -73,61 +75,61 @@ pub struct UpdateAdmission {
 pub struct CopyingAdmission {
     /// Its period.
     pub period_ns: u64,
-    /// The deadline that the kernel is given.
+    /// The relative deadline of the reservation.
     pub deadline_ns: u64,
     /// CPU time per period.
     pub runtime_ns: u64,
     /// `runtime / period`.
     pub utilisation: f64,
-    /// Within which length an element is copied.
+    /// Bound of the time from the stamp of an element to its copy.
     pub latency_ns: u64,
-    /// What the copying thread reserves.
+    /// The reservation.
     #[serde(skip)]
     pub(crate) reservation: DeadlineReservation,
 }
 
-/// What admission found for one sensor.
+/// The result of admission for one sensor.
 #[derive(Clone, Debug, Serialize)]
 pub struct SensorAdmission {
     /// Its id in the file.
     pub id: String,
-    /// How many sensors it stands for, each with the numbers that follow; 0 where no guaranteed
+    /// Number of sensors that the entry stands for, each with the numbers below; 0 if no guaranteed
     /// update takes it.
     pub count: u32,
     /// Whether an update evaluates its elements in place.
     pub in_place: bool,
-    /// Of a kernel sensor, how many rings it has: one for each CPU that there can be, each with the
-    /// room for all of it; null for sensors of programs.
+    /// Number of rings of a kernel sensor: one for each possible CPU, each large enough for the
+    /// complete sensor; null for sensors of programs.
     pub rings: Option<u32>,
-    /// T.
+    /// T, the period.
     pub period_ns: u64,
-    /// D.
+    /// D, the least distance.
     pub distance_ns: u64,
-    /// tau.
+    /// tau, the jitter.
     pub jitter_ns: u64,
     /// W, the sum over all updates that take its elements.
     pub wcet_ns: u64,
-    /// L; null for an endless burst.
+    /// L, the length of a burst in elements; null for an endless burst.
     pub burst_length: Option<u64>,
-    /// The least R that keeps up in the mean.
+    /// The least R that evaluates as many elements as arrive in the mean.
     pub r_min: Option<u64>,
-    /// The R that evaluates everything that can come in a period.
+    /// The R that evaluates all elements that can arrive in a period.
     pub r_max: Option<u64>,
     /// R, evaluations per period.
     pub r: Option<u64>,
     /// Elements that the shared buffer holds.
     pub buffer_elements: u64,
-    /// The most elements that wait at any time.
+    /// Upper bound of the elements that wait at any time.
     pub backlog: Option<u64>,
-    /// Elements copied to private memory per period at most.
+    /// Upper bound of the elements that are copied to private memory per period.
     pub copies: Option<u64>,
     /// The latency that R alone gives this sensor.
     pub latency_ns: Option<u64>,
 }
 
 impl AdmissionReport {
-    /// Why the plan cannot run: refused, or unavailable if this user or machine lacks something.
-    /// `None` if it can.
+    /// The reason that the plan cannot run: it is refused, or a permission or feature is absent.
+    /// `None` if it can run.
     #[must_use]
     pub const fn obstacle(&self) -> Option<ErrorKind> {
         match (self.accepted, &self.lacking) {
@@ -143,13 +145,13 @@ impl AdmissionReport {
             accepted: false,
             reason: String::new(),
             level: level_name(monitor.level),
-            wished_latency_ns: monitor.wish.latency.as_ns(),
+            requested_latency_ns: monitor.latency_request.latency.as_ns(),
             period_ns: None,
             deadline_ns: None,
             runtime_ns: None,
             utilisation: None,
             latency_ns: None,
-            lateness_ns: monitor.wish.request.lateness.as_ns(),
+            lateness_ns: monitor.latency_request.request.lateness.as_ns(),
             kernel: "not_asked",
             lacking: None,
             others: monitor.present.len(),
@@ -161,8 +163,8 @@ impl AdmissionReport {
         }
     }
 
-    /// Gives every guaranteed update the latency that was chosen.
-    pub(super) fn promise(&mut self, updates: &[ResolvedUpdate]) {
+    /// Sets the latency of every guaranteed update.
+    pub(super) fn set_guaranteed_latency(&mut self, updates: &[ResolvedUpdate]) {
         let all = self.updates.iter_mut().zip(updates);
         for (shown, _) in all.filter(|(_, update)| update.is_guaranteed()) {
             shown.latency_ns = self.latency_ns;
@@ -191,11 +193,12 @@ impl AdmissionReport {
         self.latency_ns = Some(nanos(choice.latency));
         let loads = loads(sensors);
         let pool = Pool::new(&loads, choice.task).ok();
-        let whose = sensors.iter().enumerate();
-        let whose = whose.flat_map(|(at, entry)| (0..entry.count).map(move |_| (at, entry)));
-        for (i, ((at, entry), share)) in whose.zip(&choice.shares).enumerate() {
+        let entries = sensors.iter().enumerate();
+        let entries = entries.flat_map(|(at, entry)| (0..entry.count).map(move |_| (at, entry)));
+        for (i, ((at, entry), share)) in entries.zip(&choice.shares).enumerate() {
             let sensor = SingleSensor::new(entry.load.stream, choice.task);
-            // Alone GRTMon's bound holds, among others the exact one or the fallback E(l).
+            // One sensor alone has GRTMon's bound. Several have the exact bound of the pool, or the
+            // fallback E(l).
             let backlog = if loads.len() == 1 {
                 sensor.b_max(share.r).ok().flatten()
             } else {
@@ -205,18 +208,18 @@ impl AdmissionReport {
                 });
                 pool.or(Some(entry.load.stream.elements_within(choice.latency)))
             };
-            // Sensors of one entry may be given different shares: the largest of each is shown.
+            // Sensors of one entry may have different shares. The report has the largest of each.
             let shown = &mut self.sensors[at];
             shown.r_min = Some(narrow(sensor.r_min()));
             shown.r_max = Some(narrow(sensor.r_max()));
             shown.r = shown.r.max(Some(narrow(share.r)));
             shown.backlog = shown.backlog.max(backlog.map(narrow));
-            // The merge reads everything that came since the last period, however little is
+            // The merge reads all elements that arrived since the last period, even if fewer are
             // evaluated.
-            let come = entry.load.stream.elements_within(choice.task.l_min());
+            let arriving = entry.load.stream.elements_within(choice.task.l_min());
             let copies = match entry.in_place {
                 true => 0,
-                false => narrow(share.plan.copies().max(come)),
+                false => narrow(share.plan.copies().max(arriving)),
             };
             shown.copies = shown.copies.max(Some(copies));
             let latency = sensor.latency(share.r).ok().flatten().map(nanos);
@@ -224,10 +227,10 @@ impl AdmissionReport {
         }
     }
 
-    pub(super) fn hear_kernel(&mut self, verdict: KernelVerdict) {
+    pub(crate) fn set_kernel_verdict(&mut self, verdict: KernelVerdict) {
         let (word, refusal) = match verdict {
             KernelVerdict::Accepted => ("accepted", None),
-            // Whether this user may reserve is not a question of the numbers.
+            // A missing permission does not make the plan wrong.
             KernelVerdict::NotPermitted => ("not_permitted", None),
             KernelVerdict::Busy => (
                 "busy",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Mistakes in the description of a monitor.
+//! Errors in the description of a monitor.
 
 use std::path::Path;
 
@@ -7,25 +7,25 @@ use overhear_admission::{ArrivalBoundError, Overflow};
 use overhear_directory::QueryError;
 use overhear_event::{Nanos, IN_PLACE_BYTES};
 
-use crate::error::{ErrorKind, SessionError};
+use crate::error::{ErrorKind, SessionError, Setting};
 
-/// A mistake in the description of a monitor. Each message names the entry.
+/// An error in the description of a monitor. Each message names the entry.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MonitorError {
     #[error("cpus is 0; give at least 1")]
     NoCpus,
     #[error("dedicated_cpu sets a CPU apart, and level is \"shared\"; leave one of them out")]
-    OwnCpuIsShared,
+    DedicatedCpuIsShared,
     #[error("there is no [[sensor]]; name at least one with its period")]
     NoSensor,
     #[error("{0}")]
     Probe(String),
-    #[error("sensor `{0}` stands there twice")]
+    #[error("sensor `{0}` is listed twice")]
     SensorTwice(String),
     #[error("[[sensor]] number {0}: its `id` is empty; give the sensor's id, or a pattern")]
     EmptyId(usize),
-    #[error("sensor `{id}`: {mistake}")]
-    Sensor { id: String, mistake: SensorMistake },
+    #[error("sensor `{id}`: {error}")]
+    Sensor { id: String, error: SensorError },
     #[error("sensor `{0}` is evaluated by no [[update]] that takes time; add one with its wcet")]
     SensorWithoutUpdate(String),
     #[error(
@@ -44,7 +44,7 @@ pub(crate) enum MonitorError {
         sensor: String,
         message: String,
     },
-    #[error("update `{0}` has no wcet; measure one with `overhear run --measure-wcet`")]
+    #[error("update `{0}` has no wcet; measure one in a run of `overhear run`")]
     NoWcet(String),
     #[error("update `{0}` has a `memory`, which is for updates of plug-ins; leave it out")]
     MemoryWithoutPlugin(String),
@@ -53,31 +53,31 @@ pub(crate) enum MonitorError {
     #[error("[monitor] `wake_up_lateness`, `scheduler_lateness` and `hold_back` together: {0}")]
     Lateness(Overflow),
     #[error(
-        "[monitor] has no `latency`, and admission is about one; give the length within which every element is \
+        "[monitor] has no `latency`, which admission needs; give the length within which every element is \
          to be evaluated"
     )]
     NoLatency,
     #[error(
-        "{whose} `latency` is {wished}, and `wake_up_lateness`, `scheduler_lateness` and `hold_back` alone are {lateness}; \
+        "{entry} `latency` is {latency}, and `wake_up_lateness`, `scheduler_lateness` and `hold_back` alone are {lateness}; \
          give more"
     )]
     ShortLatency {
-        whose: String,
-        wished: Nanos,
+        entry: String,
+        latency: Nanos,
         lateness: Nanos,
     },
     #[error(
-        "updates with the executors \"bandwidth\" and \"buffered\" reserve CPU time beside the guaranteed \
+        "updates with the executors \"bandwidth\" and \"buffered\" reserve CPU time besides the guaranteed \
          ones, which have a CPU of their own; set one apart by `dedicated_cpu`, or give level \"shared\""
     )]
-    ReservedBesideExclusive,
+    ReservationsBesidesExclusive,
     #[error("{0}")]
     CopyingLateness(Overflow),
 }
 
-/// A mistake in a `[[sensor]]`, without its id.
+/// An error in a `[[sensor]]`, without its id.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum SensorMistake {
+pub(crate) enum SensorError {
     #[error("{0}")]
     Kernel(String),
     #[error("{0}")]
@@ -96,11 +96,11 @@ pub(crate) enum SensorMistake {
     #[error("{0}")]
     Fit(String),
     #[error(
-        "{0} elements were missed in the recording, so it does not say how fast the sensor \
-         is; record it again, or declare period, distance and jitter"
+        "{0} elements were missed in the recording, so the rate of the sensor is \
+         not known; record it again, or declare period, distance and jitter"
     )]
     FittedToLosses(u64),
-    #[error("it has no period; give period, distance and jitter, or a recording it is fitted to")]
+    #[error("it has no period; give period, distance and jitter, or a recording to fit")]
     NoPeriod,
     #[error("{0}")]
     Arrivals(ArrivalBoundError),
@@ -109,6 +109,10 @@ pub(crate) enum SensorMistake {
 impl MonitorError {
     /// The error about the file `path`.
     pub(crate) fn in_file(&self, path: &Path) -> SessionError {
-        SessionError::new(ErrorKind::Usage, format!("{}: {self}", path.display()))
+        let error = SessionError::new(ErrorKind::Usage, format!("{}: {self}", path.display()));
+        match self {
+            Self::NoWcet(_) => error.about(Setting::MeasureWcet),
+            _ => error,
+        }
     }
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run evaluates besides its report, because the user asked for it: constraints and metrics.
+//! The analyses that a user requests for a run: constraints and metrics.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 
 use overhear_event::{Analysis, ElementView, EventSet, Gap, Origin, StreamDescriptor, Timestamp};
 use overhear_metrics::automaton::{Metric, Metrics, Summaries};
@@ -12,19 +11,20 @@ use overhear_stream::Segment;
 
 use crate::check::{self, CheckReport};
 use crate::error::{ErrorKind, SessionError};
-use crate::format::printable;
 use crate::metrics::{self, MetricsReport};
+use crate::notices::Notices;
 
-/// Says on standard error when a constraint is violated for the first time, and when a gap takes
-/// that back, and has reactions decided.
+/// Shows a message at the first offence against a constraint and at its retraction, and passes
+/// offences to the decider of reactions.
 #[derive(Debug)]
-pub(crate) struct Announcer {
+pub(crate) struct VerdictJudge {
     decider: Option<Decider>,
-    // By their places.
+    notices: Notices,
+    // Names, by constraint index.
     constraints: Vec<String>,
 }
 
-impl Announcer {
+impl VerdictJudge {
     fn occurred(
         &mut self,
         constraint: &Constraint,
@@ -35,13 +35,13 @@ impl Announcer {
             return;
         };
         let name = constraint.name();
-        if let Some(place) = self.constraints.iter().position(|known| known == name) {
-            decider.occurred(at, &occurrence(ConstraintIndex(place)));
+        if let Some(index) = self.constraints.iter().position(|known| known == name) {
+            decider.occurred(at, &occurrence(ConstraintIndex(index)));
         }
     }
 }
 
-impl Judge for Announcer {
+impl Judge for VerdictJudge {
     fn offence(&mut self, case: &Case<'_>, offences: u64) {
         let element = case.offence.elements.iter().flatten().next();
         let element = element.map(|position| position.sequence);
@@ -59,13 +59,13 @@ impl Judge for Announcer {
         });
         if offences == 1 {
             let name = case.constraint.name();
-            say(&format!("violated: {name}: {case}"));
+            self.notices.show(&format!("violated: {name}: {case}"));
         }
     }
 
     fn retracted(&mut self, constraint: &Constraint) {
         let name = constraint.name();
-        say(&format!(
+        self.notices.show(&format!(
             "not violated after all: {name}: what was missed may excuse it"
         ));
     }
@@ -77,36 +77,34 @@ impl Judge for Announcer {
     }
 }
 
-/// Where standard error is closed there is nobody to tell; the verdicts at the end are the same.
-fn say(message: &str) {
-    let line = format!("overhear: {}\n", printable(message));
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
 /// The constraints and metrics of a run.
 #[derive(Debug)]
-pub(crate) struct Evaluations {
-    verdicts: Verdicts<Announcer>,
+pub(crate) struct RequestedAnalyses {
+    verdicts: Verdicts<VerdictJudge>,
     metrics: Metrics<Summaries>,
     measures: bool,
-    heard: EventSet,
-    // The names of programs; those of threads come with the end.
+    // Events of the streams that were opened.
+    events: EventSet,
+    // Names of processes; those of threads are added at the end.
     comms: BTreeMap<u32, String>,
+    // Number of clock segments that the verdicts have.
     segments: usize,
 }
 
-impl Evaluations {
+impl RequestedAnalyses {
     pub(crate) fn new(
         constraints: Vec<Constraint>,
         metrics: Vec<Metric>,
         decider: Option<Decider>,
+        notices: Notices,
     ) -> Result<Self, SessionError> {
         let names = constraints.iter().map(|it| it.name().to_string());
-        let announcer = Announcer {
+        let judge = VerdictJudge {
             decider,
+            notices,
             constraints: names.collect(),
         };
-        let verdicts = check::prepare(constraints, announcer)
+        let verdicts = check::prepare(constraints, judge)
             .map_err(|message| SessionError::new(ErrorKind::Usage, message))?;
         let mut engine = Metrics::new(Summaries::default());
         let measures = !metrics.is_empty();
@@ -117,13 +115,13 @@ impl Evaluations {
             verdicts,
             metrics: engine,
             measures,
-            heard: EventSet::new(),
+            events: EventSet::new(),
             comms: BTreeMap::new(),
             segments: 0,
         })
     }
 
-    /// Messages about streams that lack what is evaluated of them.
+    /// Messages about streams without a field that a constraint or metric needs.
     pub(crate) fn complaints(&self) -> Vec<String> {
         let mut all = self.verdicts.complaints();
         all.extend(self.metrics.complaints().iter().cloned());
@@ -134,13 +132,13 @@ impl Evaluations {
         self.verdicts.is_empty() && !self.measures
     }
 
-    /// The program is released: messages count times from here on.
+    /// Sets the origin of times in messages.
     pub(crate) fn count_from(&mut self, start: Timestamp) {
         self.verdicts.count_from(start);
     }
 
-    /// How the stamps of sensors were converted so far.
-    pub(crate) fn clock(&mut self, segments: &[Segment]) {
+    /// Adds the clock segments that are new since the last call.
+    pub(crate) fn add_clock_segments(&mut self, segments: &[Segment]) {
         for segment in segments.iter().skip(self.segments) {
             let error = overhear_event::Nanos::from_ns(segment.error_ns.into());
             self.verdicts.clock_error(segment.time, error);
@@ -148,7 +146,8 @@ impl Evaluations {
         self.segments = segments.len();
     }
 
-    /// Ends the observation.
+    /// Ends the observation. Returns the reports of constraints and of metrics, if there are any.
+    /// `threads` are the names of threads.
     pub(crate) fn finish(
         &mut self,
         end: Timestamp,
@@ -163,20 +162,25 @@ impl Evaluations {
         self.metrics.finish();
         let check = (!self.verdicts.is_empty()).then(|| check::report(&self.verdicts));
         let measured = self.measures.then(|| {
-            metrics::report_of(&self.metrics, self.metrics.sink(), &self.comms, &self.heard)
+            metrics::report_of(
+                &self.metrics,
+                self.metrics.sink(),
+                &self.comms,
+                &self.events,
+            )
         });
         (check, measured)
     }
 }
 
-impl Analysis for Evaluations {
+impl Analysis for RequestedAnalyses {
     fn requires(&self) -> EventSet {
         let (verdicts, metrics) = (self.verdicts.requires(), self.metrics.requires());
         verdicts.into_iter().chain(metrics).collect()
     }
 
     fn open(&mut self, stream: &StreamDescriptor) {
-        self.heard.insert(stream.event());
+        self.events.insert(stream.event());
         if let Origin::Program(task) = &stream.origin {
             self.comms.insert(task.pid, task.comm.clone());
         }
@@ -190,8 +194,7 @@ impl Analysis for Evaluations {
     }
 
     fn elements(&mut self, elements: &[ElementView<'_>]) {
-        // Verdicts one by one, as ever; whoever is told of them does not look at metrics before the
-        // end.
+        // The order between the two does not matter: metrics are read at the end only.
         self.verdicts.elements(elements);
         self.metrics.elements(elements);
     }

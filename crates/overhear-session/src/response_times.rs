@@ -19,89 +19,90 @@ use serde::Serialize;
 use crate::compensation;
 use crate::conclusion::Conclusion;
 use crate::config::tasks::{self, TaskConfig};
-use crate::error::{ErrorKind, SessionError};
+use crate::error::{ErrorKind, SessionError, Setting};
 use crate::metrics::{self, ElementCost, MetricReport};
 use crate::recording::{self, Recording};
 
-/// The metric whose measurements are observed response times.
-const OBSERVED: &str = "response_time";
-/// The metric of the critical sections by which a task blocked others. It replaces `blocking` of
-/// the tasks of higher priority.
-const LOCKS: &str = "lock_blocking";
+/// The metric that measures response times.
+const RESPONSE_TIME: &str = "response_time";
+/// The metric of the critical sections by which a task blocks others. It stands in for `blocking`
+/// of tasks of higher priority.
+const LOCK_BLOCKING: &str = "lock_blocking";
 
 /// Computed and observed response times.
 #[derive(Clone, Debug, Serialize)]
-pub struct RtaReport {
-    /// Whether every task meets its deadline in the worst case, and no observed response time
+pub struct ResponseTimesReport {
+    /// Whether each task meets its deadline in the worst case, and no observed response time
     /// exceeds the computed one.
     pub holds: bool,
-    /// Whether the observation misses nothing; true without one.
+    /// Whether the recording is complete; true without one.
     pub complete: bool,
     /// The share of a CPU that the tasks need.
     pub utilisation: f64,
     /// In the order of the file.
-    pub tasks: Vec<ResponseReport>,
-    /// What else should be known: overheads that are not known, what was missed.
+    pub tasks: Vec<TaskResponseReport>,
+    /// Messages about unknown overheads and missed elements.
     pub notes: Vec<String>,
 }
 
 /// The response times of one task. Lengths are in nanoseconds.
 #[derive(Clone, Debug, Serialize)]
-pub struct ResponseReport {
+pub struct TaskResponseReport {
     /// Its name.
     pub name: String,
     /// Its priority.
     pub priority: u32,
-    /// T.
+    /// T, the period.
     pub period_ns: u64,
-    /// By when a job must have ended.
+    /// The relative deadline of a job.
     pub deadline_ns: u64,
-    /// C (2), system time included.
+    /// C of equation (2), system time included.
     pub wcet_ns: u64,
     /// System time of a job.
     pub job_system_time_ns: u64,
-    /// How long its system code can block others.
+    /// The longest time for which its system code can block others.
     pub system_blocking_ns: u64,
-    /// What waking it up takes.
+    /// The time that its wake-up takes.
     pub delay_until_wakeup_ns: u64,
-    /// The longest critical section by which it was seen to block others; null without a recording
-    /// that has its sensor.
+    /// The longest observed critical section by which it blocked others; null without a recording
+    /// of the kernel sensor lock.
     pub lock_blocking_ns: Option<u64>,
-    /// The overheads that were measured and not given.
+    /// The overheads that were measured because the file does not give them.
     pub measured: Vec<&'static str>,
-    /// B (3): critical sections and activations of lower tasks.
+    /// B of equation (3): critical sections and activations of lower tasks.
     pub blocking_ns: u64,
-    /// What higher tasks take.
+    /// The time that higher tasks take.
     pub interference_ns: u64,
-    /// R (1); null if it exceeds the period.
+    /// R of equation (1); null if it exceeds the period.
     pub response_ns: Option<u64>,
     /// Whether R meets the deadline.
     pub schedulable: bool,
-    /// Jobs that were observed; null without a recording.
+    /// Number of observed jobs; null without a recording.
     pub jobs: Option<u64>,
     /// The longest observed response time; null without one.
     pub observed_ns: Option<u64>,
-    /// Whether it exceeds the computed one.
+    /// Whether the observed time exceeds the computed one.
     pub exceeded: bool,
 }
 
-/// Computes the response times of the tasks in the file `config`; with overheads that were measured
-/// in the recording `dir`, and beside the response times that were observed in it. `cost` is what
-/// the observation itself took per element of a task, and is subtracted. With `compensate`, what
-/// observing has cost is subtracted from all times before, by the calibration of the recording.
+/// Computes the response times of the tasks in the file `config`. With the recording `dir`, the
+/// report also has the observed response times, and overheads that the file does not give are
+/// measured. `cost` is the monitoring overhead per element of a task, which is subtracted. With
+/// `compensate`, the overhead by the recording's calibration is first subtracted from all times.
 ///
-/// # Errors [`SessionError`] if there is no such file or recording, if the tasks make no sense, or
-/// if there is no calibration.
-pub fn rta(
+/// # Errors
+/// [`SessionError`] if there is no such file or recording, if the tasks are invalid, or if there is
+/// no calibration.
+pub fn response_times(
     config: &Path,
     dir: Option<&Path>,
     cost: ElementCost,
     compensate: bool,
-) -> Result<RtaReport, SessionError> {
+) -> Result<ResponseTimesReport, SessionError> {
     let configs = tasks::read(config)?;
     if compensate && dir.is_none() {
-        let message = "--compensate moves the times of a recording; name its directory";
-        return Err(SessionError::new(ErrorKind::Usage, message));
+        let message = "only the times of a recording can be compensated; name its directory";
+        return Err(SessionError::new(ErrorKind::Usage, message).about(Setting::Compensate));
     }
     let models: Vec<TaskModel> = configs.iter().map(TaskConfig::model).collect();
     let observed = dir.map(|dir| observe(dir, &models, cost, compensate));
@@ -127,7 +128,7 @@ impl Observed {
         let observation = &mut self.observation;
         if !metric.is_complete() {
             observation.set_incomplete();
-            if metric.name != OBSERVED {
+            if metric.name != RESPONSE_TIME {
                 observation.set_may_be_longer();
             }
             let (name, shortcomings) = (&metric.name, metrics::shortcomings(metric));
@@ -135,8 +136,8 @@ impl Observed {
             self.notes
                 .extend(lines.map(|line| format!("{name}: {line}")));
         }
-        if metric.name != OBSERVED && !metric.unheard.is_empty() {
-            // Without the ends of system calls, for one, all of a job looks like its system time.
+        if metric.name != RESPONSE_TIME && !metric.absent_events.is_empty() {
+            // For example, without the ends of system calls a complete job counts as system time.
             return;
         }
         let mut overheads = SystemOverhead::ALL.into_iter();
@@ -145,20 +146,22 @@ impl Observed {
             let longest = Nanos::from_ns(row.max_ns);
             match overhead {
                 Some(overhead) => observation.add_overhead(&row.comm, overhead, longest),
-                None if metric.name == LOCKS => observation.add_lock_blocking(&row.comm, longest),
+                None if metric.name == LOCK_BLOCKING => {
+                    observation.add_lock_blocking(&row.comm, longest)
+                }
                 None => observation.add_jobs(&row.comm, row.count, longest),
             }
         }
     }
 }
 
-/// The metrics of overheads that not every task states.
+/// The metrics of the overheads that some task does not state.
 fn needed_overheads(models: &[TaskModel], has_locks: bool) -> Vec<&'static str> {
     let is_needed = |overhead: &SystemOverhead| models.iter().any(|model| !model.states(*overhead));
     let needed = SystemOverhead::ALL.into_iter().filter(is_needed);
     let mut needed: Vec<&str> = needed.map(SystemOverhead::metric).collect();
     if has_locks && models.iter().any(|model| model.user_blocking.is_none()) {
-        needed.push(LOCKS);
+        needed.push(LOCK_BLOCKING);
     }
     needed
 }
@@ -174,10 +177,10 @@ fn observe(
     let reader = TraceReader::open(dir).map_err(usage)?;
     let summaries = Summaries::default().minus_costs(cost.of(&reader)?);
     let mut engine = Metrics::new(CompleteMeasurements::new(summaries));
-    let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
-    let has_locks = heard.contains(&EventName::kernel(LOCK));
+    let events: EventSet = reader.streams().map(|stream| stream.event()).collect();
+    let has_locks = events.contains(&EventName::kernel(LOCK));
     let needed = needed_overheads(models, has_locks);
-    for name in needed.iter().copied().chain([OBSERVED]) {
+    for name in needed.iter().copied().chain([RESPONSE_TIME]) {
         let metric = system_metric(name)
             .map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;
         engine.add(metric);
@@ -195,9 +198,9 @@ fn observe(
     comms
         .values()
         .for_each(|comm| found.observation.add_thread(comm));
-    let report = metrics::report_of(&engine, engine.sink().summaries(), &comms, &heard);
+    let report = metrics::report_of(&engine, engine.sink().summaries(), &comms, &events);
     for (index, metric) in report.metrics.iter().enumerate() {
-        if metric.name == OBSERVED {
+        if metric.name == RESPONSE_TIME {
             for (task, measured) in engine.sink().threads_of(index) {
                 let comm = comms.get(&task).cloned().unwrap_or_default();
                 let incomplete = measured.incomplete;
@@ -217,8 +220,7 @@ fn observe(
         found.observation.doubt_all();
     }
     if engine.sink().summaries().refused() > 0 {
-        // Jobs that found a row are certain. A measurement of an overhead may have been the
-        // longest.
+        // The counted jobs are certain. A refused measurement of an overhead may be the longest.
         found.observation.set_incomplete();
         if !needed.is_empty() {
             found.observation.set_may_be_longer();
@@ -236,13 +238,13 @@ fn report_of(
     models: &[TaskModel],
     analysis: &ResponseAnalysis,
     mut notes: Vec<String>,
-) -> RtaReport {
+) -> ResponseTimesReport {
     notes.extend(analysis.notes.iter().map(|note| message(note, models)));
-    RtaReport {
+    ResponseTimesReport {
         holds: analysis.holds(),
         complete: analysis.is_complete,
         utilisation: analysis.utilisation,
-        tasks: analysis.tasks.iter().map(ResponseReport::of).collect(),
+        tasks: analysis.tasks.iter().map(TaskResponseReport::of).collect(),
         notes,
     }
 }
@@ -279,7 +281,7 @@ fn message(note: &ResponseNote, models: &[TaskModel]) -> String {
     }
 }
 
-impl ResponseReport {
+impl TaskResponseReport {
     fn of(analysed: &AnalysedTask) -> Self {
         let (task, response) = (&analysed.task, &analysed.response);
         let measured = analysed.measured.iter();
@@ -305,9 +307,9 @@ impl ResponseReport {
     }
 }
 
-impl RtaReport {
-    /// Violated if a deadline or a computed response time is exceeded, inconclusive if all hold as
-    /// far as was observed.
+impl ResponseTimesReport {
+    /// Violated if a deadline or a computed response time is exceeded; else inconclusive if the
+    /// recording is incomplete.
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         match (self.holds, self.complete) {
@@ -323,7 +325,7 @@ mod tests {
     use overhear_event::Nanos;
     use overhear_metrics::response::{ResponseAnalysis, TaskModel, TaskObservation};
 
-    use super::{report_of, RtaReport};
+    use super::{report_of, ResponseTimesReport};
     use crate::conclusion::Conclusion;
     use crate::config::tasks::{parse, TaskConfig};
 
@@ -344,7 +346,10 @@ mod tests {
         delay_until_wakeup = "40 us"
     "#;
 
-    fn report(text: &str, observation: Option<&TaskObservation>) -> Result<RtaReport, String> {
+    fn report(
+        text: &str,
+        observation: Option<&TaskObservation>,
+    ) -> Result<ResponseTimesReport, String> {
         let configs = parse(text)?;
         let models: Vec<TaskModel> = configs.iter().map(TaskConfig::model).collect();
         let analysis = ResponseAnalysis::of(&models, observation).map_err(|it| it.to_string())?;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rings of kernel sensors: how large they are, and when that is too small.
+//! The rings of kernel sensors: their sizes, and whether they are large enough.
 //!
-//! (T, D, tau) bounds a kernel sensor as a whole, over all CPUs. Every part of a stream keeps the
-//! bounds of the stream: between two of its elements lie at least as many of the whole. So each
-//! CPU's ring gets the room for all of it, and what the monitor reads, evaluates and holds back is
-//! that of one sensor.
+//! (T, D, tau) bounds a kernel sensor over all CPUs together. The elements of one CPU are a
+//! subsequence of that stream, and each subsequence keeps its bounds. So the ring of each CPU is
+//! large enough for the complete stream, while the monitor reads, evaluates and holds back the
+//! elements of one sensor in total.
 
 use overhear_admission::{ArrivalBound, Span};
 use overhear_event::{EventSet, Nanos, StreamDescriptor, TypeSchema};
@@ -13,18 +13,19 @@ use overhear_monitor::Merge;
 
 use super::narrow;
 use super::sensor::ResolvedSensor;
+use crate::builtin_updates::numeric_field;
 use crate::config::kernel::KernelSource;
-use crate::configured_monitor::evaluation::number_of;
 
-/// The sizes of a ring, in elements.
-const LEAST_ELEMENTS: u64 = 64;
-const MOST_ELEMENTS: u64 = 65_536;
-/// The element that may be in the making, and one more for a reader at the border.
-const SPARE: u64 = 2;
-/// What rings have that nobody asked for, but the kernel's programs want: hardly any.
+/// Limits of the size of a ring, in elements.
+const MIN_RING_ELEMENTS: u64 = 64;
+const MAX_RING_ELEMENTS: u64 = 65_536;
+/// Slots that a reader cannot count on: one may be in the middle of a write, one is at the reader's
+/// position.
+const SPARE_ELEMENTS: u64 = 2;
+/// Size of a ring that the kernel's programs need and no update reads, in elements.
 pub(crate) const UNUSED_ELEMENTS: u32 = 8;
 
-/// A kernel sensor that a monitor hears, and its rings.
+/// A kernel sensor of a monitor, and its rings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelRing {
     /// The sensor, or a probe.
@@ -35,8 +36,8 @@ pub(crate) struct KernelRing {
 }
 
 impl KernelRing {
-    /// Rings for a sensor of this stream: for what can come in two periods and the lateness, where
-    /// no period is longer than the latency; or for as many elements as the file says.
+    /// Rings for a sensor of this stream. Without `buffer` they hold the elements of two periods
+    /// and the lateness, where the latency bounds a period.
     pub(super) fn new(
         source: KernelSource,
         stream: ArrivalBound,
@@ -45,17 +46,19 @@ impl KernelRing {
     ) -> Result<Self, String> {
         let span = latency.plus(latency).plus(lateness);
         let elements = match buffer {
-            Some(buffer) if buffer >= MOST_ELEMENTS => {
+            Some(buffer) if buffer >= MAX_RING_ELEMENTS => {
                 return Err(format!(
                     "its buffer is {buffer}; a ring of the kernel holds at most {}",
-                    MOST_ELEMENTS - 1
+                    MAX_RING_ELEMENTS - 1
                 ));
             }
             Some(buffer) => (buffer + 1).next_power_of_two().max(UNUSED_ELEMENTS.into()),
             None => {
-                let come = narrow(stream.elements_within(span.into()));
-                let wanted = come.saturating_add(SPARE).min(MOST_ELEMENTS);
-                wanted.next_power_of_two().max(LEAST_ELEMENTS)
+                let arriving = narrow(stream.elements_within(span.into()));
+                let wanted = arriving
+                    .saturating_add(SPARE_ELEMENTS)
+                    .min(MAX_RING_ELEMENTS);
+                wanted.next_power_of_two().max(MIN_RING_ELEMENTS)
             }
         };
         let schema = source.schema().map_err(|error| error.to_string())?;
@@ -66,17 +69,17 @@ impl KernelRing {
         })
     }
 
-    /// Refuses a field that is no number of its elements.
+    /// Refuses a field that is not a number of its elements.
     pub(super) fn require_number(&self, field: &str) -> Result<(), String> {
-        number_of(&self.schema, field).map(|_| ())
+        numeric_field(&self.schema, field).map(|_| ())
     }
 
-    /// Elements that each ring holds for a reader: one slot may be in the making.
+    /// Elements that each ring holds for a reader: one slot may be in the middle of a write.
     pub(super) fn buffer(&self) -> u64 {
         u64::from(self.elements) - 1
     }
 
-    /// The map of all rings, and the queues that are copied to.
+    /// Bytes of the map of all rings, and of the queues into which their elements are copied.
     pub(super) fn bytes(&self) -> u64 {
         let elements = u64::from(self.elements);
         let queue = Merge::bytes_for(self.schema.size(), elements) as u64;
@@ -84,14 +87,15 @@ impl KernelRing {
     }
 }
 
-/// Rings that are there although none of `rings` asks for them.
+/// Bytes of the rings that no entry of `rings` names.
 pub(super) fn unused_bytes(rings: &[KernelRing]) -> u64 {
     let unused = unused(rings).into_iter();
     let each = unused.map(|sensor| mapped(&sensor.schema(), UNUSED_ELEMENTS.into()));
     each.sum::<u64>().saturating_mul(possible_cpus().into())
 }
 
-/// The sensors that are always heard and not among these, if there are any of these.
+/// The sensors that the kernel's programs always write and that `rings` does not name; empty if
+/// `rings` is.
 pub(crate) fn unused(rings: &[KernelRing]) -> Vec<Sensor> {
     if rings.is_empty() {
         return Vec::new();
@@ -105,18 +109,19 @@ pub(crate) fn unused(rings: &[KernelRing]) -> Vec<Sensor> {
     always
 }
 
-/// The map of a kernel stream's ring.
+/// Bytes of the map of a kernel stream's ring.
 pub(super) fn mapped_bytes(stream: &StreamDescriptor) -> u64 {
     mapped(&stream.schema, stream.capacity)
 }
 
 fn mapped(schema: &TypeSchema, elements: u64) -> u64 {
-    // There is no ring that cannot be.
+    // The schema comes from a ring that exists.
     ring_bytes(schema, elements).unwrap_or(0)
 }
 
-/// Why the rings do not hold what can come between two readings with this period, or the queues
-/// behind them, which are twice as large, what can wait within the latency.
+/// The refusal if a ring is too small for the elements that can arrive between two readings with
+/// this period, or if the queue that it is copied to, which is twice as large, is too small for the
+/// elements that can wait within the latency.
 pub(super) fn too_small(
     sensors: &[ResolvedSensor],
     (period, lateness): (Nanos, Nanos),
@@ -125,8 +130,9 @@ pub(super) fn too_small(
     sensors.iter().find_map(|sensor| {
         let ring = sensor.ring.as_ref().filter(|_| sensor.count > 0)?;
         let within = |span| narrow(sensor.load.stream.elements_within(span));
-        let come = within(period.plus(period).plus(lateness).into()).saturating_add(SPARE);
-        let needed = come.max(within(latency).div_ceil(2));
+        let arriving =
+            within(period.plus(period).plus(lateness).into()).saturating_add(SPARE_ELEMENTS);
+        let needed = arriving.max(within(latency).div_ceil(2));
         let has = u64::from(ring.elements);
         (needed > has).then(|| {
             let advice = match sensor.has_own_buffer {

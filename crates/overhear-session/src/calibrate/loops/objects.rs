@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What loops are about: a page, sockets, timers, a file on a device, functions with probes.
+//! The objects that loops use: a page, a socket, a timer, a file on a device.
 
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -40,27 +40,27 @@ impl Page {
     }
 }
 
-/// A socket of the loopback network that talks to itself.
+/// A socket of the loopback network that is connected to itself.
 pub(super) fn datagrams() -> std::io::Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
     socket.connect(socket.local_addr()?)?;
-    // One can be lost where memory is short.
+    // A datagram can be lost if memory is short.
     socket.set_read_timeout(Some(Duration::from_millis(100)))?;
     Ok(socket)
 }
 
-/// A timer that is read without waiting for it.
+/// A timer with a descriptor that does not block.
 pub(super) fn timer() -> std::io::Result<OwnedFd> {
     // SAFETY: it takes no pointers.
     let descriptor = unsafe { libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_NONBLOCK) };
     if descriptor < 0 {
         return Err(std::io::Error::last_os_error());
     }
-    // SAFETY: it is new, and nobody else's.
+    // SAFETY: the descriptor is new, and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 
-/// Lets the timer expire as soon as it can, and looks until it has.
+/// Sets the timer to expire at once, and polls until it has.
 pub(super) fn expire(timer: &OwnedFd) {
     let nothing = libc::timespec {
         tv_sec: 0,
@@ -73,33 +73,33 @@ pub(super) fn expire(timer: &OwnedFd) {
             tv_nsec: 1,
         },
     };
-    let unwanted = std::ptr::null_mut();
+    let old_times = std::ptr::null_mut();
     // SAFETY: the kernel reads the times, which are alive, and returns no old ones.
-    let armed = unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const soon, unwanted) };
+    let armed = unsafe { libc::timerfd_settime(timer.as_raw_fd(), 0, &raw const soon, old_times) };
     while armed == 0 && rustix::io::read(timer, &mut [0; 8]) == Err(Errno::AGAIN) {}
 }
 
-/// Waits for the word to change from what it is not: the kernel returns at once.
+/// Waits for a value that the word does not have: the kernel returns at once.
 pub(super) fn wait_for_other_value(word: &u32) {
-    let nobody = std::ptr::null::<libc::timespec>();
+    let no_timeout = std::ptr::null::<libc::timespec>();
     // SAFETY: the kernel reads the word, which is alive, and nothing else.
     unsafe {
         let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
-        libc::syscall(libc::SYS_futex, word, wait, *word ^ 1, nobody);
+        libc::syscall(libc::SYS_futex, word, wait, *word ^ 1, no_timeout);
     }
 }
 
-/// A page of a file without a name, which each reading fetches from the device.
+/// A page of an unnamed file. Each read transfers it from the device.
 pub(super) struct Disk {
     file: OwnedFd,
     page: Page,
 }
 
 impl Disk {
-    /// Where temporary files go, or where this user's files are.
+    /// Creates the file in the folder for temporary files, in `/var/tmp` or in the user's home.
     ///
     /// # Errors
-    /// A phrase that says why there is no such file.
+    /// A phrase with the reason that no such file can be created.
     pub(super) fn find() -> Result<Self, String> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         let folders = [
@@ -111,7 +111,7 @@ impl Disk {
         for folder in folders.into_iter().flatten() {
             match Self::create(&folder) {
                 Ok(disk) => return Ok(disk),
-                Err(why) => refusals.push(format!("{} ({why})", folder.display())),
+                Err(reason) => refusals.push(format!("{} ({reason})", folder.display())),
             }
         }
         refusals.dedup();
@@ -120,7 +120,7 @@ impl Disk {
     }
 
     fn create(folder: &std::path::Path) -> Result<Self, String> {
-        /// What `statfs` says of file systems in memory.
+        /// Types of file systems in memory, of `statfs`.
         const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
         let text = |errno: Errno| std::io::Error::from(errno).to_string();
         let system = rustix::fs::statfs(folder).map_err(text)?;

@@ -25,7 +25,7 @@ fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted, Str
     let monitor = ResolvedMonitor::of(config, base, machine, &[]);
     monitor
         .map(|monitor| decide(&monitor))
-        .map_err(|mistake| mistake.to_string())
+        .map_err(|error| error.to_string())
 }
 
 const TWO: &str = r#"
@@ -65,26 +65,26 @@ fn accepted_plan_adds_up() {
     let r = [queue.r.unwrap(), torque.r.unwrap()];
     let copies = [queue.copies.unwrap(), torque.copies.unwrap()];
     let evaluations = r[0] * 2_000 + r[1] * 2_500;
-    // The last evaluation of a period may be the longest one.
-    let whole = 2_500 - 1;
+    // The last update of a period may be the longest one.
+    let excess = 2_500 - 1;
     let copying = (copies[0] + copies[1]) * 200;
     let runtime = report.runtime_ns.unwrap();
-    let least = 20_000 + evaluations + whole + copying;
+    let least = 20_000 + evaluations + excess + copying;
     assert!(runtime >= least, "{report:?}");
-    // Granted for a period that was tried before, which needed no less.
+    // It was computed for an earlier period of the iteration, which needed no less.
     assert!(runtime <= least + least / 2, "{report:?}");
-    // Everything that comes between two readings is copied.
+    // All elements that arrive between two readings are copied.
     let span = terms.reservation.period.plus(terms.reservation.deadline);
-    let come = terms.sensors[1].constraint.elements_within(span.into());
-    assert!(u128::from(copies[1]) >= come, "{report:?}");
+    let arriving = terms.sensors[1].constraint.elements_within(span.into());
+    assert!(u128::from(copies[1]) >= arriving, "{report:?}");
     for sensor in &report.sensors {
         assert!(sensor.backlog.unwrap() <= sensor.buffer_elements);
         assert!(sensor.latency_ns.unwrap() <= 50_000_000);
     }
 }
 
-/// The answer for `TWO` with these replacements.
-fn answer(replaced: &[(&str, &str)]) -> Result<Admitted, String> {
+/// The result for `TWO` with these replacements.
+fn admitted_with(replaced: &[(&str, &str)]) -> Result<Admitted, String> {
     let mut text = TWO.to_string();
     for (from, to) in replaced {
         assert!(text.contains(from), "{from}");
@@ -96,24 +96,24 @@ fn answer(replaced: &[(&str, &str)]) -> Result<Admitted, String> {
 
 #[test]
 fn several_sensors_of_one_entry_are_admitted_one_by_one() {
-    let one = answer(&[]).unwrap().report;
-    let three = answer(&[("id = \"queue\"", "id = \"queue*\"\ncount = 3")]).unwrap();
+    let one = admitted_with(&[]).unwrap().report;
+    let three = admitted_with(&[("id = \"queue\"", "id = \"queue*\"\ncount = 3")]).unwrap();
     let (three, terms) = (three.report, three.terms.unwrap());
     assert_eq!((three.sensors[0].count, terms.sensors[0].count), (3, 3));
     assert_eq!(three.sensors.len(), 2);
-    // As much as three entries that say the same.
+    // It costs as much as three equal entries.
     let queue = TWO.split("[[sensor]]").nth(1).unwrap();
     let twins = ["queue2", "queue3"].map(|id| format!("[[sensor]]{}", queue.replace("queue", id)));
-    let apart = answer(&[(
+    let separate = admitted_with(&[(
         "[[update]]\n    name = \"histogram\"",
         &format!("{}[[update]]\n    name = \"histogram\"", twins.concat()),
     )]);
-    let apart = apart.unwrap().report;
-    assert_eq!(three.runtime_ns, apart.runtime_ns);
-    assert_eq!(three.memory_bytes, apart.memory_bytes);
+    let separate = separate.unwrap().report;
+    assert_eq!(three.runtime_ns, separate.runtime_ns);
+    assert_eq!(three.memory_bytes, separate.memory_bytes);
     assert!(three.utilisation > one.utilisation);
     assert!(three.memory_bytes > one.memory_bytes);
-    let message = answer(&[("id = \"queue\"", "id = \"queue\"\ncount = 0")]).unwrap_err();
+    let message = admitted_with(&[("id = \"queue\"", "id = \"queue\"\ncount = 0")]).unwrap_err();
     assert!(
         message.contains("sensor `queue`: its count is 0"),
         "{message}"
@@ -123,19 +123,19 @@ fn several_sensors_of_one_entry_are_admitted_one_by_one() {
 #[test]
 fn least_latency_of_the_updates_is_kept() {
     let alarm = |latency: &str| {
-        answer(&[(
+        admitted_with(&[(
             "wcet = \"500ns\"",
             &format!("wcet = \"500ns\"\nlatency = \"{latency}\""),
         )])
     };
     let report = alarm("20ms").unwrap().report;
-    assert_eq!(report.wished_latency_ns, 20_000_000);
-    let promised = report.latency_ns.unwrap();
-    assert!(promised <= 20_000_000);
+    assert_eq!(report.requested_latency_ns, 20_000_000);
+    let guaranteed = report.latency_ns.unwrap();
+    assert!(guaranteed <= 20_000_000);
     for (update, wished) in report.updates.iter().zip([50_000_000, 20_000_000]) {
         assert_eq!(
-            (update.wished_latency_ns, update.latency_ns),
-            (Some(wished), Some(promised))
+            (update.requested_latency_ns, update.latency_ns),
+            (Some(wished), Some(guaranteed))
         );
     }
     let hasty = alarm("2500us").unwrap().report;
@@ -159,7 +159,7 @@ fn each_executor_reserves_for_its_own_updates() {
     let shared = ("[monitor]", "[monitor]\n level = \"shared\"");
     let histogram = "wcet = \"2us\"";
     let run = |executor: &str| {
-        answer(&[
+        admitted_with(&[
             shared,
             (
                 histogram,
@@ -167,7 +167,7 @@ fn each_executor_reserves_for_its_own_updates() {
             ),
         ])
     };
-    let alone = answer(&[shared]).unwrap().report;
+    let alone = admitted_with(&[shared]).unwrap().report;
     for executor in ["best_effort", "bandwidth", "buffered"] {
         let report = run(executor).unwrap().report;
         assert!(report.accepted, "{executor}: {}", report.reason);
@@ -185,15 +185,15 @@ fn each_executor_reserves_for_its_own_updates() {
         assert_eq!(alarm.latency_ns, report.latency_ns);
         assert_eq!(report.copying.is_some(), executor == "buffered");
     }
-    // Copying costs what the sensors' copies cost, and is admitted by the same rules.
+    // The cost of copying follows from the `copy` of the sensors, and admission has the same rules.
     let copying = run("buffered").unwrap().report.copying.unwrap();
     assert!(
         copying.latency_ns <= 50_000_000 && copying.utilisation < 0.1,
         "{copying:?}"
     );
-    // On one CPU of their own guaranteed updates would not be alone.
+    // The guaranteed updates would not be alone on their CPU.
     for executor in ["bandwidth", "buffered"] {
-        let own = answer(&[(
+        let own = admitted_with(&[(
             histogram,
             &format!("executor = \"{executor}\"\n {histogram}"),
         )]);
@@ -201,7 +201,7 @@ fn each_executor_reserves_for_its_own_updates() {
         assert!(message.contains("dedicated_cpu"), "{message}");
     }
     // Their reservations count at the shared level.
-    let crowded = answer(&[
+    let crowded = admitted_with(&[
         (
             "[monitor]",
             "[monitor]\n level = \"shared\"\n cpus = 1\n cpu_percent = 95",
@@ -217,19 +217,19 @@ fn elements_in_place_must_fit_into_the_buffer() {
     let alarm = "wcet = \"500ns\"";
     let place = |buffer: u64, in_place: bool| {
         let sensor = format!("{torque}\n payload = 1000\n buffer = {buffer}");
-        answer(&[
+        admitted_with(&[
             (torque, &sensor),
             (alarm, &format!("{alarm}\n in_place = {in_place}")),
         ])
     };
-    // As copies few elements need to lie there.
+    // With copies, few elements must fit into the buffer.
     let copied = place(300, false).unwrap().report;
     assert!(copied.accepted, "{}", copied.reason);
     let refused = place(300, true).unwrap().report;
     assert!(!refused.accepted);
     let (_, wanted) = refused.reason.split_once("must hold the ").unwrap();
     let wanted: u64 = wanted.split(' ').next().unwrap().parse().unwrap();
-    // All that can come within the latency, of 50 ms at most, at 40 us, and what is early.
+    // The elements that can arrive within the latency: 50 ms at 40 us, and the early ones.
     assert!((301..=1_400).contains(&wanted), "{}", refused.reason);
     let admitted = place(1_400, true).unwrap().report;
     assert!(admitted.accepted, "{}", admitted.reason);
@@ -238,7 +238,7 @@ fn elements_in_place_must_fit_into_the_buffer() {
         (true, Some(0))
     );
     // Small elements are always copied.
-    let message = answer(&[(alarm, &format!("{alarm}\n in_place = true"))]).unwrap_err();
+    let message = admitted_with(&[(alarm, &format!("{alarm}\n in_place = true"))]).unwrap_err();
     assert!(
         message.contains("update `alarm` evaluates in place"),
         "{message}"
@@ -246,7 +246,7 @@ fn elements_in_place_must_fit_into_the_buffer() {
 }
 
 #[test]
-fn refusals_say_what_would_fit() {
+fn refusals_have_a_hint() {
     let of = |text: &str, present: &[(u64, u64)]| {
         let config = Config::parse(text).unwrap();
         plan(&config, Path::new(""), &machine(present))
@@ -288,7 +288,7 @@ fn mistakes_name_the_entry() {
             "[\"talk\"]",
             "update `alarm` takes sensor `talk`",
         ),
-        ("id = \"torque\"", "id = \"queue\"", "stands there twice"),
+        ("id = \"torque\"", "id = \"queue\"", "is listed twice"),
         (
             "latency = \"50ms\"",
             "latency = \"50ms\"\nlevel = \"shared\"\ndedicated_cpu = 1",

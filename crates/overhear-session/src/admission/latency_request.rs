@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The latency that a file wishes, and the lateness of its machine.
+//! The latency that a file requests, and the lateness of its machine.
 
 use overhear_admission::{AdmissionRequest, Lateness, Ratio};
 use overhear_event::Nanos;
@@ -8,18 +8,18 @@ use super::error::MonitorError;
 use crate::config::selection::Selection;
 use crate::config::Config;
 
-/// A latency that is wished, and the request for it.
+/// The latency that the updates of a selection request, and the admission request for it.
 #[derive(Clone, Debug)]
-pub(super) struct Wish {
+pub(super) struct LatencyRequest {
     pub(super) latency: Nanos,
     /// The entry that states the latency: `[monitor]`, or an update with a colon.
-    pub(super) whose: String,
+    pub(super) entry: String,
     pub(super) lateness: Lateness,
     pub(super) request: AdmissionRequest,
 }
 
-impl Wish {
-    /// The wish of a selection, which the lateness of the machine alone must not exceed.
+impl LatencyRequest {
+    /// The request of a selection. It is an error if the lateness of the machine alone exceeds it.
     pub(super) fn checked(config: &Config, selection: &Selection) -> Result<Self, MonitorError> {
         let monitor = &config.monitor;
         let (least, largest) = (monitor.least_period.0, monitor.largest_period.0);
@@ -28,28 +28,28 @@ impl Wish {
         }
         let total = lateness_of(config).total();
         let total = total.map_err(MonitorError::Lateness)?;
-        let wish = Self::of(config, selection, total)?;
-        if total >= wish.latency {
+        let request = Self::of(config, selection, total)?;
+        if total >= request.latency {
             return Err(MonitorError::ShortLatency {
-                whose: wish.whose,
-                wished: wish.latency,
+                entry: request.entry,
+                latency: request.latency,
                 lateness: total,
             });
         }
-        Ok(wish)
+        Ok(request)
     }
 
-    /// The wish of a selection. `total` is the whole lateness.
+    /// The request of a selection. `total` is the sum of the lateness.
     pub(super) fn of(
         config: &Config,
         selection: &Selection,
         total: Nanos,
     ) -> Result<Self, MonitorError> {
-        let (whose, latency) = wished_latency(config, selection)?;
+        let (entry, latency) = requested_latency(config, selection)?;
         let monitor = &config.monitor;
         Ok(Self {
             latency,
-            whose,
+            entry,
             lateness: lateness_of(config),
             request: AdmissionRequest {
                 latency: latency.into(),
@@ -64,29 +64,32 @@ impl Wish {
     }
 }
 
-/// The least latency that the updates of a selection wish, and the entry that states it.
-fn wished_latency(config: &Config, selection: &Selection) -> Result<(String, Nanos), MonitorError> {
+/// The least latency that the updates of a selection request, and the entry that states it.
+fn requested_latency(
+    config: &Config,
+    selection: &Selection,
+) -> Result<(String, Nanos), MonitorError> {
     let of_monitor = || {
         let latency = config.monitor.latency.ok_or(MonitorError::NoLatency)?;
         Ok((latency.0, "[monitor]".to_string()))
     };
     let updates = config.updates.iter().enumerate();
-    let own = updates.filter(|(index, _)| selection.has_update(*index));
-    let wishes = own.map(|(_, update)| match update.latency {
+    let selected = updates.filter(|(index, _)| selection.has_update(*index));
+    let latencies = selected.map(|(_, update)| match update.latency {
         Some(latency) => Ok((latency.0, format!("update `{}`:", update.name))),
         None => of_monitor(),
     });
-    let wishes = wishes.collect::<Result<Vec<_>, MonitorError>>()?;
-    let least = wishes.into_iter().min_by_key(|(latency, _)| *latency);
-    let (latency, whose) = least.map_or_else(of_monitor, Ok)?;
-    Ok((whose, latency))
+    let latencies = latencies.collect::<Result<Vec<_>, MonitorError>>()?;
+    let least = latencies.into_iter().min_by_key(|(latency, _)| *latency);
+    let (latency, entry) = least.map_or_else(of_monitor, Ok)?;
+    Ok((entry, latency))
 }
 
-/// Length of time for which buffers hold elements: the latency that is wished, or the longest
-/// period without one.
+/// Length of time for which buffers hold elements: the requested latency; without one, the longest
+/// period.
 pub(super) fn buffered_length(config: &Config, selection: &Selection) -> Nanos {
-    let wished = wished_latency(config, selection);
-    wished.map_or(config.monitor.largest_period.0, |(_, latency)| latency)
+    let requested = requested_latency(config, selection);
+    requested.map_or(config.monitor.largest_period.0, |(_, latency)| latency)
 }
 
 pub(super) const fn lateness_of(config: &Config) -> Lateness {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A metric as the evaluation of an `[[update]]`: the engine that measures recordings, on the terms
-//! of a monitor.
+//! A metric as an `[[update]]`: the engine that also measures recordings, with bounded memory.
 
 use std::path::Path;
 
@@ -13,7 +12,7 @@ use crate::config::{Config, UpdateConfig};
 use crate::error::{ErrorKind, SessionError};
 use crate::quantities::{HistogramReport, Quantiles};
 
-/// The lengths of all measurements, in nanoseconds.
+/// The lengths of all measurements, in nanoseconds, and the number of incomplete ones.
 #[derive(Debug)]
 struct Lengths {
     values: Histogram,
@@ -43,27 +42,27 @@ impl Sink for Lengths {
         self.incomplete += u64::from(!measurement.is_complete());
     }
 
-    fn late_gap(&mut self, doubt: &LateGap<'_>) {
-        self.incomplete += u64::from(doubt.was_complete);
+    fn late_gap(&mut self, gap: &LateGap<'_>) {
+        self.incomplete += u64::from(gap.was_complete);
     }
 }
 
-/// Automata that the metric may have at once: its sensors have few writers.
-const INSTANCES: usize = 256;
-/// What one takes at most, in metrics of the size of those that are built in: with its gaps, its
-/// places in the tables, and room for threads that are refused.
-const INSTANCE_BYTES: usize = 2_048;
+/// Limit of the automata of a metric; the sensors of a monitor have few writers.
+const MAX_INSTANCES: usize = 256;
+/// Upper bound of the memory of one automaton, for metrics of the size of the built-in ones: its
+/// gaps, its entries in the tables, and its part of the table of refused threads.
+const MAX_INSTANCE_BYTES: usize = 2_048;
 
-/// Measures.
-pub(crate) struct Measuring {
+/// Measures one metric.
+pub(crate) struct MetricUpdate {
     metrics: Metrics<Lengths>,
-    /// Elements that were evaluated.
-    pub(super) elements: u64,
+    /// Number of evaluated elements.
+    pub(crate) elements: u64,
 }
 
-impl Measuring {
-    pub(super) fn new(metric: Metric) -> Self {
-        let mut metrics = Metrics::new(Lengths::new()).with_instances(INSTANCES);
+impl MetricUpdate {
+    pub(crate) fn new(metric: Metric) -> Self {
+        let mut metrics = Metrics::new(Lengths::new()).with_instances(MAX_INSTANCES);
         metrics.add(metric);
         Self {
             metrics,
@@ -71,7 +70,7 @@ impl Measuring {
         }
     }
 
-    /// Elements that found no room until now.
+    /// Number of elements that were refused because all automata were in use.
     fn refused(&self) -> u64 {
         let all = self.metrics.statistics();
         all.map(|(_, each)| each.refused).sum()
@@ -81,17 +80,17 @@ impl Measuring {
         self.metrics.sink()
     }
 
-    pub(super) fn values(&self) -> Option<Quantiles> {
+    pub(crate) fn values(&self) -> Option<Quantiles> {
         Quantiles::of(&self.lengths().values)
     }
 
-    /// The lengths, as the update of this name.
-    pub(super) fn histogram(&self, name: &str) -> HistogramReport {
+    /// The distribution of the lengths, titled with the name of the update.
+    pub(crate) fn histogram(&self, name: &str) -> HistogramReport {
         HistogramReport::new(name, "ns", &self.lengths().values)
     }
 
-    /// Messages: sensors without a field, measurements in which something was missed.
-    pub(super) fn complaints(&self) -> Vec<String> {
+    /// Messages about sensors without a field, refused elements and incomplete measurements.
+    pub(crate) fn complaints(&self) -> Vec<String> {
         let mut all = self.metrics.complaints().to_vec();
         let refused = self.refused();
         if refused > 0 {
@@ -105,18 +104,18 @@ impl Measuring {
         all
     }
 
-    pub(super) fn memory_bytes(&self) -> usize {
-        self.lengths().values.memory_bytes() + INSTANCES * INSTANCE_BYTES
+    pub(crate) fn memory_bytes(&self) -> usize {
+        self.lengths().values.memory_bytes() + MAX_INSTANCES * MAX_INSTANCE_BYTES
     }
 
-    /// What one takes.
+    /// Bytes of an update.
     pub(crate) fn bytes() -> u64 {
         let values = Histogram::preallocated();
-        (values.memory_bytes() + INSTANCES * INSTANCE_BYTES) as u64
+        (values.memory_bytes() + MAX_INSTANCES * MAX_INSTANCE_BYTES) as u64
     }
 }
 
-impl Analysis for Measuring {
+impl Analysis for MetricUpdate {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.metrics.open(stream);
     }
@@ -144,8 +143,11 @@ impl Analysis for Measuring {
     }
 }
 
-/// The metrics that the file names in its updates, so that one that cannot be used is told before
-/// anything runs.
+/// The metrics that the updates of the file name, so that an unusable one is reported before the
+/// program starts.
+///
+/// # Errors
+/// [`SessionError`] with a message that names the file and the update.
 pub(crate) fn metrics_of(
     config: &Config,
     path: &Path,
@@ -155,14 +157,14 @@ pub(crate) fn metrics_of(
         let Some(name) = &update.metric else {
             return Ok(None);
         };
-        let found = metric_of(name, base, config, update);
-        let message = |message| {
-            let file = path.display();
-            format!("{file}: update `{}`: {message}", update.name)
-        };
-        found
-            .map(Some)
-            .map_err(|why| SessionError::new(ErrorKind::Usage, message(why)))
+        let metric = metric_of(name, base, config, update);
+        metric.map(Some).map_err(|message| {
+            let (file, update) = (path.display(), &update.name);
+            SessionError::new(
+                ErrorKind::Usage,
+                format!("{file}: update `{update}`: {message}"),
+            )
+        })
     });
     updates.collect()
 }
@@ -174,9 +176,9 @@ fn metric_of(
     update: &UpdateConfig,
 ) -> Result<Metric, String> {
     let metric = crate::config::metrics::find(name, base)?;
-    let own = config.sensors.iter();
-    let own = own.filter(|sensor| update.takes(&sensor.id));
-    let (kernel, programs): (Vec<_>, Vec<_>) = own.partition(|it| it.is_of_kernel());
+    let taken = config.sensors.iter();
+    let taken = taken.filter(|sensor| update.takes(&sensor.id));
+    let (kernel, programs): (Vec<_>, Vec<_>) = taken.partition(|it| it.is_of_kernel());
     let queries = programs.iter().filter_map(|it| Query::parse(&it.id).ok());
     let queries: Vec<Query> = queries.collect();
     let is_taken = |event: &str| match event.strip_prefix("user:") {
@@ -185,16 +187,16 @@ fn metric_of(
     };
     let is_kernel = |event: &str| event.starts_with("kernel:");
     let name = metric.name();
-    let strange = metric.sources().iter().map(EventName::as_str);
-    let strange: Vec<&str> = strange.filter(|event| !is_taken(event)).collect();
+    let absent = metric.sources().iter().map(EventName::as_str);
+    let absent: Vec<&str> = absent.filter(|event| !is_taken(event)).collect();
     let (missing, others): (Vec<&str>, Vec<&str>) =
-        strange.into_iter().partition(|event| is_kernel(event));
+        absent.into_iter().partition(|event| is_kernel(event));
     if !missing.is_empty() {
         let missing = missing.join(" and ");
         return Err(format!(
-            "the metric {name} requires {missing}, of which nobody says how fast they come; add a [[sensor]] with \
-             this id and its period, distance and jitter for each (`overhear fit-rate` finds them), and name them \
-             where the update names its sensors"
+            "the metric {name} requires {missing}, whose rate is not declared; add a [[sensor]] with this id and its \
+             period, distance and jitter for each (`overhear fit-rate` finds them), and name them where the update \
+             names its sensors"
         ));
     }
     if let Some(event) = others.first() {
@@ -208,15 +210,17 @@ fn metric_of(
             ),
         });
     }
-    // Departures of threads tell of their last one; where nobody hears these, automata of threads
-    // that have ended would stay.
-    let tells_ends = ["kernel:sched_switch", "kernel:task_life"];
+    // The automaton of a thread is removed at the thread's last departure or end. Without a sensor
+    // for either, automata of ended threads would stay.
+    let end_sensors = ["kernel:sched_switch", "kernel:task_life"];
     let sources = metric.sources().iter().map(EventName::as_str);
     let of_threads = sources.clone().any(is_kernel);
-    let heard = kernel.iter().any(|it| tells_ends.contains(&it.id.as_str()));
-    if of_threads && !heard {
+    let has_ends = kernel
+        .iter()
+        .any(|it| end_sensors.contains(&it.id.as_str()));
+    if of_threads && !has_ends {
         return Err(format!(
-            "the metric {name} follows threads, and nothing tells when they end; add a [[sensor]] with the id \
+            "the metric {name} follows threads, and none of its sensors shows when they end; add a [[sensor]] with the id \
              kernel:task_life and its period, distance and jitter"
         ));
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What would make a monitor fit that is refused.
+//! Hints for a monitor that is refused.
 
 use std::path::Path;
 
@@ -11,14 +11,15 @@ use super::sensor::loads;
 use super::{choose_with_reading, Machine};
 use crate::config::Config;
 
-/// What would make it fit, if that is known: the demand alone, or the shortest latency.
+/// A hint for a refusal: the demand, if it alone is too high; else the shortest latency that can be
+/// admitted, if there is one.
 pub(super) fn hint(monitor: &ResolvedMonitor) -> String {
     let dear = too_dear(monitor);
     let demand: f64 = loads(&monitor.sensors)
         .iter()
         .map(|load| load.wcet.as_ns() as f64 / load.stream.period().as_ns() as f64)
         .sum();
-    let density = monitor.wish.request.density;
+    let density = monitor.latency_request.request.density;
     let granted = density.numerator() as f64 / density.denominator() as f64;
     if demand > granted {
         return format!(
@@ -36,8 +37,7 @@ pub(super) fn hint(monitor: &ResolvedMonitor) -> String {
     }
 }
 
-/// Which update can never keep up with a sensor, because it needs more than a period for an
-/// element.
+/// The update that can never keep up with a sensor, because its WCET exceeds the sensor's period.
 fn too_dear(monitor: &ResolvedMonitor) -> String {
     let overtaxed = |update: &ResolvedUpdate, wcet: Nanos| {
         let mut sensors = monitor.sensors.iter();
@@ -58,21 +58,28 @@ fn too_dear(monitor: &ResolvedMonitor) -> String {
     dear.unwrap_or_default()
 }
 
-/// A latency, about the shortest, that could be had where the wished one cannot, in whole units as
-/// the file takes them.
+/// A latency that can be admitted where the requested one cannot, about the shortest one, in whole
+/// units as they are written in the file.
 fn fitting(monitor: &ResolvedMonitor) -> Option<Nanos> {
-    // Doubling finds a latency that can be had, halving the distance the least of them.
+    // Doubling finds a latency that can be admitted. Bisection then finds the least one.
     let loads: Vec<SensorLoad> = loads(&monitor.sensors);
-    let wish = &monitor.wish.request;
+    let request = &monitor.latency_request.request;
     let fits = |ns: u64| {
         let latency = Span::from_ns(ns);
-        choose_with_reading(&loads, &AdmissionRequest { latency, ..*wish }).is_ok()
+        choose_with_reading(
+            &loads,
+            &AdmissionRequest {
+                latency,
+                ..*request
+            },
+        )
+        .is_ok()
     };
-    let mut low = u64::try_from(wish.latency.as_ns()).unwrap_or(u64::MAX);
+    let mut low = u64::try_from(request.latency.as_ns()).unwrap_or(u64::MAX);
     let mut high = (1..=10)
         .map(|doubled| low.max(1_000).saturating_mul(1 << doubled))
         .find(|&ns| fits(ns))?;
-    // To one selection in a hundred.
+    // To one per cent.
     while high - low > high / 100 {
         let middle = low + (high - low) / 2;
         if fits(middle) {
@@ -85,9 +92,10 @@ fn fitting(monitor: &ResolvedMonitor) -> Option<Nanos> {
     Some(Nanos::from_ns(high.div_ceil(unit) * unit))
 }
 
-/// A latency that could be had for a file that was read from `path`, where the wished one cannot.
+/// A latency that can be admitted for a file that was read from `path`, where the requested one
+/// cannot.
 pub(crate) fn fitting_latency(config: &Config, path: &Path) -> Option<Nanos> {
     let base = path.parent().unwrap_or(Path::new(""));
-    let monitor = ResolvedMonitor::of(config, base, &Machine::here(), &[]).ok()?;
+    let monitor = ResolvedMonitor::of(config, base, &Machine::local(), &[]).ok()?;
     fitting(&monitor)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is kept of a session: the trace and the documents beside it.
+//! The files of a session's recording: created, removed if the run does not begin, and closed.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -7,28 +7,28 @@ use std::path::{Path, PathBuf};
 use overhear_directory::monotonic_now;
 use overhear_event::Nanos;
 use overhear_trace::{Folder, TraceIdentity, TraceWriter, WriteError};
-use serde::Serialize;
 
+use crate::documents;
 use crate::error::{ErrorKind, SessionError};
 use crate::limits;
 use crate::quantities::TraceReport;
 use crate::recording::{self, Recording};
 
-/// What was made for a recording that has not begun, insides first: if the program cannot be run,
-/// the place is as it was, so that the command can be corrected and repeated. Files and folders
-/// that were there before are not ours to remove, nor is anything that we do not know.
+/// The files and folders that a recording created before its run began. Dropping it removes them,
+/// so that the command can be corrected and repeated. It never removes files and folders that
+/// existed before, nor files that a recording does not create.
 #[derive(Default)]
-pub(super) struct Unused(Made);
+pub(super) struct NewFiles(MissingFiles);
 
-/// What a recording begins with and was not there before, insides first.
+/// The files and folders of a recording that do not exist yet, contents before their folders.
 #[derive(Default)]
-pub(super) struct Made {
+pub(super) struct MissingFiles {
     out: PathBuf,
     entries: Vec<Entry>,
     is_out_new: bool,
 }
 
-/// A file or folder that a recording begins with, by the folders in which it lies.
+/// A file or folder that a recording creates, with the path of its folder.
 #[derive(Clone, Copy)]
 struct Entry {
     folders: &'static [&'static str],
@@ -63,7 +63,7 @@ impl Entry {
         folders.try_fold(Folder::open(out)?, |folder, name| folder.subfolder(name))
     }
 
-    fn is_there(self, out: &Path) -> bool {
+    fn exists(self, out: &Path) -> bool {
         let found = self
             .folder(out)
             .and_then(|folder| Ok(folder.kind(self.name)?.is_some()));
@@ -71,38 +71,40 @@ impl Entry {
     }
 }
 
-impl Unused {
-    /// What will be made in `out`, and is not there yet.
-    pub(super) fn not_there_yet(out: &Path) -> Made {
+impl MissingFiles {
+    /// Those in the folder `out`.
+    pub(super) fn in_folder(out: &Path) -> Self {
         let mut entries = ENTRIES.to_vec();
-        entries.retain(|entry| !entry.is_there(out));
+        entries.retain(|entry| !entry.exists(out));
         let found = Folder::open(out).map(drop);
-        Made {
+        Self {
             out: out.to_path_buf(),
             entries,
             is_out_new: found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound),
         }
     }
+}
 
-    /// These are being made.
-    pub(super) fn note(&mut self, made: Made) {
-        self.0 = made;
+impl NewFiles {
+    /// These are created now.
+    pub(super) fn set(&mut self, files: MissingFiles) {
+        self.0 = files;
     }
 
-    /// The recording has begun: nothing is removed any more.
-    pub(super) fn are_used(&mut self) {
-        self.0 = Made::default();
+    /// The run has begun: no file is removed any more.
+    pub(super) fn keep(&mut self) {
+        self.0 = MissingFiles::default();
     }
 }
 
-impl Drop for Unused {
+impl Drop for NewFiles {
     fn drop(&mut self) {
-        let Made {
+        let MissingFiles {
             out,
             entries,
             is_out_new,
         } = &self.0;
-        // A folder that somebody else has put something into stays.
+        // A folder with other files in it stays.
         for entry in entries {
             let _ = entry.folder(out).map(|folder| match entry.is_folder {
                 true => folder.remove_subfolder(entry.name),
@@ -133,25 +135,17 @@ pub fn create_trace(out: &Path) -> Result<TraceWriter, SessionError> {
         realtime_offset: Nanos::from_ns(offset),
         uuid: None,
     };
-    TraceWriter::create(out, identity).map_err(|error| uncreated(&error))
+    TraceWriter::create(out, identity).map_err(|error| create_error(&error))
 }
 
-/// Why no trace is begun.
-pub fn uncreated(error: &WriteError) -> SessionError {
+/// The error of a trace that cannot be created.
+pub fn create_error(error: &WriteError) -> SessionError {
     let kind = match error {
         WriteError::Write { .. } | WriteError::Replace { .. } => ErrorKind::Incomplete,
         WriteError::Folder(_) => ErrorKind::Unavailable,
         _ => ErrorKind::Usage,
     };
     SessionError::new(kind, error.to_string())
-}
-
-/// Keeps what was found live and cannot be computed from the recording.
-pub fn keep(writer: &mut TraceWriter, name: &str, found: Option<&impl Serialize>) {
-    if let Some(found) = found {
-        // Errors are remembered by the writer and come out of `finish`.
-        let _ = writer.attach_document(name, found);
-    }
 }
 
 /// Ends the trace of a recording. Errors become notes of the recording.
@@ -161,14 +155,14 @@ pub fn close_trace(
     recording: &mut Recording,
     segments: &[overhear_stream::Segment],
 ) -> TraceReport {
-    // Errors are remembered by the writer and come out of `finish`.
-    let _ = writer.attach_document("clock", &recording::clock_document(segments));
+    // An error is kept by the writer, whose `finish` returns it.
+    let _ = writer.attach_document(documents::CLOCK, &recording::clock_document(segments));
     let finished = writer.finish();
     if let Err(error) = &finished {
         recording.notes.push(limits::explained(error.to_string()));
     }
     let document = recording.to_json();
-    if writer.attach_document("run", &document).is_err() && finished.is_ok() {
+    if writer.attach_document(documents::RUN, &document).is_err() && finished.is_ok() {
         recording
             .notes
             .push("the run's description could not be written".to_string());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reservations of the updates of a file that are not guaranteed: shares of a CPU, and the copying
+//! Reservations for the updates of a file that are not guaranteed: shares of a CPU, and the copying
 //! for buffered updates.
 
 use std::path::Path;
@@ -8,14 +8,14 @@ use overhear_admission::{DeadlineReservation, JobEnd, KernelLimits};
 use overhear_monitor::executor::share_of_cpu;
 
 use super::error::MonitorError;
+use super::latency_request::{lateness_of, LatencyRequest};
 use super::sensor::{self, loads, ResolvedSensor, WcetRule};
-use super::wish::{lateness_of, Wish};
 use super::{choose_with_reading, nanos, AdmissionReport, CopyingAdmission, Machine};
 use crate::config::selection::{ExecutorKind, Selection};
 use crate::config::{Config, LevelConfig};
 use crate::error::{ErrorKind, SessionError};
 
-/// The reservations that updates of one file ask for without a guarantee.
+/// The reservations for the updates of one file that have no guarantee.
 #[derive(Clone, Debug)]
 pub(super) struct OtherReservations {
     /// Whether guaranteed updates run at the same time.
@@ -30,7 +30,7 @@ pub(super) struct OtherReservations {
 #[derive(Clone, Debug)]
 struct Copying {
     cpus: u32,
-    wish: Wish,
+    latency_request: LatencyRequest,
     sensors: Vec<ResolvedSensor>,
 }
 
@@ -44,12 +44,12 @@ impl OtherReservations {
         let is_exclusive =
             monitor.level == LevelConfig::Exclusive && monitor.dedicated_cpu.is_none();
         if has_guaranteed && reserves && is_exclusive {
-            return Err(MonitorError::ReservedBesideExclusive);
+            return Err(MonitorError::ReservationsBesidesExclusive);
         }
         let copying = buffered.map(|selection| Copying::of(config, base, cpus, &selection));
         Ok(Self {
             has_guaranteed,
-            // A file with a share that cannot be reserved was refused.
+            // A file with a share that cannot be reserved was refused earlier.
             share: bandwidth.and_then(|_| share_of_cpu(monitor.cpu_percent)),
             copying: copying.transpose()?,
         })
@@ -86,14 +86,14 @@ impl Copying {
         cpus: u32,
         selection: &Selection,
     ) -> Result<Self, MonitorError> {
-        // The cost of an element is that of its copy, which its sensor has.
+        // The cost of an element is the time to copy it, which its sensor states.
         let sensors = sensor::resolve(config, base, selection, WcetRule::Ignored)?;
         let total = lateness_of(config).total();
         let total = total.map_err(MonitorError::CopyingLateness)?;
-        let wish = Wish::of(config, selection, total)?;
+        let latency_request = LatencyRequest::of(config, selection, total)?;
         Ok(Self {
             cpus,
-            wish,
+            latency_request,
             sensors,
         })
     }
@@ -101,15 +101,15 @@ impl Copying {
     /// # Errors
     /// A message, if it cannot be admitted.
     fn admit(&self) -> Result<CopyingAdmission, String> {
-        let Wish {
+        let LatencyRequest {
             latency,
-            whose,
+            entry,
             lateness,
             request,
-        } = &self.wish;
+        } = &self.latency_request;
         let refused = |error: &dyn std::fmt::Display| {
             format!(
-                "{whose} `latency` is {latency}, within which elements are to be copied: {error}"
+                "{entry} `latency` is {latency}, within which elements are to be copied: {error}"
             )
         };
         let choice = choose_with_reading(&loads(&self.sensors), request);
@@ -132,17 +132,18 @@ impl Copying {
 /// The reservation of the copying for the buffered updates of a file that was read from `path`.
 ///
 /// # Errors
-/// [`SessionError`]: the file makes no sense (2), or it cannot be admitted (4).
+/// [`SessionError`]: the file is invalid ([`ErrorKind::Usage`]), or it cannot be admitted
+/// ([`ErrorKind::Refused`]).
 pub(crate) fn copying_of(
     config: &Config,
     path: &Path,
 ) -> Result<DeadlineReservation, SessionError> {
     let base = path.parent().unwrap_or(Path::new(""));
     let selection = config.selection(ExecutorKind::Buffered);
-    let selection = selection.unwrap_or_else(|| config.whole());
-    let cpus = Machine::here().cpus_for(config);
+    let selection = selection.unwrap_or_else(|| config.full_selection());
+    let cpus = Machine::local().cpus_for(config);
     let copying = Copying::of(config, base, cpus, &selection);
-    let copying = copying.map_err(|mistake| mistake.in_file(path))?;
+    let copying = copying.map_err(|error| error.in_file(path))?;
     let admission = copying.admit();
     let admission = admission.map_err(|refusal| SessionError::new(ErrorKind::Refused, refusal))?;
     Ok(admission.reservation)

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the kinds are called into which a metric divides its measurements.
+//! Names for the key by which a metric divides its measurements.
 
 use std::collections::BTreeMap;
 
 use overhear_metrics::automaton::Metric;
 use overhear_trace::name_of_number;
 
-/// Fields of the kernel's elements that name a thread.
-pub(crate) const THREADS: [&str; 6] = [
+/// Fields of kernel elements that hold a thread id.
+pub(crate) const THREAD_FIELDS: [&str; 6] = [
     "prev_tid",
     "next_tid",
     "waker_tid",
@@ -16,40 +16,40 @@ pub(crate) const THREADS: [&str; 6] = [
     "by_tid",
 ];
 /// Fields that hold an address.
-const ADDRESSES: [&str; 2] = ["address", "function"];
+const ADDRESS_FIELDS: [&str; 2] = ["address", "function"];
 
-/// The kinds of a metric.
-pub(crate) struct Kinds<'a> {
-    /// Sensor and field, if the metric divides its measurements by one of the kernel.
-    by: Option<(&'a str, &'a str)>,
+/// Names for the values of a metric's key.
+pub(crate) struct KeyLabels<'a> {
+    /// Sensor and field of the key, if it is a kernel sensor.
+    key: Option<(&'a str, &'a str)>,
     comms: &'a BTreeMap<u32, String>,
 }
 
-impl<'a> Kinds<'a> {
-    /// With what threads are called.
+impl<'a> KeyLabels<'a> {
+    /// The labels of this metric. `comms` are the names of threads.
     pub(crate) fn of(metric: &'a Metric, comms: &'a BTreeMap<u32, String>) -> Self {
         let specification = metric.specification();
-        let by = specification.key.as_ref().and_then(|key| {
+        let key = specification.key.as_ref().and_then(|key| {
             let mut symbols = specification.symbols.iter();
             let symbol = symbols.find(|symbol| symbol.name.text == key.symbol.text)?;
             let sensor = symbol.source.as_str().strip_prefix("kernel:")?;
             Some((sensor, key.field.text.as_str()))
         });
-        Self { by, comms }
+        Self { key, comms }
     }
 
-    /// The name of a kind, `None` if it is only a number. A thread keeps its id, for several have
-    /// the same name.
+    /// The name of a value; `None` if it is only a number. The name of a thread begins with its id,
+    /// because several threads may share a name.
     pub(crate) fn name(&self, key: u64) -> Option<String> {
-        let (sensor, field) = self.by?;
-        if THREADS.contains(&field) {
+        let (sensor, field) = self.key?;
+        if THREAD_FIELDS.contains(&field) {
             let comm = match u32::try_from(key).ok()? {
                 0 => "idle",
                 tid => self.comms.get(&tid)?,
             };
             return Some(format!("{key} {comm}"));
         }
-        if ADDRESSES.contains(&field) {
+        if ADDRESS_FIELDS.contains(&field) {
             return Some(format!("{key:#x}"));
         }
         name_of_number(sensor, field, key).map(str::to_owned)
@@ -62,10 +62,10 @@ mod tests {
 
     use overhear_metrics::automaton::{system_metric, Metric};
 
-    use super::Kinds;
+    use super::KeyLabels;
 
     #[test]
-    fn kinds_have_names_where_the_kernel_has_them() {
+    fn kernel_keys_have_labels() {
         let comms = BTreeMap::from([(7, "worker".to_owned())]);
         for (metric, key, name) in [
             ("off_cpu", 0, Some("runnable")),
@@ -86,7 +86,7 @@ mod tests {
             ("run_delay", 0, None),
         ] {
             let metric = system_metric(metric).unwrap();
-            let named = Kinds::of(&metric, &comms).name(key);
+            let named = KeyLabels::of(&metric, &comms).name(key);
             assert_eq!(named.as_deref(), name, "{} {key}", metric.name());
         }
     }
@@ -96,6 +96,6 @@ mod tests {
         let text = "metric m\nevent a = user:syscall\nby a.number\nstate 0 out\nstate 1 begin\n\
             state 2 end\n0 -> 1: a, i\n1 -> 2: a, i\n";
         let metric: Metric = text.parse().unwrap();
-        assert_eq!(Kinds::of(&metric, &BTreeMap::new()).name(0), None);
+        assert_eq!(KeyLabels::of(&metric, &BTreeMap::new()).name(0), None);
     }
 }

@@ -9,9 +9,9 @@ use overhear_event::{Nanos, IN_PLACE_BYTES};
 use overhear_kernel::Probe;
 use overhear_monitor::executor::SensorTerms;
 
-use super::error::{MonitorError, SensorMistake};
+use super::error::{MonitorError, SensorError};
 use super::kernel::KernelRing;
-use super::wish::{buffered_length, lateness_of};
+use super::latency_request::{buffered_length, lateness_of};
 use super::{narrow, SensorAdmission};
 use crate::config::selection::Selection;
 use crate::config::{Config, Length, SensorConfig, UpdateConfig};
@@ -37,14 +37,15 @@ pub(super) struct ResolvedSensor {
     pub(super) ring: Option<KernelRing>,
 }
 
-/// The worst-case execution times that updates have.
+/// The worst-case execution times that count for the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WcetRule {
-    /// Those that the file states; an update without one is a mistake.
+    /// Those that the file states; an update without one is an error.
     Stated,
-    /// Those that the file states, and the least one for other updates: nothing is admitted.
+    /// Those that the file states, and the least one for other updates: for a monitor without
+    /// admission.
     Optional,
-    /// The least one for all: elements are not evaluated.
+    /// The least one for all updates: for a thread that copies elements and evaluates none.
     Ignored,
 }
 
@@ -74,7 +75,7 @@ pub(super) fn id_of_load(sensors: &[ResolvedSensor], load: usize) -> &str {
     ids.nth(load).unwrap_or("?")
 }
 
-/// The sensors of the file, loaded with the updates of this selection.
+/// The sensors of the file, with the load of the updates of this selection.
 pub(super) fn resolve(
     config: &Config,
     base: &Path,
@@ -100,9 +101,9 @@ pub(super) fn resolve(
             false => 0,
         };
         let sensor = unloaded(entry, count, base, (latency, lateness), &probes);
-        sensors.push(sensor.map_err(|mistake| MonitorError::Sensor {
+        sensors.push(sensor.map_err(|error| MonitorError::Sensor {
             id: entry.id.clone(),
-            mistake,
+            error,
         })?);
     }
     for (index, update) in config.updates.iter().enumerate() {
@@ -126,17 +127,17 @@ pub(super) fn resolve(
     }
 }
 
-/// One sensor, not yet loaded.
+/// One sensor, without load.
 fn unloaded(
     entry: &SensorConfig,
     count: u32,
     base: &Path,
     (latency, lateness): (Nanos, Nanos),
     probes: &[Probe],
-) -> Result<ResolvedSensor, SensorMistake> {
-    let of_kernel = entry.of_kernel(probes).map_err(SensorMistake::Kernel)?;
+) -> Result<ResolvedSensor, SensorError> {
+    let of_kernel = entry.of_kernel(probes).map_err(SensorError::Kernel)?;
     if of_kernel.is_none() {
-        Query::parse(&entry.id).map_err(SensorMistake::Pattern)?;
+        Query::parse(&entry.id).map_err(SensorError::Pattern)?;
     }
     let stream = stream_of(entry, base)?;
     for (key, number, least, most) in [
@@ -145,7 +146,7 @@ fn unloaded(
         ("payload", entry.payload, 0, 65536),
     ] {
         if !(least..=most).contains(&number) {
-            return Err(SensorMistake::OutOfRange {
+            return Err(SensorError::OutOfRange {
                 key,
                 number,
                 least,
@@ -154,15 +155,15 @@ fn unloaded(
         }
     }
     if entry.buffer == Some(0) {
-        return Err(SensorMistake::NoBuffer);
+        return Err(SensorError::NoBuffer);
     }
     let rate = stream.to_rate();
     let ring = of_kernel.map(|it| {
         let ring = KernelRing::new(it, stream, (latency, lateness), entry.buffer);
-        ring.map_err(SensorMistake::Kernel)
+        ring.map_err(SensorError::Kernel)
     });
     let ring = ring.transpose()?;
-    // One slot may be in the making.
+    // One slot may be in the middle of a write.
     let buffer = match (&ring, entry.buffer) {
         (Some(ring), _) => ring.buffer(),
         (None, Some(buffer)) => buffer,
@@ -186,7 +187,7 @@ fn unloaded(
     })
 }
 
-/// Adds the time of an update to the sensors that it takes.
+/// Adds the WCET of an update to the load of the sensors that it takes.
 fn load(
     update: &UpdateConfig,
     sensors: &mut [ResolvedSensor],
@@ -229,25 +230,25 @@ fn load(
     Ok(())
 }
 
-fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<ArrivalBound, SensorMistake> {
+fn stream_of(sensor: &SensorConfig, base: &Path) -> Result<ArrivalBound, SensorError> {
     if let Some(recording) = &sensor.fitted {
         if sensor.distance.is_some() || sensor.jitter.is_some() {
-            return Err(SensorMistake::FittedAndStated);
+            return Err(SensorError::FittedAndStated);
         }
         let period = sensor.period.map(|period| period.0);
         let fitted = fit::fit(&base.join(recording), &sensor.id, period);
-        let fitted = fitted.map_err(|failure| SensorMistake::Fit(failure.message))?;
+        let fitted = fitted.map_err(|failure| SensorError::Fit(failure.message))?;
         return match fitted.is_complete() {
             true => Ok(fitted.stream()),
-            false => Err(SensorMistake::FittedToLosses(fitted.missed)),
+            false => Err(SensorError::FittedToLosses(fitted.missed)),
         };
     }
     let Some(period) = sensor.period else {
-        return Err(SensorMistake::NoPeriod);
+        return Err(SensorError::NoPeriod);
     };
-    let or_zero = |length: Option<Length>| length.map_or(Nanos::ZERO, |l| l.0);
+    let or_zero = |length: Option<Length>| length.map_or(Nanos::ZERO, |length| length.0);
     let (distance, jitter) = (or_zero(sensor.distance), or_zero(sensor.jitter));
-    ArrivalBound::new(period.0, distance, jitter, Nanos::ZERO).map_err(SensorMistake::Arrivals)
+    ArrivalBound::new(period.0, distance, jitter, Nanos::ZERO).map_err(SensorError::Arrivals)
 }
 
 impl ResolvedSensor {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a monitor of `overhear.toml` hears: sensors of programs through the directory, and sensors
-//! of the kernel through rings of its own, which belong to nobody else and are as large as
-//! admission wants them.
+//! The sources of a monitor of `overhear.toml`: sensors of programs through the directory, and
+//! kernel sensors through rings that belong to this monitor alone and have the sizes that admission
+//! computed.
 //!
-//! The rings are made before the program exists, so that what this user or kernel lacks is told
-//! before anything runs; the program is tracked while it waits to be executed, with all that it
-//! creates. Reading them takes no system call, no memory, and, once all memory is locked, no page
-//! fault.
+//! The rings are created before the program exists, so that a missing permission or feature is
+//! reported before anything runs. The program is tracked, with all threads and processes that it
+//! creates, while it waits for its execve. Reading the rings takes no system call and no memory
+//! allocation and, once all memory is locked, causes no page fault.
 
 use std::sync::Arc;
 
@@ -16,28 +16,30 @@ use overhear_event::{
 };
 use overhear_kernel::{Backend, KernelMonitor};
 
-use crate::admit::kernel::{unused, KernelRing, UNUSED_ELEMENTS};
-use crate::admit::mapped_bytes;
+use crate::admission::kernel::{unused, KernelRing, UNUSED_ELEMENTS};
+use crate::admission::mapped_bytes;
 use crate::config::kernel::KernelSource;
 use crate::error::{ErrorKind, SessionError};
-use crate::record::cannot_start;
 
-/// The number of the first kernel stream: before all sensors of programs, as in a session, so that
-/// elements of one instant have the same order in both.
-const FIRST: StreamId = StreamIdRange::SESSION.first();
+/// The id of the first kernel stream. It is less than the ids of all sensors of programs, as in a
+/// session, so that elements with equal times have the same order in both.
+const FIRST_STREAM: StreamId = StreamIdRange::SESSION.first();
 
-/// The kernel sensors of a monitor, as rings that nobody writes yet.
+/// The rings of a monitor's kernel sensors. Nothing is tracked yet.
 #[derive(Debug)]
-pub(super) struct KernelHearing {
+pub(super) struct MonitorRings {
     monitor: KernelMonitor,
     named: Vec<String>,
 }
 
-impl KernelHearing {
-    /// Makes the rings. With `demanded` they are as large as that, or there is a refusal; without,
-    /// what this user and kernel have must do.
-    pub(super) fn prepare(rings: &[KernelRing], demanded: bool) -> Result<Self, SessionError> {
-        let backend = match demanded {
+impl MonitorRings {
+    /// Creates the rings. With `is_reserved` the backend is BPF and smaller rings are refused; else
+    /// any backend and any size will do.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the rings cannot be created, or are smaller than they must be.
+    pub(super) fn create(rings: &[KernelRing], is_reserved: bool) -> Result<Self, SessionError> {
+        let backend = match is_reserved {
             true => Backend::Bpf,
             false => Backend::Auto,
         };
@@ -63,23 +65,26 @@ impl KernelHearing {
                 KernelSource::Probe(probe) => builder.probe_ring(probe, ring.elements),
             };
         }
-        let whose = || {
+        let all_ids = || {
             let ids: Vec<String> = named.clone().map(|name| id_of(&name)).collect();
             ids.join(", ")
         };
-        let monitor = builder.first_stream(FIRST).create().map_err(|error| {
+        let monitor = builder.first_stream(FIRST_STREAM).create().map_err(|error| {
             let message = format!(
-                "{} cannot be heard on these terms: {error}; give the command cap_bpf and cap_perfmon, or ask \
-                 for best effort",
-                whose()
+                "{} cannot be recorded with a reservation: {error}; give the command cap_bpf and cap_perfmon, or use \
+                 the executor \"best_effort\"",
+                all_ids()
             );
-            match cannot_start(&error).kind {
-                ErrorKind::Unavailable => SessionError::new(ErrorKind::Unavailable, message),
-                kind => SessionError::new(kind, error.to_string()),
+            match SessionError::from(&error) {
+                SessionError {
+                    kind: ErrorKind::Unavailable,
+                    ..
+                } => SessionError::new(ErrorKind::Unavailable, message),
+                other => other,
             }
         })?;
-        if demanded {
-            let gone = |error: overhear_kernel::SelectError| {
+        if is_reserved {
+            let unavailable = |error: overhear_kernel::SelectError| {
                 SessionError::new(ErrorKind::Unavailable, error.to_string())
             };
             for ring in rings {
@@ -87,16 +92,18 @@ impl KernelHearing {
                     KernelSource::Sensor(sensor) => monitor.ring_elements(*sensor),
                     KernelSource::Probe(probe) => monitor.probe_ring_elements(probe),
                 };
-                let granted = granted.map_err(gone)?;
+                let granted = granted.map_err(unavailable)?;
                 let Some(granted) = granted else {
-                    let status = &monitor.status().map_err(gone)?.message;
-                    let message =
-                        format!("{} cannot be heard: {status}", id_of(&ring.source.name()));
+                    let status = &monitor.status().map_err(unavailable)?.message;
+                    let message = format!(
+                        "{} cannot be recorded: {status}",
+                        id_of(&ring.source.name())
+                    );
                     return Err(SessionError::new(ErrorKind::Unavailable, message));
                 };
                 if granted < ring.elements.into() {
                     let message = format!(
-                        "{} was granted rings of {granted} elements, and what was admitted takes {}; give a \
+                        "{} was granted rings of {granted} elements, and the admitted monitor needs {}; give a \
                          shorter latency",
                         id_of(&ring.source.name()),
                         ring.elements
@@ -111,19 +118,19 @@ impl KernelHearing {
         })
     }
 
-    /// How many stream numbers, from 1 on, no sensor of a program may have.
+    /// Number of stream ids, from 1 on, that sensors of programs must not have.
     pub(super) fn stream_ids_used(&self) -> u32 {
         self.monitor.stream_ids_used().unwrap_or(0)
     }
 
-    /// Tracks this process, which is held before its execve, and all that it creates.
+    /// Tracks a process that is held before its execve, with all that it creates.
     pub(super) fn track(&mut self, pid: u32) -> Result<(), SessionError> {
         let tracked = self.monitor.held_process_monitor(pid);
-        let heard = tracked.and_then(|()| self.monitor.resume());
-        heard.map_err(|error| SessionError::new(ErrorKind::Unavailable, error.to_string()))
+        let resumed = tracked.and_then(|()| self.monitor.resume());
+        resumed.map_err(|error| SessionError::new(ErrorKind::Unavailable, error.to_string()))
     }
 
-    /// What is heard of the kernel, as a message.
+    /// The message of the kernel monitor's status.
     pub(super) fn message(&self) -> String {
         let status = self.monitor.status();
         status.map_or_else(|error| error.to_string(), |status| status.message.clone())
@@ -136,15 +143,15 @@ fn id_of(sensor: &str) -> String {
 
 /// The sources of a monitor as one.
 #[derive(Debug)]
-pub(super) struct Hearing {
+pub(super) struct MonitorSource {
     programs: Option<AttachedSource>,
-    kernel: Option<KernelHearing>,
-    // Ascending.
+    kernel: Option<MonitorRings>,
+    // Streams that no update reads, by ascending id.
     unused: Vec<Arc<StreamDescriptor>>,
 }
 
-impl Hearing {
-    pub(super) fn new(programs: Option<AttachedSource>, kernel: Option<KernelHearing>) -> Self {
+impl MonitorSource {
+    pub(super) fn new(programs: Option<AttachedSource>, kernel: Option<MonitorRings>) -> Self {
         Self {
             programs,
             kernel,
@@ -152,17 +159,17 @@ impl Hearing {
         }
     }
 
-    /// What is mapped of streams that nobody evaluates.
+    /// Mapped bytes of the streams that no update reads.
     pub(super) fn unused_bytes(&self) -> u64 {
         self.unused.iter().map(|stream| mapped_bytes(stream)).sum()
     }
 }
 
-impl Source for Hearing {
+impl Source for MonitorSource {
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
         let mut result = Ok(());
         if let Some(kernel) = &mut self.kernel {
-            let mut named = Named {
+            let mut named = NamedStreams {
                 named: &kernel.named,
                 unused: &mut self.unused,
                 inbox,
@@ -177,7 +184,7 @@ impl Source for Hearing {
 
     fn end(&mut self) {
         if let Some(kernel) = &mut self.kernel {
-            // It fails only for one that was terminated, and nobody does that.
+            // It fails only for a terminated monitor; this one is not terminated.
             let _ = kernel.monitor.finish();
         }
         if let Some(programs) = &mut self.programs {
@@ -186,29 +193,29 @@ impl Source for Hearing {
     }
 }
 
-/// Leaves out the streams that are always there besides those that were named. Their rings are
-/// small, so that reading them costs next to nothing.
-struct Named<'a> {
+/// Passes on the named streams only. The other streams of the kernel's programs have small rings,
+/// so that reading them costs little.
+struct NamedStreams<'a> {
     named: &'a [String],
     unused: &'a mut Vec<Arc<StreamDescriptor>>,
     inbox: &'a mut dyn Inbox,
 }
 
-impl Named<'_> {
+impl NamedStreams<'_> {
     fn drops(&self, id: StreamId) -> bool {
-        let place = self.unused.binary_search_by_key(&id, |stream| stream.id);
-        place.is_ok()
+        let found = self.unused.binary_search_by_key(&id, |stream| stream.id);
+        found.is_ok()
     }
 }
 
-impl Inbox for Named<'_> {
+impl Inbox for NamedStreams<'_> {
     fn open(&mut self, stream: Arc<StreamDescriptor>) {
         match self.named.contains(&stream.sensor) {
             true => self.inbox.open(stream),
             false => {
-                // In the order of their numbers, in which not everybody opens them.
-                let place = self.unused.partition_point(|it| it.id < stream.id);
-                self.unused.insert(place, stream);
+                // Streams are not always opened in the order of their ids.
+                let at = self.unused.partition_point(|it| it.id < stream.id);
+                self.unused.insert(at, stream);
             }
         }
     }
