@@ -273,7 +273,7 @@ fn choose_with_reading(
     let reading = |span: Span| {
         let costs = loads.iter().map(|load| {
             let elements = load.stream.elements_within(span);
-            narrow(elements).saturating_mul(load.copy.as_ns())
+            saturated(elements).saturating_mul(load.copy.as_ns())
         });
         costs.fold(0, u64::saturating_add)
     };
@@ -310,7 +310,7 @@ fn choose_with_reading(
 }
 
 /// Saturates: numbers of elements above 64 bits do not occur in practice.
-fn narrow(count: u128) -> u64 {
+fn saturated(count: u128) -> u64 {
     u64::try_from(count).unwrap_or(u64::MAX)
 }
 
@@ -324,7 +324,7 @@ fn nanos(span: Span) -> u64 {
 fn too_small_in_place(sensors: &[ResolvedSensor], choice: &ReservationPlan) -> Option<String> {
     let mut in_place = sensors.iter().filter(|it| it.in_place && it.count > 0);
     in_place.find_map(|sensor| {
-        let arriving = narrow(sensor.load.stream.elements_within(choice.latency));
+        let arriving = saturated(sensor.load.stream.elements_within(choice.latency));
         (arriving > sensor.buffer).then(|| {
             format!(
                 "sensor `{}` is evaluated in place, so its buffer must hold the {arriving} elements that can come \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `overhear admit`: admission of the monitor that a file describes, before it runs.
 //!
-//! [`crate::admission`] decides from the file and the facts of the machine. Then this module tries
-//! what `overhear run` would do before its program starts.
+//! The module `admission` decides from the file and the facts of the machine. Then this module
+//! tries what `overhear run` would do before its program starts.
 
 use std::path::Path;
 

@@ -18,7 +18,7 @@ use crate::recording::{self, Recording};
 
 /// Upper bound of the time before its death from which a killed recorder has not written elements.
 /// It writes elements that are older than 200 ms, stream by stream.
-const UNWRITTEN: Nanos = Nanos::from_ms(1_000);
+const MAX_UNWRITTEN: Nanos = Nanos::from_ms(1_000);
 
 /// The verdicts on a recording or a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -176,7 +176,7 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Sessio
     });
     if !recording::is_finished(&reader, run.as_ref()) {
         for stream in reader.streams() {
-            verdicts.cut(stream, last.minus(UNWRITTEN));
+            verdicts.cut(stream, last.minus(MAX_UNWRITTEN));
         }
     }
     for message in recording::damage(&reader, run.as_ref(), &replayed) {

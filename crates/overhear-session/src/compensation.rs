@@ -21,14 +21,14 @@ pub struct CompensationReport {
     pub rests: u64,
     /// Whether delays are passed on to woken threads. Without wake-ups each CPU is compensated by
     /// itself.
-    #[serde(default = "yes")]
+    #[serde(default = "default_true")]
     pub along_wakeups: bool,
     /// Elements whose order is less exact, because too many were held back at once.
     #[serde(default)]
     pub hurried: u64,
 }
 
-const fn yes() -> bool {
+const fn default_true() -> bool {
     true
 }
 

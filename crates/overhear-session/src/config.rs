@@ -33,119 +33,118 @@ use reactions::ReactionConfig;
 use selection::ExecutorKind;
 use tasks::TaskConfig;
 
-/// The whole file.
+/// A file with a monitor.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// The monitor that evaluates all updates. A file that only says what must hold needs none.
+    /// The monitor that evaluates all updates. A file without sensors and updates needs none.
     #[schemars(with = "Option<MonitorConfig>")]
     pub monitor: MonitorConfig,
     /// The sensors whose elements are evaluated.
     #[serde(default, rename = "sensor")]
     pub sensors: Vec<SensorConfig>,
-    /// The evaluations, in the order in which they see an element.
+    /// The updates, in the order in which they get an element.
     #[serde(default, rename = "update")]
     pub updates: Vec<UpdateConfig>,
-    /// What must hold. A file of nothing else needs no monitor.
+    /// Requirements on results. A file with constraints only needs no monitor.
     #[serde(default, rename = "constraint")]
     pub constraints: Vec<ConstraintConfig>,
-    /// What is measured. A file of nothing else needs no monitor.
+    /// Metrics of the run. A file with metrics only needs no monitor.
     #[serde(default, rename = "metric")]
     pub metrics: Vec<MetricConfig>,
-    /// Places in programs and in the kernel that are sensors of the run. A file of nothing else
-    /// needs no monitor.
+    /// Functions, static probes and tracepoints that become sensors of the run. A file with probes
+    /// only needs no monitor.
     #[serde(default, rename = "probe")]
     pub probes: Vec<ProbeConfig>,
-    /// Periodic tasks, for their response times. A file of nothing else needs no monitor.
+    /// Periodic tasks, for their response times. A file with tasks only needs no monitor.
     #[serde(default, rename = "task")]
     pub tasks: Vec<TaskConfig>,
-    /// What is done about what is found. In a file without a monitor, about constraints alone.
+    /// Reactions. In a file without a monitor, they react to constraints only.
     #[serde(default, rename = "reaction")]
     pub reactions: Vec<ReactionConfig>,
 }
 
-/// `[monitor]`: what is wished, and what the machine is like.
+/// `[monitor]`: the requested latency, and properties of the machine.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MonitorConfig {
-    /// Every element is to be evaluated within this length after its stamp. Updates that are
-    /// guaranteed (executors `auto` and `deadline`) and `buffered` ones need it, here or of their
-    /// own.
+    /// Bound of the time from the stamp of an element to the end of its evaluation. Guaranteed
+    /// updates (executors `auto` and `deadline`) and `buffered` ones need it, here or in their own
+    /// entry.
     #[serde(default)]
     pub latency: Option<Length>,
-    /// Whether the monitor has a CPU of its own or shares all CPUs with other reservations.
+    /// Whether the monitor has a partition of one CPU, or shares all CPUs with other reservations.
     #[serde(default)]
     pub level: LevelConfig,
-    /// A CPU that is set apart for the monitor while it runs, as the exclusive level needs it: its
-    /// number, or `"any"` for the last one that is free. By default the command is started on one.
+    /// The CPU that is set apart for the monitor while it runs, which the exclusive level needs:
+    /// its number, or `"any"` for the last free one. By default, no CPU is set apart, and the
+    /// command must be started in a partition.
     #[serde(default, alias = "own_cpu")]
     pub dedicated_cpu: Option<DedicatedCpu>,
-    /// How many CPUs the shared level may count on; all of this machine by default.
+    /// Number of CPUs that the shared level may use; by default all CPUs of this machine.
     #[serde(default)]
     pub cpus: Option<u32>,
-    /// The shortest period that may be chosen. The kernel takes none below 100 us.
+    /// The shortest period that admission may choose. The kernel accepts none below 100 us.
     #[serde(default = "least_period")]
     pub least_period: Length,
-    /// The longest period that may be chosen. Buffers are sized for one second by default.
+    /// The longest period that admission may choose. Default buffers are sized for one second.
     #[serde(default = "largest_period")]
     pub largest_period: Length,
     /// CPU time per period besides evaluating and copying.
     #[serde(default = "overhead")]
     pub overhead: Length,
-    /// By how much a timer wakes the monitor late at most.
+    /// Upper bound of the lateness of the monitor's timer.
     #[serde(default = "wake_up_lateness")]
     pub wake_up_lateness: Length,
-    /// How long after its deadline the kernel may let the monitor run: the grain of its tick.
+    /// Upper bound of the time by which the kernel exceeds a deadline: its tick.
     #[serde(default = "scheduler_lateness", alias = "tardiness")]
     pub scheduler_lateness: Length,
-    /// How old an element must be before it is evaluated.
+    /// The age that an element must have before it is evaluated.
     #[serde(default = "hold_back")]
     pub hold_back: Length,
-    /// The most of a CPU that the monitor may reserve, in per cent. The share of the executor
-    /// `bandwidth`: at most 95.
+    /// Upper bound of the monitor's reservation, in per cent of a CPU. For the executor `bandwidth`
+    /// it is the reserved share, at most 95.
     #[serde(default = "cpu_percent")]
     #[schemars(range(min = 1, max = 100))]
     pub cpu_percent: u32,
-    /// Whether the demand of all sensors is bounded as a whole: cheaper, for a fixed set of
-    /// sensors.
+    /// Whether the demand of all sensors together has one bound, which needs less CPU time. The set
+    /// of sensors must be fixed.
     #[serde(default, alias = "pooled")]
     pub joint_bound: bool,
-    /// Who runs the updates that do not say so themselves.
+    /// The executor of updates that name none.
     #[serde(default)]
     pub executor: ExecutorConfig,
-    /// How many elements of each stream the buffered executor holds for its updates, up to a power
-    /// of two.
+    /// Number of elements of each stream that the buffered executor holds for its updates, rounded
+    /// up to a power of two.
     #[serde(default = "buffered_elements", alias = "copies")]
     #[schemars(range(min = 2, max = 4194304))]
     pub buffered_elements: u64,
-    /// Whether a watchdog measures how late the machine is, a thousand times per second on each
+    /// Whether a watchdog measures the lateness of the machine, a thousand times per second on each
     /// CPU.
     #[serde(default, alias = "sentinel")]
     pub watchdog: bool,
 }
 
-/// Who runs an update.
+/// The executor of an update.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExecutorConfig {
-    /// The deadline executor where this user may reserve CPU time, else best effort, with a
-    /// warning.
+    /// The deadline executor if this user may reserve CPU time; else best effort, with a warning.
     #[default]
     Auto,
-    /// The deadline executor, or nothing is run.
+    /// The deadline executor. Without it, the program is not run.
     Deadline,
-    /// A reserved share of a CPU, `cpu_percent`: as many elements as fit, without a promise of
-    /// latency.
+    /// A reserved share of a CPU, `cpu_percent`, without a guaranteed latency.
     Bandwidth,
-    /// A thread with reserved CPU time copies the elements, and the update evaluates them by best
-    /// effort: nothing is missed while it lags behind by less than `buffered_elements`.
+    /// A thread with reserved CPU time copies the elements, and the update evaluates the copies by
+    /// best effort. It misses none while fewer than `buffered_elements` wait.
     Buffered,
     /// No guarantee and no reservation.
     BestEffort,
 }
 
 impl ExecutorConfig {
-    /// The word for it.
+    /// The name in files and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -158,37 +157,37 @@ impl ExecutorConfig {
     }
 }
 
-/// How far the guarantee reaches.
+/// The level of the guarantee.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum LevelConfig {
     /// A partition of one CPU.
     #[default]
     Exclusive,
-    /// All CPUs, with whoever else has reservations.
+    /// All CPUs, together with other reservations.
     Shared,
 }
 
-/// Which CPU is set apart.
+/// The CPU that is set apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(untagged, expecting = "write a CPU's number or \"any\"")]
 pub enum DedicatedCpu {
-    /// This one.
+    /// The CPU with this number.
     Number(u32),
-    /// Whichever is free.
+    /// A free CPU.
     Any(AnyCpu),
 }
 
-/// The word for it.
+/// The word `any`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum AnyCpu {
-    /// The last one that is free.
+    /// The last free CPU.
     Any,
 }
 
 impl DedicatedCpu {
-    /// Its number, if that matters.
+    /// Its number; `None` for any CPU.
     #[must_use]
     pub const fn number(self) -> Option<u32> {
         match self {
@@ -198,13 +197,13 @@ impl DedicatedCpu {
     }
 }
 
-/// `[[sensor]]`: how fast elements may come. Either declared by `period`, `distance` and `jitter`,
-/// or fitted to a recording.
+/// `[[sensor]]`: the arrival bound of a sensor, declared by `period`, `distance` and `jitter`, or
+/// fitted to a recording.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SensorConfig {
-    /// Its name; updates refer to it. `kernel:NAME` is a sensor of the kernel, or a `[[probe]]` of
-    /// the file.
+    /// Its id, to which updates refer. `kernel:NAME` is a kernel sensor, or a `[[probe]]` of the
+    /// file.
     pub id: String,
     /// T, the period.
     #[serde(default)]
@@ -212,86 +211,84 @@ pub struct SensorConfig {
     /// D, the least distance of two elements; 0 by default.
     #[serde(default)]
     pub distance: Option<Length>,
-    /// tau, by how much elements may come early in sum; 0 by default.
+    /// tau, the total time by which elements may arrive early; 0 by default.
     #[serde(default)]
     pub jitter: Option<Length>,
-    /// What `overhear run --out` kept: (T, D, tau) is fitted to the elements that this sensor wrote
-    /// then. A `period` given beside it is the period that is fitted.
+    /// The folder of a recording: (T, D, tau) is fitted to the elements of this sensor in it. If
+    /// `period` is given as well, it is T of the fit.
     #[serde(default)]
     pub fitted: Option<PathBuf>,
-    /// Elements that the shared buffer holds; by default as many as the directory gives a sensor
-    /// that declares the stream of this entry as its rate. A sensor whose buffer holds less makes
-    /// the guarantee inconclusive.
+    /// Number of elements that the shared buffer holds. By default it is the number that the
+    /// directory gives a sensor with this declared rate. A smaller buffer makes the guarantee
+    /// inconclusive.
     #[serde(default)]
     pub buffer: Option<u64>,
-    /// How many sensors the id stands for, where it is a pattern or several have it: all of them
-    /// have this stream, and the guarantee begins when so many have appeared.
+    /// Number of sensors that match `id`. Each has this (T, D, tau). The guarantee begins when this
+    /// number of sensors is registered.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 256))]
     pub count: u32,
-    /// How many lanes it has: one for each thread that may write a laned sensor.
+    /// Number of lanes of a laned sensor: one for each thread that may write it.
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 4096))]
     pub lanes: u32,
-    /// The most bytes of an element's payload: with it the monitor's memory is stated.
+    /// Largest payload of an element in bytes, for the bound of the monitor's memory.
     #[serde(default = "payload")]
     #[schemars(range(min = 0, max = 65536))]
     pub payload: u32,
-    /// The worst-case time of copying an element to private memory.
+    /// Worst-case execution time of copying an element to private memory.
     #[serde(default = "copy")]
     pub copy: Length,
 }
 
-/// `[[update]]`: an evaluation and what it costs.
+/// `[[update]]`: an update and its execution time.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct UpdateConfig {
-    /// For people.
+    /// Its name.
     pub name: String,
     /// The ids of the sensors whose elements it takes; all of them by default.
     #[serde(default)]
     pub sensors: Option<Vec<String>>,
-    /// The worst-case execution time of evaluating one element. `overhear run --measure-wcet`
-    /// suggests one; only there it may be left out.
+    /// Worst-case execution time for one element. `overhear run --measure-wcet` suggests one, and
+    /// needs none. An update without a guarantee needs none either.
     #[serde(default)]
     pub wcet: Option<Length>,
-    /// The numeric field whose values are counted in a histogram; without it, elements are counted.
+    /// The numeric field whose values are counted in a histogram. Without it, elements are counted.
     #[serde(default)]
     pub field: Option<String>,
-    /// A metric whose measurements are taken, instead of counting: the name of a built-in one, or a
-    /// file below this one, a word with `/` or `.`. All its events must be of sensors that the
-    /// update takes.
+    /// A metric that is measured: the name of a built-in one, or a file, as a name with `/` or `.`
+    /// relative to this file. All its events must be those of sensors that the update takes.
     #[serde(default)]
     pub metric: Option<String>,
-    /// An update of a plug-in, `FILE.so[:NAME][=ARGUMENT]`, instead of counting; without a name,
-    /// all updates of the plug-in together. The file lies below this one.
+    /// An update of a plug-in, `FILE.so[:NAME][=ARGUMENT]`; without a name, all updates of the
+    /// plug-in together. The file name is relative to this file.
     #[serde(default)]
     pub plugin: Option<String>,
-    /// The most bytes that the update of a plug-in may allocate; by default what it takes when it
-    /// is created and a MiB more. What is mapped of the plug-in itself is not in it.
+    /// Upper bound of the bytes that the update of a plug-in allocates; by default its allocation
+    /// at creation and a MiB. The mapped file of the plug-in is not included.
     #[serde(default)]
     pub memory: Option<u64>,
-    /// What becomes of it when elements of its sensors were missed: it goes on and counts them,
-    /// unless its plug-in says otherwise, by default.
+    /// Its missed policy. By default that of its plug-in; without a plug-in, it continues.
     #[serde(default)]
     pub missed: Option<MissedConfig>,
-    /// Every element is to be evaluated by it within this length; that of the monitor by default.
-    /// Updates that are guaranteed together all get the least of their latencies.
+    /// Bound of the time from the stamp of an element to the end of this update; by default that of
+    /// the monitor. Guaranteed updates share the least of their latencies.
     #[serde(default)]
     pub latency: Option<Length>,
-    /// Who runs it; what the monitor says by default.
+    /// Its executor; by default that of the monitor.
     #[serde(default)]
     pub executor: Option<ExecutorConfig>,
-    /// Whether it evaluates large elements where they lie, if its plug-in can. A guaranteed one
-    /// must say so: then they stay in the sensor's buffer until they have been evaluated, and the
-    /// buffer must hold them.
+    /// Whether it evaluates large elements in place, if its plug-in can. A guaranteed update must
+    /// state it: the elements then stay in the sensor's buffer until they are evaluated, and the
+    /// buffer must be large enough.
     #[serde(default)]
     pub in_place: bool,
 }
 
 impl UpdateConfig {
-    /// What the monitor does about missed elements. A plug-in's updates look after themselves: each
-    /// of them may have another policy.
+    /// The missed policy that the monitor enforces. The updates of a plug-in enforce their own
+    /// policies.
     pub(crate) fn missed_policy(&self) -> MissedPolicy {
         match (&self.plugin, self.missed) {
             (None, Some(missed)) => missed.policy(),
@@ -300,13 +297,13 @@ impl UpdateConfig {
     }
 }
 
-/// What becomes of an update that missed elements. It learns of the gap in either case.
+/// The missed policy of an update. It gets the gap in either case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum MissedConfig {
-    /// It goes on, and what was missed is counted.
+    /// It continues, and missed elements are counted.
     Continue,
-    /// It is stopped behind the gap, which is reported.
+    /// It is stopped after the gap, which is reported.
     Stop,
 }
 
@@ -346,7 +343,7 @@ impl<'de> Deserialize<'de> for Length {
 }
 
 impl Length {
-    /// From a number and its unit.
+    /// Parses a number and its unit.
     fn parse(text: &str) -> Result<Self, String> {
         let length = humantime::parse_duration(text).map_err(|error| {
             format!("`{text}` is not a length of time ({error}); write for example \"50 ms\"")
@@ -358,7 +355,7 @@ impl Length {
 }
 
 impl fmt::Display for Length {
-    /// Exactly, in the largest unit that it is a whole number of.
+    /// Exact, in the largest unit of which it is a whole number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ns = self.0.as_ns();
         let units = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us")];
@@ -561,7 +558,8 @@ impl Config {
     }
 }
 
-/// Whether the file describes a monitor. A file without one can have the entries of [`STANDALONE`].
+/// Whether the file describes a monitor. A file without one can have constraints,
+/// metrics, probes, tasks and reactions.
 ///
 /// # Errors
 /// [`SessionError`] if it cannot be read, or is no TOML.
@@ -709,7 +707,7 @@ mod tests {
     }
 
     #[test]
-    fn only_executors_that_keep_a_latency_demand_one() {
+    fn latency_is_required_by_executors_that_keep_one() {
         let text = |executor: &str, own: &str| {
             format!(
                 "[monitor]\nexecutor = \"{executor}\"\n[[sensor]]\nid = \"a\"\nperiod = \"1ms\"\n\

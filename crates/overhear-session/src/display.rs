@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Distributions and where they are shown: as text, in `overhear top`, on the page, or in a display
-//! of one's own (docs/displays.md).
+//! Displays of distributions: as text, in `overhear top`, on the page, or by code of the caller
+//! (docs/displays.md).
 //!
 //! ```
 //! use overhear_session::display::{show, Display, TextDisplay};
 //! use overhear_session::quantities::HistogramReport;
 //! use overhear_metrics::Histogram;
 //!
-//! /// A display that says how many values there were.
+//! /// A display of the numbers of values.
 //! struct Totals(Vec<String>);
 //!
 //! impl Display for Totals {
@@ -32,22 +32,22 @@ use std::fmt::Write as _;
 use crate::format::{number, printable};
 use crate::quantities::{BucketReport, HistogramReport};
 
-/// Where distributions are shown.
+/// A display of distributions.
 pub trait Display {
-    /// Shows one.
+    /// Shows one distribution.
     fn histogram(&mut self, histogram: &HistogramReport);
 }
 
-/// Shows all of these, in their order.
+/// Shows all of these in their order.
 pub fn show(histograms: &[HistogramReport], display: &mut dyn Display) {
     for histogram in histograms {
         display.histogram(histogram);
     }
 }
 
-/// More bars than this are hard to take in.
+/// Limit of the bars of one distribution.
 const MAX_BARS: usize = 16;
-/// The longest bar, where there is room.
+/// Largest length of a bar, in characters.
 const MAX_BAR_WIDTH: usize = 40;
 
 /// Bars of text, one line for each bucket.
@@ -58,7 +58,8 @@ pub struct TextDisplay {
 }
 
 impl TextDisplay {
-    /// Lines of at most this many characters, if numbers leave room for bars at all.
+    /// A display with lines of at most `width` characters, unless the numbers leave too little
+    /// space for bars.
     #[must_use]
     pub const fn new(width: usize) -> Self {
         Self {
@@ -67,7 +68,7 @@ impl TextDisplay {
         }
     }
 
-    /// What was shown.
+    /// The text of all distributions that were shown.
     #[must_use]
     pub fn into_text(self) -> String {
         self.text
@@ -91,7 +92,7 @@ impl Display for TextDisplay {
         let room = room.clamp(8, MAX_BAR_WIDTH);
         let most = buckets.iter().map(|bucket| bucket.count).max().unwrap_or(0);
         for ((bucket, label), count) in buckets.iter().zip(labels).zip(counts) {
-            // What was seen at all has a bar.
+            // A bucket that is not empty has a bar.
             let share = u128::from(bucket.count) * room as u128;
             let length = share.div_ceil(u128::from(most.max(1))) as usize;
             let bar = "#".repeat(length);
@@ -115,15 +116,15 @@ fn label(bucket: &BucketReport) -> String {
     }
 }
 
-/// Without the empty buckets at the ends, neighbours together where there are too many.
+/// The buckets without empty ones at the ends. Neighbours are joined if there are too many.
 fn joined(buckets: &[BucketReport]) -> Vec<BucketReport> {
-    let is_seen = |bucket: &BucketReport| bucket.count > 0;
-    let Some(first) = buckets.iter().position(is_seen) else {
+    let is_used = |bucket: &BucketReport| bucket.count > 0;
+    let Some(first) = buckets.iter().position(is_used) else {
         return Vec::new();
     };
-    let last = buckets.iter().rposition(is_seen).unwrap_or(first);
-    let seen = &buckets[first..=last];
-    seen.chunks(seen.len().div_ceil(MAX_BARS))
+    let last = buckets.iter().rposition(is_used).unwrap_or(first);
+    let used = &buckets[first..=last];
+    used.chunks(used.len().div_ceil(MAX_BARS))
         .map(|part| BucketReport {
             low: part[0].low,
             high: part[part.len() - 1].high,
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_are_as_long_as_their_counts_and_what_was_seen_has_one() {
+    fn bars_are_proportional_and_not_empty() {
         let line = |label: &str, bar: usize, count: &str| {
             format!("  {label:>5} | {:<26} {count:>3}\n", "#".repeat(bar))
         };
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn many_buckets_are_joined_and_none_is_lost() {
+    fn many_buckets_are_joined_without_loss() {
         let many: Vec<_> = (0..100).map(|low| (low, low, 1)).collect();
         let drawn = text(&many);
         let counts = drawn.lines().skip(1);

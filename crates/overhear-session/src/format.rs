@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Numbers and names in messages.
 
-/// At most four significant digits, so that columns stay narrow.
+/// A number with at most four significant digits, for narrow columns.
 pub fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".to_string();
@@ -23,12 +23,12 @@ pub fn rate(hz: f64) -> String {
     match hz {
         hz if hz >= 1e6 => format!("{:.2} MHz", hz / 1e6),
         hz if hz >= 1e3 => format!("{:.2} kHz", hz / 1e3),
-        // The sum of no rates is a negative zero.
+        // An empty sum is a negative zero.
         hz => format!("{:.2} Hz", hz + 0.0),
     }
 }
 
-/// Names come from programs: characters that act on a terminal are escaped.
+/// A name with escaped control characters. Names come from programs, and are printed on terminals.
 pub fn printable(name: &str) -> String {
     overhear_event::printable(name).into_owned()
 }
@@ -41,7 +41,7 @@ pub fn counted(number: u64, one: &str, several: &str) -> String {
     }
 }
 
-/// A word as one could type it.
+/// A word as it would be typed in a shell.
 pub fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_-./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

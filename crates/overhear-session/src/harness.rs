@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! For tests: a program or a recording must keep its constraints. What is inconclusive fails as
-//! well, because a test that may have missed the fault has shown nothing.
+//! For tests: a program or a recording must keep its constraints. An inconclusive verdict fails as
+//! well, because the test may have missed the fault.
 //!
 //! ```no_run
 //! use overhear_session::harness::assert_held;
@@ -20,7 +20,7 @@ use crate::error::SessionError;
 use crate::format::printable;
 use crate::session::{KernelBackend, Session};
 
-/// Why a program or a recording has not kept its constraints.
+/// The reason that a program or a recording has not kept its constraints.
 #[derive(Debug)]
 pub enum NotHeld {
     /// It could not be run or judged.
@@ -61,11 +61,11 @@ fn verdicts(f: &mut fmt::Formatter<'_>, report: &CheckReport) -> fmt::Result {
 
 impl std::error::Error for NotHeld {}
 
-/// Runs a program and judges it by the constraints in the file `config`; `kernel` says what to hear
-/// of the kernel. Gives the verdicts if all held.
+/// Runs a program and judges it by the constraints in the file `config`, with this source of kernel
+/// events. Returns the verdicts if all held.
 ///
 /// # Errors
-/// [`NotHeld`] says why not.
+/// [`NotHeld`] if a constraint did not hold, or the program could not be judged.
 pub fn run(command: &[&str], config: &Path, kernel: KernelBackend) -> Result<CheckReport, NotHeld> {
     let constraints = constraints::read(config).map_err(NotHeld::Failed)?;
     let command = command.iter().map(OsString::from).collect();
@@ -81,11 +81,11 @@ pub fn run(command: &[&str], config: &Path, kernel: KernelBackend) -> Result<Che
     judge(check.expect("a session with constraints has verdicts"))
 }
 
-/// Judges the recording `dir` by the constraints in the file `config`. Gives the verdicts if all
+/// Judges the recording `dir` by the constraints in the file `config`. Returns the verdicts if all
 /// held.
 ///
 /// # Errors
-/// [`NotHeld`] says why not.
+/// [`NotHeld`] if a constraint did not hold, or the recording could not be judged.
 pub fn check(dir: &Path, config: &Path) -> Result<CheckReport, NotHeld> {
     judge(check::check(dir, config).map_err(NotHeld::Failed)?)
 }
@@ -97,7 +97,7 @@ fn judge(report: CheckReport) -> Result<CheckReport, NotHeld> {
     }
 }
 
-/// [`run()`] with whatever can be heard of the kernel.
+/// [`run()`] with the kernel events that this user may record.
 ///
 /// # Panics
 /// Unless every constraint held.

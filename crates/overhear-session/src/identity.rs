@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Who a sensor is: the part that `list`, `attach` and `top` say alike.
+//! The identity of a sensor: names, type and declared rate, the same in all documents and tables.
 
 use overhear_event::{Field, FieldKind, Origin, Rate, StreamDescriptor};
 use serde::Serialize;
 
 use crate::quantities::DeclaredReport;
 
-/// A sensor's names, type and promise; the keys are those of every JSON document that names one.
+/// Names, type and declared rate of a sensor. The keys are the same in every JSON document.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Identity {
-    /// The number of its first stream, unique within its directory.
+    /// The id of its first stream, unique within its directory.
     pub stream: u32,
     /// `comm(pid)` of its process.
     pub task: String,
@@ -17,7 +17,7 @@ pub struct Identity {
     pub pid: u32,
     /// Sensor id.
     pub id: String,
-    /// Instance; empty where there is one.
+    /// Instance; empty if the task has one sensor of this id.
     pub instance: String,
     /// Type id.
     #[serde(rename = "type")]
@@ -40,7 +40,7 @@ pub struct FieldIdentity {
 }
 
 impl Identity {
-    /// Of a sensor with this description.
+    /// The identity of a sensor with this description.
     #[must_use]
     pub fn of(stream: &StreamDescriptor) -> Self {
         let (task, pid) = task_and_pid(&stream.origin);
@@ -56,7 +56,7 @@ impl Identity {
         }
     }
 
-    /// `id`, or `id#instance` where there are several.
+    /// `id`, or `id#instance` with an instance.
     #[must_use]
     pub fn name(&self) -> String {
         if self.instance.is_empty() {
@@ -67,7 +67,7 @@ impl Identity {
     }
 }
 
-/// `comm(pid)` and the process id; 0 for what is no process.
+/// `comm(pid)` and the process id, which is 0 without a process.
 pub fn task_and_pid(origin: &Origin) -> (String, u32) {
     match origin {
         Origin::Program(task) => (format!("{}({})", task.comm, task.pid), task.pid),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Verdicts as JUnit XML: one test case per constraint. A violated one is a failure, an
-//! inconclusive one an error, because whoever reads it must not take it for passed.
+//! Verdicts as JUnit XML: one test case per constraint. A violated constraint is a failure, an
+//! inconclusive one an error, so that no reader counts it as passed.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use crate::check::{CheckReport, VerdictReport};
 use crate::error::{ErrorKind, SessionError};
 
-/// The document. `of` names what was judged.
+/// The document. `of` names the judged run or recording.
 ///
 /// # Errors
 /// [`SessionError`] if it cannot be written as XML.
@@ -59,10 +59,10 @@ fn case(verdict: &VerdictReport) -> TestCase {
     let mut case = TestCase::new(verdict.name.as_str(), status);
     case.set_classname("overhear");
     let judged = format!("{} judged, {} offend", verdict.judged, verdict.offences);
-    let said = match reasons.is_empty() {
+    let output = match reasons.is_empty() {
         true => judged,
         false => format!("{judged}; {reasons}"),
     };
-    case.set_system_out(said);
+    case.set_system_out(output);
     case
 }

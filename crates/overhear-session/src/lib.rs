@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The application without a terminal: run a program and observe it, record, replay, judge,
-//! measure, admit.
+//! The application without a terminal: runs and observes programs, records, replays, judges,
+//! measures and admits.
 //!
 //! ```text
 //! overhear.toml --config--> plan
@@ -8,14 +8,19 @@
 //! program --session-----------+--> Outcome { report, recording }     (run)
 //! processes --record----------+--> Outcome { report, recording }     (record)
 //! recording --replay--------------> Report                           (report)
-//!           --check / metrics / rta / fit / export                   (analyses of a recording)
+//!           --check / metrics / response_times / fit / export        (analyses of a recording)
 //! plan ------ admit --------------> AdmissionReport                  (before the start)
 //! ```
 //!
-//! What flows in is a request in typed form; what flows out is plain data that serialises to JSON.
-//! Nothing here renders text or pages, and nothing knows an exit status: an error has a
-//! [kind](error::ErrorKind), a result has a [conclusion](conclusion::Conclusion). The command line,
-//! Python and tests stand on this crate.
+//! The input is a typed request; the output is plain data that serialises to JSON. The crate
+//! renders no text and no page, and has no exit statuses, options or terminal:
+//!
+//! - An error has a [kind](error::ErrorKind), and names the [setting](error::Setting) that it is
+//!   about.
+//! - A result has a [conclusion](conclusion::Conclusion).
+//! - Messages of a running session go to [`notices`].
+//!
+//! The command line, Python and tests stand on this crate.
 //!
 //! ```no_run
 //! use overhear_session::session::Session;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resource limits (`ulimit`) in messages: which of them an error of the operating system comes
-//! from.
+//! Resource limits (`ulimit`) in messages: the limit that caused an error of the operating system.
 
 use rustix::process::{getrlimit, Resource};
 
-/// Errors that a limit may cause: how std and rustix write them, the limit, and how the shell calls
-/// it.
+/// Errors that a limit may cause: the error number, the limit, its name, and its option in the
+/// shell.
 const LIMITED: [(i32, Resource, &str, &str); 5] = [
     (libc::EFBIG, Resource::Fsize, "RLIMIT_FSIZE", "-f"),
     (libc::EMFILE, Resource::Nofile, "RLIMIT_NOFILE", "-n"),
@@ -14,7 +13,8 @@ const LIMITED: [(i32, Resource, &str, &str); 5] = [
     (libc::ENOMEM, Resource::Memlock, "RLIMIT_MEMLOCK", "-l"),
 ];
 
-/// The message, with the limit that an error in it comes from. One that is not set causes no error.
+/// Adds the limit to a message with an error that it may have caused. An unset limit causes no
+/// error.
 pub fn explained(message: String) -> String {
     explained_by(message, |resource| getrlimit(resource).current)
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear list`: the sensors that a directory knows.
+//! `overhear list`: the registered sensors of a directory.
 
 use overhear_directory::{SensorRecord, SensorState};
 use serde::Serialize;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that are written as a whole, such as the page: nobody sees half of one, and no link leads
-//! elsewhere.
+//! Files that are replaced atomically, such as the page: no reader sees a partial file, and no
+//! symbolic link is followed.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,10 +12,11 @@ use rustix::fs::FileType;
 
 use crate::error::{ErrorKind, SessionError};
 
-/// Writes a file in the folder `out` of a recording, which is the caller's or root's.
+/// Writes a file in the folder `out` of a recording.
 ///
-/// # Errors [`SessionError`] if it is not, if there is a link or something else than a regular file
-/// or an own FIFO of this name, or if it cannot be written.
+/// # Errors
+/// [`SessionError`] if the folder belongs neither to the caller nor to root, if the name is that of
+/// a link or of anything but a regular file or a FIFO of the caller, or if it cannot be written.
 pub fn write_inside(
     out: &Path,
     name: &str,
@@ -26,7 +27,7 @@ pub fn write_inside(
     match folder.kind(name) {
         Ok(None | Some(FileType::RegularFile)) => {}
         Ok(Some(FileType::Symlink)) => return Err(is_link(&file)),
-        // Nobody else can have put it there.
+        // Only the owner of the folder can have created it.
         Ok(Some(FileType::Fifo)) => {
             let written = folder.own_fifo(name).and_then(|fifo| {
                 let mut out = BufWriter::new(fifo);
@@ -47,8 +48,8 @@ pub fn write_inside(
     replace(&folder, OsStr::new(name), write).map_err(|error| unwritten(&file, &error))
 }
 
-/// Writes a file that the user named: a new one replaces an old one. A device or a pipe is written
-/// into, also where a link leads to it (`/dev/stdout`).
+/// Writes a file that the user named, and replaces an existing one. A device or a pipe is written
+/// to, also through a link (`/dev/stdout`).
 ///
 /// # Errors
 /// [`SessionError`] if it is a link to a regular file, or cannot be written.
@@ -68,7 +69,7 @@ pub fn write(
     }
 }
 
-/// Opens what is no regular file; `None` if it is one, or nothing.
+/// Opens a file that is not regular; `None` if it is regular, or does not exist.
 #[expect(
     clippy::disallowed_methods,
     reason = "the user named it, and nothing is written if it is a regular file"
@@ -77,7 +78,7 @@ fn device(file: &Path) -> io::Result<Option<BufWriter<File>>> {
     if !std::fs::metadata(file).is_ok_and(|about| !about.is_file()) {
         return Ok(None);
     }
-    // It may have been exchanged in between: nothing was made or cut short yet.
+    // It may have been replaced since: this does not create or truncate it.
     let device = File::options().write(true).open(file)?;
     let is_file = device.metadata()?.is_file();
     Ok((!is_file).then(|| BufWriter::new(device)))
@@ -104,19 +105,19 @@ fn is_link(file: &Path) -> SessionError {
 }
 
 fn unwritten(file: &Path, error: &io::Error) -> SessionError {
-    let status = match error.kind() {
+    let kind = match error.kind() {
         io::ErrorKind::StorageFull => ErrorKind::Incomplete,
         io::ErrorKind::PermissionDenied => ErrorKind::Unavailable,
         _ => ErrorKind::Usage,
     };
-    SessionError::new(status, format!("cannot write {}: {error}", file.display()))
+    SessionError::new(kind, format!("cannot write {}: {error}", file.display()))
 }
 
-/// A folder that is not written to.
+/// The error of a folder that cannot be used.
 pub(crate) fn refused(error: &FolderError) -> SessionError {
-    let status = match error {
+    let kind = match error {
         FolderError::Foreign { .. } | FolderError::Shared { .. } => ErrorKind::Unavailable,
         FolderError::Create { .. } => ErrorKind::Usage,
     };
-    SessionError::new(status, error.to_string())
+    SessionError::new(kind, error.to_string())
 }

@@ -55,7 +55,7 @@ pub fn damage(
         damage.push(format!("{unrecorded} elements could not be recorded"));
     }
     damage.extend(lost_tails(reader).map(ToString::to_string));
-    damage.extend(shrunk(reader, replayed));
+    damage.extend(missing_elements(reader, replayed));
     damage.extend(corrupt(reader, replayed));
     damage
 }
@@ -78,7 +78,7 @@ pub fn lost_tails(reader: &TraceReader) -> impl Iterator<Item = &TornTail> {
 }
 
 /// A message if fewer elements could be `replayed` than the recorder wrote.
-pub fn shrunk(reader: &TraceReader, replayed: &ReplaySummary) -> Option<String> {
+pub fn missing_elements(reader: &TraceReader, replayed: &ReplaySummary) -> Option<String> {
     let summary = reader.summary()?;
     let message = |written: u64, read: u64, what: &str| {
         format!("the recorder wrote {written} {what}, {read} can be read: the recording was damaged later")

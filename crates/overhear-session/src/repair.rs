@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear repair`: the only verb that changes a recording. All others leave out what a killed
-//! recorder has half written, with the same results.
+//! `overhear repair`: cuts the torn tails of a recording. It is the only verb that changes a
+//! recording; all others ignore torn tails, with the same results.
 
 use std::io;
 use std::path::Path;
@@ -10,18 +10,20 @@ use overhear_trace::{is_being_written, RepairError, RepairReport, TraceReader};
 use crate::conclusion::Conclusion;
 use crate::error::{ErrorKind, SessionError};
 
-/// What a repair did.
+/// The result of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Repaired {
-    /// One message about what was changed.
+    /// Message about the changes.
     pub message: String,
-    /// Messages about damage that stays.
+    /// Messages about damage that remains.
     pub damage: Vec<String>,
 }
 
-/// Cuts what a killed recorder half wrote in `dir`, so that other readers accept it.
+/// Cuts the torn tails that a killed recorder left in `dir`, so that other readers accept the
+/// recording.
 ///
-/// # Errors [`SessionError`] if this is no recording, another user owns it, it is being recorded,
+/// # Errors
+/// [`SessionError`] if this is no recording, another user owns it, it is being recorded,
 /// or it cannot be changed.
 pub fn repair(dir: &Path) -> Result<Repaired, SessionError> {
     let report = overhear_trace::repair(dir).map_err(|error| {
@@ -45,7 +47,7 @@ pub fn repair(dir: &Path) -> Result<Repaired, SessionError> {
 }
 
 impl Repaired {
-    /// Inconclusive if damage stays.
+    /// Inconclusive if damage remains.
     #[must_use]
     pub fn conclusion(&self) -> Conclusion {
         match self.damage.is_empty() {
@@ -80,7 +82,7 @@ fn message(dir: &Path, report: &RepairReport) -> String {
     format!("{}: {done}", dir.display())
 }
 
-/// A message, if other readers need a repair of the recording in `dir`.
+/// A message, if other readers would need a repair of the recording in `dir`.
 ///
 /// # Errors
 /// [`SessionError`] if this is no recording, or it is still being recorded.

@@ -225,7 +225,7 @@ fn note_damage(reader: &TraceReader, replayed: &ReplaySummary, recording: &mut R
         // Part of the recording is lost, so the end in the document may not be its end.
         recording.end = None;
     }
-    if let Some(message) = recording::shrunk(reader, replayed) {
+    if let Some(message) = recording::missing_elements(reader, replayed) {
         recording.notes.push(message);
         recording.end = None;
     }

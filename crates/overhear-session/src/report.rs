@@ -291,12 +291,12 @@ pub fn threads<O: Observer>(scheduling: &Scheduling<O>) -> Vec<ThreadReport> {
     scheduling
         .threads()
         .iter()
-        .filter(|thread| was_seen(thread))
+        .filter(|thread| was_observed(thread))
         .map(|thread| self::thread(thread, wakeups))
         .collect()
 }
 
-fn was_seen(thread: &Thread) -> bool {
+fn was_observed(thread: &Thread) -> bool {
     thread.switches_voluntary + thread.switches_involuntary > 0 || thread.run > Nanos::ZERO
 }
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A private folder for the socket of an embedded directory.
 //!
-//! It lies where everybody may make folders. So its name cannot be foreseen, and nothing that is
-//! found there is trusted: what a killed command left behind is removed by the next one of the same
-//! user, through descriptors of folders, without following links, and only if it is the user's own.
+//! Its parent folder may be writable by all users, such as `/tmp`. So its name is random, and
+//! existing folders are not trusted. The next command of the same user removes the folder of a
+//! killed command: through descriptors of folders, without following links, and only if it belongs
+//! to that user.
 //!
-//! The folder holds a file that its command keeps locked. The kernel gives the lock back when the
-//! process has ended, however it ended, and in whatever pid namespace: a process id and its start
-//! time would not tell a command in another container from one that is dead.
+//! The folder contains a file that its command keeps locked. The kernel releases the lock when the
+//! process ends, in every pid namespace. A process id and its start time would not distinguish a
+//! command in another container from a dead one.
 //!
-//! The lock is the first file in the folder and the last to be removed. So a folder without a lock
-//! is empty, whenever its command was killed, and `rmdir` decides a race with a command that is
-//! about to make the lock: either the folder goes and that command makes another one, or it is no
-//! longer empty and stays.
+//! The lock is the first file in the folder and the last one to be removed. So a folder without a
+//! lock is empty, whenever its command was killed. `rmdir` decides a race with a command that is
+//! about to create the lock: either the folder is removed and that command creates another one, or
+//! it is no longer empty and stays.
 
 use std::ffi::CStr;
 use std::io;
@@ -23,17 +24,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-/// The address of a Unix socket has 108 bytes; our part of the path takes less than 50.
+/// Largest length of the parent folder's path, in bytes. The address of a Unix socket has 108
+/// bytes, and the rest of the path takes less than 50.
 const MAX_PARENT_BYTES: usize = 55;
-/// How the folders' names begin; 16 digits follow.
+/// Prefix of the folders' names, before the digits.
 const PREFIX: &str = "overhear-";
+/// Number of hexadecimal digits in the folders' names.
 const DIGITS: usize = 16;
 /// The file that is locked as long as the folder is in use.
 const LOCK: &CStr = c"lock";
-/// How many entries of a place are looked at for what others left.
+/// Limit of the entries of a parent folder that are checked for abandoned folders.
 const MAX_ENTRIES: usize = 10_000;
 
-/// A fresh folder that nobody else can list or change, removed when dropped.
+/// A new folder that no other user can list or change. It is removed when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Scratch {
     path: PathBuf,
@@ -42,10 +45,10 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// In the user's runtime folder, or where temporary files go.
+    /// Creates it in the user's runtime folder, or in a folder for temporary files.
     pub(crate) fn create() -> io::Result<Self> {
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|path| !path.is_empty());
-        let places = runtime
+        let parents = runtime
             .map(PathBuf::from)
             .into_iter()
             .chain([
@@ -53,13 +56,13 @@ impl Scratch {
                 PathBuf::from("/tmp"),
                 PathBuf::from("/dev/shm"),
             ])
-            .filter(|place| place.as_os_str().len() <= MAX_PARENT_BYTES);
+            .filter(|parent| parent.as_os_str().len() <= MAX_PARENT_BYTES);
         let mut last = io::Error::from(io::ErrorKind::NotFound);
-        for place in places {
-            // An error leaves what was there.
-            let _ = remove_abandoned(&place);
+        for parent in parents {
+            // After an error, abandoned folders stay.
+            let _ = remove_abandoned(&parent);
             for _ in 0..16 {
-                match Self::create_in(&place) {
+                match Self::create_in(&parent) {
                     Ok(scratch) => return Ok(scratch),
                     Err(error) => last = error,
                 }
@@ -68,9 +71,9 @@ impl Scratch {
         Err(last)
     }
 
-    fn create_in(place: &Path) -> io::Result<Self> {
-        // Programs of root may drop their privileges and must still find the socket; who may use it
-        // is decided by the directory. Nobody can look around in the folder.
+    fn create_in(parent: &Path) -> io::Result<Self> {
+        // Programs of root may drop their privileges, and must still reach the socket. The
+        // directory decides which users may connect. No other user can list the folder.
         let mode = if rustix::process::geteuid().is_root() {
             0o711
         } else {
@@ -79,14 +82,14 @@ impl Scratch {
         let mut random = [0; DIGITS / 2];
         rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
         let number = u64::from_ne_bytes(random);
-        let path = place.join(format!("{PREFIX}{number:0digits$x}", digits = DIGITS));
+        let path = parent.join(format!("{PREFIX}{number:0digits$x}", digits = DIGITS));
         std::fs::DirBuilder::new().mode(mode).create(&path)?;
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         let folder = open_folder(rustix::fs::CWD, &path);
         let lock = folder.and_then(|folder| open_lock(&folder, flags));
         let locked = lock.and_then(|lock| {
             rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-            // Until it was locked another command could find it abandoned, and remove it.
+            // Before the lock, another command may have removed it as abandoned.
             match rustix::fs::fstat(&lock)?.st_nlink {
                 0 => Err(Errno::NOENT),
                 _ => Ok(lock),
@@ -118,11 +121,11 @@ fn remove(path: &Path) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR)
 }
 
-/// Removes the files of a folder, the lock last. Such a folder has no folders in it; one that has
-/// is not ours after all, and stays.
+/// Removes the files of a folder, the lock last. A folder with subfolders was not created by this
+/// program, and stays.
 fn remove_files(folder: &OwnedFd) -> rustix::io::Result<()> {
     let unlink = |name: &CStr| match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
-        // The directory removes its socket, too.
+        // The directory also removes its socket.
         Err(Errno::NOENT) => Ok(()),
         result => result,
     };
@@ -148,32 +151,32 @@ fn open_lock(folder: &OwnedFd, more: OFlags) -> rustix::io::Result<OwnedFd> {
     rustix::fs::openat(folder, LOCK, flags | more, Mode::RUSR | Mode::WUSR)
 }
 
-/// Removes the folders of this user in a place whose commands are gone.
-fn remove_abandoned(place: &Path) -> rustix::io::Result<()> {
+/// Removes the folders of this user in `parent` whose commands have ended.
+fn remove_abandoned(parent: &Path) -> rustix::io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let place = rustix::fs::open(place, flags, Mode::empty())?;
-    for entry in Dir::read_from(&place)?.take(MAX_ENTRIES) {
+    let parent = rustix::fs::open(parent, flags, Mode::empty())?;
+    for entry in Dir::read_from(&parent)?.take(MAX_ENTRIES) {
         let entry = entry?;
         let name = entry.file_name();
-        if is_of_ours(name.to_bytes()) {
-            // The others are looked at all the same.
-            let _ = remove_if_abandoned(&place, name);
+        if has_our_name(name.to_bytes()) {
+            // After an error, the other folders are still checked.
+            let _ = remove_if_abandoned(&parent, name);
         }
     }
     Ok(())
 }
 
-fn is_of_ours(name: &[u8]) -> bool {
+fn has_our_name(name: &[u8]) -> bool {
     let digits = name.strip_prefix(PREFIX.as_bytes());
     digits.is_some_and(|digits| digits.len() == DIGITS && digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-fn remove_if_abandoned(place: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
-    let folder = open_folder(place, name)?;
-    let about = rustix::fs::fstat(&folder)?;
+fn remove_if_abandoned(parent: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
+    let folder = open_folder(parent, name)?;
+    let stat = rustix::fs::fstat(&folder)?;
     let own = rustix::process::geteuid().as_raw();
-    // Nobody but this user can put anything into it.
-    if about.st_uid != own || about.st_mode & 0o022 != 0 {
+    // No other user can write to it.
+    if stat.st_uid != own || stat.st_mode & 0o022 != 0 {
         return Ok(());
     }
     let lock = match open_lock(&folder, OFlags::empty()) {
@@ -185,7 +188,7 @@ fn remove_if_abandoned(place: &OwnedFd, name: &CStr) -> rustix::io::Result<()> {
         Err(Errno::NOENT) => None,
         Err(errno) => return Err(errno),
     };
-    let removed = rustix::fs::unlinkat(place, name, AtFlags::REMOVEDIR);
+    let removed = rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR);
     drop(lock);
     removed
 }
@@ -282,9 +285,9 @@ mod tests {
     }
 
     #[test]
-    fn folder_is_removed_at_whatever_step_its_command_was_killed() {
+    fn folder_of_a_killed_command_is_removed_at_each_step() {
         let place = tempfile::tempdir().unwrap();
-        // The steps of making one, and those of removing one.
+        // The steps of creation and removal.
         for files in [&[][..], &["lock"], &["lock", "directory.sock"]] {
             let folder = place.path().join(ABANDONED);
             fs::create_dir(&folder).unwrap();
@@ -300,7 +303,7 @@ mod tests {
     #[test]
     fn folders_of_other_users_stay() {
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: only root can make what belongs to another user");
+            println!("skipped: only root can create files of another user");
             return;
         }
         let place = tempfile::tempdir().unwrap();

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Signals as the caller of `overhear` gave them, for the programs that it runs.
+//! The inherited signal actions and mask of this process, restored in the programs that it runs.
 //!
 //! `overhear` ignores SIGXFSZ, so that a file beyond RLIMIT_FSIZE is an error with a message and
-//! not the end of the recording. The runtime of Rust ignores SIGPIPE, and clears the mask of each
-//! child. A program that is run must see none of this: which signals a shell, `nohup` or a service
-//! manager has it ignore or block is theirs to choose.
+//! does not end the recording. The runtime of Rust ignores SIGPIPE, and clears the mask of each
+//! child. A program must not inherit these changes: a shell, `nohup` or a service manager chooses
+//! the signals that it ignores or blocks.
 
 use std::mem::MaybeUninit;
 use std::sync::OnceLock;
@@ -14,7 +14,7 @@ const SIGNALS: std::ops::RangeInclusive<libc::c_int> = 1..=64;
 
 static INHERITED: OnceLock<Inherited> = OnceLock::new();
 
-/// What this process got from its parent: which signals it ignores, and which it blocks.
+/// The ignored and the blocked signals that this process inherited from its parent.
 #[derive(Clone, Copy)]
 pub(crate) struct Inherited {
     // Bit N-1 for signal N.
@@ -36,16 +36,16 @@ static CAPTURE: extern "C" fn() = {
 /// [`reset_for_programs`].
 static IGNORED_BY_RUNTIME: OnceLock<u64> = OnceLock::new();
 
-/// Programs that this process runs get the default action of these signals, although this process
-/// ignores them: the runtime of its language does, as Python ignores SIGPIPE, not the user. The
-/// first call counts.
+/// Sets signals that programs get with the default action although this process ignores them: the
+/// runtime of its language ignores them, as Python ignores SIGPIPE, not the user. Later calls have
+/// no effect.
 pub fn reset_for_programs(signals: &[libc::c_int]) {
     let mask = signals.iter().map(|signal| 1 << (signal - 1));
     let _ = IGNORED_BY_RUNTIME.set(mask.fold(0, std::ops::BitOr::bitor));
 }
 
 impl Inherited {
-    /// What the parent gave to this process.
+    /// The inherited signals of this process.
     pub(crate) fn get() -> Self {
         let mut inherited = *INHERITED.get_or_init(Self::now);
         inherited.ignored &= !IGNORED_BY_RUNTIME.get().copied().unwrap_or(0);
@@ -76,15 +76,16 @@ impl Inherited {
         Self { ignored, mask }
     }
 
-    /// Gives it to the calling process. Only system calls: for a child between fork and exec.
+    /// Restores them in the calling process. It makes only system calls, for a child between fork
+    /// and exec.
     pub(crate) fn restore(&self) {
         for signal in SIGNALS {
             let action = match self.ignored & (1 << (signal - 1)) {
                 0 => libc::SIG_DFL,
                 _ => libc::SIG_IGN,
             };
-            // SAFETY: neither action runs code. What the kernel or libc keeps for itself (SIGKILL,
-            // 32) is refused.
+            // SAFETY: neither action runs code. The call fails for signals that the kernel or libc
+            // reserves (SIGKILL, 32).
             unsafe { libc::signal(signal, action) };
         }
         // SAFETY: the mask is one that was read.
@@ -98,9 +99,9 @@ impl Inherited {
     }
 }
 
-/// From here on a write beyond RLIMIT_FSIZE fails with EFBIG instead of ending the process.
+/// Ignores SIGXFSZ: a write beyond RLIMIT_FSIZE then fails with EFBIG and does not end the process.
 pub fn ignore_file_size_signal() {
-    // Before anything changes: for whoever runs programs later.
+    // Captured before the change, for programs that run later.
     let _ = Inherited::get();
     // SAFETY: the action runs no code.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

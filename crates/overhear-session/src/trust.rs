@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Files that decide what a privileged user does: `overhear.toml`, `.metric` files, plug-ins,
-//! programs of reactions.
+//! Checks of the files that determine the actions of a privileged user: `overhear.toml`, `.metric`
+//! files, plug-ins, programs of reactions.
 //!
 //! A caller with privileges (user 0, or any effective capability) uses such a file only if no other
-//! user could have chosen its content. The file, each folder on its path, and each symbolic link on
-//! it belong to root or to the caller (under `sudo`, to the user who called it as well: whoever may
-//! run this program as root is trusted already). None of them can be written by group or others,
-//! but folders with the sticky bit, in which nobody replaces the files of others.
+//! user could have chosen its content:
 //!
-//! The path is walked by descriptors from `/` on, each name once, and the file that was checked is
-//! the one that is read. Where a path is handed on (to the dynamic loader, to `exec`), it is the
-//! real path, on which no other user can change a name later. Libraries that a plug-in is linked
-//! with, and interpreters of scripts, are not looked at.
+//! - The file, each folder and each symbolic link on its path belong to root or to the caller.
+//!   Under `sudo` they may also belong to the user who called it, who may run this program as root
+//!   anyway.
+//! - Group and others cannot write to any of them, except to folders with the sticky bit, in which
+//!   no user can replace the files of others.
 //!
-//! An ordinary user runs with its own rights alone, as with a Makefile: nothing is refused.
+//! The path is walked by descriptors from `/` on, each name once, and the checked file is the one
+//! that is read. A path that is passed on (to the dynamic loader, to `exec`) is the real path, on
+//! which no other user can change a name later. Libraries that a plug-in is linked with, and
+//! interpreters of scripts, are not checked.
+//!
+//! For an ordinary user no file is refused: as with a Makefile, it runs with the user's own rights.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
@@ -34,12 +37,12 @@ const OTHERS_WRITE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 const SYSTEM_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A file cannot be used.
+/// The error of a file that cannot be used.
 #[derive(Debug)]
 pub(crate) enum TrustError {
     /// It cannot be opened or read.
     Io(io::Error),
-    /// Another user could have chosen its content; the message says where, and what to do.
+    /// Another user could have chosen its content. The message names the path and the remedy.
     Untrusted(String),
 }
 
@@ -71,7 +74,7 @@ pub(crate) fn read_to_string(path: &Path) -> Result<String, TrustError> {
         None => File::open(path)?,
         Some(owners) => {
             let found = owners.walk(path)?;
-            // The same file, whatever its name leads to by now.
+            // The checked file, even if its name was changed since.
             File::open(format!("/proc/self/fd/{}", found.as_raw_fd()))?
         }
     };
@@ -116,7 +119,7 @@ pub(crate) fn search_path() -> OsString {
     }
 }
 
-/// Whether this process has rights that its user's other processes lack.
+/// Whether this process has rights that other processes of its user do not have.
 pub(crate) fn is_privileged() -> bool {
     let has_capabilities = || {
         let sets = rustix::thread::capabilities(None);
@@ -125,8 +128,8 @@ pub(crate) fn is_privileged() -> bool {
     (geteuid().is_root() || has_capabilities()) && !is_alone_in_namespace()
 }
 
-/// Whether this process is in a user namespace of one user (`unshare --map-root-user`): its
-/// privileges are over its own user's things alone, and root's files do not look like root's.
+/// Whether this process is in a user namespace of one user (`unshare --map-root-user`). Its
+/// privileges concern that user only, and files of root have another owner there.
 #[expect(clippy::disallowed_methods, reason = "a file of /proc")]
 fn is_alone_in_namespace() -> bool {
     let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
@@ -134,12 +137,12 @@ fn is_alone_in_namespace() -> bool {
     matches!(words.as_slice(), [_, _, "1"])
 }
 
-/// Users whose files are used.
+/// The users whose files are trusted.
 #[derive(Debug)]
 struct Owners(Vec<u32>);
 
 impl Owners {
-    /// `None` where every file is used.
+    /// The users for a privileged process; `None` for an ordinary one, which uses every file.
     fn of_privileged() -> Option<Self> {
         is_privileged().then(|| {
             let euid = geteuid().as_raw();
@@ -150,79 +153,78 @@ impl Owners {
         })
     }
 
-    /// Opens what is there, without reading it; each name on the path is checked.
+    /// Opens the file for its descriptor, and checks each name on the path.
     fn walk(&self, path: &Path) -> Result<OwnedFd, TrustError> {
         let look = OFlags::PATH | OFlags::CLOEXEC;
         let folder = look | OFlags::DIRECTORY;
         let mut rest = names(&std::path::absolute(path)?);
         let mut found = openat(CWD, "/", folder, Mode::empty())?;
-        let mut place = PathBuf::from("/");
+        let mut at = PathBuf::from("/");
         let mut links = 0;
         while let Some(name) = rest.pop_front() {
             if name == "/" {
                 found = openat(CWD, "/", folder, Mode::empty())?;
-                place = PathBuf::from("/");
+                at = PathBuf::from("/");
             } else if name == ".." {
                 found = openat(&found, "..", folder, Mode::empty())?;
-                place.pop();
+                at.pop();
             } else {
                 let next = openat(&found, &name, look | OFlags::NOFOLLOW, Mode::empty())?;
                 let stat = fstat(&next)?;
-                place.push(&name);
+                at.push(&name);
                 if FileType::from_raw_mode(stat.st_mode) == FileType::Symlink {
                     links += 1;
                     if links > MAX_LINKS {
                         return Err(Errno::LOOP.into());
                     }
-                    self.check_owner(path, &place, &stat)?;
+                    self.check_owner(path, &at, &stat)?;
                     let target = readlinkat(&next, "", Vec::new())?;
                     let target =
                         PathBuf::from(OsString::from(target.to_string_lossy().into_owned()));
                     if target.is_absolute() || !is_in_proc(&found) {
-                        place.pop();
+                        at.pop();
                         let mut names = names(&target);
                         names.append(&mut rest);
                         rest = names;
                         continue;
                     }
-                    // A descriptor of this process (`/dev/stdin`, `/dev/fd/N`): its name leads
-                    // nowhere.
+                    // A descriptor of this process (`/dev/stdin`, `/dev/fd/N`) may have no name.
                     found = openat(&found, &name, look, Mode::empty())?;
                 } else {
                     found = next;
                 }
             }
-            self.check(path, &place, &fstat(&found)?)?;
+            self.check(path, &at, &fstat(&found)?)?;
         }
         Ok(found)
     }
 
-    fn check_owner(&self, path: &Path, place: &Path, stat: &Stat) -> Result<(), TrustError> {
+    fn check_owner(&self, path: &Path, at: &Path, stat: &Stat) -> Result<(), TrustError> {
         if self.0.contains(&stat.st_uid) {
             return Ok(());
         }
-        let (path, place, uid) = (path.display(), place.display(), stat.st_uid);
+        let (path, at, uid) = (path.display(), at.display(), stat.st_uid);
         Err(TrustError::Untrusted(format!(
-            "{path} is not used with privileges: {place} belongs to user {uid}, who could change what is done; type \
-             `chown -h root {place}` if it is good, or drop the privileges"
+            "{path} is not used with privileges: {at} belongs to user {uid}, who could change what is done; type \
+             `chown -h root {at}` if it is good, or drop the privileges"
         )))
     }
 
-    fn check(&self, path: &Path, place: &Path, stat: &Stat) -> Result<(), TrustError> {
-        self.check_owner(path, place, stat)?;
+    fn check(&self, path: &Path, at: &Path, stat: &Stat) -> Result<(), TrustError> {
+        self.check_owner(path, at, stat)?;
         let is_shared = match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => stat.st_mode & STICKY == 0,
-            // Whoever may write to a terminal or to /dev/null puts nothing into what is read there.
+            // A write to a terminal or to /dev/null does not change what is read from it.
             FileType::CharacterDevice => false,
             _ => true,
         };
         if !is_shared || stat.st_mode & OTHERS_WRITE == 0 {
             return Ok(());
         }
-        let (path, place) = (path.display(), place.display());
+        let (path, at) = (path.display(), at.display());
         Err(TrustError::Untrusted(format!(
-            "{path} is not used with privileges: {place} can be written by other users, who could change what is done; \
-             type `chmod go-w {place}` if it is good, or drop the privileges"
+            "{path} is not used with privileges: {at} can be written by other users, who could change what is done; \
+             type `chmod go-w {at}` if it is good, or drop the privileges"
         )))
     }
 }
@@ -248,7 +250,7 @@ mod tests {
 
     use super::{names, Owners, TrustError};
 
-    /// What this user alone could have written.
+    /// The owners for this user.
     fn owners() -> Owners {
         Owners(vec![0, geteuid().as_raw()])
     }
@@ -287,7 +289,7 @@ mod tests {
             mode(&inner, bad);
             refused(&file, "inner can be written by other users");
         }
-        // As /tmp: nobody replaces the files of others there.
+        // As /tmp: no user can replace the files of others there.
         mode(&inner, 0o1777);
         owners().walk(&file).unwrap();
     }
@@ -321,8 +323,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("file");
         fs::write(&file, "").unwrap();
-        let nobody = Owners(vec![0xffff_0000]);
-        let refused = nobody.walk(&file);
+        let owners = Owners(vec![0xffff_0000]);
+        let refused = owners.walk(&file);
         assert!(
             matches!(refused, Err(TrustError::Untrusted(_))),
             "{refused:?}"

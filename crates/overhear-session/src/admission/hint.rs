@@ -14,7 +14,7 @@ use crate::config::Config;
 /// A hint for a refusal: the demand, if it alone is too high; else the shortest latency that can be
 /// admitted, if there is one.
 pub(super) fn hint(monitor: &ResolvedMonitor) -> String {
-    let dear = too_dear(monitor);
+    let overload = overloading_update(monitor);
     let demand: f64 = loads(&monitor.sensors)
         .iter()
         .map(|load| load.wcet.as_ns() as f64 / load.stream.period().as_ns() as f64)
@@ -23,7 +23,7 @@ pub(super) fn hint(monitor: &ResolvedMonitor) -> String {
     let granted = density.numerator() as f64 / density.denominator() as f64;
     if demand > granted {
         return format!(
-            "{dear}; the evaluations alone need {:.1} % of a CPU in the mean, {:.0} % are allowed",
+            "{overload}; the evaluations alone need {:.1} % of a CPU in the mean, {:.0} % are allowed",
             demand * 100.0,
             granted * 100.0
         );
@@ -38,13 +38,13 @@ pub(super) fn hint(monitor: &ResolvedMonitor) -> String {
 }
 
 /// The update that can never keep up with a sensor, because its WCET exceeds the sensor's period.
-fn too_dear(monitor: &ResolvedMonitor) -> String {
+fn overloading_update(monitor: &ResolvedMonitor) -> String {
     let overtaxed = |update: &ResolvedUpdate, wcet: Nanos| {
         let mut sensors = monitor.sensors.iter();
         sensors.find(|it| update.takes(&it.id) && wcet > it.load.stream.period())
     };
     let mut updates = monitor.updates.iter().filter(|update| update.is_selected);
-    let dear = updates.find_map(|update| {
+    let overload = updates.find_map(|update| {
         let wcet = update.wcet.unwrap_or(Nanos::ZERO);
         overtaxed(update, wcet).map(|sensor| {
             format!(
@@ -55,7 +55,7 @@ fn too_dear(monitor: &ResolvedMonitor) -> String {
             )
         })
     });
-    dear.unwrap_or_default()
+    overload.unwrap_or_default()
 }
 
 /// A latency that can be admitted where the requested one cannot, about the shortest one, in whole

@@ -11,7 +11,7 @@ use overhear_event::{EventSet, Nanos, StreamDescriptor, TypeSchema};
 use overhear_kernel::{possible_cpus, ring_bytes, Sensor};
 use overhear_monitor::Merge;
 
-use super::narrow;
+use super::saturated;
 use super::sensor::ResolvedSensor;
 use crate::builtin_updates::numeric_field;
 use crate::config::kernel::KernelSource;
@@ -54,7 +54,7 @@ impl KernelRing {
             }
             Some(buffer) => (buffer + 1).next_power_of_two().max(UNUSED_ELEMENTS.into()),
             None => {
-                let arriving = narrow(stream.elements_within(span.into()));
+                let arriving = saturated(stream.elements_within(span.into()));
                 let wanted = arriving
                     .saturating_add(SPARE_ELEMENTS)
                     .min(MAX_RING_ELEMENTS);
@@ -129,7 +129,7 @@ pub(super) fn too_small(
 ) -> Option<String> {
     sensors.iter().find_map(|sensor| {
         let ring = sensor.ring.as_ref().filter(|_| sensor.count > 0)?;
-        let within = |span| narrow(sensor.load.stream.elements_within(span));
+        let within = |span| saturated(sensor.load.stream.elements_within(span));
         let arriving =
             within(period.plus(period).plus(lateness).into()).saturating_add(SPARE_ELEMENTS);
         let needed = arriving.max(within(latency).div_ceil(2));

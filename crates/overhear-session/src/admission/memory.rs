@@ -92,7 +92,7 @@ impl MemoryBytes {
         let mut messages = Vec::new();
         if self.sensors > stated.sensors {
             messages.push(format!(
-                "its sensors take {} bytes of {}: one has more room or larger elements than the file says; give \
+                "its sensors take {} bytes of {}: one has more or larger elements than the file states; give \
                  its `buffer`, `payload` and `lanes`",
                 self.sensors, stated.sensors
             ));

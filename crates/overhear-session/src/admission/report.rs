@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::resolved::{ResolvedMonitor, ResolvedUpdate};
 use super::sensor::{loads, ResolvedSensor};
-use super::{level_name, nanos, narrow, Admitted, MemoryBytes};
+use super::{level_name, nanos, saturated, Admitted, MemoryBytes};
 use crate::error::ErrorKind;
 
 /// The report of admission. If the monitor is refused, the numbers of its reservation are null.
@@ -210,16 +210,16 @@ impl AdmissionReport {
             };
             // Sensors of one entry may have different shares. The report has the largest of each.
             let shown = &mut self.sensors[at];
-            shown.r_min = Some(narrow(sensor.r_min()));
-            shown.r_max = Some(narrow(sensor.r_max()));
-            shown.r = shown.r.max(Some(narrow(share.r)));
-            shown.backlog = shown.backlog.max(backlog.map(narrow));
+            shown.r_min = Some(saturated(sensor.r_min()));
+            shown.r_max = Some(saturated(sensor.r_max()));
+            shown.r = shown.r.max(Some(saturated(share.r)));
+            shown.backlog = shown.backlog.max(backlog.map(saturated));
             // The merge reads all elements that arrived since the last period, even if fewer are
             // evaluated.
             let arriving = entry.load.stream.elements_within(choice.task.l_min());
             let copies = match entry.in_place {
                 true => 0,
-                false => narrow(share.plan.copies().max(arriving)),
+                false => saturated(share.plan.copies().max(arriving)),
             };
             shown.copies = shown.copies.max(Some(copies));
             let latency = sensor.latency(share.r).ok().flatten().map(nanos);

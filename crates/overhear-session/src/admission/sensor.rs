@@ -12,7 +12,7 @@ use overhear_monitor::executor::SensorTerms;
 use super::error::{MonitorError, SensorError};
 use super::kernel::KernelRing;
 use super::latency_request::{buffered_length, lateness_of};
-use super::{narrow, SensorAdmission};
+use super::{saturated, SensorAdmission};
 use crate::config::selection::Selection;
 use crate::config::{Config, Length, SensorConfig, UpdateConfig};
 use crate::fit;
@@ -100,7 +100,7 @@ pub(super) fn resolve(
             true => entry.count,
             false => 0,
         };
-        let sensor = unloaded(entry, count, base, (latency, lateness), &probes);
+        let sensor = resolve_one(entry, count, base, (latency, lateness), &probes);
         sensors.push(sensor.map_err(|error| MonitorError::Sensor {
             id: entry.id.clone(),
             error,
@@ -128,7 +128,7 @@ pub(super) fn resolve(
 }
 
 /// One sensor, without load.
-fn unloaded(
+fn resolve_one(
     entry: &SensorConfig,
     count: u32,
     base: &Path,
@@ -273,7 +273,7 @@ impl ResolvedSensor {
             distance_ns: stream.distance().as_ns(),
             jitter_ns: stream.jitter().as_ns(),
             wcet_ns: self.load.wcet.as_ns(),
-            burst_length: stream.burst_length().map(narrow),
+            burst_length: stream.burst_length().map(saturated),
             r_min: None,
             r_max: None,
             r: None,

@@ -28,7 +28,7 @@ fn plan(config: &Config, base: &Path, machine: &Machine) -> Result<Admitted, Str
         .map_err(|error| error.to_string())
 }
 
-const TWO: &str = r#"
+const TWO_SENSORS: &str = r#"
     [monitor]
     latency = "50ms"
     [[sensor]]
@@ -51,7 +51,7 @@ const TWO: &str = r#"
 
 #[test]
 fn accepted_plan_adds_up() {
-    let config = Config::parse(TWO).unwrap();
+    let config = Config::parse(TWO_SENSORS).unwrap();
     let admitted = plan(&config, Path::new(""), &machine(&[])).unwrap();
     let (report, terms) = (admitted.report, admitted.terms.unwrap());
     assert!(report.accepted, "{}", report.reason);
@@ -83,9 +83,9 @@ fn accepted_plan_adds_up() {
     }
 }
 
-/// The result for `TWO` with these replacements.
+/// The result for `TWO_SENSORS` with these replacements.
 fn admitted_with(replaced: &[(&str, &str)]) -> Result<Admitted, String> {
-    let mut text = TWO.to_string();
+    let mut text = TWO_SENSORS.to_string();
     for (from, to) in replaced {
         assert!(text.contains(from), "{from}");
         text = text.replace(from, to);
@@ -102,7 +102,7 @@ fn several_sensors_of_one_entry_are_admitted_one_by_one() {
     assert_eq!((three.sensors[0].count, terms.sensors[0].count), (3, 3));
     assert_eq!(three.sensors.len(), 2);
     // It costs as much as three equal entries.
-    let queue = TWO.split("[[sensor]]").nth(1).unwrap();
+    let queue = TWO_SENSORS.split("[[sensor]]").nth(1).unwrap();
     let twins = ["queue2", "queue3"].map(|id| format!("[[sensor]]{}", queue.replace("queue", id)));
     let separate = admitted_with(&[(
         "[[update]]\n    name = \"histogram\"",
@@ -132,10 +132,10 @@ fn least_latency_of_the_updates_is_kept() {
     assert_eq!(report.requested_latency_ns, 20_000_000);
     let guaranteed = report.latency_ns.unwrap();
     assert!(guaranteed <= 20_000_000);
-    for (update, wished) in report.updates.iter().zip([50_000_000, 20_000_000]) {
+    for (update, requested) in report.updates.iter().zip([50_000_000, 20_000_000]) {
         assert_eq!(
             (update.requested_latency_ns, update.latency_ns),
-            (Some(wished), Some(guaranteed))
+            (Some(requested), Some(guaranteed))
         );
     }
     let hasty = alarm("2500us").unwrap().report;
@@ -253,24 +253,24 @@ fn refusals_have_a_hint() {
             .unwrap()
             .report
     };
-    let hasty = of(&TWO.replace("50ms", "2500us"), &[]);
+    let hasty = of(&TWO_SENSORS.replace("50ms", "2500us"), &[]);
     assert!(!hasty.accepted && hasty.period_ns.is_none());
     let (_, wanted) = hasty.reason.split_once("a latency of ").unwrap();
     let latency = wanted.split(" would").next().unwrap();
-    let patient = of(&TWO.replace("50ms", latency), &[]);
+    let patient = of(&TWO_SENSORS.replace("50ms", latency), &[]);
     assert!(patient.accepted, "{}", hasty.reason);
-    let dear = of(&TWO.replace("500ns", "50us"), &[]);
+    let dear = of(&TWO_SENSORS.replace("500ns", "50us"), &[]);
     assert!(
         dear.reason.contains("of a CPU in the mean"),
         "{}",
         dear.reason
     );
     // Two CPUs with others on them: the shared level counts them, the exclusive one does not.
-    let shared = TWO.replace("[monitor]", "[monitor]\n level = \"shared\"");
+    let shared = TWO_SENSORS.replace("[monitor]", "[monitor]\n level = \"shared\"");
     assert!(of(&shared, &[]).accepted);
     let crowded = of(&shared, &[(17, 20), (6, 20)]);
     assert!(crowded.reason.contains("Goossens"), "{}", crowded.reason);
-    assert!(of(TWO, &[(17, 20), (6, 20)]).accepted);
+    assert!(of(TWO_SENSORS, &[(17, 20), (6, 20)]).accepted);
 }
 
 #[test]
@@ -300,8 +300,8 @@ fn mistakes_name_the_entry() {
             "sensor `torque`: ",
         ),
     ] {
-        let text = TWO.replace(from, to);
-        assert_ne!(text, TWO, "{from}");
+        let text = TWO_SENSORS.replace(from, to);
+        assert_ne!(text, TWO_SENSORS, "{from}");
         let config = Config::parse(&text).unwrap();
         let message = plan(&config, Path::new("/none"), &machine(&[])).unwrap_err();
         assert!(message.contains(part), "{message}");

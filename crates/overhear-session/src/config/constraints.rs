@@ -18,14 +18,15 @@ use toml::Spanned;
 use super::{reject_unknown_entries, Length};
 use crate::error::{ErrorKind, SessionError};
 
-/// `[[constraint]]`: what must hold of a metric, a field or an event; see docs/verdicts.md.
+/// `[[constraint]]`: a requirement on a metric, a field or an event; see docs/verdicts.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ConstraintConfig {
     /// Its name, in verdicts and reports.
     #[schemars(with = "String")]
     pub name: Spanned<String>,
-    /// The metric whose measurements are judged: one that is built in, or a file beside this one.
+    /// The metric whose measurements are judged: a built-in one, or a file relative to this
+    /// file.
     #[serde(default)]
     #[schemars(with = "Option<String>")]
     pub metric: Option<Spanned<String>>,
@@ -40,40 +41,41 @@ pub struct ConstraintConfig {
     #[serde(default, deserialize_with = "task_filter")]
     #[schemars(schema_with = "task_filter_schema")]
     pub task: Option<TaskFilter>,
-    /// What is judged by itself: `all`, `sensor`, `task`, or a field.
+    /// The division of values into groups that are judged separately: `all`, `sensor`, `task`, or a
+    /// field.
     #[serde(default)]
     pub each: Option<String>,
-    /// No value is less.
+    /// Lower bound of each value.
     #[serde(default)]
     pub min: Option<Bound>,
-    /// No value is more.
+    /// Upper bound of each value.
     #[serde(default)]
     pub max: Option<Bound>,
-    /// At least this fraction of the values is at most `at_most`.
+    /// The fraction of the values that must not exceed `at_most`.
     #[serde(default)]
     pub quantile: Option<f64>,
-    /// With `quantile` the bound; with `window` the most elements in it.
+    /// With `quantile` the bound; with `window` the largest number of elements in it.
     #[serde(default)]
     pub at_most: Option<Bound>,
-    /// With `window` the fewest elements in it.
+    /// With `window` the smallest number of elements in it.
     #[serde(default)]
     pub at_least: Option<u64>,
-    /// How far values may be apart; with `period`, by how much distances may differ from it.
+    /// Largest difference of two values; with `period`, of a distance from it.
     #[serde(default)]
     pub jitter: Option<Bound>,
-    /// How far apart neighbouring elements are.
+    /// Distance of neighbouring elements.
     #[serde(default)]
     pub period: Option<Length>,
-    /// The length in which elements are counted, wherever it begins.
+    /// Length of a window in which elements are counted. It may begin at any time.
     #[serde(default)]
     pub window: Option<Length>,
-    /// The next element comes within this length.
+    /// Largest distance to the next element.
     #[serde(default)]
     pub absence: Option<Length>,
-    /// It does not happen.
+    /// The event must not occur.
     #[serde(default)]
     pub never: Option<bool>,
-    /// The events that come in this order, again and again.
+    /// The events that must occur in this order, repeatedly.
     #[serde(default)]
     #[schemars(with = "Option<Vec<String>>")]
     pub order: Option<Vec<Spanned<String>>>,
@@ -84,8 +86,8 @@ pub struct ConstraintConfig {
     /// The deadline of `of` after `after`.
     #[serde(default)]
     pub within: Option<Length>,
-    /// By how much the stamps of two streams may be wrong against each other, if that is known
-    /// better than the clock tells.
+    /// Largest error between the stamps of two streams, if it is known to be less than the error of
+    /// the clock.
     #[serde(default)]
     pub clock_error: Option<Length>,
 }
@@ -93,9 +95,9 @@ pub struct ConstraintConfig {
 /// A bound: a number in the unit of the field, or a length of time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bound {
-    /// In the unit of the field.
+    /// A number in the unit of the field.
     Number(f64),
-    /// A length.
+    /// A length of time.
     Length(Nanos),
 }
 

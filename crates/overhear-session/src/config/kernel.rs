@@ -71,8 +71,7 @@ impl SensorConfig {
         };
         if self.count != 1 || self.lanes != 1 {
             return Err(
-                "a kernel sensor is one sensor, bounded as a whole, whatever CPUs it writes on; leave `count` \
-                 and `lanes` out"
+                "a kernel sensor is one sensor with one bound for all CPUs; leave `count` and `lanes` out"
                     .to_string(),
             );
         }

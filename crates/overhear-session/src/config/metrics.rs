@@ -16,10 +16,10 @@ use crate::trust::{self, TrustError};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MetricConfig {
-    /// The name of a built-in metric; with `initial` and `final`, of the new one.
+    /// The name of a built-in metric; with `initial`, the name of the new metric.
     #[serde(default)]
     pub name: Option<String>,
-    /// The file with the metric, below this one.
+    /// The file with the metric, relative to this file.
     #[serde(default)]
     pub file: Option<PathBuf>,
     /// The event that begins a measurement: a sensor of the program, or an event as metrics declare
@@ -29,7 +29,7 @@ pub struct MetricConfig {
     /// The event that ends it; `initial` by default.
     #[serde(default, rename = "final")]
     pub last: Option<String>,
-    /// Whether the time in system calls and page faults belongs to it; so by default.
+    /// Whether the time in system calls and page faults is included; it is by default.
     #[serde(default)]
     pub include_system: Option<bool>,
 }
@@ -69,7 +69,7 @@ fn event_of(text: &str, catalogue: &Catalogue) -> Result<Pattern, String> {
     event.map_err(|error| format!("`{text}` is no event: {error}"))
 }
 
-/// The metrics of the file `path`, which may have none.
+/// The metrics of the file `path`; empty if it has none.
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the file and the entry.

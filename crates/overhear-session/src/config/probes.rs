@@ -17,8 +17,7 @@ use super::reject_unknown_entries;
 use crate::error::{ErrorKind, SessionError, Setting};
 use crate::requested_analyses::RequestedAnalyses;
 
-/// `[[probe]]`: a place that becomes a sensor while a program is run, as by the options of
-/// `overhear run`; see docs/kernel-sensors.md. Give one key.
+/// `[[probe]]`: a kernel sensor while a program is run; see docs/kernel-sensors.md. Give one key.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ProbeConfig {
@@ -77,7 +76,7 @@ pub(crate) fn probes_of(entries: &[ProbeConfig]) -> Result<Vec<Probe>, String> {
     probes.collect()
 }
 
-/// The probes of the file `path`, which may have none.
+/// The probes of the file `path`; empty if it has none.
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the file and the entry.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `[[reaction]]`: what is done about what a monitor finds.
+//! `[[reaction]]`: actions on occurrences.
 
 use std::path::PathBuf;
 
@@ -7,34 +7,34 @@ use overhear_monitor::reaction::Trigger;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-/// `[[reaction]]`: what calls for it, and what is done; see docs/reactions.md.
+/// `[[reaction]]`: its triggers and its actions; see docs/reactions.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ReactionConfig {
     /// Its name, in reports.
     pub name: String,
-    /// What calls for it.
+    /// Its triggers.
     pub on: Vec<TriggerConfig>,
-    /// Only where it is about one of these: names of updates, ids of sensors, names of constraints.
+    /// Restricts it to these updates, sensors and constraints, by name or id.
     #[serde(default)]
     pub of: Option<Vec<String>>,
-    /// Only from this count on: of missed elements, else of occurrences. 1 by default.
+    /// The count from which it is called for: of missed elements, or of occurrences. 1 by default.
     #[serde(default)]
     #[schemars(range(min = 1))]
     pub after: Option<u64>,
-    /// Only the first time.
+    /// Whether it is carried out at most once.
     #[serde(default)]
     pub once: bool,
-    /// Appends a line to this file, which lies below this one; `-` is standard error.
+    /// Appends a line to this file, relative to this file; `-` is standard error.
     #[serde(default)]
     pub log: Option<PathBuf>,
-    /// Runs a program: its name and its arguments. What happened stands in its environment.
+    /// Runs a program: its name and its arguments. Its environment describes the occurrence.
     #[serde(default)]
     pub exec: Option<Vec<String>>,
-    /// Sends this signal to the program that is observed: `USR1`, `TERM`.
+    /// Sends this signal to the observed program: `USR1`, `TERM`.
     #[serde(default)]
     pub signal: Option<String>,
-    /// Calls a function of a shared object, `FILE.so:FUNCTION`; the file lies below this one.
+    /// Calls a function of a shared object, `FILE.so:FUNCTION`, relative to this file.
     #[serde(default)]
     pub function: Option<String>,
     /// Writes an element to a sensor of this id, for other monitors.
@@ -42,21 +42,21 @@ pub struct ReactionConfig {
     pub sensor: Option<String>,
 }
 
-/// What calls for a reaction.
+/// A trigger of a reaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum TriggerConfig {
     /// An update took longer for an element than its `wcet`.
     Overrun,
-    /// A sensor was faster than its period, distance and jitter allow.
+    /// A sensor exceeded its period, distance and jitter.
     Stream,
     /// Elements of a sensor were missed.
     Missed,
-    /// An instance offends against a constraint.
+    /// A constraint has an offence.
     Violated,
-    /// A constraint that is not violated cannot be found to hold any more.
+    /// A constraint that is not violated can no longer be found to hold.
     Inconclusive,
-    /// An update of a plug-in asks for it.
+    /// An update of a plug-in requests it.
     Update,
 }
 

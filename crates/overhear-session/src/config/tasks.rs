@@ -11,36 +11,36 @@ use super::{reject_unknown_entries, Length};
 use crate::error::{ErrorKind, SessionError};
 
 /// `[[task]]`: a task that is released once per period; see docs/response-times.md. Overheads that
-/// are not given are measured, where a recording and a metric for them exist.
+/// are not given are measured if a recording has a metric for them.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TaskConfig {
     /// Its name.
     pub name: String,
-    /// The short name of its thread in a recording; its name by default. Empty for what is no
-    /// thread and is not observed: an interrupt.
+    /// The short name of its thread in a recording; its name by default. Empty if it is no thread
+    /// and cannot be observed, for example an interrupt.
     #[serde(default)]
     pub thread: Option<String>,
-    /// More is more urgent, as under `SCHED_FIFO`.
+    /// Its priority. A larger number is more urgent, as under `SCHED_FIFO`.
     pub priority: u32,
-    /// T, the distance of its releases.
+    /// T, the distance of two releases.
     pub period: Length,
-    /// By when after its release a job must have ended; the period by default.
+    /// The relative deadline of a job; the period by default.
     #[serde(default)]
     pub deadline: Option<Length>,
-    /// The worst-case execution time of its own code.
+    /// Worst-case execution time of its own code.
     pub wcet: Length,
-    /// The longest critical section of a task of lower priority that it can wait for; by default
-    /// the longest that a recording with the kernel sensor lock has of them, or 0.
+    /// The longest critical section of a task of lower priority for which it can wait; by default
+    /// the longest one in a recording of the kernel sensor lock, or 0.
     #[serde(default)]
     pub blocking: Option<Length>,
     /// System time of a job.
     #[serde(default)]
     pub job_system_time: Option<Length>,
-    /// How long the system's code on its behalf can block tasks of higher priority.
+    /// The longest time for which system code on its behalf can block tasks of higher priority.
     #[serde(default)]
     pub system_blocking: Option<Length>,
-    /// What waking it up from its delay takes.
+    /// The time that its wake-up from a delay takes.
     #[serde(default)]
     pub delay_until_wakeup: Option<Length>,
 }

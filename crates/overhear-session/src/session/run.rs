@@ -622,7 +622,7 @@ fn live_threads(scheduling: &Scheduling) -> Option<String> {
     let some = alive.iter().take(5).cloned().collect::<Vec<_>>().join(", ");
     let more = if alive.len() > 5 { ", ..." } else { "" };
     Some(format!(
-        "{threads} still alive when the program ended, and not heard after that: {some}{more}"
+        "{threads} still alive when the program ended, and not observed after that: {some}{more}"
     ))
 }
 

@@ -36,15 +36,15 @@ struct Entry {
     is_folder: bool,
 }
 
-const OWN: &[&str] = &["trace", "overhear"];
+const DOCUMENTS: &[&str] = &["trace", "overhear"];
 
 const ENTRIES: [Entry; 8] = [
     Entry::new(&["trace"], "metadata", false),
-    Entry::new(OWN, "streams.json", false),
-    Entry::new(OWN, "ends.json", false),
-    Entry::new(OWN, "summary.json", false),
-    Entry::new(OWN, "run.json", false),
-    Entry::new(OWN, "lock", false),
+    Entry::new(DOCUMENTS, "streams.json", false),
+    Entry::new(DOCUMENTS, "ends.json", false),
+    Entry::new(DOCUMENTS, "summary.json", false),
+    Entry::new(DOCUMENTS, "run.json", false),
+    Entry::new(DOCUMENTS, "lock", false),
     Entry::new(&["trace"], "overhear", true),
     Entry::new(&[], "trace", true),
 ];

@@ -97,7 +97,7 @@ impl Loop {
     pub(super) fn for_sensors(only: &[CalibratedSensor]) -> impl Iterator<Item = Self> {
         let is_named = |which: Self| only.iter().any(|sensor| sensor.0 == which);
         let has = |property: fn(Self) -> bool| only.iter().any(|sensor| property(sensor.0));
-        let switches = has(Self::fires_switches);
+        let switches = has(Self::causes_switches);
         let statistics = has(|which| !which.is_even());
         let is_needed = Self::ALL.map(|which| {
             only.is_empty()
@@ -114,7 +114,7 @@ impl Loop {
     }
 
     /// Whether it causes context switches although they are not what it measures.
-    const fn fires_switches(self) -> bool {
+    const fn causes_switches(self) -> bool {
         matches!(self, Self::Pipe | Self::Migrate | Self::Birth)
     }
 
@@ -143,9 +143,9 @@ impl Loop {
     /// The probe of this program that it executes, if it is a loop for probes.
     pub(super) fn probe(self) -> Option<Probe> {
         match self {
-            Self::Entry => probed::entry(),
-            Self::Return => probed::back(),
-            Self::Static => probed::fixed(),
+            Self::Entry => probed::entry_probe(),
+            Self::Return => probed::return_probe(),
+            Self::Static => probed::static_probe(),
             _ => None,
         }
     }
@@ -205,7 +205,7 @@ impl Loop {
             Self::Futex => "a futex that need not be waited for",
             Self::Message => "a byte through a pipe",
             Self::Migrate => "a waiting thread moved to another CPU and back",
-            Self::Alone | Self::Schedule => "a thread that yields to nobody",
+            Self::Alone | Self::Schedule => "a thread that yields alone",
             Self::Datagram => "a datagram to oneself",
             Self::Timer | Self::Interrupt => "a timer that expires at once",
             Self::Entry | Self::Return => "a function of overhear",
@@ -235,8 +235,8 @@ impl FromStr for CalibratedSensor {
     }
 }
 
-/// The other process of [`Loop::Pipe`]: writes each byte of standard input to standard output, to
-/// its end.
+/// The other process of the loop for wake-ups: writes each byte of standard input to standard
+/// output, to its end.
 ///
 /// # Errors
 /// [`SessionError`] if it cannot write.
@@ -283,7 +283,7 @@ impl OtherCpu {
             let _ = run_on(there);
         };
         let contender = Helper::start("contender", prepare, move || {
-            pass_a_byte(&mut reader, &mut writer);
+            write_and_read_byte(&mut reader, &mut writer);
         })?;
         Ok(Self {
             spinner: spinner(there)?,
@@ -295,7 +295,7 @@ impl OtherCpu {
 }
 
 /// Writes a byte before it reads one, so that no thread waits for a byte.
-fn pass_a_byte(reader: &mut std::io::PipeReader, writer: &mut std::io::PipeWriter) {
+fn write_and_read_byte(reader: &mut std::io::PipeReader, writer: &mut std::io::PipeWriter) {
     let mut byte = [0];
     let _ = writer.write_all(&byte);
     let _ = reader.read_exact(&mut byte);
@@ -381,7 +381,7 @@ impl Loops {
             }
             Loop::Message => {
                 let (reader, writer) = (&mut self.pipe.0, &mut self.pipe.1);
-                time(turns, || pass_a_byte(reader, writer))
+                time(turns, || write_and_read_byte(reader, writer))
             }
             Loop::Migrate => {
                 let (here, there) = (self.cpu, self.other.unwrap_or(self.cpu));
@@ -424,7 +424,7 @@ impl Loops {
                 // Not every attempt contends.
                 let often = || {
                     for _ in 0..10 {
-                        pass_a_byte(reader, writer);
+                        write_and_read_byte(reader, writer);
                     }
                 };
                 other_cpu.contender.while_active(|| time(turns, often))

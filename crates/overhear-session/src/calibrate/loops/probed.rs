@@ -13,21 +13,21 @@ fn target(name: &str) -> Option<String> {
 }
 
 /// The probe at the function's entry; `None` if this architecture has no such function.
-pub(super) fn entry() -> Option<Probe> {
+pub(super) fn entry_probe() -> Option<Probe> {
     imp::EXISTS
         .then(|| Probe::function(&target(FUNCTION)?).ok())
         .flatten()
 }
 
 /// The probe at its return.
-pub(super) fn back() -> Option<Probe> {
+pub(super) fn return_probe() -> Option<Probe> {
     imp::EXISTS
         .then(|| Probe::function(&target(&format!("{FUNCTION}:return"))?).ok())
         .flatten()
 }
 
 /// The static probe.
-pub(super) fn fixed() -> Option<Probe> {
+pub(super) fn static_probe() -> Option<Probe> {
     imp::EXISTS
         .then(|| Probe::usdt(&target("overhear:calibration")?).ok())
         .flatten()

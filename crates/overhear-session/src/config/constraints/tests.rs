@@ -104,7 +104,7 @@ fn constraints_of_a_monitor_are_optional() {
 }
 
 #[test]
-fn mistakes_are_pointed_at() {
+fn mistakes_have_line_and_column() {
     let entry = "[[constraint]]\nname = \"c\"\n";
     for (rest, line, column, part) in [
         ("", 2, 8, "it demands nothing"),
