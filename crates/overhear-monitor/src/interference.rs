@@ -3,17 +3,18 @@
 //! measurements from others without using their values.
 //!
 //! If two CPUs share a core, work on one slows the other down; on a virtual machine the neighbour
-//! may be invisible. Disturbances come and go within milliseconds. So measurements are made short,
-//! the probe is timed next to each, and a measurement is valid if the probe was as short as it ever
-//! was. The measured values do not select the measurements, as a low quantile would, so states of
-//! different variance can be compared.
+//! may be invisible. Disturbances come and go within milliseconds. Some cores also run at a faster
+//! clock for a moment. So measurements are made short, the probe is timed next to each, and a
+//! measurement is valid if the probe ran at the ordinary speed of the core. The measured values do
+//! not select the measurements, as a low quantile would, so states of different variance can be
+//! compared.
 
 use std::hint::black_box;
 use std::time::Instant;
 
-/// Ratio to the shortest time of the probe up to which a measurement is undisturbed. It is above
-/// the grain of clocks, and far below the slow-down of a shared core, about a third.
-const NEAR: f64 = 1.02;
+/// Ratio of the longest to the shortest time of the probe at one speed of the core. It is above the
+/// grain of clocks, and far below the slow-down of a shared core, about a third.
+const SPREAD: f64 = 1.03;
 
 /// Work of a certain length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,28 +80,63 @@ pub struct Measured {
     pub probe_ns: u64,
 }
 
-/// Whether a measurement was undisturbed, if the probe next to it took `probe_ns` and the shortest
-/// time of the probe is `shortest_ns`.
-#[must_use]
-pub fn is_undisturbed(probe_ns: u64, shortest_ns: u64) -> bool {
-    probe_ns as f64 <= shortest_ns as f64 * NEAR
+/// The range of the probe's time at the ordinary speed of the core. A measurement is undisturbed if
+/// the probe next to it took a time in this range. Measurements are comparable if one range selects
+/// them all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OrdinarySpeed {
+    shortest_ns: u64,
+    longest_ns: u64,
 }
 
-/// The values of the undisturbed measurements.
-///
-/// ```
-/// use overhear_monitor::interference::{undisturbed, Measured};
-///
-/// let measured = |value, probe_ns| Measured { value, probe_ns };
-/// let all = [measured(5.0, 1_000), measured(7.0, 1_400), measured(5.1, 1_010)];
-/// assert_eq!(undisturbed(&all, 1_000), [5.0, 5.1]);
-/// ```
-#[must_use]
-pub fn undisturbed(all: &[Measured], shortest_ns: u64) -> Vec<f64> {
-    let calm = all
-        .iter()
-        .filter(|one| is_undisturbed(one.probe_ns, shortest_ns));
-    calm.map(|one| one.value).collect()
+impl OrdinarySpeed {
+    /// The range of relative width 3 % that contains most of these times of the probe; of several
+    /// such ranges the fastest. `None` if there is no time.
+    ///
+    /// This is the mode, and not a range at the shortest time: a core that runs at a faster clock
+    /// once in a thousand times would make all other measurements disturbed.
+    #[must_use]
+    pub fn of(probes_ns: &[u64]) -> Option<Self> {
+        let mut sorted = probes_ns.to_vec();
+        sorted.sort_unstable();
+        let mut densest = None;
+        let (mut end, mut most) = (0, 0);
+        for (begin, &shortest_ns) in sorted.iter().enumerate() {
+            let longest_ns = (shortest_ns as f64 * SPREAD) as u64;
+            while sorted.get(end).is_some_and(|ns| *ns <= longest_ns) {
+                end += 1;
+            }
+            if end - begin > most {
+                most = end - begin;
+                densest = Some(Self {
+                    shortest_ns,
+                    longest_ns,
+                });
+            }
+        }
+        densest
+    }
+
+    /// Whether a measurement was undisturbed, if the probe next to it took `probe_ns`.
+    ///
+    /// ```
+    /// use overhear_monitor::interference::OrdinarySpeed;
+    ///
+    /// let speed = OrdinarySpeed::of(&[860, 1_000, 1_010, 1_020, 1_400]).unwrap();
+    /// assert!(speed.contains(1_005));
+    /// assert!(!speed.contains(860) && !speed.contains(1_400));
+    /// ```
+    #[must_use]
+    pub const fn contains(&self, probe_ns: u64) -> bool {
+        self.shortest_ns <= probe_ns && probe_ns <= self.longest_ns
+    }
+
+    /// The values of the undisturbed measurements.
+    #[must_use]
+    pub fn undisturbed(&self, all: &[Measured]) -> Vec<f64> {
+        let undisturbed = all.iter().filter(|one| self.contains(one.probe_ns));
+        undisturbed.map(|one| one.value).collect()
+    }
 }
 
 /// The values of the quarter of measurements with the shortest probes, for machines that are always
@@ -130,7 +166,14 @@ pub fn median(values: &[f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{least_disturbed, undisturbed, InterferenceProbe, Measured};
+    use super::{least_disturbed, InterferenceProbe, Measured, OrdinarySpeed};
+
+    /// The number of times in the range of the ordinary speed, and its shortest time.
+    fn ordinary(probes_ns: &[u64]) -> (usize, u64) {
+        let speed = OrdinarySpeed::of(probes_ns).unwrap();
+        let inside = probes_ns.iter().filter(|ns| speed.contains(**ns));
+        (inside.count(), speed.shortest_ns)
+    }
 
     #[test]
     fn measured_values_do_not_select_measurements() {
@@ -138,12 +181,45 @@ mod tests {
         let all: Vec<Measured> = (0..40)
             .map(|number| Measured {
                 value: if number % 4 == 0 { 9.0 } else { 1.0 },
-                probe_ns: if number % 4 == 0 { 1_000 } else { 1_300 },
+                probe_ns: if number % 4 == 0 {
+                    1_000
+                } else {
+                    1_300 + 50 * number
+                },
             })
             .collect();
-        assert_eq!(undisturbed(&all, 1_000), [9.0; 10]);
+        let probes_ns: Vec<u64> = all.iter().map(|one| one.probe_ns).collect();
+        let speed = OrdinarySpeed::of(&probes_ns).unwrap();
+        assert_eq!(speed.undisturbed(&all), [9.0; 10]);
         assert_eq!(least_disturbed(&all), [9.0; 10]);
-        assert_eq!(undisturbed(&all, 900), [0.0; 0]);
+    }
+
+    #[test]
+    fn fast_outlier_does_not_move_the_ordinary_speed() {
+        let mut probes_ns: Vec<u64> = (0..1_000).map(|number| 1_000 + number % 20).collect();
+        assert_eq!(ordinary(&probes_ns), (1_000, 1_000));
+        probes_ns.push(840);
+        assert_eq!(ordinary(&probes_ns), (1_000, 1_000));
+    }
+
+    #[test]
+    fn more_frequent_one_of_two_speeds_is_ordinary() {
+        let at = |count: u64, from_ns: u64| (0..count).map(move |number| from_ns + number % 10);
+        let mostly_slow: Vec<u64> = at(40, 1_000).chain(at(60, 1_300)).collect();
+        assert_eq!(ordinary(&mostly_slow), (60, 1_300));
+        let mostly_fast: Vec<u64> = at(60, 1_000).chain(at(40, 1_300)).collect();
+        assert_eq!(ordinary(&mostly_fast), (60, 1_000));
+        // The faster one if both are as frequent, in any order of the times.
+        let both: Vec<u64> = at(50, 1_300).chain(at(50, 1_000)).collect();
+        assert_eq!(ordinary(&both), (50, 1_000));
+    }
+
+    #[test]
+    fn no_range_contains_many_times_of_a_disturbed_core() {
+        let probes_ns: Vec<u64> = (0..1_000).map(|number| 1_000 + 5 * number).collect();
+        let (inside, _) = ordinary(&probes_ns);
+        assert!(inside < 40, "{inside}");
+        assert_eq!(OrdinarySpeed::of(&[]), None);
     }
 
     #[test]

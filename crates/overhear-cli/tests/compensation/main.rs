@@ -4,15 +4,14 @@
 //!
 //! Monitored it takes longer; what is left of that after the compensation should be nothing. The
 //! same two processes run both halves of a pair, some tenths of a second apart, and which half is
-//! first changes from pair to pair. The time is the median of short laps during which the core was
-//! undisturbed: as told by the work that each lap contains and that no observation changes, by one
-//! measure for both halves.
+//! first changes from pair to pair. Each lap contains work of constant length, which observation
+//! does not change. Only laps count whose work ran at the ordinary speed of the core, which is one
+//! range for both halves of all pairs. The time of a half is the median of these short laps.
 //!
-//! As a test it makes few pairs, and asserts what holds on any machine that is calm enough to show
-//! a difference at all; where it is not, laps that were disturbed by their own measure, or a
-//! crowded machine, must say why. With `OVERHEAR_COMPENSATION_BENCH=41` it makes so many pairs,
-//! prints what came of them, and fails if the workload was too weak or the compensation has missed
-//! (`make bench`).
+//! The test makes few pairs. It asserts what holds on any machine that is calm enough to show a
+//! difference at all. On other machines the share of disturbed laps, or a crowded machine, must be
+//! the reason for a skip. With `OVERHEAR_COMPENSATION_BENCH=41` it makes 41 pairs, prints the
+//! results, and fails if the workload was too weak or the compensation missed (`make bench`).
 
 mod recorded;
 #[path = "../../../overhear-monitor/tests/support/witness.rs"]
@@ -25,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE};
 use overhear_metrics::Estimate;
-use overhear_monitor::interference::{is_undisturbed, median, InterferenceProbe};
+use overhear_monitor::interference::{median, InterferenceProbe, OrdinarySpeed};
 use overhear_monitor::scheduler::run_on;
 use overhear_session::calibrate::{ordinary, Calibration};
 use tempfile::TempDir;
@@ -91,27 +90,27 @@ struct Differences {
     /// The standard deviation of the prices of switches and wake-ups by their means; the larger
     /// one.
     prices_vary: f64,
-    seen: Seen,
+    counts: Counts,
 }
 
-/// What was seen of the machine while pairs were made.
+/// Counts over all pairs, which show how calm the machine was.
 #[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    /// Laps, and those that were undisturbed as told by their own work.
+struct Counts {
     laps: usize,
+    /// Laps at the ordinary speed of the core.
     undisturbed: usize,
     /// Runs in which the monitor missed elements.
     missed: usize,
 }
 
-impl Seen {
+impl Counts {
     fn of(pairs: &[Pair], missed: usize) -> Self {
         let laps = || pairs.iter().flat_map(Pair::laps);
-        let shortest_ns = laps().map(|lap| lap.work_ns).min().unwrap_or(0);
-        let undisturbed = laps().filter(|lap| is_undisturbed(lap.work_ns, shortest_ns));
+        let speed = ordinary_speed(pairs);
+        let is_calm = |lap: &&Lap| speed.is_some_and(|speed| speed.contains(lap.work_ns));
         Self {
             laps: laps().count(),
-            undisturbed: undisturbed.count(),
+            undisturbed: laps().filter(is_calm).count(),
             missed,
         }
     }
@@ -127,7 +126,7 @@ enum Lack {
     /// This user or kernel cannot monitor, or calibrate.
     Refused(String),
     /// Too few pairs count.
-    Pairs(Seen),
+    Pairs(Counts),
 }
 
 impl Differences {
@@ -143,10 +142,16 @@ fn length(lap: &Lap) -> f64 {
     (lap.end_ns - lap.begin_ns) as f64
 }
 
-/// The undisturbed laps' medians: plain, monitored, compensated. `None` if there are too few of
+/// The ordinary speed of the core in all laps of these pairs; `None` without laps.
+fn ordinary_speed(pairs: &[Pair]) -> Option<OrdinarySpeed> {
+    let work_ns = pairs.iter().flat_map(Pair::laps).map(|lap| lap.work_ns);
+    OrdinarySpeed::of(&work_ns.collect::<Vec<_>>())
+}
+
+/// Medians of the undisturbed laps: plain, monitored, compensated. `None` if there are too few of
 /// them.
-fn medians(pair: &Pair, shortest_ns: u64) -> Option<[f64; 3]> {
-    let is_calm = |lap: &Lap| is_undisturbed(lap.work_ns, shortest_ns);
+fn medians(pair: &Pair, speed: OrdinarySpeed) -> Option<[f64; 3]> {
+    let is_calm = |lap: &Lap| speed.contains(lap.work_ns);
     let plain: Vec<f64> = pair
         .plain
         .iter()
@@ -164,12 +169,13 @@ fn medians(pair: &Pair, shortest_ns: u64) -> Option<[f64; 3]> {
     enough.then(|| [median(&plain), median(&monitored), median(&compensated)])
 }
 
-/// What the usable ones of these pairs show. A pair is discounted if one of its halves took
-/// unusually long or short for its kind, as where others observed the machine meanwhile.
+/// The medians of the pairs that count. A pair is discounted if one of its halves took unusually
+/// long or short for its kind, for example because another user traced the machine.
 fn evaluate(pairs: &[Pair]) -> Vec<[f64; 3]> {
-    let laps = pairs.iter().flat_map(Pair::laps);
-    let shortest_ns = laps.map(|lap| lap.work_ns).min().unwrap_or(0);
-    let found = pairs.iter().filter_map(|pair| medians(pair, shortest_ns));
+    let Some(speed) = ordinary_speed(pairs) else {
+        return Vec::new();
+    };
+    let found = pairs.iter().filter_map(|pair| medians(pair, speed));
     let found: Vec<[f64; 3]> = found.collect();
     let usual = [0, 1].map(|half| {
         let times: Vec<f64> = found.iter().map(|times| times[half]).collect();
@@ -207,15 +213,18 @@ fn calibrate(rounds: u32, file: &Path) -> Result<(Calibration, f64), String> {
     Ok((found, varies))
 }
 
-/// Laps until enough of them were undisturbed, after some that do not count.
-fn half(workload: &mut Workload, shortest_ns: &mut u64) -> Vec<Lap> {
+/// Runs laps until enough of them were undisturbed, after some that do not count. `all_work_ns` is
+/// the work of all laps so far, of other halves too: it shows the ordinary speed.
+fn half(workload: &mut Workload, all_work_ns: &mut Vec<u64>) -> Vec<Lap> {
     workload.run(LAPS / 5, TRIPS);
-    let mut laps = Vec::new();
+    let mut laps: Vec<Lap> = Vec::new();
     for _ in 0..BATCHES {
-        laps.extend(workload.run(LAPS, TRIPS));
-        let work = laps.iter().map(|lap: &Lap| lap.work_ns);
-        *shortest_ns = work.clone().chain([*shortest_ns]).min().unwrap_or(0);
-        if work.filter(|ns| is_undisturbed(*ns, *shortest_ns)).count() >= ENOUGH {
+        let batch = workload.run(LAPS, TRIPS);
+        all_work_ns.extend(batch.iter().map(|lap| lap.work_ns));
+        laps.extend(batch);
+        let speed = OrdinarySpeed::of(all_work_ns).expect("a batch has laps");
+        let undisturbed = laps.iter().filter(|lap| speed.contains(lap.work_ns));
+        if undisturbed.count() >= ENOUGH {
             break;
         }
     }
@@ -226,24 +235,24 @@ fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, Lack> {
     let out = place.path().join("out");
     let prices = place.path().join("calibration.json");
     let mut workload = Workload::start(plan.cpu, plan.steps);
-    let mut shortest_ns = u64::MAX;
-    half(&mut workload, &mut shortest_ns);
+    let mut all_work_ns = Vec::new();
+    half(&mut workload, &mut all_work_ns);
     let (mut made, mut missed, mut varies) = (Vec::new(), 0, Vec::new());
     while evaluate(&made).len() < plan.pairs {
         if made.len() + missed == 2 * plan.pairs {
-            return Err(Lack::Pairs(Seen::of(&made, missed)));
+            return Err(Lack::Pairs(Counts::of(&made, missed)));
         }
         let (calibration, vary) = calibrate(plan.rounds, &prices).map_err(Lack::Refused)?;
         varies.push(vary);
-        let before = (made.len() % 2 == 0).then(|| half(&mut workload, &mut shortest_ns));
+        let before = (made.len() % 2 == 0).then(|| half(&mut workload, &mut all_work_ns));
         let monitored = recorded::run(&mut workload, &out, &calibration, |workload| {
-            half(workload, &mut shortest_ns)
+            half(workload, &mut all_work_ns)
         });
         let Some(monitored) = monitored.map_err(Lack::Refused)? else {
             missed += 1;
             continue;
         };
-        let plain = before.unwrap_or_else(|| half(&mut workload, &mut shortest_ns));
+        let plain = before.unwrap_or_else(|| half(&mut workload, &mut all_work_ns));
         made.push(Pair { plain, monitored });
     }
     let found = evaluate(&made);
@@ -261,7 +270,7 @@ fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, Lack> {
         lap_ns: median(&plain),
         discounted: made.len() - found.len(),
         prices_vary: median(&varies),
-        seen: Seen::of(&made, missed),
+        counts: Counts::of(&made, missed),
     })
 }
 
@@ -309,11 +318,11 @@ fn compensation_removes_the_cost_of_observing() {
                 println!("skipped: {reason}");
                 Ok(())
             }
-            Err(Lack::Pairs(seen)) => {
-                let is_late = seen.missed > 0 && machine.was_crowded();
+            Err(Lack::Pairs(counts)) => {
+                let is_late = counts.missed > 0 && machine.was_crowded();
                 Err(Doubt {
-                    excuse: Excuse::seen(seen.is_disturbed() || is_late),
-                    reasons: format!("too few pairs count: {seen:?}"),
+                    excuse: Excuse::seen(counts.is_disturbed() || is_late),
+                    reasons: format!("too few pairs count: {counts:?}"),
                 })
             }
         };
@@ -335,11 +344,11 @@ fn takes_away(found: &Differences, machine: &Machine) -> Result<(), Doubt> {
         percent(&with),
         percent(&without),
         found.prices_vary,
-        found.seen
+        found.counts
     );
     println!("{reasons}");
     if !found.is_calm() {
-        let is_seen = found.seen.is_disturbed() || machine.was_crowded();
+        let is_seen = found.counts.is_disturbed() || machine.was_crowded();
         return Err(Doubt {
             excuse: if is_seen {
                 Excuse::Seen
@@ -374,8 +383,8 @@ fn bench(pairs: usize, cpu: u32, steps: u64, place: &TempDir) {
             println!("left out: {reason}");
             return;
         }
-        Err(Lack::Pairs(seen)) => {
-            println!("left out: machine lateness, too few pairs count: {seen:?}");
+        Err(Lack::Pairs(counts)) => {
+            println!("left out: machine lateness, too few pairs count: {counts:?}");
             return;
         }
     };

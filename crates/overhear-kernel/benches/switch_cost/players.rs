@@ -7,7 +7,7 @@ use std::process::exit;
 use std::time::Instant;
 
 use overhear_event::ClockId;
-use overhear_monitor::interference::{median, undisturbed, InterferenceProbe, Measured};
+use overhear_monitor::interference::{median, InterferenceProbe, Measured, OrdinarySpeed};
 use overhear_monitor::scheduler::take_precedence;
 use overhear_stream::sync::Ordering;
 use overhear_stream::{
@@ -104,8 +104,8 @@ const YARDSTICK_NS: u64 = 10_000;
 pub(crate) struct Players {
     pub(crate) pids: [u32; 2],
     control: UnixStream,
-    /// Time of the probe on an undisturbed core.
-    shortest_ns: u64,
+    /// All times of the probe so far. Their mode is the ordinary speed of the core.
+    probes_ns: Vec<u64>,
 }
 
 impl Players {
@@ -136,7 +136,7 @@ impl Players {
         let mut players = Self {
             pids,
             control,
-            shortest_ns: u64::MAX,
+            probes_ns: Vec::new(),
         };
         for _ in 0..BATCHES {
             players.laps(LAPS, Invoked::Nothing)?;
@@ -156,7 +156,10 @@ impl Players {
         let mut all: Vec<Measured> = Vec::new();
         for _ in 0..BATCHES {
             all.extend(self.laps(LAPS, invoked)?);
-            let calm = undisturbed(&all, self.shortest_ns);
+            let Some(speed) = OrdinarySpeed::of(&self.probes_ns) else {
+                return Ok(None);
+            };
+            let calm = speed.undisturbed(&all);
             if calm.len() >= ENOUGH {
                 return Ok(Some(median(&calm)));
             }
@@ -175,7 +178,7 @@ impl Players {
             self.control.read_exact(&mut spent)?;
             self.control.read_exact(&mut beside)?;
             let probe_ns = u64::from_ne_bytes(beside);
-            self.shortest_ns = self.shortest_ns.min(probe_ns);
+            self.probes_ns.push(probe_ns);
             all.push(Measured {
                 value: u64::from_ne_bytes(spent) as f64 / TRIPS as f64,
                 probe_ns,

@@ -230,6 +230,7 @@ pub(super) fn measure_perf(rounds: u64, bench: &mut Bench) -> Option<Cost> {
 }
 
 fn perf_round(bench: &mut Bench) -> Result<f64, Box<dyn std::error::Error>> {
+    bench.stopwatch.update_speed();
     let out = bench.value(Loop::Yield);
     let turns = Loop::Yield.turns();
     let Bench { loops, stopwatch } = bench;
@@ -300,6 +301,7 @@ fn round(
     which: Loop,
     is_reversed: bool,
 ) -> Result<Round, Box<dyn std::error::Error>> {
+    bench.stopwatch.update_speed();
     let turns = which.turns();
     let is_timed = which.is_even();
     let mut out = Value::default();

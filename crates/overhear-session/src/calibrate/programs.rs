@@ -122,6 +122,7 @@ pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), S
     let mut stopwatch = Stopwatch::new();
     let mut reading = Vec::new();
     for _ in 0..rounds {
+        stopwatch.update_speed();
         let base = time(&mut stopwatch, &mut empty);
         for kind in &mut kinds {
             let spent = time(&mut stopwatch, &mut *kind.write);

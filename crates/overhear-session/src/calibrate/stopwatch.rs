@@ -1,22 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Measurements on an undisturbed core, which an interference probe detects.
+//! A stopwatch that measures while the core is undisturbed.
 
 use overhear_monitor::interference::{
-    is_undisturbed, least_disturbed, median, undisturbed, InterferenceProbe, Measured,
+    least_disturbed, median, InterferenceProbe, Measured, OrdinarySpeed,
 };
 
-/// Length of the interference probe, in nanoseconds. It runs before and after each measurement.
+/// Length of the interference probe before and after each measurement.
 const PROBE_LENGTH_NS: u64 = 10_000;
-/// Number of probes from which the shortest time is taken.
+/// Number of probes before the first measurement.
 const INITIAL_PROBES: usize = 2_000;
-/// Number of undisturbed measurements that are enough for a value.
+/// Number of newest probes that determine the ordinary speed. They are from some ten seconds or
+/// more, longer than disturbances last.
+const KEPT_PROBES: usize = 100_000;
+/// Number of undisturbed measurements after which a value is complete.
 const SUFFICIENT_UNDISTURBED: usize = 9;
-/// Number of undisturbed measurements that a value needs at least.
+/// Minimum number of undisturbed measurements of a calm value.
 const MIN_UNDISTURBED: usize = 3;
-/// Limit of the measurements for a value.
+/// Maximum number of measurements of a value.
 const MAX_MEASUREMENTS: usize = 400;
 
-/// The value of a measurement.
+/// A median of measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Value {
     pub(super) ns: f64,
@@ -24,22 +27,34 @@ pub(super) struct Value {
     pub(super) is_calm: bool,
 }
 
-/// Measures next to an interference probe.
+/// Measures, and selects the undisturbed measurements by the ordinary speed of the core.
 pub(super) struct Stopwatch {
     probe: InterferenceProbe,
-    /// Time of the probe on an undisturbed core.
-    shortest_ns: u64,
+    /// Times of the probe, the newest last.
+    probes_ns: Vec<u64>,
+    /// The ordinary speed in `probes_ns` at the last call of [`Self::update_speed`].
+    speed: OrdinarySpeed,
 }
 
 impl Stopwatch {
-    /// For the CPU on which the calling thread runs.
+    /// A stopwatch for the CPU on which the calling thread runs.
     pub(super) fn new() -> Self {
         let probe = InterferenceProbe::with_length(PROBE_LENGTH_NS);
-        let trials = (0..INITIAL_PROBES).map(|_| probe.time());
+        let probes_ns: Vec<u64> = (0..INITIAL_PROBES).map(|_| probe.time()).collect();
+        let speed = OrdinarySpeed::of(&probes_ns).expect("there are trials");
         Self {
             probe,
-            shortest_ns: trials.min().unwrap_or(u64::MAX),
+            probes_ns,
+            speed,
         }
+    }
+
+    /// Determines the ordinary speed again, from the newest probes. Values that are compared with
+    /// each other need the same speed, so this is called before each round, not before each value.
+    pub(super) fn update_speed(&mut self) {
+        let surplus = self.probes_ns.len().saturating_sub(KEPT_PROBES);
+        drop(self.probes_ns.drain(..surplus));
+        self.speed = OrdinarySpeed::of(&self.probes_ns).expect("there are trials");
     }
 
     /// Measures between two probes. The measurement should take less than a millisecond.
@@ -47,15 +62,18 @@ impl Stopwatch {
         let before = self.probe.time();
         let value = measure();
         let after = self.probe.time();
-        self.shortest_ns = self.shortest_ns.min(before).min(after);
-        Measured {
-            value,
-            probe_ns: before.max(after),
-        }
+        self.probes_ns.extend([before, after]);
+        // A measurement is undisturbed if both probes were, so a disturbed one decides.
+        let probe_ns = match [before, after].map(|ns| self.speed.contains(ns)) {
+            [true, false] => after,
+            [false, true] => before,
+            _ => before.max(after),
+        };
+        Measured { value, probe_ns }
     }
 
-    /// Measures until enough measurements were undisturbed, and returns their median; if there are
-    /// too few, the median of the least disturbed ones.
+    /// Measures until enough measurements were undisturbed, and returns their median. If the
+    /// machine does not become calm, it is the median of the least disturbed ones.
     ///
     /// # Errors
     /// Those of a measurement.
@@ -66,10 +84,10 @@ impl Stopwatch {
         let (mut all, mut calm) = (Vec::new(), 0);
         while all.len() < MAX_MEASUREMENTS && calm < SUFFICIENT_UNDISTURBED {
             let one = measured(self)?;
-            calm += usize::from(is_undisturbed(one.probe_ns, self.shortest_ns));
+            calm += usize::from(self.speed.contains(one.probe_ns));
             all.push(one);
         }
-        let calm = undisturbed(&all, self.shortest_ns);
+        let calm = self.speed.undisturbed(&all);
         let is_calm = calm.len() >= MIN_UNDISTURBED;
         let values = if is_calm { calm } else { least_disturbed(&all) };
         Ok(Value {
@@ -78,7 +96,7 @@ impl Stopwatch {
         })
     }
 
-    /// As [`Stopwatch::value`], for a measurement without preparation that cannot fail.
+    /// The same for a measurement that needs no preparation and cannot fail.
     pub(super) fn value_of(&mut self, mut measure: impl FnMut() -> f64) -> Value {
         let value = self
             .value(|stopwatch| Ok::<_, std::convert::Infallible>(stopwatch.probed(&mut measure)));
@@ -90,15 +108,15 @@ impl Stopwatch {
 
 #[cfg(test)]
 mod tests {
-    use overhear_monitor::interference::Measured;
+    use overhear_monitor::interference::{Measured, OrdinarySpeed};
 
     use super::{Stopwatch, MAX_MEASUREMENTS, SUFFICIENT_UNDISTURBED};
 
-    /// The value, whether it is calm, and the number of measurements, if the probe of the nth
-    /// measurement takes `probe_ns(n)`.
+    /// The value, whether it is calm, and the number of measurements that it took. `probe_ns` is
+    /// the time of the probe next to the nth measurement; 1000 ns is the ordinary speed.
     fn value(probe_ns: impl Fn(u64) -> u64) -> (f64, bool, usize) {
         let mut stopwatch = Stopwatch {
-            shortest_ns: 1_000,
+            speed: OrdinarySpeed::of(&[1_000]).unwrap(),
             ..Stopwatch::new()
         };
         let mut count = 0;
@@ -126,5 +144,23 @@ mod tests {
         let (seldom, is_calm, count) = value(|nth| 1_200 + nth);
         assert_eq!((is_calm, count), (false, MAX_MEASUREMENTS));
         assert!(seldom < 126.0, "{seldom}");
+    }
+
+    #[test]
+    fn fast_measurements_do_not_count() {
+        assert_eq!(
+            value(|nth| if nth % 2 == 0 { 1_000 } else { 840 }),
+            (100.0, true, 2 * SUFFICIENT_UNDISTURBED)
+        );
+    }
+
+    #[test]
+    fn speed_follows_the_probes_of_measurements() {
+        let mut stopwatch = Stopwatch::new();
+        let more = stopwatch.probes_ns.len() + 1;
+        stopwatch.probes_ns.extend(vec![1_000_000; more]);
+        assert!(!stopwatch.speed.contains(1_000_000));
+        stopwatch.update_speed();
+        assert!(stopwatch.speed.contains(1_000_000));
     }
 }
