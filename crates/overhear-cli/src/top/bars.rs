@@ -3,15 +3,15 @@
 
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
-/// The newest `width` values as bars, right-aligned; a value that is not known is a blank.
+/// The newest `width` values as bars, right-aligned. A value of `None` is a blank.
 ///
-/// The lowest bar stands for the least of the values, the highest for the greatest, so that small
-/// changes of large values show; where all are equal, they stand in the middle.
+/// The lowest bar is the least value, the highest bar the greatest, so that small changes of large
+/// values are visible. Equal values are bars of middle height.
 pub(crate) fn bars(values: &[Option<f64>], width: usize) -> String {
     let newest = &values[values.len().saturating_sub(width)..];
-    let known = || newest.iter().flatten().copied().filter(|v| v.is_finite());
-    let least = known().fold(f64::INFINITY, f64::min);
-    let greatest = known().fold(f64::NEG_INFINITY, f64::max);
+    let finite = || newest.iter().flatten().copied().filter(|v| v.is_finite());
+    let least = finite().fold(f64::INFINITY, f64::min);
+    let greatest = finite().fold(f64::NEG_INFINITY, f64::max);
     let bar = |value: f64| {
         let share = (value - least) / (greatest - least);
         let level = if share.is_finite() {
@@ -33,7 +33,7 @@ mod tests {
     use super::bars;
 
     #[test]
-    fn bars_span_the_range_and_show_what_is_unknown() {
+    fn bars_span_the_range_and_leave_unknown_values_blank() {
         let values = [0.0, 1.0, 3.5, 7.0].map(Some);
         assert_eq!(bars(&values, 4), "▁▂▅█");
         assert_eq!(bars(&values, 2), "▁█");

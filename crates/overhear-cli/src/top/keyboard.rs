@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events of the terminal, read by a thread of their own.
 //!
-//! crossterm reads a terminal that has hung up again and again, without end and without return, and
-//! it waits within an incomplete sequence. Neither may stop the observation, so the thread is never
-//! waited for: whoever takes the events looks at the terminal itself, and ends the process soon
-//! after the terminal is gone.
+//! crossterm reads a terminal that has hung up in an endless loop, and it waits for the rest of an
+//! incomplete sequence. Neither may stop the observation, so no other thread waits for this one:
+//! the receiver of the events checks the terminal itself, and ends the process soon after a hangup.
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -16,13 +15,13 @@ use ratatui::crossterm::event::{self, Event};
 
 use crate::readiness::is_closed;
 
-/// Events that wait to be taken; a burst beyond them stays in the terminal.
-const MOST_EVENTS: usize = 64;
+/// Capacity of the channel. Further events stay in the terminal.
+const MAX_PENDING_EVENTS: usize = 64;
 
 /// Keys and resizes of the terminal.
 pub(super) struct Keyboard {
     events: Receiver<io::Result<Event>>,
-    // Where keys come from: as crossterm chooses it.
+    /// The input that crossterm reads.
     input: OwnedFd,
 }
 
@@ -35,7 +34,7 @@ impl Keyboard {
             true => stdin.as_fd().try_clone_to_owned()?,
             false => File::open("/dev/tty")?.into(),
         };
-        let (sender, events) = sync_channel(MOST_EVENTS);
+        let (sender, events) = sync_channel(MAX_PENDING_EVENTS);
         std::thread::Builder::new()
             .name("oh-keyboard".to_string())
             .spawn(move || loop {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is shown, and what keys do to it.
+//! The state of the screen, and the effect of keys.
 
 use std::cmp::Ordering;
 
@@ -8,10 +8,10 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use super::snapshot::{SensorRow, Snapshot, TaskRow, ThreadRow};
 use overhear_session::listing::State;
 
-/// Longer filters do not fit the line they are typed in.
-const LONGEST_FILTER: usize = 60;
+/// Maximum length of a filter in characters, so that it fits its line.
+const MAX_FILTER_CHARS: usize = 60;
 
-/// Which table is shown.
+/// A page: one table, or the histograms.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Page {
     /// Sensors.
@@ -19,11 +19,11 @@ pub(crate) enum Page {
     Sensors,
     /// Threads of the process that is followed, else the processes that own sensors.
     Threads,
-    /// The distributions that updates find, where there are some.
+    /// The distributions of updates, if there are any.
     Histograms,
 }
 
-/// What sensors are sorted by.
+/// Sort key of sensors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum SensorKey {
     /// The order of registration.
@@ -35,7 +35,7 @@ pub(crate) enum SensorKey {
     Task,
     /// Actual rate, highest first.
     Rate,
-    /// Actual against declared rate, lowest first: who is behind.
+    /// Ratio of actual and declared rate, lowest first.
     Declared,
     /// Elements, most first.
     Elements,
@@ -58,7 +58,7 @@ impl SensorKey {
     ];
 }
 
-/// What threads are sorted by.
+/// Sort key of threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum ThreadKey {
     /// Time on a CPU, most first.
@@ -87,7 +87,7 @@ impl ThreadKey {
     ];
 }
 
-/// What the user wants of the world outside the model.
+/// A request of the user that the model cannot carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     /// Leave.
@@ -101,42 +101,41 @@ pub(crate) enum Request {
     },
 }
 
-/// All that decides what is drawn.
+/// The state of the screen.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Model {
-    /// What is shown; while paused, an old one.
+    /// The newest snapshot; while paused, that of the begin of the pause.
     pub(crate) snapshot: Snapshot,
-    /// Which table.
+    /// The shown page.
     pub(crate) page: Page,
     /// The order of sensors.
     pub(crate) sensor_key: SensorKey,
     /// The order of threads.
     pub(crate) thread_key: ThreadKey,
-    /// Against that order.
+    /// Whether the order is reversed.
     pub(crate) reversed: bool,
-    /// Rows whose names contain it are shown; upper and lower case are the same.
+    /// Only rows whose names contain it are shown. Upper and lower case are equal.
     pub(crate) filter: String,
-    /// The filter is being typed.
+    /// Whether keys go to the filter.
     pub(crate) typing: bool,
-    /// The picture stands still; counting goes on.
+    /// Whether the picture stands still. The observation goes on.
     pub(crate) paused: bool,
-    /// The help is shown.
+    /// Whether the help is shown.
     pub(crate) help: bool,
-    /// Which course of the selected sensor is drawn: 0 its rate, else the field with this number
-    /// less one.
+    /// The drawn course of the selected sensor: 0 is the rate, n is field n - 1.
     pub(crate) track: usize,
     /// A message, shown until the next key.
     pub(crate) message: String,
-    // The stream of the selected sensor: rows move, the selection stays with its sensor.
+    /// First stream of the selected sensor. The selection follows the sensor when rows move.
     selected: Option<u32>,
-    // Of threads and tasks, the selected row.
+    /// Selected row of the page of threads or tasks.
     row: usize,
-    // The uppermost histogram.
+    /// Index of the uppermost histogram.
     histogram: usize,
 }
 
 impl Model {
-    /// Shows this, unless the picture stands still.
+    /// Replaces the snapshot, unless the picture is paused.
     pub(crate) fn show(&mut self, snapshot: Snapshot) {
         if !self.paused {
             self.snapshot = snapshot;
@@ -154,8 +153,7 @@ impl Model {
             return None;
         }
         if self.help {
-            // Whatever was pressed, it closes the help; what it else does is not known to
-            // somebody who needs help.
+            // Any key closes the help, and has no other effect.
             self.help = false;
             return None;
         }
@@ -204,7 +202,9 @@ impl Model {
             KeyCode::Backspace => {
                 self.filter.pop();
             }
-            KeyCode::Char(c) if !c.is_control() && self.filter.chars().count() < LONGEST_FILTER => {
+            KeyCode::Char(c)
+                if !c.is_control() && self.filter.chars().count() < MAX_FILTER_CHARS =>
+            {
                 self.filter.push(c);
             }
             _ => {}
@@ -213,9 +213,9 @@ impl Model {
 
     fn next_key(&mut self, backwards: bool) {
         fn next<K: Copy + PartialEq>(all: &[K], key: K, backwards: bool) -> K {
-            let place = all.iter().position(|&other| other == key).unwrap_or(0);
+            let index = all.iter().position(|&other| other == key).unwrap_or(0);
             let by = if backwards { all.len() - 1 } else { 1 };
-            all[(place + by) % all.len()]
+            all[(index + by) % all.len()]
         }
         match self.page {
             Page::Sensors => self.sensor_key = next(&SensorKey::ALL, self.sensor_key, backwards),
@@ -278,7 +278,7 @@ impl Model {
         Some(Request::Switch { stream, on })
     }
 
-    /// Whether processes are shown in place of threads, because none is followed.
+    /// Whether the page shows processes instead of threads, because none is followed.
     #[must_use]
     pub(crate) fn shows_tasks(&self) -> bool {
         self.snapshot.threads.is_empty()
@@ -319,7 +319,7 @@ impl Model {
             .iter()
             .filter(|row| self.shows(&[&row.identity.task, "/", &row.identity.name()]))
             .collect();
-        rows.sort_by(|a, b| self.turned(by_key(self.sensor_key, a, b)));
+        rows.sort_by(|a, b| self.ordered(by_key(self.sensor_key, a, b)));
         rows
     }
 
@@ -332,7 +332,7 @@ impl Model {
             .iter()
             .filter(|row| self.shows(&[&row.comm, "(", &row.tid.to_string(), ")"]))
             .collect();
-        rows.sort_by(|a, b| self.turned(by_thread_key(self.thread_key, a, b)));
+        rows.sort_by(|a, b| self.ordered(by_thread_key(self.thread_key, a, b)));
         rows
     }
 
@@ -348,7 +348,7 @@ impl Model {
         name.concat().to_lowercase().contains(&filter)
     }
 
-    fn turned(&self, order: Ordering) -> Ordering {
+    fn ordered(&self, order: Ordering) -> Ordering {
         if self.reversed {
             order.reverse()
         } else {
@@ -357,10 +357,10 @@ impl Model {
     }
 }
 
-/// The larger first, what is not known last.
+/// The larger value first, `None` last.
 fn descending(a: Option<f64>, b: Option<f64>) -> Ordering {
-    let known = |value: Option<f64>| value.unwrap_or(f64::NEG_INFINITY);
-    known(b).total_cmp(&known(a))
+    let or_least = |value: Option<f64>| value.unwrap_or(f64::NEG_INFINITY);
+    or_least(b).total_cmp(&or_least(a))
 }
 
 fn by_key(key: SensorKey, a: &SensorRow, b: &SensorRow) -> Ordering {

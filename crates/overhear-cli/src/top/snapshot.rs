@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known at one moment, and how `--once` prints it.
+//! The accounts at one moment, and their text, JSON and CSV for `--once`.
 
 use std::collections::BTreeMap;
 
@@ -16,22 +16,22 @@ use overhear_session::identity::Identity;
 use overhear_session::listing::State;
 use overhear_session::quantities::{HistogramReport, Quantiles};
 
-/// What `overhear top --once --format json` prints.
+/// The document of `overhear top --once --format json`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct Snapshot {
     /// Version of the program that made it.
     pub(crate) overhear_version: String,
-    /// Where the directory listens; empty without one.
+    /// Socket of the directory; empty without one.
     pub(crate) socket: String,
     /// The newest time that was evaluated, on `CLOCK_MONOTONIC`.
     pub(crate) time_ns: u64,
-    /// The length of the window that rates and intervals are of.
+    /// Length of the window of rates and intervals.
     pub(crate) window_ns: u64,
     /// Elements evaluated since the observation began.
     pub(crate) elements: u64,
     /// Elements missed since then.
     pub(crate) missed: u64,
-    /// Whether nothing is known or suspected to be missing.
+    /// Whether there was no gap, and no complaint about a possible one.
     pub(crate) complete: bool,
     /// The sensors, in the order of registration.
     pub(crate) sensors: Vec<SensorRow>,
@@ -39,21 +39,21 @@ pub(crate) struct Snapshot {
     pub(crate) tasks: Vec<TaskRow>,
     /// The threads of the process that is followed; empty without one.
     pub(crate) threads: Vec<ThreadRow>,
-    /// What is heard of the kernel, and why not more; empty if nothing was asked for.
+    /// Active kernel sensors, and the reason why there are no more; empty if none was requested.
     pub(crate) kernel: String,
-    /// What else should be known.
+    /// Complaints of the observation and of updates.
     pub(crate) notes: Vec<String>,
-    /// What the updates of `--config` have found since the observation began.
+    /// Distributions of the updates of `--config` since the observation began.
     pub(crate) histograms: Vec<HistogramReport>,
 }
 
 /// One sensor.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct SensorRow {
-    /// Who it is.
+    /// Its process, name and type.
     #[serde(flatten)]
     pub(crate) identity: Identity,
-    /// Whether it is written.
+    /// Whether it is on.
     pub(crate) state: State,
     /// Elements evaluated since the observation began.
     pub(crate) elements: u64,
@@ -61,15 +61,15 @@ pub(crate) struct SensorRow {
     pub(crate) missed: u64,
     /// Gaps since then.
     pub(crate) gaps: u64,
-    /// Elements per second in the window, missed ones included; null before it is known.
+    /// Elements per second in the window, missed ones included; null before the first step ends.
     pub(crate) rate_hz: Option<f64>,
-    /// Elements that came earlier than declared; null where nothing is.
+    /// Elements that came earlier than declared; null without a declared rate.
     pub(crate) too_early: Option<u64>,
     /// Distances of neighbours in the window.
     pub(crate) interval_ns: Option<Quantiles>,
     /// The values of the newest element.
     pub(crate) values: Vec<FieldRow>,
-    /// Elements per second in each step, oldest first; not of a step that was not wholly observed.
+    /// Elements per second in each step, oldest first; `None` for a step that was observed in part.
     #[serde(skip)]
     pub(crate) course: Vec<Option<f64>>,
 }
@@ -116,15 +116,15 @@ pub(crate) struct ThreadRow {
     pub(crate) comm: String,
     /// Share of the time on a CPU, 0 to 1.
     pub(crate) run: f64,
-    /// Share of the time waiting for a CPU; null where it cannot be known.
+    /// Share of the time waiting for a CPU; null without wake-ups.
     pub(crate) runnable: Option<f64>,
-    /// Departures per second that the thread asked for.
+    /// Voluntary context switches per second.
     pub(crate) voluntary_hz: f64,
-    /// Departures per second that it did not ask for.
+    /// Involuntary context switches per second.
     pub(crate) involuntary_hz: f64,
     /// Migrations since it was followed.
     pub(crate) migrations: u64,
-    /// Wake-up latency since it was followed; null where wake-ups are not heard.
+    /// Wake-up latency since it was followed; null without wake-ups.
     pub(crate) wakeup_latency_ns: Option<Quantiles>,
 }
 
@@ -169,7 +169,7 @@ pub(crate) fn sensor_row(recent: &RecentSensors, sensor: &RecentSensor, state: S
     }
 }
 
-/// A narrow float keeps the digits it has.
+/// A value as JSON. A narrow float has its own digits, not those of the wide one.
 fn json(value: Value<'_>, kind: &str) -> serde_json::Value {
     match (kind, value) {
         ("f32", Value::Float(value)) => serde_json::to_value(value as f32),
@@ -181,11 +181,11 @@ fn json(value: Value<'_>, kind: &str) -> serde_json::Value {
 /// The processes of these sensors, in the order in which they came.
 #[must_use]
 pub(crate) fn tasks(sensors: &[SensorRow]) -> Vec<TaskRow> {
-    let mut places: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut indices: BTreeMap<&str, usize> = BTreeMap::new();
     let mut tasks: Vec<TaskRow> = Vec::new();
     for sensor in sensors {
         let identity = &sensor.identity;
-        let place = *places.entry(&identity.task).or_insert_with(|| {
+        let index = *indices.entry(&identity.task).or_insert_with(|| {
             tasks.push(TaskRow {
                 task: identity.task.clone(),
                 pid: identity.pid,
@@ -196,7 +196,7 @@ pub(crate) fn tasks(sensors: &[SensorRow]) -> Vec<TaskRow> {
             });
             tasks.len() - 1
         });
-        let task = &mut tasks[place];
+        let task = &mut tasks[index];
         task.sensors += 1;
         task.rate_hz += sensor.rate_hz.unwrap_or_default();
         task.elements += sensor.elements;
@@ -216,13 +216,13 @@ impl SensorRow {
     /// The newest values on one line: `depth 3  wait 12 ns`.
     #[must_use]
     pub(crate) fn values_text(&self) -> String {
-        let words: Vec<String> = self
+        let fields: Vec<String> = self
             .values
             .iter()
             .filter(|field| !field.value.is_null() && field.name != overhear_event::WRITER_FLAGS)
             .map(FieldRow::text)
             .collect();
-        printable(&words.join("  "))
+        printable(&fields.join("  "))
     }
 }
 

@@ -252,7 +252,7 @@ fn help_and_every_size_can_be_drawn() {
              │rate       elements per second, missed ones included                │
              │of decl    share of the declared rate; ! is below 90 %,             │
         ┌ ser│           or elements came earlier than declared                   │────┐
-        │decl│missed     written, and seen by no evaluation                       │    │
+        │decl│missed     written, and not evaluated                               │    │
         │inte│p50, p99   distances of neighbouring elements                       │    │
         │rate└────────────────────────────────────────────────────────────────────┘    │
         │wait 700 ns  load 12.50 %  label a\x1bb                                       │

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What threads did since the last look: differences of their accounts.
+//! Rates of threads: differences of their accounts between two snapshots.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use overhear_metrics::{Observer, Scheduling, Thread};
 use super::snapshot::ThreadRow;
 use overhear_session::quantities::Quantiles;
 
-/// Remembers the accounts of the last look.
+/// Keeps the accounts of the latest snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ThreadRates {
     last: BTreeMap<(u32, u32), Sums>,
@@ -36,10 +36,10 @@ impl Sums {
 }
 
 impl ThreadRates {
-    /// The living threads, with what they did since the last call.
+    /// The living threads, with their rates since the latest call.
     ///
     /// An account grows when an interval ends, so a thread that runs without being displaced
-    /// shows nothing at first and up to the whole time at once; a share is cut at 1.
+    /// has a share of 0 at first, and later a share above 1, which is limited to 1.
     pub(crate) fn rows<O: Observer>(
         &mut self,
         scheduling: &Scheduling<O>,

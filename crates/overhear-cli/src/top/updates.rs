@@ -15,25 +15,32 @@ use overhear_session::quantities::HistogramReport;
 use overhear_session::updates::{UpdateSpecification, Updates};
 
 /// An update that has distributions: it counts the values of a field, or its plug-in returns some.
-pub(super) struct Drawn {
+pub(super) struct DrawnUpdate {
     name: String,
-    // Each with its id, and whether one has appeared.
-    sensors: Vec<(String, Query, bool)>,
-    // The streams of these.
+    sensors: Vec<UpdateSensor>,
+    /// Streams of `sensors` that have appeared.
     streams: BTreeSet<StreamId>,
-    evaluation: Evaluation,
-    // Its distributions at the last look.
+    kind: Kind,
+    /// Distributions at the latest [`Self::refresh`].
     histograms: Vec<HistogramReport>,
-    notes: Vec<String>,
+    /// Complaints at the latest [`Self::refresh`].
+    complaints: Vec<String>,
 }
 
-enum Evaluation {
+/// A sensor that an update evaluates.
+struct UpdateSensor {
+    id: String,
+    query: Query,
+    has_appeared: bool,
+}
+
+enum Kind {
     Counting(CountingUpdate),
     Plugin(Updates),
 }
 
-impl Evaluation {
-    fn update(&mut self) -> &mut dyn Analysis {
+impl Kind {
+    fn analysis(&mut self) -> &mut dyn Analysis {
         match self {
             Self::Counting(counting) => counting,
             Self::Plugin(updates) => updates.set(),
@@ -41,19 +48,19 @@ impl Evaluation {
     }
 }
 
-impl Drawn {
-    /// Those of a file that have a `field` or a `plugin`, which are what can be drawn while it
-    /// grows.
+impl DrawnUpdate {
+    /// The updates of a file that have a `field` or a `plugin`: their distributions can be drawn
+    /// while they grow.
     ///
     /// # Errors
-    /// [`SessionError`] if the file makes no sense, has none, or a plug-in cannot be used.
-    pub(super) fn of(path: &Path) -> Result<Vec<Self>, SessionError> {
+    /// [`SessionError`] if the file is invalid, has no such update, or a plug-in cannot be loaded.
+    pub(super) fn all_of(path: &Path) -> Result<Vec<Self>, SessionError> {
         let config = Config::read(path)?;
-        let every: Vec<String> = config.sensors.iter().map(|it| it.id.clone()).collect();
+        let described: Vec<String> = config.sensors.iter().map(|it| it.id.clone()).collect();
         let mut drawn = Vec::new();
         for update in config.updates {
-            let ids = update.sensors.as_ref().unwrap_or(&every);
-            if let Some(id) = ids.iter().find(|id| !every.contains(id)) {
+            let ids = update.sensors.as_ref().unwrap_or(&described);
+            if let Some(id) = ids.iter().find(|id| !described.contains(id)) {
                 let message = format!(
                     "{}: update `{}` takes sensor `{id}`, which is not described; add a [[sensor]] with this id",
                     path.display(),
@@ -63,31 +70,37 @@ impl Drawn {
             }
             let sensors: Result<Vec<_>, SessionError> = ids
                 .iter()
-                .map(|id| Ok((id.clone(), connect::query(id, None)?, false)))
+                .map(|id| {
+                    Ok(UpdateSensor {
+                        id: id.clone(),
+                        query: connect::query(id, None)?,
+                        has_appeared: false,
+                    })
+                })
                 .collect();
             let sensors = sensors?;
-            let evaluation = match &update.plugin {
+            let kind = match &update.plugin {
                 Some(plugin) => {
                     let base = path.parent().unwrap_or(Path::new(""));
-                    let place = base.join(plugin);
-                    let specification = UpdateSpecification::parse(&place.to_string_lossy());
+                    let file = base.join(plugin);
+                    let specification = UpdateSpecification::parse(&file.to_string_lossy());
                     let missed = update.missed.map(MissedConfig::policy);
                     let loaded = Updates::load_with(&[specification], missed, |_| ());
-                    Evaluation::Plugin(loaded.map_err(|error| {
+                    Kind::Plugin(loaded.map_err(|error| {
                         let message = format!("update `{}`: {}", update.name, error.message);
                         SessionError::new(error.kind, message)
                     })?)
                 }
                 None if update.field.is_none() => continue,
-                None => Evaluation::Counting(CountingUpdate::new(update.field)),
+                None => Kind::Counting(CountingUpdate::new(update.field)),
             };
             drawn.push(Self {
                 name: update.name,
                 sensors,
                 streams: BTreeSet::new(),
-                evaluation,
+                kind,
                 histograms: Vec::new(),
-                notes: Vec::new(),
+                complaints: Vec::new(),
             });
         }
         match drawn.is_empty() {
@@ -102,14 +115,14 @@ impl Drawn {
         }
     }
 
-    /// Asks what there is to be drawn now, between two rounds.
-    pub(super) fn look(&mut self) {
-        (self.histograms, self.notes) = match &mut self.evaluation {
-            Evaluation::Counting(counting) => {
+    /// Takes the distributions from the update, between two rounds.
+    pub(super) fn refresh(&mut self) {
+        (self.histograms, self.complaints) = match &mut self.kind {
+            Kind::Counting(counting) => {
                 let histogram = counting.histogram(&self.name);
                 (histogram.into_iter().collect(), counting.complaints())
             }
-            Evaluation::Plugin(updates) => {
+            Kind::Plugin(updates) => {
                 let looks = updates.interim_reports();
                 let histograms = looks.iter().flat_map(|it| it.histograms()).collect();
                 let notes = looks.into_iter().flat_map(|look| {
@@ -122,17 +135,17 @@ impl Drawn {
         };
     }
 
-    /// What is missing in its distributions: sensors that have not appeared or lack the field,
-    /// values that are no numbers, updates that have failed.
+    /// Causes of values that the distributions lack: sensors that have not appeared or lack the
+    /// field, values that are no numbers, updates that have failed.
     pub(super) fn notes(&self) -> Vec<String> {
-        let absent = self.sensors.iter().filter(|(_, _, met)| !met);
-        let absent = absent.map(|(id, ..)| format!("no sensor `{id}` has appeared yet"));
-        let all = absent.chain(self.notes.iter().cloned());
+        let absent = self.sensors.iter().filter(|sensor| !sensor.has_appeared);
+        let absent = absent.map(|sensor| format!("no sensor `{}` has appeared yet", sensor.id));
+        let all = absent.chain(self.complaints.iter().cloned());
         all.map(|note| format!("update `{}`: {note}", self.name))
             .collect()
     }
 
-    /// Its distributions at the last look.
+    /// Its distributions at the latest [`Self::refresh`].
     pub(super) fn histograms(&self) -> &[HistogramReport] {
         &self.histograms
     }
@@ -142,33 +155,32 @@ impl Drawn {
     }
 }
 
-impl Analysis for Drawn {
-    /// Takes elements of opened streams only.
+impl Analysis for DrawnUpdate {
     fn open(&mut self, stream: &StreamDescriptor) {
-        let own = self.sensors.iter_mut();
-        if let Some((.., met)) = own.into_iter().find(|(_, query, _)| query.matches(stream)) {
-            *met = true;
+        let mut own = self.sensors.iter_mut();
+        if let Some(sensor) = own.find(|sensor| sensor.query.matches(stream)) {
+            sensor.has_appeared = true;
             self.streams.insert(stream.id);
-            self.evaluation.update().open(stream);
+            self.kind.analysis().open(stream);
         } else {
-            // A directory that begins anew gives its numbers anew.
+            // A restarted directory uses stream ids again.
             self.streams.remove(&stream.id);
         }
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
         if self.takes(element.stream) {
-            self.evaluation.update().element(element);
+            self.kind.analysis().element(element);
         }
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         if self.takes(stream) {
-            self.evaluation.update().gap(stream, gap);
+            self.kind.analysis().gap(stream, gap);
         }
     }
 
     fn advance(&mut self, now: Timestamp) {
-        self.evaluation.update().advance(now);
+        self.kind.analysis().advance(now);
     }
 }

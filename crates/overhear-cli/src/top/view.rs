@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A model as a picture.
 //!
-//! Colour is never the only sign: what is wrong also has a `!` behind it, so that the picture says
-//! the same without colours.
+//! Colour is never the only sign: an error is also marked by `!`, so that the picture is complete
+//! without colours.
 
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -17,16 +17,16 @@ use overhear_session::display::{self, TextDisplay};
 use overhear_session::format::{number, printable, rate};
 use overhear_session::listing::State;
 
-/// From this height on there is room for the selected sensor below the table.
-const DETAIL_FROM: u16 = 16;
-/// A rate below this share of the declared one is worth a look, in per cent.
-const SLOW: f64 = 90.0;
+/// Minimum height of a terminal in lines that shows the selected sensor below the table.
+const MIN_DETAIL_HEIGHT: u16 = 16;
+/// Share of the declared rate in per cent below which a rate is marked.
+const SLOW_PERCENT: f64 = 90.0;
 
 /// Draws the model. Without `coloured` no colour is used.
 pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, coloured: bool) {
     let paint = Paint(coloured);
     let area = frame.area();
-    let shows_detail = area.height >= DETAIL_FROM
+    let shows_detail = area.height >= MIN_DETAIL_HEIGHT
         && model.page == Page::Sensors
         && model.selected_sensor().is_some();
     let detail = if shows_detail { 6 } else { 0 };
@@ -94,7 +94,7 @@ fn headline<'a>(model: &Model, paint: &Paint) -> Vec<Line<'a>> {
     let snapshot = &model.snapshot;
     let total: f64 = snapshot.sensors.iter().filter_map(|s| s.rate_hz).sum();
     let bold = Style::new().add_modifier(Modifier::BOLD);
-    // What is missing comes first: a narrow terminal cuts the end.
+    // Losses come first: a narrow terminal cuts the end.
     let mut first = vec![Span::styled("overhear top", bold), Span::raw("  ")];
     first.push(match (snapshot.missed, snapshot.complete) {
         (0, true) => Span::styled("nothing missed", paint.good()),
@@ -180,14 +180,15 @@ fn footline<'a>(model: &Model, paint: &Paint) -> Line<'a> {
     }
 }
 
-/// A column: what stands above it, its width, how dear it is, and whether its head is marked as
-/// the one that rows are sorted by.
+/// A column of a table.
 struct Column {
     head: &'static str,
     width: u16,
-    /// Columns with higher numbers go first where there is no room.
+    /// Rank in which columns are left out without room: the highest first, 0 never.
     expendable: u8,
+    /// Whether cells are aligned on the right.
     right: bool,
+    /// Whether rows are sorted by this column; its head is marked.
     sorts: bool,
 }
 
@@ -203,7 +204,7 @@ impl Column {
     }
 }
 
-/// Which of these columns have room.
+/// For each of these columns whether it has room.
 fn fitting(columns: &[Column], room: u16) -> Vec<bool> {
     let mut shown = vec![true; columns.len()];
     loop {
@@ -226,7 +227,8 @@ fn fitting(columns: &[Column], room: u16) -> Vec<bool> {
     }
 }
 
-/// Renders rows of cells under the columns that have room; the column `grows` takes what is left.
+/// Renders rows of cells under the columns that have room. The column `grows` takes the rest of the
+/// width.
 fn table<'a>(
     frame: &mut Frame<'_>,
     area: Rect,
@@ -283,7 +285,7 @@ fn aligned(span: Span<'_>, right: bool) -> Line<'_> {
     }
 }
 
-/// As wide as the longest of these names, within bounds.
+/// Length of the longest of these names, from `least` to `most`.
 fn width_of<'a>(names: impl Iterator<Item = &'a str>, least: u16, most: u16) -> u16 {
     let longest = names.map(|name| name.chars().count()).max().unwrap_or(0);
     u16::try_from(longest).unwrap_or(most).clamp(least, most)
@@ -342,7 +344,7 @@ fn sensor_cells<'a>(
     let early = sensor.too_early.unwrap_or(0) > 0;
     let share = match sensor.share_of_declared() {
         Some(share) if early => Span::styled(format!("{share:.0} %!"), paint.bad()),
-        Some(share) if share < SLOW && sensor.state == State::On => {
+        Some(share) if share < SLOW_PERCENT && sensor.state == State::On => {
             Span::styled(format!("{share:.0} %!"), paint.doubtful())
         }
         Some(share) => Span::styled(format!("{share:.0} %"), dead),
@@ -376,7 +378,7 @@ fn sensor_cells<'a>(
     ]
 }
 
-/// What is drawn of a sensor below the table: its promise, its intervals, and one course.
+/// Draws a sensor below the table: its declared rate, its intervals, and one course.
 fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, sensor: &SensorRow, paint: &Paint) {
     let identity = &sensor.identity;
     let title = format!(
@@ -388,22 +390,22 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, sensor: &SensorRow, 
     let block = Block::bordered().title(title);
     let inside = block.inner(area);
     frame.render_widget(block, area);
-    let promise = match (identity.declared, sensor.too_early) {
+    let declaration = match (identity.declared, sensor.too_early) {
         (Some(d), early) => {
             let early = early.unwrap_or(0);
             let kept = if early == 0 {
                 Span::styled("kept", paint.good())
             } else {
-                let words = count_u64(early, "element");
-                Span::styled(format!("{words} too early!"), paint.bad())
+                let elements = count_u64(early, "element");
+                Span::styled(format!("{elements} too early!"), paint.bad())
             };
-            let words = format!(
+            let bound = format!(
                 "declared T {}, D {}, tau {}: ",
                 time(d.period_ns),
                 time(d.distance_ns),
                 time(d.jitter_ns)
             );
-            vec![Span::raw(words), kept]
+            vec![Span::raw(bound), kept]
         }
         _ => vec![Span::styled("no rate declared", paint.faint())],
     };
@@ -439,7 +441,7 @@ fn detail(frame: &mut Frame<'_>, area: Rect, model: &Model, sensor: &SensorRow, 
         }
     };
     let lines = vec![
-        Line::from(promise),
+        Line::from(declaration),
         Line::raw(format!("intervals: {intervals}")),
         Line::from(vec![
             Span::raw(format!("{label} ")),
@@ -530,7 +532,7 @@ fn tasks(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: &Paint) {
     table(frame, area, &columns, rows, None, model, paint);
 }
 
-/// From the selected one on, as many as there is room for.
+/// Draws the selected histogram, and those after it that have room.
 fn histograms(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     let all = &model.snapshot.histograms;
     let first = model.selected_row().min(all.len().saturating_sub(1));
@@ -550,21 +552,21 @@ o          switch the selected sensor on or off
 rate       elements per second, missed ones included
 of decl    share of the declared rate; ! is below 90 %,
            or elements came earlier than declared
-missed     written, and seen by no evaluation
+missed     written, and not evaluated
 p50, p99   distances of neighbouring elements";
 
 fn help(frame: &mut Frame<'_>, area: Rect, paint: &Paint) {
     let lines = u16::try_from(HELP.lines().count()).unwrap_or(0);
     let width = width_of(HELP.lines(), 0, 100) + 4;
     let (width, height) = (width.min(area.width), (lines + 2).min(area.height));
-    let place = Rect {
+    let window = Rect {
         x: area.x + (area.width - width) / 2,
         y: area.y + (area.height - height) / 2,
         width,
         height,
     };
-    frame.render_widget(Clear, place);
+    frame.render_widget(Clear, window);
     let block = Block::bordered().title(" help: any key closes it ");
     let block = block.border_style(paint.colour(Color::Cyan));
-    frame.render_widget(Paragraph::new(HELP).block(block), place);
+    frame.render_widget(Paragraph::new(HELP).block(block), window);
 }
