@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user types.
+//! The command line: verbs, flags and their help.
 
 mod live;
 pub(crate) mod renamed;
@@ -72,7 +72,7 @@ pub(crate) enum Command {
     /// Computes worst-case response times of periodic tasks. Exit status: 1 if a deadline is
     /// missed.
     ResponseTimes(ResponseTimesArguments),
-    /// Lists the sensors that a directory knows.
+    /// Lists the sensors of a directory.
     List(ListArguments),
     /// Prints the elements of sensors as they are written, also of sensors that appear later.
     Attach(AttachArguments),
@@ -202,7 +202,7 @@ impl RunArguments {
             out: self.out.clone(),
             kernel: self.backend(),
             kernel_sensors: NamedSensors::joined(&self.kernel_sensors),
-            probes: self.points.behind(&self.probe, &self.usdt),
+            probes: self.points.with_programs(&self.probe, &self.usdt),
             socket: self.socket.clone(),
             check: self.check.clone(),
             config: self.config.clone(),
@@ -218,7 +218,7 @@ impl RunArguments {
     }
 }
 
-/// Places in the kernel that become sensors.
+/// Tracepoints and functions of the kernel that become sensors.
 #[derive(Debug, Args)]
 pub(crate) struct Points {
     /// A tracepoint as a sensor: `SYSTEM:NAME` with the fields of its event, or `NAME` alone with
@@ -235,8 +235,8 @@ pub(crate) struct Points {
 }
 
 impl Points {
-    /// All places that were named, those of programs first.
-    pub(crate) fn behind(&self, probes: &[Probe], usdt: &[Probe]) -> Vec<Probe> {
+    /// All named probes, those of programs first.
+    pub(crate) fn with_programs(&self, probes: &[Probe], usdt: &[Probe]) -> Vec<Probe> {
         let own = [&self.tracepoint, &self.kprobe, &self.kretprobe];
         let own = own.into_iter().flatten();
         probes.iter().chain(usdt).chain(own).cloned().collect()
@@ -288,7 +288,7 @@ impl BackendArgument {
     }
 }
 
-/// What `--no-exec` stands for.
+/// The meaning of `--no-exec`.
 pub(crate) const fn execution(no_exec: bool) -> Execution {
     match no_exec {
         true => Execution::Disabled,
@@ -296,7 +296,7 @@ pub(crate) const fn execution(no_exec: bool) -> Execution {
     }
 }
 
-/// What can be heard.
+/// The help about kernel sensors.
 fn sensors_help() -> String {
     let lines = KernelSensor::all()
         .map(|sensor| format!("  {:<15}{}\n", sensor.name(), sensor.description()));
@@ -388,7 +388,7 @@ impl RecordArguments {
             cgroups: self.cgroup.clone(),
             all: self.all,
             sensors: NamedSensors::joined(&self.kernel_sensors),
-            probes: self.points.behind(&self.probe, &self.usdt),
+            probes: self.points.with_programs(&self.probe, &self.usdt),
             backend: self.backend.backend(),
             buffer_bytes: self.buffer,
             duration: self.duration,
@@ -574,15 +574,15 @@ impl RunArguments {
             option.push(value);
             option
         };
-        let mut words = vec![option("--check", check.config.as_os_str())];
+        let mut arguments = vec![option("--check", check.config.as_os_str())];
         let junit = check.junit.as_deref();
-        words.extend(junit.map(|file| option("--junit", file.as_os_str())));
-        words.extend(check.json.as_deref().map(|file| option("--json", file)));
-        words.extend(check.no_exec.then(|| "--no-exec".into()));
-        words.push("--".into());
-        words.extend(check.command.iter().cloned());
+        arguments.extend(junit.map(|file| option("--junit", file.as_os_str())));
+        arguments.extend(check.json.as_deref().map(|file| option("--json", file)));
+        arguments.extend(check.no_exec.then(|| "--no-exec".into()));
+        arguments.push("--".into());
+        arguments.extend(check.command.iter().cloned());
         let command = clap::Command::new("run").no_binary_name(true);
-        let matches = Self::augment_args(command).get_matches_from(words);
+        let matches = Self::augment_args(command).get_matches_from(arguments);
         Self::from_arg_matches(&matches).expect("these are options of a run")
     }
 }
@@ -658,7 +658,7 @@ pub(crate) struct FitRateArguments {
     pub(crate) json: Option<OsString>,
 }
 
-/// Which update, with its argument.
+/// An update of a plug-in, with its argument.
 fn update(text: &str) -> Result<UpdateSpecification, std::convert::Infallible> {
     Ok(UpdateSpecification::parse(text))
 }

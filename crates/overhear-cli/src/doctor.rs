@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear doctor`: what this machine and user can do, and how to get the rest.
+//! `overhear doctor`: the features that work for this user on this machine, and how to enable the
+//! others.
 
 use std::fs;
 
@@ -13,13 +14,13 @@ use serde::Serialize;
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Finding {
-    /// What was looked at.
+    /// Name of the feature.
     pub(crate) name: &'static str,
     /// Whether it works.
     pub(crate) ok: bool,
-    /// What was found, in a message.
+    /// Result of the examination.
     pub(crate) message: String,
-    /// How to get it; empty if it works.
+    /// How to enable the feature; empty if it works.
     pub(crate) advice: String,
 }
 
@@ -43,7 +44,7 @@ impl Finding {
     }
 }
 
-/// Looks at everything.
+/// Examines all features.
 #[must_use]
 pub(crate) fn examine() -> Vec<Finding> {
     vec![
@@ -106,7 +107,7 @@ fn bpf() -> Finding {
     }
 }
 
-/// The sensors beyond scheduling: what this kernel has of them.
+/// The sensors beyond scheduling that this kernel has.
 fn more() -> Finding {
     let kernel = Kernel::builder()
         .backend(Backend::Bpf)
@@ -118,7 +119,7 @@ fn more() -> Finding {
         Err(_) => {
             return Finding::bad(
                 "sensors",
-                "kernel sensors beyond scheduling are not heard without BPF",
+                "kernel sensors beyond scheduling need BPF",
                 "as for bpf",
             )
         }
@@ -132,7 +133,7 @@ fn more() -> Finding {
 fn perf() -> Finding {
     let level = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     let level = level.trim();
-    // The sensor opens its events when it follows a process; this process is as good as any.
+    // The sensor opens its events when it follows a process; any process will do.
     let kernel = Kernel::builder().backend(Backend::Perf).build();
     let followed = kernel
         .map_err(|error| error.to_string())
@@ -154,7 +155,7 @@ fn clock() -> Finding {
     match overhear_directory::sensor_clock() {
         ClockId::Monotonic => Finding::bad(
             "clock",
-            "sensors stamp with CLOCK_MONOTONIC: correct, but some 15 ns slower per element",
+            "sensors stamp with CLOCK_MONOTONIC: correct, but about 15 ns slower per element",
             "the CPU's counter must be invariant and the kernel's clocksource `tsc`",
         ),
         ClockId::X86Tsc => Finding::good("clock", "sensors stamp with the time stamp counter"),
@@ -182,7 +183,7 @@ fn locked_memory() -> Finding {
     }
 }
 
-/// What monitors left that were killed while they had a CPU of their own.
+/// CPUs that are still set apart for monitors that were killed.
 fn partitions() -> Finding {
     match Partition::leftovers() {
         Ok(left) if left.is_empty() => {
@@ -211,14 +212,14 @@ fn directory() -> Finding {
             "no directory runs; `overhear run` brings its own, `overheard` serves all programs",
         );
     };
-    let place = socket.display();
+    let shown = socket.display();
     let mut connection = match MonitorConnection::connect(&socket) {
         Ok(connection) => connection,
         Err(error) => {
             return Finding::bad(
                 "directory",
                 error.to_string(),
-                "start `overheard`, or unset OVERHEAR_DIRECTORY: sensors are not heard",
+                "start `overheard`, or unset OVERHEAR_DIRECTORY: no monitor can read sensors",
             )
         }
     };
@@ -226,19 +227,19 @@ fn directory() -> Finding {
         .status()
         .and_then(|status| Ok((status.sensors, connection.list(&Query::all())?.len())));
     match listed {
-        Ok((all, heard)) if all == 0 || heard > 0 => Finding::good(
+        Ok((all, readable)) if all == 0 || readable > 0 => Finding::good(
             "directory",
-            format!("the directory at {place} lets you hear {heard} of {all} sensors"),
+            format!("the directory at {shown} permits you {readable} of {all} sensors"),
         ),
         Ok((all, _)) => Finding::bad(
             "directory",
-            format!("the directory at {place} lets you hear none of {all} sensors"),
+            format!("the directory at {shown} permits you none of {all} sensors"),
             "sensors of other users need a rule in its directory.toml",
         ),
         Err(error) => Finding::bad(
             "directory",
             error.to_string(),
-            "you may not attach here: ask for a rule in its directory.toml, or run your own",
+            "you may not attach here: its directory.toml needs a rule for you; or run your own directory",
         ),
     }
 }
@@ -247,7 +248,7 @@ fn tools() -> Finding {
     match ForeignTrace::available() {
         Ok(()) => Finding::good(
             "tools",
-            "libbabeltrace2 is there to import traces of others with",
+            "libbabeltrace2 is installed: `overhear import` works",
         ),
         Err(error) => Finding::good("tools", format!("{error}; only `overhear import` needs it")),
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exit statuses of the command line: what errors, conclusions and ends of programs amount to.
+//! Exit statuses of errors, of conclusions and of ended programs.
 
 use overhear_session::conclusion::{Conclusion, Exit};
 use overhear_session::error::ErrorKind;
@@ -9,9 +9,9 @@ use overhear_session::session::Outcome;
 pub(crate) const COMPLETE: u8 = 0;
 /// A constraint is violated.
 pub(crate) const VIOLATED: u8 = 1;
-/// The command line, or a file it names, cannot be used.
+/// The command line, or a file that it names, is invalid.
 pub(crate) const USAGE: u8 = 2;
-/// Something was missed: the results may not be all there is.
+/// Inconclusive: elements were missed, so the results may be incomplete.
 pub(crate) const INCONCLUSIVE: u8 = 3;
 /// A guarantee was demanded and cannot be given.
 pub(crate) const REFUSED: u8 = 4;
@@ -49,7 +49,7 @@ pub(crate) fn of_outcome(outcome: &Outcome) -> u8 {
     of_program(outcome.exit, outcome.report.conclusion())
 }
 
-/// The status of a program and of what its observation amounts to.
+/// The status of a program and of the conclusion about it.
 pub(crate) fn of_program(exit: Exit, conclusion: Conclusion) -> u8 {
     match exit {
         Exit::Code(0) => of_conclusion(conclusion),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Text for people, JSON and CSV for programs.
+//! Forms of output: text, JSON and CSV.
 
 use std::io;
 
@@ -7,10 +7,10 @@ use clap::ValueEnum;
 use overhear_event::{csv_line, printable_json};
 use serde::Serialize;
 
-/// The form of what a command prints.
+/// The form of a command's output.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// For people.
+    /// Tables and messages.
     #[default]
     Text,
     /// JSON; streams of records are one document per line.
@@ -19,21 +19,21 @@ pub(crate) enum Format {
     Csv,
 }
 
-/// Whether colours are wanted: not if `NO_COLOR` is set and not empty.
+/// Whether colours are permitted: not if `NO_COLOR` is set and not empty.
 #[must_use]
 pub(crate) fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// A document as JSON, whose text does not act on a terminal either.
+/// A document as JSON, with characters escaped that act on a terminal.
 #[must_use]
 pub(crate) fn json_text(document: &impl Serialize) -> String {
     let json = serde_json::to_string_pretty(document).unwrap_or_default() + "\n";
     printable_json(&json).into_owned()
 }
 
-/// Writes JSON on, in a form that does not act on a terminal. It gets whole characters, as
-/// serde_json writes them.
+/// A writer of JSON that escapes characters which act on a terminal. Its input has complete
+/// characters, as serde_json writes them.
 #[derive(Debug)]
 pub(crate) struct PrintableJson<W>(pub W);
 

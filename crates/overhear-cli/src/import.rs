@@ -51,7 +51,7 @@ pub(crate) fn several(foreign: &Path) -> Option<String> {
     let names = names(foreign);
     (names.len() > 1).then(|| {
         format!(
-            "{} traces in {} become one recording: {}; name a folder in it to import what is there alone",
+            "{} traces in {} become one recording: {}; name one of these folders to import it alone",
             names.len(),
             foreign.display(),
             listed(&names)
@@ -73,7 +73,7 @@ pub(crate) fn import(
     timeout: Option<Nanos>,
 ) -> Result<Imported, SessionError> {
     let command = || {
-        // The file of this process, also where another one has its name by now.
+        // The file of this process, even if another file has its name by now.
         let mut command = Command::new("/proc/self/exe");
         command.args(["import", "--send"]).arg("--").arg(foreign);
         command

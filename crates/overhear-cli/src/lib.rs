@@ -9,7 +9,7 @@
 //!
 //! The crate computes nothing itself: what a verb does is in `overhear-session`, the page in
 //! `overhear-page`. The terminal screens `top` and `attach` run a monitor of their own. The library
-//! exists for the binary, and so that tests can see the text of a report.
+//! exists for the binary, and for tests of the text of a report.
 
 #![cfg_attr(not(test), warn(clippy::disallowed_methods, clippy::too_many_lines))]
 
@@ -22,6 +22,7 @@ mod format;
 mod import;
 mod live;
 mod options;
+mod output;
 mod progress;
 mod readiness;
 #[cfg(test)]
@@ -30,11 +31,11 @@ mod text;
 mod top;
 
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use overhear_event::{printable, printable_lines, Analysis};
+use overhear_event::{printable_lines, Analysis};
 use overhear_page::recorded::{write_page as write_page_of, Page, PageRequest};
 use overhear_page::serve::{self, Shown};
 use overhear_session::conclusion::Conclusion;
@@ -48,7 +49,6 @@ use overhear_session::{
     admit, calibrate, check, export, fit, junit, metrics, record, repair, replay, response_times,
     signals,
 };
-use serde::Serialize;
 
 use args::{
     execution, AdmitArguments, Arguments, CalibrateArguments, CheckArguments, Command,
@@ -57,7 +57,8 @@ use args::{
     ReportArguments, ResponseTimesArguments, RunArguments, ViewArguments,
 };
 use exit::{COMPLETE, INCONCLUSIVE, UNAVAILABLE};
-use format::{json_text, PrintableJson};
+use format::json_text;
+use output::{print, print_json, print_notice, print_stderr, printed, show, ClaimedFile};
 use text::width::Width;
 
 /// Runs the command of this process; returns its exit status.
@@ -114,10 +115,7 @@ pub fn report_text(report: &Report, columns: Option<usize>) -> String {
 
 fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     let json = arguments.json.as_ref().map(JsonTarget::parse);
-    let place = match &json {
-        Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
-        _ => None,
-    };
+    let claimed = ClaimedFile::of(json.as_ref())?;
     let run = arguments
         .request()
         .resolve(|warning| print_stderr(&format!("overhear: {warning}\n")))?;
@@ -142,8 +140,8 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     if let Some(shown) = &mut shown {
         shown.end(&mut outcome);
     }
-    if let Some(place) = place {
-        place.keep();
+    if let Some(claimed) = claimed {
+        claimed.keep();
     }
     if let (Some(file), Some(check)) = (&arguments.junit, &outcome.report.check) {
         let of = outcome.report.command.join(" ");
@@ -168,14 +166,11 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
 fn record(arguments: &RecordArguments) -> Result<u8, SessionError> {
     let metrics = metrics::selected(&arguments.metrics, None)?;
     let json = arguments.json.as_ref().map(JsonTarget::parse);
-    let place = match &json {
-        Some(JsonTarget::File(path)) => Some(Place::claim(path)?),
-        _ => None,
-    };
+    let claimed = ClaimedFile::of(json.as_ref())?;
     let calibration = calibrate::load_calibration(arguments.calibration.as_deref())?;
     let mut outcome = record::record(&arguments.options(calibration, metrics))?;
-    if let Some(place) = place {
-        place.keep();
+    if let Some(claimed) = claimed {
+        claimed.keep();
     }
     let status = print_outcome(&outcome, json.as_ref());
     if !arguments.no_page {
@@ -203,8 +198,8 @@ fn print_outcome(outcome: &Outcome, json: Option<&JsonTarget>) -> u8 {
     exit::of_outcome(outcome)
 }
 
-/// Writes the page, after all else: whatever becomes of it, the report was shown and the exit
-/// status is settled.
+/// Writes the page. This is the last step: an error of the page changes neither the report nor the
+/// exit status.
 fn write_page(outcome: &mut Outcome, quiet: bool) {
     match write_page_of(outcome) {
         Ok(Some(page)) if !quiet => print_page_path(&page.file, &page.left_out),
@@ -229,12 +224,12 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
     if arguments.answer {
         return calibrate::echo().map(|()| COMPLETE);
     }
-    let place = arguments.output.clone().or_else(calibrate::default_file);
-    let Some(place) = place else {
-        let message = "there is no place to keep the calibration: neither XDG_CACHE_HOME nor HOME is set; name a file by --output";
+    let file = arguments.output.clone().or_else(calibrate::default_file);
+    let Some(file) = file else {
+        let message = "the calibration has no default file: neither XDG_CACHE_HOME nor HOME is set; name a file by --output";
         return Err(SessionError::new(ErrorKind::Usage, message));
     };
-    let kept = calibrate::CalibrationFile::claim(&place)?;
+    let claimed = calibrate::CalibrationFile::claim(&file)?;
     let shows = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let rounds = arguments.rounds;
     let calibration = calibrate::calibrate(rounds, &arguments.sensors, |round| {
@@ -244,12 +239,12 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
             let _ = std::io::stderr().write_all(line.as_bytes());
         }
     })?;
-    kept.save(&calibration)?;
+    claimed.save(&calibration)?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&calibration, &target)?,
         None => show(|width| text::calibration::render(&calibration, width))?,
     }
-    print_stderr(&format!("calibration: {}\n", place.display()));
+    print_stderr(&format!("calibration: {}\n", file.display()));
     Ok(COMPLETE)
 }
 
@@ -258,7 +253,7 @@ fn view(arguments: &ViewArguments) -> Result<u8, SessionError> {
     let range = arguments.shown.range()?;
     serve::view(&arguments.directory, other, range, |url, left_out| {
         print_left_out(left_out);
-        // A reader that went away has no use for the address.
+        // A reader that is gone does not need the address.
         let _ = print(&format!("{url}\n"));
     })?;
     Ok(COMPLETE)
@@ -327,7 +322,8 @@ fn export(arguments: &ExportArguments) -> Result<u8, SessionError> {
         },
         (ExportFormat::Perfetto, None) => export::Format::Perfetto,
         (ExportFormat::Perfetto, Some(_)) => {
-            let message = "--sensor chooses columns of csv; Perfetto takes the whole recording";
+            let message =
+                "--sensor chooses columns of csv; an export to Perfetto has the complete recording";
             return Err(SessionError::new(ErrorKind::Usage, message));
         }
     };
@@ -371,7 +367,7 @@ fn fit_rate(arguments: &FitRateArguments) -> Result<u8, SessionError> {
 fn metrics(arguments: &MetricsArguments) -> Result<u8, SessionError> {
     let selected = metrics::selected(&arguments.metrics, arguments.config.as_deref())?;
     let Some(directory) = &arguments.directory else {
-        // As it is, in lines of any length: it is read by a program.
+        // Lines are not broken, because a program reads them.
         print(&printable_lines(&metrics::to_dot(&selected)?))?;
         return Ok(COMPLETE);
     };
@@ -482,108 +478,4 @@ fn man(arguments: &ManArguments) -> Result<u8, SessionError> {
         }
     }
     Ok(COMPLETE)
-}
-
-/// Writes a document without having it in memory.
-#[expect(clippy::disallowed_methods, reason = "a file that the user names")]
-fn print_json(report: &impl Serialize, target: &JsonTarget) -> Result<(), SessionError> {
-    fn write(report: &impl Serialize, out: impl Write) -> std::io::Result<()> {
-        let mut out = PrintableJson(BufWriter::new(out));
-        serde_json::to_writer_pretty(&mut out, report)?;
-        out.write_all(b"\n")?;
-        out.flush()
-    }
-    match target {
-        JsonTarget::Stdout => printed(write(report, std::io::stdout().lock())),
-        JsonTarget::File(path) => {
-            let file = std::fs::File::create(path);
-            let written = file.and_then(|file| write(report, file));
-            written.map_err(|error| cannot_write(path, &error))
-        }
-    }
-}
-
-fn cannot_write(path: &Path, error: &std::io::Error) -> SessionError {
-    SessionError::new(
-        ErrorKind::Usage,
-        format!("cannot write {}: {error}", path.display()),
-    )
-}
-
-/// Prints text on standard error. An error is ignored where it is closed or full: the exit status
-/// still has the result.
-///
-/// Messages quote names of programs, files and recordings: characters that act on a terminal are
-/// escaped.
-/// Prints a message of a running session. Its line is not wrapped.
-fn print_notice(message: &str) {
-    let line = format!("overhear: {}\n", printable(message));
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-fn print_stderr(text: &str) {
-    let text = printable_lines(text);
-    let text = Width::of(std::io::stderr()).wrap(&text);
-    let _ = std::io::stderr().write_all(text.as_bytes());
-}
-
-/// Prints text for people, as wide as their window, with characters escaped that act on a terminal.
-fn show(render: impl FnOnce(Width) -> String) -> Result<(), SessionError> {
-    let width = Width::of(std::io::stdout());
-    print(&width.wrap(&printable_lines(&render(width))))
-}
-
-/// A file that the report will be written to: claimed before the program runs, because afterwards
-/// it would be too late to choose another one. What the file holds is kept until then.
-struct Place {
-    // Removed again if the program cannot be run.
-    made: Option<PathBuf>,
-}
-
-impl Place {
-    #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
-    fn claim(path: &Path) -> Result<Self, SessionError> {
-        let made = (!path.exists()).then(|| path.to_path_buf());
-        std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(path)
-            .map_err(|error| {
-                SessionError::new(
-                    ErrorKind::Usage,
-                    format!("cannot write {}: {error}", path.display()),
-                )
-            })?;
-        Ok(Self { made })
-    }
-
-    fn keep(mut self) {
-        self.made = None;
-    }
-}
-
-impl Drop for Place {
-    #[expect(clippy::disallowed_methods, reason = "a file that the user names")]
-    fn drop(&mut self) {
-        if let Some(path) = &self.made {
-            let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-/// Prints all of it at once, and nothing later.
-fn print(text: &str) -> Result<(), SessionError> {
-    let mut out = std::io::stdout().lock();
-    printed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
-}
-
-/// A reader that went away (`overhear report ... | head`) is no error.
-fn printed(result: std::io::Result<()>) -> Result<(), SessionError> {
-    match result {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(SessionError::new(
-            ErrorKind::Usage,
-            format!("cannot write to standard output: {error}"),
-        )),
-        _ => Ok(()),
-    }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The verbs that talk to a running directory.
+//! The verbs that connect to a running directory.
 
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
@@ -21,7 +21,7 @@ use crate::args::{
     execution, AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments,
     TopArguments,
 };
-use crate::{print, print_stderr};
+use crate::output::{print, print_stderr};
 
 fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, SessionError> {
     connect::query(names, directory.type_id.as_deref())
@@ -63,16 +63,17 @@ fn list_not_connected(arguments: ListArguments) -> Result<u8, SessionError> {
     match text::not_connected::render(&listing, arguments.form.format(), width) {
         Some(text) => print(&text)?,
         None => {
-            print_stderr("overhear: this directory has connected every sensor that asked for it\n")
+            print_stderr("overhear: this directory has connected every sensor that registered\n")
         }
     }
     Ok(COMPLETE)
 }
 
-/// Connects to a directory from which this user may hear something, now or later.
+/// Connects to a directory whose sensors this user may read.
 ///
-/// # Errors [`SessionError`] if it has sensors and none that this user may read: waiting for others
-/// would be in vain, more often than not.
+/// # Errors
+/// [`SessionError`] if it has sensors, and this user may read none of them: others that appear
+/// later are probably not readable either.
 fn connect(socket: &Path) -> Result<MonitorConnection, SessionError> {
     let mut connection = connect::connect(socket)?;
     let all = Query::all();
@@ -84,37 +85,40 @@ fn connect(socket: &Path) -> Result<MonitorConnection, SessionError> {
     Ok(connection)
 }
 
-/// Why nothing is shown: an empty table would leave that open.
+/// The error of a verb without matching sensors. It names the reason, which an empty table would
+/// not.
 fn nothing(
     connection: &mut MonitorConnection,
     query: &Query,
     socket: &str,
 ) -> Result<SessionError, SessionError> {
-    let heard = connection.list(&Query::all())?;
-    let known = connection.status()?.sensors;
-    let (kind, message) = match (heard.len(), known) {
+    let readable = connection.list(&Query::all())?;
+    let all = connection.status()?.sensors;
+    let (kind, message) = match (readable.len(), all) {
         (0, 0) => (
             ErrorKind::Incomplete,
             format!(
-                "the directory at {socket} knows no sensor; programs register theirs when they \
+                "the directory at {socket} has no sensor; programs register theirs when they \
                  start, and must find this directory"
             ),
         ),
-        (0, known) => (
+        (0, all) => (
             ErrorKind::Unavailable,
             format!(
-                "the directory at {socket} lets you hear none of its {}; those of other users need \
+                "the directory at {socket} permits you none of its {}; those of other users need \
                  a rule in its directory.toml",
-                sensors(known)
+                sensors(all)
             ),
         ),
         (1, _) => (
             ErrorKind::Incomplete,
-            format!("no sensor matches `{query}`; one other is there (`overhear list`)"),
+            format!("no sensor matches `{query}`; the directory has one other (`overhear list`)"),
         ),
         (more, _) => (
             ErrorKind::Incomplete,
-            format!("no sensor matches `{query}`; {more} others are there (`overhear list`)"),
+            format!(
+                "no sensor matches `{query}`; the directory has {more} others (`overhear list`)"
+            ),
         ),
     };
     Ok(SessionError::new(kind, message))
@@ -187,7 +191,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
 
 fn end_message(summary: &Summary, names: &str) -> String {
     if summary.sensors.is_empty() {
-        return format!("no sensor matched `{names}`: nothing was heard");
+        return format!("no sensor matched `{names}`");
     }
     let elements = match summary.elements {
         1 => "1 element".to_string(),
@@ -205,7 +209,7 @@ fn end_message(summary: &Summary, names: &str) -> String {
             "the reader closed the output after {elements} of {sensors} in {duration}; {until}"
         );
     }
-    let whole = match (summary.missed, summary.complete) {
+    let completeness = match (summary.missed, summary.complete) {
         _ if summary.unwritten > 0 => format!(
             "INCOMPLETE: {} more were not written, because the reader of the output paused",
             summary.unwritten
@@ -215,7 +219,7 @@ fn end_message(summary: &Summary, names: &str) -> String {
         (1, _) => "INCOMPLETE: 1 element missed".to_string(),
         (missed, _) => format!("INCOMPLETE: {missed} elements missed"),
     };
-    format!("{elements} of {sensors} in {duration}; {whole}")
+    format!("{elements} of {sensors} in {duration}; {completeness}")
 }
 
 pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
@@ -243,7 +247,8 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
     }
     if !arguments.once {
         if !io::stdout().is_terminal() {
-            let message = "standard output is no terminal; `overhear top --once` prints one look";
+            let message =
+                "standard output is no terminal; `overhear top --once` prints one snapshot";
             return Err(SessionError::new(ErrorKind::Usage, message));
         }
         let snapshot = top::watch(&options, colours_wanted())?;

@@ -10,9 +10,9 @@ use overhear_session::progress::{BeginProgress, Progress};
 
 use crate::readiness::is_writable;
 
-/// How often the line is drawn.
+/// Time between two updates of the line.
 const STEP: Nanos = Nanos::from_ms(500);
-/// Runs shorter than this have no line.
+/// Length of a run from which on it has a line.
 const PATIENCE: Nanos = Nanos::from_ms(1_000);
 
 /// Draws on standard error, if that is a terminal.
@@ -23,7 +23,7 @@ struct Line {
     drawn: bool,
 }
 
-/// The display of a run, unless it shall be quiet.
+/// The display of a run; `None` if it is quiet.
 pub(crate) fn unless(quiet: bool) -> Option<BeginProgress> {
     (!quiet).then_some(|| Box::new(Line::new()))
 }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 
-/// Whether nobody is left at the other end: the reader of a pipe has closed it, or a terminal has
-/// hung up.
+/// Whether the other end is closed: that of a pipe by its reader, or that of a terminal by a
+/// hangup.
 ///
 /// A file or a device without another end is never closed.
 pub(crate) fn is_closed(descriptor: impl AsFd) -> bool {

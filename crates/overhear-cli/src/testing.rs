@@ -13,7 +13,7 @@ pub(crate) fn at(ns: u64) -> Timestamp {
     Timestamp::from_monotonic_ns(ns)
 }
 
-/// `server(4711)/queue#in`, 1 kHz declared, of fields with units and a text.
+/// `server(4711)/queue#in` with a declared rate of 1 kHz, fields with units, and a text.
 pub(crate) fn declared_stream() -> StreamDescriptor {
     let schema = TypeSchema::builder("queue")
         .field("wait", FieldKind::U64, "ns")
@@ -48,7 +48,7 @@ pub(crate) fn queue_payload(wait: u64, load: f32, label: &str) -> Vec<u8> {
     bytes
 }
 
-/// Elements that were overwritten.
+/// A gap of overwritten elements.
 pub(crate) fn gap(stream: &StreamDescriptor, first: u64, missed: u64, from: u64, to: u64) -> Gap {
     Gap {
         stream: stream.id,
@@ -60,7 +60,7 @@ pub(crate) fn gap(stream: &StreamDescriptor, first: u64, missed: u64, from: u64,
     }
 }
 
-/// `server(4711)/job`, nothing declared, one field.
+/// `server(4711)/job` with one field and no declared rate.
 pub(crate) fn plain_stream() -> StreamDescriptor {
     let schema = TypeSchema::builder("job").field("number", FieldKind::I64, "");
     StreamDescriptor {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the user types for the verbs that talk to a directory.
+//! The command line of verbs that connect to a running directory.
 
 use std::path::PathBuf;
 
@@ -9,7 +9,7 @@ use overhear_event::Nanos;
 
 use super::positive;
 
-/// How sensors are named.
+/// The help about globs.
 const GLOBS: &str = "\
 GLOB is TASK/SENSOR#INSTANCE; each part may hold `*`, `?`, `[abc]` and `{this,that}`. TASK is a \
 process' name, its id, or name(id). Parts that are left out match anything: `queue` is every \
@@ -26,7 +26,7 @@ pub(crate) struct DirectoryArguments {
     pub(crate) type_id: Option<String>,
 }
 
-/// The form of what a verb prints.
+/// The form of a verb's output.
 #[derive(Debug, Args)]
 pub(crate) struct FormArguments {
     /// The form of the output; JSON of `attach` is one document per line (see docs/live.md).
@@ -44,7 +44,7 @@ impl FormArguments {
 }
 
 impl TopArguments {
-    /// Whether sensors of programs are asked for, and so a directory.
+    /// Whether sensors of programs are required, and so a directory.
     pub(crate) const fn wants_sensors(&self) -> bool {
         self.names.is_some()
             || self.pid.is_none()
@@ -119,7 +119,7 @@ pub(crate) struct AttachArguments {
     pub(crate) directory: DirectoryArguments,
 }
 
-/// From where on sensors are read that are there already.
+/// The first element of sensors that exist already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Start {
     /// From the next element.

@@ -22,10 +22,10 @@ const FLAGS: [(&str, &str); 5] = [
 /// The message for a command line that contains a former name; `None` if `error` has another cause.
 pub(crate) fn message(error: &clap::Error) -> Option<String> {
     let renamed = |kind, names: &[(&str, &str)]| {
-        let Some(ContextValue::String(word)) = error.get(kind) else {
+        let Some(ContextValue::String(used)) = error.get(kind) else {
             return None;
         };
-        let found = names.iter().find(|(former, _)| former == word);
+        let found = names.iter().find(|(former, _)| former == used);
         found.map(|(former, new)| format!("`{former}` is called {new}"))
     };
     renamed(ContextKind::InvalidSubcommand, &VERBS)
@@ -39,9 +39,9 @@ mod tests {
     use super::{message, FLAGS};
     use crate::args::Arguments;
 
-    fn of(words: &[&str]) -> Option<String> {
-        let words = ["overhear"].iter().chain(words);
-        message(&Arguments::try_parse_from(words).unwrap_err())
+    fn of(arguments: &[&str]) -> Option<String> {
+        let arguments = ["overhear"].iter().chain(arguments);
+        message(&Arguments::try_parse_from(arguments).unwrap_err())
     }
 
     #[test]

@@ -27,32 +27,32 @@ use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
 use overhear_session::session::{close_trace, create_trace};
 
-/// How long a directory that is gone may stay away before a monitor that has nothing to read gives
-/// up: a service manager starts it again within this time.
+/// Time without a directory after which a monitor without writers ends. A service manager restarts
+/// a directory within this time.
 const PATIENCE: Nanos = Nanos::from_ms(2_000);
 
 /// Settings of an [`Attachment`].
 #[derive(Clone, Debug)]
 pub(crate) struct AttachOptions {
-    /// Which sensors.
+    /// The sensors.
     pub(crate) query: Query,
-    /// From where on those are read that are there already.
+    /// First element of sensors that exist already.
     pub(crate) begin: Begin,
-    /// At most this many elements.
+    /// Maximum number of elements.
     pub(crate) count: Option<u64>,
-    /// At most this long.
+    /// Maximum duration.
     pub(crate) duration: Option<Nanos>,
-    /// Until all sensors have ended that matched.
+    /// Whether the end of all matching sensors ends the observation.
     pub(crate) until_ended: bool,
-    /// Switches sensors off meanwhile that no monitor needs.
+    /// Whether sensors that no monitor needs are off meanwhile.
     pub(crate) disable_unused: bool,
-    /// Records a trace there too.
+    /// Folder of a recording.
     pub(crate) out: Option<PathBuf>,
-    /// The command as the recording remembers it.
+    /// The command line, for the recording.
     pub(crate) command: Vec<String>,
 }
 
-/// Attached: whatever is written from now on is shown or counted as missed.
+/// An attached monitor. Each element that is written from now on is printed, or counted as missed.
 pub(crate) struct Attachment<'a> {
     options: &'a AttachOptions,
     interrupts: Interrupts,
@@ -63,18 +63,18 @@ pub(crate) struct Attachment<'a> {
 }
 
 impl<'a> Attachment<'a> {
-    /// Attaches to the sensors that are there.
+    /// Attaches to the sensors that exist.
     ///
     /// # Errors
-    /// [`SessionError`] if the directory refuses, or the recording cannot be begun.
+    /// [`SessionError`] if the directory refuses, or the recording cannot be created.
     pub(crate) fn begin(
         mut connection: MonitorConnection,
         options: &'a AttachOptions,
     ) -> Result<Self, SessionError> {
         let interrupts = Interrupts::listen()?;
         let begun = monotonic_now();
-        let there = connection.list(&options.query)?;
-        let off = there
+        let existing = connection.list(&options.query)?;
+        let off = existing
             .iter()
             .filter(|sensor| listing::state_of(sensor) == State::Off)
             .count();
@@ -85,7 +85,7 @@ impl<'a> Attachment<'a> {
         let source = connection.attach_needing(options.query.clone(), options.begin, needs)?;
         let mut writer = options.out.as_deref().map(create_trace).transpose()?;
         if let Some(writer) = &mut writer {
-            // Errors are remembered by the writer and come out at the end.
+            // The writer keeps errors until it is closed.
             let _ = writer.attach_document("run", &recording(options, begun).to_json());
         }
         Ok(Self {
@@ -98,25 +98,25 @@ impl<'a> Attachment<'a> {
         })
     }
 
-    /// How many sensors are there.
+    /// Number of sensors that are attached.
     #[must_use]
     pub(crate) fn sensors(&self) -> usize {
         self.source.sensors()
     }
 
-    /// How many of them were switched off just before: nothing comes from these.
+    /// Number of them that were switched off before: these write nothing.
     #[must_use]
     pub(crate) const fn switched_off(&self) -> usize {
         self.off
     }
 
-    /// Shows what the sensors write until something ends it; `out` must not have a buffer of its
-    /// own.
+    /// Prints the elements until a condition ends the observation. `out` must not have a buffer of
+    /// its own. Messages for the user go to `report`.
     pub(crate) fn run(
         self,
         layout: Box<dyn Layout>,
         out: impl AsFd + Copy,
-        mut told: impl FnMut(&str),
+        mut report: impl FnMut(&str),
     ) -> Summary {
         let Self {
             options,
@@ -139,13 +139,13 @@ impl<'a> Attachment<'a> {
         };
 
         let mut link = DirectoryLink::new();
-        let mut heard_at = begun;
+        let mut connected_at = begun;
         let runner = Runner::new(sink).source(Box::new(Rc::clone(&source)));
         let finished = runner.run(std::thread::sleep, |runner| {
             let (now, sink) = (runner.now(), &mut runner.update);
             let source = &source.borrow();
             link.update(source.is_connected());
-            sink.hear(&mut runner.monitor, &mut link, &mut told);
+            sink.take_news(&mut runner.monitor, &mut link, &mut report);
             sink.feed.flush();
             if let Some(error) = sink.feed.failure() {
                 Some(ended_by_failure(error))
@@ -153,7 +153,7 @@ impl<'a> Attachment<'a> {
                 Some("closed")
             } else if sink.feed.is_full() {
                 Some("count")
-            } else if requests.borrow_mut().came() {
+            } else if requests.borrow_mut().have_come() {
                 Some("interrupted")
             } else if options
                 .duration
@@ -164,9 +164,9 @@ impl<'a> Attachment<'a> {
                 Some("ended")
             } else {
                 if source.is_connected() {
-                    heard_at = now;
+                    connected_at = now;
                 }
-                let alone = now.since(heard_at) >= PATIENCE;
+                let alone = now.since(connected_at) >= PATIENCE;
                 (alone && sink.has_no_writer(source)).then_some("directory")
             }
         });
@@ -178,17 +178,17 @@ impl<'a> Attachment<'a> {
             ..
         } = finished;
         link.update(source.borrow().is_connected());
-        sink.hear(&mut monitor, &mut link, &mut told);
+        sink.take_news(&mut monitor, &mut link, &mut report);
         sink.feed.flush();
         if let Some(error) = sink.feed.failure() {
             ended_by = ended_by_failure(error);
             if ended_by == "failed" {
                 let message = format!("cannot write to standard output: {error}");
-                told(&limits::explained(message));
+                report(&limits::explained(message));
             }
         }
         let mut summary = sink.feed.finish(ended.since(begun).as_ns(), ended_by);
-        // Whoever closes the output early has seen enough.
+        // A reader that closes the output early has all that it needs.
         summary.complete &= sink.feed.failure().is_none() || ended_by == "closed";
         if let (Some(writer), Some(out)) = (sink.writer.take(), &options.out) {
             let mut recording = recording(options, begun);
@@ -199,7 +199,7 @@ impl<'a> Attachment<'a> {
             let source = source.borrow();
             let trace = close_trace(writer, out, &mut recording, source.clock_segments());
             for note in recording.notes {
-                told(&note);
+                report(&note);
                 summary.complete = false;
             }
             summary.complete &= trace.unrecorded == 0;
@@ -208,7 +208,7 @@ impl<'a> Attachment<'a> {
     }
 }
 
-/// What an output that cannot be written to means for the observation.
+/// The end of an observation whose output cannot be written.
 fn ended_by_failure(error: &io::Error) -> &'static str {
     let has_hung_up = error.raw_os_error() == Some(libc::EIO);
     match error.kind() {
@@ -230,30 +230,30 @@ fn recording(options: &AttachOptions, begun: Timestamp) -> Recording {
     Recording::begin(&command, vec![source], begun)
 }
 
-/// Where items go: to the output and, if wished, to a trace. What the output no longer takes,
-/// because it has enough, the trace does not hold either.
+/// Passes items to the output, and to a trace if there is one. Both end with the same element: the
+/// trace has no elements above the maximum number either.
 struct Sink<W> {
     feed: Feed<W>,
     writer: Option<TraceWriter>,
-    // The processes whose sensors were attached.
+    /// Processes whose sensors were attached.
     pids: BTreeSet<u32>,
 }
 
 impl<W: Write> Sink<W> {
-    /// Whether nobody writes any more.
+    /// Whether all writers have ended.
     ///
-    /// Asked while no directory tells: one that ends with its program, as that of `overhear run`
-    /// does, may not have had the time to say that the sensors have ended.
+    /// This is the condition while there is no directory. A directory that ends with its program,
+    /// like that of `overhear run`, may have had no time to report the end of the sensors.
     fn has_no_writer(&self, source: &AttachedSource) -> bool {
         source.sensors() == 0 || !self.pids.iter().any(|&pid| processes::is_alive(pid))
     }
 
-    /// Takes what the monitor has found besides items.
-    fn hear(
+    /// Passes new streams and complaints of the monitor on.
+    fn take_news(
         &mut self,
         monitor: &mut Monitor,
         link: &mut DirectoryLink,
-        told: &mut impl FnMut(&str),
+        report: &mut impl FnMut(&str),
     ) {
         for stream in monitor.take_opened() {
             self.feed.announce(&stream);
@@ -261,13 +261,13 @@ impl<W: Write> Sink<W> {
                 let _ = self.pids.insert(task.pid);
             }
             if let Some(writer) = &mut self.writer {
-                // Errors are remembered by the writer and come out at the end.
+                // The writer keeps errors until it is closed.
                 let _ = writer.open(&stream);
             }
         }
         for complaint in monitor.take_complaints() {
             let message = complaint.to_string();
-            told(&message);
+            report(&message);
             if link.is_loss() {
                 self.feed.remark(&message);
             } else {

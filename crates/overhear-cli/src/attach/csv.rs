@@ -3,8 +3,8 @@
 //!
 //! Each line begins with the same columns; the fields of the sensor's type follow. A type's line
 //! of heads comes before its first element, so the output of sensors of one type is a plain table
-//! with one line of heads, and that of several can be told apart by the first column. With chosen
-//! fields all lines have the same columns.
+//! with one line of heads, and the first column separates several types. With chosen fields all
+//! lines have the same columns.
 
 use std::collections::BTreeSet;
 
@@ -22,13 +22,13 @@ pub(crate) const COLUMNS: [&str; 10] = [
 #[derive(Debug, Default)]
 pub(crate) struct Csv {
     fields: Option<Vec<String>>,
-    // Types that have their heads, by the names of their fields: two programs may use one type id
-    // for different things.
+    // Types whose heads were written, with the names of their fields: two programs may use one type
+    // id for different types.
     headed: BTreeSet<Vec<String>>,
 }
 
 impl Csv {
-    /// The columns of every type, or these fields alone.
+    /// With these fields, or with the columns of each type.
     #[must_use]
     pub(crate) fn new(fields: Option<Vec<String>>) -> Self {
         Self {
@@ -107,7 +107,7 @@ impl Layout for Csv {
         out.extend(csv_line(line).into_bytes());
     }
 
-    /// Notes and the end are said on standard error, by the command.
+    /// The command prints notes and the end on standard error.
     fn note(&mut self, _: &str, _: &mut Vec<u8>) {}
 
     fn summary(&mut self, _: &Summary, _: &mut Vec<u8>) {}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counts what comes and passes it on to the output, up to a number of elements.
+//! The analysis of `overhear attach`: counts items and writes them, up to a number of elements.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -9,33 +9,33 @@ use serde::Serialize;
 
 use super::Layout;
 
-/// Output is passed on at the latest when this much has gathered.
+/// Size of the buffer at which it is written.
 const BATCH_BYTES: usize = 64 << 10;
 
-/// What came of an observation.
+/// Result of an observation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct Summary {
     /// Elements written to the output.
     pub(crate) elements: u64,
-    /// Elements that were evaluated when the output failed, and not wholly written to it.
+    /// Elements in the buffer when the output failed that were not completely written.
     #[serde(skip)]
     pub(crate) unwritten: u64,
     /// Elements missed.
     pub(crate) missed: u64,
-    /// Gaps; one that missed no element is a damage whose extent is unknown.
+    /// Gaps; a gap of 0 elements is a damage of unknown extent.
     pub(crate) gaps: u64,
-    /// Whether nothing is known or suspected to be missing, and there was something to hear.
+    /// Whether there was a sensor, and no gap and no complaint about one.
     pub(crate) complete: bool,
     /// From the beginning of the observation to its end.
     pub(crate) duration_ns: u64,
-    /// Why it ended: `interrupted`, `count`, `duration`, `ended` (all sensors), `directory` (it is
-    /// gone), `closed` (nobody reads the output), `failed` (the output cannot be written to).
+    /// Cause of the end: `interrupted`, `count`, `duration`, `ended` (all sensors), `directory` (it
+    /// is gone), `closed` (the output has no reader), `failed` (the output cannot be written).
     pub(crate) ended_by: &'static str,
     /// The sensors that were attached.
     pub(crate) sensors: Vec<SensorSummary>,
 }
 
-/// What came of one sensor.
+/// Result of one sensor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct SensorSummary {
     /// `comm(pid)/id#instance`.
@@ -46,12 +46,12 @@ pub(crate) struct SensorSummary {
     pub(crate) missed: u64,
 }
 
-/// An update that writes what it sees.
+/// Writes items by a layout, and counts them.
 pub(crate) struct Feed<W> {
     layout: Box<dyn Layout>,
     out: W,
     buffer: Vec<u8>,
-    // The elements in the buffer: where each ends, and the first stream of its sensor.
+    /// Elements in the buffer: the end of each, and the first stream of its sensor.
     pending: Vec<(usize, StreamId)>,
     left: Option<u64>,
     elements: u64,
@@ -59,7 +59,7 @@ pub(crate) struct Feed<W> {
     missed: u64,
     gaps: u64,
     notes: u64,
-    // By the first stream, so that no name is made for each element and lanes are one.
+    /// Key: the first stream. It is the same for all lanes, and needs no string per element.
     sensors: BTreeMap<StreamId, SensorSummary>,
     failed: Option<io::Error>,
 }
@@ -83,13 +83,13 @@ impl<W: Write> Feed<W> {
         }
     }
 
-    /// Whether nothing more will be written: enough elements came, or the output is closed.
+    /// Whether no more elements will be written: their number is reached, or the output has failed.
     #[must_use]
     pub(crate) fn is_full(&self) -> bool {
         self.left == Some(0) || self.failed.is_some()
     }
 
-    /// Why the output cannot be written to.
+    /// Error of the output.
     #[must_use]
     pub(crate) fn failure(&self) -> Option<&io::Error> {
         self.failed.as_ref()
@@ -101,24 +101,24 @@ impl<W: Write> Feed<W> {
         self.layout.stream(stream, &mut self.buffer);
     }
 
-    /// Something is wrong that does not end the observation; it is not complete any more.
+    /// Writes a message about an error that makes the observation incomplete, and does not end it.
     pub(crate) fn note(&mut self, message: &str) {
         self.notes += 1;
         self.layout.note(message, &mut self.buffer);
     }
 
-    /// Something is to be known that makes nothing incomplete.
+    /// Writes a message that does not make the observation incomplete.
     pub(crate) fn remark(&mut self, message: &str) {
         self.layout.note(message, &mut self.buffer);
     }
 
-    /// How many sensors were attached so far.
+    /// Number of sensors that were attached so far.
     #[must_use]
     pub(crate) fn sensors(&self) -> usize {
         self.sensors.len()
     }
 
-    /// Passes on what has gathered.
+    /// Writes the buffer to the output.
     pub(crate) fn flush(&mut self) {
         let mut written = 0;
         while self.failed.is_none() && written < self.buffer.len() {
@@ -145,7 +145,7 @@ impl<W: Write> Feed<W> {
         self.buffer.clear();
     }
 
-    /// Writes how the observation ended.
+    /// Writes the summary, and returns it.
     pub(crate) fn finish(&mut self, duration_ns: u64, ended_by: &'static str) -> Summary {
         self.flush();
         let summary = Summary {
@@ -172,7 +172,7 @@ impl<W: Write> Feed<W> {
             })
     }
 
-    fn gathered(&mut self) {
+    fn flush_if_full(&mut self) {
         if self.buffer.len() >= BATCH_BYTES {
             self.flush();
         }
@@ -191,7 +191,7 @@ impl<W: Write> Analysis for Feed<W> {
         self.layout.element(element, &mut self.buffer);
         let sensor = element.stream.first_stream();
         self.pending.push((self.buffer.len(), sensor));
-        self.gathered();
+        self.flush_if_full();
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
@@ -203,7 +203,7 @@ impl<W: Write> Analysis for Feed<W> {
         let sensor = self.sensor(stream);
         sensor.missed = sensor.missed.saturating_add(gap.missed);
         self.layout.gap(stream, gap, &mut self.buffer);
-        self.gathered();
+        self.flush_if_full();
     }
 
     fn advance(&mut self, _: Timestamp) {}
@@ -284,7 +284,7 @@ mod tests {
         }
     }
 
-    /// Takes so many bytes, then fails.
+    /// Takes this number of bytes, then fails.
     struct Takes(usize);
 
     impl Write for Takes {

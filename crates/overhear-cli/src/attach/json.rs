@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements for programs: one JSON document per line (`docs/live.md` describes them).
+//! Elements as JSON: one document per line (`docs/live.md` describes them).
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ impl Serialize for Values<'_> {
 }
 
 fn put(record: &Record<'_>, out: &mut Vec<u8>) {
-    // Keys are strings, so this does not fail.
+    // This does not fail, because keys are strings.
     let json = serde_json::to_string(record).unwrap_or_default();
     out.extend_from_slice(printable_json(&json).as_bytes());
     out.push(b'\n');

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear attach`: what sensors write, as it comes.
+//! `overhear attach`: prints elements of sensors as they are written.
 //!
-//! A [`Feed`] is an evaluation like any other: it sees elements and gaps in total order, counts
-//! them, and has a [`Layout`] put them into text, JSON or CSV. Gaps appear in their place in each
-//! of them, so that nobody who reads the output can overlook one.
+//! A [`Feed`] is an analysis like any other: it gets elements and gaps in the total order and
+//! counts them. Its [`Layout`] makes lines of text, JSON or CSV of them. Each form has the gaps at
+//! their positions between the elements.
 
 mod command;
 mod csv;
@@ -22,21 +22,21 @@ pub(crate) use text::Text;
 
 use overhear_event::{ElementView, Field, FieldKind, Gap, StreamDescriptor, Value};
 
-/// A form of output: each call appends its lines.
+/// A form of output. Each call appends lines.
 pub(crate) trait Layout {
     /// A sensor is attached.
     fn stream(&mut self, stream: &StreamDescriptor, out: &mut Vec<u8>);
     /// An element.
     fn element(&mut self, element: &ElementView<'_>, out: &mut Vec<u8>);
-    /// Elements that were missed.
+    /// A gap.
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap, out: &mut Vec<u8>);
-    /// Something is wrong that does not end the observation.
+    /// A message.
     fn note(&mut self, message: &str, out: &mut Vec<u8>);
-    /// The end.
+    /// The summary at the end.
     fn summary(&mut self, summary: &Summary, out: &mut Vec<u8>);
 }
 
-/// A value as text; narrow floats with the digits they have, not with those of a wide one.
+/// A value as text. A narrow float has its own digits, not those of the wide one.
 fn value_text(field: &Field, value: Value<'_>) -> String {
     match (field.kind, value) {
         (FieldKind::F32, Value::Float(value)) => (value as f32).to_string(),

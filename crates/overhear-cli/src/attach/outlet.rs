@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The output of `overhear attach`: written in pieces, so that requests to end are seen while its
-//! reader pauses.
+//! The output of `overhear attach`. It is written in pieces, so that a request to end is noticed
+//! while the reader pauses.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -14,12 +14,12 @@ use overhear_session::interrupts::Interrupts;
 /// Bytes that a writable pipe takes without waiting: `PIPE_BUF`. A terminal may take less and wait,
 /// but a signal ends its wait with what it has taken.
 const PIECE_BYTES: usize = 4096;
-/// Longest wait between two looks for a request.
-const LOOK: Duration = Duration::from_millis(50);
-/// How long a reader that pauses may take to go on after a request.
+/// Longest wait between two checks for a request.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Time after a request for which the output waits for a reader that pauses.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Requests to end, remembered from the first one on.
+/// Requests to end, with the time of the first one.
 pub(super) struct Requests {
     interrupts: Interrupts,
     first: Option<Instant>,
@@ -31,8 +31,8 @@ impl Requests {
         Rc::new(RefCell::new(Self { interrupts, first }))
     }
 
-    /// Whether one has come.
-    pub(super) fn came(&mut self) -> bool {
+    /// Whether there was a request.
+    pub(super) fn have_come(&mut self) -> bool {
         if !self.interrupts.take().is_empty() {
             self.first.get_or_insert_with(Instant::now);
         }
@@ -40,7 +40,7 @@ impl Requests {
     }
 
     fn is_grace_over(&mut self) -> bool {
-        self.came() && self.first.is_some_and(|first| first.elapsed() >= GRACE)
+        self.have_come() && self.first.is_some_and(|first| first.elapsed() >= GRACE)
     }
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Outlet<F> {
 impl<F: AsFd> Write for Outlet<F> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let piece = &bytes[..bytes.len().min(PIECE_BYTES)];
-        while !is_writable(&self.file, LOOK) {
+        while !is_writable(&self.file, CHECK_INTERVAL) {
             if self.requests.borrow_mut().is_grace_over() {
                 let message = "the reader of the output has paused";
                 return Err(io::Error::new(io::ErrorKind::TimedOut, message));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements for people: a line each, times relative to the first.
+//! Elements as text: a line each, with times relative to the first element.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, HEXADECIMAL,
 use super::{value_text, Layout, Summary};
 use overhear_session::format::printable;
 
-/// Names longer than this push their line aside, and not all lines that follow.
+/// Maximum width of the column of names. A longer name moves its own line only.
 const WIDEST_NAME: usize = 48;
 
 /// Lines of text.
@@ -49,11 +49,11 @@ impl Text {
         format!("{sign}{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
     }
 
-    fn warn(&self, words: &str) -> String {
+    fn warn(&self, message: &str) -> String {
         if self.coloured {
-            format!("\x1b[1;31m{words}\x1b[0m")
+            format!("\x1b[1;31m{message}\x1b[0m")
         } else {
-            words.to_string()
+            message.to_string()
         }
     }
 }
@@ -82,16 +82,16 @@ impl Layout for Text {
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap, out: &mut Vec<u8>) {
         let line = self.line(gap.to, stream);
         let what = match gap.missed {
-            0 => "-- damaged, nobody knows how much is missing".to_string(),
+            0 => "-- damaged, an unknown number of elements is missing".to_string(),
             1 => "-- 1 element missed".to_string(),
             more => format!("-- {more} elements missed"),
         };
         let from = self.relative(gap.from.min(gap.to));
-        let words = self.warn(&format!("{what} ({}) since {from}", gap.cause));
-        out.extend_from_slice(format!("{line}  {words}\n").as_bytes());
+        let gap = self.warn(&format!("{what} ({}) since {from}", gap.cause));
+        out.extend_from_slice(format!("{line}  {gap}\n").as_bytes());
     }
 
-    /// Notes and the end are said on standard error, by the command.
+    /// The command prints notes and the end on standard error.
     fn note(&mut self, _: &str, _: &mut Vec<u8>) {}
 
     fn summary(&mut self, _: &Summary, _: &mut Vec<u8>) {}
@@ -143,7 +143,7 @@ mod tests {
         +0.000000100  server(4711)/queue#in  wait 1200 ns  load 0.1 %  label a\x1b[2Jb
         +2.500000000  server(4711)/job       number -7
         +3.000000000  server(4711)/queue#in  -- 12 elements missed (overwritten) since +0.000000100
-        +3.000000000  server(4711)/queue#in  -- damaged, nobody knows how much is missing (overwritten) since +3.000000000
+        +3.000000000  server(4711)/queue#in  -- damaged, an unknown number of elements is missing (overwritten) since +3.000000000
         "#);
     }
 

@@ -10,7 +10,7 @@ use overhear_session::admit::UpdateAdmission;
 use super::columns::Table;
 use super::width::Width;
 
-/// The answer for people, on one screen of this width.
+/// The result as text, on one screen of this width.
 #[must_use]
 pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
     let mut text = String::new();
@@ -44,12 +44,14 @@ fn answer(report: &AdmissionReport, text: &mut String) {
             };
             let _ = writeln!(
                 text,
-                "{accepted}: every element {verb} evaluated within {} (wished: {})",
+                "{accepted}: every element {verb} evaluated within {} (demanded: {})",
                 time(latency),
                 time(report.requested_latency_ns)
             );
             if !guarantees {
-                text.push_str("nothing is guaranteed: no update asks for it by its executor\n");
+                text.push_str(
+                    "nothing is guaranteed: the executor of no update gives a guarantee\n",
+                );
             }
         }
         _ => {
@@ -76,18 +78,16 @@ fn reservation(report: &AdmissionReport, text: &mut String) {
         );
     }
     let present = match report.others {
-        0 => "nobody else has a reservation".to_string(),
+        0 => "no other thread has a reservation".to_string(),
         1 => "1 other thread has a reservation".to_string(),
         n => format!("{n} other threads have reservations"),
     };
     let _ = writeln!(text, "level {}; {present}", report.level);
     let kernel = match report.kernel {
-        "accepted" => "the kernel takes the reservation (asked for, and given back)",
-        "not_permitted" => {
-            "the kernel was asked and lets this user reserve nothing: needs CAP_SYS_NICE"
-        }
+        "accepted" => "the kernel accepts the reservation (tried, and released)",
+        "not_permitted" => "the kernel permits this user no reservation: needs CAP_SYS_NICE",
         "busy" | "unacceptable" => "the kernel refuses the reservation",
-        _ => "the kernel was not asked",
+        _ => "the reservation was not tried in the kernel",
     };
     let _ = writeln!(text, "{kernel}");
     let kib = report.memory_bytes.div_ceil(1024);
@@ -150,7 +150,7 @@ fn sensors(report: &AdmissionReport, width: Width, text: &mut String) {
     if let Some(rings) = report.sensors.iter().find_map(|sensor| sensor.rings) {
         let _ = writeln!(
             text,
-            "kernel sensors: {rings} rings of this buffer, one for each CPU that there can be"
+            "kernel sensors: {rings} rings of this buffer, one for each possible CPU"
         );
     }
 }
@@ -167,7 +167,7 @@ fn updates(report: &AdmissionReport, width: Width, text: &mut String) {
         let mut table = Table::new(&[
             ("update", false),
             ("executor", false),
-            ("wished", true),
+            ("demanded", true),
             ("guaranteed", true),
         ]);
         for update in &report.updates {

@@ -12,11 +12,11 @@ use super::width::Width;
 #[must_use]
 pub(crate) fn render(calibration: &Calibration, width: Width) -> String {
     let mut text = format!(
-        "what sensors cost on {}, Linux {}; {} rounds\n",
+        "cost of sensors on {}, Linux {}; {} rounds\n",
         calibration.cpu, calibration.release, calibration.rounds
     );
     if !calibration.kernel.is_empty() {
-        text.push_str("\nper element of the kernel, and per event of threads that nobody tracks\n");
+        text.push_str("\nper element of the kernel, and per event of untracked threads\n");
         let mut table = Table::new(&[
             ("sensor", false),
             ("per event", true),
@@ -54,7 +54,7 @@ pub(crate) fn render(calibration: &Calibration, width: Width) -> String {
     if let Some(cost) = &calibration.perf {
         let _ = writeln!(
             text,
-            "\nwhere perf records are heard instead, a departure or an arrival costs {} ({})",
+            "\nwith perf records instead, a departure or an arrival costs {} ({})",
             ns(cost.mean_ns),
             within(cost)
         );

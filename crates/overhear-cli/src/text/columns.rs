@@ -7,7 +7,7 @@ use super::width::Width;
 
 /// Between two columns.
 const BETWEEN: usize = 2;
-/// A text is not broken into pieces narrower than this.
+/// Minimum width of the pieces into which a text is broken.
 const LEAST_ROOM: usize = 16;
 
 /// Columns as wide as their widest cell.
@@ -40,7 +40,7 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Without rows it is only heads, and not worth showing.
+    /// Whether the table has no rows. Such a table is not shown.
     pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -55,12 +55,12 @@ impl Table {
     }
 }
 
-/// How the rows of a table are laid out, known once all were measured: a table whose rows are too
-/// many for memory is measured first and written afterwards.
+/// The layout of a table, complete when all rows were measured. A table with more rows than fit
+/// into memory is measured first and written afterwards.
 pub(crate) struct Layout {
     heads: Vec<(&'static str, bool)>,
     widths: Vec<usize>,
-    /// Whether a column has anything but dashes: others take no room.
+    /// Whether a column has a cell that is not a dash. A column of dashes is not shown.
     has_content: Vec<bool>,
     keys: usize,
 }
@@ -114,10 +114,11 @@ impl Layout {
         parts.collect()
     }
 
-    /// Divides columns that do not fit beside each other, and narrows those that fit into no line.
+    /// Divides the columns into parts that fit a line, and narrows columns that are wider than a
+    /// line.
     fn divide(&self, shown: &[usize], widths: &mut [usize], limit: usize) -> Vec<Vec<usize>> {
         let mut keys = self.keys.min(shown.len() - 1);
-        // Long names leave room for what is said about them.
+        // Long names leave room for the other columns.
         while keys > 1 && 2 * span(&shown[..keys], widths) > limit {
             keys -= 1;
         }
@@ -140,7 +141,7 @@ impl Layout {
     }
 }
 
-/// Some columns of a table beside each other.
+/// Columns of a table that share lines.
 pub(crate) struct Part<'a> {
     layout: &'a Layout,
     columns: Vec<usize>,
@@ -180,7 +181,7 @@ impl Part<'_> {
     }
 }
 
-/// How wide these columns are beside each other.
+/// Width of a line with these columns.
 fn span(columns: &[usize], widths: &[usize]) -> usize {
     let cells: usize = columns.iter().map(|&column| widths[column]).sum();
     cells + BETWEEN * columns.len().saturating_sub(1)
@@ -239,11 +240,11 @@ mod tests {
             ("nothing", true),
             ("elements", true),
             ("missed", true),
-            ("what it says", false),
+            ("full message", false),
             ("rate", true),
         ])
         .keys(2);
-        for (sensor, task, says) in [
+        for (sensor, task, message) in [
             (
                 "queue#in",
                 "server(4711)",
@@ -251,7 +252,7 @@ mod tests {
             ),
             ("job", "server(4711)", "number i64"),
         ] {
-            let cells = [sensor, task, "-", "12345", "0", says, "1.00 kHz"];
+            let cells = [sensor, task, "-", "12345", "0", message, "1.00 kHz"];
             table.row(cells.map(String::from).to_vec());
         }
         table
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn wide_table_is_shown_in_parts() {
         insta::assert_snapshot!(table().render(Width::UNLIMITED), @r"
-        sensor    task          elements  missed  what it says                                               rate
+        sensor    task          elements  missed  full message                                               rate
         queue#in  server(4711)     12345       0  wait u64 ns, load f32 %, label text[12], and_more i64  1.00 kHz
         job       server(4711)     12345       0  number i64                                             1.00 kHz
         ");
@@ -269,7 +270,7 @@ mod tests {
         queue#in  server(4711)     12345       0
         job       server(4711)     12345       0
 
-        sensor    task          what it says
+        sensor    task          full message
         queue#in  server(4711)  wait u64 ns, load f32 %, label text[12], and_more i64
         job       server(4711)  number i64
 
@@ -282,7 +283,7 @@ mod tests {
         queue#in  server(4711)     12345       0
         job       server(4711)     12345       0
 
-        sensor    what it says
+        sensor    full message
         queue#in  wait u64 ns, load f32 %, label
                   text[12], and_more i64
         job       number i64

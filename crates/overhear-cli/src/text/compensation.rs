@@ -5,7 +5,7 @@ use overhear_event::Nanos;
 use overhear_session::compensation::CompensationReport;
 use overhear_session::format::counted;
 
-/// Renders it in a line.
+/// Renders the compensation in a line.
 pub(crate) fn render(report: &CompensationReport) -> String {
     let time = |ns: u64| Nanos::from_ns(ns).to_string();
     let without_wakeups = if report.along_wakeups {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The text of what a machine and a user can do.
+//! The text of the findings about a machine and a user.
 
 use super::width::Width;
 use crate::doctor::Finding;
@@ -22,5 +22,5 @@ pub(crate) fn render(findings: &[Finding], width: Width) -> String {
     text
 }
 
-/// Where messages begin, behind the mark and the name.
+/// Column in which messages begin, after the mark and the name.
 const MESSAGE_AT: usize = 19;

@@ -9,14 +9,14 @@ use overhear_session::fit::{FitReport, FrontPoint};
 use super::columns::Table;
 use super::width::Width;
 
-/// As many points as people look at, with the slowest stream among them.
+/// At most [`POINTS`] points of the front, with the slowest stream among them.
 fn rows(front: &[FrontPoint]) -> impl Iterator<Item = &FrontPoint> {
     let step = front.len().div_ceil(MOST_ROWS).max(1);
     let first = front.len().saturating_sub(1) % step;
     front.iter().skip(first).step_by(step)
 }
 
-/// The fit for people, in lines of this width.
+/// The fit as text, for lines of this width.
 #[must_use]
 pub(crate) fn render(fit: &FitReport, width: Width) -> String {
     let time = |ns: u64| Nanos::from_ns(ns).to_string();
@@ -67,5 +67,5 @@ pub(crate) fn render(fit: &FitReport, width: Width) -> String {
     text
 }
 
-/// So many points of the front are shown to people, at most.
+/// Maximum number of points of the front in the text.
 const MOST_ROWS: usize = 12;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The text of a guarantee: what was promised, what was measured, what is suggested.
+//! The text of a guarantee: its terms, the measured times, and the suggested reservation.
 
 use std::fmt::Write;
 
@@ -11,7 +11,7 @@ use overhear_session::quantities::ValueQuantiles;
 use super::columns::Table;
 use super::width::Width;
 
-/// For people, in lines of this width.
+/// The guarantee as text, for lines of this width.
 #[must_use]
 pub(crate) fn render(report: &MonitorReport, width: Width) -> String {
     let mut text = String::new();
@@ -140,7 +140,7 @@ fn updates(report: &MonitorReport, width: Width, text: &mut String) {
     text.push_str(&table.render(width));
 }
 
-/// As text for a terminal.
+/// The suggested reservation as text.
 pub(super) fn suggestion(suggestion: &Suggestion) -> String {
     let time = |ns: Option<u64>| Nanos::from_ns(ns.unwrap_or(0)).to_string();
     let mut text = String::new();

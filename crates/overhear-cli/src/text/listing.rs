@@ -89,14 +89,14 @@ fn fields(fields: &[FieldIdentity]) -> String {
     if fields.is_empty() {
         return "{}".to_string();
     }
-    let words: Vec<String> = fields
+    let fields: Vec<String> = fields
         .iter()
         .map(|field| {
             let unit = if field.unit.is_empty() { "" } else { " " };
             format!("{} {}{unit}{}", field.name, field.kind, field.unit)
         })
         .collect();
-    format!("{{ {} }}", words.join(", "))
+    format!("{{ {} }}", fields.join(", "))
 }
 
 /// The columns in CSV.

@@ -65,7 +65,7 @@ fn sums(metric: &MetricReport, width: Width) -> String {
     ];
     let mut table = Table::new(&heads);
     let length = |ns| Nanos::from_ns(ns).to_string();
-    // What took longest comes first, whatever its number is.
+    // Kinds are ordered by their longest measurement, not by their number.
     let mut rows: Vec<&TaskReport> = metric.tasks.iter().collect();
     rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
     for row in rows {
@@ -205,7 +205,7 @@ mod tests {
             quantile_error: 0.0,
         };
         let text = render(&report, Width::UNLIMITED);
-        let places = ["futex", "read", "write"].map(|name| text.find(name).unwrap());
-        assert!(places.is_sorted(), "{text}");
+        let positions = ["futex", "read", "write"].map(|name| text.find(name).unwrap());
+        assert!(positions.is_sorted(), "{text}");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) fn render(
                 ("sensor", false),
                 ("task", false),
                 ("uid", true),
-                ("asked", true),
+                ("attempts", true),
                 ("not connected because", false),
             ])
             .keys(2);
@@ -81,8 +81,8 @@ mod tests {
         };
         let width = Width::columns(200);
         let text = render(&listing, Format::Text, width).unwrap();
-        for words in ["queue", "(4711)", "1000", "2", "by far"] {
-            assert!(text.contains(words), "{text}");
+        for part in ["queue", "(4711)", "1000", "2", "by far"] {
+            assert!(text.contains(part), "{text}");
         }
         assert!(!text.contains('\u{1b}'), "{text:?}");
         let json = render(&listing, Format::Json, width).unwrap();

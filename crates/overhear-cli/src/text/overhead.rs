@@ -70,5 +70,5 @@ pub(crate) fn render(report: &OverheadReport) -> String {
     text
 }
 
-/// Threads that the text names.
+/// Maximum number of threads that the text names.
 const NAMED: usize = 3;

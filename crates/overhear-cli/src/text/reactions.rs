@@ -9,7 +9,7 @@ use overhear_session::reactions::ReactionsReport;
 use super::columns::Table;
 use super::width::Width;
 
-/// As text, for lines of this width.
+/// The reactions as text, for lines of this width.
 pub(crate) fn render(report: &ReactionsReport, width: Width) -> String {
     let mut table = Table::new(&[
         ("reaction", false),

@@ -20,14 +20,14 @@ use overhear_session::report::{
 };
 use overhear_session::updates::UpdateReport;
 
-/// Rows shown; a report is to fit a screen, the whole list is in the page and in `--json`.
+/// Rows of a table in the report, which fits a screen. The page and `--json` have all rows.
 const MOST_ROWS: usize = 40;
-/// A few rows more are shown rather than counted.
+/// Rows above the limit that are shown instead of their number.
 const SLACK: usize = 5;
 /// Characters of the command shown.
 const LONGEST_COMMAND: usize = 160;
 
-/// How many of these rows are shown.
+/// Number of these rows that are shown.
 const fn shown(rows: usize) -> usize {
     if rows > MOST_ROWS + SLACK {
         MOST_ROWS
@@ -42,7 +42,7 @@ pub(crate) fn render(report: &Report, width: Width) -> String {
     let mut text = String::new();
     headline(&mut text, report);
     for source in &report.sources {
-        // Where no sensor wanted to be heard, how it would have been does not matter.
+        // If no program had a sensor, the state of their source does not matter.
         let matters =
             source.name != "programs" || !report.sensors.is_empty() || report.not_connected > 0;
         if matters {
@@ -128,10 +128,10 @@ fn headline(text: &mut String, report: &Report) {
     );
 }
 
-/// The command as one could type it, on one line, cut where it is long.
+/// The command in the shell's syntax, on one line, cut if it is long.
 fn command_line(command: &[String]) -> String {
-    let words: Vec<String> = command.iter().map(|word| quoted(word)).collect();
-    let line = words.join(" ");
+    let quoted: Vec<String> = command.iter().map(|argument| quoted(argument)).collect();
+    let line = quoted.join(" ");
     match line.char_indices().nth(LONGEST_COMMAND) {
         Some((cut, _)) => format!("{}...", &line[..cut]),
         None => line,
@@ -234,7 +234,7 @@ fn sensors(text: &mut String, sensors: &[SensorReport], width: Width) {
     }
 }
 
-/// The kernel's sensors; there are never more than a screen has room for.
+/// Kernel sensors. They are few enough to be shown without a limit.
 fn kernel_sensors(text: &mut String, sensors: &[KernelSensorReport], width: Width) {
     let name = |sensor: &KernelSensorReport| with_instance(&sensor.id, &sensor.instance);
     let mut table = Table::new(&[
@@ -259,8 +259,8 @@ fn kernel_sensors(text: &mut String, sensors: &[KernelSensorReport], width: Widt
     }
     text.push_str(&table.render(width));
     // Sensors without elements have no fields to show.
-    let heard = sensors.iter().filter(|sensor| sensor.elements > 0);
-    let all = heard.map(|sensor| (name(sensor), &*sensor.fields));
+    let written = sensors.iter().filter(|sensor| sensor.elements > 0);
+    let all = written.map(|sensor| (name(sensor), &*sensor.fields));
     fields(text, all, width);
 }
 
@@ -318,7 +318,7 @@ pub(crate) fn update(text: &mut String, update: &UpdateReport) {
             // Drawn below.
             continue;
         }
-        // A text without its quotation marks.
+        // Text is shown without quotation marks.
         let value = value
             .as_str()
             .map_or_else(|| value.to_string(), str::to_string);
@@ -340,7 +340,7 @@ fn with_instance(id: &str, instance: &str) -> String {
     }
 }
 
-/// What metrics lack of a run of which nothing was missed.
+/// The metrics that lack kernel sensors, for a run that missed no element.
 fn open(measured: &MetricsReport) -> String {
     let mut text = String::new();
     let mut warn = |message: &str, is_open: &dyn Fn(&MetricReport) -> bool| {
@@ -351,8 +351,8 @@ fn open(measured: &MetricsReport) -> String {
             let _ = writeln!(text, "INCOMPLETE: nothing missed, but {message}: {open}");
         }
     };
-    let not_heard = |metric: &MetricReport| !metric.absent_events.is_empty();
-    warn("not all was heard that metrics require", &not_heard);
+    let not_recorded = |metric: &MetricReport| !metric.absent_events.is_empty();
+    warn("not all was heard that metrics require", &not_recorded);
     warn("not all had room in metrics", &|metric| metric.refused > 0);
     warn("measurements are incomplete of metrics", &|metric| {
         metric.incomplete > 0 || metric.missed > 0
@@ -436,7 +436,7 @@ mod tests {
             "INCOMPLETE: nothing missed, but not all was heard that metrics require: deaf\n\
              INCOMPLETE: nothing missed, but not all had room in metrics: full\n"
         );
-        // All was heard, but it does not fit.
+        // All kernel sensors were on, but the elements contradict each other.
         measured.metrics.drain(..2);
         measured.notes.push("metric fine cannot use it".to_owned());
         assert!(!measured.is_complete());
@@ -445,8 +445,8 @@ mod tests {
 
     #[test]
     fn commands_are_printed_as_one_could_type_them() {
-        let words = ["sh", "-c", "echo 'a b'\nls", ""].map(String::from);
-        assert_eq!(command_line(&words), "sh -c 'echo '\\''a b'\\''\\nls' ''");
+        let command = ["sh", "-c", "echo 'a b'\nls", ""].map(String::from);
+        assert_eq!(command_line(&command), "sh -c 'echo '\\''a b'\\''\\nls' ''");
         assert_eq!(command_line(&["x".repeat(500)]).len(), 163);
     }
 }

@@ -10,7 +10,7 @@ use overhear_session::response_times::ResponseTimesReport;
 use super::columns::Table;
 use super::width::Width;
 
-/// What the system takes for each task; `None` if nothing is known of it.
+/// The overheads of the system for each task; `None` if none is known.
 fn overheads(report: &ResponseTimesReport) -> Option<Table> {
     let mut table = Table::new(&[
         ("task", false),

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How wide lines may be: as wide as they are for files and pipes, as the window for people.
+//! Maximum width of lines: that of the window on a terminal, unlimited in files and pipes.
 
 use std::borrow::Cow;
 use std::os::fd::AsFd;
 
-/// Windows narrower than this are written to as if they had this many columns: what is arranged for
-/// less cannot be read either.
+/// Minimum number of columns. For a narrower window the text is arranged as for this many columns:
+/// with fewer it could not be read either.
 const LEAST: usize = 40;
-/// How much further in the later lines of a broken one begin.
+/// Indentation of the later lines of a broken line.
 const HANGING: usize = 2;
 
-/// The width of what text is written to.
+/// The width of an output.
 ///
-/// Only a terminal has one. What goes to a file or a pipe is read by programs, and must not depend
-/// on the window somebody happens to have.
+/// Only a terminal has a width. Files and pipes are read by programs, and must not depend on the
+/// size of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Width(Option<usize>);
 
 impl Width {
-    /// Lines as long as they are.
+    /// Lines are not broken.
     pub(crate) const UNLIMITED: Self = Self(None);
 
-    /// So many columns.
+    /// Number of columns.
     #[must_use]
     pub(crate) fn columns(columns: usize) -> Self {
         Self(Some(columns.max(LEAST)))
     }
 
-    /// The width of this output: unlimited unless it is a terminal that knows its own.
+    /// The width of this output: unlimited unless it is a terminal with a known width.
     #[must_use]
     pub(crate) fn of(output: impl AsFd) -> Self {
         match rustix::termios::tcgetwinsize(output) {
@@ -40,15 +40,14 @@ impl Width {
         self.0
     }
 
-    /// The text with its longer lines broken between words. Later lines of a broken one begin a
-    /// little further in than it does. Lines of a configuration stay whole, because they are there
-    /// to be copied.
+    /// The text with its longer lines broken between words. The later lines of a broken line are
+    /// indented. Lines of a configuration are not broken, because users copy them.
     #[must_use]
     pub(crate) fn wrap(self, text: &str) -> String {
         self.wrap_lines(text.split('\n').map(Cow::Borrowed))
     }
 
-    /// [`Width::wrap`] for lines that come one by one: a long text is in memory but once.
+    /// [`Width::wrap`] for single lines, so that a long text is in memory only once.
     pub(crate) fn wrap_lines<'a>(self, lines: impl Iterator<Item = Cow<'a, str>>) -> String {
         let mut text = String::new();
         for (number, line) in lines.enumerate() {
@@ -65,8 +64,8 @@ impl Width {
         text
     }
 
-    /// One line broken between words; later ones begin after `indent` columns. A word that is
-    /// longer than a line stays whole, for the terminal to break.
+    /// A line broken between words; later lines begin after `indent` columns. A word that is longer
+    /// than a line is not broken here, but by the terminal.
     pub(crate) fn wrap_line(self, line: &str, indent: usize) -> String {
         let Some(limit) = self.0 else {
             return line.to_string();
@@ -77,7 +76,7 @@ impl Width {
             let begin = rest.len() - rest.trim_start_matches(' ').len();
             let spaces = rest.char_indices().enumerate();
             let mut spaces = spaces.filter(|&(_, (at, c))| c == ' ' && at > begin);
-            // The last one that leaves a full line, else the first there is.
+            // The last position within the width, else the first one.
             let mut cut = None;
             for (column, (at, _)) in spaces.by_ref() {
                 if cut.is_some() && column > room {

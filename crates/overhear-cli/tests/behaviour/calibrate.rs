@@ -402,7 +402,7 @@ fn invalid_calibration_is_refused() {
             .env_remove("HOME")
             .env_remove("XDG_CACHE_HOME"),
     );
-    homeless.says_only(2, &["no place to keep the calibration", "--output"]);
+    homeless.says_only(2, &["the calibration has no default file", "--output"]);
 }
 
 #[test]

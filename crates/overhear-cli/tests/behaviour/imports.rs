@@ -271,7 +271,7 @@ fn traces_below_a_folder_are_one_recording() {
         &[
             "2 traces in",
             path(&traces),
-            ": deeper/ust, kernel; name a folder",
+            ": deeper/ust, kernel; name one of these folders",
         ],
     );
     let (_, report) = report_json(&out);

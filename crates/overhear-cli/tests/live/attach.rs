@@ -341,7 +341,7 @@ fn other_user_is_refused_with_a_reason() {
         let ended = finish(command.env("OVERHEAR_DIRECTORY", live.socket()));
         ended.does_not_panic();
         assert_eq!((ended.status, &*ended.stdout), (5, ""), "{ended:#?}");
-        let why = "lets you hear none of its 1 sensor";
+        let why = "permits you none of its 1 sensor";
         assert!(ended.stderr.contains(why), "{ended:#?}");
         assert_eq!(ended.stderr.lines().count(), 1, "{ended:#?}");
     }

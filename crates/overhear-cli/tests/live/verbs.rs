@@ -213,7 +213,7 @@ fn doctor_reports_whether_a_directory_answers() {
     let found = finding(&mut live.verb(&["doctor"]));
     assert_eq!(found["ok"], true, "{found}");
     let message = found["message"].as_str().unwrap();
-    assert!(message.contains("lets you hear 1 of 1 sensor"), "{found}");
+    assert!(message.contains("permits you 1 of 1 sensor"), "{found}");
     let mut doctor = overhear(&["doctor"]);
     let found = finding(doctor.env("OVERHEAR_DIRECTORY", "/nowhere/directory.sock"));
     assert_eq!(found["ok"], false, "{found}");
