@@ -97,8 +97,8 @@ fn sensors_are_measured_and_kept() {
             "--json",
         ]));
         let machine = witness.stop();
-        let told = measured_and_kept(&file, &ended);
-        let found = implausible(&told);
+        let printed = measured_and_kept(&file, &ended);
+        let found = implausible(&printed);
         match found.is_empty() {
             true => Ok(()),
             // Prices are differences of times, and on a busy machine those may be anything.
@@ -116,34 +116,34 @@ fn sensors_are_measured_and_kept() {
 /// What a calibration says and keeps in a file, which is the same, of every sensor.
 fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
     let named = file.to_str().unwrap();
-    ended.says_only(0, &["calibration:", named]);
-    let told: Value = serde_json::from_str(&ended.stdout).unwrap();
+    ended.has_only_message(0, &["calibration:", named]);
+    let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
     let kept: Value = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
-    assert_eq!(told, kept);
-    let kinds: Vec<&str> = told["programs"]
+    assert_eq!(printed, kept);
+    let kinds: Vec<&str> = printed["programs"]
         .as_array()
         .unwrap()
         .iter()
         .map(|cost| cost["kind"].as_str().unwrap())
         .collect();
     assert_eq!(kinds, ["simple", "laned", "concurrent"]);
-    for cost in told["programs"].as_array().unwrap() {
+    for cost in printed["programs"].as_array().unwrap() {
         assert_eq!(number(&cost["write"], "samples"), 2);
         assert!(cost["write"]["mean_ns"].is_number(), "{cost:#}");
     }
-    let kernel = told["kernel"].as_array().unwrap();
+    let kernel = printed["kernel"].as_array().unwrap();
     if kernel.is_empty() {
-        let notes = told["notes"].to_string();
+        let notes = printed["notes"].to_string();
         assert!(
             notes.contains("kernel sensors are not calibrated"),
             "{notes}"
         );
         println!("skipped: {notes}");
-        return told;
+        return printed;
     }
     let of = |name: &str| kernel.iter().find(|cost| cost["sensor"] == name);
     for name in ["sched_wake", "syscall", "page_fault"] {
-        assert_eq!(of(name).unwrap()["assumed"], false, "{told:#}");
+        assert_eq!(of(name).unwrap()["assumed"], false, "{printed:#}");
     }
     // Every sensor has a price, and none that was not measured is without a reason.
     for name in [
@@ -154,11 +154,11 @@ fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
         "cpu_frequency",
         "lock",
     ] {
-        let cost = of(name).unwrap_or_else(|| panic!("{name}: {told:#}"));
+        let cost = of(name).unwrap_or_else(|| panic!("{name}: {printed:#}"));
         if cost["assumed"] == true {
             assert!(cost["because"].is_string(), "{cost:#}");
             let note = format!("kernel:{name} is not calibrated, because ");
-            assert!(told["notes"].to_string().contains(&note), "{told:#}");
+            assert!(printed["notes"].to_string().contains(&note), "{printed:#}");
             let instead = cost["instead"].as_str().unwrap();
             let other = of(instead).unwrap();
             assert_eq!(other["assumed"], false, "{cost:#}");
@@ -173,14 +173,14 @@ fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
     // Probes interrupt the program: nothing else stands in for them.
     if cfg!(target_arch = "x86_64") {
         for name in ["probe", "probe/return", "usdt"] {
-            let missing = told["notes"]
+            let missing = printed["notes"]
                 .to_string()
                 .contains(&format!("kernel:{name} is not"));
             let measured = of(name).is_some_and(|cost| cost["method"] == "loop");
-            assert!(measured || missing, "{name}: {told:#}");
+            assert!(measured || missing, "{name}: {printed:#}");
         }
     }
-    told
+    printed
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn program_sensors_are_measured_without_bpf() {
         return;
     };
     let ended = finish(&mut command);
-    ended.says(0, &["calibration:"]);
+    ended.has_message(0, &["calibration:"]);
     assert!(ended.stdout.contains("concurrent"), "{ended:#?}");
     assert!(
         ended
@@ -268,8 +268,8 @@ fn reports_say_what_observing_has_cost() {
     let total = |cost: &str| {
         let mut command = overhear(&["metrics", out, "--metric", life.to_str().unwrap(), "--json"]);
         let ended = finish(command.args(["--element-cost", cost]));
-        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
-        let tasks = told["metrics"][0]["tasks"].as_array().unwrap().clone();
+        let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
+        let tasks = printed["metrics"][0]["tasks"].as_array().unwrap().clone();
         let totals = tasks.iter().map(|task| number(task, "total_ns"));
         totals.sum::<u64>()
     };
@@ -339,8 +339,8 @@ fn perf_records_have_a_price_of_their_own() {
             return None;
         }
         ended.does_not_panic();
-        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
-        Some(told["overhead"].clone())
+        let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
+        Some(printed["overhead"].clone())
     };
     // That of the BPF programs is not theirs.
     let Some(found) = overhead(&document) else {
@@ -375,8 +375,9 @@ fn lengths_cannot_be_calibrated_by_nothing() {
         "--element-cost",
         "calibrated",
     ]));
-    ended.says_only(2, &["no calibration", "overhear calibrate"]);
-    finish(&mut overhear(&["metrics", out, "--element-cost", "dear"])).says(2, &["--element-cost"]);
+    ended.has_only_message(2, &["no calibration", "overhear calibrate"]);
+    finish(&mut overhear(&["metrics", out, "--element-cost", "dear"]))
+        .has_message(2, &["--element-cost"]);
 }
 
 #[test]
@@ -385,10 +386,10 @@ fn invalid_calibration_is_refused() {
     let file = place.path().join("prices.json");
     let named = file.to_str().unwrap();
     let run = ["run", "--calibration", named, "--", "true"];
-    finish(&mut overhear(&run)).says_only(2, &[named, "is no calibration", "No such file"]);
+    finish(&mut overhear(&run)).has_only_message(2, &[named, "is no calibration", "No such file"]);
     std::fs::write(&file, "{}").unwrap();
-    finish(&mut overhear(&run)).says_only(2, &[named, "is no calibration", "missing field"]);
-    finish(&mut overhear(&["calibrate", "--rounds", "1"])).says(2, &["1 is not in 2.."]);
+    finish(&mut overhear(&run)).has_only_message(2, &[named, "is no calibration", "missing field"]);
+    finish(&mut overhear(&["calibrate", "--rounds", "1"])).has_message(2, &["1 is not in 2.."]);
     let nowhere = [
         "calibrate",
         "--rounds",
@@ -396,13 +397,14 @@ fn invalid_calibration_is_refused() {
         "--output",
         "/proc/here/c.json",
     ];
-    finish(&mut overhear(&nowhere)).says(5, &["cannot keep the calibration in /proc/here/c.json"]);
+    finish(&mut overhear(&nowhere))
+        .has_message(5, &["cannot keep the calibration in /proc/here/c.json"]);
     let homeless = finish(
         overhear(&["calibrate", "--rounds", "2"])
             .env_remove("HOME")
             .env_remove("XDG_CACHE_HOME"),
     );
-    homeless.says_only(2, &["the calibration has no default file", "--output"]);
+    homeless.has_only_message(2, &["the calibration has no default file", "--output"]);
 }
 
 #[test]
@@ -427,8 +429,8 @@ fn assumed_prices_are_told_and_so_are_old_calibrations() {
             return None;
         }
         ended.does_not_panic();
-        let told: Value = serde_json::from_str(&ended.stdout).unwrap();
-        Some(told["overhead"].clone())
+        let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
+        Some(printed["overhead"].clone())
     };
     let Some(overhead) = measure() else {
         return;

@@ -113,11 +113,11 @@ fn unrecorded_event_is_inconclusive_and_mistakes_have_positions() {
         "{}: line 3, column 17: constraint `c`: expected",
         path(&file)
     );
-    check(&deaf, &file, &[]).says_only(2, &[&place]);
+    check(&deaf, &file, &[]).has_only_message(2, &[&place]);
     let nowhere = folder.path().join("nowhere.toml");
-    check(&deaf, &nowhere, &[]).says_only(2, &["cannot read"]);
+    check(&deaf, &nowhere, &[]).has_only_message(2, &["cannot read"]);
     let file = config(folder.path(), "3us");
-    check(folder.path(), &file, &[]).says_only(2, &[path(folder.path())]);
+    check(folder.path(), &file, &[]).has_only_message(2, &[path(folder.path())]);
 }
 
 /// What cannot be read may have been what was awaited.
@@ -190,7 +190,7 @@ fn unfinished_recording_has_no_known_end() {
     assert_eq!(ended.status, 3, "{ended:?}");
     for name in ["switches", "wakes"] {
         let mut lines = ended.stdout.lines().rev();
-        let told = lines.find(|line| line.starts_with(name)).unwrap();
-        assert!(told.ends_with("the recorder did not finish"), "{ended:?}");
+        let line = lines.find(|line| line.starts_with(name)).unwrap();
+        assert!(line.ends_with("the recorder did not finish"), "{ended:?}");
     }
 }

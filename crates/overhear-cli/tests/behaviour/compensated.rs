@@ -26,7 +26,7 @@ fn compensation_needs_a_calibration() {
     ];
     for call in calls {
         let ended = finish(overhear(call).env("XDG_CACHE_HOME", place.path()));
-        ended.says_only(2, &refused);
+        ended.has_only_message(2, &refused);
         assert!(!Path::new(ran).exists() && !Path::new(out).exists());
     }
     let run = ["run", "--out", out, "--", "true"];
@@ -46,7 +46,7 @@ fn compensation_needs_a_calibration() {
     ];
     for call in calls {
         let ended = finish(overhear(call).env("XDG_CACHE_HOME", place.path()));
-        ended.says_only(2, &refused);
+        ended.has_only_message(2, &refused);
     }
     assert!(!Path::new(ran).exists());
 }
@@ -139,8 +139,8 @@ fn exports_and_metrics_are_compensated(out: &str, place: &Path) {
 
     let total = |arguments: &[&str]| -> u64 {
         let mut command = overhear(&["metrics", out, "--metric", "time_slice", "--json"]);
-        let told = document(&finish(command.args(arguments)).stdout);
-        let tasks = told["metrics"][0]["tasks"].as_array().unwrap().clone();
+        let report = document(&finish(command.args(arguments)).stdout);
+        let tasks = report["metrics"][0]["tasks"].as_array().unwrap().clone();
         tasks.iter().map(|task| number(task, "total_ns")).sum()
     };
     assert!(total(&["--compensate"]) < total(&[]));

@@ -167,12 +167,12 @@ fn trace_that_fails_an_assertion_is_imported_up_to_it() {
     // library takes for unknown, and asserts to be known.
     let hostile = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/behaviour/hostile");
     let ended = import(&hostile.join("unknown-discarded"), &out, &[]);
-    let says = [
+    let has_message = [
         "inconclusive: the process that reads",
         "signal 6 (abort: an assertion of the library failed) ended it",
         "at least 1 event after the last imported one is missing",
     ];
-    ended.says(3, &says);
+    ended.has_message(3, &has_message);
     let (elements, missed) = damaged(&out);
     // The library hands events over in batches of 15.
     assert!((60..=80).contains(&elements), "{elements}");
@@ -192,7 +192,7 @@ fn trace_that_crashes_the_library_at_once_is_refused() {
     let packet = (0, 1_000, vec![0; 64]);
     trace(&hostile, STAMPED, "uint32_t all[4000000000];", &[packet]);
     let ended = import(&hostile, &out, &[]);
-    ended.says_only(
+    ended.has_only_message(
         2,
         &["the process that reads", path(&hostile), "failed: signal"],
     );
@@ -217,7 +217,7 @@ fn trace_with_a_length_that_no_array_has_is_imported_up_to_it() {
     let fields = "uint32_t length; uint8_t all[length];";
     trace(&hostile, STAMPED, fields, &[(0, 1_000, content)]);
     let ended = import(&hostile, &out, &[]);
-    ended.says(3, &["inconclusive: ", "at least 1 event after"]);
+    ended.has_message(3, &["inconclusive: ", "at least 1 event after"]);
     let (elements, missed) = damaged(&out);
     assert!((80..=99).contains(&elements), "{elements}");
     assert_eq!(missed, 1);
@@ -244,8 +244,8 @@ fn trace_of_events_without_bits_has_an_end() {
         "it sent more events than the trace has bits",
         "no event came from it for 2 s",
     ];
-    let said = reasons.iter().any(|reason| ended.stderr.contains(reason));
-    assert!(said, "{ended:#?}");
+    let messages = reasons.iter().any(|reason| ended.stderr.contains(reason));
+    assert!(messages, "{ended:#?}");
 }
 
 /// Events of the trace that readers are killed in.
@@ -319,12 +319,12 @@ fn reader_that_is_killed_in_the_second_pass_loses_a_known_number() {
     };
     let (ended, reader) = disturbed(&out, &[], libc::SIGKILL, is_writing);
     assert!(!lives(reader));
-    ended.says(3, &["failed: signal 9 (kill) ended it"]);
+    ended.has_message(3, &["failed: signal 9 (kill) ended it"]);
     let (elements, missed) = damaged(&out);
     assert!(elements > 0 && missed > 0);
     assert_eq!(elements + missed, EVENTS);
-    let says = format!("; {missed} events after the last imported one are missing");
-    ended.says(3, &[&says]);
+    let has_message = format!("; {missed} events after the last imported one are missing");
+    ended.has_message(3, &[&has_message]);
     // What is there is what the trace begins with, and the gap reaches to its end.
     let reader = TraceReader::open(&out).unwrap();
     assert_eq!(reader.corrupt(), []);
@@ -342,8 +342,8 @@ fn reader_that_is_killed_in_the_first_pass_leaves_what_it_has_read() {
     let folder = folder();
     let out = folder.path().join("out");
     let (ended, _) = disturbed(&out, &[], libc::SIGKILL, |pid| bytes_read(pid) > 1 << 20);
-    let says = ["signal 9 (kill) ended it", "; at least 1 event after"];
-    ended.says(3, &says);
+    let has_message = ["signal 9 (kill) ended it", "; at least 1 event after"];
+    ended.has_message(3, &has_message);
     let (elements, missed) = damaged(&out);
     assert!(elements > 1_000 && elements < EVENTS, "{elements}");
     assert_eq!(missed, 1);
@@ -361,7 +361,7 @@ fn reader_that_hangs_is_ended() {
         bytes_read(pid) > 1 << 20
     });
     assert!(!lives(reader));
-    ended.says(
+    ended.has_message(
         3,
         &[
             "failed: no event came from it for 3 s",
@@ -461,7 +461,7 @@ fn far_times_take_no_time_and_no_memory() {
                 if is_valid { (51, 0) } else { (50, 1) }
             );
             if !is_valid {
-                ended.says(
+                ended.has_message(
                     3,
                     &[
                         "events are later than the year 2116",
@@ -498,7 +498,7 @@ fn counters_that_go_back_are_losses_of_an_unknown_number() {
     let metadata = metadata.replace("uint64_t packet_size;", counted);
     fs::write(dir.join("metadata"), metadata).unwrap();
     let ended = import(&dir, &out, &[]);
-    ended.says(3, &["the tracer had discarded at least 4 events"]);
+    ended.has_message(3, &["the tracer had discarded at least 4 events"]);
     let (_, report) = report_json(&out);
     assert_eq!(report["sensors"][0]["elements"], 40);
     assert_eq!(report["sensors"][0]["missed"], 4);

@@ -173,7 +173,7 @@ fn metrics_and_constraints_run_on_a_trace_of_lttng() {
         path(&out),
     ]));
     // 140 events; and the names of two threads.
-    ended.says(0, &["142 elements in 4 streams", "140 events"]);
+    ended.has_message(0, &["142 elements in 4 streams", "140 events"]);
     let metrics = ["wakeup_latency", "run_delay", "response_time"];
     let options = metrics.map(|name| ["--metric", name]).concat();
     let report = json(
@@ -224,7 +224,7 @@ fn discarded_events_are_missed_by_metrics() {
         "--out",
         path(&out),
     ]));
-    ended.says(3, &["inconclusive: the tracer had discarded 3 events"]);
+    ended.has_message(3, &["inconclusive: the tracer had discarded 3 events"]);
     let arguments = [
         "metrics",
         path(&out),
@@ -247,7 +247,7 @@ fn packets_that_the_tracer_discarded_had_an_event_each_at_least() {
     foreign(&trace, 3, 2);
     let import = ["import", path(&trace), "--out", path(&out)];
     let ended = finish(&mut overhear(&import));
-    ended.says(3, &["the tracer had discarded at least 5 events"]);
+    ended.has_message(3, &["the tracer had discarded at least 5 events"]);
     let report = json(&["report", path(&out), "--json"], 3);
     assert_eq!(report["sensors"][0]["missed"], 5, "{report:#}");
 }
@@ -264,9 +264,9 @@ fn traces_below_a_folder_are_one_recording() {
     foreign_of(&traces.join("deeper/ust"), 0, 0, request);
     let import = ["import", path(&traces), "--out", path(&out)];
     let ended = finish(&mut overhear(&import));
-    ended.says(0, &["from 160 events"]);
+    ended.has_message(0, &["from 160 events"]);
     // They are listed, for the folder may hold those of several sessions.
-    ended.says(
+    ended.has_message(
         0,
         &[
             "2 traces in",
@@ -281,16 +281,16 @@ fn traces_below_a_folder_are_one_recording() {
     fs::remove_dir_all(traces.join("kernel")).unwrap();
     let out = folder.path().join("one");
     let import = ["import", path(&traces), "--out", path(&out)];
-    finish(&mut overhear(&import)).says_only(0, &["from 20 events"]);
+    finish(&mut overhear(&import)).has_only_message(0, &["from 20 events"]);
     let (_, report) = report_json(&out);
     let source = report["sources"][0]["message"].as_str().unwrap();
     assert!(source.ends_with(": deeper/ust"), "{source}");
 }
 
 /// Imports a trace and reports on it, both with this status.
-fn reported(trace: &Path, out: &Path, status: i32, says: &[&str]) -> Value {
+fn reported(trace: &Path, out: &Path, status: i32, has_message: &[&str]) -> Value {
     let ended = finish(&mut overhear(&["import", path(trace), "--out", path(out)]));
-    ended.says(status, says);
+    ended.has_message(status, has_message);
     json(&["report", path(out), "--json"], status)
 }
 
@@ -319,8 +319,8 @@ fn switches_that_were_never_recorded_are_missed() {
             bytes.truncate(bytes.len() - last.len());
         }
     });
-    let says = ["at least 1 context switches were never recorded"];
-    let report = reported(&trace, &out, 3, &says);
+    let has_message = ["at least 1 context switches were never recorded"];
+    let report = reported(&trace, &out, 3, &has_message);
     let losses = report["losses"].as_array().unwrap();
     assert_eq!(losses.len(), 1, "{losses:?}");
     assert_eq!(losses[0]["cause"], "inconsistent");
@@ -385,7 +385,7 @@ fn missing_library_is_named_with_its_package() {
     let mut import = overhear(&["import", path(&trace), "--out", path(&out)]);
     import.env("LD_LIBRARY_PATH", folder.path());
     let ended = finish(&mut import);
-    ended.says(
+    ended.has_message(
         5,
         &["cannot load libbabeltrace2", "Debian: libbabeltrace2-0"],
     );
@@ -406,14 +406,14 @@ fn folder_without_trace_is_refused() {
         "--out",
         path(&out),
     ]));
-    ended.says(2, &["is no trace", "metadata", path(&empty)]);
+    ended.has_message(2, &["is no trace", "metadata", path(&empty)]);
     // A folder that does not exist, and a file.
     let file = folder.path().join("file");
     fs::write(&file, METADATA).unwrap();
     for trace in [&folder.path().join("absent"), &file] {
         let import = ["import", path(trace), "--out", path(&out)];
         let ended = finish(&mut overhear(&import));
-        ended.says_only(2, &["is no trace", "metadata", path(trace)]);
+        ended.has_only_message(2, &["is no trace", "metadata", path(trace)]);
     }
     // One whose description says nothing, and one that was cut.
     let (bare, cut) = (folder.path().join("bare"), folder.path().join("cut"));
@@ -425,7 +425,7 @@ fn folder_without_trace_is_refused() {
     for trace in [bare, cut] {
         let import = ["import", path(&trace), "--out", path(&out)];
         let ended = finish(&mut overhear(&import));
-        ended.says(2, &["libbabeltrace2 cannot read", path(&trace)]);
+        ended.has_message(2, &["libbabeltrace2 cannot read", path(&trace)]);
     }
     assert!(!out.exists());
 }
@@ -453,13 +453,13 @@ fn fifo_in_a_trace_does_not_block() {
         ]))
     };
     fifo("metadata");
-    import().says_only(2, &["`metadata` in it is no regular file"]);
+    import().has_only_message(2, &["`metadata` in it is no regular file"]);
     fs::remove_file(trace.join("metadata")).unwrap();
     fs::write(trace.join("metadata"), METADATA).unwrap();
     fifo("channel0_0");
-    import().says_only(2, &["`channel0_0` in it is no regular file"]);
+    import().has_only_message(2, &["`channel0_0` in it is no regular file"]);
     fs::remove_file(trace.join("channel0_0")).unwrap();
     let metadata = fs::File::options().write(true).open(trace.join("metadata"));
     metadata.unwrap().set_len(3 << 30).unwrap();
-    import().says_only(2, &["`metadata`: it has 3221225472 bytes, more than the"]);
+    import().has_only_message(2, &["`metadata`: it has 3221225472 bytes, more than the"]);
 }

@@ -230,7 +230,7 @@ fn built_in_metrics_measure_a_trace_of_lttngs_kernel_tracer() {
     let (trace, out) = (folder.path().join("kernel"), folder.path().join("out"));
     kernel().write(&trace);
     let import = ["import", path(&trace), "--out", path(&out)];
-    finish(&mut overhear(&import)).says(0, &["from 27 events"]);
+    finish(&mut overhear(&import)).has_message(0, &["from 27 events"]);
     for (metric, count, longest) in [
         ("wakeup_latency", 1, 18_000),
         ("run_delay", 2, 50_000),
@@ -321,7 +321,7 @@ fn metrics_measure_callbacks_of_ros2_beside_the_kernel() {
     }
     ros.write(&session.join("ust/uid/1000/64-bit"));
     let import = ["import", path(&session), "--out", path(&out)];
-    finish(&mut overhear(&import)).says(0, &["from 31 events"]);
+    finish(&mut overhear(&import)).has_message(0, &["from 31 events"]);
     let metric = folder.path().join("callback.metric");
     let text = "metric callback\nevent begins = user:ros2.callback_start\n\
         event ends = user:ros2.callback_end\nby begins.callback\nstate idle out\nstate first begin\n\

@@ -83,7 +83,7 @@ fn kill_after(
     match events {
         None => {
             let ended = finish(&mut overhear(&["report", path(out)]));
-            ended.says_only(2, &["is not a trace of Overhear"]);
+            ended.has_only_message(2, &["is not a trace of Overhear"]);
             found.without_trace = 1;
         }
         Some(events) => {

@@ -39,8 +39,8 @@ fn file_size_limit_ends_the_recording_and_not_the_program() {
         println!("skipped: without kernel sensors there is nothing to record");
         return;
     }
-    ended.says(3, &["(os error 27, the limit RLIMIT_FSIZE is 65536"]);
-    ended.says(3, &["INCOMPLETE"]);
+    ended.has_message(3, &["(os error 27, the limit RLIMIT_FSIZE is 65536"]);
+    ended.has_message(3, &["INCOMPLETE"]);
     let (reported, report) = report_json(&out);
     assert_eq!(reported.status, 3, "{reported:#?}");
     assert!(report["trace"]["events"].as_u64() > Some(0), "{report:#}");
@@ -49,7 +49,7 @@ fn file_size_limit_ends_the_recording_and_not_the_program() {
     let target = folder.path().join("export.csv");
     let mut command = overhear(&["export", path(&out), "--to", "csv", "-o", path(&target)]);
     let export = finish(limited(&mut command, Resource::Fsize, 4096));
-    export.says_only(3, &["RLIMIT_FSIZE is 4096", "elements"]);
+    export.has_only_message(3, &["RLIMIT_FSIZE is 4096", "elements"]);
 }
 
 #[test]
@@ -58,13 +58,13 @@ fn limits_have_a_message() {
         let mut command = overhear(&["run", "--kernel", "off", "--", "true"]);
         finish(limited(&mut command, resource, limit))
     };
-    run(Resource::Nofile, 8).says(5, &["RLIMIT_NOFILE is 8", "ulimit -n"]);
+    run(Resource::Nofile, 8).has_message(5, &["RLIMIT_NOFILE is 8", "ulimit -n"]);
     run(Resource::As, 64 << 20).does_not_panic();
     // Root has no limit of processes.
     if let Some(mut command) = crate::support::as_nobody(&["run", "--kernel", "off", "--", "true"])
     {
         let ended = finish(limited(&mut command, Resource::Nproc, 1));
-        ended.says_only(5, &["RLIMIT_NPROC is 1", "ulimit -u"]);
+        ended.has_only_message(5, &["RLIMIT_NPROC is 1", "ulimit -u"]);
     }
     let ended = run(Resource::Memlock, 0);
     ended.does_not_panic();

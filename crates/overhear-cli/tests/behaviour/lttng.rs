@@ -79,7 +79,7 @@ impl Lttng {
         let mut has_ended = false;
         eventually("the session daemon answers", || {
             has_ended = lttng.daemon.try_wait().unwrap().is_some();
-            has_ended || lttng.ask(&["list"])
+            has_ended || lttng.run(&["list"])
         });
         if has_ended {
             println!("skipped: lttng-sessiond does not run here");
@@ -88,7 +88,7 @@ impl Lttng {
         Some(lttng)
     }
 
-    fn ask(&self, words: &[&str]) -> bool {
+    fn run(&self, words: &[&str]) -> bool {
         let words = [&["lttng", "--no-sessiond"], words].concat();
         let output = command(&self.home, &words).output();
         output.is_ok_and(|output| output.status.success())
@@ -119,8 +119,8 @@ fn compiled(place: &Path) -> Option<PathBuf> {
         .output()
         .expect("the tests need the C compiler cc");
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(said.contains("lttng"), "{said}");
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(messages.contains("lttng"), "{messages}");
         println!("skipped: liblttng-ust-dev is not installed");
         return None;
     }
@@ -158,11 +158,11 @@ fn lttng_trace_becomes_a_recording() {
         ],
         &["start", "own"],
     ] {
-        assert!(lttng.ask(words), "lttng {words:?}");
+        assert!(lttng.run(words), "lttng {words:?}");
     }
     let ran = command(folder.path(), &[path(&program)]).status().unwrap();
     assert!(ran.success());
-    assert!(lttng.ask(&["destroy", "own"]));
+    assert!(lttng.run(&["destroy", "own"]));
     drop(lttng);
 
     let out = folder.path().join("out");
@@ -173,7 +173,7 @@ fn lttng_trace_becomes_a_recording() {
         path(&out),
     ]));
     let events = format!("{} events", 2 * TURNS);
-    ended.says(0, &[&events]);
+    ended.has_message(0, &[&events]);
     // Others can write to the folder of the session, from which root takes no metric.
     let own = crate::support::folder();
     let metric = own.path().join("callback.metric");

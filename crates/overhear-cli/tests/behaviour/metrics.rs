@@ -183,9 +183,9 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
     let measure = ["metrics", path(&dir), "--metric", "wakeup_latency"];
     let sums = json(&[&measure[..], &["--json"]].concat(), 3);
     assert!(sums["metrics"][0].get("measurements").is_none(), "{sums}");
-    let told = json(&[&measure[..], &["--measurements", "--json"]].concat(), 3);
-    let each = told["metrics"][0]["measurements"].as_array().unwrap();
-    assert_eq!(each.len() as u64, told["metrics"][0]["completed"]);
+    let report = json(&[&measure[..], &["--measurements", "--json"]].concat(), 3);
+    let each = report["metrics"][0]["measurements"].as_array().unwrap();
+    assert_eq!(each.len() as u64, report["metrics"][0]["completed"]);
     for (member, value) in [
         ("task", TID.into()),
         ("length_ns", 1_007.into()),
@@ -203,7 +203,7 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
     let missed = each.iter().filter(|one| one["missed"] == 3);
     assert_eq!(
         missed.clone().count() as u64,
-        told["metrics"][0]["incomplete"]
+        report["metrics"][0]["incomplete"]
     );
     for one in missed {
         let [gap] = &one["gaps"].as_array().unwrap()[..] else {
@@ -231,7 +231,10 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
     for line in [heads, row] {
         let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let mut lines = text.stdout.lines();
-        assert!(lines.any(|told| squeeze(told) == squeeze(line)), "{text:?}");
+        assert!(
+            lines.any(|report| squeeze(report) == squeeze(line)),
+            "{text:?}"
+        );
     }
     assert!(text.stdout.contains("inconclusive: 3 elements were missed"));
 }
@@ -242,8 +245,8 @@ fn kinds_are_told_by_their_names() {
     let dir = folder.path().join("whole");
     record(&dir, true, 0);
     let measure = ["metrics", path(&dir), "--metric", "off_cpu"];
-    let told = json(&[&measure[..], &["--json"]].concat(), 0);
-    let rows = told["metrics"][0]["tasks"].as_array().unwrap();
+    let report = json(&[&measure[..], &["--json"]].concat(), 0);
+    let rows = report["metrics"][0]["tasks"].as_array().unwrap();
     let kinds: Vec<_> = rows
         .iter()
         .map(|row| (row["key"].as_u64(), row["key_name"].as_str()))
@@ -326,8 +329,8 @@ fn automata_are_drawn_without_a_recording() {
     assert!(drawn.stdout.ends_with(&built_in), "{drawn:?}");
     // A mistake is found without a recording, too.
     fs::write(&file, own.replace("2 end", "2 ends")).unwrap();
-    draw(&["--metric", path(&file)]).says_only(2, &["line 5, column 9: expected `begin`"]);
-    draw(&[]).says_only(
+    draw(&["--metric", path(&file)]).has_only_message(2, &["line 5, column 9: expected `begin`"]);
+    draw(&[]).has_only_message(
         2,
         &["there is no metric to draw; name one (--dot, --metric, --config)"],
     );
@@ -348,12 +351,12 @@ fn metrics_of_files_are_read_or_refused_with_their_place() {
     assert_eq!(measure(path(&file)).status, 0);
     fs::write(&file, own.replace("1 -> 2: in", "1 -> 2: out")).unwrap();
     let place = format!("{}: line 7, column 9: unknown event `out`", path(&file));
-    measure(path(&file)).says_only(2, &[&place]);
-    measure("wakeup").says_only(
+    measure(path(&file)).has_only_message(2, &[&place]);
+    measure("wakeup").has_only_message(
         2,
         &["there is no system metric `wakeup`; there are wakeup_latency,"],
     );
-    measure("no/such.metric").says_only(2, &["cannot read no/such.metric"]);
+    measure("no/such.metric").has_only_message(2, &["cannot read no/such.metric"]);
 }
 
 #[test]
@@ -369,14 +372,14 @@ fn run_without_events_for_its_metrics_is_incomplete() {
     let run = [&run[..], &["time_slice", "--", "true"]].concat();
     let ended = finish(&mut overhear(&run));
     assert_eq!(ended.status, 3, "{ended:?}");
-    let said = format!("{}{}", ended.stdout, ended.stderr);
+    let messages = format!("{}{}", ended.stdout, ended.stderr);
     assert!(
-        said.contains("inconclusive: kernel:sched_switch was not heard"),
-        "{said}"
+        messages.contains("inconclusive: kernel:sched_switch was not heard"),
+        "{messages}"
     );
     let message = "not all was heard that metrics require: run_delay, time_slice";
-    assert!(said.contains(message), "{said}");
-    assert!(!said.contains("complete: nothing missed"), "{said}");
+    assert!(messages.contains(message), "{messages}");
+    assert!(!messages.contains("complete: nothing missed"), "{messages}");
 }
 
 #[test]
@@ -417,5 +420,5 @@ fn metrics_can_be_named_in_a_file_without_a_monitor() {
         "--metric",
         "time_slice",
     ];
-    finish(&mut overhear(&twice)).says_only(2, &["two metrics are called time_slice"]);
+    finish(&mut overhear(&twice)).has_only_message(2, &["two metrics are called time_slice"]);
 }

@@ -109,7 +109,8 @@ fn fit_covers_the_recording_or_fails() {
     assert!(text.contains("(30 more points: --json has"), "{text}");
     assert!(text.contains("400 us"), "{text}");
 
-    fit(&whole, &["stack"]).says_only(2, &["there is no sensor `stack`", "server(42)/queue#disk"]);
+    fit(&whole, &["stack"])
+        .has_only_message(2, &["there is no sensor `stack`", "server(42)/queue#disk"]);
     assert_eq!(fit(folder.path(), &["queue"]).status, 2);
     record(&torn, &pairs(), 3);
     let ended = fit(&torn, &["queue"]);
@@ -194,11 +195,11 @@ fn admission_is_an_exit_status_a_message_and_a_document() {
     assert_eq!(refused.status, 4, "{refused:?}");
     assert!(refused.stdout.contains("REFUSED: ") && refused.stdout.contains("would fit"));
     write("40ms", "torn");
-    admit(&[]).says_only(2, &["sensor `queue`", "3 elements were missed"]);
+    admit(&[]).has_only_message(2, &["sensor `queue`", "3 elements were missed"]);
     write("40 parsecs", "whole");
-    admit(&[]).says_only(2, &["overhear.toml: line 2", "40 parsecs"]);
+    admit(&[]).has_only_message(2, &["overhear.toml: line 2", "40 parsecs"]);
     fs::remove_file(&file).unwrap();
-    admit(&[]).says_only(2, &["cannot read", "overhear.toml", "docs/admission.md"]);
+    admit(&[]).has_only_message(2, &["cannot read", "overhear.toml", "docs/admission.md"]);
 }
 
 #[test]
@@ -216,19 +217,20 @@ fn exports_tell_gaps_and_close_quietly() {
         .concat();
         finish(&mut overhear(&all))
     };
-    export(&whole, &["perfetto"]).says_only(0, &["100 elements written to", "complete"]);
+    export(&whole, &["perfetto"]).has_only_message(0, &["100 elements written to", "complete"]);
     assert!(fs::metadata(&out).unwrap().len() > 1_000);
-    export(&torn, &["csv"]).says_only(3, &["3 elements are missing in 1 gaps"]);
+    export(&torn, &["csv"]).has_only_message(3, &["3 elements are missing in 1 gaps"]);
     let rows = fs::read_to_string(&out).unwrap();
     assert_eq!(rows.lines().count(), 1 + 100 + 1);
     assert!(
         rows.contains(",server(42)/queue#disk[0],,25,3,overwritten,"),
         "{rows}"
     );
-    export(&whole, &["csv", "--sensor", "queue"]).says(0, &["100 elements"]);
-    export(&whole, &["perfetto", "--sensor", "queue"]).says_only(2, &["--sensor chooses"]);
-    export(&whole, &["csv", "--sensor", "stack"]).says_only(2, &["there is no sensor `stack`"]);
-    export(folder.path(), &["csv"]).says(2, &["is not a trace of Overhear"]);
+    export(&whole, &["csv", "--sensor", "queue"]).has_message(0, &["100 elements"]);
+    export(&whole, &["perfetto", "--sensor", "queue"]).has_only_message(2, &["--sensor chooses"]);
+    export(&whole, &["csv", "--sensor", "stack"])
+        .has_only_message(2, &["there is no sensor `stack`"]);
+    export(folder.path(), &["csv"]).has_message(2, &["is not a trace of Overhear"]);
     let full = finish(&mut overhear(&[
         "export",
         path(&whole),
@@ -237,7 +239,7 @@ fn exports_tell_gaps_and_close_quietly() {
         "-o",
         "/dev/full",
     ]));
-    full.says_only(3, &["/dev/full", "cannot write the export"]);
+    full.has_only_message(3, &["/dev/full", "cannot write the export"]);
 }
 
 #[test]
@@ -258,17 +260,21 @@ fn closed_export_tells_how_much_it_wrote() {
             .read_exact(&mut first)
             .unwrap();
         assert_eq!(wait(&mut export), 0);
-        let mut said = String::new();
-        export.stderr.unwrap().read_to_string(&mut said).unwrap();
-        let elements =
-            said.strip_suffix(" elements written to standard output until its reader closed it\n");
+        let mut messages = String::new();
+        export
+            .stderr
+            .unwrap()
+            .read_to_string(&mut messages)
+            .unwrap();
+        let elements = messages
+            .strip_suffix(" elements written to standard output until its reader closed it\n");
         let elements: usize = elements
-            .unwrap_or_else(|| panic!("{said}"))
+            .unwrap_or_else(|| panic!("{messages}"))
             .parse()
             .unwrap();
         // Without the line of heads and the line that is cut.
         let read = String::from_utf8_lossy(&first).lines().count() - 2;
-        assert!(elements < 50_000, "{said}");
-        assert!(format != "csv" || elements >= read, "{read}: {said}");
+        assert!(elements < 50_000, "{messages}");
+        assert!(format != "csv" || elements >= read, "{read}: {messages}");
     }
 }

@@ -55,7 +55,7 @@ fn run_shows_tables_and_verdicts_before_it_begins_the_page() {
     fs::write(&config, limits).unwrap();
     for as_json in [false, true] {
         let _ = fs::remove_dir_all(out.join("trace"));
-        let said = folder.path().join("said");
+        let messages = folder.path().join("said");
         let mut command = overhear(&["run", "--out", path(&out), "--check", path(&config)]);
         command.args(["--junit", path(&junit)]);
         if as_json {
@@ -64,7 +64,7 @@ fn run_shows_tables_and_verdicts_before_it_begins_the_page() {
         command.args(["--", "true"]);
         let child = command
             .stdout(Stdio::null())
-            .stderr(fs::File::create(&said).unwrap())
+            .stderr(fs::File::create(&messages).unwrap())
             .spawn();
         let mut child = Waiting(child.unwrap());
         // All of it is there while the page waits for a reader.
@@ -76,8 +76,8 @@ fn run_shows_tables_and_verdicts_before_it_begins_the_page() {
             });
         } else {
             eventually("the verdicts are shown", || {
-                let said = fs::read_to_string(&said).unwrap();
-                said.contains("ended with status 0") && said.contains("short  ")
+                let messages = fs::read_to_string(&messages).unwrap();
+                messages.contains("ended with status 0") && messages.contains("short  ")
             });
         }
         assert!(fs::read_to_string(&junit).unwrap().contains("short"));
@@ -92,8 +92,8 @@ fn run_shows_tables_and_verdicts_before_it_begins_the_page() {
             _ => 3,
         };
         assert_eq!(wait(&mut child.0), expected);
-        let said = fs::read_to_string(&said).unwrap();
-        assert!(said.trim_end().ends_with("report.html"), "{said}");
+        let messages = fs::read_to_string(&messages).unwrap();
+        assert!(messages.trim_end().ends_with("report.html"), "{messages}");
     }
 }
 
@@ -128,8 +128,8 @@ fn page_that_cannot_be_written_changes_no_status() {
     fs::create_dir_all(out.join("report.html/full")).unwrap();
     let arguments = ["run", "--kernel", "off", "--out", path(&out), "--", "true"];
     let ended = finish(&mut overhear(&arguments));
-    ended.says(0, &["cannot write", "report.html"]);
-    ended.says(0, &["complete: nothing missed"]);
+    ended.has_message(0, &["cannot write", "report.html"]);
+    ended.has_message(0, &["complete: nothing missed"]);
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn page_shows_the_range_that_is_named() {
     assert_eq!(whole["left_out"], serde_json::json!([]));
     let begin = whole["origin_ns"].as_u64().unwrap();
     let (ended, part) = html(&["--from", "100ms", "--to", "200ms"]);
-    ended.says(0, &["shows 100 ms to 200 ms of the run"]);
+    ended.has_message(0, &["shows 100 ms to 200 ms of the run"]);
     let timeline = document(&part, "timeline-data");
     assert_eq!(timeline["origin_ns"], begin + 100_000_000);
     assert_eq!(timeline["end_ns"], begin + 200_000_000);
@@ -181,7 +181,7 @@ fn page_shows_the_range_that_is_named() {
     let duration = document(&part, "report-data")["duration_ns"].as_u64();
     assert!(duration.unwrap() >= 300_000_000);
     let (ended, _) = html(&["--from", "2s", "--to", "1s"]);
-    ended.says_only(2, &["--to 1.00 s is not after --from 2.00 s"]);
+    ended.has_only_message(2, &["--to 1.00 s is not after --from 2.00 s"]);
     let ended = finish(&mut overhear(&["report", path(&out), "--from", "1s"]));
-    ended.says_only(2, &["name its file by --html"]);
+    ended.has_only_message(2, &["name its file by --html"]);
 }

@@ -86,9 +86,9 @@ fn running_process_is_recorded_to_its_end() {
     let live = report(&ended);
     let measured = live["metrics"]["metrics"].as_array().unwrap();
     assert_eq!(measured[2]["unheard"], serde_json::json!(["user:phase"]));
-    let heard = pids(&live);
-    assert!(heard.contains(&u64::from(pid)), "{heard:?}");
-    assert!(heard.len() > CHILDREN, "{heard:?}");
+    let recorded = pids(&live);
+    assert!(recorded.contains(&u64::from(pid)), "{recorded:?}");
+    assert!(recorded.len() > CHILDREN, "{recorded:?}");
     let source = &live["sources"][0];
     let message = source["message"].as_str().unwrap();
     assert!(message.contains("page_fault"), "{message}");
@@ -170,7 +170,7 @@ fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
             let Some(mut command) = as_nobody(&words) else {
                 return;
             };
-            finish(&mut command).says_only(5, &["--kernel-sensors", sensor, "doctor"]);
+            finish(&mut command).has_only_message(5, &["--kernel-sensors", sensor, "doctor"]);
             let words = [
                 &["record", "--pid", &pid, "--kernel-sensors", sensor],
                 backend,
@@ -182,7 +182,7 @@ fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
     }
     // Where all of them are named on the command line alone.
     let words = [&run[..], &["syscall", "--kernel", "off"], &program].concat();
-    finish(&mut overhear(&words)).says_only(2, &["--kernel off", "--kernel-sensors"]);
+    finish(&mut overhear(&words)).has_only_message(2, &["--kernel off", "--kernel-sensors"]);
     assert!(!ran.exists() && !out.exists());
     // What is always heard by perf records may be named.
     let words = [
@@ -199,10 +199,10 @@ fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
 
 #[test]
 fn unrecordable_target_is_refused_in_one_message() {
-    let nobody = i32::MAX.to_string();
+    let unused = i32::MAX.to_string();
     for (arguments, words) in [
-        (["--pid", &nobody], "does not exist"),
-        (["--tid", &nobody], "does not exist"),
+        (["--pid", &unused], "does not exist"),
+        (["--tid", &unused], "does not exist"),
         (["--cgroup", "/proc"], "cgroup"),
         (["--cgroup", "/no/such/place"], "cgroup"),
     ] {
@@ -212,7 +212,7 @@ fn unrecordable_target_is_refused_in_one_message() {
             println!("skipped: {}", ended.stderr);
             continue;
         }
-        ended.says_only(2, &[words]);
+        ended.has_only_message(2, &[words]);
     }
     for (flag, place, words) in [
         ("--probe", "/bin/sh", "FILE:SYMBOL"),
@@ -221,9 +221,9 @@ fn unrecordable_target_is_refused_in_one_message() {
         ("--probe", "/no/such/file:main", "cannot be probed"),
     ] {
         let ended = finish(&mut overhear(&["record", "--all", flag, place]));
-        ended.says(2, &[words]);
+        ended.has_message(2, &[words]);
         let ended = finish(&mut overhear(&["run", flag, place, "--", "true"]));
-        ended.says(2, &[words]);
+        ended.has_message(2, &[words]);
     }
     let ended = finish(&mut overhear(&["record"]));
     assert_eq!(ended.status, 2);
@@ -233,7 +233,7 @@ fn unrecordable_target_is_refused_in_one_message() {
         "--kernel-sensors",
         "nonsense",
     ]));
-    ended.says(2, &["no kernel sensor", "page_fault"]);
+    ended.has_message(2, &["no kernel sensor", "page_fault"]);
 }
 
 #[test]
@@ -246,10 +246,10 @@ fn documentation_describes_each_kernel_sensor() {
             .find(|line| line.starts_with(&format!("| `{name}` |")));
         let row = row.unwrap_or_else(|| panic!("docs/kernel-sensors.md lacks {name}"));
         for field in sensor.schema().fields() {
-            let told =
+            let threads =
                 matches!(&*field.name, "tid" | "pid") || row.contains(&format!("`{}`", field.name));
             assert!(
-                told,
+                threads,
                 "docs/kernel-sensors.md lacks {} of {name}",
                 field.name
             );

@@ -62,7 +62,8 @@ fn folder_without_recording_is_named_as_such() {
     fs::create_dir_all(other.join("trace")).unwrap();
     fs::write(other.join("trace/metadata"), "/* CTF 1.8 */").unwrap();
     for directory in [folder.path().join("missing"), empty, file, other] {
-        report(&directory).says_only(2, &["is not a trace of Overhear", "give the directory"]);
+        report(&directory)
+            .has_only_message(2, &["is not a trace of Overhear", "give the directory"]);
         assert!(
             !directory.join("trace/overhear").exists(),
             "something was made"
@@ -81,10 +82,11 @@ fn page_can_be_written_elsewhere_or_fails_with_a_reason() {
     assert!(fs::read_to_string(&page)
         .unwrap()
         .starts_with("<!doctype html>"));
-    html(Path::new("/nonexistent/page.html")).says(2, &["cannot write /nonexistent/page.html"]);
+    html(Path::new("/nonexistent/page.html"))
+        .has_message(2, &["cannot write /nonexistent/page.html"]);
     let json = "--json=/nonexistent/report.json";
     let ended = finish(&mut overhear(&["report", path(&out), json]));
-    ended.says_only(2, &["cannot write /nonexistent/report.json"]);
+    ended.has_only_message(2, &["cannot write /nonexistent/report.json"]);
 }
 
 #[test]
@@ -105,7 +107,7 @@ fn page_is_written_to_devices_but_not_through_links() {
     fs::write(&target, "an old page").unwrap();
     let link = folder.path().join("link.html");
     symlink("elsewhere/page.html", &link).unwrap();
-    html(&link).says(2, &["link.html", "symbolic link, which is not followed"]);
+    html(&link).has_message(2, &["link.html", "symbolic link, which is not followed"]);
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_eq!(fs::read_to_string(&target).unwrap(), "an old page");
     assert_eq!(html(&target).status, 0);
@@ -247,7 +249,7 @@ fn truncated_stream_is_reported_and_repaired() {
     let name = stream.file_name().unwrap().to_string_lossy().into_owned();
     let before = fs::read(&stream).unwrap();
     let ended = report(&out);
-    ended.says(
+    ended.has_message(
         3,
         &["half written is left out", "`overhear repair` cuts it"],
     );

@@ -435,7 +435,7 @@ fn compensated_times_are_shorter_by_what_elements_have_cost() {
         .concat();
         finish(&mut overhear(&arguments))
     };
-    rta(&["--compensate"]).says(2, &["there is no calibration"]);
+    rta(&["--compensate"]).has_message(2, &["there is no calibration"]);
     let both = rta(&["--compensate", "--element-cost", "1us"]);
     assert_eq!(both.status, 2, "{both:?}");
     let documents = dir.join("trace/overhear");
@@ -472,6 +472,6 @@ fn tasks_that_make_no_sense_are_refused_with_their_place() {
     ] {
         fs::write(&file, text).unwrap();
         let ended = finish(&mut overhear(&["response-times", "--config", path(&file)]));
-        ended.says_only(2, &[path(&file), part]);
+        ended.has_only_message(2, &[path(&file), part]);
     }
 }

@@ -79,12 +79,12 @@ fn requests_are_passed_on_where_the_leader_of_the_session_has_no_id() {
         return;
     }
     for (signal, status) in [("HUP", 129), ("TERM", 143)] {
-        let asks = format!("kill -{signal} $PPID; exec sleep 50");
+        let script = format!("kill -{signal} $PPID; exec sleep 50");
         let mut command = Command::new("unshare");
         command
             .args(namespace)
             .args([env!("CARGO_BIN_EXE_overhear"), "run", "--kernel", "off"])
-            .args(["--", "sh", "-c", &asks]);
+            .args(["--", "sh", "-c", &script]);
         hangups(&mut command, libc::SIG_DFL);
         let ended = finish(&mut command);
         ended.does_not_panic();
@@ -303,5 +303,5 @@ fn run_until_all_ended_needs_kernel_sensors() {
         "--",
         "true",
     ];
-    finish(&mut overhear(&options)).says_only(2, &["--until all-ended", "--kernel off"]);
+    finish(&mut overhear(&options)).has_only_message(2, &["--until all-ended", "--kernel off"]);
 }

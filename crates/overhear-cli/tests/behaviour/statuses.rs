@@ -32,7 +32,7 @@ fn nonsense_on_the_command_line_is_refused_with_a_hint() {
         (&["report", "--jsn", "x"][..], "unexpected argument '--jsn'"),
     ] {
         let ended = finish(&mut overhear(arguments));
-        ended.says(2, &[words]);
+        ended.has_message(2, &[words]);
         assert_eq!(ended.stdout, "", "{arguments:?}");
     }
 }
@@ -79,7 +79,7 @@ fn programs_that_cannot_be_run_end_as_with_env() {
     ] {
         for kernel in ["off", "sched"] {
             let ended = finish(&mut overhear(&["run", "--kernel", kernel, "--", program]));
-            ended.says_only(status, &words);
+            ended.has_only_message(status, &words);
             assert_eq!(ended.stdout, "");
         }
     }
@@ -136,7 +136,7 @@ fn mistyped_program_leaves_no_recording() {
             program,
         ]))
     };
-    run("treu").says_only(127, &["treu"]);
+    run("treu").has_only_message(127, &["treu"]);
     assert!(
         !out.join("trace").exists(),
         "a recording of nothing is left"
@@ -149,7 +149,7 @@ fn own_status_of_the_program_is_passed_on() {
     let ended = finish(&mut overhear(&[
         "run", "--kernel", "off", "--", "sh", "-c", "exit 7",
     ]));
-    ended.says(7, &["ended with status 7"]);
+    ended.has_message(7, &["ended with status 7"]);
     for signal in [libc::SIGTERM, libc::SIGKILL, libc::SIGSEGV] {
         let script = format!("kill -{signal} $$");
         let (ended, report) = run_json(&["--kernel", "off"], &["sh", "-c", &script]);
@@ -213,9 +213,9 @@ fn places_that_cannot_hold_a_recording_are_refused_before_the_program_runs() {
     };
     assert_eq!(run(path(&used)).status, 0);
     fs::remove_file(&marker).unwrap();
-    run(path(&used)).says_only(2, &["used already holds a trace", "another directory"]);
-    run(path(&file)).says_only(2, &["cannot create", "Not a directory"]);
-    run("/proc/overhear").says_only(2, &["cannot create /proc/overhear", "may write to"]);
+    run(path(&used)).has_only_message(2, &["used already holds a trace", "another directory"]);
+    run(path(&file)).has_only_message(2, &["cannot create", "Not a directory"]);
+    run("/proc/overhear").has_only_message(2, &["cannot create /proc/overhear", "may write to"]);
     assert!(!marker.exists(), "the program ran");
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     // What was recorded before is untouched.
@@ -233,7 +233,7 @@ fn unusable_socket_is_refused_before_the_program_runs() {
         "ran",
     ];
     let ended = finish(&mut overhear(&arguments));
-    ended.says_only(2, &["cannot listen at /nonexistent/socket"]);
+    ended.has_only_message(2, &["cannot listen at /nonexistent/socket"]);
     assert_eq!(ended.stdout, "", "the program ran");
 }
 
@@ -244,7 +244,8 @@ fn folder_of_another_user_is_refused() {
     let Some(mut command) = as_nobody(&["run", "--out", path(&out), "--", "true"]) else {
         return;
     };
-    finish(&mut command).says_only(2, &["cannot create", "Permission denied", "may write to"]);
+    finish(&mut command)
+        .has_only_message(2, &["cannot create", "Permission denied", "may write to"]);
 }
 
 #[test]
@@ -253,7 +254,7 @@ fn bpf_that_is_asked_for_and_not_permitted_is_refused() {
         return;
     };
     let ended = finish(&mut command);
-    ended.says_only(5, &["BPF", "CAP_BPF", "choose"]);
+    ended.has_only_message(5, &["BPF", "CAP_BPF", "choose"]);
     assert_eq!(ended.stdout, "", "the program ran");
     // Unasked, the same user gets what there is, and is told why it is not more.
     let ended = finish(&mut as_nobody(&["run", "--", "true"]).unwrap());
@@ -282,7 +283,7 @@ fn unwritable_json_file_is_refused_before_the_program_runs() {
         "touch",
         path(&marker),
     ]));
-    ended.says_only(2, &["cannot write /nonexistent/report.json"]);
+    ended.has_only_message(2, &["cannot write /nonexistent/report.json"]);
     assert!(!marker.exists(), "the program ran, and its report is lost");
 }
 
@@ -302,8 +303,8 @@ fn json_file_on_a_full_disk_does_not_hide_the_report() {
         ]))
     };
     let ended = run("exit 0");
-    ended.says(3, &["cannot write /dev/full", "No space left"]);
-    ended.says(3, &["sh -c 'exit 0' ended with status 0"]);
+    ended.has_message(3, &["cannot write /dev/full", "No space left"]);
+    ended.has_message(3, &["sh -c 'exit 0' ended with status 0"]);
     assert_eq!(run("exit 7").status, 7);
 }
 
@@ -339,8 +340,8 @@ fn full_disk_ends_the_recording_and_not_the_program() {
         println!("skipped: without kernel sensors there is nothing to fill the disk with");
         return;
     }
-    ended.says(3, &["No space left on device"]);
-    ended.says(3, &["INCOMPLETE"]);
+    ended.has_message(3, &["No space left on device"]);
+    ended.has_message(3, &["INCOMPLETE"]);
     let (reported, report) = report_json(&out);
     assert_eq!(reported.status, 3, "{reported:#?}");
     let events = report["trace"]["events"].as_u64().unwrap();
@@ -514,10 +515,10 @@ fn mistyped_program_keeps_existing_files() {
         finish(&mut overhear(&arguments))
     };
     // A file that was made for nothing is taken away again.
-    run("treu").says_only(127, &["treu"]);
+    run("treu").has_only_message(127, &["treu"]);
     assert!(!file.exists());
     fs::write(&file, "precious").unwrap();
-    run("treu").says_only(127, &["treu"]);
+    run("treu").has_only_message(127, &["treu"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
     // Once the program has run, the file holds the report and nothing else.
     assert_eq!(run("true").status, 0);

@@ -40,20 +40,20 @@ impl Ended {
     /// Asserts the exit status and that these words are in one line of standard error, which
     /// holds no trace of a panic.
     #[track_caller]
-    pub(crate) fn says(&self, status: i32, words: &[&str]) {
+    pub(crate) fn has_message(&self, status: i32, words: &[&str]) {
         assert_eq!(self.status, status, "{self:#?}");
         self.does_not_panic();
-        let said = self
+        let messages = self
             .stderr
             .lines()
             .any(|line| words.iter().all(|word| line.contains(word)));
-        assert!(said, "no line with {words:?} in {self:#?}");
+        assert!(messages, "no line with {words:?} in {self:#?}");
     }
 
-    /// As [`says`](Self::says); the line is the only one.
+    /// As [`has_message`](Self::says); the line is the only one.
     #[track_caller]
-    pub(crate) fn says_only(&self, status: i32, words: &[&str]) {
-        self.says(status, words);
+    pub(crate) fn has_only_message(&self, status: i32, words: &[&str]) {
+        self.has_message(status, words);
         assert_eq!(self.stderr.lines().count(), 1, "{self:#?}");
     }
 
@@ -373,7 +373,7 @@ pub(crate) fn plugin(
         println!("skipped: the compiler {compiler} is not installed");
         return None;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{messages}");
     Some(place.to_path_buf())
 }

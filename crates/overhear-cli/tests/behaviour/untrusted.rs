@@ -176,7 +176,7 @@ fn root_viewer_writes_nothing_chosen_by_the_owner_of_a_recording() {
         assert!([0, 2, 3].contains(&ended.status), "{words:?} {ended:#?}");
     }
     let ended = finish(&mut overhear(&["repair", path(&out)]));
-    ended.says_only(5, &["belongs to user 65534", "name a folder of this user"]);
+    ended.has_only_message(5, &["belongs to user 65534", "name a folder of this user"]);
     let html = out.join("report.html");
     let ended = finish(&mut overhear(&[
         "report",
@@ -184,7 +184,7 @@ fn root_viewer_writes_nothing_chosen_by_the_owner_of_a_recording() {
         "--html",
         path(&html),
     ]));
-    ended.says(2, &["report.html", "symbolic link, which is not followed"]);
+    ended.has_message(2, &["report.html", "symbolic link, which is not followed"]);
     assert_eq!(content(&out), before);
     assert_eq!(fs::read_to_string(&precious).unwrap(), "precious");
     let mode = fs::metadata(&precious).unwrap().permissions().mode();
@@ -207,7 +207,7 @@ fn its_owner_repairs_a_recording_without_following_links() {
     symlink(&precious, &second).unwrap();
     symlink(&precious, out.join("trace/overhear/.metadata.new")).unwrap();
     let ended = finish(&mut overhear(&["repair", path(&out)]));
-    ended.says(3, &["stream-2", "a symbolic link, not a regular file"]);
+    ended.has_message(3, &["stream-2", "a symbolic link, not a regular file"]);
     for done in ["cut the torn tails of 1 stream", "wrote the metadata anew"] {
         assert!(ended.stdout.contains(done), "{ended:#?}");
     }
@@ -243,8 +243,8 @@ fn root_recorder_writes_only_to_folders_of_root() {
     symlink(&precious, theirs.join("report.html.tmp")).unwrap();
     give(&theirs, NOBODY);
     let before = content(&theirs);
-    run(&theirs).says_only(5, &["theirs", "belongs to user 65534"]);
-    run(&theirs.join("new")).says_only(5, &["theirs", "belongs to user 65534"]);
+    run(&theirs).has_only_message(5, &["theirs", "belongs to user 65534"]);
+    run(&theirs.join("new")).has_only_message(5, &["theirs", "belongs to user 65534"]);
     let record = [
         "record",
         "--all",
@@ -261,13 +261,13 @@ fn root_recorder_writes_only_to_folders_of_root() {
     let shared = folder.path().join("shared");
     fs::create_dir(&shared).unwrap();
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
-    run(&shared).says_only(5, &["can be written to by other users"]);
+    run(&shared).has_only_message(5, &["can be written to by other users"]);
     assert_eq!(content(&shared), []);
     // Root's own, with the links still in it: none is followed.
     let lock = folder.path().join("lock");
     fs::create_dir_all(lock.join("trace/overhear")).unwrap();
     symlink(&precious, lock.join("trace/overhear/lock")).unwrap();
-    run(&lock).says_only(2, &["lock", "a symbolic link, not a regular file"]);
+    run(&lock).has_only_message(2, &["lock", "a symbolic link, not a regular file"]);
     is_untouched();
     let page = folder.path().join("page");
     fs::create_dir(&page).unwrap();
@@ -466,7 +466,7 @@ fn large_files_take_no_memory() {
             let (ended, kib) = with_memory(&[verb, path(&out)]);
             // A repair does not read the run.
             if verb != "repair" || !file.ends_with("run.json") {
-                ended.says_only(2, &[file, "has 3221225472 bytes, more than the"]);
+                ended.has_only_message(2, &[file, "has 3221225472 bytes, more than the"]);
             }
             assert!(kib < MOST_KIB, "{verb} {file}: {kib} KiB");
         }
@@ -554,7 +554,7 @@ fn readers_need_no_permission_to_write() {
             assert_eq!(run(Some(NOBODY)), expected);
             let mut repair = overhear(&["repair", path(&out)]);
             let ended = finish(repair.uid(NOBODY).gid(NOBODY).current_dir("/"));
-            ended.says_only(5, &["cannot repair", "Permission denied"]);
+            ended.has_only_message(5, &["cannot repair", "Permission denied"]);
         }
         let bind = |options: &str| {
             let mut mount = Command::new("mount");
@@ -571,7 +571,7 @@ fn readers_need_no_permission_to_write() {
             let _ = Command::new("umount").arg(&out).status();
             if is_read_only {
                 assert_eq!(found, expected);
-                ended.says_only(5, &["cannot repair", "Read-only file system"]);
+                ended.has_only_message(5, &["cannot repair", "Read-only file system"]);
             }
         }
     }
@@ -590,7 +590,7 @@ fn unfinished_recording_is_not_repaired() {
     let writer = TraceWriter::create(&out, TraceIdentity::default()).unwrap();
     let before = content(&out);
     let ended = finish(&mut overhear(&["repair", path(&out)]));
-    ended.says_only(2, &["is still being recorded; stop the recorder first"]);
+    ended.has_only_message(2, &["is still being recorded; stop the recorder first"]);
     assert_eq!(content(&out), before);
     drop(writer);
     assert_eq!(finish(&mut overhear(&["repair", path(&out)])).status, 0);

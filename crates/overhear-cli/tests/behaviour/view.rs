@@ -16,17 +16,21 @@ struct Viewer {
     address: String,
     path: String,
     // Kept open, so that what is still said has a reader.
-    _said: Box<dyn Read>,
+    _output: Box<dyn Read>,
 }
 
 impl Viewer {
     /// Reads until a line with an address comes.
-    fn of(mut child: Child, said: impl Read + 'static) -> Self {
-        let mut said = BufReader::new(said);
+    fn of(mut child: Child, output: impl Read + 'static) -> Self {
+        let mut output = BufReader::new(output);
         let mut line = String::new();
         while !line.contains("http://") {
             line.clear();
-            assert!(said.read_line(&mut line).unwrap() > 0, "{:?}", child.wait());
+            assert!(
+                output.read_line(&mut line).unwrap() > 0,
+                "{:?}",
+                child.wait()
+            );
         }
         let url = line.trim().split("http://").nth(1).unwrap();
         let (address, path) = url.split_once('/').unwrap();
@@ -34,11 +38,11 @@ impl Viewer {
             child,
             address: address.to_string(),
             path: format!("/{path}"),
-            _said: Box::new(said),
+            _output: Box::new(output),
         }
     }
 
-    fn ask(&self, method: &str, path: &str, host: &str) -> BufReader<TcpStream> {
+    fn request(&self, method: &str, path: &str, host: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(WATCHDOG)).unwrap();
         write!(stream, "{method} {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
@@ -48,7 +52,7 @@ impl Viewer {
     /// Status and body.
     fn get(&self, method: &str, path: &str, host: &str) -> (u16, String) {
         let mut answer = String::new();
-        self.ask(method, path, host)
+        self.request(method, path, host)
             .read_to_string(&mut answer)
             .unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();
@@ -57,7 +61,7 @@ impl Viewer {
     }
 
     fn news(&self) -> BufReader<TcpStream> {
-        self.ask("GET", &format!("{}events", self.path), &self.address)
+        self.request("GET", &format!("{}events", self.path), &self.address)
     }
 
     fn interrupt(mut self) -> i32 {
@@ -101,8 +105,8 @@ fn view(arguments: &[&Path]) -> Viewer {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let said = child.stdout.take().unwrap();
-    Viewer::of(child, said)
+    let output = child.stdout.take().unwrap();
+    Viewer::of(child, output)
 }
 
 /// A program that lasts until its input is closed, recorded into `dir`.
@@ -137,7 +141,7 @@ fn page_needs_the_token_of_its_address() {
     assert_eq!(viewer.get("GET", path, &local).0, 200);
 
     let wrong = format!("/{}/", "0".repeat(32));
-    for (method, asked, host, expected) in [
+    for (method, requested, host, expected) in [
         ("GET", "/", address, 403),
         ("GET", wrong.as_str(), address, 403),
         ("GET", &path[..33], address, 403),
@@ -147,8 +151,8 @@ fn page_needs_the_token_of_its_address() {
         ("GET", &format!("{path}events"), address, 404),
         ("GET", &format!("{path}../../etc/passwd"), address, 404),
     ] {
-        let (status, body) = viewer.get(method, asked, host);
-        assert_eq!(status, expected, "{method} {asked} {host}");
+        let (status, body) = viewer.get(method, requested, host);
+        assert_eq!(status, expected, "{method} {requested} {host}");
         assert!(!body.contains("<html"), "{body}");
     }
     assert_eq!(viewer.interrupt(), 0);
@@ -192,8 +196,8 @@ fn run_is_shown_from_begin_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
     let (mut child, stdin) = held_run(&dir, &["--view", "--kernel", "off"]);
-    let said = child.stderr.take().unwrap();
-    let viewer = Viewer::of(child, said);
+    let output = child.stderr.take().unwrap();
+    let viewer = Viewer::of(child, output);
     let (status, body) = viewer.get("GET", &viewer.path, &viewer.address);
     assert_eq!(status, 200);
     assert!(
@@ -214,8 +218,8 @@ fn picture_of_a_run_ends_with_the_run() {
     let folder = tempfile::tempdir().unwrap();
     // With elements of the kernel, where it can be heard.
     let (mut child, stdin) = held_run(&folder.path().join("run"), &["--view"]);
-    let said = child.stderr.take().unwrap();
-    let viewer = Viewer::of(child, said);
+    let output = child.stderr.take().unwrap();
+    let viewer = Viewer::of(child, output);
     drop(stdin);
     let last = last_of(viewer.news());
     let time = |name: &str| last["timeline"][name].as_u64().unwrap();
@@ -230,7 +234,7 @@ fn growing_recording_is_followed() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
     let (mut child, stdin) = held_run(&dir, &["--quiet"]);
-    let said = child.stderr.take();
+    let output = child.stderr.take();
     eventually("the recording begins", || {
         dir.join("trace/overhear/run.json").is_file() && dir.join("trace/metadata").is_file()
     });
@@ -246,7 +250,7 @@ fn growing_recording_is_followed() {
     assert_eq!(news["ended"], true);
     assert_eq!(news["report"]["command"][0], "cat");
     assert!(child.wait().unwrap().success());
-    drop(said);
+    drop(output);
     assert_eq!(viewer.interrupt(), 0);
 
     // Now it is a recording like any other.

@@ -297,8 +297,8 @@ fn compensation_removes_the_cost_of_observing() {
     let work_ns = median(&bare) as u64 * WORK_TENTHS / 10;
     let steps = InterferenceProbe::with_length(work_ns).steps();
     let place = tempfile::tempdir().unwrap();
-    let asked = std::env::var("OVERHEAR_COMPENSATION_BENCH").ok();
-    if let Some(pairs) = asked.and_then(|pairs| pairs.parse().ok()) {
+    let requested = std::env::var("OVERHEAR_COMPENSATION_BENCH").ok();
+    if let Some(pairs) = requested.and_then(|pairs| pairs.parse().ok()) {
         bench(pairs, cpu, steps, &place);
         return;
     }

@@ -56,8 +56,8 @@ fn player() -> Command {
 /// The two processes, which wait to be asked for laps.
 pub(crate) struct Workload {
     asking: Child,
-    told: ChildStdin,
-    tells: BufReader<ChildStderr>,
+    requests: ChildStdin,
+    answers: BufReader<ChildStderr>,
     answering: u32,
 }
 
@@ -68,12 +68,12 @@ impl Workload {
             .env(VARIABLE, format!("{steps} {cpu}"))
             .spawn()
             .unwrap();
-        let told = asking.stdin.take().unwrap();
-        let tells = BufReader::new(asking.stderr.take().unwrap());
+        let requests = asking.stdin.take().unwrap();
+        let answers = BufReader::new(asking.stderr.take().unwrap());
         let mut workload = Self {
             asking,
-            told,
-            tells,
+            requests,
+            answers,
             answering: 0,
         };
         workload.answering = workload.numbers()[0] as u32;
@@ -86,7 +86,7 @@ impl Workload {
 
     /// So many laps of so many trips.
     pub(crate) fn run(&mut self, laps: usize, trips: usize) -> Vec<Lap> {
-        writeln!(self.told, "{laps} {trips}").unwrap();
+        writeln!(self.requests, "{laps} {trips}").unwrap();
         let laps = (0..laps).map(|_| {
             let numbers = self.numbers();
             Lap {
@@ -103,7 +103,11 @@ impl Workload {
         let mut line = String::new();
         loop {
             line.clear();
-            assert_ne!(self.tells.read_line(&mut line).unwrap(), 0, "it has ended");
+            assert_ne!(
+                self.answers.read_line(&mut line).unwrap(),
+                0,
+                "it has ended"
+            );
             if let Some(numbers) = line.trim_end().strip_suffix(MARK) {
                 let numbers = numbers.split_whitespace();
                 return numbers.map(|number| number.parse().unwrap()).collect();
@@ -138,10 +142,12 @@ fn ping_pong() {
     if let Ok(steps) = std::env::var(ANSWER) {
         return answer(InterferenceProbe::new(steps.parse().unwrap()));
     }
-    let Some(wish) = std::env::var(VARIABLE).ok() else {
+    let Some(request) = std::env::var(VARIABLE).ok() else {
         return;
     };
-    let mut numbers = wish.split(' ').map(|number| number.parse::<u64>().unwrap());
+    let mut numbers = request
+        .split(' ')
+        .map(|number| number.parse::<u64>().unwrap());
     let mut next = || numbers.next().unwrap();
     let (steps, cpu) = (next(), next());
     run_on(u32::try_from(cpu).unwrap()).unwrap();
@@ -150,11 +156,11 @@ fn ping_pong() {
     let mut answerer = player().env(ANSWER, steps.to_string()).spawn().unwrap();
     let mut out = answerer.stdin.take().unwrap();
     let mut back = answerer.stderr.take().unwrap();
-    let tell = |numbers: &[u64]| {
+    let send = |numbers: &[u64]| {
         let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
         eprintln!("\n{} {MARK}", words.join(" "));
     };
-    tell(&[u64::from(answerer.id())]);
+    send(&[u64::from(answerer.id())]);
     let work = InterferenceProbe::new(steps);
     let mut trip = || {
         let mut byte = [0];
@@ -163,9 +169,9 @@ fn ping_pong() {
         back.read_exact(&mut byte).unwrap();
         spent
     };
-    for wish in stdin().lines() {
-        let wish = wish.unwrap();
-        let mut numbers = wish
+    for request in stdin().lines() {
+        let request = request.unwrap();
+        let mut numbers = request
             .split(' ')
             .map(|number| number.parse::<usize>().unwrap());
         let (laps, trips) = (numbers.next().unwrap(), numbers.next().unwrap());
@@ -181,7 +187,7 @@ fn ping_pong() {
             done.push([begin_ns, end_ns, work_ns]);
         }
         for lap in done {
-            tell(&lap);
+            send(&lap);
         }
     }
     // The other one ends with its input.

@@ -117,10 +117,10 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
         "--",
         text(called()),
     ]);
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(1), "{said}");
+    let messages = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{messages}");
     let live = read(&report);
-    assert_eq!(live["complete"], true, "{said}");
+    assert_eq!(live["complete"], true, "{messages}");
 
     // The names of the report and of the exported rows are those of the file.
     let export = overhear(&["export", text(&out), "--to", "csv", "--output", "-"]);
@@ -167,8 +167,8 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
     // The recording of it comes to the same.
     let of_recording = |command: &str, status: i32| -> Value {
         let ended = overhear(&[command, text(&out), "--config", text(&config), "--json"]);
-        let said = String::from_utf8_lossy(&ended.stderr);
-        assert_eq!(ended.status.code(), Some(status), "{command}: {said}");
+        let messages = String::from_utf8_lossy(&ended.stderr);
+        assert_eq!(ended.status.code(), Some(status), "{command}: {messages}");
         serde_json::from_slice(&ended.stdout).unwrap()
     };
     assert_eq!(
@@ -235,14 +235,14 @@ fn refused(words: &[&str], parts: &[&str]) {
     let place = tempfile::tempdir().unwrap();
     let mark = place.path().join("begun");
     let ended = overhear(&[words, &["--", "touch", text(&mark)]].concat());
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let messages = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(
         (ended.status.code(), mark.exists()),
         (Some(2), false),
-        "{said}"
+        "{messages}"
     );
     for part in parts {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(messages.contains(part), "{part}: {messages}");
     }
 }
 

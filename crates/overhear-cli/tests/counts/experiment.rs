@@ -87,13 +87,13 @@ fn print(tasks: &[Value]) {
 }
 
 /// The longest execution times that the program has told, by task.
-fn told(said: &str) -> Vec<u64> {
+fn reported(messages: &str) -> Vec<u64> {
     let of_line = |line: &str| {
         let (_, length) = line.split_once(": computed for at most ")?;
         length.strip_suffix(" ns")?.parse().ok()
     };
-    let all: Vec<u64> = said.lines().filter_map(of_line).collect();
-    assert_eq!(all.len(), TASKS, "{said}");
+    let all: Vec<u64> = messages.lines().filter_map(of_line).collect();
+    assert_eq!(all.len(), TASKS, "{messages}");
     all
 }
 
@@ -181,8 +181,9 @@ fn observed_response_times_are_at_most_the_computed_ones() {
     let calibration = place.path().join("calibration.json");
     let mut cost = ELEMENT_COST;
     if wished.is_ok() {
-        let (status, _, said) = overhear(&["calibrate", "--output", calibration.to_str().unwrap()]);
-        assert_eq!(status, 0, "{said}");
+        let (status, _, messages) =
+            overhear(&["calibrate", "--output", calibration.to_str().unwrap()]);
+        assert_eq!(status, 0, "{messages}");
         cost = "calibrated";
     }
     let mut unexplained = 0;
@@ -199,27 +200,27 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             words.extend(["--calibration", calibration.to_str().unwrap()]);
         }
         words.extend(["--", program.to_str().unwrap(), &length]);
-        let (status, said_by_program, said) = overhear(&words);
+        let (status, said_by_program, messages) = overhear(&words);
         let watched = watchdog.stop();
         if status == 77 {
-            return println!("skipped: {}", said.trim());
+            return println!("skipped: {}", messages.trim());
         }
-        assert!(status == 0 || status == 3, "{said}");
-        if said.contains("no sensor schedule") {
+        assert!(status == 0 || status == 3, "{messages}");
+        if messages.contains("no sensor schedule") {
             return println!("skipped: this kernel does not tell of its scheduler");
         }
         let rta = |config: &Path| -> Value {
             let words = ["response-times", dir, "--config", config.to_str().unwrap()];
-            let (_, found, said) =
+            let (_, found, messages) =
                 overhear(&[&words[..], &["--element-cost", cost, "--json"]].concat());
-            serde_json::from_str(&found).unwrap_or_else(|_| panic!("{said}"))
+            serde_json::from_str(&found).unwrap_or_else(|_| panic!("{messages}"))
         };
         let written = |name: &str, text: &str| {
             let path = place.path().join(name);
             std::fs::write(&path, text).unwrap();
             rta(&path)
         };
-        let longest = told(&said_by_program);
+        let longest = reported(&said_by_program);
         let report = written("tight.toml", &config(&longest, false));
         let bare = written("bare.toml", &config(&longest, true));
         let tasks = &report["tasks"].as_array().unwrap()[1..];

@@ -61,11 +61,11 @@ fn first_and_only_execve_is_the_programs_wherever_path_leads() {
         .env("PATH", path.join(":".as_ref()))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    if said.contains("no sensor syscall") {
-        return println!("skipped: {said}");
+    let messages = String::from_utf8_lossy(&output.stderr);
+    if messages.contains("no sensor syscall") {
+        return println!("skipped: {messages}");
     }
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(output.status.code(), Some(0), "{messages}");
 
     let mut calls = Calls::default();
     TraceReader::open(overhear.trace())

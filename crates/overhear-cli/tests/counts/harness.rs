@@ -179,9 +179,14 @@ impl Overhear {
     /// Runs it to its end and reads what it found. It must end well and miss nothing.
     pub(crate) fn run(&self, program: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Found {
         let output = self.command(program).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
+        let messages = String::from_utf8_lossy(&output.stderr);
         let found = self.found();
-        assert_eq!(output.status.code(), Some(0), "{said}{:#}", found.report);
+        assert_eq!(
+            output.status.code(),
+            Some(0),
+            "{messages}{:#}",
+            found.report
+        );
         found
     }
 
@@ -189,11 +194,11 @@ impl Overhear {
     pub(crate) fn found(&self) -> Found {
         let json = fs::read(&self.json).unwrap();
         let report: Value = serde_json::from_slice(&json).unwrap();
-        let mut heard = Heard::default();
+        let mut events = KernelEvents::default();
         let reader = TraceReader::open(&self.trace).unwrap();
-        let replayed = reader.replay(&mut [&mut heard]);
+        let replayed = reader.replay(&mut [&mut events]);
         assert_eq!(report["trace"]["events"], replayed.events);
-        let found = Found { report, heard };
+        let found = Found { report, events };
         found.assert_nothing_missed();
         found
     }
@@ -206,7 +211,7 @@ impl Overhear {
 /// What a run found.
 pub(crate) struct Found {
     pub(crate) report: Value,
-    pub(crate) heard: Heard,
+    pub(crate) events: KernelEvents,
 }
 
 impl Found {
@@ -215,7 +220,7 @@ impl Found {
         assert_eq!(report["losses"], serde_json::json!([]));
         assert_eq!(report["missed_total"], 0);
         assert_eq!(report["complete"], true, "{}", report["notes"]);
-        assert_eq!(self.heard.missed, 0);
+        assert_eq!(self.events.missed, 0);
         // Of the first thread it is not known what it did when it began to be followed.
         for thread in self.threads().skip(1) {
             assert_eq!(thread["unknown_ns"], 0, "{thread}");
@@ -242,7 +247,7 @@ impl Found {
 
 /// What was recorded of the kernel, in the order of time.
 #[derive(Default)]
-pub(crate) struct Heard {
+pub(crate) struct KernelEvents {
     pub(crate) switches: Vec<(Timestamp, Switch)>,
     /// With the CPU of the waker.
     pub(crate) wakes: Vec<(Timestamp, u32, Wake)>,
@@ -250,7 +255,7 @@ pub(crate) struct Heard {
     missed: u64,
 }
 
-impl Heard {
+impl KernelEvents {
     /// Voluntary and involuntary departures of a thread in this span, its end included.
     pub(crate) fn departures(&self, tid: u32, after: Timestamp, until: Timestamp) -> (u64, u64) {
         let (mut voluntary, mut involuntary) = (0, 0);
@@ -267,7 +272,7 @@ impl Heard {
     }
 }
 
-impl Analysis for Heard {
+impl Analysis for KernelEvents {
     fn element(&mut self, element: &ElementView<'_>) {
         let (time, payload) = (element.time, element.payload);
         match element.stream.sensor.as_str() {

@@ -83,8 +83,9 @@ fn every_built_in_metric_measures_its_program() {
     }
     command.arg("--").arg(eventful());
     let output = command.arg(place.path().join("file")).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"));
+    let messages = String::from_utf8_lossy(&output.stderr);
+    let report: Value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{messages}"));
     let message = report["sources"][0]["message"].as_str().unwrap();
     if message.contains("no sensor") || message.contains("not seen") {
         // What this kernel lacks is said; the others are measured all the same.

@@ -12,8 +12,8 @@ fn report(words: &[&str], program: &[std::ffi::OsString]) -> Value {
     let mut command = Command::new(OVERHEAR);
     command.args(["run", "--quiet", "--json"]).args(words);
     let output = command.arg("--").args(program).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{said}"))
+    let messages = String::from_utf8_lossy(&output.stderr);
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{messages}"))
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn metric_enables_its_kernel_sensors() {
 }
 
 /// What was heard of the kernel.
-fn heard(report: &Value) -> Vec<&str> {
+fn recorded(report: &Value) -> Vec<&str> {
     let sensors = report["sources"][0]["sensors"].as_array().unwrap();
     sensors.iter().map(|name| name.as_str().unwrap()).collect()
 }
@@ -55,7 +55,7 @@ fn wake_ups_that_nobody_needs_are_not_heard() {
     let few = ["sched_switch", "task_life"];
 
     let switches = run(&["--disable-unused", "--metric", "time_slice"]);
-    assert_eq!(heard(&switches), few);
+    assert_eq!(recorded(&switches), few);
     let metric = &switches["metrics"]["metrics"][0];
     assert_eq!(metric["unheard"], serde_json::json!([]), "{metric}");
     assert!(metric["completed"].as_u64().unwrap() > 0, "{metric}");
@@ -71,19 +71,19 @@ fn wake_ups_that_nobody_needs_are_not_heard() {
     assert!(message.contains("without wake-ups"), "{message}");
 
     assert_eq!(
-        heard(&run(&["--disable-unused", "--metric", "wakeup_latency"])),
+        recorded(&run(&["--disable-unused", "--metric", "wakeup_latency"])),
         all
     );
-    assert_eq!(heard(&run(&["--metric", "time_slice"])), all);
+    assert_eq!(recorded(&run(&["--metric", "time_slice"])), all);
     // Who names sensors has them, and what is required besides.
     let named = ["--kernel-sensors", "sched_switch", "--metric"];
-    assert_eq!(heard(&run(&[&named[..], &["time_slice"]].concat())), few);
+    assert_eq!(recorded(&run(&[&named[..], &["time_slice"]].concat())), few);
     assert_eq!(
-        heard(&run(&[&named[..], &["wakeup_latency"]].concat())),
+        recorded(&run(&[&named[..], &["wakeup_latency"]].concat())),
         all
     );
     let named = ["--disable-unused", "--kernel-sensors", "sched_wake"];
-    assert_eq!(heard(&run(&named)), all);
+    assert_eq!(recorded(&run(&named)), all);
 }
 
 #[test]

@@ -198,7 +198,7 @@ fn program_with_other_privileges_makes_the_report_incomplete() {
     let runs = |program: &[OsString]| {
         let overhear = user.overhear(&folder, &[]);
         let output = overhear.command(program).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        let messages = String::from_utf8_lossy(&output.stderr).into_owned();
         // Read by itself: what is incomplete misses elements.
         let report = fs::read(folder.path().join("report.json")).unwrap();
         let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
@@ -209,7 +209,7 @@ fn program_with_other_privileges_makes_the_report_incomplete() {
         assert_eq!(
             output.status.code(),
             Some(if complete { 0 } else { 3 }),
-            "{said}"
+            "{messages}"
         );
         (complete, named)
     };

@@ -21,7 +21,7 @@ fn counts_are_the_kernels(backend: Backend) {
     let (_, (time, counts)) = program.counts();
     program.end();
 
-    let heard = overhear.found().heard;
+    let events = overhear.found().events;
     assert_eq!(counts.len(), 9);
     let (mut voluntary, mut involuntary) = (0, 0);
     for (&tid, &kernels) in &counts {
@@ -32,7 +32,7 @@ fn counts_are_the_kernels(backend: Backend) {
             (Timestamp::ZERO, (0, 0))
         };
         let kernels = (kernels.0 - before.0, kernels.1 - before.1);
-        let ours = heard.departures(tid, start, time);
+        let ours = events.departures(tid, start, time);
         println!("thread {tid}: {ours:?} voluntary and involuntary, by the kernel {kernels:?}");
         assert_eq!(ours, kernels, "thread {tid}");
         voluntary += ours.0;

@@ -9,7 +9,9 @@ use std::process::Command;
 use overhear_event::kernel::Wake;
 use overhear_event::{Nanos, Timestamp};
 
-use crate::harness::{has_tool, is_root, turn, workload, Backend, Heard, Overhear, OVERHEAR};
+use crate::harness::{
+    has_tool, is_root, turn, workload, Backend, KernelEvents, Overhear, OVERHEAR,
+};
 use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
 /// Wake-ups of one kind of one thread, ascending.
@@ -87,14 +89,14 @@ impl HeardByPerf {
         let mut command = Command::new("perf");
         let output = command.arg("script").args(fields).arg(file).output();
         let output = output.unwrap();
-        let mut heard = Self::default();
+        let mut events = Self::default();
         for line in String::from_utf8_lossy(&output.stdout).lines() {
-            let _ = heard.line(line);
+            let _ = events.line(line);
         }
-        for times in heard.wakes.values_mut() {
+        for times in events.wakes.values_mut() {
             times.sort_unstable();
         }
-        heard
+        events
     }
 
     /// `None` where the line is no event.
@@ -137,10 +139,10 @@ impl HeardByPerf {
 }
 
 /// Our wake-ups, and how many were left out because perf is deaf to their waker.
-fn heard_by_us(heard: &Heard, deaf: &BTreeSet<u32>) -> (Times, u64) {
+fn recorded_by_us(events: &KernelEvents, deaf: &BTreeSet<u32>) -> (Times, u64) {
     let mut times = Times::new();
     let mut left_out = 0;
-    for (time, cpu, wake) in &heard.wakes {
+    for (time, cpu, wake) in &events.wakes {
         if wake.waker_tid == 0 && deaf.contains(cpu) {
             left_out += 1;
         } else {
@@ -202,7 +204,7 @@ fn wake_ups_are_those_of_perf_sched_record() {
         let machine = witness.stop();
         let perf = HeardByPerf::read(&file);
         let deaf = perf.deaf();
-        let (ours, left_out) = heard_by_us(&found.heard, &deaf);
+        let (ours, left_out) = recorded_by_us(&found.events, &deaf);
         if left_out > 0 {
             println!("perf is deaf to the idle tasks of {deaf:?}: {left_out} wake-ups left out");
         }

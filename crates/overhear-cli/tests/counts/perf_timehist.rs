@@ -11,7 +11,7 @@ use overhear_event::{Nanos, Timestamp};
 use overhear_metrics::automaton::{system_metric, MetricResult, Metrics, Results};
 use overhear_trace::TraceReader;
 
-use crate::harness::{turn, workload, Backend, Heard, Overhear};
+use crate::harness::{turn, workload, Backend, KernelEvents, Overhear};
 use crate::perf_sched::{can_record, has_lost, recorded_by_perf, HeardByPerf, CLOSE, WINDOW};
 use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
@@ -21,7 +21,7 @@ struct Delay {
     arrival: Timestamp,
     length: Nanos,
     /// It cannot be compared: perf did not hear its begin.
-    unheard: bool,
+    unrecorded: bool,
 }
 
 /// By thread, ascending.
@@ -29,7 +29,7 @@ type Delays = BTreeMap<u32, Vec<Delay>>;
 
 /// What timehist tells of threads.
 #[derive(Default)]
-struct Told {
+struct Listed {
     wakeup_latency: Delays,
     run_delay: Delays,
     /// When the first run of each thread that it tells of ended: what was before it is not known to
@@ -39,16 +39,16 @@ struct Told {
     displaced: BTreeMap<u32, bool>,
 }
 
-impl Told {
+impl Listed {
     fn read(file: &Path) -> Self {
         let mut command = Command::new("perf");
         let output = command.args(["sched", "timehist", "--state", "-i"]);
         let output = output.arg(file).output().unwrap();
-        let mut told = Self::default();
+        let mut listed = Self::default();
         for line in String::from_utf8_lossy(&output.stdout).lines() {
-            let _ = told.line(line);
+            let _ = listed.line(line);
         }
-        told
+        listed
     }
 
     /// A line is `SECONDS.MICROS [CPU] NAME[TID/PID] WAIT DELAY RUN STATE`, the last three lengths
@@ -64,12 +64,12 @@ impl Told {
         let tid = ids.split('/').next()?.parse().ok()?;
         let end = Timestamp::from_monotonic_ns(time);
         let arrival = Timestamp::from_monotonic_ns(time.checked_sub(ran)?);
-        let tell = |delays: &mut Delays, length| {
+        let add = |delays: &mut Delays, length| {
             let length = Nanos::from_ns(length);
             delays.entry(tid).or_default().push(Delay {
                 arrival,
                 length,
-                unheard: false,
+                unrecorded: false,
             });
         };
         match self.displaced.insert(tid, state.starts_with('R')) {
@@ -78,10 +78,10 @@ impl Told {
                 self.since.insert(tid, end);
             }
             // It went on wanting a CPU: all that it waited is run delay.
-            Some(true) => tell(&mut self.run_delay, waited),
+            Some(true) => add(&mut self.run_delay, waited),
             Some(false) => {
-                tell(&mut self.run_delay, delay);
-                tell(&mut self.wakeup_latency, delay);
+                add(&mut self.run_delay, delay);
+                add(&mut self.wakeup_latency, delay);
             }
         }
         Some(())
@@ -98,16 +98,16 @@ fn nanos(text: &str, unit: u64) -> Option<u64> {
 
 /// When wake-ups began that perf is deaf to, by thread: those by interrupts of idle CPUs of which
 /// it hears nothing.
-fn unheard(heard: &Heard, deaf: &BTreeSet<u32>) -> BTreeSet<(u32, Timestamp)> {
-    let wakes = heard.wakes.iter();
+fn unrecorded(events: &KernelEvents, deaf: &BTreeSet<u32>) -> BTreeSet<(u32, Timestamp)> {
+    let wakes = events.wakes.iter();
     let by_deaf = wakes.filter(|(_, cpu, wake)| wake.waker_tid == 0 && deaf.contains(cpu));
     by_deaf.map(|(time, _, wake)| (wake.tid, *time)).collect()
 }
 
 /// When each wake-up began, by thread and enqueue: timehist counts from there.
-fn wakings(heard: &Heard) -> BTreeMap<(u32, Timestamp), Timestamp> {
+fn wakings(events: &KernelEvents) -> BTreeMap<(u32, Timestamp), Timestamp> {
     let (mut latest, mut wakings) = (BTreeMap::new(), BTreeMap::new());
-    for (time, _, wake) in &heard.wakes {
+    for (time, _, wake) in &events.wakes {
         if wake.kind == Wake::WAKING {
             latest.insert(wake.tid, *time);
         } else if let Some(waking) = latest.remove(&wake.tid) {
@@ -121,20 +121,20 @@ fn wakings(heard: &Heard) -> BTreeMap<(u32, Timestamp), Timestamp> {
 /// long as if it began with the waking.
 fn ours(
     results: &[MetricResult],
-    told: &Told,
-    unheard: &BTreeSet<(u32, Timestamp)>,
+    listed: &Listed,
+    unrecorded: &BTreeSet<(u32, Timestamp)>,
     wakings: &BTreeMap<(u32, Timestamp), Timestamp>,
 ) -> Delays {
     let mut delays = Delays::new();
     for result in results {
-        let known = told.since.get(&result.task);
+        let known = listed.since.get(&result.task);
         let waking = wakings.get(&(result.task, result.begin)).copied();
         let begin = waking.unwrap_or(result.begin);
         if known.is_some_and(|&since| begin > since) {
             delays.entry(result.task).or_default().push(Delay {
                 arrival: result.end,
                 length: result.length.plus(result.begin.since(begin)),
-                unheard: unheard.contains(&(result.task, begin)),
+                unrecorded: unrecorded.contains(&(result.task, begin)),
             });
         }
     }
@@ -156,7 +156,7 @@ fn differences(ours: &Delays, theirs: &Delays) -> (Vec<Nanos>, usize) {
             {}
             let near = |other: &&Delay| distance(other.arrival, delay.arrival) <= WINDOW;
             if let Some(other) = left.next_if(near) {
-                if delay.unheard {
+                if delay.unrecorded {
                     left_out += 1;
                     continue;
                 }
@@ -183,7 +183,7 @@ fn compare(name: &str, ours: &Delays, theirs: &Delays, is_deaf: bool) -> Compare
     let theirs = theirs.iter().filter(|(tid, _)| ours.contains_key(tid));
     let theirs = theirs.map(|(_, delays)| delays.len()).sum::<usize>() - left_out;
     let all = ours.values().flatten();
-    let ours = all.filter(|delay| !delay.unheard).count();
+    let ours = all.filter(|delay| !delay.unrecorded).count();
     let close = pairs
         .iter()
         .filter(|&&difference| difference <= CLOSE)
@@ -233,7 +233,7 @@ fn delays_are_those_of_perf_sched_timehist() {
         let reader = TraceReader::open(overhear.trace()).unwrap();
         reader.replay(&mut [&mut engine]);
         engine.finish();
-        let told = Told::read(&file);
+        let listed = Listed::read(&file);
         if has_lost(&file) {
             return Err(Doubt {
                 excuse: Excuse::Seen,
@@ -241,13 +241,13 @@ fn delays_are_those_of_perf_sched_timehist() {
             });
         }
         let deaf = HeardByPerf::read(&file).deaf();
-        let unheard = unheard(&found.heard, &deaf);
+        let unrecorded = unrecorded(&found.events, &deaf);
         let is_deaf = !deaf.is_empty();
-        let wakings = wakings(&found.heard);
-        let of = |index| ours(engine.sink().of(index), &told, &unheard, &wakings);
+        let wakings = wakings(&found.events);
+        let of = |index| ours(engine.sink().of(index), &listed, &unrecorded, &wakings);
         let compared = [
-            compare("wakeup_latency", &of(0), &told.wakeup_latency, is_deaf),
-            compare("run_delay", &of(1), &told.run_delay, is_deaf),
+            compare("wakeup_latency", &of(0), &listed.wakeup_latency, is_deaf),
+            compare("run_delay", &of(1), &listed.run_delay, is_deaf),
         ];
         if compared.iter().all(|it| matches!(it, Compared::Agree)) {
             return Ok(());
@@ -263,7 +263,7 @@ fn delays_are_those_of_perf_sched_timehist() {
 
 #[test]
 fn lines_of_timehist_are_understood() {
-    let mut told = Told::default();
+    let mut listed = Listed::default();
     for line in [
         "           time    cpu  task name                       wait time  sch delay   run time",
         "--------------- ------  ------------------------------  ---------  ---------  ---------",
@@ -271,19 +271,19 @@ fn lines_of_timehist_are_understood() {
         "   79371.876000 [0001]  a name[31949/31940]                 0.931      0.014      0.500      R",
         "   79371.877000 [0001]  a name[31949/31940]                 0.250      0.000      0.750      S",
     ] {
-        let _ = told.line(line);
+        let _ = listed.line(line);
     }
     let delay = |arrival, length| Delay {
         arrival: Timestamp::from_monotonic_ns(arrival),
         length: Nanos::from_ns(length),
-        unheard: false,
+        unrecorded: false,
     };
     let woken = delay(79_371_875_500_000, 14_000);
     let displaced = delay(79_371_876_250_000, 250_000);
-    assert_eq!(told.wakeup_latency[&31_949], [woken]);
-    assert_eq!(told.run_delay[&31_949], [woken, displaced]);
+    assert_eq!(listed.wakeup_latency[&31_949], [woken]);
+    assert_eq!(listed.run_delay[&31_949], [woken, displaced]);
     let mut ours = Delays::new();
     ours.insert(31_949, vec![delay(79_371_875_500_900, 14_500)]);
-    let (found, left_out) = differences(&ours, &told.run_delay);
+    let (found, left_out) = differences(&ours, &listed.run_delay);
     assert_eq!((found, left_out), (vec![Nanos::from_ns(500)], 0));
 }

@@ -44,14 +44,14 @@ fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
     }
     words.extend(["--", program]);
     let ended = overhear(&words);
-    let said = String::from_utf8_lossy(&ended.stderr);
+    let messages = String::from_utf8_lossy(&ended.stderr);
     if ended.status.code() == Some(5) {
-        return println!("skipped: {said}");
+        return println!("skipped: {messages}");
     }
     // Who asked for probes sees them at once.
-    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert_eq!(ended.status.code(), Some(0), "{messages}");
     for part in ["kernel sensor", "probe/doubled#", "probe/never#"] {
-        assert!(said.contains(part), "{part}: {said}");
+        assert!(messages.contains(part), "{part}: {messages}");
     }
 
     let found = overhear(&["report", out, "--json"]);
@@ -86,13 +86,13 @@ fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
             "export", out, "--to", "csv", "--output", "-", "--sensor", sensor,
         ];
         let exported = overhear(&words);
-        let said = String::from_utf8_lossy(&exported.stderr).into_owned();
+        let messages = String::from_utf8_lossy(&exported.stderr).into_owned();
         let rows = String::from_utf8_lossy(&exported.stdout).into_owned();
-        (exported.status.code(), rows, said)
+        (exported.status.code(), rows, messages)
     };
-    let (_, rows_of_calls, said) = rows("probe/doubled");
+    let (_, rows_of_calls, messages) = rows("probe/doubled");
     let mut lines = rows_of_calls.lines();
-    let heads = lines.next().unwrap_or_else(|| panic!("{said}"));
+    let heads = lines.next().unwrap_or_else(|| panic!("{messages}"));
     assert!(heads.contains("argument_1"), "{heads}");
     assert_eq!(lines.count(), 100);
     // For Perfetto each call is a slice of the function's name, because returns are told as well.
@@ -102,7 +102,7 @@ fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
     let slices = exported.windows(slice.len()).filter(|at| at == slice);
     assert_eq!(slices.count(), 100);
 
-    let (status, _, said) = rows("probe/nothing");
+    let (status, _, messages) = rows("probe/nothing");
     assert_eq!(status, Some(2));
-    assert!(said.contains("probe/doubled/return#"), "{said}");
+    assert!(messages.contains("probe/doubled/return#"), "{messages}");
 }

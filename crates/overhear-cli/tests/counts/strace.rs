@@ -93,12 +93,15 @@ fn system_calls_are_those_of_strace() {
         command.extend([log.as_os_str(), workload().as_os_str(), "calls".as_ref()]);
         let mut overhear_run = overhear.command(&command);
         let output = overhear_run.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        if said.contains("ptrace") || said.contains("PTRACE") {
-            println!("skipped: strace may trace nothing here ({})", said.trim());
+        let messages = String::from_utf8_lossy(&output.stderr);
+        if messages.contains("ptrace") || messages.contains("PTRACE") {
+            println!(
+                "skipped: strace may trace nothing here ({})",
+                messages.trim()
+            );
             return Ok(());
         }
-        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert_eq!(output.status.code(), Some(0), "{messages}");
         let machine = witness.stop();
 
         // One thread, so one file, whose name ends with its id.

@@ -30,7 +30,7 @@ fn text(path: &Path) -> &str {
 /// one of usage.
 fn passed(probe: &str, program: &Path) -> Result<u64, String> {
     let output = run(&["--probe", probe], program);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let messages = String::from_utf8_lossy(&output.stderr).into_owned();
     match output.status.code() {
         Some(0) => {
             let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -38,8 +38,8 @@ fn passed(probe: &str, program: &Path) -> Result<u64, String> {
             assert!(sensor["id"].as_str().unwrap().starts_with("probe/"));
             Ok(sensor["elements"].as_u64().unwrap())
         }
-        Some(2) => Err(said),
-        status => panic!("{status:?}: {said}"),
+        Some(2) => Err(messages),
+        status => panic!("{status:?}: {messages}"),
     }
 }
 

@@ -25,12 +25,12 @@ pub(crate) fn read_usage(file: &Path) -> (u32, Sums) {
 
 /// Departures of all threads but the wrapper's: up to their exits, and after them.
 fn sums(found: &Found, wrapper_pid: u32) -> (Sums, Sums) {
-    let heard = &found.heard;
+    let events = &found.events;
     // When threads began to end. A thread id that comes again belongs to a new thread.
-    let mut lives = heard.lives.iter().peekable();
+    let mut lives = events.lives.iter().peekable();
     let mut ending = BTreeSet::new();
     let (mut before, mut after) = ((0, 0), (0, 0));
-    for (time, switch) in &heard.switches {
+    for (time, switch) in &events.switches {
         while let Some((_, life)) = lives.next_if(|(born, _)| born <= time) {
             match life.kind {
                 Life::FORK => ending.remove(&life.tid),

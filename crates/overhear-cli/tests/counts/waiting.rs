@@ -18,10 +18,10 @@ fn number(thread: &Value, member: &str) -> u64 {
 
 /// From the first wake-up of a thread to its last departure.
 fn life_ns(found: &Found, tid: u32) -> u64 {
-    let wakes = &found.heard.wakes;
+    let wakes = &found.events.wakes;
     let mut wakes = wakes.iter();
     let begin = wakes.find(|(_, _, wake)| wake.tid == tid && wake.kind == Wake::NEW);
-    let switches = found.heard.switches.iter();
+    let switches = found.events.switches.iter();
     let departs = |(_, switch): &&(Timestamp, Switch)| {
         switch.prev_tid == tid && switch.flags & Switch::PREV_TRACKED != 0
     };

@@ -54,7 +54,7 @@ struct Recorder {
 struct Tally {
     without_trace: usize,
     without_elements: usize,
-    heard: u64,
+    recorded: u64,
     missed: u64,
     lost: u64,
     /// Kills that lost elements older than promised, by no more than the machine stalled the
@@ -143,7 +143,7 @@ fn kill((recorder, witness): (Started, Witness), out: &Path, chance: &mut Chance
 
 /// The elements that count, and the gaps beside them.
 #[derive(Default)]
-struct Heard {
+struct RecordedElements {
     /// Sequence and time of each element of the sensor; of system calls the sequence is that of all
     /// of them.
     elements: Vec<(u64, u64)>,
@@ -151,7 +151,7 @@ struct Heard {
     missed: u64,
 }
 
-impl Heard {
+impl RecordedElements {
     /// Which of the program's elements each of them is.
     fn places(&self, account: &Account) -> Vec<u64> {
         if self.numbers.is_empty() {
@@ -167,7 +167,7 @@ impl Heard {
     }
 }
 
-impl Analysis for Heard {
+impl Analysis for RecordedElements {
     fn element(&mut self, element: &ElementView<'_>) {
         let number = |field: &str| {
             element
@@ -209,8 +209,8 @@ fn examine(
         return;
     };
     assert!(reader.corrupt().is_empty(), "{:?}", reader.corrupt());
-    let mut heard = Heard::default();
-    let replayed = reader.replay(&mut [&mut heard]);
+    let mut recorded = RecordedElements::default();
+    let replayed = reader.replay(&mut [&mut recorded]);
     assert_eq!(replayed.corrupt, []);
     let (ended, report) = report_json(out);
     assert!([0, 3].contains(&ended.status), "{ended:#?}");
@@ -218,7 +218,7 @@ fn examine(
     if with_babeltrace {
         assert_eq!(babeltrace(out).0, replayed.events);
     }
-    let (Some(account), false) = (account, heard.elements.is_empty()) else {
+    let (Some(account), false) = (account, recorded.elements.is_empty()) else {
         tally.without_elements += 1;
         if let (Some(account), true) = (account, records_all) {
             let oldest = account.times.first();
@@ -227,14 +227,14 @@ fn examine(
         }
         return;
     };
-    let count = heard.elements.len() as u64;
-    let places = heard.places(account);
+    let count = recorded.elements.len() as u64;
+    let places = recorded.places(account);
     let is_ascending = places.is_sorted_by(|one, next| one < next);
     assert!(is_ascending, "an element is there twice");
     let (first, last) = (places[0], places[places.len() - 1]);
     assert!(last < account.times.len() as u64, "more than was written");
-    if !heard.numbers.is_empty() {
-        assert_eq!(count + heard.missed, last - first + 1);
+    if !recorded.numbers.is_empty() {
+        assert_eq!(count + recorded.missed, last - first + 1);
     }
     let first = if records_all { 0 } else { first };
     // Streams are written at different times: the program may have changed from one CPU to the
@@ -245,11 +245,11 @@ fn examine(
     let missing = written.filter(|(number, _)| !there.contains(number));
     let mut ages: Vec<u64> = missing.map(|(_, time)| killed.at_ns - time).collect();
     // Gaps stand for the oldest of them.
-    let told = usize::try_from(heard.missed).unwrap().min(ages.len());
-    let lost = ages.split_off(told);
+    let counted = usize::try_from(recorded.missed).unwrap().min(ages.len());
+    let lost = ages.split_off(counted);
     tally.judge(lost.first().copied().unwrap_or(0), killed);
-    tally.heard += count;
-    tally.missed += heard.missed;
+    tally.recorded += count;
+    tally.missed += recorded.missed;
     tally.lost += lost.len() as u64;
 }
 
@@ -379,11 +379,11 @@ fn killed_recorders_of_running_programs_lose_only_what_is_young() {
         let mut recorder = overhear(&arguments);
         let (recorder, witness) = spawn(recorder.args(["--kernel-sensors", "syscall"]));
         // Where the kernel cannot be heard it ends at once, with a message.
-        let heard = out.join("trace/overhear/run.json");
+        let recorded = out.join("trace/overhear/run.json");
         eventually("the recorder begins", || {
-            heard.exists() || witness.has_ended()
+            recorded.exists() || witness.has_ended()
         });
-        if !heard.exists() {
+        if !recorded.exists() {
             let ended = recorder.end();
             println!("skipped: {}", ended.stderr);
             counting.stop();

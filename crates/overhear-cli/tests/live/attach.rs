@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::program::program;
-use crate::session::{Heard, Live};
+use crate::session::{AttachOutput, Live};
 use crate::support::{as_nobody, eventually, finish, path, report_json, wait, Started};
 
 const JSON: [&str; 2] = ["--format", "json"];
@@ -20,16 +20,16 @@ fn attach<'a>(more: &[&'a str]) -> Vec<&'a str> {
 fn later_sensor_is_read_from_its_first_to_its_last_element() {
     let command = format!("sleep 0.5; exec {} paced 300", path(program()));
     let live = Live::start(&["sh", "-c", &command]);
-    let heard = Heard::of(live.ask(&attach(&["--until-ended"])));
-    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
-    heard.is_whole();
-    assert_eq!((heard.elements.len(), heard.number("missed")), (300, 0));
-    assert_eq!(heard.elements[0]["sequence"], 0);
-    assert_eq!(heard.summary["complete"], true);
+    let output = AttachOutput::of(live.run_verb(&attach(&["--until-ended"])));
+    assert_eq!(output.ended.status, 0, "{:#?}", output.ended);
+    output.is_gapless();
+    assert_eq!((output.elements.len(), output.number("missed")), (300, 0));
+    assert_eq!(output.elements[0]["sequence"], 0);
+    assert_eq!(output.summary["complete"], true);
     assert!(
-        heard.ended.stderr.contains("no sensor yet"),
+        output.ended.stderr.contains("no sensor yet"),
         "{:#?}",
-        heard.ended
+        output.ended
     );
     let ended = live.end();
     assert_eq!(ended.status, 0, "{ended:#?}");
@@ -50,11 +50,11 @@ fn attaching_late_at_any_moment_misses_nothing_after_the_first_element() {
     // When a monitor is attached depends on when its process runs, so their order is not asserted.
     let mut first_of_last = 0;
     for attached in started {
-        let heard = Heard::of(attached.end());
-        assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
-        heard.is_whole();
-        first_of_last = heard.elements[0]["sequence"].as_u64().unwrap();
-        assert_eq!(heard.elements.len() as u64, 2_500 - first_of_last);
+        let output = AttachOutput::of(attached.end());
+        assert_eq!(output.ended.status, 0, "{:#?}", output.ended.stderr);
+        output.is_gapless();
+        first_of_last = output.elements[0]["sequence"].as_u64().unwrap();
+        assert_eq!(output.elements.len() as u64, 2_500 - first_of_last);
     }
     assert!(first_of_last > 0, "the last monitor was early");
 }
@@ -64,9 +64,9 @@ fn lanes_of_a_sensor_are_streams_of_one_sensor() {
     let threads = crate::program::compiled("../../examples/c/threads.c", "threads");
     let command = format!("sleep 0.5; exec {}", path(&threads));
     let live = Live::start(&["sh", "-c", &command]);
-    let heard = Heard::of(live.ask(&attach(&["--until-ended"])));
-    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
-    let sensors = heard.summary["sensors"].as_array().unwrap();
+    let output = AttachOutput::of(live.run_verb(&attach(&["--until-ended"])));
+    assert_eq!(output.ended.status, 0, "{:#?}", output.ended.stderr);
+    let sensors = output.summary["sensors"].as_array().unwrap();
     assert_eq!(sensors.len(), 1, "{sensors:?}");
     assert_eq!(
         (&sensors[0]["elements"], &sensors[0]["missed"]),
@@ -75,7 +75,7 @@ fn lanes_of_a_sensor_are_streams_of_one_sensor() {
     // Each worker's numbers are the sequence of its lane, unless a thread went on with the lane of
     // one that had ended; its thread stands in front.
     let mut next = std::collections::BTreeMap::new();
-    for element in &heard.elements {
+    for element in &output.elements {
         let sequence = element["sequence"].as_u64().unwrap();
         let expected = next.entry(element["stream"].as_u64()).or_insert(0);
         assert_eq!(sequence, *expected, "{element}");
@@ -85,7 +85,7 @@ fn lanes_of_a_sensor_are_streams_of_one_sensor() {
             "{element}"
         );
     }
-    assert!(heard.gaps.is_empty());
+    assert!(output.gaps.is_empty());
 }
 
 #[test]
@@ -94,14 +94,14 @@ fn start_oldest_begins_at_the_oldest_element() {
     eventually("some elements lie in the buffer", || {
         live.listed()[0]["elements"].as_u64() > Some(100)
     });
-    let heard = Heard::of(live.ask(&attach(&["--start", "oldest", "--count", "60"])));
-    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
-    heard.is_whole();
+    let output = AttachOutput::of(live.run_verb(&attach(&["--start", "oldest", "--count", "60"])));
+    assert_eq!(output.ended.status, 0, "{:#?}", output.ended);
+    output.is_gapless();
     assert_eq!(
-        (heard.elements.len(), &heard.elements[0]["sequence"]),
+        (output.elements.len(), &output.elements[0]["sequence"]),
         (60, &0.into())
     );
-    assert_eq!(heard.summary["ended_by"], "count");
+    assert_eq!(output.summary["ended_by"], "count");
 }
 
 #[test]
@@ -110,15 +110,17 @@ fn killed_program_is_read_to_its_last_element() {
     let attached = Started::spawn(&mut live.verb(&attach(&["--until-ended"])));
     std::thread::sleep(Duration::from_millis(300));
     live.kill_program();
-    let heard = Heard::of(attached.end());
-    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
-    heard.is_whole();
-    assert!(!heard.elements.is_empty());
-    assert_eq!(heard.summary["complete"], true);
+    let output = AttachOutput::of(attached.end());
+    assert_eq!(output.ended.status, 0, "{:#?}", output.ended.stderr);
+    output.is_gapless();
+    assert!(!output.elements.is_empty());
+    assert_eq!(output.summary["complete"], true);
     // The directory's own monitor has heard it to the same element.
     let ended = live.end();
     assert_eq!(ended.status, 128 + libc::SIGKILL, "{ended:#?}");
-    let last = heard.elements.last().unwrap()["sequence"].as_u64().unwrap();
+    let last = output.elements.last().unwrap()["sequence"]
+        .as_u64()
+        .unwrap();
     let row = ended
         .stderr
         .lines()
@@ -133,24 +135,24 @@ fn interrupt_ends_attach_with_a_summary() {
     let attached = Started::spawn(&mut live.verb(&attach(&[])));
     std::thread::sleep(Duration::from_millis(300));
     attached.signal(libc::SIGINT);
-    let heard = Heard::of(attached.end());
-    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
-    heard.is_whole();
-    assert_eq!(heard.summary["ended_by"], "interrupted");
+    let output = AttachOutput::of(attached.end());
+    assert_eq!(output.ended.status, 0, "{:#?}", output.ended);
+    output.is_gapless();
+    assert_eq!(output.summary["ended_by"], "interrupted");
     assert!(
-        heard.ended.stderr.contains("complete: nothing missed"),
+        output.ended.stderr.contains("complete: nothing missed"),
         "{:#?}",
-        heard.ended
+        output.ended
     );
 }
 
 #[test]
 fn end_of_the_directory_ends_attach() {
     let live = Live::program(&["paced", "400"]);
-    let heard = Heard::of(live.ask(&attach(&[])));
-    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
-    heard.is_whole();
-    assert_eq!(heard.summary["ended_by"], "directory");
+    let output = AttachOutput::of(live.run_verb(&attach(&[])));
+    assert_eq!(output.ended.status, 0, "{:#?}", output.ended);
+    output.is_gapless();
+    assert_eq!(output.summary["ended_by"], "directory");
 }
 
 #[test]
@@ -186,15 +188,15 @@ fn killed_directory_loses_no_element() {
     directory.signal(libc::SIGKILL);
     assert_eq!(directory.end().status, 128 + libc::SIGKILL);
     assert_eq!(sensor.end().status, 0);
-    let heard = Heard::of(attached.end());
-    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended.stderr);
-    heard.is_whole();
-    assert_eq!((heard.elements.len(), heard.number("missed")), (1_500, 0));
-    assert_eq!(heard.summary["ended_by"], "directory");
+    let output = AttachOutput::of(attached.end());
+    assert_eq!(output.ended.status, 0, "{:#?}", output.ended.stderr);
+    output.is_gapless();
+    assert_eq!((output.elements.len(), output.number("missed")), (1_500, 0));
+    assert_eq!(output.summary["ended_by"], "directory");
     assert!(
-        heard.ended.stderr.contains("is read on"),
+        output.ended.stderr.contains("is read on"),
         "{}",
-        heard.ended.stderr
+        output.ended.stderr
     );
 }
 
@@ -213,11 +215,15 @@ fn closed_output_is_no_error() {
     drop(stdout);
     assert!(line.contains("/pace#first  number "), "{line}");
     assert_eq!(wait(&mut attached), 0);
-    let mut said = String::new();
-    let _ = attached.stderr.unwrap().read_to_string(&mut said).unwrap();
+    let mut messages = String::new();
+    let _ = attached
+        .stderr
+        .unwrap()
+        .read_to_string(&mut messages)
+        .unwrap();
     assert!(
-        !said.contains("cannot") && !said.contains("panicked"),
-        "{said}"
+        !messages.contains("cannot") && !messages.contains("panicked"),
+        "{messages}"
     );
 }
 
@@ -238,9 +244,9 @@ fn slow_output_has_gaps_at_their_positions() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut said = BufReader::new(attached.stderr.take().unwrap());
+    let mut messages = BufReader::new(attached.stderr.take().unwrap());
     let mut line = String::new();
-    let _ = said.read_line(&mut line).unwrap();
+    let _ = messages.read_line(&mut line).unwrap();
     assert!(line.contains("attached to"), "{line}");
     std::fs::write(&go, "").unwrap();
     std::thread::sleep(Duration::from_millis(700));
@@ -249,22 +255,22 @@ fn slow_output_has_gaps_at_their_positions() {
     let _ = stdout.read_to_string(&mut text).unwrap();
     let status = wait(&mut attached);
     let mut stderr = String::new();
-    let _ = said.read_to_string(&mut stderr).unwrap();
+    let _ = messages.read_to_string(&mut stderr).unwrap();
     let ended = crate::support::Ended {
         status,
         stdout: text,
         stderr,
     };
-    let heard = Heard::of(ended);
-    heard.is_whole();
-    assert_eq!(heard.number("elements") + heard.number("missed"), count);
-    assert!(heard.number("missed") > 0);
-    assert_eq!(heard.gaps[0]["cause"], "overwritten");
+    let output = AttachOutput::of(ended);
+    output.is_gapless();
+    assert_eq!(output.number("elements") + output.number("missed"), count);
+    assert!(output.number("missed") > 0);
+    assert_eq!(output.gaps[0]["cause"], "overwritten");
     assert_eq!(status, 3);
     assert!(
-        heard.ended.stderr.contains("INCOMPLETE"),
+        output.ended.stderr.contains("INCOMPLETE"),
         "{}",
-        heard.ended.stderr
+        output.ended.stderr
     );
 }
 
@@ -272,9 +278,9 @@ fn slow_output_has_gaps_at_their_positions() {
 fn recording_of_attach_has_the_shown_elements() {
     let live = Live::paced();
     let out = live.folder.path().join("out");
-    let attached = live.ask(&attach(&["--count", "200", "--out", path(&out)]));
-    let heard = Heard::of(attached);
-    assert_eq!(heard.ended.status, 0, "{:#?}", heard.ended);
+    let attached = live.run_verb(&attach(&["--count", "200", "--out", path(&out)]));
+    let output = AttachOutput::of(attached);
+    assert_eq!(output.ended.status, 0, "{:#?}", output.ended);
     let (ended, report) = report_json(&out);
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert_eq!(report["sensors"][0]["elements"], 200);
@@ -282,7 +288,7 @@ fn recording_of_attach_has_the_shown_elements() {
         report["command"],
         serde_json::json!(["overhear", "attach", "*"])
     );
-    let first = heard.elements[0]["sequence"].as_f64().unwrap();
+    let first = output.elements[0]["sequence"].as_f64().unwrap();
     assert_eq!(report["sensors"][0]["fields"][0]["min"], first);
 }
 
@@ -290,7 +296,7 @@ fn recording_of_attach_has_the_shown_elements() {
 fn csv_is_one_table_per_type() {
     let live = Live::paced();
     let options = ["--count", "20", "--format", "csv"];
-    let ended = live.ask(&[&["attach", "pace"], &options[..]].concat());
+    let ended = live.run_verb(&[&["attach", "pace"], &options[..]].concat());
     assert_eq!(ended.status, 0, "{ended:#?}");
     let lines: Vec<&str> = ended.stdout.lines().collect();
     let heads = "type,time_ns,stream,task,pid,id,instance,sequence,missed,cause,";
@@ -302,18 +308,18 @@ fn csv_is_one_table_per_type() {
         lines[1]
     );
     let chosen = ["--fields", "word,nothing"];
-    let ended = live.ask(&[&["attach", "pace"], &options[..], &chosen].concat());
+    let ended = live.run_verb(&[&["attach", "pace"], &options[..], &chosen].concat());
     let lines: Vec<&str> = ended.stdout.lines().collect();
     assert_eq!(lines[0], format!("{heads}word,nothing"));
     assert!(lines[1].ends_with(",abc,"), "{}", lines[1]);
-    live.ask(&["attach", "pace", "--fields", "a"])
-        .says_only(2, &["--format csv"]);
+    live.run_verb(&["attach", "pace", "--fields", "a"])
+        .has_only_message(2, &["--format csv"]);
 }
 
 #[test]
 fn attach_without_elements_fails_with_a_message() {
     let live = Live::paced();
-    let heard = Heard::of(live.ask(&[
+    let output = AttachOutput::of(live.run_verb(&[
         "attach",
         "nothing",
         "--format",
@@ -321,11 +327,16 @@ fn attach_without_elements_fails_with_a_message() {
         "--duration",
         "50ms",
     ]));
-    assert_eq!(heard.ended.status, 3);
-    assert_eq!(heard.summary["complete"], false);
-    let said = "no sensor matched `nothing`";
-    assert!(heard.ended.stderr.contains(said), "{:#?}", heard.ended);
-    live.ask(&["attach", "["]).says_only(2, &["`[`", "pattern"]);
+    assert_eq!(output.ended.status, 3);
+    assert_eq!(output.summary["complete"], false);
+    let messages = "no sensor matched `nothing`";
+    assert!(
+        output.ended.stderr.contains(messages),
+        "{:#?}",
+        output.ended
+    );
+    live.run_verb(&["attach", "["])
+        .has_only_message(2, &["`[`", "pattern"]);
 }
 
 #[test]

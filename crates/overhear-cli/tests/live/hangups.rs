@@ -59,16 +59,18 @@ fn hung_up_attach_ends_and_keeps_the_recording() {
 fn attach_ends_when_its_idle_output_is_closed() {
     let live = Live::start(&["sleep", "1000"]);
     let (reader, writer) = pipe().unwrap();
-    let said = live.folder.path().join("said");
+    let messages = live.folder.path().join("said");
     let mut command = live.verb(&["attach", "nothing"]);
-    command.stdout(writer).stderr(File::create(&said).unwrap());
+    command
+        .stdout(writer)
+        .stderr(File::create(&messages).unwrap());
     let mut attach = command.spawn().unwrap();
     drop(command);
-    let said = || std::fs::read_to_string(&said).unwrap();
-    eventually("it is attached", || said().contains("attached to"));
+    let messages = || std::fs::read_to_string(&messages).unwrap();
+    eventually("it is attached", || messages().contains("attached to"));
     drop(reader);
     // Nothing was heard.
-    assert_eq!(wait(&mut attach), 3, "{}", said());
+    assert_eq!(wait(&mut attach), 3, "{}", messages());
 }
 
 #[test]
@@ -88,14 +90,21 @@ fn attach_counts_what_it_wrote_before_its_output_was_closed() {
         .read_exact(&mut first)
         .unwrap();
     assert_eq!(wait(&mut attach), 0);
-    let mut said = String::new();
-    attach.stderr.unwrap().read_to_string(&mut said).unwrap();
-    let line = said.lines().find(|line| line.contains("reader")).unwrap();
+    let mut messages = String::new();
+    attach
+        .stderr
+        .unwrap()
+        .read_to_string(&mut messages)
+        .unwrap();
+    let line = messages
+        .lines()
+        .find(|line| line.contains("reader"))
+        .unwrap();
     let count = line.split_once("after ").unwrap().1.split(' ').next();
     let count: usize = count.unwrap().parse().unwrap();
     let read = String::from_utf8_lossy(&first);
-    assert!(count + 1 >= read.lines().count() - 1, "{count}: {said}");
-    assert!(!said.contains("complete"), "{said}");
+    assert!(count + 1 >= read.lines().count() - 1, "{count}: {messages}");
+    assert!(!messages.contains("complete"), "{messages}");
 }
 
 #[test]
@@ -104,9 +113,11 @@ fn attach_ends_at_a_request_while_its_reader_pauses() {
     for signal in [libc::SIGTERM, libc::SIGINT] {
         let (_reader, writer) = pipe().unwrap();
         let full = writer.try_clone().unwrap();
-        let said = live.folder.path().join("said");
+        let messages = live.folder.path().join("said");
         let mut command = live.verb(&["attach", "pace", "--json"]);
-        command.stdout(writer).stderr(File::create(&said).unwrap());
+        command
+            .stdout(writer)
+            .stderr(File::create(&messages).unwrap());
         let mut attach = command.spawn().unwrap();
         drop(command);
         eventually("the pipe is full", || {
@@ -115,8 +126,8 @@ fn attach_ends_at_a_request_while_its_reader_pauses() {
         });
         crate::support::send(attach.id().cast_signed(), signal);
         let status = wait(&mut attach);
-        let said = std::fs::read_to_string(&said).unwrap();
-        assert_eq!(status, 3, "{said}");
-        assert!(said.contains("paused"), "{said}");
+        let messages = std::fs::read_to_string(&messages).unwrap();
+        assert_eq!(status, 3, "{messages}");
+        assert!(messages.contains("paused"), "{messages}");
     }
 }

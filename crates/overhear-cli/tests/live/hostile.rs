@@ -71,13 +71,14 @@ fn hostile_names_act_on_no_output() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let ask = |arguments: &[&str]| finish(overhear(arguments).env("OVERHEAR_DIRECTORY", &socket));
+    let run_verb =
+        |arguments: &[&str]| finish(overhear(arguments).env("OVERHEAR_DIRECTORY", &socket));
     eventually("the program registers its sensor", || {
-        ask(&["list", "--json"]).stdout.contains("\"message\"")
+        run_verb(&["list", "--json"]).stdout.contains("\"message\"")
     });
     let stdin = run.stdin.take();
 
-    let list = ask(&["list"]);
+    let list = run_verb(&["list"]);
     shows("list", &list);
     let escaped = "=1+cmd\\u{202e}gpj#\\u{2066}zero\\u{200b}width";
     assert!(list.stdout.contains(escaped), "{list:#?}");
@@ -85,15 +86,15 @@ fn hostile_names_act_on_no_output() {
         list.stdout.contains("-\\x1b[2J\\u{202e}\\x09\\x07("),
         "{list:#?}"
     );
-    is_plain_csv("list", &ask(&["list", "--format", "csv"]).stdout);
-    let json = ask(&["list", "--json"]);
+    is_plain_csv("list", &run_verb(&["list", "--format", "csv"]).stdout);
+    let json = run_verb(&["list", "--json"]);
     shows("list --json", &json);
     let document: Value = serde_json::from_str(&json.stdout).unwrap();
     // The same name, exactly.
     assert_eq!(document["sensors"][0]["id"], "=1+cmd\u{202e}gpj");
 
     for format in ["text", "json", "csv"] {
-        let attached = ask(&[
+        let attached = run_verb(&[
             "attach", "*", "--start", "oldest", "--count", "5", "--format", format,
         ]);
         assert_eq!(attached.status, 0, "{attached:#?}");
@@ -108,23 +109,23 @@ fn hostile_names_act_on_no_output() {
             "json" => assert!(attached.stdout.contains("\\u009b31m")),
             _ => assert!(attached.stdout.contains("@\\x1b]0;PWN"), "{attached:#?}"),
         }
-        let top = ask(&["top", "--once", "--window", "200ms", "--format", format]);
+        let top = run_verb(&["top", "--once", "--window", "200ms", "--format", format]);
         shows("top", &top);
         if format == "csv" {
             is_plain_csv("top", &top.stdout);
         }
     }
-    shows("enable", &ask(&["enable", "*"]));
+    shows("enable", &run_verb(&["enable", "*"]));
     shows(
         "a glob that matches nothing",
-        &ask(&["list", "\u{202e}\x1b[2J"]),
+        &run_verb(&["list", "\u{202e}\x1b[2J"]),
     );
 
-    let said = run.stderr.take().unwrap();
+    let messages = run.stderr.take().unwrap();
     drop(stdin);
-    let said = std::io::read_to_string(said).unwrap();
-    assert_eq!(wait(&mut run), 0, "{said}");
-    is_harmless("run", &said);
+    let messages = std::io::read_to_string(messages).unwrap();
+    assert_eq!(wait(&mut run), 0, "{messages}");
+    is_harmless("run", &messages);
 
     let dir = path(&out);
     for arguments in [
@@ -146,9 +147,9 @@ fn hostile_names_act_on_no_output() {
         &["check", dir, "--config", "\u{202e}\x1b.toml"],
         &["report", "\x1b[2J\u{202e}"],
     ] {
-        shows(&arguments.join(" "), &ask(arguments));
+        shows(&arguments.join(" "), &run_verb(arguments));
     }
-    let export = ask(&["export", dir, "--to", "csv", "-o", "-"]);
+    let export = run_verb(&["export", dir, "--to", "csv", "-o", "-"]);
     assert_eq!(export.status, 0, "{export:#?}");
     is_plain_csv("export", &export.stdout);
     let sensor = [
@@ -161,7 +162,7 @@ fn hostile_names_act_on_no_output() {
         "-o",
         "-",
     ];
-    let export = ask(&sensor);
+    let export = run_verb(&sensor);
     assert_eq!(export.status, 0, "{export:#?}");
     is_plain_csv("export --sensor", &export.stdout);
 }

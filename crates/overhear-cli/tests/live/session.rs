@@ -73,7 +73,7 @@ impl Live {
     }
 
     #[track_caller]
-    pub(crate) fn ask(&self, arguments: &[&str]) -> Ended {
+    pub(crate) fn run_verb(&self, arguments: &[&str]) -> Ended {
         let ended = finish(&mut self.verb(arguments));
         ended.does_not_panic();
         ended
@@ -82,7 +82,7 @@ impl Live {
     /// The sensors that the directory lists.
     #[track_caller]
     pub(crate) fn listed(&self) -> Vec<Value> {
-        let ended = self.ask(&["list", "--json"]);
+        let ended = self.run_verb(&["list", "--json"]);
         let listing: Value = serde_json::from_str(&ended.stdout).unwrap_or_default();
         listing["sensors"].as_array().cloned().unwrap_or_default()
     }
@@ -116,36 +116,36 @@ impl Drop for Live {
 
 /// What `attach --format json` printed.
 #[derive(Debug)]
-pub(crate) struct Heard {
+pub(crate) struct AttachOutput {
     pub(crate) ended: Ended,
     pub(crate) elements: Vec<Value>,
     pub(crate) gaps: Vec<Value>,
     pub(crate) summary: Value,
 }
 
-impl Heard {
+impl AttachOutput {
     #[track_caller]
     pub(crate) fn of(ended: Ended) -> Self {
         ended.does_not_panic();
-        let mut heard = Self {
+        let mut output = Self {
             elements: Vec::new(),
             gaps: Vec::new(),
             summary: Value::Null,
             ended,
         };
-        for line in heard.ended.stdout.lines() {
+        for line in output.ended.stdout.lines() {
             let record: Value =
                 serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
             match record["record"].as_str().unwrap() {
-                "element" => heard.elements.push(record),
-                "gap" => heard.gaps.push(record),
-                "summary" => heard.summary = record,
+                "element" => output.elements.push(record),
+                "gap" => output.gaps.push(record),
+                "summary" => output.summary = record,
                 "stream" | "note" => {}
                 other => panic!("{other}"),
             }
         }
-        assert!(heard.summary.is_object(), "{:#?}", heard.ended);
-        heard
+        assert!(output.summary.is_object(), "{:#?}", output.ended);
+        output
     }
 
     pub(crate) fn number(&self, key: &str) -> u64 {
@@ -155,7 +155,7 @@ impl Heard {
     /// Asserts that the elements of one sensor follow one another, or a gap accounts for what is
     /// between; times never go back. The C program writes an element's number into it.
     #[track_caller]
-    pub(crate) fn is_whole(&self) {
+    pub(crate) fn is_gapless(&self) {
         let sequence = |record: &Value| record["sequence"].as_u64().unwrap();
         let mut next = None;
         let mut time = 0;

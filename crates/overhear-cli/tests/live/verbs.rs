@@ -16,7 +16,7 @@ use crate::support::{eventually, finish, folder, overhear, path, plugin, Started
 #[test]
 fn list_has_all_sensors() {
     let live = Live::paced();
-    let text = live.ask(&["list"]);
+    let text = live.run_verb(&["list"]);
     assert_eq!(text.status, 0, "{text:#?}");
     for word in [
         "pace#first",
@@ -30,16 +30,18 @@ fn list_has_all_sensors() {
     assert_eq!((sensors.len(), &sensors[0]["id"]), (1, &"pace".into()));
     assert_eq!(sensors[0]["state"], "on");
     assert_eq!(sensors[0]["declared"]["jitter_ns"], 5_000_000);
-    let csv = live.ask(&["list", "program/*", "--format", "csv"]).stdout;
+    let csv = live
+        .run_verb(&["list", "program/*", "--format", "csv"])
+        .stdout;
     assert_eq!(csv.lines().count(), 2, "{csv}");
-    live.ask(&["list", "other/*"])
-        .says_only(3, &["`other/*`", "one other"]);
-    live.ask(&["list", "--type", "other"])
-        .says_only(3, &["of type other"]);
+    live.run_verb(&["list", "other/*"])
+        .has_only_message(3, &["`other/*`", "one other"]);
+    live.run_verb(&["list", "--type", "other"])
+        .has_only_message(3, &["of type other"]);
     let socket = live.socket();
     drop(live);
     finish(overhear(&["list", "--socket", path(&socket)]).env_remove("XDG_RUNTIME_DIR"))
-        .says_only(5, &["cannot", path(&socket)]);
+        .has_only_message(5, &["cannot", path(&socket)]);
 }
 
 #[test]
@@ -57,7 +59,7 @@ fn absent_directory_is_named_with_its_socket() {
             println!("skipped: this machine has a directory");
             return;
         }
-        ended.says_only(5, &["no directory", "--socket"]);
+        ended.has_only_message(5, &["no directory", "--socket"]);
     }
 }
 
@@ -65,7 +67,7 @@ fn absent_directory_is_named_with_its_socket() {
 fn disabled_sensor_is_silent_until_it_is_enabled() {
     let live = Live::paced();
     let elements = || live.listed()[0]["elements"].as_u64().unwrap();
-    let ended = live.ask(&["disable", "pace"]);
+    let ended = live.run_verb(&["disable", "pace"]);
     assert_eq!(
         (ended.status, &*ended.stdout),
         (0, "1 of 1 sensor disabled\n")
@@ -77,27 +79,27 @@ fn disabled_sensor_is_silent_until_it_is_enabled() {
     let since = elements() - before;
     assert!(since <= 1, "{since} elements of a sensor that is off");
     // Who waits for it is told why nothing comes.
-    let ended = live.ask(&["attach", "pace", "--duration", "30ms"]);
+    let ended = live.run_verb(&["attach", "pace", "--duration", "30ms"]);
     assert_eq!((ended.status, &*ended.stdout), (0, ""), "{ended:#?}");
     let why = "1 sensor, 1 of them switched off";
     assert!(ended.stderr.contains(why), "{ended:#?}");
-    let ended = live.ask(&["disable", "pace"]);
+    let ended = live.run_verb(&["disable", "pace"]);
     assert_eq!(
         (ended.status, &*ended.stdout),
         (0, "0 of 1 sensor disabled\n")
     );
-    let ended = live.ask(&["enable", "program/pace"]);
+    let ended = live.run_verb(&["enable", "program/pace"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     eventually("it writes again", || elements() > before + 10);
-    live.ask(&["disable", "nothing"])
-        .says_only(3, &["`nothing`"]);
+    live.run_verb(&["disable", "nothing"])
+        .has_only_message(3, &["`nothing`"]);
 }
 
 #[test]
 fn snapshot_has_actual_and_declared_rate() {
     let live = Live::paced();
     let options = ["--once", "--window", "500ms", "--format", "json"];
-    let ended = live.ask(&[&["top"], &options[..]].concat());
+    let ended = live.run_verb(&[&["top"], &options[..]].concat());
     assert_eq!(ended.status, 0, "{ended:#?}");
     let look: Value = serde_json::from_str(&ended.stdout).unwrap();
     let sensor = &look["sensors"][0];
@@ -113,16 +115,17 @@ fn snapshot_has_actual_and_declared_rate() {
         "{sensor:#}"
     );
     assert_eq!(look["complete"], true);
-    let ended = live.ask(&["top", "--once", "--window", "100ms"]);
+    let ended = live.run_verb(&["top", "--once", "--window", "100ms"]);
     assert!(
         ended.stdout.contains("of decl") && ended.stdout.contains("pace#first"),
         "{ended:#?}"
     );
-    live.ask(&["top"]).says_only(2, &["no terminal", "--once"]);
-    live.ask(&["top", "--once", "--pid", "4194304"])
-        .says_only(5, &["4194304"]);
-    live.ask(&["top", "nothing", "--once", "--window", "50ms"])
-        .says_only(3, &["`nothing`"]);
+    live.run_verb(&["top"])
+        .has_only_message(2, &["no terminal", "--once"]);
+    live.run_verb(&["top", "--once", "--pid", "4194304"])
+        .has_only_message(5, &["4194304"]);
+    live.run_verb(&["top", "nothing", "--once", "--window", "50ms"])
+        .has_only_message(3, &["`nothing`"]);
 }
 
 #[test]
@@ -179,7 +182,7 @@ fn threads_alone_need_no_directory() {
     );
     // Whoever names sensors wants them.
     command.arg("queue");
-    finish(&mut command).says_only(5, &["no directory", "--socket"]);
+    finish(&mut command).has_only_message(5, &["no directory", "--socket"]);
     program.signal(libc::SIGKILL);
     program.end();
 }
@@ -249,7 +252,7 @@ fn snapshot_draws_the_distributions_of_updates() {
         [[update]]\nname = \"numbers\"\nfield = \"number\"\n";
     std::fs::write(&file, text).unwrap();
     let options = ["--once", "--window", "300ms", "--config", path(&file)];
-    let ended = live.ask(&[&["top", "--json"], &options[..]].concat());
+    let ended = live.run_verb(&[&["top", "--json"], &options[..]].concat());
     let look: Value = serde_json::from_str(&ended.stdout).unwrap();
     let histogram = &look["histograms"][0];
     assert_eq!(histogram["title"], "numbers: number");
@@ -257,13 +260,13 @@ fn snapshot_draws_the_distributions_of_updates() {
     let counted: u64 = buckets.map(|it| it["count"].as_u64().unwrap()).sum();
     // All that was heard was counted.
     assert_eq!(look["sensors"][0]["elements"], counted, "{look:#}");
-    let ended = live.ask(&[&["top"], &options[..]].concat());
+    let ended = live.run_verb(&[&["top"], &options[..]].concat());
     assert!(ended.stdout.contains("numbers: number\n"), "{ended:#?}");
     // What its distribution lacks is told: sensors without the field, and those that are not there.
     let other = text.replace("= \"number\"", "= \"colour\"");
     let other = other + "[[sensor]]\nid = \"unheard\"\nperiod = \"1ms\"\n";
     std::fs::write(&file, other).unwrap();
-    let ended = live.ask(&[&["top", "--json"], &options[..]].concat());
+    let ended = live.run_verb(&[&["top", "--json"], &options[..]].concat());
     let look: Value = serde_json::from_str(&ended.stdout).unwrap();
     let notes = look["notes"].to_string();
     assert!(
@@ -276,11 +279,11 @@ fn snapshot_draws_the_distributions_of_updates() {
     );
     let unknown = text.replace("field", "sensors = [\"nobody\"]\nfield");
     std::fs::write(&file, unknown).unwrap();
-    live.ask(&[&["top"], &options[..]].concat())
-        .says_only(2, &[path(&file), "sensor `nobody`, which is not described"]);
+    live.run_verb(&[&["top"], &options[..]].concat())
+        .has_only_message(2, &[path(&file), "sensor `nobody`, which is not described"]);
     std::fs::write(&file, text.replace("field = \"number\"\n", "")).unwrap();
-    live.ask(&[&["top"], &options[..]].concat())
-        .says_only(2, &[path(&file), "nothing to draw"]);
+    live.run_verb(&[&["top"], &options[..]].concat())
+        .has_only_message(2, &[path(&file), "nothing to draw"]);
 }
 
 #[test]
@@ -291,9 +294,9 @@ fn attaching_monitor_enables_its_sensors() {
     });
     let state = || live.listed()[0]["state"].clone();
     assert_eq!(state(), "off");
-    let heard = live.ask(&["attach", "pace", "--count", "5", "--format", "csv"]);
-    assert_eq!(heard.status, 0, "{heard:#?}");
-    assert_eq!(heard.stdout.lines().count(), 6, "{heard:#?}");
+    let output = live.run_verb(&["attach", "pace", "--count", "5", "--format", "csv"]);
+    assert_eq!(output.status, 0, "{output:#?}");
+    assert_eq!(output.stdout.lines().count(), 6, "{output:#?}");
     eventually("the monitor is gone", || state() == "off");
     live.kill_program();
 }
@@ -303,7 +306,7 @@ fn unused_sensors_are_off_while_disable_unused_is_requested() {
     let place = folder();
     let socket = place.path().join("directory.sock");
     let directory = Directory::builder().standalone().start(&socket).unwrap();
-    let ask = |arguments: &[&str]| {
+    let run_verb = |arguments: &[&str]| {
         let mut command = overhear(arguments);
         finish(command.env("OVERHEAR_DIRECTORY", directory.socket()))
     };
@@ -316,7 +319,7 @@ fn unused_sensors_are_off_while_disable_unused_is_requested() {
         .collect();
     let states = || -> Vec<(String, String)> {
         let listing: Value =
-            serde_json::from_str(&ask(&["list", "--json"]).stdout).unwrap_or_default();
+            serde_json::from_str(&run_verb(&["list", "--json"]).stdout).unwrap_or_default();
         let sensors = listing["sensors"].as_array().cloned().unwrap_or_default();
         let text = |value: &Value| value.to_string().trim_matches('"').to_owned();
         let state = |sensor: &Value| (text(&sensor["pid"]), text(&sensor["state"]));
@@ -331,8 +334,8 @@ fn unused_sensors_are_off_while_disable_unused_is_requested() {
         |on: &str, off: &str| states() == [(one.clone(), on.into()), (other.clone(), off.into())];
     eventually("the other is switched off", || is("on", "off"));
     // What another monitor needs is on as long as it is there.
-    let heard = ask(&["attach", &format!("{other}/pace"), "--count", "3"]);
-    assert_eq!(heard.status, 0, "{heard:#?}");
+    let output = run_verb(&["attach", &format!("{other}/pace"), "--count", "3"]);
+    assert_eq!(output.status, 0, "{output:#?}");
     eventually("that one is gone", || is("on", "off"));
     attached.signal(libc::SIGINT);
     attached.end();
@@ -357,7 +360,7 @@ fn growing_distribution_of_a_plug_in_is_drawn() {
         [[update]]\nname = \"far\"\nplugin = \"distances.so\"\n";
     std::fs::write(&file, text).unwrap();
     let options = ["--once", "--window", "300ms", "--config", path(&file)];
-    let ended = live.ask(&[&["top", "--json"], &options[..]].concat());
+    let ended = live.run_verb(&[&["top", "--json"], &options[..]].concat());
     let look: Value = serde_json::from_str(&ended.stdout).unwrap();
     let histogram = &look["histograms"][0];
     assert_eq!(histogram["title"], "distances: distances", "{look:#}");
@@ -365,10 +368,10 @@ fn growing_distribution_of_a_plug_in_is_drawn() {
     let buckets = histogram["buckets"].as_array().unwrap().iter();
     let counted: u64 = buckets.map(|it| it["count"].as_u64().unwrap()).sum();
     // All distances but those across what was missed.
-    let heard = look["sensors"][0]["elements"].as_u64().unwrap();
+    let output = look["sensors"][0]["elements"].as_u64().unwrap();
     let gaps = look["missed"].as_u64().unwrap();
     assert!(
-        counted < heard && heard <= counted + 1 + 2 * gaps,
+        counted < output && output <= counted + 1 + 2 * gaps,
         "{look:#}"
     );
     // On a terminal there is a page for it.
@@ -379,6 +382,6 @@ fn growing_distribution_of_a_plug_in_is_drawn() {
     assert_eq!(top.end().0, 0);
     // What cannot be loaded is told before anything is drawn.
     std::fs::write(&file, text.replace("distances.so", "nowhere.so")).unwrap();
-    live.ask(&[&["top"], &options[..]].concat())
-        .says_only(2, &["update `far`: plug-in ", "nowhere.so does not load"]);
+    live.run_verb(&[&["top"], &options[..]].concat())
+        .has_only_message(2, &["update `far`: plug-in ", "nowhere.so does not load"]);
 }

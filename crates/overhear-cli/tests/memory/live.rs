@@ -140,12 +140,12 @@ fn run_in_a_group_with_little_memory_is_bounded() {
         println!("skipped: no control group with a limit of memory can be made here; the run is measured without");
     }
     let work = [1, 6_000_000, 8, 200_000];
-    let (report, said, most_bytes) = watched(&["--out", path(&out)], work, group.as_ref());
+    let (report, messages, most_bytes) = watched(&["--out", path(&out)], work, group.as_ref());
     assert_eq!(elements_of(&report), 6_000_000);
     assert!(most_bytes > 1 << 20 && most_bytes < BOUND, "{most_bytes}");
     assert!(
-        said.contains("elements of ") && said.contains("--from"),
-        "{said}"
+        messages.contains("elements of ") && messages.contains("--from"),
+        "{messages}"
     );
     assert!(fs::metadata(out.join("report.html")).unwrap().len() < crate::PAGE_BYTES);
     if let Some(group) = group {
@@ -180,19 +180,19 @@ fn viewer(mut command: Command) -> (Child, String, String) {
         .unwrap();
     let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
     // Both are read to their end, so that nobody waits for room in a pipe.
-    let (said, address) = mpsc::channel();
+    let (messages, address) = mpsc::channel();
     let streams: [Box<dyn Read + Send>; 2] = [Box::new(stdout), Box::new(stderr)];
     for stream in streams {
-        let said = said.clone();
+        let messages = messages.clone();
         thread::spawn(move || {
             for line in BufReader::new(stream).lines().map_while(Result::ok) {
                 if let Some((_, url)) = line.split_once("http://") {
-                    let _ = said.send(url.trim().to_owned());
+                    let _ = messages.send(url.trim().to_owned());
                 }
             }
         });
     }
-    drop(said);
+    drop(messages);
     let url = address.recv();
     let Ok(url) = url else {
         panic!("no address: {:?}", child.wait());

@@ -51,12 +51,12 @@ fn report(dir: &Path, status: i32) -> (Value, Value) {
     let timeline: Value = serde_json::from_str(timeline).unwrap();
     for message in timeline["left_out"].as_array().unwrap() {
         let message = message.as_str().unwrap();
-        let said: Vec<&str> = ended
+        let messages: Vec<&str> = ended
             .stderr
             .lines()
             .filter(|it| it.contains(message))
             .collect();
-        assert_eq!(said.len(), 1, "{ended:#?}");
+        assert_eq!(messages.len(), 1, "{ended:#?}");
     }
     (report, timeline)
 }
@@ -243,7 +243,7 @@ fn checks_and_exports_are_bounded() {
     for format in ["csv", "perfetto"] {
         let to = ["export", dir, "--to", format, "--output", path(&output)];
         let ended = bounded(&to);
-        ended.says(0, &["4510000 elements written"]);
+        ended.has_message(0, &["4510000 elements written"]);
     }
 }
 

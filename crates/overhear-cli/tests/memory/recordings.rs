@@ -145,9 +145,9 @@ impl Recording {
         let end_ns = self
             .write_threads(&mut writer, begin_ns)
             .max(self.write_sensors(&mut writer, begin_ns));
-        let heard = [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE];
+        let sensors = [SCHED_SWITCH, SCHED_WAKE, TASK_LIFE];
         let kernel = json!({
-            "name": "kernel", "active": "bpf", "message": "synthetic", "sensors": heard,
+            "name": "kernel", "active": "bpf", "message": "synthetic", "sensors": sensors,
         });
         let run = json!({
             "overhear_version": env!("CARGO_PKG_VERSION"), "command": ["synthetic"],

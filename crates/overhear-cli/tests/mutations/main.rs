@@ -146,12 +146,15 @@ fn read(
         command.env("RUST_BACKTRACE", "0");
         limited(&mut command);
         let ended = wait(&command.spawn().unwrap());
-        let said = String::from_utf8_lossy(&fs::read(&errors).unwrap()).into_owned();
-        let has_message = ended.status != 2 || !said.trim().is_empty();
+        let messages = String::from_utf8_lossy(&fs::read(&errors).unwrap()).into_owned();
+        let has_message = ended.status != 2 || !messages.trim().is_empty();
         let is_expected = [0, 1, 2, 3, 5].contains(&ended.status);
-        if !is_expected || !has_message || said.contains("panicked") {
-            let said: String = said.chars().take(400).collect();
-            complaints.push(format!("{number} {verb}: status {}: {said}", ended.status));
+        if !is_expected || !has_message || messages.contains("panicked") {
+            let messages: String = messages.chars().take(400).collect();
+            complaints.push(format!(
+                "{number} {verb}: status {}: {messages}",
+                ended.status
+            ));
         } else if ended.memory > MOST_MEMORY + mutated.bytes() {
             let (memory, bytes) = (ended.memory >> 20, mutated.bytes() >> 20);
             complaints.push(format!("{number} {verb}: {memory} MiB for {bytes} MiB"));

@@ -197,11 +197,11 @@ fn panel_is_as_high_as_its_content() {
         let rest = empty("statistics-body");
         assert!((0.0..20.0).contains(&rest), "{rest} pixels at {width}");
         // Nothing below the panel moves while the view does, though less is told of a part.
-        let whole = height("panel");
+        let full = height("panel");
         set_view(&browser, 1_200_000.0, 1_300_000.0);
         browser.evaluate("overhear.showStatistics()");
         browser.settle();
-        assert_eq!(height("panel"), whole);
+        assert_eq!(height("panel"), full);
     }
     // What is long is scrolled.
     browser.open(&render(&synthetic::report(), &crowd()));
@@ -316,8 +316,8 @@ fn pictures() {
     complete["missed_total"] = json!(0);
     complete["losses"] = json!([]);
     for scheme in ["light", "dark"] {
-        let shot = |name: &str, whole: bool| {
-            browser.screenshot(&folder.join(format!("{name}-{scheme}.png")), whole)
+        let shot = |name: &str, full: bool| {
+            browser.screenshot(&folder.join(format!("{name}-{scheme}.png")), full)
         };
         browser.prefer(scheme);
         browser.resize(1440, 900, 1.0);

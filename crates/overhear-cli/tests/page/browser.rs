@@ -328,10 +328,10 @@ impl Browser {
     }
 
     /// Writes a picture of the window, or of the whole page, to `path`.
-    pub(crate) fn screenshot(&self, path: &Path, whole: bool) {
+    pub(crate) fn screenshot(&self, path: &Path, full: bool) {
         self.capture(
             path,
-            json!({"format": "png", "captureBeyondViewport": whole}),
+            json!({"format": "png", "captureBeyondViewport": full}),
         );
     }
 

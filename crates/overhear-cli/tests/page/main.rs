@@ -469,10 +469,10 @@ fn metering_lines_tell_the_time_between_them() {
         browser.evaluate("overhear.meter"),
         json!([1_000_000, 3_000_000])
     );
-    let said = plain(&browser.text("document.getElementById('announce').textContent"));
+    let messages = plain(&browser.text("document.getElementById('announce').textContent"));
     assert!(
-        said.contains("simple: running") && said.contains("Duration 7 ms"),
-        "{said}"
+        messages.contains("simple: running") && messages.contains("Duration 7 ms"),
+        "{messages}"
     );
     assert_silent(&browser);
 }

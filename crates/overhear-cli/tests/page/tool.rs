@@ -91,10 +91,10 @@ fn together(all: &[Question]) {
     let Some(browser) = Browser::start() else {
         return;
     };
-    for (name, ask) in all {
+    for (name, steps) in all {
         println!("{name}");
         browser.resize(1280, 800, 1.0);
-        ask(&browser);
+        steps(&browser);
     }
 }
 
@@ -150,31 +150,31 @@ fn time_line_searches_filters_compares_and_exports() {
 fn cpus_show_threads_and_reasons(browser: &Browser) {
     browser.open(&render(&report("pair", 5), &pair()));
     let plot = Plot::of(browser);
-    let says = |row: &str, t: f64, parts: &[&str]| {
+    let shows = |row: &str, t: f64, parts: &[&str]| {
         let text = tooltip(browser, &plot, row, t);
         assert!(
             parts.iter().all(|part| text.contains(part)),
             "{row} at {t}: {text}"
         );
     };
-    says("CPU 0", 1_000_000.0, &["client 10", "2 ms"]);
-    says("CPU 0", 2_500_000.0, &["server 11"]);
-    says("CPU 0", 9_000_000.0, &["none of the threads"]);
-    says("CPU 1", 8_000_000.0, &["server 11", "4 ms"]);
-    says(
+    shows("CPU 0", 1_000_000.0, &["client 10", "2 ms"]);
+    shows("CPU 0", 2_500_000.0, &["server 11"]);
+    shows("CPU 0", 9_000_000.0, &["none of the threads"]);
+    shows("CPU 1", 8_000_000.0, &["server 11", "4 ms"]);
+    shows(
         "client",
         2_500_000.0,
         &["preempted", "Preempted by", "server 11"],
     );
-    says("client", 5_500_000.0, &["running", "switched to itself"]);
-    says(
+    shows("client", 5_500_000.0, &["running", "switched to itself"]);
+    shows(
         "client",
         8_000_000.0,
         &["blocked", "uninterruptible sleep (D)"],
     );
-    says("server", 1_000_000.0, &["interruptible sleep (S)"]);
-    says("server", 1_700_000.0, &["Woken by", "client 10"]);
-    says("server", 2_500_000.0, &["running", "Woken by", "client 10"]);
+    shows("server", 1_000_000.0, &["interruptible sleep (S)"]);
+    shows("server", 1_700_000.0, &["Woken by", "client 10"]);
+    shows("server", 2_500_000.0, &["running", "Woken by", "client 10"]);
     // Of a thread that was not tracked the report has the name.
     let mut report = report("pair", 5);
     report["other_threads"] = json!([{"tid": 28_071, "comm": "kworker/3:1"}]);

@@ -4,7 +4,7 @@
 
 use serde_json::Value;
 
-use crate::program::{heard, number, only_sensor, program, run_program};
+use crate::program::{evaluated, number, only_sensor, program, run_program};
 use crate::support::{folder, path, report_json, run_json};
 
 /// Damages the stream after 50 elements and asserts that one note has these words.
@@ -105,7 +105,7 @@ fn rubbish_over_everything_is_told_recorded_and_replayed() {
         ended.does_not_panic();
         assert_eq!(ended.status, 3, "{ended:#?}");
         assert_eq!(
-            heard(&report, "sound"),
+            evaluated(&report, "sound"),
             [3_000],
             "the sensor beside it is whole"
         );
@@ -114,13 +114,13 @@ fn rubbish_over_everything_is_told_recorded_and_replayed() {
         assert!((3..100).contains(&notes.len()), "{notes:#?}");
         for kind in ["simple", "laned", "concurrent"] {
             let name = format!("/rubbish#{kind}");
-            let told = |note: &Value| note.as_str().is_some_and(|note| note.contains(&name));
-            assert!(notes.iter().any(told), "{kind}: {notes:#?}");
+            let is_about = |note: &Value| note.as_str().is_some_and(|note| note.contains(&name));
+            assert!(notes.iter().any(is_about), "{kind}: {notes:#?}");
         }
         // What was recorded of it can be read.
         let (again, replayed) = report_json(&out);
         again.does_not_panic();
         assert_eq!(again.status, 3, "{again:#?}");
-        assert_eq!(heard(&replayed, "sound"), [3_000]);
+        assert_eq!(evaluated(&replayed, "sound"), [3_000]);
     }
 }

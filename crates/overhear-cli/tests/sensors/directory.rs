@@ -178,8 +178,8 @@ fn program_outlives_its_directory() {
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(lives(pid));
     std::fs::write(&stop, "").unwrap();
-    let said = awaited(&stop);
-    assert!(said.starts_with("0 cannot connect"), "{said}");
+    let messages = awaited(&stop);
+    assert!(messages.starts_with("0 cannot connect"), "{messages}");
     eventually("the program ends", || !lives(pid));
     send(pid, libc::SIGKILL);
 }

@@ -26,7 +26,7 @@ mod witness;
 
 use serde_json::Value;
 
-use program::{heard, number, only_sensor, program, run_program};
+use program::{evaluated, number, only_sensor, program, run_program};
 use support::{babeltrace, finish, has_babeltrace, is_root, overhear, path, report_json, run_json};
 
 #[test]
@@ -93,7 +93,7 @@ fn report_of_the_trace_equals_that_of_the_run() {
 fn sensor_can_unregister_and_register_again() {
     let (ended, report) = run_program(&["again"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
-    let elements: Vec<u64> = heard(&report, "again");
+    let elements: Vec<u64> = evaluated(&report, "again");
     assert_eq!(elements, [100, 50]);
     assert_eq!(report["complete"], true);
 }
@@ -103,7 +103,7 @@ fn sensors_of_one_program_are_distinguished() {
     let (ended, report) = run_program(&["two"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert_eq!(
-        (heard(&report, "a"), heard(&report, "b")),
+        (evaluated(&report, "a"), evaluated(&report, "b")),
         (vec![300], vec![200])
     );
 }
@@ -124,7 +124,7 @@ fn second_sensor_of_the_same_name_is_refused_with_a_message() {
             .contains("why: the directory refused sensor `twin`"),
         "{ended:#?}"
     );
-    assert_eq!(heard(&report, "twin"), [100]);
+    assert_eq!(evaluated(&report, "twin"), [100]);
     let notes = report["notes"].as_array().unwrap();
     let note = notes[0].as_str().unwrap();
     assert!(
@@ -200,7 +200,7 @@ fn program_that_drops_its_privileges_is_read() {
     }
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert!(ended.stdout.contains("heard-a 1"), "{ended:#?}");
-    assert_eq!(heard(&report, "a"), [300]);
+    assert_eq!(evaluated(&report, "a"), [300]);
     assert_eq!(report["complete"], true);
 }
 

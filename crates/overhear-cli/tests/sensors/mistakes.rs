@@ -245,7 +245,7 @@ fn each_mistake_in_a_file_is_named_with_its_entry() {
         let ended = finish(&mut overhear(&["admit", "--config", path(&file)]));
         assert_eq!(ended.status, status, "{to}: {ended:#?}");
         // A refusal is an answer, the rest are errors.
-        let said = match status {
+        let messages = match status {
             4 => ended.stdout.lines().next().unwrap_or_default(),
             _ => {
                 assert_eq!(ended.stderr.lines().count(), 1, "{to}: {ended:#?}");
@@ -254,7 +254,7 @@ fn each_mistake_in_a_file_is_named_with_its_entry() {
             }
         };
         for word in words {
-            assert!(said.contains(word), "{to}: {word}: {said}");
+            assert!(messages.contains(word), "{to}: {word}: {messages}");
         }
         ended.does_not_panic();
     }
@@ -273,7 +273,7 @@ fn share_that_cannot_be_reserved_is_refused() {
     let of = |executor| text.replacen("best_effort", executor, 1);
     let (ended, ran) = guaranteed::refused(&of("bandwidth"));
     assert!(!ran, "{ended:#?}");
-    ended.says(
+    ended.has_message(
         2,
         &[
             "[monitor] `cpu_percent` is 96",
@@ -292,7 +292,7 @@ fn invalid_values_are_refused_under_every_executor() {
         let text = text.replacen(LATENCY, "latency = \"50ms\"\ncpu_percent = 0", 1);
         let (ended, ran) = guaranteed::refused(&text);
         assert!(!ran, "{executor}: {ended:#?}");
-        ended.says(2, &["[monitor] `cpu_percent` is 0; give 1 to 100"]);
+        ended.has_message(2, &["[monitor] `cpu_percent` is 0; give 1 to 100"]);
     }
 }
 
@@ -332,7 +332,7 @@ fn failing_plug_in_is_named_with_its_entry() {
     let refused = |plugin: &str, words: &[&str]| {
         let (ended, ran) = guaranteed::refused(&RIGHT.replacen(NAME, &entry(plugin), 1));
         assert!(!ran, "{ended:#?}");
-        ended.says(2, &[&["update `count`: ", "plug-in "], words].concat());
+        ended.has_message(2, &[&["update `count`: ", "plug-in "], words].concat());
     };
     refused("nowhere.so", &["nowhere.so does not load"]);
     let Some(cpp) = plugin(

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Forks, execs, closed descriptors and crashes: what the life of a process does to its sensors.
 
-use crate::program::{heard, number, only_sensor, run_program};
+use crate::program::{evaluated, number, only_sensor, run_program};
 
 #[test]
 fn forked_child_does_not_write_to_its_parents_stream() {
@@ -16,13 +16,13 @@ fn forked_child_does_not_write_to_its_parents_stream() {
 fn forks_while_another_thread_registers_neither_hang_nor_mix() {
     let (ended, report) = run_program(&["fork-storm"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
-    assert_eq!(heard(&report, "storm"), [200]);
-    let churn = heard(&report, "churn");
+    assert_eq!(evaluated(&report, "storm"), [200]);
+    let churn = evaluated(&report, "churn");
     assert!(
         !churn.is_empty() && churn.iter().all(|&elements| elements == 10),
         "{churn:?}"
     );
-    assert_eq!(heard(&report, "own").len(), 20);
+    assert_eq!(evaluated(&report, "own").len(), 20);
     assert_eq!(report["complete"], true, "{:#}", report["losses"]);
 }
 
@@ -54,7 +54,7 @@ fn child_with_own_sensor_has_its_own_pid() {
 fn forked_workers_register_copies_under_their_own_pids() {
     let (ended, report) = run_program(&["workers"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
-    assert_eq!(heard(&report, "work"), [40, 20, 40]);
+    assert_eq!(evaluated(&report, "work"), [40, 20, 40]);
     let sensors = report["sensors"].as_array().unwrap().iter();
     let pids: std::collections::BTreeSet<u64> =
         sensors.map(|sensor| number(sensor, "pid")).collect();
@@ -67,7 +67,7 @@ fn closing_all_descriptors_costs_no_sensor() {
     let (ended, report) = run_program(&["close"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert_eq!(
-        (heard(&report, "closes"), heard(&report, "reopens")),
+        (evaluated(&report, "closes"), evaluated(&report, "reopens")),
         (vec![200], vec![50])
     );
     assert_eq!(report["complete"], true);
@@ -88,7 +88,7 @@ fn elements_before_a_crash_are_read() {
 fn process_after_execve_can_reuse_names() {
     let (ended, report) = run_program(&["exec", "2"]);
     assert_eq!(ended.status, 0, "{ended:#?}");
-    assert_eq!(heard(&report, "reborn"), [100, 100, 100]);
+    assert_eq!(evaluated(&report, "reborn"), [100, 100, 100]);
     let pids = report["sensors"].as_array().unwrap().iter();
     let pids: std::collections::BTreeSet<u64> = pids.map(|sensor| number(sensor, "pid")).collect();
     assert_eq!(pids.len(), 1);

@@ -79,7 +79,7 @@ pub(crate) fn only_sensor(report: &Value) -> &Value {
 
 /// Elements of every stream that a sensor with this id had, in the order of registration.
 #[track_caller]
-pub(crate) fn heard(report: &Value, id: &str) -> Vec<u64> {
+pub(crate) fn evaluated(report: &Value, id: &str) -> Vec<u64> {
     let sensors = report["sensors"].as_array().unwrap().iter();
     sensors
         .filter(|sensor| sensor["id"] == id)

@@ -99,7 +99,7 @@ fn too_fast_sensor_triggers_a_reaction_per_element() {
     let tenth = reaction(&report, "tenth");
     assert_eq!(number(tenth, "carried_out"), 1, "{tenth:#}");
     let first = tenth["first"].as_str().unwrap();
-    ended.says(ended.status, &["overhear: tenth: ", first]);
+    ended.has_message(ended.status, &["overhear: tenth: ", first]);
     let ran = fs::read_to_string(folder.path().join("ran")).unwrap();
     assert_eq!(ran, "tenth stream eager 10 10 0\n");
     assert!(number(tenth, "first_ns") > 0);
@@ -197,8 +197,8 @@ fn update_triggers_a_function_under_every_executor() {
         let file = out.join("overhear.toml");
         let text = FILE.replace("EXECUTOR", executor) + entries;
         fs::write(&file, text).unwrap();
-        let (said, written) = (out.join("report.json"), out.join("written"));
-        let json = format!("--json={}", path(&said));
+        let (messages, written) = (out.join("report.json"), out.join("written"));
+        let json = format!("--json={}", path(&messages));
         let elements = ELEMENTS.to_string();
         let words = [
             "run",
@@ -216,9 +216,9 @@ fn update_triggers_a_function_under_every_executor() {
             println!("skipped: {executor}: {}", ended.stderr);
             continue;
         }
-        let report: Value = serde_json::from_str(&fs::read_to_string(&said).unwrap()).unwrap();
+        let report: Value = serde_json::from_str(&fs::read_to_string(&messages).unwrap()).unwrap();
         let expected: Vec<String> = (1..=ELEMENTS / 50)
-            .map(|asked| format!("answer 5 asks 7 {} nan nan", 50 * asked))
+            .map(|number| format!("answer 5 asks 7 {} nan nan", 50 * number))
             .collect();
         assert_eq!(lines(&written), expected, "{executor}: {ended:#?}");
         let answer = reaction(&report, "answer");
@@ -391,8 +391,8 @@ fn missed_elements_are_exact_and_updates_follow_their_policy() {
     assert_eq!(number(goes_on, "missed"), missed);
     assert_eq!(goes_on["state"], "finished");
     // Whoever listens to the same sensor knows how many there were.
-    let heard = only_sensor(&report);
-    let written = number(heard, "elements") + number(heard, "missed");
+    let sensor = only_sensor(&report);
+    let written = number(sensor, "elements") + number(sensor, "missed");
     assert_eq!(elements + missed, written, "{report:#}");
     assert_eq!(ended.status, 3, "{ended:#?}");
     assert_eq!(stops["state"], "stopped", "{stops:#}");
@@ -406,12 +406,12 @@ fn missed_elements_are_exact_and_updates_follow_their_policy() {
     assert!(number(stops, "elements") < written && number(stops, "missed") > 0);
     // The reactions tell of the same elements, one gap each.
     let lines = lines(&folder.path().join("missed.log"));
-    let told = lines.iter().map(|line| {
+    let numbers = lines.iter().map(|line| {
         let words: Vec<&str> = line.split(' ').collect();
         assert!(words[5].starts_with("element"), "{line}");
         words[4].parse::<u64>().unwrap()
     });
-    assert_eq!(told.sum::<u64>(), missed);
+    assert_eq!(numbers.sum::<u64>(), missed);
     assert_eq!(
         number(reaction(&report, "missed"), "carried_out"),
         lines.len() as u64
@@ -451,7 +451,7 @@ fn failed_reaction_is_reported_and_recorded() {
     // A document that cannot be read is no verdict at all.
     fs::write(out.join("trace/overhear/guarantee.json"), "{}").unwrap();
     let damaged = finish(&mut overhear(&["report", path(&out)]));
-    damaged.says_only(2, &["guarantee.json cannot be understood", "missing field"]);
+    damaged.has_only_message(2, &["guarantee.json cannot be understood", "missing field"]);
 }
 
 #[test]
@@ -510,7 +510,7 @@ fn impossible_reaction_is_refused_before_the_program_runs() {
             (2, false),
             "{entry}: {ended:#?}"
         );
-        ended.says(2, &["overhear: ", path(&file), message]);
+        ended.has_message(2, &["overhear: ", path(&file), message]);
     }
 }
 

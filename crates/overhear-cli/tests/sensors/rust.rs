@@ -33,7 +33,7 @@ fn program_in_rust() {
         .rate(Rate::new(ms(1), Nanos::from_us(100), ms(3)).unwrap())
         .register()
         .unwrap();
-    let mut said = vec![sensor.is_connected().to_string()];
+    let mut messages = vec![sensor.is_connected().to_string()];
     for requests in 0..100 {
         let waiting_ns = requests * 1_000;
         sensor.write(&Depth {
@@ -43,7 +43,7 @@ fn program_in_rust() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     let twin = builder().register().unwrap();
-    said.push(twin.not_connected_reason().unwrap_or("heard").to_string());
+    messages.push(twin.not_connected_reason().unwrap_or("heard").to_string());
     // Sensors may move to other threads; dropping gives the name back.
     std::thread::spawn(move || drop(sensor)).join().unwrap();
     let mut again = builder().register().unwrap();
@@ -51,13 +51,13 @@ fn program_in_rust() {
         requests: 7,
         waiting_ns: 0,
     });
-    said.push(again.not_connected_reason().unwrap_or("heard").to_string());
-    said.push(heard_late().to_string());
-    std::fs::write(report, said.join("\n")).unwrap();
+    messages.push(again.not_connected_reason().unwrap_or("heard").to_string());
+    messages.push(registers_late().to_string());
+    std::fs::write(report, messages.join("\n")).unwrap();
 }
 
 /// A sensor that finds the directory at its second attempt.
-fn heard_late() -> bool {
+fn registers_late() -> bool {
     let element = |requests| Depth {
         requests,
         waiting_ns: 0,
@@ -69,11 +69,11 @@ fn heard_late() -> bool {
     assert!(!late.register_again().unwrap());
     late.write(&element(2));
     std::env::set_var(SOCKET_VARIABLE, directory);
-    let heard = late.register_again().unwrap();
+    let is_connected = late.register_again().unwrap();
     for requests in 3..8 {
         late.write(&element(requests));
     }
-    heard && late.not_connected_reason().is_none()
+    is_connected && late.not_connected_reason().is_none()
 }
 
 #[test]
@@ -95,10 +95,16 @@ fn rust_program_is_read() {
     );
     // One of its sensors is refused on purpose.
     assert_eq!(ended.status, 3, "{ended:#?}");
-    let said = std::fs::read_to_string(&file).unwrap();
-    let said: Vec<&str> = said.lines().collect();
-    assert_eq!((said[0], said[2], said[3]), ("true", "heard", "true"));
-    assert!(said[1].contains("has such a sensor already"), "{said:?}");
+    let messages = std::fs::read_to_string(&file).unwrap();
+    let messages: Vec<&str> = messages.lines().collect();
+    assert_eq!(
+        (messages[0], messages[2], messages[3]),
+        ("true", "heard", "true")
+    );
+    assert!(
+        messages[1].contains("has such a sensor already"),
+        "{messages:?}"
+    );
     let sensors = report["sensors"].as_array().unwrap();
     assert_eq!(sensors.len(), 3, "{sensors:?}");
     assert_eq!(sensors[2]["id"], "late");

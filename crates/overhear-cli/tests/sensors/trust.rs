@@ -27,7 +27,7 @@ fn own(path: &Path, uid: u32, mode: u32) {
 }
 
 /// What `overhear ARGUMENTS` says, without a caller by `sudo`.
-fn ask(arguments: &[&str]) -> Ended {
+fn run_verb(arguments: &[&str]) -> Ended {
     finish(overhear(arguments).env_remove("SUDO_UID"))
 }
 
@@ -68,14 +68,14 @@ fn root_uses_no_configuration_of_others() {
     own(&file, 0, 0o644);
     let link = folder.path().join("link.toml");
     symlink(&file, &link).unwrap();
-    for asked in [&file, &link] {
+    for config in [&file, &link] {
         let verbs: [&[&str]; 5] = [
             &[
                 "run",
                 "--kernel",
                 "off",
                 "--config",
-                path(asked),
+                path(config),
                 "--",
                 "true",
             ],
@@ -84,19 +84,24 @@ fn root_uses_no_configuration_of_others() {
                 "--kernel",
                 "off",
                 "--check",
-                path(asked),
+                path(config),
                 "--",
                 "true",
             ],
-            &["check", "--config", path(asked), "--", "true"],
-            &["admit", "--config", path(asked)],
-            &["response-times", "--config", path(asked)],
+            &["check", "--config", path(config), "--", "true"],
+            &["admit", "--config", path(config)],
+            &["response-times", "--config", path(config)],
         ];
         for verb in verbs {
             each_way(&inner, &file, &|part| {
-                ask(verb).says_only(
+                run_verb(verb).has_only_message(
                     2,
-                    &[path(asked), "is not used with privileges", part, "type `ch"],
+                    &[
+                        path(config),
+                        "is not used with privileges",
+                        part,
+                        "type `ch",
+                    ],
                 );
             });
         }
@@ -110,7 +115,7 @@ fn root_uses_no_configuration_of_others() {
         "--",
         "true",
     ];
-    let good = ask(&run);
+    let good = run_verb(&run);
     assert!(!good.stderr.contains("is not used"), "{good:#?}");
 
     // The default name, found in the working folder.
@@ -120,14 +125,14 @@ fn root_uses_no_configuration_of_others() {
                 .env_remove("SUDO_UID")
                 .current_dir(&inner),
         );
-        ended.says_only(2, &["overhear.toml is not used with privileges", part]);
+        ended.has_only_message(2, &["overhear.toml is not used with privileges", part]);
     });
 
     // Whoever called sudo may run all of this as root anyway; others may not.
     own(&file, OTHER, 0o644);
     let by = |uid: u32| finish(overhear(&run).env("SUDO_UID", uid.to_string()));
     assert!(!by(OTHER).stderr.contains("is not used"));
-    by(ONE).says_only(2, &["belongs to user 1234"]);
+    by(ONE).has_only_message(2, &["belongs to user 1234"]);
 }
 
 #[test]
@@ -135,14 +140,14 @@ fn ordinary_user_uses_files_of_others() {
     let folder = folder();
     let file = folder.path().join("overhear.toml");
     fs::write(&file, "nonsense").unwrap();
-    let asked = ["check", "--config", path(&file), "--", "true"];
-    let Some(mut command) = crate::support::as_nobody(&asked) else {
+    let config = ["check", "--config", path(&file), "--", "true"];
+    let Some(mut command) = crate::support::as_nobody(&config) else {
         return;
     };
     own(folder.path(), OTHER, 0o755);
     own(&file, OTHER, 0o644);
     // It is read: what is wrong with it is its text.
-    finish(&mut command).says_only(2, &["overhear.toml: line 1"]);
+    finish(&mut command).has_only_message(2, &["overhear.toml: line 1"]);
 }
 
 #[test]
@@ -159,10 +164,11 @@ fn root_uses_no_code_and_no_metrics_of_others() {
     let text = include_str!("../../../overhear-metrics/metrics/blocked.metric");
     fs::write(&metric, text).unwrap();
     each_way(&inner, &metric, &|part| {
-        ask(&["metrics", "--dot", "--metric", path(&metric)]).says_only(2, &["is not used", part]);
+        run_verb(&["metrics", "--dot", "--metric", path(&metric)])
+            .has_only_message(2, &["is not used", part]);
     });
     assert_eq!(
-        ask(&["metrics", "--dot", "--metric", path(&metric)]).status,
+        run_verb(&["metrics", "--dot", "--metric", path(&metric)]).status,
         0
     );
 
@@ -176,7 +182,7 @@ fn root_uses_no_code_and_no_metrics_of_others() {
              [[reaction]]\nname = \"r\"\non = [\"violated\"]\n{action}\n"
         );
         fs::write(&file, text).unwrap();
-        ask(&[
+        run_verb(&[
             "run",
             "--kernel",
             "off",
@@ -187,7 +193,8 @@ fn root_uses_no_code_and_no_metrics_of_others() {
         ])
     };
     each_way(&inner, &tool, &|part| {
-        react("exec = [\"inner/tool\"]").says_only(2, &["reaction `r`", "tool is not used", part]);
+        react("exec = [\"inner/tool\"]")
+            .has_only_message(2, &["reaction `r`", "tool is not used", part]);
     });
     assert!(!react("exec = [\"inner/tool\"]")
         .stderr
@@ -201,13 +208,14 @@ fn root_uses_no_code_and_no_metrics_of_others() {
     let update = format!("{}:late_elements=1", path(&library));
     let run = ["run", "--kernel", "off", "--update", &update, "--", "true"];
     each_way(&inner, &library, &|part| {
-        ask(&run).says_only(2, &["late.so is not used", part]);
-        react("function = \"inner/late.so:alarm\"").says_only(2, &["late.so is not used", part]);
+        run_verb(&run).has_only_message(2, &["late.so is not used", part]);
+        react("function = \"inner/late.so:alarm\"")
+            .has_only_message(2, &["late.so is not used", part]);
     });
-    assert!(!ask(&run).stderr.contains("is not used"));
+    assert!(!run_verb(&run).stderr.contains("is not used"));
     // Loaded, and searched for the function.
     react("function = \"inner/late.so:no_such_function\"")
-        .says_only(2, &["has no function `no_such_function`"]);
+        .has_only_message(2, &["has no function `no_such_function`"]);
 }
 
 #[test]
@@ -229,10 +237,10 @@ fn no_exec_runs_no_program_of_a_file() {
     fs::write(&file, format!("{SLOW}{reactions}")).unwrap();
     let run = |more: &[&str]| {
         let options = ["run", "--kernel", "off", "--config", path(&file)];
-        ask(&[&options, more, &["--", path(program()), "eager", "20"]].concat())
+        run_verb(&[&options, more, &["--", path(program()), "eager", "20"]].concat())
     };
     let ended = run(&["--no-exec"]);
-    ended.says(
+    ended.has_message(
         ended.status,
         &["execution is off, which disables `exec` of reaction `both`, `function` of reaction `only`"],
     );
@@ -246,7 +254,7 @@ fn no_exec_runs_no_program_of_a_file() {
 
     // Without the option the missing object is noticed, and the program runs, in the folder of the
     // file.
-    run(&[]).says_only(2, &["reaction `only`", "nowhere.so"]);
+    run(&[]).has_only_message(2, &["reaction `only`", "nowhere.so"]);
     fs::write(
         &file,
         format!(
@@ -262,9 +270,9 @@ fn no_exec_runs_no_program_of_a_file() {
     let update = SLOW.replace("field = \"number\"", "plugin = \"late.so\"");
     fs::write(&file, update).unwrap();
     let words = ["update `numbers`", "--no-exec"];
-    run(&["--no-exec"]).says_only(2, &words);
-    ask(&["admit", "--no-exec", "--config", path(&file)]).says_only(2, &words);
-    ask(&["top", "--once", "--no-exec", "--config", path(&file)]).says_only(2, &words);
+    run(&["--no-exec"]).has_only_message(2, &words);
+    run_verb(&["admit", "--no-exec", "--config", path(&file)]).has_only_message(2, &words);
+    run_verb(&["top", "--once", "--no-exec", "--config", path(&file)]).has_only_message(2, &words);
 }
 
 #[test]

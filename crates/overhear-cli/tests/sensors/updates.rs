@@ -208,7 +208,7 @@ fn unloadable_plug_in_is_refused_before_the_program_runs() {
         let proof = at("proof");
         let arguments = ["run", "--kernel", "off", "--update", specification];
         let arguments = [&arguments[..], &["--", "touch", &proof]].concat();
-        finish(&mut overhear(&arguments)).says_only(2, words);
+        finish(&mut overhear(&arguments)).has_only_message(2, words);
         assert!(!Path::new(&proof).exists(), "the program was run");
     };
     let missing = at("missing.so");

@@ -29,8 +29,8 @@ fn verdicts(check: &Value) -> Vec<&str> {
 
 /// Runs `program paced`, and keeps what it did.
 #[track_caller]
-fn run_paced(out: &Path, wish: [&str; 2], count: &str) -> (Ended, Value) {
-    let options = [&["--kernel", "off", "--out", path(out)], &wish[..]].concat();
+fn run_paced(out: &Path, constraint: [&str; 2], count: &str) -> (Ended, Value) {
+    let options = [&["--kernel", "off", "--out", path(out)], &constraint[..]].concat();
     run_json(&options, &[path(program()), "paced", count])
 }
 
@@ -49,7 +49,7 @@ fn run_and_recording_have_equal_verdicts() {
     assert_eq!(first["offences"], 49);
     assert_eq!(first["first"]["elements"][0]["sequence"], 251);
     let message = first["first"]["message"].as_str().unwrap();
-    ended.says(1, &["overhear: violated: few: ", message]);
+    ended.has_message(1, &["overhear: violated: few: ", message]);
     // Times are counted from the start of the run, as in the page; keys are of the monotonic clock.
     let run = fs::read_to_string(out.join("trace/overhear/run.json")).unwrap();
     let run: Value = serde_json::from_str(&run).unwrap();
@@ -115,8 +115,8 @@ fn check_judges_a_program_as_its_run_does() {
         assert!(fs::read_to_string(&junit).unwrap().contains("few"));
     }
     let both = ["check", path(folder.path()), "--", path(program())];
-    finish(&mut overhear(&both)).says(2, &["'[DIR]' cannot be used with '[PROGRAM]...'"]);
-    finish(&mut overhear(&["check"])).says(2, &["<DIR>"]);
+    finish(&mut overhear(&both)).has_message(2, &["'[DIR]' cannot be used with '[PROGRAM]...'"]);
+    finish(&mut overhear(&["check"])).has_message(2, &["<DIR>"]);
 }
 
 /// What the last element awaits is cut off by the end: of a run, with and without its recording.
@@ -149,7 +149,7 @@ fn cases_cut_off_by_the_end_are_not_judged() {
 #[test]
 fn violation_is_printed_while_the_program_runs() {
     let folder = folder();
-    let (said, fifo) = (folder.path().join("stderr"), folder.path().join("fifo"));
+    let (messages, fifo) = (folder.path().join("stderr"), folder.path().join("fifo"));
     let mut mkfifo = std::process::Command::new("mkfifo");
     assert!(mkfifo.arg(&fifo).status().unwrap().success());
     let config = constraints(folder.path(), 10);
@@ -162,10 +162,13 @@ fn violation_is_printed_while_the_program_runs() {
         path(&fifo),
     ];
     let mut run = overhear(&[&arguments[..], &waits].concat());
-    let mut run = run.stderr(File::create(&said).unwrap()).spawn().unwrap();
+    let mut run = run
+        .stderr(File::create(&messages).unwrap())
+        .spawn()
+        .unwrap();
     eventually("the violation is said", || {
-        let said = fs::read_to_string(&said).unwrap();
-        said.contains("overhear: violated: few: 11 is more than 10")
+        let messages = fs::read_to_string(&messages).unwrap();
+        messages.contains("overhear: violated: few: 11 is more than 10")
     });
     assert!(run.try_wait().unwrap().is_none(), "the program waits");
     fs::write(&fifo, "").unwrap();

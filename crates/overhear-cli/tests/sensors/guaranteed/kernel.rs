@@ -546,7 +546,7 @@ fn recorded_kernel_sensor_is_fitted_over_all_cpus() {
     assert_eq!(fitted["sensor"], "kernel:sched_switch");
     // Every nap leaves a CPU and arrives on one.
     assert!(number(&fitted, "elements") >= 2 * NAPS, "{fitted:#}");
-    fit("kernel:nothing").says(2, &["there is no kernel sensor `nothing`", "sched_switch"]);
+    fit("kernel:nothing").has_message(2, &["there is no kernel sensor `nothing`", "sched_switch"]);
     // The recording is what the monitor is admitted by.
     let text = config(FILE, "auto").replacen(
         "period = \"1ms\"\n    jitter = \"150ms\"",

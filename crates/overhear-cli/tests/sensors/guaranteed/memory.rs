@@ -47,11 +47,11 @@ fn stated_memory_is_not_exceeded() {
 fn exceeds(ended: &Ended, report: &Value, whose: &str) {
     let guarantee = &report["guarantee"];
     let found = guarantee["reasons"].as_array().unwrap();
-    let said = |it: &Value| {
+    let messages = |it: &Value| {
         let message = it.as_str().unwrap();
         message.contains("bytes of memory, ") && message.contains(whose)
     };
-    assert!(found.iter().any(said), "{guarantee:#}");
+    assert!(found.iter().any(messages), "{guarantee:#}");
     assert_eq!(
         (ended.status, &guarantee["verdict"]),
         (3, &"inconclusive".into()),
@@ -89,7 +89,7 @@ fn memory_of_plug_ins_is_stated_and_counted() {
     // plug-in itself.
     let (_, small) = admit(&text("create 0", ""));
     let (_, large) = admit(&text("create 8192", ""));
-    let (_, said) = admit(&text("create 8192", "memory = 16777216"));
+    let (_, messages) = admit(&text("create 8192", "memory = 16777216"));
     let plugins = |answer: &Value| number(answer, "plugin_memory_bytes");
     assert!(
         plugins(&small) > MIB && plugins(&small) < 2 * MIB,
@@ -98,11 +98,11 @@ fn memory_of_plug_ins_is_stated_and_counted() {
     let created = plugins(&large) - plugins(&small);
     assert!((8 * MIB..9 * MIB).contains(&created), "{created}");
     assert!(
-        plugins(&said) > 16 * MIB && plugins(&said) < 17 * MIB,
-        "{said:#}"
+        plugins(&messages) > 16 * MIB && plugins(&messages) < 17 * MIB,
+        "{messages:#}"
     );
     let others = |answer: &Value| number(answer, "memory_bytes") - plugins(answer);
-    assert_eq!(others(&small), others(&said));
+    assert_eq!(others(&small), others(&messages));
     // Refused where it is known beforehand.
     let (ended, answer) = admit(&text("create 8192", "memory = 1048576"));
     assert_eq!((ended.status, &answer["accepted"]), (4, &false.into()));
@@ -117,7 +117,7 @@ fn memory_of_plug_ins_is_stated_and_counted() {
             .replace("EXECUTOR", "auto")
             .replace("field", "memory = 1\nfield"),
     );
-    ended.says(
+    ended.has_message(
         2,
         &["update `numbers` has a `memory`, which is for updates of plug-ins"],
     );

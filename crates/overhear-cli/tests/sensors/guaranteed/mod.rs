@@ -82,24 +82,24 @@ const LATE: Nanos = Nanos::from_ms(20);
 
 /// What the machine can be blamed for of a message with which a guarantee is inconclusive.
 fn excuse(message: &str, machine: &Machine) -> Excuse {
-    let says = |words: &[&str]| words.iter().any(|it| message.contains(it));
-    if says(&["reserved CPU time", "the kernel refuses"]) {
+    let contains_any = |words: &[&str]| words.iter().any(|it| message.contains(it));
+    if contains_any(&["reserved CPU time", "the kernel refuses"]) {
         return Excuse::seen(machine.was_reserved());
     }
     // A CPU's clock counts interrupts for whoever runs; a program of the kernel that interrupts
     // itself is not entered.
-    if says(&["its wcet is", "of CPU time", "the kernel did not enter"]) {
+    if contains_any(&["its wcet is", "of CPU time", "the kernel did not enter"]) {
         return match machine.was_late(LATE) {
             true => Excuse::Seen,
             false => Excuse::Unseen,
         };
     }
     // The program is an ordinary one, and may be displaced between stamp and publication.
-    if says(&["published later than the hold-back"]) {
+    if contains_any(&["published later than the hold-back"]) {
         return Excuse::seen(machine.was_crowded());
     }
     let late = ["woke", "ended", "hypervisor"];
-    Excuse::seen(says(&late) && machine.was_late(LATE))
+    Excuse::seen(contains_any(&late) && machine.was_late(LATE))
 }
 
 fn messages(guarantee: &Value) -> Vec<&str> {
@@ -167,11 +167,11 @@ fn admitted_monitor_reports_the_end_of_its_guarantee() {
     let _alone = alone();
     keeps(|| {
         let ((ended, report), machine) = witnessed(|| run(&FILE.replace("EXECUTOR", "auto"), &[]));
-        says_how_it_ended(&ended, &report, &machine)
+        ends_with_a_verdict(&ended, &report, &machine)
     });
 }
 
-fn says_how_it_ended(ended: &Ended, report: &Value, machine: &Machine) -> Result<(), Doubt> {
+fn ends_with_a_verdict(ended: &Ended, report: &Value, machine: &Machine) -> Result<(), Doubt> {
     let guarantee = &report["guarantee"];
     assert_eq!(
         number(&guarantee["sensors"][0], "elements"),
@@ -231,12 +231,13 @@ fn executors_with_latency_demand_one() {
     for executor in ["auto", "deadline", "buffered"] {
         let (_folder, file) = file(&text.replace("EXECUTOR", executor));
         let run = ["run", "--config", path(&file), "--", "true"];
-        finish(&mut overhear(&run)).says_only(2, &["update `numbers`", executor, "`latency`"]);
+        finish(&mut overhear(&run))
+            .has_only_message(2, &["update `numbers`", executor, "`latency`"]);
     }
     // Admission is about a latency, whoever is to keep it.
     let (_folder, file) = file(&text.replace("EXECUTOR", "best_effort"));
     let admitted = finish(&mut overhear(&["admit", "--config", path(&file)]));
-    admitted.says_only(2, &["[monitor] has no `latency`"]);
+    admitted.has_only_message(2, &["[monitor] has no `latency`"]);
 }
 
 /// What `admit` answers and what `run` does with the same file, by this executor and level.
@@ -268,7 +269,7 @@ fn admit_and_run_agree() {
             let both = [&admitted.stdout, &ran.stderr];
             if both
                 .iter()
-                .any(|said| others.iter().any(|it| said.contains(it)))
+                .any(|messages| others.iter().any(|it| messages.contains(it)))
             {
                 println!("skipped: {executor}, {level}: {both:?}");
                 continue;
