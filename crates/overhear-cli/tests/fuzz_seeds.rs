@@ -14,12 +14,12 @@ mod runner;
 use recording::Recording;
 
 #[test]
-fn configurations_survive_the_fuzzers_seeds_and_what_is_near_them() {
+fn configurations_survive_fuzz_seeds_and_their_neighbours() {
     runner::near_seeds("config", 1_000, config::run);
 }
 
 #[test]
-fn documents_survive_the_fuzzers_seeds_and_what_is_near_them() {
+fn documents_survive_fuzz_seeds_and_their_neighbours() {
     let recording = Recording::new();
     runner::near_seeds("documents", 400, |input| documents::run(&recording, input));
 }

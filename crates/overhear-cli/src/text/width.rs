@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_to_copy_stay_whole() {
+    fn lines_to_copy_are_not_broken() {
         let text =
             "  period = \"1000000 ns\"                # T, as it was found in the recording\n\
                     # a comment that is longer than the forty columns of this window\n";

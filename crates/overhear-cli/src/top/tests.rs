@@ -335,7 +335,7 @@ fn rows_are_sorted_filtered_and_followed() {
 }
 
 #[test]
-fn keys_ask_for_what_the_world_must_do() {
+fn keys_return_requests() {
     let mut model = model();
     assert_eq!(
         press(&mut model, "o"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear calibrate`, and what reports say with a calibration.
+//! `overhear calibrate`, and reports with a calibration.
 
 use std::path::Path;
 
@@ -113,7 +113,7 @@ fn sensors_are_measured_and_kept() {
     });
 }
 
-/// What a calibration says and keeps in a file, which is the same, of every sensor.
+/// The printed calibration, which equals that in the file, for every sensor.
 fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
     let named = file.to_str().unwrap();
     ended.has_only_message(0, &["calibration:", named]);
@@ -187,7 +187,7 @@ fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
 fn program_sensors_are_measured_without_bpf() {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("calibration.json");
-    // The user `nobody` is to write there.
+    // The user `nobody` must be able to write there.
     std::fs::set_permissions(
         place.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o777),
@@ -365,7 +365,7 @@ fn lengths_cannot_be_calibrated_by_nothing() {
     let place = tempfile::tempdir().unwrap();
     let out = place.path().join("out");
     let out = out.to_str().unwrap();
-    // Where nobody has calibrated anything.
+    // Without a calibration.
     let run =
         finish(overhear(&["run", "--out", out, "--", "true"]).env("XDG_CACHE_HOME", place.path()));
     run.does_not_panic();
@@ -408,7 +408,7 @@ fn invalid_calibration_is_refused() {
 }
 
 #[test]
-fn assumed_prices_are_told_and_so_are_old_calibrations() {
+fn assumed_prices_and_old_calibrations_are_named() {
     let place = tempfile::tempdir().unwrap();
     let prices = place.path().join("prices.json");
     calibration(&prices, &["sched_switch", "sched_wake", "probe"]);

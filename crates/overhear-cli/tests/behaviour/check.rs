@@ -79,7 +79,7 @@ fn held_violated_and_inconclusive_are_statuses_and_test_cases() {
 }
 
 #[test]
-fn verdicts_are_told_with_their_first_offence_and_their_reasons() {
+fn verdicts_have_their_first_offence_and_their_reasons() {
     let folder = folder();
     let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
     record(&whole, true, 0);
@@ -95,10 +95,10 @@ fn verdicts_are_told_with_their_first_offence_and_their_reasons() {
 #[test]
 fn unrecorded_event_is_inconclusive_and_mistakes_have_positions() {
     let folder = folder();
-    let deaf = folder.path().join("deaf");
-    record(&deaf, false, 0);
+    let without_wake_ups = folder.path().join("without-wake-ups");
+    record(&without_wake_ups, false, 0);
     let file = config(folder.path(), "3us");
-    let ended = check(&deaf, &file, &[]);
+    let ended = check(&without_wake_ups, &file, &[]);
     assert_eq!(ended.status, 3, "{ended:?}");
     assert!(
         ended.stdout.contains("kernel:sched_wake was not heard"),
@@ -113,9 +113,9 @@ fn unrecorded_event_is_inconclusive_and_mistakes_have_positions() {
         "{}: line 3, column 17: constraint `c`: expected",
         path(&file)
     );
-    check(&deaf, &file, &[]).has_only_message(2, &[&place]);
+    check(&without_wake_ups, &file, &[]).has_only_message(2, &[&place]);
     let nowhere = folder.path().join("nowhere.toml");
-    check(&deaf, &nowhere, &[]).has_only_message(2, &["cannot read"]);
+    check(&without_wake_ups, &nowhere, &[]).has_only_message(2, &["cannot read"]);
     let file = config(folder.path(), "3us");
     check(folder.path(), &file, &[]).has_only_message(2, &[path(folder.path())]);
 }
@@ -169,8 +169,8 @@ fn damaged_recording_violates_nothing() {
     is_broken("corrupt", &corrupt, "is damaged at byte 0");
 }
 
-/// What a recorder that was killed had not written may have been what was due; without its summary
-/// no recording is whole.
+/// A killed recorder may have lost an event that was due, so a recording without its summary is
+/// incomplete.
 #[test]
 fn unfinished_recording_has_no_known_end() {
     let folder = folder();

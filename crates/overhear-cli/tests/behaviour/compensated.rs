@@ -88,7 +88,7 @@ fn live_compensation_equals_that_of_the_recording() {
         number(&live, "duration_ns")
     );
     assert!(removed <= number(&live["compensation"], "greatest_ns"));
-    // What was heard stays; how long it took does not.
+    // Counts of elements stay equal; times change.
     let of = |report: &Value, member: &str| -> u64 {
         let threads = report["threads"].as_array().unwrap();
         threads.iter().map(|thread| number(thread, member)).sum()

@@ -244,8 +244,8 @@ fn trace_of_events_without_bits_has_an_end() {
         "it sent more events than the trace has bits",
         "no event came from it for 2 s",
     ];
-    let messages = reasons.iter().any(|reason| ended.stderr.contains(reason));
-    assert!(messages, "{ended:#?}");
+    let is_named = reasons.iter().any(|reason| ended.stderr.contains(reason));
+    assert!(is_named, "{ended:#?}");
 }
 
 /// Events of the trace that readers are killed in.
@@ -307,7 +307,7 @@ fn bytes_read(pid: i32) -> u64 {
 }
 
 #[test]
-fn reader_that_is_killed_in_the_second_pass_loses_a_known_number() {
+fn reader_killed_in_the_second_pass_loses_a_known_number() {
     if !has_libbabeltrace() {
         return;
     }
@@ -335,7 +335,7 @@ fn reader_that_is_killed_in_the_second_pass_loses_a_known_number() {
 }
 
 #[test]
-fn reader_that_is_killed_in_the_first_pass_leaves_what_it_has_read() {
+fn reader_killed_in_the_first_pass_leaves_its_events() {
     if !has_libbabeltrace() {
         return;
     }

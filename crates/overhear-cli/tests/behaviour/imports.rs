@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{finish, folder, has_libbabeltrace, overhear, path, report_json};
 
-/// What LTTng's metadata says, shortened to what these traces have.
+/// LTTng's metadata, shortened to the events of these traces.
 const METADATA: &str = r#"/* CTF 1.8 */
 typealias integer { size = 32; align = 8; signed = false; } := uint32_t;
 typealias integer { size = 64; align = 8; signed = false; } := uint64_t;
@@ -72,7 +72,7 @@ fn period(bytes: &mut Vec<u8>, period: u64) {
         bytes.extend(0_u32.to_le_bytes());
     }
     switch(bytes, us + 100, (0, 0), 7);
-    // As newer kernels say that it was displaced.
+    // The state of a displaced thread in newer kernels.
     switch(bytes, us + 200, (7, 0x100), 9);
     switch(bytes, us + 250, (9, 1), 7);
     request(bytes, period);
@@ -89,7 +89,7 @@ fn request(bytes: &mut Vec<u8>, period: u64) {
     text(bytes, "a \"quoted\", } word");
 }
 
-/// Two packets of ten periods; before the second so many events, and so many packets, were
+/// Two packets of ten periods. Before the second one, `discarded` events and `packets` packets were
 /// discarded.
 fn foreign(dir: &Path, discarded: u64, packets: u64) {
     foreign_of(dir, discarded, packets, period);
@@ -238,7 +238,7 @@ fn discarded_events_are_missed_by_metrics() {
 }
 
 #[test]
-fn packets_that_the_tracer_discarded_had_an_event_each_at_least() {
+fn discarded_packets_count_as_one_event_each_at_least() {
     if !has_libbabeltrace() {
         return;
     }
@@ -302,7 +302,7 @@ fn run_ns(report: &Value, tid: u32) -> u64 {
 }
 
 #[test]
-fn switches_that_were_never_recorded_are_missed() {
+fn unrecorded_switches_are_missed() {
     if !has_libbabeltrace() {
         return;
     }
@@ -328,7 +328,7 @@ fn switches_that_were_never_recorded_are_missed() {
         (&losses[0]["missed"], &losses[0]["gaps"]),
         (&1.into(), &1.into())
     );
-    // 250 us in each of the 19 whole periods, and 100 in the other one.
+    // 250 us in each of the 19 complete periods, and 100 in the other one.
     assert_eq!(run_ns(&report, 7), 19 * 250_000 + 100_000);
     let arguments = ["metrics", path(&out), "--metric", "run_delay", "--json"];
     assert_eq!(json(&arguments, 3)["metrics"][0]["missed"], 1);
@@ -415,7 +415,7 @@ fn folder_without_trace_is_refused() {
         let ended = finish(&mut overhear(&import));
         ended.has_only_message(2, &["is no trace", "metadata", path(trace)]);
     }
-    // One whose description says nothing, and one that was cut.
+    // A trace with an empty description, and one that was cut.
     let (bare, cut) = (folder.path().join("bare"), folder.path().join("cut"));
     fs::create_dir(&bare).unwrap();
     fs::write(bare.join("metadata"), "/* CTF 1.8 */ nothing").unwrap();

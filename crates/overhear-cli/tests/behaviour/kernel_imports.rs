@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::support::{finish, folder, has_libbabeltrace, overhear, path};
 
-/// What LTTng's metadata says before the events, shortened.
+/// LTTng's metadata before the events, shortened.
 const HEAD: &str = r#"/* CTF 1.8 */
 typealias integer { size = 32; align = 8; signed = false; } := u32;
 typealias integer { size = 64; align = 8; signed = false; } := u64;
@@ -293,14 +293,14 @@ fn read_call() -> String {
 }
 
 #[test]
-fn metrics_measure_callbacks_of_ros2_beside_the_kernel() {
+fn metrics_measure_callbacks_of_ros2_with_kernel_sensors() {
     if !has_libbabeltrace() {
         return;
     }
     let folder = folder();
     let (session, out) = (folder.path().join("session"), folder.path().join("out"));
     kernel().write(&session.join("kernel"));
-    // ros2_tracing asks LTTng for these three.
+    // ros2_tracing enables these three.
     let mut ros = Tracer {
         contexts: 3,
         ..Tracer::default()

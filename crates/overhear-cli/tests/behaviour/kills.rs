@@ -16,7 +16,7 @@ use crate::support::{
     babeltrace, eventually, finish, folder, has_babeltrace, overhear, path, report_json, Started,
 };
 
-/// Kills, by so many threads at once: the machine need not be idle while a recorder sleeps.
+/// Number of kills, and of threads that make them at the same time: a recorder often sleeps.
 const KILLS: usize = 100;
 const THREADS: usize = 4;
 
@@ -50,7 +50,7 @@ fn kill_after(
     runtime: &Path,
     has_babeltrace: bool,
 ) -> Found {
-    // Busy enough to fill packets, and over by itself: nobody but the recorder is killed. The
+    // Busy enough to fill packets, and it ends by itself: only the recorder is killed. The
     // small blocks make the pipe's ends take turns.
     let script =
         "dd if=/dev/zero bs=64 count=150000 2>/dev/null | dd bs=64 of=/dev/null 2>/dev/null";
@@ -88,7 +88,7 @@ fn kill_after(
         }
         Some(events) => {
             let (ended, report) = report_json(out);
-            // Killed before the end, or after everything was written and before it said so.
+            // Killed before the end, or between the last write and the message about it.
             assert!([0, 3].contains(&ended.status), "{ended:#?}");
             assert_eq!(report["complete"].as_bool(), Some(ended.status == 0));
             assert_eq!(

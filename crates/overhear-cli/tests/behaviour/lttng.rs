@@ -50,7 +50,7 @@ fn command(home: &Path, words: &[&str]) -> Command {
 }
 
 impl Lttng {
-    /// `None`, and the reason is said, where it cannot be had.
+    /// `None`, and the reason is printed, where LTTng does not work.
     fn start(home: &Path) -> Option<Self> {
         let user = if is_root() {
             NOBODY.to_owned()

@@ -61,7 +61,7 @@ pub(crate) fn wake(kind: u32) -> [u8; 24] {
 }
 
 /// A thread that is woken, displaced and asleep again and again, with growing latencies; without
-/// wake-ups if they are not heard, and with a gap in the tenth period if elements are `missed`.
+/// wake-ups if they are not recorded, and with a gap in the tenth period if elements are `missed`.
 pub(crate) fn record(dir: &Path, records_wakeups: bool, missed: u64) {
     let switches = stream(1, SCHED_SWITCH, Switch::schema());
     let wakes = stream(2, SCHED_WAKE, Wake::schema());
@@ -176,7 +176,7 @@ fn metrics_equal_those_of_the_report() {
 }
 
 #[test]
-fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
+fn measurements_are_listed_with_the_values_of_the_paper() {
     let folder = folder();
     let dir = folder.path().join("torn");
     record(&dir, true, 3);
@@ -219,7 +219,7 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
             "{one}"
         );
     }
-    // What was asked for to be subtracted is.
+    // The demanded length is subtracted.
     let less = ["--measurements", "--element-cost", "100ns", "--json"];
     let less = json(&[&measure[..], &less].concat(), 3);
     assert_eq!(less["metrics"][0]["measurements"][1]["length_ns"], 907);
@@ -240,7 +240,7 @@ fn measurements_are_told_one_by_one_with_the_values_of_the_seed() {
 }
 
 #[test]
-fn kinds_are_told_by_their_names() {
+fn kinds_have_their_names() {
     let folder = folder();
     let dir = folder.path().join("whole");
     record(&dir, true, 0);
@@ -267,7 +267,10 @@ fn kinds_are_told_by_their_names() {
 #[test]
 fn missed_and_unrecorded_events_are_named_and_set_the_status() {
     let folder = folder();
-    let (torn, deaf) = (folder.path().join("torn"), folder.path().join("deaf"));
+    let (torn, without_wake_ups) = (
+        folder.path().join("torn"),
+        folder.path().join("without-wake-ups"),
+    );
     record(&torn, true, 3);
     let metrics = json(
         &[
@@ -284,10 +287,10 @@ fn missed_and_unrecorded_events_are_named_and_set_the_status() {
         (&metric["missed"], &metric["incomplete"]),
         (&3.into(), &1.into())
     );
-    record(&deaf, false, 0);
+    record(&without_wake_ups, false, 0);
     let ended = finish(&mut overhear(&[
         "metrics",
-        path(&deaf),
+        path(&without_wake_ups),
         "--metric",
         "wakeup_latency",
     ]));
@@ -300,15 +303,21 @@ fn missed_and_unrecorded_events_are_named_and_set_the_status() {
     );
     let ended = finish(&mut overhear(&[
         "metrics",
-        path(&deaf),
+        path(&without_wake_ups),
         "--metric",
         "time_slice",
     ]));
     assert_eq!(ended.status, 0, "{ended:?}");
     // What a recorder that was killed had not written yet is missing, and it is not known how much
     // that is.
-    fs::remove_file(deaf.join("trace/overhear/summary.json")).unwrap();
-    let metrics = ["metrics", path(&deaf), "--metric", "time_slice", "--json"];
+    fs::remove_file(without_wake_ups.join("trace/overhear/summary.json")).unwrap();
+    let metrics = [
+        "metrics",
+        path(&without_wake_ups),
+        "--metric",
+        "time_slice",
+        "--json",
+    ];
     let notes = &json(&metrics, 3)["notes"];
     assert_eq!(notes[0], "the recorder did not finish", "{notes}");
 }

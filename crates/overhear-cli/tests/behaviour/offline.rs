@@ -243,7 +243,7 @@ fn exports_tell_gaps_and_close_quietly() {
 }
 
 #[test]
-fn closed_export_tells_how_much_it_wrote() {
+fn closed_export_prints_its_number_of_elements() {
     let folder = folder();
     let dir = folder.path().join("long");
     let times: Vec<u64> = (1..=50_000).collect();

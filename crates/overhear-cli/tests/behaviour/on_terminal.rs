@@ -32,7 +32,7 @@ impl OnTerminal {
         Self::spawn_in(100, command)
     }
 
-    /// On a terminal of so many columns.
+    /// On a terminal with this number of columns.
     pub(crate) fn spawn_in(columns: u16, mut command: Command) -> Self {
         let (ours, theirs) = pty(columns);
         let raw = theirs.as_raw_fd();
@@ -64,7 +64,7 @@ impl OnTerminal {
                 if !both[1].revents().is_empty() {
                     break;
                 }
-                // An error, not an end, says that the other side has closed.
+                // A closed other side is an error here, not an end of file.
                 match screen.read(&mut some) {
                     Ok(0) | Err(_) => break,
                     Ok(count) => all.lock().unwrap().extend(&some[..count]),
@@ -118,7 +118,7 @@ impl OnTerminal {
     }
 }
 
-/// Both sides of a new terminal of so many columns. No process that another thread starts meanwhile
+/// Both sides of a new terminal of this width. No process that another thread starts meanwhile
 /// inherits them: it would keep the terminal from hanging up.
 #[track_caller]
 fn pty(columns: u16) -> (OwnedFd, OwnedFd) {
@@ -126,7 +126,7 @@ fn pty(columns: u16) -> (OwnedFd, OwnedFd) {
     // SAFETY: a system call without memory; the result is checked.
     let ours = unsafe { libc::posix_openpt(flags) };
     assert!(ours >= 0, "{}", std::io::Error::last_os_error());
-    // SAFETY: an open descriptor that nobody else knows.
+    // SAFETY: an open descriptor that no other owner has.
     let ours = unsafe { OwnedFd::from_raw_fd(ours) };
     // SAFETY: system calls on an open descriptor, and one of them opens another.
     let theirs = unsafe {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads beside the program have names where they displaced or woke one of its threads.
+//! Threads of other programs have names if they displaced or woke a thread of the program.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::support::{finish, folder, overhear, path, report_json, run_json, Started};
 
-/// Loops without a system call, on one CPU with whoever else is there.
+/// Loops without a system call, on one CPU, which it shares with other threads.
 fn busy(rounds: &str) -> String {
     format!("i=0; while [ $i -lt {rounds} ]; do i=$((i+1)); done")
 }

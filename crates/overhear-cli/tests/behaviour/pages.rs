@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{eventually, finish, folder, overhear, path, wait};
 
-/// A named pipe: whoever opens it for writing waits for a reader.
+/// A named pipe: opening it for writing waits for a reader.
 fn pipe(place: &Path) {
     let mode = rustix::fs::Mode::from(0o600);
     rustix::fs::mkfifoat(rustix::fs::CWD, place, mode).unwrap();
@@ -88,7 +88,7 @@ fn run_shows_tables_and_verdicts_before_it_begins_the_page() {
         let report = document(&page, "report-data");
         let expected = match report["check"]["verdict"].as_str() {
             Some("violated") => 1,
-            // Where the kernel cannot be heard.
+            // Where kernel sensors do not work.
             _ => 3,
         };
         assert_eq!(wait(&mut child.0), expected);
@@ -177,7 +177,7 @@ fn page_shows_the_range_that_is_named() {
     let timeline = document(&part, "timeline-data");
     assert_eq!(timeline["origin_ns"], begin + 100_000_000);
     assert_eq!(timeline["end_ns"], begin + 200_000_000);
-    // The tables are of the whole run.
+    // The tables cover the complete run.
     let duration = document(&part, "report-data")["duration_ns"].as_u64();
     assert!(duration.unwrap() >= 300_000_000);
     let (ended, _) = html(&["--from", "2s", "--to", "1s"]);

@@ -13,14 +13,14 @@ use crate::support::{as_nobody, finish, overhear, Ended, Started, WATCHDOG};
 /// What the shell creates once it goes on.
 const CHILDREN: usize = 20;
 
-/// A shell that waits until it is told to go on, and then ends by itself.
+/// A shell that waits for input, and then ends by itself.
 fn shell(mut command: Command) -> Child {
     let script = format!("read line; i=0; while [ $i -lt {CHILDREN} ]; do i=$((i+1)); (:); done");
     command.args(["-c", &script]).stdin(Stdio::piped());
     command.spawn().unwrap()
 }
 
-/// Records a shell while it creates children; `None` if the kernel cannot be heard here.
+/// Records a shell while it creates children; `None` if kernel sensors do not work here.
 fn record(mut shell: Child, place: &Path, recorder: &mut Command) -> Option<(u32, Ended)> {
     let mut recording = Started::spawn(recorder);
     // This document is written when everything has been selected.
@@ -81,7 +81,7 @@ fn running_process_is_recorded_to_its_end() {
     let Some((pid, ended)) = record(shell, &place, recorder) else {
         return;
     };
-    // Programs are not heard.
+    // There are no sensors of programs.
     assert_eq!(ended.status, 3, "{ended:#?}");
     let live = report(&ended);
     let measured = live["metrics"]["metrics"].as_array().unwrap();
@@ -92,7 +92,7 @@ fn running_process_is_recorded_to_its_end() {
     let source = &live["sources"][0];
     let message = source["message"].as_str().unwrap();
     assert!(message.contains("page_fault"), "{message}");
-    // What was kept says the same.
+    // The recording has the same.
     let kept = finish(&mut overhear(&["report", out, "--json"]));
     assert_eq!(kept.status, 3, "{kept:#?}");
     assert_eq!(report(&kept), live);
@@ -156,7 +156,7 @@ fn ordinary_user_records_own_processes() {
 }
 
 #[test]
-fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
+fn unavailable_named_kernel_sensors_are_refused_before_the_start() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
@@ -184,7 +184,7 @@ fn named_kernel_sensors_that_are_not_heard_are_refused_before_anything_runs() {
     let words = [&run[..], &["syscall", "--kernel", "off"], &program].concat();
     finish(&mut overhear(&words)).has_only_message(2, &["--kernel off", "--kernel-sensors"]);
     assert!(!ran.exists() && !out.exists());
-    // What is always heard by perf records may be named.
+    // Sensors that perf records always have may be named.
     let words = [
         "run",
         "--kernel-sensors",

@@ -13,7 +13,7 @@ fn report(directory: &Path) -> Ended {
     ended
 }
 
-/// A recording with kernel elements, or with none where the kernel cannot be heard.
+/// A recording with kernel elements, or with none where kernel sensors do not work.
 fn record(out: &Path) {
     let arguments = [
         "run",
@@ -112,7 +112,7 @@ fn page_is_written_to_devices_but_not_through_links() {
     assert_eq!(fs::read_to_string(&target).unwrap(), "an old page");
     assert_eq!(html(&target).status, 0);
     assert!(is_page(&target));
-    // Nothing half written is left beside it.
+    // No half-written file is left.
     assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
 
     // As /dev/null, which root must not replace by a page.

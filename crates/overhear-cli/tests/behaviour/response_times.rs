@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::metrics::{stream, switch, wake, TID};
 use crate::support::{finish, folder, overhear, path};
 
-/// What is heard besides.
+/// Further kernel sensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Besides {
     Nothing,
@@ -26,14 +26,14 @@ enum Besides {
     Calls,
     /// Locks: from 10 us to 310 us a thread called `low` has the priority of `control`.
     Locks,
-    /// Wake-ups in a stream that does not say whose they are.
+    /// Wake-ups in a stream without the thread.
     Unfit,
     /// More threads than find room, in a job each.
     Crowd,
 }
 
 /// A thread `control` with 50 jobs of 1 ms and 10 us more each time. The end of a `missed` job is
-/// told nobody.
+/// not recorded.
 fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
     let mut streams = vec![
         stream(1, SCHED_SWITCH, Switch::schema()),
@@ -173,7 +173,7 @@ fn call(kind: u32) -> Vec<u8> {
 }
 
 #[test]
-fn computed_and_observed_response_times_stand_side_by_side() {
+fn computed_and_observed_response_times_are_in_one_table() {
     let folder = folder();
     let (dir, file) = (folder.path().join("out"), folder.path().join("tasks.toml"));
     record(&dir, None, Besides::Nothing);
@@ -347,11 +347,11 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
         "{report:#}"
     );
     assert!(!notes.contains("missed of its longest"), "{report:#}");
-    // Nor is any known that nobody listened for; and a whole job is no system time.
+    // None is known without its sensor; and a complete job is no system time.
     rta(Besides::Nothing, "1400us", &[system_time], 3);
     let report = rta(Besides::Nothing, "9ms", &others, 3);
     assert_eq!(report["tasks"][0]["response_ns"], 9_000_000, "{report:#}");
-    // Of a job that was seen wholly others take nothing away, of an overhead they do.
+    // Other threads take nothing from a job that was recorded completely, but from an overhead.
     let report = rta(Besides::Crowd, "1400us", &all, 1);
     let notes = report["notes"].to_string();
     assert!(notes.contains("found no room"), "{report:#}");
@@ -363,7 +363,7 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
 /// By hand: R = 1500 + ceil(R / 1000) 10 + 300 us, where `low` had the priority of `control` for
 /// 300 us, and an interrupt comes every millisecond and takes 10 us.
 #[test]
-fn interrupts_and_locks_that_were_seen_are_in_the_response_time() {
+fn recorded_interrupts_and_locks_are_in_the_response_time() {
     let folder = folder();
     let (dir, file) = (folder.path().join("out"), folder.path().join("tasks.toml"));
     record(&dir, None, Besides::Locks);
@@ -450,7 +450,7 @@ fn compensated_times_are_shorter_by_what_elements_have_cost() {
         let report: Value = serde_json::from_str(&ended.stdout).unwrap();
         report["tasks"][0]["observed_ns"].as_u64().unwrap()
     };
-    // Its arrival on the CPU costs the job 3 us; the departure costs whoever is next.
+    // Its arrival on the CPU costs the job 3 us; the departure costs the next thread.
     assert_eq!(observed(&[]), 1_500_000);
     assert_eq!(observed(&["--compensate"]), 1_497_000);
 }

@@ -12,7 +12,7 @@ use crate::support::{
     send, Ended, Started,
 };
 
-/// A shell script that says in a file that it runs, with its process id, and then does `rest`.
+/// A shell script that writes its process id to a file, and then does `rest`.
 fn script(started: &Path, rest: &str) -> String {
     format!("echo $$ > {}; {rest}", started.display())
 }
@@ -155,7 +155,7 @@ fn ignored_hangup_stays_ignored() {
     let folder = folder();
     let started = folder.path().join("started");
     let script = script(&started, "sleep 0.5; exit 4");
-    // As `nohup` does: the user has said that the program is to survive the terminal.
+    // As `nohup` does: the program is to survive the terminal.
     let line = format!(
         "trap '' HUP; exec {} run --kernel off -- sh -c '{script}'",
         env!("CARGO_BIN_EXE_overhear")
@@ -193,8 +193,8 @@ fn children_that_outlive_the_program_do_not_hold_up_the_report() {
     assert_eq!(ended.status, 0);
 }
 
-/// A program that leaves a process behind, in a session of its own, which says that it is there and
-/// then does `rest`.
+/// A program that leaves a process in a session of its own. That process writes its id to a file,
+/// and then does `rest`.
 fn leaves_behind(folder: &Path, rest: &str) -> String {
     let there = folder.join("there");
     let inner = format!("echo $$ > {}; {rest}", there.display());
@@ -205,7 +205,7 @@ fn leaves_behind(folder: &Path, rest: &str) -> String {
     )
 }
 
-/// Whether kernel sensors know of processes here; says so for the tally if not.
+/// Whether kernel sensors report processes here; prints "skipped" if not.
 fn knows_processes(ended: &Ended) -> bool {
     let known = ended.status != 5;
     if !known {
@@ -255,7 +255,7 @@ fn run_until_all_ended_outlasts_its_program() {
 }
 
 #[test]
-fn requests_go_to_those_that_are_left() {
+fn requests_go_to_the_remaining_processes() {
     let folder = folder();
     let there = folder.path().join("there");
     for (rest, signals) in [

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Exit statuses, and what is said with them.
+//! Exit statuses and their messages.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -256,7 +256,7 @@ fn bpf_that_is_asked_for_and_not_permitted_is_refused() {
     let ended = finish(&mut command);
     ended.has_only_message(5, &["BPF", "CAP_BPF", "choose"]);
     assert_eq!(ended.stdout, "", "the program ran");
-    // Unasked, the same user gets what there is, and is told why it is not more.
+    // By default the same user gets the available sensors, and a message about the others.
     let ended = finish(&mut as_nobody(&["run", "--", "true"]).unwrap());
     ended.does_not_panic();
     let message = ended
@@ -470,7 +470,7 @@ fn unwritable_standard_error_changes_no_status() {
         assert_eq!(report_json(&out).0.status, 0);
         assert!(out.join("report.html").exists());
         fs::remove_dir_all(&out).unwrap();
-        // And what is refused is refused, though nobody learns why.
+        // A refusal stays one, though its message has no reader.
         let ended = by_shell(&format!("\"$0\" report /nonexistent {lost}"), &[]);
         assert_eq!(ended.status, 2, "{lost}: {ended:#?}");
     }
@@ -488,7 +488,7 @@ fn ignored_sigchld_of_the_parent_keeps_the_status() {
         let arguments = ["run", "--kernel", "off", &json, "--", "sh", "-c", program];
         let mut command = overhear(&arguments);
         // Ignored signals stay ignored across exec, and such a process' children are reaped unseen.
-        // Shells do not hand this one on, whatever their trap says.
+        // Shells do not pass this signal on, even with a trap.
         let ignore = || {
             // SAFETY: in the child, a system call without memory.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };

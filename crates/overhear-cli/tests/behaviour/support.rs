@@ -28,7 +28,7 @@ pub(crate) fn overhear(arguments: &[&str]) -> Command {
     command
 }
 
-/// How a command ended and what it said.
+/// Exit status and output of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: i32,
@@ -37,23 +37,21 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// Asserts the exit status and that these words are in one line of standard error, which
-    /// holds no trace of a panic.
+    /// Asserts the exit status, that one line of standard error contains these parts, and that the
+    /// command did not panic.
     #[track_caller]
-    pub(crate) fn has_message(&self, status: i32, words: &[&str]) {
+    pub(crate) fn has_message(&self, status: i32, parts: &[&str]) {
         assert_eq!(self.status, status, "{self:#?}");
         self.does_not_panic();
-        let messages = self
-            .stderr
-            .lines()
-            .any(|line| words.iter().all(|word| line.contains(word)));
-        assert!(messages, "no line with {words:?} in {self:#?}");
+        let mut lines = self.stderr.lines();
+        let is_there = lines.any(|line| parts.iter().all(|part| line.contains(part)));
+        assert!(is_there, "no line with {parts:?} in {self:#?}");
     }
 
-    /// As [`has_message`](Self::says); the line is the only one.
+    /// As [`has_message`](Self::has_message); the line is the only one.
     #[track_caller]
-    pub(crate) fn has_only_message(&self, status: i32, words: &[&str]) {
-        self.has_message(status, words);
+    pub(crate) fn has_only_message(&self, status: i32, parts: &[&str]) {
+        self.has_message(status, parts);
         assert_eq!(self.stderr.lines().count(), 1, "{self:#?}");
     }
 
@@ -203,7 +201,8 @@ pub(crate) fn run_json(options: &[&str], program: &[&str]) -> (Ended, Value) {
     (ended, report)
 }
 
-/// As [`run_json`], with a plug-in that may panic: Rust then says so on standard error by itself.
+/// As [`run_json`], with a plug-in that may panic: Rust itself then prints a message on standard
+/// error.
 #[track_caller]
 pub(crate) fn run_json_with_panics(options: &[&str], program: &[&str]) -> (Ended, Value) {
     let folder = folder();
@@ -215,7 +214,7 @@ pub(crate) fn run_json_with_panics(options: &[&str], program: &[&str]) -> (Ended
     (ended, serde_json::from_str(&text).unwrap())
 }
 
-/// The report on a recording, and what was said while it was made.
+/// The report on a recording, and the output of its command.
 #[track_caller]
 pub(crate) fn report_json(directory: &Path) -> (Ended, Value) {
     let ended = finish(&mut overhear(&["report", "--json", path(directory)]));
@@ -225,7 +224,7 @@ pub(crate) fn report_json(directory: &Path) -> (Ended, Value) {
     (ended, report)
 }
 
-/// Whether babeltrace2 is there; says so for the tally if not.
+/// Whether babeltrace2 is installed; prints "skipped" if not.
 pub(crate) fn has_babeltrace() -> bool {
     let found = Command::new("babeltrace2")
         .arg("--version")
@@ -237,7 +236,7 @@ pub(crate) fn has_babeltrace() -> bool {
     found
 }
 
-/// Whether its library is there; says so for the tally if not.
+/// Whether its library is installed; prints "skipped" if not.
 pub(crate) fn has_libbabeltrace() -> bool {
     let found = overhear_trace::ForeignTrace::available();
     if let Err(error) = &found {
@@ -257,7 +256,7 @@ pub(crate) fn babeltrace(directory: &Path) -> (u64, u64) {
     let errors = String::from_utf8_lossy(&counter.stderr);
     assert!(counter.status.success(), "babeltrace2: {errors}");
     let counter = String::from_utf8_lossy(&counter.stdout).into_owned();
-    // It prints its counts again and again; the last ones are those of the whole trace.
+    // It prints its counts again and again; the last ones are those of the complete trace.
     let events = counter
         .lines()
         .rev()
@@ -317,7 +316,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// The command `overhear` as the user nobody, if the tests may become that user and the user may
-/// execute the binary. `None`, having said "skipped", otherwise.
+/// execute the binary. Otherwise it prints "skipped" and returns `None`.
 pub(crate) fn as_nobody(arguments: &[&str]) -> Option<Command> {
     use std::os::unix::process::CommandExt;
     let command = |arguments: &[&str]| {

@@ -59,7 +59,7 @@ fn short_and_quiet_runs_and_those_without_a_terminal_show_none() {
 }
 
 #[test]
-fn output_fits_a_narrow_terminal_and_is_whole_in_files() {
+fn output_fits_a_narrow_terminal_and_is_unbroken_in_files() {
     let folder = folder();
     let out = folder.path().join("out");
     let arguments = [

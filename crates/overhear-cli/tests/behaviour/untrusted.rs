@@ -192,7 +192,7 @@ fn root_viewer_writes_nothing_chosen_by_the_owner_of_a_recording() {
 }
 
 #[test]
-fn its_owner_repairs_a_recording_without_following_links() {
+fn owner_repairs_a_recording_without_following_links() {
     let folder = folder();
     let (out, precious) = (folder.path().join("out"), folder.path().join("precious"));
     record(&out);
@@ -276,7 +276,7 @@ fn root_recorder_writes_only_to_folders_of_root() {
         symlink(&precious, page.join(name)).unwrap();
     }
     let ended = run(&page);
-    // The recording is whole; a page can be made again.
+    // The recording is complete; a page can be made again.
     assert_eq!(ended.status, 0, "{ended:#?}");
     assert!(
         ended
@@ -291,7 +291,7 @@ fn root_recorder_writes_only_to_folders_of_root() {
     {
         assert!(fs::symlink_metadata(link).unwrap().is_symlink());
     }
-    // A new folder in a sticky one is root's, whoever may write beside it.
+    // A new folder in a sticky one is root's; other users can write to the sticky folder.
     let sticky = folder.path().join("sticky");
     fs::create_dir(&sticky).unwrap();
     fs::set_permissions(&sticky, fs::Permissions::from_mode(0o1777)).unwrap();
@@ -597,7 +597,7 @@ fn unfinished_recording_is_not_repaired() {
 }
 
 #[test]
-fn missing_packet_and_changed_array_are_seen_by_every_verb() {
+fn missing_packet_and_changed_array_are_reported_by_every_verb() {
     let folder = folder();
     let good = folder.path().join("good");
     record(&good);

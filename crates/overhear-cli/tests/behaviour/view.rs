@@ -10,12 +10,12 @@ use serde_json::Value;
 
 use crate::support::{eventually, overhear, send, wait, WATCHDOG};
 
-/// `overhear` with an address that it has told.
+/// `overhear` with the address that it has printed.
 struct Viewer {
     child: Child,
     address: String,
     path: String,
-    // Kept open, so that what is still said has a reader.
+    // Kept open, so that later output has a reader.
     _output: Box<dyn Read>,
 }
 
@@ -216,7 +216,7 @@ fn run_is_shown_from_begin_to_end() {
 #[test]
 fn picture_of_a_run_ends_with_the_run() {
     let folder = tempfile::tempdir().unwrap();
-    // With elements of the kernel, where it can be heard.
+    // With elements of the kernel, where kernel sensors work.
     let (mut child, stdin) = held_run(&folder.path().join("run"), &["--view"]);
     let output = child.stderr.take().unwrap();
     let viewer = Viewer::of(child, output);

@@ -38,19 +38,19 @@ const OVERHEAR: &str = env!("CARGO_BIN_EXE_overhear");
 /// A disturbed try that takes longer is not repeated: the machine will not become calm soon.
 const PATIENCE: Duration = Duration::from_secs(8);
 
-/// A process of the workload works with the byte for so many tenths of what a bare round trip
-/// takes, so that the monitor adds about as much on a fast machine as on a slow one: 5 % to 10 %.
+/// Work of a process with the byte, in tenths of a bare round trip. With it the monitor adds about
+/// the same on a fast machine and on a slow one: 5 % to 10 %.
 const WORK_TENTHS: u64 = 14;
 
 /// Laps of a batch, and trips of the byte in each: a lap takes less than half a millisecond, so
 /// that many fit between two disturbances.
 const LAPS: usize = 50;
 const TRIPS: usize = 20;
-/// So many undisturbed laps make a half of a pair.
+/// Number of undisturbed laps that make a half of a pair.
 const ENOUGH: usize = 15;
-/// With fewer the pair does not count.
+/// Minimum number of undisturbed laps in each half of a pair that counts.
 const FEW: usize = 5;
-/// A half has no more batches than this.
+/// Maximum number of batches of a half.
 const BATCHES: usize = 20;
 
 /// How the pairs are made.
@@ -64,7 +64,7 @@ struct Plan {
     steps: u64,
 }
 
-/// What was measured of one pair.
+/// The laps of one pair.
 struct Pair {
     plain: Vec<Lap>,
     monitored: Monitored,
@@ -76,16 +76,16 @@ impl Pair {
     }
 }
 
-/// What the pairs have in common: differences by the plain half's time.
+/// Differences over all pairs, relative to the plain half.
 #[derive(Clone, Copy, Debug)]
 struct Differences {
     /// Monitored less plain.
     uncompensated: Estimate,
     /// Monitored and compensated less plain.
     compensated: Estimate,
-    /// How long an undisturbed lap takes without a monitor, and how many trips it has.
+    /// Time of an undisturbed lap without a monitor.
     lap_ns: f64,
-    /// Pairs more that do not count.
+    /// Number of pairs that do not count.
     discounted: usize,
     /// The standard deviation of the prices of switches and wake-ups by their means; the larger
     /// one.
@@ -115,7 +115,7 @@ impl Counts {
         }
     }
 
-    /// Whether another one used the core for half of the time or more.
+    /// Whether the core was disturbed for half of the time or more.
     const fn is_disturbed(&self) -> bool {
         self.undisturbed * 2 <= self.laps
     }
@@ -130,14 +130,14 @@ enum Lack {
 }
 
 impl Differences {
-    /// Whether what is looked for can be told from what else the machine does: neither the
-    /// differences nor the prices vary by much of it.
+    /// Whether the machine was calm enough to show the difference: neither the differences nor the
+    /// prices vary by a large part of it.
     fn is_calm(&self) -> bool {
         self.prices_vary < 0.2 && self.uncompensated.within_ns < self.uncompensated.mean_ns / 3.0
     }
 }
 
-/// In nanoseconds.
+/// Length of a lap in nanoseconds.
 fn length(lap: &Lap) -> f64 {
     (lap.end_ns - lap.begin_ns) as f64
 }
@@ -288,7 +288,7 @@ fn compensation_removes_the_cost_of_observing() {
         println!("skipped: there is one CPU");
         return;
     };
-    // Whatever this test starts inherits it; the workload binds itself.
+    // All processes that this test starts inherit the CPU, but the workload, which binds itself.
     run_on(other).unwrap();
     let bare: Vec<f64> = {
         let laps = Workload::start(cpu, 1).run(5 * LAPS, TRIPS);
@@ -359,7 +359,7 @@ fn takes_away(found: &Differences, machine: &Machine) -> Result<(), Doubt> {
         });
     }
     assert!(with.mean_ns > 0.03, "workload too weak: {reasons}");
-    // The prices come from few rounds here, and may be wrong for once.
+    // The prices come from few rounds here, and a single calibration may be wrong.
     match without.mean_ns.abs() < with.mean_ns / 2.0 {
         true => Ok(()),
         false => Err(Doubt {
@@ -369,7 +369,7 @@ fn takes_away(found: &Differences, machine: &Machine) -> Result<(), Doubt> {
     }
 }
 
-/// As many pairs as asked for.
+/// The bench: makes this number of pairs, and asserts the target.
 fn bench(pairs: usize, cpu: u32, steps: u64, place: &TempDir) {
     let plan = Plan {
         pairs,

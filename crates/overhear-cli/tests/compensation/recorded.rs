@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The workload under `overhear record`, and what the compensation makes of its laps.
+//! The workload under `overhear record`, and the compensated times of its laps.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -36,7 +36,7 @@ impl Analysis for Switches {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// How long laps took under the monitor, and how long they would have taken without.
+/// Laps under the monitor, and their compensated lengths.
 pub(crate) struct Monitored {
     pub(crate) laps: Vec<Lap>,
     pub(crate) compensated_ns: Vec<u64>,
@@ -86,24 +86,24 @@ pub(crate) fn run(
     }))
 }
 
-/// How long the laps would have taken. By how much each becomes shorter comes from the recording:
-/// by what the last switch before its end is moved more than that before its begin.
+/// The compensated lengths of the laps, by the recording: a lap becomes shorter by the delay of the
+/// last switch before its end, less the delay of the last switch before its begin.
 fn compensated(reader: &TraceReader, costs: Costs, laps: &[Lap]) -> Vec<u64> {
     let mut plain = Switches::default();
     reader.replay(&mut [&mut plain]);
     let mut compensation = Compensation::new(costs, Switches::default());
     reader.replay(&mut [&mut compensation]);
     let (_, moved) = compensation.into_parts();
-    // They are of one CPU, whose order stays.
+    // Compensation keeps the order of the switches, which are all of one CPU.
     assert_eq!(plain.0.len(), moved.0.len());
     let delay_ns = |at_ns: u64| {
-        let behind = plain
+        let earlier = plain
             .0
             .partition_point(|time| time.as_monotonic_ns() <= at_ns);
-        let last = behind.checked_sub(1).expect("no switch before a lap");
+        let last = earlier.checked_sub(1).expect("no switch before a lap");
         plain.0[last].since(moved.0[last]).as_ns()
     };
-    // Prices of a machine that is crowded can be more than a lap is long.
+    // On a crowded machine the prices can exceed the length of a lap.
     let compensated_ns = |lap: &Lap| {
         let until_end_ns = lap.end_ns - lap.begin_ns + delay_ns(lap.begin_ns);
         until_end_ns.saturating_sub(delay_ns(lap.end_ns))

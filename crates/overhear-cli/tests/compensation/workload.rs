@@ -2,10 +2,9 @@
 //! The workload: two processes on one CPU pass a byte to and fro, and work for some microseconds
 //! whenever they get it.
 //!
-//! Both are this test's own program, run again with a variable that asks for it, so that nothing
-//! else has to be built. What they work with is the yardstick, so that of each lap it is known
-//! whether the core was undisturbed: by the work, which nobody's observation changes, and not by
-//! what is measured.
+//! Both are this test's own program, started again with a variable, so that nothing else must be
+//! built. Their work is an interference probe, so it shows for each lap whether the core was
+//! undisturbed. Observation does not change the time of this work, and it is not the measured time.
 
 use std::io::{stderr, stdin, BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, ChildStdin, Command, Stdio};
@@ -17,32 +16,31 @@ use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
 
 /// Steps of work before each byte, and the CPU.
 const VARIABLE: &str = "OVERHEAR_TEST_PING_PONG";
-/// So many steps of work before each byte that is answered, for the other process.
+/// Steps of work before each returned byte, for the other process.
 const ANSWER: &str = "OVERHEAR_TEST_PONG";
 /// Between laps, for the monitor to catch up.
 const PAUSE: Duration = Duration::from_millis(1);
-/// What ends a line of numbers, and tells it from what the harness says.
+/// End of each line of numbers, which distinguishes it from lines of the test harness.
 const MARK: &str = "of the workload";
 
-/// One lap: so many trips of the byte to and fro.
+/// One lap: a number of round trips of the byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lap {
     /// By the monotonic clock.
     pub(crate) begin_ns: u64,
     pub(crate) end_ns: u64,
-    /// Of this, the work of the one who asks: as long as the yardsticks that it consists of.
+    /// Work of the asking process in the lap: the sum of its interference probes.
     pub(crate) work_ns: u64,
 }
 
-/// The CPU on which the byte is passed, and one for everybody else; `None` if there is one CPU
-/// only.
+/// The CPU of the workload, and one for all other processes; `None` if there is only one CPU.
 pub(crate) fn cpus() -> Option<(u32, u32)> {
     let cpus = allowed_cpus();
     let (first, last) = (*cpus.first()?, *cpus.last()?);
     (first != last).then_some((last, first))
 }
 
-/// This test's program, to be one of the two.
+/// The command of one of the two processes.
 fn player() -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "workload::ping_pong", "--nocapture"]);
@@ -53,7 +51,7 @@ fn player() -> Command {
     command
 }
 
-/// The two processes, which wait to be asked for laps.
+/// The two processes, which wait for requests of laps.
 pub(crate) struct Workload {
     asking: Child,
     requests: ChildStdin,
@@ -62,7 +60,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// With so many steps of work before each byte.
+    /// Starts them with this number of steps of work before each byte.
     pub(crate) fn start(cpu: u32, steps: u64) -> Self {
         let mut asking = player()
             .env(VARIABLE, format!("{steps} {cpu}"))
@@ -84,7 +82,7 @@ impl Workload {
         [self.asking.id(), self.answering]
     }
 
-    /// So many laps of so many trips.
+    /// Runs `laps` laps of `trips` trips.
     pub(crate) fn run(&mut self, laps: usize, trips: usize) -> Vec<Lap> {
         writeln!(self.requests, "{laps} {trips}").unwrap();
         let laps = (0..laps).map(|_| {
@@ -124,8 +122,8 @@ impl Drop for Workload {
     }
 }
 
-/// Answers each byte of standard input on standard error: the test's harness talks on standard
-/// output.
+/// Returns each byte of standard input on standard error: standard output is that of the test
+/// harness.
 fn answer(work: InterferenceProbe) {
     let mut byte = [0];
     while stdin().read_exact(&mut byte).is_ok() {
@@ -136,7 +134,7 @@ fn answer(work: InterferenceProbe) {
     }
 }
 
-/// Not a test: one of the two, if it is asked for.
+/// Not a test: one of the two processes, if a variable requests it.
 #[test]
 fn ping_pong() {
     if let Ok(steps) = std::env::var(ANSWER) {

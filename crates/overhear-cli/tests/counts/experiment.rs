@@ -4,8 +4,8 @@
 //!
 //! Three computations over one recording. With the execution times that the jobs had and the
 //! measured overheads, no job takes longer than computed. Without the overheads the same check
-//! fails, so it can: the most urgent task takes longer than it computes for. And by exactly what
-//! the equations say the overheads make response times longer.
+//! fails, so it can: the most urgent task takes longer than it computes for. And the
+//! overheads make response times longer by exactly the terms of the equations.
 //!
 //! With `OVERHEAR_EXPERIMENT_SECONDS` set it runs so long, at the calibrated price of an element,
 //! and is the bench behind the table in docs/response-times.md (`make experiment`).
@@ -25,7 +25,7 @@ const SECONDS: u64 = 2;
 /// What an element costs the observed program here, in the short run: of the calibrations in
 /// docs/calibration.md the least, so that not too much is subtracted.
 const ELEMENT_COST: &str = "200ns";
-/// What the watchdog may find without being asked about it: whatever it is, it counts.
+/// The limit of the watchdog: every lateness counts.
 const ALLOWED: Nanos = Nanos::from_ms(1_000);
 /// What the metrics of the overheads need.
 const SENSORS: &str = "syscall,page_fault,irq,softirq,timer,schedule,lock";
@@ -50,7 +50,7 @@ fn compiled() -> PathBuf {
     program
 }
 
-/// Runs `overhear`; returns its status and what it said.
+/// Runs `overhear`; returns its status and output.
 fn overhear(words: &[&str]) -> (i32, String, String) {
     let output = Command::new(OVERHEAR).args(words).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -66,7 +66,7 @@ fn ns(task: &Value, key: &str) -> Nanos {
     )
 }
 
-/// The table of [POSIX-metrics, figure 4], and response times beside it.
+/// The table of [POSIX-metrics, figure 4], with response times.
 fn print(tasks: &[Value]) {
     println!("| task | Job System Time | System Blocking | Delay Until Wakeup | R computed | R observed | jobs |");
     println!("|---|--:|--:|--:|--:|--:|--:|");
@@ -86,7 +86,7 @@ fn print(tasks: &[Value]) {
     }
 }
 
-/// The longest execution times that the program has told, by task.
+/// The longest execution times that the program has printed, by task.
 fn reported(messages: &str) -> Vec<u64> {
     let of_line = |line: &str| {
         let (_, length) = line.split_once(": computed for at most ")?;
@@ -173,14 +173,14 @@ fn observed_response_times_are_at_most_the_computed_ones() {
     if !Backend::Bpf.works() {
         return;
     }
-    let wished = std::env::var("OVERHEAR_EXPERIMENT_SECONDS");
-    let seconds = wished.as_ref().map_or(SECONDS, |it| it.parse().unwrap());
+    let requested = std::env::var("OVERHEAR_EXPERIMENT_SECONDS");
+    let seconds = requested.as_ref().map_or(SECONDS, |it| it.parse().unwrap());
     let program = compiled();
     let example = folder().join("overhear.toml");
     let place = tempfile::tempdir().unwrap();
     let calibration = place.path().join("calibration.json");
     let mut cost = ELEMENT_COST;
-    if wished.is_ok() {
+    if requested.is_ok() {
         let (status, _, messages) =
             overhear(&["calibrate", "--output", calibration.to_str().unwrap()]);
         assert_eq!(status, 0, "{messages}");
@@ -196,11 +196,11 @@ fn observed_response_times_are_at_most_the_computed_ones() {
         let length = seconds.to_string();
         let mut words = vec!["run", "--quiet", "--out", dir];
         words.extend(["--kernel-sensors", SENSORS]);
-        if wished.is_ok() {
+        if requested.is_ok() {
             words.extend(["--calibration", calibration.to_str().unwrap()]);
         }
         words.extend(["--", program.to_str().unwrap(), &length]);
-        let (status, said_by_program, messages) = overhear(&words);
+        let (status, printed_by_program, messages) = overhear(&words);
         let watched = watchdog.stop();
         if status == 77 {
             return println!("skipped: {}", messages.trim());
@@ -220,7 +220,7 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             std::fs::write(&path, text).unwrap();
             rta(&path)
         };
-        let longest = reported(&said_by_program);
+        let longest = reported(&printed_by_program);
         let report = written("tight.toml", &config(&longest, false));
         let bare = written("bare.toml", &config(&longest, true));
         let tasks = &report["tasks"].as_array().unwrap()[1..];
@@ -268,7 +268,7 @@ fn observed_response_times_are_at_most_the_computed_ones() {
         }
         let without = bare["tasks"].as_array().unwrap();
         overheads_are_in_the_response_times(tasks, without);
-        // The check fails without them: nobody delays the most urgent task but the system.
+        // The check fails without them: only the system delays the most urgent task.
         assert_eq!(bare["holds"], false, "{bare}");
         assert_eq!(without[0]["exceeded"], true, "{bare}");
 

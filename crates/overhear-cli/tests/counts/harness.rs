@@ -20,7 +20,7 @@ use tempfile::TempDir;
 /// The program under test.
 pub(crate) const OVERHEAR: &str = env!("CARGO_BIN_EXE_overhear");
 
-/// Both ways to hear the kernel.
+/// Both backends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Backend {
     Bpf,
@@ -35,7 +35,7 @@ impl Backend {
         }
     }
 
-    /// Whether it works here. Where it does not, the test says why and does not count as passed.
+    /// Whether it works here. If not, the test prints the reason and counts as skipped.
     pub(crate) fn works(self) -> bool {
         let place = tempfile::tempdir().unwrap();
         let output = Overhear::new(&place)
@@ -63,7 +63,7 @@ pub(crate) fn is_root() -> bool {
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Whether a tool is there; says "skipped" if it is not.
+/// Whether a tool is installed; prints "skipped" if not.
 pub(crate) fn has_tool(name: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(name).is_file());
@@ -73,7 +73,7 @@ pub(crate) fn has_tool(name: &str) -> bool {
     found
 }
 
-/// A C program of this folder, compiled when it is first asked for.
+/// A C program of this folder, compiled at its first use.
 fn compiled(cell: &'static OnceLock<PathBuf>, name: &str) -> &'static Path {
     cell.get_or_init(|| {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counts");
@@ -115,7 +115,7 @@ pub(crate) fn called() -> &'static Path {
     compiled(&PROGRAM, "called")
 }
 
-/// Runs another program and tells its rusage, or takes system calls from it; see `wrapper.c`.
+/// Runs another program and prints its rusage, or forbids it system calls; see `wrapper.c`.
 pub(crate) fn wrapper() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     compiled(&PROGRAM, "wrapper")

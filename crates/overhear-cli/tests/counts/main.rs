@@ -2,7 +2,7 @@
 //! The command `overhear` against counts of others: the kernel's own, getrusage, the threads' CPU
 //! clocks, `perf sched record` and `timehist`, `strace -T`, babeltrace2.
 //!
-//! No test limits a time. Where a test cannot run on this machine it says "skipped: why".
+//! No test limits a time. A test that cannot run on this machine prints "skipped: REASON".
 
 mod evaluated;
 mod experiment;

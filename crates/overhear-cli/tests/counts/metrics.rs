@@ -88,7 +88,7 @@ fn every_built_in_metric_measures_its_program() {
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{messages}"));
     let message = report["sources"][0]["message"].as_str().unwrap();
     if message.contains("no sensor") || message.contains("not seen") {
-        // What this kernel lacks is said; the others are measured all the same.
+        // Sensors that this kernel lacks are named; the others are measured.
         println!("skipped: {message}");
     }
     let metrics = report["metrics"]["metrics"].as_array().unwrap();
@@ -130,10 +130,10 @@ fn contain_each_other(metrics: &[Value]) {
             .iter()
             .find(|metric| metric["name"] == name)
             .unwrap();
-        let is_whole = metric["unheard"].as_array().unwrap().is_empty() && metric["missed"] == 0;
+        let is_complete = metric["unheard"].as_array().unwrap().is_empty() && metric["missed"] == 0;
         let rows = metric["tasks"].as_array().unwrap().iter();
         let mut rows = rows.filter(|row| row["comm"] == comm);
-        let row = rows.next().filter(|_| is_whole)?;
+        let row = rows.next().filter(|_| is_complete)?;
         row["median_ns"].as_u64()
     };
     for (shorter, longer, comm) in [

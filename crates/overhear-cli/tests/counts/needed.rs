@@ -33,18 +33,18 @@ fn metric_enables_its_kernel_sensors() {
     let metric = &report["metrics"]["metrics"][0];
     assert_eq!(metric["unheard"], serde_json::json!([]), "{metric}");
     assert!(metric["completed"].as_u64().unwrap() > 0, "{metric}");
-    // Exactly that one: others are not heard.
+    // Exactly that one: no others are recorded.
     assert!(message.ends_with("besides syscall"), "{message}");
 }
 
-/// What was heard of the kernel.
+/// The recorded kernel sensors.
 fn recorded(report: &Value) -> Vec<&str> {
     let sensors = report["sources"][0]["sensors"].as_array().unwrap();
     sensors.iter().map(|name| name.as_str().unwrap()).collect()
 }
 
 #[test]
-fn wake_ups_that_nobody_needs_are_not_heard() {
+fn unneeded_wake_ups_are_not_recorded() {
     let _turn = turn();
     if !Backend::Bpf.works() {
         return;
@@ -125,7 +125,7 @@ fn recording_without_wake_ups_has_a_note() {
     let metric = &found["metrics"][0];
     assert_eq!(metric["unheard"], serde_json::json!(["kernel:sched_wake"]));
     assert_eq!(metric["completed"], 0);
-    // A compensation says what it does without.
+    // A compensation names the sensors that it lacks.
     let prices = folder.path().join("prices.json");
     let cost = serde_json::json!({ "mean_ns": 100.0, "deviation_ns": 1.0, "within_ns": 1.0, "samples": 41 });
     let sensor = serde_json::json!({
@@ -149,7 +149,7 @@ fn recording_without_wake_ups_has_a_note() {
 }
 
 #[test]
-fn sensors_that_nobody_needs_write_nothing() {
+fn unneeded_sensors_write_nothing() {
     let _turn = turn();
     let program = sensing::command(&std::env::current_exe().unwrap());
     let elements = |words: &[&str]| -> u64 {

@@ -14,7 +14,7 @@ use crate::harness::{is_root, turn, workload, wrapper, Backend, Found, Overhear,
 use crate::sensing::{self, ELEMENTS, SENSORS};
 use crate::unmodified::{assert_sums, write_numbers};
 
-/// The user `nobody` of every distribution.
+/// The user id of `nobody` in every distribution.
 const NOBODY: u32 = 65_534;
 
 /// A user with a folder and copies of all programs: the build's folder may be closed to others.
@@ -31,8 +31,8 @@ struct User {
 }
 
 impl User {
-    /// The user who runs the tests, or `nobody` for root. `None`, having said "skipped", where
-    /// `nobody` cannot execute copies in the folder for temporary files.
+    /// The user who runs the tests, or `nobody` for root. If `nobody` cannot execute copies in the
+    /// folder for temporary files, prints "skipped" and returns `None`.
     fn new() -> Option<Self> {
         let place = tempfile::tempdir().unwrap();
         let copy = |from: &Path| {
@@ -164,7 +164,7 @@ fn ordinary_user_gets_perf_records_of_own_programs() {
         for thread in found.threads().filter(long) {
             assert!(thread["runnable_ns"].is_u64(), "{thread}");
         }
-        // All threads have ended, and nothing is said to the contrary.
+        // All threads have ended, and no line denies it.
         assert_eq!(found.report["notes"], serde_json::json!([]));
         assert_sums(&found, &usage, Backend::Perf);
         if index == 2 {
@@ -280,7 +280,7 @@ fn sensors_of_programs_work_where_root_is_refused() {
         return;
     }
     if let Some(mut user) = User::new() {
-        // All that `nobody` could do root can do; the filter binds both.
+        // Root can do all that `nobody` can do; the filter binds both.
         user.front = vec!["env".into()];
         // Root records in no folder of others.
         user.id = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Wake-ups: those that `perf sched record` hears during the same run.
+//! Wake-ups: compared with `perf sched record` of the same run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -45,7 +45,7 @@ pub(crate) fn recorded_by_perf(file: &Path, events: &[&str]) -> Vec<OsString> {
     front
 }
 
-/// Whether perf can record scheduling here; says "skipped" if not.
+/// Whether perf can record scheduling here; prints "skipped" if not.
 pub(crate) fn can_record() -> bool {
     if !has_tool("perf") || !has_tool("unshare") {
         return false;
@@ -76,9 +76,9 @@ pub(crate) fn can_record() -> bool {
 #[derive(Default)]
 pub(crate) struct HeardByPerf {
     wakes: Times,
-    /// CPUs that became idle, and CPUs on which the idle task was heard to do anything.
+    /// CPUs that became idle, and CPUs with any recorded event of the idle task.
     idle: BTreeSet<u32>,
-    idle_heard: BTreeSet<u32>,
+    idle_recorded: BTreeSet<u32>,
 }
 
 impl HeardByPerf {
@@ -106,7 +106,7 @@ impl HeardByPerf {
         let (time, event) = (words.next()?, words.next()?);
         let cpu = cpu.trim_matches(['[', ']']).parse().ok()?;
         if current == "0" {
-            self.idle_heard.insert(cpu);
+            self.idle_recorded.insert(cpu);
         }
         let kind = match event {
             "sched:sched_waking:" => Wake::WAKING,
@@ -129,21 +129,21 @@ impl HeardByPerf {
 
     /// CPUs that became idle without a single event of their idle task.
     ///
-    /// It must at least have been heard to leave. On Linux 6.18 perf is at times deaf to the idle
-    /// task of one CPU, without a record of losses, for seconds or minutes and in whatever
-    /// session: `perf sched record -a -- sleep 1` alone shows it. Wake-ups by interrupts of that
-    /// idle CPU cannot be compared then.
-    pub(crate) fn deaf(&self) -> BTreeSet<u32> {
-        self.idle.difference(&self.idle_heard).copied().collect()
+    /// There must be at least its departure. On Linux 6.18 perf sometimes records no event of the
+    /// idle task of one CPU, without a record of losses, for seconds or minutes and in any session:
+    /// `perf sched record -a -- sleep 1` alone shows it. Wake-ups by interrupts of that idle CPU
+    /// cannot be compared then.
+    pub(crate) fn unrecorded_idle_cpus(&self) -> BTreeSet<u32> {
+        self.idle.difference(&self.idle_recorded).copied().collect()
     }
 }
 
-/// Our wake-ups, and how many were left out because perf is deaf to their waker.
-fn recorded_by_us(events: &KernelEvents, deaf: &BTreeSet<u32>) -> (Times, u64) {
+/// Our wake-ups, and how many were left out because perf did not record their waker.
+fn recorded_by_us(events: &KernelEvents, unrecorded_idle_cpus: &BTreeSet<u32>) -> (Times, u64) {
     let mut times = Times::new();
     let mut left_out = 0;
     for (time, cpu, wake) in &events.wakes {
-        if wake.waker_tid == 0 && deaf.contains(cpu) {
+        if wake.waker_tid == 0 && unrecorded_idle_cpus.contains(cpu) {
             left_out += 1;
         } else {
             times.entry((wake.kind, wake.tid)).or_default().push(*time);
@@ -159,7 +159,7 @@ fn pair(ours: &[Timestamp], theirs: &[Timestamp]) -> Vec<Nanos> {
     let mut left = theirs.iter().copied().peekable();
     for (index, &time) in ours.iter().enumerate() {
         while left.next_if(|&other| other.plus(WINDOW) < time).is_some() {}
-        // An earlier one that nobody has claimed must not push all later ones out of place.
+        // An earlier one without partner must not shift all later ones.
         while let Some(&other) = left.peek() {
             let mut rest = left.clone();
             rest.next();
@@ -185,8 +185,8 @@ fn pair(ours: &[Timestamp], theirs: &[Timestamp]) -> Vec<Nanos> {
 /// perf records all CPUs from before `overhear` starts until after it has ended. Of its wake-ups
 /// count those of our threads between our first and our last.
 ///
-/// perf 6.1 records the beginning of wake-ups and those of new threads; their completion is asked
-/// for besides.
+/// perf 6.1 records the beginning of wake-ups and those of new threads; their completion is enabled
+/// here as well.
 #[test]
 fn wake_ups_are_those_of_perf_sched_record() {
     let _turn = turn();
@@ -203,10 +203,10 @@ fn wake_ups_are_those_of_perf_sched_record() {
 
         let machine = witness.stop();
         let perf = HeardByPerf::read(&file);
-        let deaf = perf.deaf();
-        let (ours, left_out) = recorded_by_us(&found.events, &deaf);
+        let unrecorded_idle_cpus = perf.unrecorded_idle_cpus();
+        let (ours, left_out) = recorded_by_us(&found.events, &unrecorded_idle_cpus);
         if left_out > 0 {
-            println!("perf is deaf to the idle tasks of {deaf:?}: {left_out} wake-ups left out");
+            println!("perf recorded no events of the idle tasks of {unrecorded_idle_cpus:?}: {left_out} wake-ups left out");
         }
         let tids: BTreeSet<u32> = ours.keys().map(|key| key.1).collect();
         let first = ours.values().flatten().min().copied().unwrap();

@@ -20,20 +20,19 @@ use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 struct Delay {
     arrival: Timestamp,
     length: Nanos,
-    /// It cannot be compared: perf did not hear its begin.
+    /// It cannot be compared: perf did not record its begin.
     unrecorded: bool,
 }
 
 /// By thread, ascending.
 type Delays = BTreeMap<u32, Vec<Delay>>;
 
-/// What timehist tells of threads.
+/// The times that timehist prints for threads.
 #[derive(Default)]
 struct Listed {
     wakeup_latency: Delays,
     run_delay: Delays,
-    /// When the first run of each thread that it tells of ended: what was before it is not known to
-    /// it.
+    /// End of the first run of each listed thread. timehist does not know earlier events.
     since: BTreeMap<u32, Timestamp>,
     /// How each thread left its CPU last.
     displaced: BTreeMap<u32, bool>,
@@ -52,7 +51,7 @@ impl Listed {
     }
 
     /// A line is `SECONDS.MICROS [CPU] NAME[TID/PID] WAIT DELAY RUN STATE`, the last three lengths
-    /// in milliseconds, and tells of a run that has ended. `None` where it is none.
+    /// in milliseconds, and is about a run that has ended. `None` where it is none.
     fn line(&mut self, line: &str) -> Option<()> {
         let mut words = line.split_whitespace();
         let time = nanos(words.next()?, 1_000_000_000)?;
@@ -88,7 +87,7 @@ impl Listed {
     }
 }
 
-/// A decimal fraction as a whole number of so many parts.
+/// A decimal fraction as an integer number of parts.
 fn nanos(text: &str, unit: u64) -> Option<u64> {
     let (whole, fraction) = text.split_once('.')?;
     let digits = u32::try_from(fraction.len()).ok()?;
@@ -96,12 +95,16 @@ fn nanos(text: &str, unit: u64) -> Option<u64> {
     Some(whole.parse::<u64>().ok()? * unit + parts / 10_u64.pow(digits))
 }
 
-/// When wake-ups began that perf is deaf to, by thread: those by interrupts of idle CPUs of which
-/// it hears nothing.
-fn unrecorded(events: &KernelEvents, deaf: &BTreeSet<u32>) -> BTreeSet<(u32, Timestamp)> {
+/// Begins of wake-ups that perf does not record, by thread: those by interrupts of idle CPUs
+/// without records.
+fn unrecorded(
+    events: &KernelEvents,
+    unrecorded_idle_cpus: &BTreeSet<u32>,
+) -> BTreeSet<(u32, Timestamp)> {
     let wakes = events.wakes.iter();
-    let by_deaf = wakes.filter(|(_, cpu, wake)| wake.waker_tid == 0 && deaf.contains(cpu));
-    by_deaf.map(|(time, _, wake)| (wake.tid, *time)).collect()
+    let by_lack =
+        wakes.filter(|(_, cpu, wake)| wake.waker_tid == 0 && unrecorded_idle_cpus.contains(cpu));
+    by_lack.map(|(time, _, wake)| (wake.tid, *time)).collect()
 }
 
 /// When each wake-up began, by thread and enqueue: timehist counts from there.
@@ -142,7 +145,7 @@ fn ours(
 }
 
 /// By how much the lengths of the pairs differ: each of `ours` goes with the one of `theirs` that
-/// ended at the same time, as far as microseconds tell. Those that cannot be compared are left out;
+/// ended at the same microsecond. Those that cannot be compared are left out;
 /// how many of theirs those are is the second value.
 fn differences(ours: &Delays, theirs: &Delays) -> (Vec<Nanos>, usize) {
     let distance = |a: Timestamp, b: Timestamp| a.max(b).since(a.min(b));
@@ -175,10 +178,10 @@ enum Compared {
     Disturbed,
 }
 
-/// Pairs are nearly all, and of the pairs 99 of 100 differ by at most 20 us: the two tools hear the
-/// same tracepoints one after the other, and timehist prints microseconds. Half of them differing
-/// by more is no disturbance, unless perf is deaf to a CPU's idle task.
-fn compare(name: &str, ours: &Delays, theirs: &Delays, is_deaf: bool) -> Compared {
+/// Nearly all are pairs, and 99 of 100 pairs differ by at most 20 us: the tracepoints call the two
+/// tools one after the other, and timehist prints microseconds. If half of the pairs differ by
+/// more, this is no disturbance, unless perf does not record a CPU's idle task.
+fn compare(name: &str, ours: &Delays, theirs: &Delays, lacks_idle_cpu: bool) -> Compared {
     let (pairs, left_out) = differences(ours, theirs);
     let theirs = theirs.iter().filter(|(tid, _)| ours.contains_key(tid));
     let theirs = theirs.map(|(_, delays)| delays.len()).sum::<usize>() - left_out;
@@ -194,11 +197,11 @@ fn compare(name: &str, ours: &Delays, theirs: &Delays, is_deaf: bool) -> Compare
         pairs.get(pairs.len() / 2),
         pairs.last(),
     );
-    if ours < 300 && is_deaf {
-        println!("perf is deaf to most of them");
+    if ours < 300 && lacks_idle_cpu {
+        println!("perf did not record most of them");
         return Compared::Disturbed;
     }
-    if !is_deaf {
+    if !lacks_idle_cpu {
         assert!(ours >= 300, "{name}: only {ours}");
         assert!(pairs.len() * 2 > ours, "{name}: most have no partner");
         assert!(close * 2 > pairs.len(), "{name}: most differ");
@@ -240,14 +243,19 @@ fn delays_are_those_of_perf_sched_timehist() {
                 reasons: "perf has lost records".to_string(),
             });
         }
-        let deaf = HeardByPerf::read(&file).deaf();
-        let unrecorded = unrecorded(&found.events, &deaf);
-        let is_deaf = !deaf.is_empty();
+        let unrecorded_idle_cpus = HeardByPerf::read(&file).unrecorded_idle_cpus();
+        let unrecorded = unrecorded(&found.events, &unrecorded_idle_cpus);
+        let lacks_idle_cpu = !unrecorded_idle_cpus.is_empty();
         let wakings = wakings(&found.events);
         let of = |index| ours(engine.sink().of(index), &listed, &unrecorded, &wakings);
         let compared = [
-            compare("wakeup_latency", &of(0), &listed.wakeup_latency, is_deaf),
-            compare("run_delay", &of(1), &listed.run_delay, is_deaf),
+            compare(
+                "wakeup_latency",
+                &of(0),
+                &listed.wakeup_latency,
+                lacks_idle_cpu,
+            ),
+            compare("run_delay", &of(1), &listed.run_delay, lacks_idle_cpu),
         ];
         if compared.iter().all(|it| matches!(it, Compared::Agree)) {
             return Ok(());
@@ -255,8 +263,10 @@ fn delays_are_those_of_perf_sched_timehist() {
         // Between the two observations of an event the host may take the CPU away.
         let was_busy = machine.was_crowded() || machine.was_late(LATE);
         Err(Doubt {
-            excuse: Excuse::seen(was_busy || is_deaf),
-            reasons: format!("deaf: {deaf:?}; see the differences above"),
+            excuse: Excuse::seen(was_busy || lacks_idle_cpu),
+            reasons: format!(
+                "idle tasks without records: {unrecorded_idle_cpus:?}; see the differences above"
+            ),
         })
     });
 }

@@ -19,7 +19,7 @@ fn overhear(words: &[&str]) -> Output {
 }
 
 #[test]
-fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
+fn calls_of_a_probed_function_have_arguments_and_results() {
     let _turn = turn();
     if !Backend::Bpf.works() {
         return;
@@ -48,7 +48,7 @@ fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
     if ended.status.code() == Some(5) {
         return println!("skipped: {messages}");
     }
-    // Who asked for probes sees them at once.
+    // The report shows the requested probes at once.
     assert_eq!(ended.status.code(), Some(0), "{messages}");
     for part in ["kernel sensor", "probe/doubled#", "probe/never#"] {
         assert!(messages.contains(part), "{part}: {messages}");
@@ -95,7 +95,7 @@ fn calls_of_a_probed_function_are_counted_with_what_they_take_and_return() {
     let heads = lines.next().unwrap_or_else(|| panic!("{messages}"));
     assert!(heads.contains("argument_1"), "{heads}");
     assert_eq!(lines.count(), 100);
-    // For Perfetto each call is a slice of the function's name, because returns are told as well.
+    // In Perfetto each call is a slice with the function's name, because returns are recorded too.
     let words = ["export", out, "--to", "perfetto", "--output", "-"];
     let exported = overhear(&words).stdout;
     let slice = b"\xba\x01\x07doubled";

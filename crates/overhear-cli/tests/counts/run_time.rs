@@ -18,7 +18,7 @@ pub(crate) fn steal_ns() -> u64 {
 
 /// With perf, threads that switch more often than this in the mean are not held to the tolerance:
 /// the records of an arrival and of a departure are not made at the same place of a switch, so each
-/// run is told up to about 2 us too short or 1 us too long. BPF reads the kernel's account.
+/// run is recorded up to about 2 us too short or 1 us too long. BPF reads the kernel's account.
 const SHORTEST_RUN_VIA_PERF_NS: u64 = 400_000;
 
 /// Every thread of `workload burn` uses at least 100 ms.
@@ -32,7 +32,7 @@ const SHORTEST_RUN_VIA_PERF_NS: u64 = 400_000;
 /// CONFIG_IRQ_TIME_ACCOUNTING. The main thread's own clock also counts what it did as a copy of
 /// `overhear` before it was followed, and ours what a thread does after it has read its clock.
 ///
-/// Where the host takes more than it tells, they differ by more. By a tenth they never do.
+/// If the host takes more than it reports, they differ by more, but never by a tenth.
 fn compare(backend: Backend) -> Result<(), Doubt> {
     let place = tempfile::tempdir().unwrap();
     let clocks = place.path().join("clocks");

@@ -20,7 +20,7 @@ const NOTHING: u64 = libc::SYS_getppid as u64;
 /// The call with which the program begins.
 const BEGIN: u64 = libc::SYS_execve as u64;
 
-/// A call of which strace tells number and length.
+/// A call with number and length by strace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Call {
     number: u64,
@@ -42,7 +42,7 @@ impl Call {
     }
 }
 
-/// The calls from the begin of the program on that both tell of whole.
+/// The calls from the begin of the program on that both have completely.
 fn ours(trace: &Path, tid: u32) -> Vec<MetricResult> {
     let mut engine = Metrics::new(Results::default());
     engine.add(system_metric("system_call").unwrap());
@@ -139,7 +139,7 @@ fn system_calls_are_those_of_strace() {
         }
         of_nothing.sort_unstable();
         of_others.sort_unstable();
-        // Of whole microseconds nobody knows the rest: here it may be all, and there nothing.
+        // Microseconds have no fraction: it may be 0 in one tool and nearly 1 in the other.
         let overhead = quantile(&of_nothing, 99).plus(STEP);
         let within = of_others
             .iter()

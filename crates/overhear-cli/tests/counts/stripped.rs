@@ -77,7 +77,7 @@ fn shop(place: &TempDir) -> PathBuf {
 }
 
 #[test]
-fn stripped_program_is_probed_by_what_is_left_of_it() {
+fn stripped_program_is_probed_by_its_remaining_symbols() {
     let _turn = turn();
     if !can_probe(&["cc", "nm", "strip"]) {
         return;
@@ -149,7 +149,7 @@ fn debug_file_of_a_stripped_program_has_its_names() {
     tool("strip", &[text(&program)]);
     assert!(passed(&of("weighed"), &program).is_err());
 
-    // By a link with a checksum, beside the program and in the folder for it.
+    // By a link with a checksum, in the program's folder and in the one for debug files.
     let link = format!("--add-gnu-debuglink={}", debug.display());
     tool("objcopy", &[&link, text(&program)]);
     assert_eq!(passed(&of("weighed"), &program), Ok(20));
@@ -321,8 +321,8 @@ fn c_library_and_programs_in_path_are_found_by_name() {
     let probe = "libc.so.6:malloc";
     let output = run(&["--probe", probe, "--out", text(&out)], &program);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    // The program allocates so many bytes forty times; what else it allocates is the C library's
-    // affair.
+    // The program allocates this number of bytes forty times; other allocations are those of the C
+    // library.
     let words = [
         "export",
         text(&out),

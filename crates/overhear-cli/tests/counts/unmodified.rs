@@ -53,7 +53,7 @@ fn sums(found: &Found, wrapper_pid: u32) -> (Sums, Sums) {
     (before, after)
 }
 
-/// Compares a run of `wrapper usage` with what wait4 has said there.
+/// Compares a run of `wrapper usage` with the result of wait4 there.
 ///
 /// wait4 counts a thread's departures up to the moment at which the thread is taken out of its
 /// process, which is somewhere between the announcement of its exit and its last departure; and of
@@ -62,8 +62,8 @@ fn sums(found: &Found, wrapper_pid: u32) -> (Sums, Sums) {
 /// - with BPF the truth lies between our departures before the exits and all of ours, and nothing
 ///   else is tolerated;
 /// - with perf, whose records stop with the announcement, it may be up to one voluntary departure
-///   per thread more than ours, the last one, and preemptions just before it: of two threads beside
-///   load there were three.
+///   per thread more than ours, the last one, and preemptions just before it: there were three of
+///   two threads under load.
 pub(crate) fn assert_sums(found: &Found, usage: &Path, backend: Backend) {
     let (pid, theirs) = read_usage(usage);
     let wrapper_pid = found.threads().next().unwrap()["pid"].as_u64().unwrap();

@@ -29,7 +29,7 @@ fn life_ns(found: &Found, tid: u32) -> u64 {
     end.unwrap().0.since(begin.unwrap().0).as_ns()
 }
 
-/// What the report says of the two threads of `workload pass` against their own readings of
+/// Compares the report about the two threads of `workload pass` with their own readings of
 /// schedstat.
 ///
 /// Of each thread, run, runnable, blocked and unknown time must add up to its life, to the

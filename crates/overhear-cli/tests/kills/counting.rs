@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that writes elements and makes system calls until it is told to stop, and then writes
-//! down when it began each of them.
+//! A program that writes elements and makes system calls until it is stopped, and then writes
+//! the begin of each of them to a file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,7 +60,7 @@ fn program() {
     let Some(folder) = std::env::var_os(FOLDER).map(PathBuf::from) else {
         return;
     };
-    // Not under a directory nobody hears the sensor: then the system calls count.
+    // Without a directory the sensor is not connected: then the system calls count.
     let mut sensor = Sensor::<Counted>::builder(SENSOR).register().unwrap();
     let mut times = Vec::new();
     let begun = Instant::now();

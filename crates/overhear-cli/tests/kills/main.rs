@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recorders that are killed at random moments beside a program that knows what it wrote and when:
-//! `run`, `record`, and a monitor that records (`attach --out`). What they left is read; nothing is
-//! there twice, nothing is missing in between, and what was lost before the kill is young.
+//! Recorders that are killed at random moments while a program writes elements and keeps account of
+//! them: `run`, `record`, and a monitor that records (`attach --out`). Their recordings are read:
+//! no element is there twice, none is missing in between, and those lost before the kill are young.
 //!
 //! `OVERHEAR_KILLS=COUNT` chooses another number of kills of each recorder than the few of
 //! `make test`; `make kills` has 1,000. The files of a recording survive its recorder, so `cut` and
-//! `mended` are not the subject here: `behaviour/kills.rs` looks at them.
+//! `mended` are not the subject here: `behaviour/kills.rs` tests them.
 #![allow(missing_docs)]
 
 mod counting;
@@ -37,7 +37,7 @@ const FEW: usize = 20;
 const PROMISED_NS: u64 = 200_000_000 + 30_000_000;
 /// Kills for each that may be inconclusive.
 const KILLS_PER_INCONCLUSIVE: usize = 4;
-/// Every so many recordings are read by babeltrace2, too.
+/// Number of recordings of which one is read by babeltrace2, too.
 const SAMPLED: usize = 10;
 
 /// A kind of recorder.
@@ -141,7 +141,7 @@ fn kill((recorder, witness): (Started, Witness), out: &Path, chance: &mut Chance
     Killed { at_ns, stalls }
 }
 
-/// The elements that count, and the gaps beside them.
+/// The elements that count, and the gaps between them.
 #[derive(Default)]
 struct RecordedElements {
     /// Sequence and time of each element of the sensor; of system calls the sequence is that of all
@@ -253,7 +253,7 @@ fn examine(
     tally.lost += lost.len() as u64;
 }
 
-/// Kills recorders, each of which `start` starts beside a counting program of its own.
+/// Kills recorders. `start` starts each of them with a counting program of its own.
 fn repeat(
     recorder: &Recorder,
     start: impl Fn(&Path, &Counting) -> Option<((Started, Witness), Others)>,
@@ -338,7 +338,7 @@ fn run(options: &[&str], counting: &Counting) -> Command {
     run
 }
 
-/// Processes besides the recorder, which end by themselves once the program is told to stop.
+/// Processes besides the recorder, which end by themselves with the program.
 #[derive(Default)]
 struct Others(Vec<std::process::Child>);
 
@@ -351,7 +351,7 @@ impl Others {
 }
 
 #[test]
-fn killed_runs_lose_only_what_is_young() {
+fn killed_runs_lose_young_elements_only() {
     let kind = Recorder {
         name: "run",
         seed: 0x1234_5678_9ABC_DEF1,
@@ -364,7 +364,7 @@ fn killed_runs_lose_only_what_is_young() {
 }
 
 #[test]
-fn killed_recorders_of_running_programs_lose_only_what_is_young() {
+fn killed_recorders_of_running_programs_lose_young_elements_only() {
     let kind = Recorder {
         name: "record",
         seed: 0x2345_6789_ABCD_EF12,
@@ -378,7 +378,7 @@ fn killed_recorders_of_running_programs_lose_only_what_is_young() {
         let arguments = ["record", "--pid", &pid, "--out", path(out), "--quiet"];
         let mut recorder = overhear(&arguments);
         let (recorder, witness) = spawn(recorder.args(["--kernel-sensors", "syscall"]));
-        // Where the kernel cannot be heard it ends at once, with a message.
+        // Where kernel sensors do not work it ends at once, with a message.
         let recorded = out.join("trace/overhear/run.json");
         eventually("the recorder begins", || {
             recorded.exists() || witness.has_ended()
@@ -395,7 +395,7 @@ fn killed_recorders_of_running_programs_lose_only_what_is_young() {
 }
 
 #[test]
-fn killed_monitors_lose_only_what_is_young() {
+fn killed_monitors_lose_young_elements_only() {
     let kind = Recorder {
         name: "attach",
         seed: 0x3456_789A_BCDE_F123,

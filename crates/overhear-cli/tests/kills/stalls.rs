@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A witness beside a recorder: when the machine did not let its threads run.
+//! A witness of a recorder: when the machine did not let its threads run.
 //!
 //! The witness samples `/proc/PID/task/*` every few milliseconds until the process is dead. A
 //! thread is stalled while it

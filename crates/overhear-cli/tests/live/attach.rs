@@ -115,7 +115,7 @@ fn killed_program_is_read_to_its_last_element() {
     output.is_gapless();
     assert!(!output.elements.is_empty());
     assert_eq!(output.summary["complete"], true);
-    // The directory's own monitor has heard it to the same element.
+    // The directory's own monitor has the same last element.
     let ended = live.end();
     assert_eq!(ended.status, 128 + libc::SIGKILL, "{ended:#?}");
     let last = output.elements.last().unwrap()["sequence"]
@@ -229,7 +229,7 @@ fn closed_output_is_no_error() {
 
 #[test]
 fn slow_output_has_gaps_at_their_positions() {
-    // 65,536 slots at most, two million elements, and a pipe that nobody reads for a while.
+    // 65,536 slots at most, two million elements, and a pipe without a reader for a while.
     let gate = crate::support::folder();
     let (go, count) = (gate.path().join("go"), 2_000_000_u64);
     let command = format!(

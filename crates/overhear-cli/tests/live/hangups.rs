@@ -69,7 +69,7 @@ fn attach_ends_when_its_idle_output_is_closed() {
     let messages = || std::fs::read_to_string(&messages).unwrap();
     eventually("it is attached", || messages().contains("attached to"));
     drop(reader);
-    // Nothing was heard.
+    // There was no element.
     assert_eq!(wait(&mut attach), 3, "{}", messages());
 }
 

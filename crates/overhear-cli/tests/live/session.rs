@@ -65,7 +65,7 @@ impl Live {
         self.folder.path().join("directory.sock")
     }
 
-    /// A verb that talks to this directory.
+    /// A verb with this directory.
     pub(crate) fn verb(&self, arguments: &[&str]) -> Command {
         let mut command = overhear(arguments);
         command.env("OVERHEAR_DIRECTORY", self.socket());

@@ -78,7 +78,7 @@ fn disabled_sensor_is_silent_until_it_is_enabled() {
     // The program may have been in the middle of one write.
     let since = elements() - before;
     assert!(since <= 1, "{since} elements of a sensor that is off");
-    // Who waits for it is told why nothing comes.
+    // `attach` prints why no element comes.
     let ended = live.run_verb(&["attach", "pace", "--duration", "30ms"]);
     assert_eq!((ended.status, &*ended.stdout), (0, ""), "{ended:#?}");
     let why = "1 sensor, 1 of them switched off";
@@ -146,7 +146,7 @@ fn top_draws_obeys_keys_and_leaves_the_terminal_as_it_was() {
     assert_eq!(live.listed()[0]["state"], "on");
 }
 
-/// `top --pid` of a program that runs and sleeps in turns; `None` where the kernel cannot be heard.
+/// `top --pid` of a program that runs and sleeps in turns; `None` where kernel sensors do not work.
 fn top_of_threads(arguments: &[&str]) -> Option<(Started, Command)> {
     // It ends by itself, if the test does not end it.
     let script = "i=0; while [ $i -lt 5000 ]; do sleep 0.01; i=$((i+1)); done";
@@ -258,11 +258,11 @@ fn snapshot_draws_the_distributions_of_updates() {
     assert_eq!(histogram["title"], "numbers: number");
     let buckets = histogram["buckets"].as_array().unwrap().iter();
     let counted: u64 = buckets.map(|it| it["count"].as_u64().unwrap()).sum();
-    // All that was heard was counted.
+    // All elements were counted.
     assert_eq!(look["sensors"][0]["elements"], counted, "{look:#}");
     let ended = live.run_verb(&[&["top"], &options[..]].concat());
     assert!(ended.stdout.contains("numbers: number\n"), "{ended:#?}");
-    // What its distribution lacks is told: sensors without the field, and those that are not there.
+    // Notes name the causes of missing values: sensors without the field, and absent sensors.
     let other = text.replace("= \"number\"", "= \"colour\"");
     let other = other + "[[sensor]]\nid = \"unheard\"\nperiod = \"1ms\"\n";
     std::fs::write(&file, other).unwrap();
@@ -380,7 +380,7 @@ fn growing_distribution_of_a_plug_in_is_drawn() {
     top.shows("Histograms");
     top.keyboard.write_all(b"3q").unwrap();
     assert_eq!(top.end().0, 0);
-    // What cannot be loaded is told before anything is drawn.
+    // An update that cannot be loaded is an error before the first picture.
     std::fs::write(&file, text.replace("distances.so", "nowhere.so")).unwrap();
     live.run_verb(&[&["top"], &options[..]].concat())
         .has_only_message(2, &["update `far`: plug-in ", "nowhere.so does not load"]);

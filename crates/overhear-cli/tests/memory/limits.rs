@@ -16,8 +16,8 @@ use crate::support::{overhear, Ended};
 /// The memory that a command may take.
 pub(crate) const BOUND: u64 = 128 << 20;
 
-/// A command that cannot take more than so many bytes of private memory: beyond, allocations fail,
-/// and it aborts. Mapped files, as those of recordings, do not count.
+/// A command with a limit of private memory: beyond it allocations fail, and the command aborts.
+/// Mapped files, as those of recordings, do not count.
 pub(crate) fn limited(bytes: u64, arguments: &[&str]) -> Command {
     let mut command = overhear(arguments);
     let limit = move || {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands that record and show what goes on, beside programs that do a lot.
+//! Commands that record and show running programs with many events.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -100,8 +100,8 @@ fn program_words(work: [u64; 4]) -> Vec<String> {
     words.map(str::to_owned).to_vec()
 }
 
-/// Runs the program under a command that ends with its words, and returns what was said, and the
-/// most memory that the command had.
+/// Runs the program under a command whose last arguments are these. Returns the report, the output,
+/// and the maximum memory of the command.
 #[track_caller]
 fn watched(options: &[&str], work: [u64; 4], group: Option<&Group>) -> (Value, String, u64) {
     let folder = crate::folder();
@@ -171,7 +171,7 @@ fn run_with_many_sensors_and_all_of_the_kernel_is_bounded() {
     assert!(most_bytes < BOUND, "{most_bytes}");
 }
 
-/// Starts a command that says an address; returns the process, and the address as host and path.
+/// Starts a command that prints an address; returns the process, and the address as host and path.
 fn viewer(mut command: Command) -> (Child, String, String) {
     let mut child = command
         .stdout(Stdio::piped())
@@ -179,7 +179,7 @@ fn viewer(mut command: Command) -> (Child, String, String) {
         .spawn()
         .unwrap();
     let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    // Both are read to their end, so that nobody waits for room in a pipe.
+    // Both are read to their end, so that no writer waits for room in a pipe.
     let (messages, address) = mpsc::channel();
     let streams: [Box<dyn Read + Send>; 2] = [Box::new(stdout), Box::new(stderr)];
     for stream in streams {

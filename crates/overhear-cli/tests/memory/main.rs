@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! No command takes more than 128 MiB of memory, whatever the run: commands run under a limit of
-//! private memory, on recordings that are larger than that, and beside programs that write more
+//! private memory, on recordings that are larger than that, and with programs that write more
 //! than that.
 
 mod limits;
@@ -62,7 +62,7 @@ fn report(dir: &Path, status: i32) -> (Value, Value) {
 }
 
 #[test]
-fn limit_of_these_tests_ends_what_needs_more() {
+fn limit_of_these_tests_ends_larger_commands() {
     let folder = recorded(Recording {
         threads: 1_000,
         runs: 10_000,

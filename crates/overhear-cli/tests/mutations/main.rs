@@ -93,7 +93,7 @@ fn limited(command: &mut Command) {
     }
 }
 
-/// Waits for the end, and for what the kernel says about it.
+/// Waits for the end, and for the kernel's accounts of it.
 fn wait(child: &Child) -> Ended {
     let begun = Instant::now();
     let pid = child.id().cast_signed();

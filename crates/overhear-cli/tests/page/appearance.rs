@@ -196,7 +196,7 @@ fn panel_is_as_high_as_its_content() {
         assert!((height("scroller") - rows).abs() < 1.0, "{rows} at {width}");
         let rest = empty("statistics-body");
         assert!((0.0..20.0).contains(&rest), "{rest} pixels at {width}");
-        // Nothing below the panel moves while the view does, though less is told of a part.
+        // Nothing below the panel moves with the view, though a part has fewer lines.
         let full = height("panel");
         set_view(&browser, 1_200_000.0, 1_300_000.0);
         browser.evaluate("overhear.showStatistics()");
@@ -415,7 +415,7 @@ fn result_of_a_monitor_is_shown() {
 }
 
 #[test]
-fn verdicts_come_first_and_nothing_is_good_beside_a_bad_one() {
+fn verdicts_come_first_and_a_bad_one_is_never_shown_as_good() {
     let Some(browser) = Browser::start() else {
         return;
     };

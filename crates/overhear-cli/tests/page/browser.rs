@@ -51,7 +51,7 @@ pub(crate) struct Held {
 }
 
 impl Browser {
-    /// Starts Chromium, or says that it is not installed and gives `None`.
+    /// Starts Chromium. If it is not installed, prints "skipped" and returns `None`.
     pub(crate) fn start() -> Option<Self> {
         let Some(program) = find_chromium() else {
             println!("skipped: chromium is not installed");
@@ -152,7 +152,7 @@ impl Browser {
         }
     }
 
-    /// Keeps what a page without faults never says.
+    /// Collects messages that a page without faults never prints.
     fn note(&self, event: &Value) {
         let parameters = &event["params"];
         let complaint = match event["method"].as_str() {
@@ -244,7 +244,7 @@ impl Browser {
             .to_owned()
     }
 
-    /// Waits until the page has drawn what was asked for before.
+    /// Waits until the page has drawn earlier changes.
     pub(crate) fn settle(&self) {
         self.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))");
     }
@@ -327,7 +327,7 @@ impl Browser {
         self.settle();
     }
 
-    /// Writes a picture of the window, or of the whole page, to `path`.
+    /// Writes a picture of the window, or of the complete page, to `path`.
     pub(crate) fn screenshot(&self, path: &Path, full: bool) {
         self.capture(
             path,

@@ -163,7 +163,7 @@ fn run_grows_on_the_page_until_it_ends() {
     browser.wait_for(&format!("{} === 70e6", run_of("thread 11")));
     browser.wait_for("overhear.statistics(0, overhear.extent).cpus[0].busy === 90e6");
 
-    // The whole stays the whole; a part follows the end, until the user lets it stay.
+    // A complete view stays complete; a part follows the end, until the user stops that.
     browser.wait_for("overhear.view.from === 0 && overhear.view.to === 100e6");
     set_view(&browser, 60e6, 100e6);
     feed.update()
@@ -191,7 +191,7 @@ fn run_grows_on_the_page_until_it_ends() {
     assert_eq!(browser.number(&run_of("thread 11")), 280e6);
     assert!(browser.number("overhear.primitives") <= browser.number("overhear.bound"));
 
-    // Nobody else was asked for anything.
+    // The page has requested nothing from other servers.
     let own = format!("request of \"{}", server.url());
     let complaints = browser.complaints();
     let foreign: Vec<_> = complaints

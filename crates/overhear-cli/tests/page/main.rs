@@ -2,7 +2,7 @@
 //! The page in a real browser: what it draws, how much drawing that takes, and whether
 //! mouse and keyboard do what its help promises.
 //!
-//! Without Chromium the tests say so and pass. With `OVERHEAR_PAGE_SHOTS=DIR` the test
+//! Without Chromium the tests print "skipped" and pass. With `OVERHEAR_PAGE_SHOTS=DIR` the test
 //! `pictures` writes screenshots for the eye to judge.
 
 mod appearance;

@@ -86,7 +86,7 @@ fn tooltip(browser: &Browser, plot: &Plot, row: &str, t: f64) -> String {
 /// Asks a page something; the name is printed.
 type Question = (&'static str, fn(&Browser));
 
-/// Starting a browser takes longer than most of what is asked of it: several share one.
+/// The start of a browser takes longer than most tests, so several share one.
 fn together(all: &[Question]) {
     let Some(browser) = Browser::start() else {
         return;
@@ -208,8 +208,8 @@ fn arrows_lead_from_waker_to_woken(browser: &Browser) {
     browser.settle();
     assert_eq!(browser.number("overhear.wakes.drawn"), 0.0);
 
-    // With more wake-ups than there is room for the page says how many, and the row under the
-    // pointer alone has arrows, if they have room.
+    // With more wake-ups than fit, the page shows their number, and only the row under the pointer
+    // has arrows, if they fit.
     browser.open(&render(&synthetic::report(), &synthetic::run(60_000)));
     browser.settle();
     assert!(browser.number("overhear.wakes.inView") > 10_000.0);
@@ -429,8 +429,7 @@ fn kernel_sensor(id: &str, of: &str, times: &[u64], fields: &[(&str, &[f64])]) -
     sensor
 }
 
-/// What the kernel's elements say is told by names, and spans end where what they tell of has
-/// ended.
+/// Rows of kernel elements have names for numbers, and spans end with the recorded activity.
 fn kernel_rows_show_actor_action_and_length(browser: &Browser) {
     let mut line = pair();
     let worker = synthetic::thread(10, 12, "worker", 0, &[(4_000_000, RUNNING, 1)]);
@@ -448,7 +447,7 @@ fn kernel_rows_show_actor_action_and_length(browser: &Browser) {
     );
     calls["fields"][1]["names"] = json!({"202": "futex", "60": "exit"});
     // The end of a timer's handler does not name the function. A hard one interrupts a soft one,
-    // and wakes a thread, which is told of it as well.
+    // and wakes a thread, whose tooltip shows it as well.
     let timers = kernel_sensor(
         "timer",
         "timer",

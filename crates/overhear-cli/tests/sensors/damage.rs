@@ -96,7 +96,7 @@ fn stamps_from_nowhere_are_missed_as_corrupt() {
 }
 
 #[test]
-fn rubbish_over_everything_is_told_recorded_and_replayed() {
+fn overwritten_memory_is_reported_recorded_and_replayed() {
     for seed in ["1", "2", "3"] {
         let folder = folder();
         let out = folder.path().join("out");
@@ -109,7 +109,7 @@ fn rubbish_over_everything_is_told_recorded_and_replayed() {
             [3_000],
             "the sensor beside it is whole"
         );
-        // A page of nonsense is told for each of the three, and not once for each word of it.
+        // A damaged page is one note for each of the three, and not one for each of its words.
         let notes = report["notes"].as_array().unwrap();
         assert!((3..100).contains(&notes.len()), "{notes:#?}");
         for kind in ["simple", "laned", "concurrent"] {

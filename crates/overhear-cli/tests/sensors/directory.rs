@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs whose directory is missing, switched off, or dies: they run on, and are told why
-//! nobody hears them.
+//! Programs whose directory is missing, switched off, or dies: they run on, and get the reason why
+//! they are not connected.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -64,7 +64,7 @@ fn dead_socket_does_not_disturb_the_program() {
 fn silent_directory_is_given_up() {
     let folder = folder();
     let socket = folder.path().join("mute.sock");
-    // A stream socket speaks another protocol; one of the right kind is never accepted.
+    // A stream socket has another protocol; one of the right kind is never accepted.
     let _other = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     alone(Some(path(&socket)), "cannot connect");
     let mute = rustix::net::socket(
@@ -174,7 +174,7 @@ fn program_outlives_its_directory() {
     assert_eq!(children(run.pid()), [pid]);
     run.signal(libc::SIGKILL);
     assert_eq!(run.end().status, 128 + libc::SIGKILL);
-    // It goes on writing into memory that nobody reads, and registers another sensor in vain.
+    // It goes on writing into memory without a reader, and registers another sensor in vain.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(lives(pid));
     std::fs::write(&stop, "").unwrap();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sensors in programs, from registration to the report: a C program linked with liboverhear
 //! (`program.c`) and one in Rust (`rust.rs`) do what programs do, `overhear run` listens, and the
-//! report must say exactly what was written.
+//! report must equal exactly what was written.
 
 mod damage;
 mod directory;
@@ -183,7 +183,7 @@ fn program_that_drops_its_privileges_is_read() {
         println!("skipped: only root can become another user");
         return;
     }
-    // The directory of root serves the program and its descendants, whoever they become.
+    // The directory of root serves the program and its descendants, whatever their user.
     let (ended, report) = run_json(
         &["--kernel", "off"],
         &[

@@ -21,7 +21,7 @@ fn text(number: u64) -> Vec<u8> {
 /// Not a test: the program in Rust.
 #[test]
 #[ignore = "started by the other tests"]
-fn talkative_program() {
+fn message_program() {
     let mut log = MessageSensor::builder("log")
         .data_bytes(40)
         .capacity(64)
@@ -32,19 +32,19 @@ fn talkative_program() {
     }
 }
 
-/// Runs the program, which is faster than any reader, and compares every message with what was
-/// written.
+/// Runs the program, which is faster than any reader, and compares every message with the written
+/// one.
 #[track_caller]
-fn come_whole_or_are_counted(program: &[&str]) {
+fn assert_complete_or_counted(program: &[&str]) {
     let folder = folder();
     let out = folder.path().join("out");
     let (ended, report) = run_json(&["--kernel", "off", "--out", path(&out)], program);
     assert!([0, 3].contains(&ended.status), "{ended:#?}");
-    let (mut seen, mut lost) = (Vec::new(), Vec::new());
+    let (mut read, mut lost) = (Vec::new(), Vec::new());
     let mut messages = Messages::new(|_: &_, _, found: Rejoined<'_>| match found {
         Rejoined::Message { number, bytes } => {
             assert_eq!(bytes, text(number), "message {number}");
-            seen.push(number);
+            read.push(number);
         }
         Rejoined::Lost { first, count } => lost.extend(first..first + count),
     });
@@ -55,27 +55,27 @@ fn come_whole_or_are_counted(program: &[&str]) {
     let counted = messages.lost();
     drop(messages);
     assert_eq!(counted, lost.len() as u64);
-    // Nobody overwrites the last one.
-    assert_eq!(seen.last(), Some(&(MESSAGES - 1)));
-    let mut all = [&seen[..], &lost[..]].concat();
+    // The last message is never overwritten.
+    assert_eq!(read.last(), Some(&(MESSAGES - 1)));
+    let mut all = [&read[..], &lost[..]].concat();
     all.sort_unstable();
     assert_eq!(all, (0..MESSAGES).collect::<Vec<_>>());
     assert_eq!(report["complete"] == true, lost.is_empty());
 }
 
 #[test]
-fn messages_of_a_program_in_rust_come_whole_or_are_counted() {
+fn messages_of_a_program_in_rust_are_complete_or_counted() {
     let here = std::env::current_exe().unwrap();
-    come_whole_or_are_counted(&[
+    assert_complete_or_counted(&[
         path(&here),
         "--exact",
-        "messages::talkative_program",
+        "messages::message_program",
         "--ignored",
     ]);
 }
 
 #[test]
-fn messages_of_a_program_in_c_come_whole_or_are_counted() {
+fn messages_of_a_program_in_c_are_complete_or_counted() {
     let messages = MESSAGES.to_string();
-    come_whole_or_are_counted(&[path(program()), "talk", &messages]);
+    assert_complete_or_counted(&[path(program()), "talk", &messages]);
 }

@@ -32,7 +32,7 @@ const LATENCY: &str = "latency = \"50ms\"";
 const WCET: &str = "wcet = \"2us\"";
 const NAME: &str = "name = \"count\"";
 
-/// What is replaced, by what, the status of `admit`, and what the message says.
+/// The replaced text, its replacement, the status of `admit`, and parts of the message.
 const WRONG: [(&str, &str, i32, &[&str]); 31] = [
     (
         PERIOD,
@@ -296,7 +296,7 @@ fn invalid_values_are_refused_under_every_executor() {
     }
 }
 
-/// Runs the program beside the monitor of the file with this replaced.
+/// Runs the program with the monitor of the file with this replacement.
 fn run(from: &str, to: &str) -> (Ended, serde_json::Value) {
     let folder = folder();
     let file = wrong(folder.path(), from, to);

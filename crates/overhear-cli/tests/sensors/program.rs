@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Building and running the C program, and reading what was heard of it.
+//! Builds and runs the C program, and reads its sensors in the report.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +15,7 @@ pub(crate) fn program() -> &'static Path {
     PROGRAM.get_or_init(|| compiled("tests/sensors/program.c", "program"))
 }
 
-/// A C program of this repository, linked with the library that cargo has built beside this test.
+/// A C program of this repository, linked with the library in this test's folder.
 /// The place of its source is relative to this crate's.
 pub(crate) fn compiled(source: &str, name: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();

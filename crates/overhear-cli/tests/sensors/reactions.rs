@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `[[reaction]]`: what is found while a program runs is followed by what the file says.
+//! `[[reaction]]`: occurrences while a program runs start the reactions of the file.
 
 use std::fs;
 use std::path::Path;
@@ -28,7 +28,7 @@ pub(crate) const SLOW: &str = r#"
 
 const ELEMENTS: u64 = 200;
 
-/// Runs the eager program beside the monitor of this file.
+/// Runs the eager program with the monitor of this file.
 fn run(folder: &Path, text: &str, more: &[&str]) -> (Ended, Value) {
     let elements = ELEMENTS.to_string();
     run_words(folder, text, more, &[path(program()), "eager", &elements])
@@ -127,8 +127,8 @@ fn observed_program_gets_the_signal() {
     assert_eq!(number(stop, "carried_out"), 1, "{stop:#}");
 }
 
-/// What the plug-in of the next test is made of: an update that asks, and a function that is
-/// called.
+/// Source of the plug-in of the next test: an update that requests a reaction, and a function that
+/// is called.
 const PLUGIN: &str = r#"
 #include <stdio.h>
 #include <stdlib.h>
@@ -181,7 +181,7 @@ fn update_triggers_a_function_under_every_executor() {
     for executor in ["auto", "bandwidth", "best_effort"] {
         let out = folder.path().join(executor);
         fs::create_dir(&out).unwrap();
-        // The file's update counts beside one that asks.
+        // The file's update counts, and another one requests reactions.
         let entries = r#"
             [[update]]
             name = "asks"
@@ -223,7 +223,7 @@ fn update_triggers_a_function_under_every_executor() {
         assert_eq!(lines(&written), expected, "{executor}: {ended:#?}");
         let answer = reaction(&report, "answer");
         assert_eq!(number(answer, "carried_out"), ELEMENTS / 50, "{answer:#}");
-        // The same run has heard the result sensor, which is this command's own.
+        // The same run has read the result sensor, which is this command's own.
         let sensors = report["sensors"].as_array().unwrap();
         let alarms = sensors.iter().find(|sensor| sensor["id"] == "alarms");
         let alarms = alarms.unwrap_or_else(|| panic!("{report:#}"));
@@ -306,7 +306,7 @@ fn constraints_react_when_they_are_decided() {
         );
         assert!(line.ends_with(&end), "{line}");
     }
-    // Programs run beside each other.
+    // Programs run at the same time.
     let mut measures = lines(&ran);
     measures.sort();
     assert_eq!(measures, ["16 15", "17 15", "18 15", "19 15"]);
@@ -326,7 +326,7 @@ fn constraints_react_when_they_are_decided() {
         let field = fields.iter().find(|field| field["name"] == name).unwrap();
         (field["min"].as_f64(), field["max"].as_f64())
     };
-    // What is decided with the last elements of a program is told too late for its own run.
+    // A decision at the last elements of a program comes too late for its own run.
     let (least, most) = of("observed");
     assert!(least == Some(16.0) && most <= Some(19.0), "{alarms:#}");
     assert_eq!(of("bound"), (Some(15.0), Some(15.0)));
@@ -404,7 +404,7 @@ fn missed_elements_are_exact_and_updates_follow_their_policy() {
     let message = stops["message"].as_str().unwrap();
     assert!(message.contains("it does not go on then"), "{message}");
     assert!(number(stops, "elements") < written && number(stops, "missed") > 0);
-    // The reactions tell of the same elements, one gap each.
+    // The reactions are about the same elements, one gap each.
     let lines = lines(&folder.path().join("missed.log"));
     let numbers = lines.iter().map(|line| {
         let words: Vec<&str> = line.split(' ').collect();

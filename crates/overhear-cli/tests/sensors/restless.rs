@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A plug-in in Rust that the suite `sensors` loads: an update that panics, and one that asks for
+//! A plug-in in Rust that the suite `sensors` loads: an update that panics, and one that requests
 //! reactions.
 
 use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
@@ -23,7 +23,7 @@ impl Exported for Panicking {
     const NAME: &'static str = "panicking";
 
     fn create(_: &str) -> Result<Self, String> {
-        // Outside a call nobody is asked.
+        // Outside a call there is no receiver.
         assert!(!react(0, 0));
         Ok(Self(0))
     }

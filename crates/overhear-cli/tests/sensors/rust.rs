@@ -8,7 +8,7 @@ use overhear_directory::SOCKET_VARIABLE;
 use crate::program::number;
 use crate::support::{folder, path, run_json};
 
-/// Tells the program that it was started as one, and where to say what it saw.
+/// Variable that makes this binary the program; its value is the file of the program's results.
 const REPORT: &str = "OVERHEAR_TEST_RUST_PROGRAM";
 
 #[derive(Element)]

@@ -25,7 +25,7 @@ fn calls(table: &Path) -> BTreeMap<String, u64> {
     text.lines().skip(2).filter_map(row).collect()
 }
 
-/// Whether strace is there and may trace; says so for the tally if not.
+/// Whether strace is installed and may trace; prints "skipped" if not.
 fn has_strace() -> bool {
     let may_trace = Command::new("strace")
         .args(["-c", "-o", "/dev/null", "true"])
@@ -78,7 +78,7 @@ fn connected_writes_make_no_system_call() {
         assert_eq!(elements + missed, writes, "{sensor}");
         calls(&table)
     });
-    // To ask the directory is to connect to it.
+    // A request to the directory needs a connection.
     assert!(counted[0].contains_key("connect"), "{counted:?}");
     same(&counted);
 }

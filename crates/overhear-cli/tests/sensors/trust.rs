@@ -26,7 +26,7 @@ fn own(path: &Path, uid: u32, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// What `overhear ARGUMENTS` says, without a caller by `sudo`.
+/// Runs `overhear ARGUMENTS` without a caller by `sudo`.
 fn run_verb(arguments: &[&str]) -> Ended {
     finish(overhear(arguments).env_remove("SUDO_UID"))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Updates of plug-ins: the same one in three languages, live and over the recording, and what the
-//! user is told when something is wrong with one.
+//! user gets a message when something is wrong with one.
 
 use std::path::{Path, PathBuf};
 
@@ -169,7 +169,7 @@ fn error_in_an_update_is_one_message_with_its_name() {
         let update = &updates(&report)[0];
         assert_eq!(update["state"], state);
         assert_eq!(report["complete"], false);
-        // Others go on: everything was heard.
+        // Others go on: every element was evaluated.
         assert_eq!(report["sensors"][0]["elements"], 5);
         let message = update["message"].as_str().unwrap();
         assert!(

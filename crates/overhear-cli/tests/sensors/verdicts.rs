@@ -232,7 +232,7 @@ fn tests_fail_unless_everything_held() {
         error.to_string().contains("251 is more than 250"),
         "{error}"
     );
-    // A program that is not heard shows nothing.
+    // Without its sensors a program shows nothing.
     let error = judge(299, &["true"]).unwrap_err();
     assert!(
         error.to_string().contains("user:pace was not heard"),

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 use super::{
-    alone, file, has_no_faults, is_held, is_whole, lacks_guarantee, messages, refused, run_of,
+    alone, file, has_no_faults, is_complete, is_held, lacks_guarantee, messages, refused, run_of,
     unharmed, witnessed,
 };
 use crate::program::{compiled, number};
@@ -105,14 +105,14 @@ fn napper() -> &'static Path {
     PROGRAM.get_or_init(|| compiled("tests/sensors/napper.c", "napper"))
 }
 
-/// Runs the napper beside the monitor of this file.
+/// Runs the napper with the monitor of this file.
 fn run(text: &str, more: &[&str]) -> (Ended, Value) {
     let naps = NAPS.to_string();
     run_of(text, more, &[path(napper()), &naps, "4000"])
 }
 
-/// Without privileges the guarantee is only wished for, and the answer says why there is none.
-fn is_only_wished(ended: &Ended, guarantee: &Value) -> bool {
+/// Without privileges the guarantee is optional, and the report has the reason for its lack.
+fn is_optional(ended: &Ended, guarantee: &Value) -> bool {
     let is_other = guarantee["executor"] == "best_effort";
     if is_other {
         assert_eq!(guarantee["verdict"], Value::Null);
@@ -127,7 +127,7 @@ fn guaranteed_kernel_metric_equals_that_of_the_run() {
     keeps(|| {
         let ((ended, report), machine) = witnessed(|| run(&config(FILE, "auto"), &[]));
         let guarantee = &report["guarantee"];
-        if is_only_wished(&ended, guarantee) {
+        if is_optional(&ended, guarantee) {
             return lacks_guarantee(&ended, &machine);
         }
         assert_eq!(guarantee["executor"], "deadline", "{guarantee:#}");
@@ -182,7 +182,7 @@ fn updates_over_probes_are_guaranteed_and_as_the_run_measures_them() {
             )
         });
         let guarantee = &report["guarantee"];
-        if is_only_wished(&ended, guarantee) {
+        if is_optional(&ended, guarantee) {
             return lacks_guarantee(&ended, &machine);
         }
         assert_eq!(guarantee["executor"], "deadline", "{guarantee:#}");
@@ -203,7 +203,7 @@ fn updates_over_probes_are_guaranteed_and_as_the_run_measures_them() {
         assert_eq!(elements("kernel:probe/nap/return"), NAPS);
         let [naps, lengths] = [0, 1].map(|at| &guarantee["updates"][at]["values"]);
         let least = |values: &Value| ["count", "min"].map(|key| number(values, key));
-        // No nap is shorter than was asked for.
+        // No nap is shorter than requested.
         assert_eq!(number(naps, "count"), NAPS, "{guarantee:#}");
         assert!(number(naps, "min") >= 4_000_000, "{guarantee:#}");
         assert_eq!(least(lengths), [NAPS, 4000]);
@@ -233,7 +233,7 @@ fn too_fast_kernel_sensor_is_named_and_ends_the_guarantee() {
     keeps(|| {
         let ((ended, report), machine) = witnessed(|| run(&text, &[]));
         let guarantee = &report["guarantee"];
-        if is_only_wished(&ended, guarantee) {
+        if is_optional(&ended, guarantee) {
             return lacks_guarantee(&ended, &machine);
         }
         assert_eq!(guarantee["verdict"], "inconclusive", "{guarantee:#}");
@@ -268,7 +268,7 @@ fn losses_of_a_kernel_ring_are_counted_and_end_the_guarantee() {
         let program = [path(napper()), "pingpong", &turns.to_string()];
         let ((ended, report), machine) = witnessed(|| run_of(&text, &[], &program));
         let guarantee = &report["guarantee"];
-        if is_only_wished(&ended, guarantee) {
+        if is_optional(&ended, guarantee) {
             return keeps(|| lacks_guarantee(&ended, &machine));
         }
         let missed = number(guarantee, "missed");
@@ -295,7 +295,7 @@ fn losses_of_a_kernel_ring_are_counted_and_end_the_guarantee() {
 }
 
 #[test]
-fn kernel_sensors_are_heard_under_each_executor() {
+fn kernel_sensors_work_under_each_executor() {
     let _alone = alone();
     for executor in ["bandwidth", "buffered", "best_effort"] {
         let text = config(FILE, executor);
@@ -320,7 +320,7 @@ fn kernel_sensors_are_heard_under_each_executor() {
             let update = &guarantee["updates"][0];
             let seen = number(update, "elements") + number(update, "missed");
             assert!(seen >= 2 * NAPS, "{guarantee:#}");
-            is_whole(&report, &machine)?;
+            is_complete(&report, &machine)?;
             assert_eq!(
                 number(&update["values"], "count"),
                 measured(&report)[0],
@@ -420,7 +420,7 @@ fn invalid_kernel_sensor_is_refused_by_name() {
         let (ended, ran) = refused(&text);
         assert_eq!((ended.status, ran), (status, false), "{to}: {ended:#?}");
         assert!(ended.stderr.contains(words), "{to}: {ended:#?}");
-        // `admit` says the same.
+        // `admit` has the same message.
         let (_folder, place) = file(&text);
         let admitted = finish(&mut overhear(&["admit", "--config", path(&place)]));
         assert_eq!(admitted.status, status, "{to}: {admitted:#?}");
@@ -463,7 +463,7 @@ fn invalid_kernel_sensor_is_refused_by_name() {
     let (ended, ran) = refused(&missing);
     assert_eq!((ended.status, ran), (2, false), "{ended:#?}");
     assert!(ended.stderr.contains("has no function naps"), "{ended:#?}");
-    // Threads whose end nobody tells.
+    // Threads without an event of their end.
     let text = config(FILE, "auto");
     let text = text
         .replace("sched_switch", "syscall")
@@ -485,7 +485,7 @@ fn missing_kernel_privilege_is_named() {
         println!("skipped: only root can drop a single privilege");
         return;
     }
-    let deaf = |executor: &str| {
+    let unavailable = |executor: &str| {
         let (_folder, place) = file(&config(FILE, executor));
         let whole = overhear(&["run", "--config", path(&place), "--", "true"]);
         let mut without = std::process::Command::new("setpriv");
@@ -496,7 +496,7 @@ fn missing_kernel_privilege_is_named() {
         without.arg(whole.get_program()).args(whole.get_args());
         finish(&mut without)
     };
-    let ended = deaf("deadline");
+    let ended = unavailable("deadline");
     if ended.status == 127 || ended.status == 126 {
         println!("skipped: setpriv is not there");
         return;
@@ -507,7 +507,7 @@ fn missing_kernel_privilege_is_named() {
         words.iter().any(|it| ended.stderr.contains(it)),
         "{ended:#?}"
     );
-    let ended = deaf("auto");
+    let ended = unavailable("auto");
     assert!(ended.stderr.contains("nothing is guaranteed"), "{ended:#?}");
 }
 

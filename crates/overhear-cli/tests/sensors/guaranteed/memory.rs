@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a guaranteed monitor is stated before the start, and more than that is told.
+//! The memory of a guaranteed monitor is stated before the start; more is a complaint.
 
 use serde_json::Value;
 
@@ -35,7 +35,7 @@ fn stated_memory_is_not_exceeded() {
         number(guarantee, "stated_memory_bytes"),
     );
     assert!(taken <= stated && 3 * taken > stated, "{taken} of {stated}");
-    // What has more room than the file says is told, and nothing is held then.
+    // Sensors that take more memory than stated in the file are a complaint.
     let small = exact.replace("payload = 8", "payload = 8\n    buffer = 500");
     let (ended, report) = run(&small, &[]);
     let stated = number(&report["guarantee"], "stated_memory_bytes");
@@ -43,7 +43,7 @@ fn stated_memory_is_not_exceeded() {
     exceeds(&ended, &report, "its sensors take ");
 }
 
-/// The monitor took more memory than had been stated, and says who.
+/// The monitor took more memory than stated, and names the update.
 fn exceeds(ended: &Ended, report: &Value, whose: &str) {
     let guarantee = &report["guarantee"];
     let found = guarantee["reasons"].as_array().unwrap();
@@ -85,8 +85,8 @@ fn memory_of_plug_ins_is_stated_and_counted() {
         (ended, answer)
     };
     const MIB: u64 = 1 << 20;
-    // Stated: what it takes when it is created and a MiB more, or what the file says, and the
-    // plug-in itself.
+    // Stated memory: that of its creation and a MiB more, or the size in the file, and the plug-in
+    // itself.
     let (_, small) = admit(&text("create 0", ""));
     let (_, large) = admit(&text("create 8192", ""));
     let (_, messages) = admit(&text("create 8192", "memory = 16777216"));

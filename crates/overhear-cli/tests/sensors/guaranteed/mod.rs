@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear run --config`: the monitor that was admitted runs beside the program, or a message
-//! says why not.
+//! `overhear run --config`: the admitted monitor runs with the program, or a message has the reason
+//! for its refusal.
 
 mod kernel;
 mod memory;
@@ -16,8 +16,8 @@ use crate::program::{number, program};
 use crate::support::{finish, folder, is_root, overhear, path, plugin, run_json, Ended};
 use crate::witness::{keeps, Doubt, Excuse, Machine, Witness};
 
-/// The program's sensor `eager` as it declares itself, and a machine that may be very late: this is
-/// about what is said, not about the machine.
+/// The program's sensor `eager` as it declares itself, and a machine that may be very late: the
+/// tests are about messages, not about the machine.
 pub(crate) const FILE: &str = r#"
     [monitor]
     latency = "600ms"
@@ -54,14 +54,14 @@ fn file(text: &str) -> (TempDir, PathBuf) {
     (folder, file)
 }
 
-/// Runs the eager program beside the monitor of this file.
+/// Runs the eager program with the monitor of this file.
 fn run(text: &str, more: &[&str]) -> (Ended, Value) {
     let elements = ELEMENTS.to_string();
     let options = [&["--kernel", "off"], more].concat();
     run_of(text, &options, &[path(program()), "eager", &elements])
 }
 
-/// Runs a program beside the monitor of this file.
+/// Runs a program with the monitor of this file.
 fn run_of(text: &str, options: &[&str], command: &[&str]) -> (Ended, Value) {
     let (_folder, file) = file(text);
     run_json(&[&["--config", path(&file)], options].concat(), command)
@@ -86,8 +86,8 @@ fn excuse(message: &str, machine: &Machine) -> Excuse {
     if contains_any(&["reserved CPU time", "the kernel refuses"]) {
         return Excuse::seen(machine.was_reserved());
     }
-    // A CPU's clock counts interrupts for whoever runs; a program of the kernel that interrupts
-    // itself is not entered.
+    // A CPU's clock charges interrupts to the running thread; the kernel does not enter a BPF
+    // program that interrupts itself.
     if contains_any(&["its wcet is", "of CPU time", "the kernel did not enter"]) {
         return match machine.was_late(LATE) {
             true => Excuse::Seen,
@@ -132,7 +132,7 @@ fn is_held(report: &Value, machine: &Machine) -> Result<(), Doubt> {
 }
 
 /// A run that missed nothing, or the doubt in it: it has no reservation, and may be displaced.
-fn is_whole(report: &Value, machine: &Machine) -> Result<(), Doubt> {
+fn is_complete(report: &Value, machine: &Machine) -> Result<(), Doubt> {
     let missed = number(&report["guarantee"], "missed");
     if missed == 0 && report["complete"] == true {
         return Ok(());
@@ -206,8 +206,8 @@ fn ends_with_a_verdict(ended: &Ended, report: &Value, machine: &Machine) -> Resu
     Ok(())
 }
 
-/// A guarantee that was only wished for and not had: others have reserved, or this user may not,
-/// which is skipped.
+/// The result without an optional guarantee: others have reserved, or this user may not, which is
+/// skipped.
 fn lacks_guarantee(ended: &Ended, machine: &Machine) -> Result<(), Doubt> {
     let was_taken = machine.was_reserved() || machine.was_set_apart();
     let is_taken = ["reserv", "must be left for the others"];
@@ -234,7 +234,7 @@ fn executors_with_latency_demand_one() {
         finish(&mut overhear(&run))
             .has_only_message(2, &["update `numbers`", executor, "`latency`"]);
     }
-    // Admission is about a latency, whoever is to keep it.
+    // Admission is about a latency, for any executor.
     let (_folder, file) = file(&text.replace("EXECUTOR", "best_effort"));
     let admitted = finish(&mut overhear(&["admit", "--config", path(&file)]));
     admitted.has_only_message(2, &["[monitor] has no `latency`"]);
@@ -333,7 +333,7 @@ fn suggests(measured: &str, report: &Value, machine: &Machine) -> Result<(), Dou
     );
     assert_eq!(update["longest_sensor"], "eager");
     assert!(number(update, "longest_element") < ELEMENTS);
-    // A whole reservation, in a file that is admitted as it stands.
+    // A complete reservation, in a file that is admitted unchanged.
     let suggestion = &guarantee["suggestion"];
     if suggestion["accepted"] == false {
         // What was measured was too long: by the CPU's clock, in which others' interrupts are.
@@ -355,7 +355,7 @@ fn suggests(measured: &str, report: &Value, machine: &Machine) -> Result<(), Dou
     let arguments = ["admit", "--config", path(&file), "--json"];
     let admitted = finish(&mut overhear(&arguments));
     let answer: Value = serde_json::from_str(&admitted.stdout).unwrap();
-    // What the kernel says of this user is another matter.
+    // The permissions of this user do not matter here.
     if answer["kernel"] == "accepted" {
         assert_eq!(admitted.status, 0, "{admitted:#?}");
     }
@@ -368,7 +368,7 @@ fn suggests(measured: &str, report: &Value, machine: &Machine) -> Result<(), Dou
         number(sensor, "wcet_ns"),
         number(update, "suggested_wcet_ns")
     );
-    // It is printed as well, as a file, whose lines are whole on the narrowest terminal.
+    // It is also printed as a file, whose lines are not broken on the narrowest terminal.
     let whole = serde_json::from_value(report.clone()).unwrap();
     let text = overhear_cli::report_text(&whole, Some(40));
     assert!(text.contains("suggested reservation: "), "{text}");
@@ -377,7 +377,7 @@ fn suggests(measured: &str, report: &Value, machine: &Machine) -> Result<(), Dou
     Ok(())
 }
 
-/// Runs a program that leaves a mark, and says whether it did.
+/// Runs a program that creates a file, and returns whether it did.
 pub(crate) fn refused(text: &str) -> (Ended, bool) {
     let (folder, file) = file(text);
     let mark = folder.path().join("mark");
@@ -403,7 +403,7 @@ fn unadmitted_monitor_is_refused_before_the_program_runs() {
     let (ended, ran) = refused(&dear);
     assert_eq!((ended.status, ran), (4, false), "{ended:#?}");
     assert!(ended.stderr.contains("of a CPU in the mean"), "{ended:#?}");
-    // A CPU of its own, where there are several: demanded, then wished.
+    // A dedicated CPU, where there are several: demanded, then optional.
     if std::thread::available_parallelism().map_or(1, usize::from) == 1 {
         return;
     }
@@ -541,7 +541,7 @@ fn metric_is_equal_under_each_executor() {
             let update = &report["guarantee"]["updates"][0];
             let seen = number(update, "elements") + number(update, "missed");
             assert!(seen >= ELEMENTS, "{report:#}");
-            is_whole(&report, &machine)?;
+            is_complete(&report, &machine)?;
             // The run measures the same metric of the same elements.
             let measured = &report["metrics"]["metrics"][0]["tasks"][0];
             assert_eq!(update["values"]["count"], ELEMENTS / 2, "{report:#}");
@@ -671,7 +671,7 @@ fn large_elements_are_evaluated_in_place_by_plug_ins_that_can() {
             assert_eq!(frames + missed, 60, "{report:#}");
             assert_eq!(number(results, "in_place"), frames, "{report:#}");
             assert_eq!(number(update, "elements"), frames, "{report:#}");
-            is_whole(&report, &machine)?;
+            is_complete(&report, &machine)?;
             assert_eq!(bright, 30, "{report:#}");
             Ok(())
         });
@@ -699,7 +699,7 @@ fn share_of_a_cpu_evaluates_everything_that_fits() {
             ELEMENTS,
             "{guarantee:#}"
         );
-        is_whole(&report, &machine)?;
+        is_complete(&report, &machine)?;
         assert_eq!(ended.status, 0, "{ended:#?}");
         Ok(())
     });
