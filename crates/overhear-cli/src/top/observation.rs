@@ -37,7 +37,7 @@ pub(super) struct Observation {
     now: Timestamp,
     source: Option<Rc<RefCell<AttachedSource>>>,
     follows_threads: bool,
-    /// Which kernel sensors are active, and why not more; empty without a followed process.
+    /// Active kernel sensors, and the reason why there are no more; empty without a process.
     kernel_message: String,
     rates: ThreadRates,
     /// The connection for requests; `None` without a directory, or while it is away.

@@ -120,7 +120,7 @@ fn unrecorded_event_is_inconclusive_and_mistakes_have_positions() {
     check(folder.path(), &file, &[]).has_only_message(2, &[path(folder.path())]);
 }
 
-/// What cannot be read may have been what was awaited.
+/// An unreadable element may have been the awaited one.
 #[test]
 fn damaged_recording_violates_nothing() {
     let folder = folder();
@@ -156,7 +156,7 @@ fn damaged_recording_violates_nothing() {
     let corrupt = |bytes: &mut Vec<u8>| bytes[0] ^= 0xff;
     let is_broken = |name: &str, damage: &dyn Fn(&mut Vec<u8>), message: &str| {
         let (verdicts, report) = judged(name, damage);
-        // What is there is enough for what must never happen.
+        // The readable elements suffice to violate a constraint that forbids an event.
         assert_eq!(
             verdicts,
             ["inconclusive", "inconclusive", "inconclusive", "violated"],

@@ -94,7 +94,7 @@ fn hung_up_view_and_calibrate_end() {
     assert_eq!(left, ["out"]);
 }
 
-/// What only prints ends by itself where the terminal is gone and the hang-up ignored.
+/// Verbs that only print end by themselves if the terminal is gone and the hangup ignored.
 #[test]
 fn verbs_that_print_end_on_a_terminal_that_is_gone() {
     let folder = folder();

@@ -209,7 +209,7 @@ fn trace_with_a_length_that_no_array_has_is_imported_up_to_it() {
     let mut content = Vec::new();
     for number in 0..100_u32 {
         content.extend(u64::from(number).to_le_bytes());
-        // So many bytes follow; of the last event 2^32 - 1.
+        // Number of bytes that follow: 2^32 - 1 in the last event.
         let length = if number == 99 { u32::MAX } else { 1 };
         content.extend(length.to_le_bytes());
         content.push(0);
@@ -325,7 +325,7 @@ fn reader_killed_in_the_second_pass_loses_a_known_number() {
     assert_eq!(elements + missed, EVENTS);
     let has_message = format!("; {missed} events after the last imported one are missing");
     ended.has_message(3, &[&has_message]);
-    // What is there is what the trace begins with, and the gap reaches to its end.
+    // The recording has the begin of the trace, and the gap reaches to its end.
     let reader = TraceReader::open(&out).unwrap();
     assert_eq!(reader.corrupt(), []);
     let (first, last) = reader.times().unwrap();
@@ -482,7 +482,7 @@ fn counters_that_go_back_are_losses_of_an_unknown_number() {
     let folder = folder();
     let (dir, out) = (folder.path().join("trace"), folder.path().join("out"));
     let counted = "uint64_t packet_size; uint64_t events_discarded;";
-    // What was discarded before the first packet is not known either.
+    // The number of events discarded before the first packet is not known either.
     let packets: Vec<_> = [5_u64, 3, 2, 1]
         .iter()
         .zip(0..)

@@ -308,7 +308,7 @@ fn unrecorded_switches_are_missed() {
     }
     let folder = folder();
     let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
-    // Of the sixth period the last switch is missing: 7 would run until the next one begins.
+    // The sixth period lacks its last switch: 7 would run until the next period.
     foreign_of(&trace, 0, 0, |bytes, number| {
         let before = bytes.len();
         period(bytes, number);
@@ -368,7 +368,7 @@ fn clocks_of_cpus_that_disagree_prove_nothing() {
     two_cpus(&trace, [first, &[(2_990, 0, 7), (3_990, 7, 0)]]);
     let report = reported(&trace, &out, 0, &["elements in"]);
     assert_eq!(report["losses"], Value::Array(Vec::new()));
-    // What only its CPU proves is found all the same, at the latest at the end.
+    // A loss that only its CPU proves is found as well, at the latest at the end.
     let (trace, out) = (folder.path().join("second"), folder.path().join("again"));
     let second: &[_] = &[(2_990, 0, 7), (3_990, 7, 0), (4_500, 0, 9)];
     two_cpus(&trace, [first, second]);

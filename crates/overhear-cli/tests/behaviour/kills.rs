@@ -20,7 +20,7 @@ use crate::support::{
 const KILLS: usize = 100;
 const THREADS: usize = 4;
 
-/// What was found after the kills.
+/// Counts over all kills.
 #[derive(Debug, Default)]
 struct Found {
     without_trace: usize,
@@ -72,7 +72,7 @@ fn kill_after(
     // program the child shares the recorder's lock, so nothing is read before.
     eventually("the program ends by itself", || members(group) == 0);
 
-    // What can be read before anything is repaired.
+    // Events that can be read before the repair.
     let mut found = Found::default();
     let (mut events, mut torn) = (None, 0);
     if let Ok(reader) = TraceReader::open(out) {

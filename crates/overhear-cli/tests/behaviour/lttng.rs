@@ -15,7 +15,7 @@ use crate::support::{
 
 /// How often the program calls its callback.
 const TURNS: u64 = 50;
-/// Whom LTTng runs as where these tests are root: a session daemon of root is the machine's.
+/// The user of LTTng where these tests are root: a session daemon of root is the machine's.
 const NOBODY: &str = "65534";
 
 /// How long each callback takes: a metric over foreign events.

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{as_nobody, finish, overhear, Ended, Started, WATCHDOG};
 
-/// What the shell creates once it goes on.
+/// Number of children that the shell creates.
 const CHILDREN: usize = 20;
 
 /// A shell that waits for input, and then ends by itself.
@@ -107,7 +107,7 @@ fn running_process_is_recorded_to_its_end() {
             measured[0]["completed"].as_u64().unwrap() > 0,
             "{measured:?}"
         );
-        // What is measured afterwards is what was measured then.
+        // Metrics of the recording equal those of the run.
         let again = [
             "metrics",
             out,

@@ -296,7 +296,7 @@ fn missed_elements_exceed_no_bound() {
     assert!(notes.contains("the recorder did not finish"), "{report:#}");
 }
 
-/// What is not known of an overhead makes R no shorter than it is, and nothing exceeds it then.
+/// An overhead that is known in part makes R no shorter, and nothing exceeds R then.
 #[test]
 fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
     let folder = folder();

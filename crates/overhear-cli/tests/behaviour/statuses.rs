@@ -218,7 +218,7 @@ fn places_that_cannot_hold_a_recording_are_refused_before_the_program_runs() {
     run("/proc/overhear").has_only_message(2, &["cannot create /proc/overhear", "may write to"]);
     assert!(!marker.exists(), "the program ran");
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
-    // What was recorded before is untouched.
+    // The earlier recording is unchanged.
     assert_eq!(report_json(&used).0.status, 0);
 }
 

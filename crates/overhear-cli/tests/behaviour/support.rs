@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the suites share: running `overhear` as a user does, with a watchdog against hangs.
+//! Helpers of all suites: they run `overhear` as a user does, with a watchdog against hangs.
 
 #![allow(
     dead_code,
@@ -288,7 +288,7 @@ pub(crate) fn babeltrace(directory: &Path) -> (u64, u64) {
 
 /// Children of a process, from the kernel's list.
 pub(crate) fn children(pid: i32) -> Vec<i32> {
-    // Of every thread: a thread of its own forks the program.
+    // Children of every thread: a thread of its own forks the program.
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
     let mut all: Vec<i32> = Vec::new();
     for task in tasks.into_iter().flatten().flatten() {

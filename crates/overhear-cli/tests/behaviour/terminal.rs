@@ -29,7 +29,7 @@ fn runs_of_more_than_a_second_show_progress_and_wipe_it_away() {
     // Not before the first second.
     let (_, drawn) = screen.split_once(&format!("{CLEAR}overhear: ")).unwrap();
     assert!(!drawn.starts_with("0."), "{screen:?}");
-    // What comes after the last line of progress wipes it first.
+    // Output after the last line of progress wipes that line first.
     let (_, after) = screen.rsplit_once(CLEAR).unwrap();
     assert!(after.starts_with("sh -c "), "{screen:?}");
     assert!(after.contains("ended with status 0"), "{screen:?}");

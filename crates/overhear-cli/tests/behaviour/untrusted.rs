@@ -136,7 +136,7 @@ fn root_viewer_writes_nothing_chosen_by_the_owner_of_a_recording() {
     let folder = folder();
     let (out, precious) = (folder.path().join("out"), folder.path().join("precious"));
     record(&out);
-    // What is precious to root. Its path could be that of a list of libraries to load.
+    // A file of root. Its path could be that of a list of libraries to load.
     fs::write(&precious, "precious").unwrap();
     fs::set_permissions(&precious, fs::Permissions::from_mode(0o600)).unwrap();
     let own = out.join("trace/overhear");
@@ -301,7 +301,7 @@ fn root_recorder_writes_only_to_folders_of_root() {
 /// A name, and what makes it at a path.
 type Intruder = (&'static str, Box<dyn Fn(&Path)>);
 
-/// What can lie in place of a file.
+/// Kinds of entries that can replace a file.
 fn intruders() -> Vec<Intruder> {
     let mut all: Vec<Intruder> = vec![
         (
@@ -652,7 +652,7 @@ fn missing_packet_and_changed_array_are_reported_by_every_verb() {
         );
         fs::remove_dir_all(&out).unwrap();
     }
-    // Of an array, as of any document, a changed byte is damage.
+    // A changed byte in an array is damage, as in any document.
     let out = folder.path().join("out");
     copy(&good, &out);
     let file = out.join("trace/overhear/histograms.json");

@@ -57,10 +57,10 @@ const BATCHES: usize = 20;
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     pairs: usize,
-    /// Of the calibration before each pair.
+    /// Rounds of the calibration before each pair.
     rounds: u32,
     cpu: u32,
-    /// Of work of each process in each trip.
+    /// Steps of work of each process in each trip.
     steps: u64,
 }
 

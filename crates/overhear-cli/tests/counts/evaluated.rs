@@ -73,7 +73,7 @@ metric = "turn.metric"
 max = "1 h"
 "#;
 
-/// What the run should have counted.
+/// Expected counts of the run.
 const EVENTS: [(&str, u64); 4] = [
     ("kernel:tracepoint/sched/sched_process_exec", 1),
     ("kernel:probe/doubled", 100),

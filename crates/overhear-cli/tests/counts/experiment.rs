@@ -27,7 +27,7 @@ const SECONDS: u64 = 2;
 const ELEMENT_COST: &str = "200ns";
 /// The limit of the watchdog: every lateness counts.
 const ALLOWED: Nanos = Nanos::from_ms(1_000);
-/// What the metrics of the overheads need.
+/// Kernel sensors that the metrics of the overheads need.
 const SENSORS: &str = "syscall,page_fault,irq,softirq,timer,schedule,lock";
 /// Other programs on the machine and its host delay jobs, which no equation knows. So many runs are
 /// tried for one whose jobs all keep what is computed.
@@ -157,7 +157,7 @@ impl Since for Nanos {
     }
 }
 
-/// What came of a run.
+/// Result of a run.
 enum Outcome {
     /// Every job kept what was computed.
     Kept,

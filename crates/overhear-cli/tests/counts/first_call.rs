@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the child of `overhear run` does before its program is not the program's.
+//! Actions of the child of `overhear run` before its program are not the program's.
 
 use std::env;
 use std::ffi::OsString;

@@ -123,7 +123,7 @@ pub(crate) fn wrapper() -> &'static Path {
 
 /// An `overhear run` to be: its report and trace go to a folder of the test.
 pub(crate) struct Overhear {
-    /// What runs it, itself last: a wrapper, or nothing else.
+    /// The command, with the program last: a wrapper may come first.
     front: Vec<OsString>,
     backend: Option<Backend>,
     sensors: Option<&'static str>,
@@ -190,7 +190,7 @@ impl Overhear {
         found
     }
 
-    /// What an ended run has left.
+    /// The recording of an ended run.
     pub(crate) fn found(&self) -> Found {
         let json = fs::read(&self.json).unwrap();
         let report: Value = serde_json::from_slice(&json).unwrap();
@@ -208,7 +208,7 @@ impl Overhear {
     }
 }
 
-/// What a run found.
+/// Results of a run.
 pub(crate) struct Found {
     pub(crate) report: Value,
     pub(crate) events: KernelEvents,
@@ -221,7 +221,7 @@ impl Found {
         assert_eq!(report["missed_total"], 0);
         assert_eq!(report["complete"], true, "{}", report["notes"]);
         assert_eq!(self.events.missed, 0);
-        // Of the first thread it is not known what it did when it began to be followed.
+        // The state of the first thread is unknown when its following begins.
         for thread in self.threads().skip(1) {
             assert_eq!(thread["unknown_ns"], 0, "{thread}");
         }
@@ -245,7 +245,7 @@ impl Found {
     }
 }
 
-/// What was recorded of the kernel, in the order of time.
+/// Recorded kernel events, in the order of time.
 #[derive(Default)]
 pub(crate) struct KernelEvents {
     pub(crate) switches: Vec<(Timestamp, Switch)>,

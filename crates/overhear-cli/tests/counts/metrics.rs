@@ -14,7 +14,7 @@ use crate::harness::{eventful, turn, Backend, OVERHEAR};
 /// before it has begun, and so on.
 const HALF: u64 = 10;
 
-/// What a metric must have measured at least of which threads.
+/// Minimum number of measurements of a metric, by threads.
 const LEAST: [(&str, &str, u64); 25] = [
     ("wakeup_latency", "sleeps", HALF),
     ("run_delay", "sleeps", HALF),
@@ -111,7 +111,7 @@ fn every_built_in_metric_measures_its_program() {
             "{name}: {found} of `{comm}`, {} in all",
             metric["completed"]
         );
-        // What was missed may have been the others; a hook that is not entered is counted as well.
+        // Missed elements may have been the others; a hook that is not entered is counted as well.
         let missed = metric["missed"].as_u64().unwrap();
         assert!(
             found + missed >= least,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What metrics require is switched on, and what they do not require can be switched off.
+//! Sensors that metrics require are switched on, and others can be switched off.
 
 use std::process::Command;
 
@@ -59,7 +59,7 @@ fn unneeded_wake_ups_are_not_recorded() {
     let metric = &switches["metrics"]["metrics"][0];
     assert_eq!(metric["unheard"], serde_json::json!([]), "{metric}");
     assert!(metric["completed"].as_u64().unwrap() > 0, "{metric}");
-    // What takes wake-ups is not known, and never zero.
+    // Times that need wake-ups are unknown, and never zero.
     let threads = switches["threads"].as_array().unwrap();
     assert!(!threads.is_empty());
     for thread in threads {
@@ -75,7 +75,7 @@ fn unneeded_wake_ups_are_not_recorded() {
         all
     );
     assert_eq!(recorded(&run(&["--metric", "time_slice"])), all);
-    // Who names sensors has them, and what is required besides.
+    // Named sensors are on, and those that are required.
     let named = ["--kernel-sensors", "sched_switch", "--metric"];
     assert_eq!(recorded(&run(&[&named[..], &["time_slice"]].concat())), few);
     assert_eq!(
@@ -170,7 +170,7 @@ fn unneeded_sensors_write_nothing() {
     };
     assert_eq!(named("battery"), sensing::SENSORS * sensing::ELEMENTS);
     assert_eq!(named("another"), 0);
-    // What the file's monitor evaluates is needed, too.
+    // Sensors of the file's monitor are needed, too.
     let monitored = |sensor: &str| {
         let text = format!(
             "[monitor]\nlatency = \"1 s\"\nexecutor = \"best_effort\"\n\

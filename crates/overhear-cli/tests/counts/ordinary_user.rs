@@ -20,9 +20,9 @@ const NOBODY: u32 = 65_534;
 /// A user with a folder and copies of all programs: the build's folder may be closed to others.
 struct User {
     place: TempDir,
-    /// Whose the folders are, where root runs the tests.
+    /// Owner of the folders, where root runs the tests.
     id: u32,
-    /// What runs a program as this user.
+    /// Command that runs a program as this user.
     front: Vec<OsString>,
     overhear: PathBuf,
     workload: PathBuf,
@@ -149,7 +149,7 @@ fn ordinary_user_gets_perf_records_of_own_programs() {
         let (active, message) = found.kernel_source();
         println!("{message}");
         assert_eq!(active, "perf");
-        // Which and why, in one message.
+        // One message has the sensors and the reason.
         assert!(message.contains("perf") && message.contains("because"));
         assert!(message.contains("BPF") && message.contains("CAP_BPF"));
         assert!(!message.contains('\n'));
@@ -159,7 +159,7 @@ fn ordinary_user_gets_perf_records_of_own_programs() {
         // The wrapper's thread lives as long as the run, so it was sampled.
         let first = found.threads().next().unwrap();
         assert!(first["runnable_ns"].is_u64() && first["blocked_ns"].is_u64());
-        // So were the threads that used 100 ms of CPU time.
+        // The threads that used 100 ms of CPU time were recorded, too.
         let long = |thread: &&serde_json::Value| thread["run_ns"].as_u64() >= Some(100_000_000);
         for thread in found.threads().filter(long) {
             assert!(thread["runnable_ns"].is_u64(), "{thread}");

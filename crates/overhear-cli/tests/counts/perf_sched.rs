@@ -72,7 +72,7 @@ pub(crate) fn can_record() -> bool {
     output.status.success()
 }
 
-/// What perf has recorded.
+/// Events that perf has recorded.
 #[derive(Default)]
 pub(crate) struct HeardByPerf {
     wakes: Times,

@@ -172,7 +172,7 @@ fn differences(ours: &Delays, theirs: &Delays) -> (Vec<Nanos>, usize) {
     (differences, left_out)
 }
 
-/// What a comparison of one metric came to.
+/// Result of the comparison of one metric.
 enum Compared {
     Agree,
     Disturbed,

@@ -55,7 +55,7 @@ fn ours(trace: &Path, tid: u32) -> Vec<MetricResult> {
         .collect()
 }
 
-/// What strace adds: its stops lie around the kernel's own points, so its lengths are longer.
+/// Time that strace adds: its stops lie around the kernel's own points, so its lengths are longer.
 fn excess(ours: &MetricResult, theirs: Call) -> Nanos {
     let ns = theirs.length.plus(STEP).as_ns() - ours.length.as_ns();
     Nanos::from_ns(ns)

@@ -28,7 +28,7 @@ struct Counted {
     number: u64,
 }
 
-/// What the program knows.
+/// The account of the program.
 pub(crate) struct Account {
     /// When each element was begun, on `CLOCK_MONOTONIC`.
     pub(crate) times: Vec<u64>,

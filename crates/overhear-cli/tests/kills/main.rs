@@ -49,7 +49,7 @@ struct Recorder {
     records_all: bool,
 }
 
-/// What the kills of one recorder came to.
+/// Counts over the kills of one recorder.
 #[derive(Debug, Default)]
 struct Tally {
     without_trace: usize,
@@ -152,7 +152,7 @@ struct RecordedElements {
 }
 
 impl RecordedElements {
-    /// Which of the program's elements each of them is.
+    /// Index of each of them among the program's elements.
     fn places(&self, account: &Account) -> Vec<u64> {
         if self.numbers.is_empty() {
             // System calls have no number of the program's: each is the last that was begun before
@@ -317,7 +317,7 @@ impl Counting {
         fs::write(self.folder.join(counting::STOP), "").unwrap();
     }
 
-    /// What the program knows in the end; nothing if it never began.
+    /// The account of the program; `None` if it never began.
     fn account(&self) -> Option<Account> {
         let has_begun = self.folder.join(counting::BEGUN).exists();
         has_begun.then(|| Account::awaited(&self.folder))

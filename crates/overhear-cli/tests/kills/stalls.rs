@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_millis(4);
 /// to date with its tick, which takes 10 ms at most.
 const LONGER_THAN_TICKS_NS: u64 = 20_000_000;
 
-/// What the kernel counts of a thread.
+/// The kernel's counters of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counters {
     ran_ns: u64,
@@ -276,7 +276,7 @@ mod tests {
             stalled(&[sample(10, b'R', 0, 0), sample(90, b'S', 80, 1)]),
             0
         );
-        // So do those that were over before the first sample.
+        // Stalls that were over before the first sample count, too.
         assert_eq!(
             stalled(&[Sample::BEFORE_START, sample(130, b'S', 70, 9)]),
             30

@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::program::compiled;
 use crate::support::{eventually, finish, overhear, path, wait, Ended};
 
-/// What no output may hold: control characters, bidirectional controls, zero-width characters.
+/// Forbidden in output: control characters, bidirectional controls, zero-width characters.
 fn acts(c: char) -> bool {
     (c.is_control() && c != '\n')
         || ('\u{200b}'..='\u{200f}').contains(&c)

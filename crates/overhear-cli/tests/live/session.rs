@@ -114,7 +114,7 @@ impl Drop for Live {
     }
 }
 
-/// What `attach --format json` printed.
+/// Records that `attach --format json` printed.
 #[derive(Debug)]
 pub(crate) struct AttachOutput {
     pub(crate) ended: Ended,

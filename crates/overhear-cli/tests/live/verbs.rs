@@ -333,7 +333,7 @@ fn unused_sensors_are_off_while_disable_unused_is_requested() {
     let is =
         |on: &str, off: &str| states() == [(one.clone(), on.into()), (other.clone(), off.into())];
     eventually("the other is switched off", || is("on", "off"));
-    // What another monitor needs is on as long as it is there.
+    // Sensors that another monitor needs are on as long as it is there.
     let output = run_verb(&["attach", &format!("{other}/pace"), "--count", "3"]);
     assert_eq!(output.status, 0, "{output:#?}");
     eventually("that one is gone", || is("on", "off"));

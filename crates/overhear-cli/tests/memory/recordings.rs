@@ -18,7 +18,7 @@ const CPUS: u32 = 2;
 /// The process of every thread.
 const PID: u32 = FIRST_TID;
 
-/// What a recording contains.
+/// Contents of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recording {
     /// Threads that take turns on the CPUs.
@@ -161,7 +161,7 @@ impl Recording {
         writer.finish().unwrap();
     }
 
-    /// What a run has found, and keeps.
+    /// Documents that a run keeps.
     fn write_documents(&self, writer: &mut TraceWriter) {
         let tasks = (0..TASKS).map(|task| {
             json!({

@@ -27,7 +27,7 @@ use recordings::Files;
 const FEW: u64 = 120;
 const ADDRESS_SPACE: u64 = 1 << 30;
 const CPU_SECONDS: u64 = 15;
-/// What a verb may take besides the files, which it maps.
+/// Memory that a verb may take besides the files, which it maps.
 const MOST_MEMORY: u64 = 128 << 20;
 /// A command that waits instead of computing hangs.
 const WATCHDOG: Duration = Duration::from_secs(120);
@@ -39,7 +39,7 @@ struct Ended {
     memory: u64,
 }
 
-/// What a verb did with all recordings.
+/// Results of a verb over all recordings.
 #[derive(Debug, Default)]
 struct Tally {
     statuses: BTreeMap<i32, u64>,

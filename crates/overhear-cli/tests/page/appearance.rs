@@ -203,7 +203,7 @@ fn panel_is_as_high_as_its_content() {
         browser.settle();
         assert_eq!(height("panel"), full);
     }
-    // What is long is scrolled.
+    // Long content is scrolled.
     browser.open(&render(&synthetic::report(), &crowd()));
     browser.settle();
     assert_eq!(height("statistics-body"), 300.0);
@@ -407,7 +407,7 @@ fn result_of_a_monitor_is_shown() {
     ] {
         assert!(shown.contains(words), "{words}: {shown}");
     }
-    // What is wrong stands out: missed, too fast, missed, overruns, failed.
+    // Errors are marked: missed, too fast, missed, overruns, failed.
     let alarms = browser.number("document.querySelectorAll('#monitor td.alarm').length");
     assert_eq!(alarms, 5.0, "{shown}");
     assert_eq!(browser.evaluate("typeof window.pwned"), json!("undefined"));

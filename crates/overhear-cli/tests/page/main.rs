@@ -601,7 +601,7 @@ fn tables_are_sorted_by_their_heads() {
     click("TID");
     assert_eq!(column(2)[0], "4210");
     click("Max");
-    // What was not measured is last in either order.
+    // Rows without a measurement are last in either order.
     assert_eq!(column(0)[8], "logger");
     click("Max");
     assert_eq!(column(0)[8], "logger");

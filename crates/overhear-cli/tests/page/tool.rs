@@ -175,7 +175,7 @@ fn cpus_show_threads_and_reasons(browser: &Browser) {
     shows("server", 1_000_000.0, &["interruptible sleep (S)"]);
     shows("server", 1_700_000.0, &["Woken by", "client 10"]);
     shows("server", 2_500_000.0, &["running", "Woken by", "client 10"]);
-    // Of a thread that was not tracked the report has the name.
+    // The report has the name of a thread that was not tracked.
     let mut report = report("pair", 5);
     report["other_threads"] = json!([{"tid": 28_071, "comm": "kworker/3:1"}]);
     for (waker, name) in [(28_071, "kworker/3:1 28071"), (28_072, "thread 28072")] {

@@ -117,7 +117,7 @@ fn overwritten_memory_is_reported_recorded_and_replayed() {
             let is_about = |note: &Value| note.as_str().is_some_and(|note| note.contains(&name));
             assert!(notes.iter().any(is_about), "{kind}: {notes:#?}");
         }
-        // What was recorded of it can be read.
+        // Its recorded elements can be read.
         let (again, replayed) = report_json(&out);
         again.does_not_panic();
         assert_eq!(again.status, 3, "{again:#?}");

@@ -12,7 +12,7 @@ use crate::support::{folder, path, run_json};
 
 const MESSAGES: u64 = 3_000;
 
-/// What the program writes as message `number`: in C, the same.
+/// Message `number` of the program; the same as in C.
 fn text(number: u64) -> Vec<u8> {
     let length = (number * 37 % 501) as usize;
     (0..length).map(|at| (number as usize + at) as u8).collect()

@@ -330,7 +330,7 @@ fn constraints_react_when_they_are_decided() {
     let (least, most) = of("observed");
     assert!(least == Some(16.0) && most <= Some(19.0), "{alarms:#}");
     assert_eq!(of("bound"), (Some(15.0), Some(15.0)));
-    // What is inconclusive has neither.
+    // An inconclusive constraint has neither.
     let inconclusive = reaction(&report, "inconclusive");
     assert_eq!(inconclusive["first_observed"], Value::Null);
     let inconclusive = lines(&folder.path().join("inconclusive.log"));
@@ -363,7 +363,7 @@ fn missed_elements_are_exact_and_updates_follow_their_policy() {
         on = ["missed"]
         log = "missed.log"
     "#;
-    // Of a plug-in the file has the last word.
+    // The missed policy of the file takes precedence over that of the plug-in.
     let plugin = in_rust("restless").map_or_else(String::new, |plugin| {
         let place = path(&plugin);
         format!("[[update]]\nname = \"foreign\"\nplugin = \"{place}:asking\"\nmissed = \"stop\"\n")
@@ -445,7 +445,7 @@ fn failed_reaction_is_reported_and_recorded() {
     assert_eq!(kept["guarantee"], report["guarantee"]);
     let text = finish(&mut overhear(&["report", path(&out)]));
     assert!(text.stdout.contains("fails: FAILED: "), "{text:#?}");
-    // What makes a run inconclusive does the same to its report, even where nothing was missed.
+    // A run that is inconclusive has an inconclusive report, even if nothing was missed.
     assert_eq!(text.status, 3, "{text:#?}");
 
     // A document that cannot be read is no verdict at all.

@@ -11,7 +11,7 @@ use crate::program::program;
 use crate::support::{finish, folder, overhear, path, report_json, run_json};
 use crate::updates::in_rust;
 
-/// What the eager program is judged by, measured by and followed by.
+/// Constraints, metrics and reactions for the eager program.
 const REST: &str = r#"
     [[constraint]]
     name = "silent"

@@ -266,7 +266,7 @@ fn no_exec_runs_no_program_of_a_file() {
     run(&[]);
     assert!(folder.path().join("ran").exists());
 
-    // What a plug-in would have found cannot be left out in silence.
+    // Results of a plug-in must not be left out silently.
     let update = SLOW.replace("field = \"number\"", "plugin = \"late.so\"");
     fs::write(&file, update).unwrap();
     let words = ["update `numbers`", "--no-exec"];

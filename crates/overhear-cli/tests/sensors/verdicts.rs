@@ -89,7 +89,7 @@ fn run_and_recording_have_equal_verdicts() {
 fn check_judges_a_program_as_its_run_does() {
     let folder = folder();
     let junit = folder.path().join("junit.xml");
-    // What the kernel loses on a machine that is busy makes no verdict uncertain, but the run.
+    // Losses of the kernel on a busy machine make no verdict inconclusive, but the run.
     for (most, statuses, verdict) in [(250, &[1][..], "violated"), (299, &[0, 3], "held")] {
         let config = constraints(folder.path(), most);
         let json = folder.path().join("report.json");
@@ -119,7 +119,7 @@ fn check_judges_a_program_as_its_run_does() {
     finish(&mut overhear(&["check"])).has_message(2, &["<DIR>"]);
 }
 
-/// What the last element awaits is cut off by the end: of a run, with and without its recording.
+/// The end cuts the last expectation off: at the end of a run, with and without its recording.
 #[test]
 fn cases_cut_off_by_the_end_are_not_judged() {
     let folder = folder();

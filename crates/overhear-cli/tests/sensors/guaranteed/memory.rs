@@ -122,7 +122,7 @@ fn memory_of_plug_ins_is_stated_and_counted() {
         &["update `numbers` has a `memory`, which is for updates of plug-ins"],
     );
 
-    // What it takes when it meets a sensor, is warmed up, or evaluates is found all the same.
+    // Memory that it takes for a sensor, in its warm-up, or in evaluation is found as well.
     for (when, memory, is_more) in [
         ("create 8192", "", false),
         ("open 8192", "", true),

@@ -144,7 +144,7 @@ fn is_complete(report: &Value, machine: &Machine) -> Result<(), Doubt> {
     })
 }
 
-/// What `run` does, and what the machine did meanwhile.
+/// Result of `run`, and of the witness meanwhile.
 pub(crate) fn witnessed<T>(run: impl FnOnce() -> T) -> (T, Machine) {
     let witness = Witness::start();
     let result = run();
@@ -240,7 +240,7 @@ fn executors_with_latency_demand_one() {
     admitted.has_only_message(2, &["[monitor] has no `latency`"]);
 }
 
-/// What `admit` answers and what `run` does with the same file, by this executor and level.
+/// Results of `admit` and of `run` with the same file, for this executor and level.
 fn admit_and_run(executor: &str, level: &str) -> (Ended, Ended) {
     let text = FILE.replace("EXECUTOR", executor);
     let text = text.replace("level = \"shared\"", level);
@@ -336,7 +336,7 @@ fn suggests(measured: &str, report: &Value, machine: &Machine) -> Result<(), Dou
     // A complete reservation, in a file that is admitted unchanged.
     let suggestion = &guarantee["suggestion"];
     if suggestion["accepted"] == false {
-        // What was measured was too long: by the CPU's clock, in which others' interrupts are.
+        // The measured time was too long: the CPU's clock contains interrupts of others.
         return Err(Doubt {
             excuse: match machine.was_late(LATE) {
                 true => Excuse::Seen,
@@ -590,7 +590,7 @@ fn updates_of_one_file_have_executors_of_their_own() {
         println!("skipped: {}", ended.stderr);
         return;
     }
-    // What this file reserves for another update is not foreign to the guarantee.
+    // A reservation of this file for another update is not foreign to the guarantee.
     keeps(|| {
         let ((ended, report), machine) = witnessed(|| run(&text, &[]));
         let guarantee = &report["guarantee"];
