@@ -6,10 +6,10 @@
 //! validated, converted to nanoseconds, held back, merged into the total order and handed to an
 //! update. Both use the same rings and the same kind of histogram.
 //!
-//! [GRTMon, section 5.3], measures another evaluation: it reads the CPU time of the monitoring
+//! [GRTMon, section 5.3], measures another analysis: it reads the CPU time of the monitoring
 //! thread at each element, records the difference to the time before, and does not look at the
 //! element. GRTMon reports 380 to 420 cycles for 98 % of the differences. A section of its own runs
-//! that evaluation. On Linux a thread's CPU time is a system call, whose price is shown by the same
+//! that analysis. On Linux a thread's CPU time is a system call, whose price is shown by the same
 //! loop without framework.
 //!
 //! Large elements are evaluated in place as well, beside the way of the copies.
@@ -129,7 +129,7 @@ impl Ring {
     }
 }
 
-/// The evaluation.
+/// The analysis.
 #[derive(Default)]
 struct Distances {
     last: Timestamp,
@@ -149,7 +149,7 @@ impl Analysis for Distances {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// The evaluation of [GRTMon, section 5.3].
+/// The analysis of [GRTMon, section 5.3].
 #[derive(Default)]
 struct CpuTimes {
     last_ns: u64,
@@ -174,7 +174,7 @@ impl Analysis for CpuTimes {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// The evaluation of [GRTMon, section 5.3]: through the framework, and without it.
+/// The analysis of [GRTMon, section 5.3]: through the framework, and without it.
 fn thesis(rounds: usize, socket: &Path) -> Result<Vec<Outcome>> {
     let sensor = "evaluated_thesis";
     let mut rings = [Ring::register(sensor, 0)?];

@@ -2,12 +2,12 @@
 //! The example of [GRTMon, section 5.1], rebuilt for Linux: where does the CPU time of a call go?
 //!
 //! A client calls a function in a server by sending it a text. Three sensors in the two programs
-//! and the kernel's context switches flow into one evaluation, [`Spans`], which follows each call
+//! and the kernel's context switches flow into one analysis, [`Spans`], which follows each call
 //! along its path and sorts its CPU time into four time spans ([`Span`]). Out of it come four
 //! histograms; [`chart`] draws them for a terminal.
 //!
-//! The client and the server are C programs ([`programs`]). They know nothing of the evaluation,
-//! and the evaluation knows no clock, no file and no process: it is tested with scripted elements,
+//! The client and the server are C programs ([`programs`]). They know nothing of the analysis,
+//! and the analysis has no clock, no file and no process: it is tested with scripted elements,
 //! and would compute the same over a recorded trace.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]

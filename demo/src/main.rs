@@ -90,7 +90,7 @@ fn demonstrate(options: &Options) -> Result<()> {
     for message in messages {
         println!("{}", fill(&capital(message), ""));
     }
-    print!("{}", tell(&spans, options));
+    print!("{}", summary(&spans, options));
     let missed = outcome.report.missed_total;
     match missed {
         0 => println!("Nothing was missed."),
@@ -131,7 +131,7 @@ fn histograms(spans: &Spans) -> Vec<(&'static str, &'static str, &Histogram)> {
 }
 
 /// Everything that was found about the calls.
-fn tell(spans: &Spans, options: &Options) -> String {
+fn summary(spans: &Spans, options: &Options) -> String {
     let mut text = String::new();
     let calls = options.calls;
     let _ = writeln!(

@@ -93,7 +93,7 @@ impl Threads {
     }
 
     /// Whether any switch of this thread was heard.
-    pub(crate) fn know(&self, tid: u32) -> bool {
+    pub(crate) fn has_seen(&self, tid: u32) -> bool {
         self.0.contains_key(&tid)
     }
 

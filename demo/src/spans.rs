@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The evaluation: a state machine that follows each call along its path.
+//! The analysis: a state machine that follows each call along its path.
 //!
 //! ```text
 //!  client              kernel                server
@@ -184,7 +184,7 @@ impl Sample {
     }
 }
 
-/// The evaluation of the demonstration: one update for the sensors C, P, F and the kernel's
+/// The analysis of the demonstration: one update for the sensors C, P, F and the kernel's
 /// context switches, with the state they share.
 ///
 /// The test client is the first process that invokes C; calls of other clients are recognised by
@@ -417,8 +417,12 @@ impl Spans {
         if let Some(ipc) = &mut self.ipc {
             // Of a server of which no switch was ever heard nobody knows whether it blocked: there
             // is no kernel sensor, or it counts threads in another PID namespace.
-            let heard = self.lost || self.threads.know(ipc.server);
-            let send = if heard { send } else { Err(Reason::NoSwitch) };
+            let is_switched_to = self.lost || self.threads.has_seen(ipc.server);
+            let send = if is_switched_to {
+                send
+            } else {
+                Err(Reason::NoSwitch)
+            };
             ipc.send.get_or_insert(send);
             self.settle_ipc();
         }

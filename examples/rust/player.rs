@@ -135,10 +135,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         written.expect("the monitor runs");
     });
     stop.send(())?;
-    let unheard = monitor.join().expect("the monitor does not panic");
+    let missed = monitor.join().expect("the monitor does not panic");
     let model = group.take().expect("the set is gone").into_context();
     println!(
-        "{frames} frames, {} heard, {unheard} unheard, {} late, quality {quality}",
+        "{frames} frames, {} evaluated, {missed} missed, {} late, quality {quality}",
         model.frames, model.missed
     );
     drop(directory);

@@ -80,9 +80,9 @@ static int evaluate(void *own, oh_host *host, const oh_element_view *element)
 static int report(void *own, oh_host *host)
 {
     const struct bright_frames *self = own;
-    oh_tell_u64(host, "frames", self->frames);
-    oh_tell_u64(host, "in_place", self->in_place);
-    oh_tell_u64(host, "bright", self->bright);
+    oh_result_u64(host, "frames", self->frames);
+    oh_result_u64(host, "in_place", self->in_place);
+    oh_result_u64(host, "bright", self->bright);
     return 0;
 }
 

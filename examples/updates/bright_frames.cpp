@@ -49,9 +49,9 @@ class bright_frames : public overhear::update {
 
     void report(overhear::report &report) override
     {
-        report.tell("frames", frames_);
-        report.tell("in_place", in_place_);
-        report.tell("bright", bright_);
+        report.set("frames", frames_);
+        report.set("in_place", in_place_);
+        report.set("bright", bright_);
     }
 
   private:

@@ -127,7 +127,7 @@ static int report(void *own, oh_host *host)
         comma = ",";
     }
     (void)snprintf(json + end, sizeof json - end, "]}");
-    oh_tell_json(host, "distances", json);
+    oh_result_json(host, "distances", json);
     return 0;
 }
 

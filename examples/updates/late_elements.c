@@ -91,10 +91,10 @@ static int learn(void *own, oh_host *host, const oh_gap *gap)
 static int report(void *own, oh_host *host)
 {
     const struct late_elements *self = own;
-    oh_tell_u64(host, "elements", self->elements);
-    oh_tell_u64(host, "late", self->late);
-    oh_tell_u64(host, "longest_ns", self->longest_ns);
-    oh_tell_u64(host, "missed", self->missed);
+    oh_result_u64(host, "elements", self->elements);
+    oh_result_u64(host, "late", self->late);
+    oh_result_u64(host, "longest_ns", self->longest_ns);
+    oh_result_u64(host, "missed", self->missed);
     return 0;
 }
 

@@ -46,10 +46,10 @@ class late_elements : public overhear::update {
 
     void report(overhear::report &report) override
     {
-        report.tell("elements", elements);
-        report.tell("late", late);
-        report.tell("longest_ns", longest_ns);
-        report.tell("missed", missed);
+        report.set("elements", elements);
+        report.set("late", late);
+        report.set("longest_ns", longest_ns);
+        report.set("missed", missed);
     }
 
   private:

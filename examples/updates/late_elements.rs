@@ -72,10 +72,10 @@ impl Exported for LateElements {
     }
 
     fn report(&self, results: &mut Results) {
-        results.tell("elements", self.elements);
-        results.tell("late", self.late);
-        results.tell("longest_ns", self.longest.as_ns());
-        results.tell("missed", self.missed);
+        results.set("elements", self.elements);
+        results.set("late", self.late);
+        results.set("longest_ns", self.longest.as_ns());
+        results.set("missed", self.missed);
     }
 }
 

@@ -65,8 +65,8 @@ pub(crate) fn run(input: Input) {
                 let word = memory.word(if tail { 16 } else { 8 });
                 let position = word.load(Ordering::Relaxed) >> 16;
                 let position = position.wrapping_add_signed(by.into());
-                let place = position << 16 | position & (capacity - 1);
-                word.store(place, Ordering::Relaxed);
+                let index = position << 16 | position & (capacity - 1);
+                word.store(index, Ordering::Relaxed);
             }
             Step::Store(at, word) => store((at, word)),
             Step::Write(true) => {

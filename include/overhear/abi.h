@@ -109,7 +109,7 @@ typedef struct oh_control_page {
     uint8_t magic[8];     /* OH_CONTROL_MAGIC */
     uint32_t version;     /* OH_LAYOUT_VERSION */
     uint32_t header_size; /* OH_HEADER_SIZE */
-    uint32_t lines;       /* how many oh_control_line follow */
+    uint32_t lines;       /* number of the oh_control_line that follow */
     uint32_t reserved0;
     uint64_t reserved1[509];
 } oh_control_page;

@@ -13,7 +13,7 @@
 
 /*
  * Strict C11 hides the POSIX part of <time.h>, and a header may not define the macros that show
- * it: the program has chosen them. CLOCK_MONOTONIC tells whether the part is visible. Where it is
+ * it: the program has chosen them. CLOCK_MONOTONIC is defined if the part is visible. Where it is
  * not, the prototype is repeated; clockid_t is an int and these two numbers are Linux' ABI.
  */
 #if !defined(CLOCK_MONOTONIC) && !defined(__cplusplus)
@@ -55,7 +55,7 @@ OH_INLINE_ uint64_t oh_stamp_(uint32_t clock_id)
  * oh_thread_cpu_ns: the CPU time that the calling thread has used so far.
  *
  * A helper for payloads that carry execution times, as those of [GRTMon, section 5.1] do. The clock
- * is CLOCK_THREAD_CPUTIME_ID; with OVERHEAR_DISABLE it is not asked.
+ * is CLOCK_THREAD_CPUTIME_ID; with OVERHEAR_DISABLE it is not read.
  *
  * Returns nanoseconds; 0 with OVERHEAR_DISABLE.
  *

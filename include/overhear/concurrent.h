@@ -139,8 +139,8 @@ int oh_concurrent_register_again(oh_concurrent_sensor *sensor);
  *
  * If all threads call it before each element, every two elements of the stream keep the declared
  * distance; see oh_sensor_pace. After the call returns, other threads wait until the element is
- * committed, the thread calls again, or a second has passed. Only a thread that is delayed for
- * longer than that may violate the distance. The order of waiting threads is not defined. The call
+ * committed, the thread calls again, or a second has passed. Only a thread that is delayed for more
+ * than a second may violate the distance. The order of waiting threads is not defined. The call
  * does not wait while the sensor is switched off.
  *
  * Ownership: the sensor stays the caller's.
@@ -240,23 +240,23 @@ OH_INLINE_ uint64_t *oh_queue_word_(const oh_concurrent_sensor *sensor, size_t o
     return (uint64_t *)(void *)(sensor->base + offset);
 }
 
-/* The index word of a position, which is in the upper 48 bits of `place`. */
-OH_INLINE_ uint64_t *oh_queue_index_(const oh_concurrent_sensor *sensor, uint64_t place)
+/* The index word of a position, which is in the upper 48 bits of `word`. */
+OH_INLINE_ uint64_t *oh_queue_index_(const oh_concurrent_sensor *sensor, uint64_t word)
 {
-    return oh_queue_word_(sensor, OH_HEADER_SIZE + (size_t)((place >> 16) & sensor->mask) * 8);
+    return oh_queue_word_(sensor, OH_HEADER_SIZE + (size_t)((word >> 16) & sensor->mask) * 8);
 }
 
 /* The successor of `head` or `tail`: the next position and its slot. */
-OH_INLINE_ uint64_t oh_queue_next_(const oh_concurrent_sensor *sensor, uint64_t place)
+OH_INLINE_ uint64_t oh_queue_next_(const oh_concurrent_sensor *sensor, uint64_t word)
 {
-    const uint64_t position = (place >> 16) + 1;
+    const uint64_t position = (word >> 16) + 1;
     return position << 16 | (position & sensor->mask);
 }
 
-/* How far the position of an index word lies before that of `place`: below 0 open, 0 filled. */
-OH_INLINE_ int64_t oh_queue_ahead_(uint64_t index, uint64_t place)
+/* Position of an index word minus that of `word`: below 0 open, 0 filled. */
+OH_INLINE_ int64_t oh_queue_ahead_(uint64_t index, uint64_t word)
 {
-    return (int64_t)((index >> 16 << 16) - (place >> 16 << 16));
+    return (int64_t)((index >> 16 << 16) - (word >> 16 << 16));
 }
 
 /* Where an element begins. */
@@ -365,8 +365,8 @@ OH_INLINE_ void oh_queue_sign_(uint8_t *slot, uint32_t tid, uint32_t flags)
     oh_word_store_(slot + offsetof(oh_thread_element, tid), word);
 }
 
-/* The element whose payload oh_concurrent_write handed out: it was noted where the stamp will
-   be. */
+/* Index of the element with this payload: oh_concurrent_write stored it in the word of the stamp.
+   */
 OH_INLINE_ uint32_t oh_queue_noted_(const oh_concurrent_sensor *sensor, const void *payload)
 {
     const uint8_t *slot = (const uint8_t *)payload - sizeof(oh_thread_element);
@@ -444,7 +444,7 @@ OH_INLINE_ void *oh_concurrent_write(oh_concurrent_sensor *sensor)
  * Returns nothing.
  *
  * Thread safety: may be called from any thread, once for each write.
- * Async-signal safety: yes. The thread's first write asks for its id (gettid).
+ * Async-signal safety: yes. The thread's first write calls gettid.
  * Real-time class: lock-free.
  */
 OH_INLINE_ void oh_concurrent_commit(oh_concurrent_sensor *sensor, void *payload)

@@ -80,8 +80,8 @@ class concurrent_sensor : public detail::registered<payload, oh_concurrent_senso
     concurrent_sensor() noexcept = default;
 
 #if defined(__cpp_exceptions)
-    /* Registers a sensor; as sensor's. options::writers says how many elements may be out at
-       once. */
+    /* Registers a sensor, like the constructor of sensor. options::writers is the maximum number
+       of elements between begin and commit. */
     explicit concurrent_sensor(const char *id, const options &settings = options())
     {
         this->open_or_throw(id, settings);

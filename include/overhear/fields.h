@@ -71,8 +71,8 @@ OH_STATIC_ASSERT(sizeof(oh_field) == 32, "oh_field: size");
 /*
  * OH_CHECK_ is an expression of value zero that compiles only if its condition holds, because an
  * initialiser has no room for a static assertion. OH_CLASS_ is 0 for unsigned, 1 for signed, 2 for
- * floating members. OH_IS_ARRAY_ tells an array from a pointer, which has elements as well, but
- * elsewhere: a monitor would be shown an address.
+ * floating members. OH_IS_ARRAY_ distinguishes an array from a pointer, whose elements are
+ * elsewhere: the payload would contain an address.
  */
 #ifdef __cplusplus
 template <bool condition> struct oh_check_ {

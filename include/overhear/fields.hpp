@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What an element is, for C++17: a struct is described once, and the compiler checks that the
+ * Descriptions of payloads, for C++17: a struct is described once, and the compiler checks that the
  * description covers it. Programs include sensor.hpp, of which this is a part.
  */
 #ifndef OVERHEAR_FIELDS_HPP

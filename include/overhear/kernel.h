@@ -71,7 +71,7 @@ typedef struct oh_kernel_monitor_options {
 typedef struct oh_kernel_status {
     uint64_t granted_bytes; /* size of all buffers */
     uint64_t max_events;    /* largest number of events that one read can return */
-    const char *message;   /* recorded sensors, and sensors that this kernel lacks, for people;
+    const char *message;   /* recorded sensors, and sensors that this kernel lacks, as text;
                                valid as long as the monitor */
     uint32_t backend;       /* OH_KERNEL_BPF or OH_KERNEL_PERF */
     uint32_t reserved;

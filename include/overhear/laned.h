@@ -25,7 +25,7 @@
  * to others, and while the sensor is switched off. The first two are losses, which are counted.
  *
  * Writes that are left without commit, by longjmp for example, give their slot back. A write
- * remembers the frame of the function that began it: its place on the stack, and the return address
+ * remembers the frame of the function that began it: its stack address, and the return address
  * that stands there as long as the function has not ended. If the same thread begins another write
  * while one is open, the open one was abandoned
  *   - if it was begun on the alternate signal stack and the thread is not on it: a handler was
@@ -34,15 +34,15 @@
  *     ended, was jumped out of, or begins anew;
  *   - if its return address has been overwritten: its function has ended.
  * An abandoned write becomes a void element, which readers skip, and the new one goes on. Else the
- * open write may be alive: the new one is nested, refused and counted. This errs where the place of
- * an ended function still holds, by chance, the same return address, as when it was called again by
- * the same caller, has not written yet, and calls another that writes. oh_laned_abandon, called
- * where longjmp lands, leaves no doubt.
+ * open write may be alive: the new one is nested, refused and counted. This is wrong if the frame
+ * of an ended function still contains, by chance, the same return address, for example because the
+ * same caller has called the function again, which has not written yet and calls another that
+ * writes. oh_laned_abandon after the longjmp avoids this.
  *
  * Two rules follow. A function that calls oh_laned_write must not return before the commit: a
  * wrapper is inlined. And a write must not be open while the thread changes to a stack of the
- * program's own making (coroutines, SS_AUTODISARM). Where they are broken, a write that is open may
- * be taken for abandoned; no element is torn by that: the commit finds out, is refused and counted.
+ * program's own making (coroutines, SS_AUTODISARM). If a rule is broken, an open write may be
+ * treated as abandoned. No element is torn: the commit is refused and counted.
  *
  * The file is a part of sensor.h, which includes it. Names that end in an underscore are not for
  * users.
@@ -70,7 +70,7 @@ typedef struct oh_lane_ {
     uint32_t reserved0;
     uint64_t capacity; /* a power of two */
     uint64_t count;    /* elements written; the lane's counter is a copy, read at a claim alone */
-    uint64_t open;     /* 0 or the place of the write that is open, with OH_FRAME_ bits */
+    uint64_t open;     /* 0 or the frame of the open write, with OH_FRAME_ bits */
     uint32_t tid;      /* of the thread that owns the lane */
     uint32_t mark;     /* lower half of the return address at `open`; 0 while it is not known */
 } __attribute__((aligned(128))) oh_lane_;
@@ -234,7 +234,7 @@ int oh_laned_is_connected(const oh_laned_sensor *sensor);
 int oh_laned_prepare_thread(oh_laned_sensor *sensor);
 
 /*
- * oh_prepare_thread: asks for the calling thread's id, so that no later write has to.
+ * oh_prepare_thread: reads the calling thread's id, so that no later write has to.
  *
  * Enough for sensors whose threads share one ring; see oh_laned_prepare_thread for lanes.
  *
@@ -246,10 +246,11 @@ int oh_laned_prepare_thread(oh_laned_sensor *sensor);
  */
 void oh_prepare_thread(void);
 
-/* The lane of a thread that has none or does not remember it; NULL, counted, if none is free. */
+/* Claims a lane for a thread without one, or finds its lane; NULL, counted, if none is free. */
 oh_lane_ *oh_lane_claim_(oh_laned_sensor *sensor);
-/* A write finds another one open: takes over if that one was abandoned, 1; else 0, counted. */
-int oh_lane_interrupt_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t place, uint32_t mark);
+/* Called by a write if another is open. 1: that one was abandoned; 0: this one is refused, counted.
+   */
+int oh_lane_interrupt_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t frame, uint32_t mark);
 /* Counts a commit whose write is not open. */
 void oh_lane_refuse_(oh_lane_ *lane);
 /* The thread pointer, or its substitute on architectures that this header does not support. */
@@ -284,7 +285,7 @@ OH_INLINE_ oh_lane_ *oh_lane_of_thread_(oh_laned_sensor *sensor, int claims)
 }
 
 /*
- * The place of the function that this is inlined into: where its return address is on the stack.
+ * The frame of the function that this is inlined into: the stack address of its return address.
  * Asking for the frame's address makes the compiler keep a frame pointer in this function, and with
  * it, on x86-64 and AArch64, the return address one word above.
  */
@@ -312,14 +313,14 @@ OH_INLINE_ uint8_t *oh_lane_slot_(const oh_lane_ *lane, uint64_t count)
 
 /* Opens a write: 1, or 0 if it is nested. A guard (sensor.hpp) adds OH_FRAME_GUARDED_ to its
    place. */
-OH_INLINE_ int oh_lane_open_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t place)
+OH_INLINE_ int oh_lane_open_(oh_laned_sensor *sensor, oh_lane_ *lane, uint64_t frame)
 {
     uint32_t mark = 0;
-    if (place & OH_FRAME_WITNESSED_)
-        mark = (uint32_t) * (const uint64_t *)(uintptr_t)(place & ~(uint64_t)7);
+    if (frame & OH_FRAME_WITNESSED_)
+        mark = (uint32_t) * (const uint64_t *)(uintptr_t)(frame & ~(uint64_t)7);
     if (__builtin_expect(oh_lane_load_(&lane->open) != 0, 0))
-        return oh_lane_interrupt_(sensor, lane, place, mark);
-    __atomic_store_n(&lane->open, place, __ATOMIC_RELAXED);
+        return oh_lane_interrupt_(sensor, lane, frame, mark);
+    __atomic_store_n(&lane->open, frame, __ATOMIC_RELAXED);
     /* From here on a handler is nested. */
     __atomic_signal_fence(__ATOMIC_SEQ_CST);
     __atomic_store_n(&lane->mark, mark, __ATOMIC_RELAXED);
@@ -425,7 +426,7 @@ OH_INLINE_ void *oh_laned_begin_(oh_laned_sensor *sensor, uint64_t guarded)
  * before oh_laned_commit. Plain stores through the pointer are right, as oh_sensor_write says.
  *
  * Ownership: the payload is the caller's until oh_laned_commit or oh_laned_abandon. The calling
- * function must not return before.
+ * function must not return before that.
  *
  * Returns a pointer to the payload, aligned to 8, or NULL:
  *   - inside another write of the same thread; counted in lost_nested
@@ -496,8 +497,8 @@ OH_INLINE_ int oh_laned_commit(oh_laned_sensor *sensor)
 /*
  * oh_laned_abandon: gives the slot of the thread's open element back.
  *
- * For writes that find nothing to say, and for the place where longjmp lands after it may have
- * jumped over a commit. Without an open write it does nothing.
+ * For writes without a result, and after a longjmp that may have skipped a commit. Without an open
+ * write it does nothing.
  *
  * Ownership: takes the payload that oh_laned_write handed out.
  *

@@ -79,8 +79,8 @@ template <class payload> class laned_sensor : public detail::registered<payload,
     laned_sensor() noexcept = default;
 
 #if defined(__cpp_exceptions)
-    /* Registers a sensor; as sensor's. options::lanes says how many threads write at once; rate and
-       capacity are those of each lane. */
+    /* Registers a sensor, like the constructor of sensor. options::lanes is the number of writing
+       threads; rate and capacity are those of each lane. */
     explicit laned_sensor(const char *id, const options &settings = options())
     {
         this->open_or_throw(id, settings);

@@ -3,11 +3,10 @@
  * Metrics live and over a recording, for C11 and C++17: the interface of [POSIX-metrics, section
  * 2].
  *
- * A metric measures a time property of a system or a program from the events that they generate:
- * one that is built in, by its name; the execution time between two events of a program; or one
- * that is written down (docs/metrics.md has the format). It knows the events that it requires, so
- * that exactly these are observed. The same engine evaluates recordings of `overhear run --out` and
- * running monitors.
+ * A metric measures a time property of a system or a program from their events. It is built in, or
+ * the execution time between two events of a program, or written as text (docs/metrics.md has the
+ * format). It lists the events that it requires, so that only these are observed. The same engine
+ * evaluates recordings of `overhear run --out` and running monitors.
  *
  * Over a recording:
  *
@@ -81,7 +80,7 @@ OH_STATIC_ASSERT(sizeof(oh_measurement) == 64, "oh_measurement: size");
 typedef struct oh_measurement_gap {
     uint64_t measurement; /* its number, as of oh_results_at */
     uint64_t first;       /* the position of the first missed element in its stream */
-    uint64_t missed;      /* how many */
+    uint64_t missed;      /* number of missed elements */
     uint64_t from_ns;     /* the time of the last element before them */
     uint64_t to_ns;       /* the time of the first element after them */
     uint32_t stream;      /* the stream's number */
@@ -99,14 +98,14 @@ OH_STATIC_ASSERT(sizeof(oh_measurement_gap) == 48, "oh_measurement_gap: size");
  * oh_metric_system: the built-in metric of this name.
  *
  * Ownership: *out belongs to the caller until oh_metric_free.
- * Returns 0, -EINVAL for missing arguments, or -ENOENT: the message lists those that there are.
+ * Returns 0, -EINVAL for missing arguments, or -ENOENT: the message lists the built-in metrics.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 int oh_metric_system(oh_metric **out, const char *name);
 
 /*
  * oh_metric_user: the execution time of a task from one of its events to another. An event is the
- * id of a program's sensor, with `user:` before it or without, or an event as metrics declare it:
+ * id of a program's sensor, with or without the prefix `user:`, or an event as metrics declare it:
  * `kernel:probe/SYMBOL`, `user:queue [depth == 0]`, `kernel:syscall [kind == 2 and number == 0]`.
  * Both may be the same. Times in which the task is off the CPU or interrupted are excluded; without
  * `include_system` also times in system calls and page faults.
@@ -117,14 +116,14 @@ int oh_metric_user(oh_metric **out, const char *name, const char *initial, const
                    bool include_system);
 
 /*
- * oh_metric_parse: a metric as it is written in a file.
+ * oh_metric_parse: the metric of a specification, the content of a .metric file.
  *
  * Ownership and fixed lines are those of oh_metric_system. Returns 0 or -EINVAL: the message names
  * line and column.
  */
 int oh_metric_parse(oh_metric **out, const char *text);
 
-/* Ends it. NULL is allowed. The fixed lines are those of oh_metric_system. */
+/* Frees the metric. NULL is allowed. The fixed lines are those of oh_metric_system. */
 void oh_metric_free(oh_metric *metric);
 
 /*
@@ -160,12 +159,11 @@ int oh_monitor_measure(oh_monitor *monitor, const oh_metric *metric, uint64_t el
 
 /*
  * oh_monitor_results: takes the measurements that were completed since the last call. After
- * oh_monitor_wait(t) these are all that were completed before t. A later call returns measurements
- * that are still running. oh_last_error then names the required events without an element so far;
- * else it is empty.
+ * oh_monitor_wait(t) these are all that were completed before t. Measurements that are still
+ * running are returned by a later call. oh_last_error then names the required events without a
+ * stream so far; else it is empty.
  *
- * Ownership: *out belongs to the caller until oh_results_free; it does not need the monitor any
- * more.
+ * Ownership: *out belongs to the caller until oh_results_free, also after the monitor has ended.
  * Returns 0, -EDEADLK, or -EINVAL if there is no such metric; then *out is NULL.
  * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may
  * block.
@@ -177,8 +175,7 @@ int oh_monitor_results(oh_monitor *monitor, int metric, oh_results **out);
  * observed task needs to write one element; it is subtracted for each element of the task in a
  * measurement. OH_ELEMENT_COST_CALIBRATED subtracts the calibrated cost of each element's sensor.
  *
- * Ownership: *out belongs to the caller until oh_results_free; it does not need the metric any
- * more.
+ * Ownership: *out belongs to the caller until oh_results_free, also after the metric is freed.
  * Returns 0, -EINVAL for missing arguments, -ENOENT if there is no readable recording, or -ENODATA
  * if it has no stream of a required event, or lacks the requested calibration; then *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
@@ -186,11 +183,11 @@ int oh_monitor_results(oh_monitor *monitor, int metric, oh_results **out);
 int oh_results_get(oh_results **out, const oh_metric *metric, const char *directory,
                    uint64_t element_cost_ns);
 
-/* Ends it. NULL is allowed. The fixed lines are those of oh_results_get. */
+/* Frees the results. NULL is allowed. The fixed lines are those of oh_results_get. */
 void oh_results_free(oh_results *results);
 
 /*
- * oh_results_count: how many measurements there are; of NULL 0.
+ * oh_results_count: the number of measurements; 0 for NULL.
  * Thread safety: any thread. Async-signal safety: yes. Real-time class: wait-free.
  */
 size_t oh_results_count(const oh_results *results);
@@ -203,23 +200,23 @@ size_t oh_results_count(const oh_results *results);
 int oh_results_at(const oh_results *results, size_t number, oh_measurement *out);
 
 /*
- * oh_results_gaps: how many gaps that fell into measurements are named: of each measurement the
- * first four that were known when it was completed, and those that became known later, a million at
- * most. `missed` of a measurement counts all. The fixed lines are those of oh_results_count.
+ * oh_results_gaps: the number of listed gaps that fell into measurements: for each measurement the
+ * first four that were known when it was completed, and those that became known later, at most a
+ * million. `missed` of a measurement counts all. The fixed lines are those of oh_results_count.
  */
 size_t oh_results_gaps(const oh_results *results);
 
 /*
- * oh_results_gap_at: a gap that fell into a measurement, in the order in which that became known.
+ * oh_results_gap_at: a gap that fell into a measurement, by its number in the order of detection.
  * Returns 0, or -EINVAL if there is none; then *out is untouched. The fixed lines are those of
  * oh_results_count.
  */
 int oh_results_gap_at(const oh_results *results, size_t number, oh_measurement_gap *out);
 
 /*
- * oh_results_missed: how many elements of the metric's events were missed anywhere in the
- * recording, or while the monitor has run, or found no room: measurements may be missing because of
- * them. The fixed lines are those of oh_results_count.
+ * oh_results_missed: the number of elements of the metric's events that were missed in the whole
+ * recording or run of the monitor, or found no room: measurements may be missing because of them.
+ * The fixed lines are those of oh_results_count.
  */
 uint64_t oh_results_missed(const oh_results *results);
 

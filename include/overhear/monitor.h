@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Monitors inside a program, and waiting for evaluations, for C11 and C++17. C++ programs include
+ * Monitors inside a program, and waiting for their results, for C11 and C++17. C++ programs include
  * monitor.hpp, which is built on this header.
  *
  * A program starts a monitor, which is a best-effort thread that reads sensors of this program or
@@ -22,8 +22,8 @@
  *     oh_monitor_stop(monitor);
  *
  * Sensors never wait for monitors. A program that needs the verdict on an element before it goes on
- * writes the element, reads the clock, and waits until all older elements are evaluated, by a
- * monitor of its own (oh_monitor_wait) or of another process (oh_waiter_wait). The wait takes at
+ * writes the element, reads the clock, and waits until all older elements are evaluated by its own
+ * monitor (oh_monitor_wait) or by that of another process (oh_waiter_wait). The wait takes at
  * least the hold-back.
  *
  * All functions that return an int return a negative errno on failure; oh_last_error returns the
@@ -90,12 +90,13 @@ OH_INLINE_ uint64_t oh_now_ns(void)
  * listens at `socket`, which must not exist yet. Set OVERHEAR_DIRECTORY to the same path before
  * sensors are registered.
  *
- * Ownership: *out belongs to the caller until oh_directory_stop, the last call of all.
+ * Ownership: *out belongs to the caller until oh_directory_stop. Stop it after
+ * all sensors and monitors.
  * Returns 0, -EINVAL, or -EADDRINUSE if it cannot listen.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
 int oh_directory_start(oh_directory **out, const char *socket);
-/* Ends it. NULL is allowed. The fixed lines are those of oh_directory_start. */
+/* Ends the directory. NULL is allowed. The fixed lines are those of oh_directory_start. */
 void oh_directory_stop(oh_directory *directory);
 
 /* Called by oh_monitor_start, with the size of the options when the program was compiled. */
@@ -106,7 +107,7 @@ int oh_monitor_start_sized(oh_monitor **out, const oh_monitor_options *options, 
  * Elements that were written before are not read.
  *
  * Ownership: the options are copied. *out belongs to the caller until oh_monitor_stop.
- * Returns 0, -EINVAL for a pattern or an event that cannot be understood, -ENOENT if no directory
+ * Returns 0, -EINVAL for a pattern or an event that cannot be parsed, -ENOENT if no directory
  * answers or the directory refuses, -EAGAIN if no thread can be created; then *out is NULL.
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
  */
@@ -121,8 +122,8 @@ OH_INLINE_ int oh_monitor_start(oh_monitor **out, const oh_monitor_options *opti
  * run in the monitor's thread. `report` is not called: the update stores its results in memory of
  * the program.
  *
- * Ownership: the update's table is copied; what `create` makes is destroyed in oh_monitor_remove or
- * oh_monitor_stop.
+ * Ownership: the update's table is copied. oh_monitor_remove or oh_monitor_stop destroys the object
+ * that `create` has returned.
  * Returns the update's number, 0 or more, -EDEADLK, or -EINVAL: the message names the update and
  * the reason.
  * Thread safety: one thread at a time per monitor. Async-signal safety: no. Real-time class: may
@@ -138,8 +139,8 @@ int oh_monitor_add(oh_monitor *monitor, const oh_update *update, const char *arg
  *     oh_monitor_add_kernel(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read,
  *                           status.max_events);
  *
- * Ownership: select the threads of the kernel monitor before. Until oh_monitor_stop has returned,
- * only the monitor's thread uses it; then the caller frees it.
+ * Ownership: select the threads of the kernel monitor before this call. Until oh_monitor_stop
+ * returns, only the monitor's thread uses it; then the caller frees it.
  * Returns 0, -EDEADLK or -EINVAL. The fixed lines are those of oh_monitor_add.
  */
 struct oh_kernel_monitor;
@@ -192,9 +193,9 @@ void oh_monitor_stop(oh_monitor *monitor);
 int oh_waiter_attach(oh_waiter **out, const char *monitor);
 
 /*
- * oh_waiter_wait: waits until that monitor has evaluated all elements stamped before until_ns. It
- * may not yet have attached to a sensor that was registered a moment ago; then it evaluates the
- * sensor's elements once it has.
+ * oh_waiter_wait: waits until that monitor has evaluated all elements stamped before until_ns. The
+ * elements of a sensor that was registered only just before may be evaluated later, when the
+ * monitor has attached to it.
  * Returns 0, -ETIMEDOUT, -ENOENT if no monitor has announced itself until then, -ESRCH if it has
  * ended.
  * Thread safety: one thread at a time per waiter. Async-signal safety: no. Real-time class: blocks.

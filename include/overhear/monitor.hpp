@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Monitors inside a program, and waiting for evaluations, for C++17. It is built on monitor.h,
+ * Monitors inside a program, and waiting for their results, for C++17. It is built on monitor.h,
  * which describes the calls and the library to link (-loverhear_monitor); updates are classes of
  * update.hpp.
  *
@@ -11,7 +11,7 @@
  *     monitor.wait(oh_now_ns(), std::chrono::seconds(1)); // verdicts are known now
  *
  * Objects end in their destructors. A failed start throws overhear::monitor_error with the message;
- * waiting returns whether the evaluation came in time.
+ * waiting returns whether all elements were evaluated in time.
  */
 #ifndef OVERHEAR_MONITOR_HPP
 #define OVERHEAR_MONITOR_HPP

@@ -93,7 +93,7 @@ template <std::size_t data_bytes = 232> class message_sensor {
         return connected;
     }
 
-    /* The sensor whose elements are the parts, for what all sensors have. */
+    /* The sensor whose elements are the parts. */
     const sensor<part<data_bytes>> &parts() const noexcept
     {
         return parts_;

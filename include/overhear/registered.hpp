@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * What the sensors of C++ have in common: options, the registration and its errors, the switch.
+ * Common parts of the sensors for C++: options, the registration and its errors, the switch.
  * Part of sensor.hpp.
  */
 #ifndef OVERHEAR_REGISTERED_HPP
@@ -23,7 +23,7 @@
 
 namespace overhear {
 
-/* Why a sensor could not be registered: what() is the message of oh_last_error. */
+/* A failed registration: what() is the message of oh_last_error. */
 class register_error : public std::runtime_error {
   public:
     explicit register_error(int code) : std::runtime_error(oh_last_error()), code_(code) {}
@@ -38,8 +38,8 @@ class register_error : public std::runtime_error {
     int code_;
 };
 
-/* oh_last_error: why the last registration in this thread failed, or why its sensor is not
-   connected. */
+/* oh_last_error: the reason why the last registration in this thread failed, or why its sensor is
+   not connected. */
 inline const char *last_error() noexcept
 {
     return oh_last_error();
@@ -48,15 +48,15 @@ inline const char *last_error() noexcept
 /* The properties of a sensor besides its id and its type. Setters can be chained. */
 class options {
   public:
-    /* Which of several sensors of the same id. The text is read when the sensor is made. */
+    /* Distinguishes sensors of the same id. The text is read when the sensor is made. */
     constexpr options &instance(const char *name) noexcept
     {
         instance_ = name;
         return *this;
     }
 
-    /* Declares the rate (T, D, tau): the mean and the least distance of two elements, and by how
-       much elements may come early in sum. */
+    /* Declares the rate (T, D, tau): mean and minimum distance of two elements, and the maximum by
+       which an element may be early. */
     constexpr options &rate(std::chrono::nanoseconds period, std::chrono::nanoseconds distance,
                             std::chrono::nanoseconds jitter = std::chrono::nanoseconds(0)) noexcept
     {
@@ -73,15 +73,14 @@ class options {
         return *this;
     }
 
-    /* Laned sensors: how many threads write at the same time. */
+    /* Laned sensors: number of threads that write. */
     constexpr options &lanes(std::uint32_t threads) noexcept
     {
         lanes_ = threads;
         return *this;
     }
 
-    /* Concurrent sensors: how many elements may be out, between begin and commit, at the same
-       time. */
+    /* Concurrent sensors: maximum number of elements between begin and commit at the same time. */
     constexpr options &writers(std::uint32_t elements) noexcept
     {
         writers_ = elements;
@@ -228,56 +227,56 @@ template <> class held<oh_sensor> {
   public:
     held() noexcept = default;
 
-    held(held &&other) noexcept : place_(std::exchange(other.place_, oh_sensor{})) {}
+    held(held &&other) noexcept : sensor_(std::exchange(other.sensor_, oh_sensor{})) {}
 
     held &operator=(held &&other) noexcept
     {
-        std::swap(place_, other.place_);
+        std::swap(sensor_, other.sensor_);
         return *this;
     }
 
     ~held()
     {
-        oh_sensor_unregister(&place_);
+        oh_sensor_unregister(&sensor_);
     }
 
     int open(const oh_sensor_options *raw) noexcept
     {
-        return oh_sensor_register_at(&place_, raw);
+        return oh_sensor_register_at(&sensor_, raw);
     }
 
     bool register_again() noexcept
     {
-        return oh_sensor_register_again(&place_) == 1;
+        return oh_sensor_register_again(&sensor_) == 1;
     }
 
     OH_ALWAYS_INLINE_ oh_sensor *handle() const noexcept
     {
-        return place_.base != nullptr ? &place_ : nullptr;
+        return sensor_.base != nullptr ? &sensor_ : nullptr;
     }
 
     OH_ALWAYS_INLINE_ oh_sensor *writable() const noexcept
     {
-        return &place_;
+        return &sensor_;
     }
 
     OH_ALWAYS_INLINE_ const std::uint32_t *enabled() const noexcept
     {
-        return place_.enabled;
+        return sensor_.enabled;
     }
 
   private:
-    /* Mutable as what a pointer points to is. */
-    alignas(64) mutable oh_sensor place_ = {};
+    /* Mutable, because a const sensor can be written to, as through a pointer. */
+    alignas(64) mutable oh_sensor sensor_ = {};
 };
 
 #endif
 
 /*
- * What all kinds of sensors have: one owner, registration, connection.
+ * Base of all kinds of sensors: one owner, registration, connection.
  *
- * Holding one that converts to true proves that it is registered, connected or not. One that was
- * moved from, or whose registration failed, converts to false and must not be written to.
+ * An object that converts to true is registered, but not necessarily connected. After a move from
+ * it, or a failed registration, it converts to false and must not be written to.
  */
 template <class payload, class handle_type> class registered {
     static_assert(is_payload<payload>(), "the type cannot be an element");
@@ -295,9 +294,10 @@ template <class payload, class handle_type> class registered {
 #endif
     }
 
-    /* The sensor as C knows it; it stays this object's, and a simple one lies in it, wherever it is
-       moved. NULL if it is none, and with OVERHEAR_DISABLE. To register it again is this object's
-       as well: see register_again. */
+    /* The handle for the functions of C. It belongs to this object; that of a simple sensor is a
+       member, and its address changes when the object is moved. NULL without a sensor, and with
+       OVERHEAR_DISABLE. Do not pass it to a function that registers it again: see
+       register_again. */
     handle_type *handle() const noexcept
     {
 #ifndef OVERHEAR_DISABLE

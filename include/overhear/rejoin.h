@@ -7,15 +7,17 @@
  * of gaps. It corresponds to Rejoiner in crates/overhear-event/src/parts.rs, with memory of the
  * caller.
  *
- *     static uint8_t room[4096]; oh_rejoiner log; oh_rejoiner_begin(&log, room, sizeof room,
- *     element->stream->payload_size, OH_REJOIN_FROM_START);
+ *     static uint8_t buffer[4096];
+ *     oh_rejoiner log;
+ *     oh_rejoiner_begin(&log, buffer, sizeof buffer, element->stream->payload_size,
+ *                       OH_REJOIN_FROM_START);
  *
  *     if (oh_rejoiner_part(&log, element->payload, element->stream->payload_size))
  *         printf("%.*s\n", (int)log.length, (const char *)log.buffer);
  *
  * Elements of laned and concurrent sensors carry the id of the writing thread (writer_tid). The
- * parts of a message come from one thread, and those of several threads mix: each has a rejoiner of
- * its own, which oh_rejoiner_of finds in an array of them.
+ * parts of a message come from one thread, and those of several threads mix: each has its
+ * own rejoiner, which oh_rejoiner_of finds in an array.
  *
  * Nothing here allocates, blocks or enters the kernel: it may run in a real-time thread.
  */
@@ -24,13 +26,13 @@
 
 #include "parts.h"
 
-/* Which messages concern a rejoiner. */
+/* The messages that a rejoiner counts as lost if parts are missing. */
 enum {
     OH_REJOIN_FROM_START = 1, /* all: messages before the first part are lost */
     OH_REJOIN_FROM_NOW = 0    /* messages that begin with the first part that it gets, or later */
 };
 
-/* How far the awaited message has come. */
+/* State of the awaited message. */
 enum {
     OH_REJOIN_UNUSED_ = 0,
     OH_REJOIN_AWAITED_ = 1, /* no part yet */
@@ -40,19 +42,19 @@ enum {
 
 /* Puts the parts of one writer together. All zeros: not in use. */
 typedef struct oh_rejoiner {
-    uint8_t *buffer;           /* the caller's: the message, once it is whole */
+    uint8_t *buffer;           /* of the caller: the message, once it is whole */
     size_t length;             /* bytes of the message that is whole */
     uint64_t number;           /* its number */
-    uint64_t lost;             /* messages of which a part is missing, and those below */
+    uint64_t lost;             /* messages with a missing part, and lost_too_long */
     uint64_t lost_too_long;    /* of these, messages that are longer than the buffer */
-    uint64_t rejected_corrupt; /* parts that no honest writer has written */
-    uint32_t writer_tid;       /* whose parts it takes, where oh_rejoiner_of has found it */
+    uint64_t rejected_corrupt; /* parts with contradictory headers */
+    uint32_t writer_tid;       /* writer of its parts; set by oh_rejoiner_of */
     /* The following members are not for users. */
     uint32_t state;        /* OH_REJOIN_..._ */
     size_t capacity;       /* bytes of the buffer */
-    uint64_t message;      /* whose parts are awaited */
+    uint64_t message;      /* number of the awaited message */
     uint32_t payload_size; /* bytes of a part's element */
-    uint32_t parts;        /* how many of the message have come */
+    uint32_t parts;        /* number of its parts so far */
     uint32_t bytes;        /* length of the message according to its parts */
     uint32_t joined;       /* whether `message` is known */
 } oh_rejoiner;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The reader's side of parts.hpp, for evaluations in C++17: rejoin.h with an owner of the memory.
+ * The reader's side of parts.hpp, for updates in C++17: rejoin.h with an owner of the memory.
  *
  *     overhear::rejoiner log(element.stream->payload_size, 4096);
  *     if (const auto message = log.part(element.payload, element.stream->payload_size))
@@ -18,11 +18,11 @@
 
 namespace overhear {
 
-/* Puts the parts of one writer together; allocates when it is made alone. See rejoin.h. */
+/* Joins the parts of one writer; only the constructor allocates. See rejoin.h. */
 class rejoiner {
   public:
-    /* For elements of this size and messages of at most so many bytes. Of a stream that is joined
-       while it runs, `from` is OH_REJOIN_FROM_NOW. Converts to false if elements of this size carry
+    /* For elements of this size and messages of at most `largest` bytes. For a stream that is
+       already running, pass OH_REJOIN_FROM_NOW. Converts to false if elements of this size carry
        no parts. */
     rejoiner(std::uint32_t payload_size, std::size_t largest, int from = OH_REJOIN_FROM_START)
         : room_(largest)
@@ -32,7 +32,7 @@ class rejoiner {
 
     rejoiner(const rejoiner &) = delete;
     rejoiner &operator=(const rejoiner &) = delete;
-    /* The room keeps its address. */
+    /* The buffer keeps its address. */
     rejoiner(rejoiner &&) noexcept = default;
     rejoiner &operator=(rejoiner &&) noexcept = default;
 

@@ -4,7 +4,7 @@
  *
  * A program describes the fields of a payload struct, registers a *sensor* once, and then, where
  * the observation is, writes *elements*: a payload, stamped and published by storing a counter.
- * Monitors outside the program see every element in time order and know exactly what they missed.
+ * Monitors outside the program see every element in time order, and count each element they missed.
  * Registration is a call into the library; writing is inline and stays in this header.
  *
  * Link with -loverhear, `pkg-config overhear`, or Overhear::overhear in CMake. Programs with
@@ -36,9 +36,9 @@
  *
  * Design constraints. A write is a fixed number of stores: no lock, no locked instruction, no
  * allocation, no system call, nothing that waits for a reader. The price is that one thread at a
- * time may write to a sensor, and that a reader which is too slow loses the oldest elements; it
- * knows how many. A payload has no padding, so that no stack bytes leak to monitors; C cannot
- * check this at compile time, so registration does and refuses.
+ * time may write to a sensor, and that a reader which is too slow loses the oldest elements,
+ * and counts them. A payload has no padding, so that no stack bytes leak to monitors; C cannot
+ * check this at compile time, so registration checks it and refuses.
  *
  * If OVERHEAR_DISABLE is defined before this header is included, all of it compiles to nothing, and
  * no library is needed: registration succeeds and returns NULL, which every function accepts.
@@ -127,8 +127,8 @@ extern "C" {
 /*
  * oh_sensor_register_sized: registers a sensor whose options have a known size.
  *
- * Call oh_sensor_register instead: it passes the size of the options as the program knows them,
- * so that a newer library does not read fields an older program does not have.
+ * Call oh_sensor_register instead: it passes the size of the options at compile time, so that a
+ * newer library does not read fields that an older program does not have.
  *
  * Ownership, returns and the fixed lines are those of oh_sensor_register.
  */
@@ -161,7 +161,7 @@ OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *opti
  *
  * Ownership, returns and the fixed lines are those of oh_sensor_register_at.
  */
-int oh_sensor_register_at_sized(oh_sensor *place, const oh_sensor_options *options,
+int oh_sensor_register_at_sized(oh_sensor *sensor, const oh_sensor_options *options,
                                 size_t options_size);
 
 /*
@@ -181,9 +181,9 @@ int oh_sensor_register_at_sized(oh_sensor *place, const oh_sensor_options *optio
  * Async-signal safety: no.
  * Real-time class: may block (as oh_sensor_register).
  */
-OH_INLINE_ int oh_sensor_register_at(oh_sensor *place, const oh_sensor_options *options)
+OH_INLINE_ int oh_sensor_register_at(oh_sensor *sensor, const oh_sensor_options *options)
 {
-    return oh_sensor_register_at_sized(place, options, sizeof *options);
+    return oh_sensor_register_at_sized(sensor, options, sizeof *options);
 }
 
 /*
@@ -314,8 +314,8 @@ OH_INLINE_ void oh_fill_(uint8_t *payload, const void *value, size_t size)
     }
 }
 
-/* GCC warns that ThreadSanitizer does not see fences. It need not see this one, whose partner is
-   in another process. */
+/* GCC warns that ThreadSanitizer does not see fences. It does not need to see this one: its
+   partner is in another process. */
 #ifdef __SANITIZE_THREAD__
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtsan"
@@ -327,7 +327,7 @@ OH_INLINE_ void oh_counter_store_(uint8_t *base, uint64_t count)
     /* SYNC(publish): pairs with the reader's first load of the counter, an acquire load. */
     __atomic_store_n((uint64_t *)(void *)(base + OH_COUNTER_OFFSET), count, __ATOMIC_RELEASE);
     /* SYNC(overwrite): pairs with the reader's acquire fence after its copy. Without it a reader
-       could see words of the next element under the old counter and believe its copy. */
+       could see words of the next element under the old counter and accept its copy. */
     __atomic_thread_fence(__ATOMIC_RELEASE);
 }
 
@@ -420,7 +420,7 @@ OH_INLINE_ int oh_sensor_enabled(const oh_sensor *sensor)
  * Plain stores through the pointer are right, although readers may copy the same bytes at the same
  * moment. The readers are other processes and no part of the program that the compiler sees, so
  * there is no data race it could exploit; it may tear, merge or repeat these stores as it likes,
- * because no reader believes this slot: the counter allows only the capacity - 1 slots before it.
+ * because no reader accepts this slot: the counter allows only the other capacity - 1 slots.
  * The stores must stay between two commits. The release store in the commit
  * after them, SYNC(publish), keeps them from sinking; the release fence in the commit before them,
  * SYNC(overwrite), keeps them from rising above the counter's store: both bind the compiler and
@@ -517,7 +517,7 @@ OH_INLINE_ void oh_sensor_put_on_(oh_sensor *sensor, const void *value, size_t s
     uint8_t *base, *slot;
     uint64_t count;
     assert(size == sensor->payload_size && "oh_sensor_put: another type was registered");
-    /* Read once: for all the compiler knows, each store below could change the sensor. */
+    /* Read once: for the compiler, each store below could change the sensor. */
     base = sensor->base;
     slot = oh_sensor_slot_(sensor);
     count = sensor->count;
@@ -582,18 +582,18 @@ OH_INLINE_ int oh_sensor_register(oh_sensor **out, const oh_sensor_options *opti
     return oh_sensor_register_sized(out, options, sizeof *options);
 }
 
-OH_INLINE_ int oh_sensor_register_at_sized(oh_sensor *place, const oh_sensor_options *options,
+OH_INLINE_ int oh_sensor_register_at_sized(oh_sensor *sensor, const oh_sensor_options *options,
                                            size_t options_size)
 {
-    (void)place;
+    (void)sensor;
     (void)options;
     (void)options_size;
     return 0;
 }
 
-OH_INLINE_ int oh_sensor_register_at(oh_sensor *place, const oh_sensor_options *options)
+OH_INLINE_ int oh_sensor_register_at(oh_sensor *sensor, const oh_sensor_options *options)
 {
-    return oh_sensor_register_at_sized(place, options, sizeof *options);
+    return oh_sensor_register_at_sized(sensor, options, sizeof *options);
 }
 
 OH_INLINE_ void oh_sensor_unregister(oh_sensor *sensor)

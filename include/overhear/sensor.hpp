@@ -2,13 +2,14 @@
 /*
  * Sensors for C++17: typed, move-only, given back by their destructors.
  *
- * A struct says once what its members mean; a sensor of that type then writes elements of it. What
- * sensor.h checks when a sensor is registered is checked here when the program is compiled.
+ * The members of a struct are described once; a sensor of that type then writes elements of it. The
+ * checks that sensor.h makes at registration are made here at compile time.
  *
  *     #include <overhear/sensor.hpp>
  *
- *     struct sample { std::uint64_t items; double load; }; OVERHEAR_FIELDS(sample, "queue_sample",
- *         OVERHEAR_FIELD(items, ""), OVERHEAR_FIELD(load, "%"));
+ *     struct sample { std::uint64_t items; double load; };
+ *     OVERHEAR_FIELDS(sample, "queue_sample",
+ *                     OVERHEAR_FIELD(items, ""), OVERHEAR_FIELD(load, "%"));
  *
  *     overhear::sensor<sample> queue("queue");
  *
@@ -48,8 +49,8 @@ template <class payload> class sensor;
  * An element that is being filled in place, from sensor::begin to commit. Without commit the
  * destructor gives the slot back, and nothing is published.
  *
- * Members that are not assigned hold what the type's constructor gives them, else what an older
- * element left. The next write to the sensor must not come before the guard's end.
+ * Members that are not assigned have the values that the constructor of the type sets, else those
+ * of an older element. The next write to the sensor must follow the end of the guard.
  */
 template <class payload> class element {
   public:
@@ -126,7 +127,7 @@ template <class payload> class sensor : public detail::registered<payload, oh_se
 #endif
 
     /* The same without exceptions: a failure gives a sensor that converts to false; last_error()
-       says why. */
+       returns the reason. */
     static sensor try_register(const char *id, const options &settings = options()) noexcept
     {
         sensor made;

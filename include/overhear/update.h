@@ -3,10 +3,11 @@
  * Updates: the monitor's side of Overhear, for C11 and C++17. C++ programs include update.hpp,
  * which is built on this header.
  *
- * An *update* is an evaluation. It gets every element of its sensors in one total order, and every
- * gap of missed elements, and reports its results at the end. Updates are built into a shared
- * object, a *plug-in*, which `overhear run --update FILE.so` calls while a program runs and
- * `overhear report DIR --update FILE.so` over a recorded trace, with the same results.
+ * An *update* is an analysis that a user adds to a monitor. It gets every element of its sensors in
+ * one total order, and every gap of missed elements, and reports its results at the end. Updates
+ * are built into a shared object, a *plug-in*, which `overhear run --update FILE.so` calls while a
+ * program runs and `overhear report DIR --update FILE.so` over a recorded trace, with the same
+ * results.
  *
  *     struct count { uint64_t elements; };
  *
@@ -23,7 +24,7 @@
  *     }
  *     static int report(void *self, oh_host *host)
  *     {
- *         oh_tell_u64(host, "elements", ((struct count *)self)->elements);
+ *         oh_result_u64(host, "elements", ((struct count *)self)->elements);
  *         return 0;
  *     }
  *     static const oh_update count = {
@@ -60,15 +61,15 @@ extern "C" {
 #define OH_UPDATE_ABI 1u
 
 /* The writer of a stream. */
-enum { OH_ORIGIN_PROGRAM = 1, OH_ORIGIN_KERNEL = 2, OH_ORIGIN_CLERK = 3 };
+enum { OH_ORIGIN_PROGRAM = 1, OH_ORIGIN_KERNEL = 2, OH_ORIGIN_SAMPLER = 3 };
 
-/* All that is known of a stream besides its elements. */
+/* The properties of a stream. */
 typedef struct oh_stream {
     uint32_t size;        /* of this struct; additions go to the end */
     uint32_t id;          /* the second key of the total order */
     const char *sensor;   /* id of the sensor; for kernel streams the hook */
-    const char *instance; /* which of several; "" where there is one */
-    const char *label;    /* the name for people: comm(pid)/sensor#instance */
+    const char *instance; /* distinguishes sensors of one id; "" if there is only one */
+    const char *label;    /* name for display: comm(pid)/sensor#instance */
     const char *type;     /* the type id of its payload */
     const oh_field *fields; /* field_count of them, without those that name the writer */
     uint32_t field_count;
@@ -90,10 +91,10 @@ typedef struct oh_element_view {
 } oh_element_view;
 
 /*
- * One large element where its writer put it, lent to `prepare`. Its writer may overwrite it
- * meanwhile, so what is loaded may be a mixture of two elements: indices and lengths in it are
- * checked before they are used. There is no pointer to the payload: it is loaded by value, with
- * oh_in_place_load and its kin.
+ * One large element in the memory of its writer, valid during `prepare`. The writer may overwrite
+ * it at any moment, so a loaded value may be a mixture of two elements: check indices and lengths
+ * before you use them. There is no pointer to the payload: it is loaded by value, with the
+ * functions oh_in_place_*.
  */
 typedef struct oh_element_in_place {
     uint32_t size;
@@ -106,17 +107,17 @@ typedef struct oh_element_in_place {
     void (*load)(const struct oh_element_in_place *element, uint32_t offset, uint32_t bytes, void *to);
 } oh_element_in_place;
 
-/* Which element `commit` ends the evaluation of. */
+/* The element that `commit` refers to. */
 typedef struct oh_element_key {
     const oh_stream *stream;
     uint64_t sequence;
     uint64_t time_ns;
 } oh_element_key;
 
-/* Why elements were missed. */
+/* The cause of a gap. */
 enum {
     OH_GAP_OVERWRITTEN = 1, /* the writer lapped the reader */
-    OH_GAP_LATE = 2,        /* published after its place in the order had passed */
+    OH_GAP_LATE = 2,        /* published when the merge had passed its time */
     OH_GAP_NESTED = 3,      /* a write nested in another was refused */
     OH_GAP_FULL = 4,        /* a write found no free element, or no lane */
     OH_GAP_KERNEL = 5,      /* the kernel reported a loss of its own */
@@ -141,17 +142,17 @@ typedef struct oh_host {
     uint32_t size;
     uint32_t abi;
     void (*fail)(struct oh_host *host, const char *message);
-    void (*tell_u64)(struct oh_host *host, const char *key, uint64_t value);
-    void (*tell_i64)(struct oh_host *host, const char *key, int64_t value);
-    void (*tell_f64)(struct oh_host *host, const char *key, double value);
-    void (*tell_text)(struct oh_host *host, const char *key, const char *value);
-    void (*tell_json)(struct oh_host *host, const char *key, const char *value);
+    void (*result_u64)(struct oh_host *host, const char *key, uint64_t value);
+    void (*result_i64)(struct oh_host *host, const char *key, int64_t value);
+    void (*result_f64)(struct oh_host *host, const char *key, double value);
+    void (*result_text)(struct oh_host *host, const char *key, const char *value);
+    void (*result_json)(struct oh_host *host, const char *key, const char *value);
     void (*react)(struct oh_host *host, uint32_t code, int64_t value);
     /* The pointer that the program passed to oh_monitor_add (monitor.h); in plug-ins NULL. */
     void *application;
 } oh_host;
 
-/* What follows when elements of an update's streams are missed. `gap` is called in either case. */
+/* Policy for missed elements of an update's streams. `gap` is called in either case. */
 enum {
     OH_MISSED_CONTINUE = 0, /* the update goes on, and missed elements are counted */
     OH_MISSED_STOP = 1      /* the update is not called after the gap, and the report names the gap */
@@ -167,7 +168,7 @@ typedef struct oh_update {
     uint32_t size;       /* sizeof(oh_update); additions go to the end */
     uint32_t missed;     /* OH_MISSED_* */
     const char *name;    /* names it in `--update FILE.so:NAME` and in the report; required */
-    const char *sensors; /* which: TASK/SENSOR#INSTANCE with *, ?, [abc], {a,b}, or an event's name, user:SENSOR;
+    const char *sensors; /* pattern: TASK/SENSOR#INSTANCE with *, ?, [abc], {a,b}, or an event's name, user:SENSOR;
                             NULL: all of programs. Streams of the kernel and probes are meant by kernel:NAME
                             or kernel/NAME alone, those of a sampler by sampler:SENSOR or sampler/SENSOR */
     const char *type;    /* only elements of this type id; NULL: of any */
@@ -182,8 +183,8 @@ typedef struct oh_update {
     int (*gap)(void *self, oh_host *host, const oh_gap *gap) OH_NOEXCEPT_;
     /* No element older than now_ns follows; UINT64_MAX at the end. */
     int (*advance)(void *self, oh_host *host, uint64_t now_ns) OH_NOEXCEPT_;
-    /* Reports the results by oh_tell_*. Not called in a real-time thread. It does not reset them:
-     * `overhear top` calls it for each picture. */
+    /* Sets the results by oh_result_*. Not called in a real-time thread. It does not reset them:
+     * `overhear top` calls it once per refresh. */
     int (*report)(void *self, oh_host *host) OH_NOEXCEPT_;
     /* Frees the update. Not called in a real-time thread. */
     void (*destroy)(void *self)OH_NOEXCEPT_;
@@ -197,15 +198,15 @@ typedef struct oh_update {
      */
     int (*prepare)(void *self, oh_host *host, const oh_element_in_place *element,
                    int *prepared) OH_NOEXCEPT_;
-    /* Ends the evaluation. If valid is not 0, the element was whole until after `prepare`: commit
-     * the result. Otherwise drop it; an overwritten element is also reported to `gap`. */
+    /* Ends an evaluation in place. If valid is not 0, the element was whole until after `prepare`:
+     * commit the result. Otherwise drop it; an overwritten element is also reported to `gap`. */
     int (*commit)(void *self, oh_host *host, const oh_element_key *element, int valid) OH_NOEXCEPT_;
     /*
-     * Does in advance what the first evaluation would do only once, so that evaluations neither
-     * allocate nor cause page faults. A monitor with guarantees calls it once in the evaluating
-     * thread, after the first calls of `open` and before the first element that counts. Other and
-     * older monitors do not call it, so no result may depend on it. The memory of the process,
-     * including the plug-in's code, data and thread-local variables, is mapped and locked before.
+     * Makes the allocations and page faults of the first element in advance. A monitor with
+     * guarantees calls it once in the evaluating thread, after the first calls of `open` and before
+     * the first element that counts. Other and older monitors do not call it, so no result may
+     * depend on it. The memory of the process, including the plug-in's code, data and thread-local
+     * variables, is already mapped and locked.
      */
     int (*warm_up)(void *self, oh_host *host) OH_NOEXCEPT_;
 } oh_update;
@@ -218,7 +219,7 @@ enum {
     OH_ON_OVERRUN = 0,      /* an update took longer than its WCET: element, value = nanoseconds, bound = WCET */
     OH_ON_STREAM = 1,       /* a sensor was faster than its stream: element; observed, bound = distance, D or
                                earliness, tau */
-    OH_ON_MISSED = 2,       /* elements were missed: element = the first, value = how many */
+    OH_ON_MISSED = 2,       /* elements were missed: element = the first, value = their number */
     OH_ON_VIOLATED = 3,     /* a constraint is violated: element, value = offences so far, observed, bound */
     OH_ON_INCONCLUSIVE = 4, /* a constraint cannot be found to hold any more */
     OH_ON_UPDATE = 5        /* an update has called oh_react: code, value */
@@ -233,15 +234,15 @@ enum {
  * named by `function = "FILE.so:lower_quality"`, and exported like any function of a library. It
  * runs in the thread that carries out reactions, never in one that evaluates, and at no real-time
  * priority: it may allocate, block and print, and later reactions wait for it. Updates of the same
- * plug-in are evaluated in another thread meanwhile: shared variables need atomics or a lock. It
+ * plug-in run in another thread at the same time: shared variables need atomics or a lock. It
  * must not throw. Its argument is valid during the call.
  */
 typedef struct oh_reaction {
     uint32_t size;        /* of this struct; additions go to the end */
     uint32_t on;          /* OH_ON_* */
-    const char *name;     /* the reaction's, in overhear.toml */
+    const char *name;     /* name of the reaction in overhear.toml */
     const char *of;       /* the update, sensor or constraint */
-    const char *message; /* message for people */
+    const char *message;  /* what happened, as text for users */
     uint64_t at_ns;       /* time of the cause, CLOCK_MONOTONIC */
     uint64_t count;       /* number of occurrences; for OH_ON_MISSED the number of elements */
     uint64_t element;     /* its position in its stream; UINT64_MAX if there is none */
@@ -300,30 +301,30 @@ OH_INLINE_ void oh_fail(oh_host *host, const char *message)
 }
 
 /*
- * Report one result, from within `report`: a key with a number, a text, or any JSON document. Keys
- * and texts are UTF-8 and are copied. A second call with the same key replaces the value. Invalid
- * JSON becomes a complaint in the report.
+ * oh_result_*: sets one result, from within `report`: a key with a number, a text, or a JSON
+ * document. Keys and texts are UTF-8 and are copied. A second call with the same key replaces the
+ * value. Invalid JSON becomes a complaint in the report.
  * Thread safety: from within a call alone. Async-signal safety: no. Real-time class: allocates.
  */
-OH_INLINE_ void oh_tell_u64(oh_host *host, const char *key, uint64_t value)
+OH_INLINE_ void oh_result_u64(oh_host *host, const char *key, uint64_t value)
 {
-    host->tell_u64(host, key, value);
+    host->result_u64(host, key, value);
 }
-OH_INLINE_ void oh_tell_i64(oh_host *host, const char *key, int64_t value)
+OH_INLINE_ void oh_result_i64(oh_host *host, const char *key, int64_t value)
 {
-    host->tell_i64(host, key, value);
+    host->result_i64(host, key, value);
 }
-OH_INLINE_ void oh_tell_f64(oh_host *host, const char *key, double value)
+OH_INLINE_ void oh_result_f64(oh_host *host, const char *key, double value)
 {
-    host->tell_f64(host, key, value);
+    host->result_f64(host, key, value);
 }
-OH_INLINE_ void oh_tell_text(oh_host *host, const char *key, const char *value)
+OH_INLINE_ void oh_result_text(oh_host *host, const char *key, const char *value)
 {
-    host->tell_text(host, key, value);
+    host->result_text(host, key, value);
 }
-OH_INLINE_ void oh_tell_json(oh_host *host, const char *key, const char *json)
+OH_INLINE_ void oh_result_json(oh_host *host, const char *key, const char *json)
 {
-    host->tell_json(host, key, json);
+    host->result_json(host, key, json);
 }
 
 /*

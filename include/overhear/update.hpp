@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Updates for C++17: evaluations as classes. An update, and when its functions are called, is
+ * Updates for C++17: analyses as classes. An update, and when its functions are called, is
  * described in update.h, on which this header is built.
  *
  *     #include <overhear/update.hpp>
@@ -9,7 +9,7 @@
  *       public:
  *         explicit count(const char *argument) { (void)argument; }
  *         void element(const oh_element_view &) override { elements++; }
- *         void report(overhear::report &report) override { report.tell("elements", elements); }
+ *         void report(overhear::report &report) override { report.set("elements", elements); }
  *
  *       private:
  *         std::uint64_t elements = 0;
@@ -20,8 +20,8 @@
  *
  * Build it with `c++ -std=c++17 -shared -fPIC -Iinclude`.
  *
- * An exception that leaves a function is caught: the update is called no more, and the report has
- * what() as its message.
+ * An exception that leaves a function is caught: the update is not called any more, and the report
+ * has what() as its message.
  */
 #ifndef OVERHEAR_UPDATE_HPP
 #define OVERHEAR_UPDATE_HPP
@@ -47,28 +47,28 @@ class report {
   public:
     explicit report(oh_host *host) : host_(host) {}
 
-    template <class number> void tell(const char *key, number value)
+    template <class number> void set(const char *key, number value)
     {
-        static_assert(std::is_arithmetic<number>::value, "tell numbers and texts; others by tell_json");
+        static_assert(std::is_arithmetic<number>::value, "set takes numbers and texts; documents by set_json");
         if constexpr (std::is_floating_point<number>::value)
-            oh_tell_f64(host_, key, static_cast<double>(value));
+            oh_result_f64(host_, key, static_cast<double>(value));
         else if constexpr (std::is_signed<number>::value)
-            oh_tell_i64(host_, key, value);
+            oh_result_i64(host_, key, value);
         else
-            oh_tell_u64(host_, key, value);
+            oh_result_u64(host_, key, value);
     }
-    void tell(const char *key, const char *text) { oh_tell_text(host_, key, text); }
-    void tell(const char *key, const std::string &text) { oh_tell_text(host_, key, text.c_str()); }
-    void tell_json(const char *key, const std::string &json)
+    void set(const char *key, const char *text) { oh_result_text(host_, key, text); }
+    void set(const char *key, const std::string &text) { oh_result_text(host_, key, text.c_str()); }
+    void set_json(const char *key, const std::string &json)
     {
-        oh_tell_json(host_, key, json.c_str());
+        oh_result_json(host_, key, json.c_str());
     }
 
   private:
     oh_host *host_;
 };
 
-/* A large element where its writer put it: numbers and structs are loaded from it by value. */
+/* A large element in the memory of its writer: numbers and structs are loaded from it by value. */
 class in_place {
   public:
     explicit in_place(const oh_element_in_place &raw) : raw_(raw) {}
@@ -101,7 +101,7 @@ struct hosted;
 }
 
 /*
- * An evaluation. `element` is required; it, `gap` and `advance` may run in a real-time thread, and
+ * An update. `element` is required; it, `gap` and `advance` may run in a real-time thread, and
  * do not allocate there. The constructor, the destructor and `report` run elsewhere.
  */
 class update {
@@ -111,30 +111,30 @@ class update {
     update &operator=(const update &) = delete;
     virtual ~update() = default;
 
-    /* Learns of a stream before the first of its items. */
+    /* Called for a stream before its first item. */
     virtual void open(const oh_stream &) {}
-    /* Prepares for evaluations that must neither allocate nor fault; see oh_update. */
+    /* Makes allocations and page faults in advance; see oh_update. */
     virtual void warm_up() {}
     /* Evaluates one element. */
     virtual void element(const oh_element_view &element) = 0;
     /*
      * Prepares the evaluation of a large element in place, without any effect outside of this
-     * object, and says whether there is something to commit. Only of an update that is exported
-     * with exported_in_place; others get copies, and so does this one where elements cannot stay
-     * where they are.
+     * object, and returns whether there is something to commit. Called only if the update is
+     * exported with exported_in_place and the element can be read in place; else `element` gets a
+     * copy.
      */
     virtual bool prepare(const in_place &) { return false; }
-    /* Ends what prepare began: commits the result if `valid`, else drops it. */
+    /* Ends an evaluation in place: commits the result of `prepare` if `valid`, else drops it. */
     virtual void commit(const oh_element_key &, bool valid) { (void)valid; }
-    /* Learns of elements that were missed. */
+    /* Called for missed elements of one stream. */
     virtual void gap(const oh_gap &) {}
-    /* Nothing older than now_ns can still come. */
+    /* No element older than now_ns follows. */
     virtual void advance(std::uint64_t now_ns) { (void)now_ns; }
-    /* Tells the results, and leaves them as they are: `overhear top` asks for each picture. */
+    /* Sets the results. It does not reset them: `overhear top` calls it once per refresh. */
     virtual void report(overhear::report &) {}
 
   protected:
-    /* Asks for the reactions that overhear.toml binds to this update; see oh_react. */
+    /* Requests the reactions that overhear.toml binds to this update; see oh_react. */
     void react(std::uint32_t code, std::int64_t value = 0)
     {
         if (host_)
@@ -143,10 +143,10 @@ class update {
 
   private:
     friend struct detail::hosted;
-    oh_host *host_ = nullptr; /* of the call that is under way */
+    oh_host *host_ = nullptr; /* of the current call */
 };
 
-/* The payload of an element whose update is exported for this type (see exported_for). */
+/* The payload of an element. The update must be exported for this type (see exported_for). */
 template <class payload> const payload &payload_of(const oh_element_view &element)
 {
     if (element.stream->payload_size != sizeof(payload))
@@ -175,7 +175,7 @@ inline update &as_update(void *self)
     return *static_cast<update *>(self);
 }
 
-/* The update of a call, which knows its host meanwhile. */
+/* The update of a call, with its host for as long as the call lasts. */
 struct hosted {
     hosted(void *self, oh_host *host) : called(as_update(self)) { called.host_ = host; }
     hosted(const hosted &) = delete;
@@ -252,8 +252,9 @@ constexpr oh_update table(const char *name, const char *sensors, std::uint32_t m
 } /* namespace detail */
 
 /*
- * What OH_EXPORT_UPDATES takes, for a class that is made from the argument (a const char *): its
- * name, which sensors it wants (nullptr: all), and what it does when elements were missed.
+ * The entry of a class for OH_EXPORT_UPDATES. The class has a constructor for the argument (a const
+ * char *). The parameters are its name, the pattern of its sensors (nullptr: all), and the policy
+ * for missed elements.
  */
 template <class type>
 constexpr oh_update exported(const char *name, const char *sensors = nullptr,
@@ -267,8 +268,8 @@ constexpr oh_update exported(const char *name, const char *sensors = nullptr,
 
 /*
  * The same for a class that evaluates elements of one type alone, a struct described by
- * OVERHEAR_FIELDS: a sensor that is asked for and writes another type is not evaluated, and the
- * report says so.
+ * OVERHEAR_FIELDS. A matching sensor of another type is not evaluated, and the report contains a
+ * complaint.
  */
 template <class type, class payload>
 constexpr oh_update exported_for(const char *name, const char *sensors = nullptr,

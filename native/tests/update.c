@@ -87,11 +87,11 @@ static int advance(void *own, oh_host *host, uint64_t now_ns) OH_NOEXCEPT_
 static int report(void *own, oh_host *host) OH_NOEXCEPT_
 {
     const struct sum *sum = (const struct sum *)own;
-    oh_tell_u64(host, "values", sum->values);
-    oh_tell_i64(host, "missed", -(int64_t)sum->missed);
-    oh_tell_f64(host, "advanced", (double)sum->advanced_ns);
-    oh_tell_text(host, "text", "told");
-    oh_tell_json(host, "json", "[]");
+    oh_result_u64(host, "values", sum->values);
+    oh_result_i64(host, "missed", -(int64_t)sum->missed);
+    oh_result_f64(host, "advanced", (double)sum->advanced_ns);
+    oh_result_text(host, "text", "told");
+    oh_result_json(host, "json", "[]");
     return 0;
 }
 

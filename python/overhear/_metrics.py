@@ -50,8 +50,8 @@ class MetricResult:
     unfinished: int
     #: Elements and measurements that found no room.
     refused: int
-    #: Events that it needs and of which the recording has no stream, or none has been heard yet.
-    unheard: list[str]
+    #: Required events without a stream so far.
+    absent_events: list[str]
     #: Messages about what cannot be read or used.
     damage: list[str]
 
@@ -68,13 +68,13 @@ class MetricResult:
         self.missed = found["total_missed"]
         self.unfinished = found["unfinished"]
         self.refused = found["refused"]
-        self.unheard = found["unheard"]
+        self.absent_events = found["absent_events"]
         self.damage = found["damage"]
 
     @property
     def is_complete(self) -> bool:
         """Whether the measurements are all there are."""
-        return not (self.missed or self.refused or self.unheard or self.damage)
+        return not (self.missed or self.refused or self.absent_events or self.damage)
 
     def __len__(self) -> int:
         return len(self.array)

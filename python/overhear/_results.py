@@ -437,7 +437,7 @@ class MetricReport(Record):
 
     name: str
     description: str
-    unheard: list[str]
+    absent_events: list[str]
     completed: int
     incomplete: int
     unfinished: int

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Updates: evaluations as classes, over a trace or a running directory."""
+"""Updates: analyses as classes, over a trace or a running directory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ._stream import Stream
 
 
 class Analysis:
-    """An evaluation: derive from it, and override what is needed.
+    """An analysis: derive from it, and override what is needed.
 
     ::
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An evaluation that only collects: elements become rows of words, ready to be numpy arrays.
+//! An analysis that only collects: elements become rows of words, ready to be numpy arrays.
 //!
 //! A row is `{u64 sequence, u64 time_ns, payload}`, filled up with zeros to whole words. Each
 //! stream has one block of rows, so a batch costs one copy of each element and one array per

@@ -217,7 +217,7 @@ fn found<'py>(
     complaints: &[String],
 ) -> PyResult<Bound<'py, PyDict>> {
     let found = columns(py, &taken.results, &taken.gaps)?;
-    let unheard: Vec<String> = taken
+    let absent_events: Vec<String> = taken
         .absent_events
         .iter()
         .map(ToString::to_string)
@@ -225,7 +225,7 @@ fn found<'py>(
     found.set_item("total_missed", taken.missed)?;
     found.set_item("unfinished", taken.unfinished)?;
     found.set_item("refused", taken.refused)?;
-    found.set_item("unheard", unheard)?;
+    found.set_item("absent_events", absent_events)?;
     found.set_item("damage", complaints)?;
     Ok(found)
 }

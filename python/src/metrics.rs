@@ -148,7 +148,7 @@ pub(crate) fn measure<'py>(
     element_cost_ns: Option<u64>,
 ) -> PyResult<Vec<Bound<'py, PyDict>>> {
     let metrics: Vec<_> = metrics.iter().map(|metric| metric.0.clone()).collect();
-    let (engine, heard, damage) = py.detach(move || -> PyResult<_> {
+    let (engine, recorded, damage) = py.detach(move || -> PyResult<_> {
         let damaged = |error: ReadError| TraceError::new_err(error.to_string());
         let reader = TraceReader::open(directory).map_err(damaged)?;
         // None stands for what the recording's calibration says.
@@ -167,27 +167,27 @@ pub(crate) fn measure<'py>(
         }
         let replayed = reader.replay(&mut [&mut engine]);
         engine.finish();
-        let heard: EventSet = reader.streams().map(|stream| stream.event()).collect();
+        let recorded: EventSet = reader.streams().map(|stream| stream.event()).collect();
         let torn = reader.torn().iter().map(ToString::to_string);
         let corrupt = reader.corrupt().iter().chain(&replayed.corrupt);
         let damage: Vec<String> = torn.chain(corrupt.map(ToString::to_string)).collect();
-        Ok((engine, heard, damage))
+        Ok((engine, recorded, damage))
     })?;
     let each = engine.statistics().enumerate();
     let each = each.map(|(index, (metric, statistics))| {
         let rows = engine.sink().of(index);
         let found = columns(py, rows, engine.sink().gaps_of(index))?;
-        let unheard = metric
+        let absent_events = metric
             .sources()
             .iter()
-            .filter(|event| !heard.contains(*event));
-        let unheard: Vec<String> = unheard.map(ToString::to_string).collect();
+            .filter(|event| !recorded.contains(*event));
+        let absent_events: Vec<String> = absent_events.map(ToString::to_string).collect();
         let kept = rows.len() as u64;
         let refused = statistics.completed.saturating_sub(kept) + statistics.refused;
         found.set_item("total_missed", statistics.missed)?;
         found.set_item("unfinished", statistics.unfinished)?;
         found.set_item("refused", refused)?;
-        found.set_item("unheard", unheard)?;
+        found.set_item("absent_events", absent_events)?;
         found.set_item(
             "damage",
             [damage.clone(), engine.complaints().to_vec()].concat(),

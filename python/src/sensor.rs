@@ -115,11 +115,11 @@ impl Writer {
             Self::Simple(sensor) => sensor.register_again(),
             Self::Shared { sensor, written } => {
                 let was_connected = sensor.is_connected();
-                let heard = sensor.register_again()?;
-                if heard && !was_connected {
+                let connected = sensor.register_again()?;
+                if connected && !was_connected {
                     *written = 0;
                 }
-                Ok(heard)
+                Ok(connected)
             }
         }
     }
@@ -197,9 +197,9 @@ impl Sensor {
             let known = |argument: &Argument| key.eq(&argument.name).unwrap_or(false);
             self.arguments.iter().any(known)
         };
-        let stranger = keys.and_then(|keys| keys.iter().find(|key| !is_known(key)));
-        PyTypeError::new_err(match stranger {
-            Some(stranger) => format!("sensor `{id}` has no field `{stranger}`"),
+        let unknown = keys.and_then(|keys| keys.iter().find(|key| !is_known(key)));
+        PyTypeError::new_err(match unknown {
+            Some(unknown) => format!("sensor `{id}` has no field `{unknown}`"),
             None => format!("sensor `{id}`: field `{name}` is missing"),
         })
     }
@@ -320,18 +320,18 @@ impl Sensor {
             }
         }
         let named = fields.map_or(0, |fields| fields.len());
-        let mut place = 0;
+        let mut index = 0;
         if given + named > self.arguments.len() {
             return Err(self.too_many(given + named));
         }
         self.append(|argument| {
-            let value = if place < given {
-                Some(values.get_item(place)?)
+            let value = if index < given {
+                Some(values.get_item(index)?)
             } else {
                 let name = argument.name.bind(py);
                 fields.map_or(Ok(None), |fields| fields.get_item(name))?
             };
-            place += 1;
+            index += 1;
             value.ok_or_else(|| self.not_given(argument, fields))
         })
     }

@@ -114,8 +114,8 @@ def test_metrics_of_the_system_and_between_two_events(run):
     # The kernel was not heard: there is nothing, and it says so.
     found, other = overhear.measure(out, latency, mine)
     assert len(found) == 0 and not found.is_complete
-    assert found.unheard == ["kernel:sched_wake", "kernel:sched_switch"]
-    assert "user:a" in other.unheard
+    assert found.absent_events == ["kernel:sched_wake", "kernel:sched_switch"]
+    assert "user:a" in other.absent_events
 
 
 def test_prices_of_the_calibration_are_subtracted(run):

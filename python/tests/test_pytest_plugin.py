@@ -71,7 +71,7 @@ def test_inconclusive_fails_unless_it_is_allowed(pytests):
     silent = 'overhear_held([sys.executable, "-c", ""], options=KERNEL{})'
     result = pytests(99, silent.format(""))
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines(["few: inconclusive: user:count was not heard"])
+    result.stdout.fnmatch_lines(["few: inconclusive: no stream of user:count"])
     pytests(99, silent.format(", allow_inconclusive=True")).assert_outcomes(passed=1)
 
 
@@ -112,4 +112,4 @@ def test_junit_of_verdicts_is_valid(program, tmp_path):
     assert [case.get("name") for case in suite.iter("testcase")] == names
     [failure], [error] = suite.iter("failure"), suite.iter("error")
     assert "91 is more than 90" in failure.get("message")
-    assert "user:other was not heard" in error.get("message")
+    assert "no stream of user:other" in error.get("message")

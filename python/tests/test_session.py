@@ -114,7 +114,7 @@ def test_metrics_equal_the_command_lines(recorded, printed):
     words = ["--metric", "run_delay", "--metric", "system_call", "--measurements"]
     assert found.to_dict() == printed("metrics", out, *words)
     delay, calls = found.metrics
-    assert calls.unheard and calls.completed == 0
+    assert calls.absent_events and calls.completed == 0
     measured = overhear.measure(out, overhear.system_metric("run_delay"))[0]
     assert len(delay.measurements) == len(measured)
     for column in ("task", "length_ns", "begin_ns", "end_ns"):

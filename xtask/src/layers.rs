@@ -28,11 +28,11 @@ pub(crate) fn breaches(table: &str, packages: &[Package]) -> Vec<String> {
         Ok(rows) => rows,
         Err(message) => return vec![message],
     };
-    let place = |name: &str| rows.iter().position(|row| row.name == name);
+    let position = |name: &str| rows.iter().position(|row| row.name == name);
     let exists = |name: &str| packages.iter().any(|package| package.name == name);
     let mut found = Vec::new();
     for (index, row) in rows.iter().enumerate() {
-        if place(&row.name) != Some(index) {
+        if position(&row.name) != Some(index) {
             found.push(format!("{} stands in the crate table twice.", row.name));
         }
         if !exists(&row.name) {
@@ -43,7 +43,7 @@ pub(crate) fn breaches(table: &str, packages: &[Package]) -> Vec<String> {
         }
     }
     for package in packages {
-        let Some(own) = place(&package.name) else {
+        let Some(own) = position(&package.name) else {
             found.push(format!(
                 "{} is missing from the crate table; give it a row below all it depends on.",
                 package.name
@@ -55,7 +55,7 @@ pub(crate) fn breaches(table: &str, packages: &[Package]) -> Vec<String> {
             .iter()
             .filter(|other| exists(&other.name))
         {
-            let Some(other) = place(&dependency.name) else {
+            let Some(other) = position(&dependency.name) else {
                 continue;
             };
             let for_tests = dependency.dev && rows[other].state == State::Tests;

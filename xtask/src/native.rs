@@ -78,7 +78,9 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
         .flat_map(|folder| COMPILERS.map(|c| (folder, c)))
     {
         for source in sources(&workspace.root.join(folder), compiler.sources)? {
-            if compiler.threads && !says(&fs::read_to_string(&source)?, "sanitizes: threads") {
+            if compiler.threads
+                && !head_contains(&fs::read_to_string(&source)?, "sanitizes: threads")
+            {
                 continue;
             }
             let how = if compiler.threads { ", threads" } else { "" };
@@ -262,7 +264,7 @@ fn libraries_of(text: &str) -> Vec<&str> {
 const FIRST_LINES: usize = 5;
 
 /// Whether the first lines of a source contain this.
-fn says(text: &str, what: &str) -> bool {
+fn head_contains(text: &str, what: &str) -> bool {
     text.lines()
         .take(FIRST_LINES)
         .any(|line| line.contains(what))

@@ -94,7 +94,7 @@ pub(crate) enum Policy {
 impl Policy {
     /// That of this machine and user.
     pub(crate) fn here() -> Self {
-        let read = |place: &str| fs::read_to_string(place).unwrap_or_default();
+        let read = |position: &str| fs::read_to_string(position).unwrap_or_default();
         let is_root = fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0);
         let has_btf = Path::new("/sys/kernel/btf/vmlinux").exists();
         Self::of(

@@ -258,10 +258,10 @@ impl PytestReader {
             self.tally.fail(name);
         } else if let Some(skipped) = line.strip_prefix("SKIPPED [") {
             // SKIPPED [2] FILE:LINE: REASON, once for all tests with that reason at that place.
-            let (count, place) = skipped.split_once("] ").unwrap_or(("1", skipped));
-            let (place, reason) = place.split_once(": ").unwrap_or((place, ""));
+            let (count, position) = skipped.split_once("] ").unwrap_or(("1", skipped));
+            let (position, reason) = position.split_once(": ").unwrap_or((position, ""));
             for _ in 0..count.parse().unwrap_or(1) {
-                self.tally.skip(place, reason);
+                self.tally.skip(position, reason);
             }
         } else if line.contains(" in ") && line.ends_with(['s', ')']) && counts_tests(line) {
             // From a minute on the time follows once more: `in 62.08s (0:01:02)`.

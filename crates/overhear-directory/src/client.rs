@@ -118,8 +118,8 @@ pub fn socket_path() -> Option<PathBuf> {
     let user = environment("XDG_RUNTIME_DIR")
         .filter(|folder| !folder.is_empty())
         .map(|folder| Path::new(&folder).join("overhear/directory.sock"));
-    let places = [user, Some(PathBuf::from("/run/overhear/directory.sock"))];
-    places.into_iter().flatten().find(|path| path.exists())
+    let paths = [user, Some(PathBuf::from("/run/overhear/directory.sock"))];
+    paths.into_iter().flatten().find(|path| path.exists())
 }
 
 /// A variable of the environment; `None` in a program with raised privileges, which ignores it.

@@ -221,8 +221,8 @@ impl Connection {
     /// Refuses a sensor and counts it. It is counted first, so that a client that has received the
     /// refusal finds it in the directory's status.
     pub(crate) fn refuse(&self, registry: &Mutex<Registry>, sensor: &str, message: &str) -> Next {
-        let who = (self.peer.pid, self.peer.uid);
-        lock(registry).note_not_connected(who, sensor, message);
+        let owner = (self.peer.pid, self.peer.uid);
+        lock(registry).note_not_connected(owner, sensor, message);
         self.deny(message)
     }
 

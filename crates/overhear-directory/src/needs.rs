@@ -16,7 +16,7 @@ use crate::query::{Matcher, Query, QueryError};
 /// use overhear_directory::{Needs, Query};
 /// use overhear_event::EventName;
 ///
-/// // The sensors of two evaluations. While the monitor is attached, unneeded sensors are off.
+/// // The sensors of two analyses. While the monitor is attached, unneeded sensors are off.
 /// let events = [EventName::user("request")].into_iter().collect();
 /// let needs = Needs::events(events).and(Query::parse("server/*")?).disable_unused();
 /// # let _ = needs;

@@ -233,8 +233,8 @@ impl Connection {
             let mut registry = lock(registry);
             let message =
                 format!("{shortage}. It waits for memory, and is switched on when there is enough");
-            let who = (opening.pid, opening.uid);
-            registry.note_not_connected(who, &opening.descriptor.sensor, &message);
+            let owner = (opening.pid, opening.uid);
+            registry.note_not_connected(owner, &opening.descriptor.sensor, &message);
             registry.defer(file, opening);
             drop(registry);
             self.reply(&Reply::Sealed, &[]);

@@ -116,7 +116,7 @@ impl Query {
         matcher.is_some_and(|it| it.sensor.is_none_or(|glob| glob.is_match(sensor)))
     }
 
-    /// The streams that the pattern of an evaluation selects. Patterns select sensors of programs;
+    /// The streams that the pattern of an update selects. Patterns select sensors of programs;
     /// other streams only if the pattern names their origin.
     ///
     /// # Errors

@@ -142,7 +142,7 @@ impl DirectoryBuilder {
         self
     }
 
-    /// Switches on the sensors of these events, as evaluations require them, and all others off,
+    /// Switches on the sensors of these events, as analyses require them, and all others off,
     /// until a monitor switches them. By default all are on.
     #[must_use]
     pub fn required(self, events: EventSet) -> Self {

@@ -19,8 +19,8 @@ use serde_json::json;
 
 use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
 use support::{
-    ask_patiently, eventually, register_packet, register_patiently, request, Heard, Here, Raw,
-    Writer,
+    eventually, register_packet, register_patiently, request, request_until_granted, Heard, Here,
+    Raw, Writer,
 };
 
 /// A directory with room for `sensors` of the smallest buffers.
@@ -94,14 +94,14 @@ fn every_kind_of_sensor_can_be_deferred() {
         let mut wanted = request("of several threads");
         (wanted.kind, wanted.lanes) = (kind, 4);
         let probe = Here::standalone();
-        let bytes = ask_patiently(&probe.socket(), &wanted)
+        let bytes = request_until_granted(&probe.socket(), &wanted)
             .unwrap()
             .shape
             .bytes();
         let builder = Directory::builder().standalone();
         let here = Here::with(builder.quota_bytes(bytes as u64 + 100));
         let first = here.register("first");
-        let waiting = ask_patiently(&here.socket(), &wanted).unwrap();
+        let waiting = request_until_granted(&here.socket(), &wanted).unwrap();
         assert!(waiting.is_deferred(), "{kind:?}");
         first.unregister().unwrap();
         drop(first);
@@ -130,9 +130,9 @@ fn large_buffers_can_be_deferred() {
         wanted.capacity = LARGE;
         wanted
     };
-    let first = ask_patiently(&here.socket(), &wanted("first")).unwrap();
+    let first = request_until_granted(&here.socket(), &wanted("first")).unwrap();
     assert!(!first.is_deferred());
-    let mut second = Writer::new(ask_patiently(&here.socket(), &wanted("second")).unwrap());
+    let mut second = Writer::new(request_until_granted(&here.socket(), &wanted("second")).unwrap());
     assert!(second.registration.is_deferred());
     first.unregister().unwrap();
     drop(first);
@@ -234,9 +234,9 @@ fn touch_all(here: &Here, name: &str) -> usize {
     let other = Here::with(builder);
     let mut wanted = request("first");
     wanted.capacity = 1 << 13;
-    let _first = ask_patiently(&other.socket(), &wanted).unwrap();
+    let _first = request_until_granted(&other.socket(), &wanted).unwrap();
     wanted.sensor = name.to_string();
-    let waiting = ask_patiently(&other.socket(), &wanted).unwrap();
+    let waiting = request_until_granted(&other.socket(), &wanted).unwrap();
     assert!(waiting.is_deferred());
     // SAFETY: the registration keeps the map.
     let words = unsafe { waiting.mapping.words() };

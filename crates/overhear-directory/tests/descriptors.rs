@@ -13,7 +13,7 @@ use overhear_directory::client::{register_at, RegisterError};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::WriterKind;
 
-use support::{ask_patiently, eventually, register_patiently, request, Heard, Writer};
+use support::{eventually, register_patiently, request, request_until_granted, Heard, Writer};
 
 /// A directory in a process of its own, which ends with the test.
 struct Service(Child);
@@ -96,7 +96,7 @@ fn programs_and_monitors_close_what_they_have_mapped() {
     ] {
         let mut wanted = request(&format!("{kind:?}"));
         (wanted.kind, wanted.lanes) = (kind, 2);
-        sensors.push(ask_patiently(&socket, &wanted).unwrap());
+        sensors.push(request_until_granted(&socket, &wanted).unwrap());
     }
     let mut writer = Writer::new(register_patiently(&socket, "written").unwrap());
     // The other test of this process may be in the middle of a registration.

@@ -15,7 +15,7 @@ use overhear_stream::sync::Ordering;
 use overhear_stream::Words;
 use serde_json::{json, Value};
 
-use support::{ask_patiently, request, Heard, Here, Raw, Writer};
+use support::{request, request_until_granted, Heard, Here, Raw, Writer};
 
 fn connect(here: &Here) -> MonitorConnection {
     MonitorConnection::connect(here.directory.socket()).unwrap()
@@ -207,7 +207,7 @@ fn vandal() {
     let victims = kinds.map(|kind| {
         let mut wanted = request(&format!("rubbish {kind:?}"));
         (wanted.kind, wanted.lanes) = (kind, 4);
-        ask_patiently(Path::new(&socket), &wanted).unwrap()
+        request_until_granted(Path::new(&socket), &wanted).unwrap()
     });
     println!("@ there");
     let mut chance = 0x9E37_79B9_7F4A_7C15_u64;

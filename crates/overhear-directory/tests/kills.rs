@@ -19,7 +19,7 @@ use overhear_event::{GapCause, Inbox, Source, SourceError, StreamDescriptor, Str
 
 use overhear_stream::sync::{AtomicBool, AtomicU64, Ordering};
 use support::manager::Manager;
-use support::{ask_patiently, eventually, request, Writer};
+use support::{eventually, request, request_until_granted, Writer};
 
 /// Default number of kills; `make hostile` sets another one in the environment.
 const KILLS: u64 = 50;
@@ -147,7 +147,7 @@ fn directory_survives_many_kills() {
     std::thread::scope(|scope| {
         for (number, written) in written.iter().enumerate() {
             let steady = wanted(&format!("steady {number}"));
-            let registration = ask_patiently(&socket, &steady).unwrap();
+            let registration = request_until_granted(&socket, &steady).unwrap();
             let goes_on = &goes_on;
             scope.spawn(move || {
                 let mut writer = Writer::new(registration);

@@ -16,7 +16,7 @@ use overhear_event::{Nanos, Rate, Source};
 use serde_json::{json, Value};
 
 use support::{
-    ask_patiently, register_packet, register_patiently, request, Heard, Here, Raw, Writer,
+    register_packet, register_patiently, request, request_until_granted, Heard, Here, Raw, Writer,
 };
 
 /// The message of a refusal, or the reason for a deferral; it does not wait.
@@ -312,7 +312,7 @@ fn streams_are_sized_for_the_largest_period_of_a_monitor() {
     wanted.rate = Some(Rate::new(ms, ms, Nanos::ZERO).unwrap());
     let granted = |builder: DirectoryBuilder| {
         let here = Here::with(builder.standalone());
-        let registration = ask_patiently(&here.socket(), &wanted).unwrap();
+        let registration = request_until_granted(&here.socket(), &wanted).unwrap();
         registration.shape.elements().capacity()
     };
     // E(2 T_M + 50 ms) and two spare: 2,052 and 8,052.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requirements of evaluations: exactly the sensors of these events are switched on. A sensor that
+//! Requirements of analyses: exactly the sensors of these events are switched on. A sensor that
 //! was switched off for that gets its old state back when no monitor requires it any more.
 
 mod support;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names of events, and sets of them, as evaluations require them.
+//! Names of events, and sets of them, as analyses require them.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -92,5 +92,5 @@ impl fmt::Display for EventName {
     }
 }
 
-/// The events that an evaluation requires.
+/// The events that an analysis requires.
 pub type EventSet = BTreeSet<EventName>;

@@ -13,7 +13,7 @@ use crate::{
     Timestamp, Value,
 };
 
-/// One element, validated and in total order, borrowed by an evaluation.
+/// One element, validated and in total order, borrowed by an analysis.
 #[derive(Clone, Copy, Debug)]
 pub struct ElementView<'a> {
     /// The stream it belongs to.
@@ -42,7 +42,7 @@ pub enum GapCause {
     /// The writer lapped the reader: the ring was too small or the reader too slow.
     Overwritten,
     /// The element arrived after the merge had passed its time: the writer was preempted between
-    /// stamp and publication for longer than the hold-back. Or the evaluation panicked at or
+    /// stamp and publication for longer than the hold-back. Or the analysis panicked at or
     /// shortly before it.
     Late,
     /// A write nested in another of the same thread or CPU was refused.
@@ -102,7 +102,7 @@ impl fmt::Display for GapCause {
     }
 }
 
-/// Missed elements of one stream: no evaluation has got them.
+/// Missed elements of one stream: no analysis has received them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gap {
     /// The stream they belong to.
@@ -120,7 +120,7 @@ pub struct Gap {
     pub cause: GapCause,
 }
 
-/// The argument of one call of an evaluation.
+/// The argument of one call of an analysis.
 #[derive(Clone, Copy, Debug)]
 pub enum Item<'a> {
     /// The next element in total order.
@@ -134,18 +134,18 @@ pub enum Item<'a> {
     Advance(Timestamp),
 }
 
-/// An evaluation: code that gets every item of the streams in total order.
+/// Code that gets every item of the streams in total order.
 ///
 /// The same code runs live, with a guarantee, or over a trace. So it must not read clocks: all time
 /// comes in through its arguments.
 pub trait Analysis {
-    /// The events that this evaluation needs; an empty set stands for all events.
+    /// The events that this analysis needs; an empty set stands for all events.
     fn requires(&self) -> EventSet {
         EventSet::new()
     }
 
     /// Called once per stream, before its first item, so that setup (tables, checks of the type) is
-    /// not part of an evaluation. A caller may omit it: every item has the stream's descriptor.
+    /// not part of an analysis. A caller may omit it: every item has the stream's descriptor.
     fn open(&mut self, stream: &StreamDescriptor) {
         let _ = stream;
     }

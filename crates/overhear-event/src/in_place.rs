@@ -2,7 +2,7 @@
 //! Large elements, evaluated where their writer put them [GRTMon, sections 4.2 and 4.3].
 //!
 //! A copied element is validated before it is evaluated. Reading an element in place saves the
-//! copy, but its writer may overwrite it at any moment. So an evaluation has two parts. `prepare`
+//! copy, but its writer may overwrite it at any moment. So an analysis has two parts. `prepare`
 //! reads the payload through an [`ElementInPlace`] and computes a result, without an effect outside
 //! the update: the words that it read may be a mixture of two elements. Then the monitor checks
 //! whether the element was still whole, and `commit` applies the result, or drops it.

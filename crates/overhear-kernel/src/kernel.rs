@@ -222,8 +222,8 @@ impl KernelBuilder {
             feed.capacity = *elements;
         }
         for (probe, elements) in &self.probe_rings {
-            let place = probes.iter().position(|own| own.probe == *probe);
-            let slot = place.map(|place| Hook::Probe as u32 + place as u32);
+            let index = probes.iter().position(|own| own.probe == *probe);
+            let slot = index.map(|index| Hook::Probe as u32 + index as u32);
             let feed = feeds.iter_mut().find(|feed| Some(feed.slot) == slot);
             let feed = feed.ok_or_else(|| StartError::NoSuchProbeRing {
                 probe: probe.sensor(),

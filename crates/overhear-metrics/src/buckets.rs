@@ -10,10 +10,10 @@
 /// Bits of a value that select the bucket within a power of two.
 const BITS: u32 = 10;
 /// Buckets per power of two.
-const PLACES: usize = 1 << BITS;
+const COLUMNS: usize = 1 << BITS;
 
 /// Counts of one power of two, indexed by bucket.
-type Counts = [u16; PLACES];
+type Counts = [u16; COLUMNS];
 
 /// Counts of values.
 #[derive(Clone, Debug, Default)]
@@ -31,14 +31,14 @@ const fn bucket(value: u64) -> (usize, usize) {
     // The lowest power takes the values below the first one, too.
     let shift = (value | 1 << BITS).ilog2() - BITS;
     let power = shift as usize + (value >> BITS != 0) as usize;
-    (power, (value >> shift) as usize % PLACES)
+    (power, (value >> shift) as usize % COLUMNS)
 }
 
 /// Largest value of a bucket.
-const fn highest(power: usize, place: usize) -> u64 {
+const fn highest(power: usize, column: usize) -> u64 {
     match power.checked_sub(1) {
-        None => place as u64,
-        Some(shift) => (((PLACES + place + 1) as u64) << shift) - 1,
+        None => column as u64,
+        Some(shift) => (((COLUMNS + column + 1) as u64) << shift) - 1,
     }
 }
 
@@ -54,12 +54,12 @@ impl Buckets {
 
     /// Adds `count` to the count of a value.
     pub(crate) fn record_many(&mut self, value: u64, count: u64) {
-        let (power, place) = bucket(value);
-        let sum = u64::from(self.counts(power)[place]) + (count & u64::from(u16::MAX));
-        self.counts(power)[place] = sum as u16;
+        let (power, column) = bucket(value);
+        let sum = u64::from(self.counts(power)[column]) + (count & u64::from(u16::MAX));
+        self.counts(power)[column] = sum as u16;
         let carry = (sum >> u16::BITS) + (count >> u16::BITS);
         if carry > 0 {
-            self.carry(power, place, carry);
+            self.carry(power, column, carry);
         }
         self.total += count;
     }
@@ -68,15 +68,15 @@ impl Buckets {
     pub(crate) fn record_all(&mut self, values: impl ExactSizeIterator<Item = u64>) {
         self.total += values.len() as u64;
         for value in values {
-            let (power, place) = bucket(value);
+            let (power, column) = bucket(value);
             let counts = match self.powers.get_mut(power) {
                 Some(Some(counts)) => counts,
                 _ => self.counts(power),
             };
-            let count = counts[place].wrapping_add(1);
-            counts[place] = count;
+            let count = counts[column].wrapping_add(1);
+            counts[column] = count;
             if count == 0 {
-                self.carry(power, place, 1);
+                self.carry(power, column, 1);
             }
         }
     }
@@ -90,8 +90,8 @@ impl Buckets {
     }
 
     #[cold]
-    fn carry(&mut self, power: usize, place: usize, carry: u64) {
-        let bucket = power * PLACES + place;
+    fn carry(&mut self, power: usize, column: usize, carry: u64) {
+        let bucket = power * COLUMNS + column;
         match self.carried.iter_mut().find(|(known, _)| *known == bucket) {
             Some((_, carried)) => *carried += carry,
             None => self.carried.push((bucket, carry)),
@@ -118,9 +118,9 @@ impl Buckets {
         let powers = self.powers.iter().enumerate();
         powers.flat_map(move |(power, counts)| {
             let counts = counts.iter().flat_map(|counts| counts.iter());
-            let counts = counts.enumerate().map(move |(place, &count)| {
-                let carried = self.carried(power * PLACES + place) << u16::BITS;
-                (highest(power, place), carried + u64::from(count))
+            let counts = counts.enumerate().map(move |(column, &count)| {
+                let carried = self.carried(power * COLUMNS + column) << u16::BITS;
+                (highest(power, column), carried + u64::from(count))
             });
             counts.filter(|&(_, count)| count > 0)
         })
@@ -152,7 +152,7 @@ pub(crate) fn quantile(
 
 fn none() -> Box<Counts> {
     // Zeroed pages come from the allocator as they are.
-    let counts: Box<[u16]> = vec![0; PLACES].into();
+    let counts: Box<[u16]> = vec![0; COLUMNS].into();
     counts.try_into().expect("it is as long")
 }
 

@@ -61,17 +61,17 @@ impl CoarseBuckets {
         let shift = (value | 1 << self.bits).ilog2() - self.bits;
         // The lowest power takes the values below the first one, too.
         let power = shift as usize + (value >> self.bits != 0) as usize;
-        let places = 1 << self.bits;
-        power * places + (value >> shift) as usize % places
+        let columns = 1 << self.bits;
+        power * columns + (value >> shift) as usize % columns
     }
 
     /// The largest value of a bucket.
     const fn highest(&self, bucket: usize) -> u64 {
-        let places = 1 << self.bits;
-        let (power, place) = (bucket / places, bucket % places);
+        let columns = 1 << self.bits;
+        let (power, column) = (bucket / columns, bucket % columns);
         match power.checked_sub(1) {
-            None => place as u64,
-            Some(shift) => (((places + place + 1) as u64) << shift) - 1,
+            None => column as u64,
+            Some(shift) => (((columns + column + 1) as u64) << shift) - 1,
         }
     }
 
@@ -94,17 +94,17 @@ impl CoarseBuckets {
 
     /// Makes room for the buckets of a power.
     fn extend_to(&mut self, power: usize) {
-        let places = 1 << self.bits;
+        let columns = 1 << self.bits;
         if self.counts.is_empty() {
             self.first_power = power;
         }
         if power < self.first_power {
-            let more = (self.first_power - power) * places;
+            let more = (self.first_power - power) * columns;
             let mut counts = vec![0; more + self.counts.len()];
             counts[more..].copy_from_slice(&self.counts);
             (self.counts, self.first_power) = (counts, power);
         }
-        let needed = (power - self.first_power + 1) * places;
+        let needed = (power - self.first_power + 1) * columns;
         if needed > self.counts.len() {
             self.counts.reserve_exact(needed - self.counts.len());
             self.counts.resize(needed, 0);

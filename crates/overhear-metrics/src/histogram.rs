@@ -19,7 +19,7 @@ use crate::coarse::CoarseBuckets;
 #[derive(Clone, Debug)]
 pub struct Histogram {
     /// Values that are not counted yet, followed by spare entries.
-    places: Vec<u64>,
+    values: Vec<u64>,
     /// Number of these values, at most [`MAX_EXACT_VALUES`], in the order in which they came.
     taken: u32,
     /// Largest number of bytes for values and counts.
@@ -171,7 +171,7 @@ impl Histogram {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            places: Vec::new(),
+            values: Vec::new(),
             taken: 0,
             most_bytes: u32::MAX,
             counted: None,
@@ -182,7 +182,7 @@ impl Histogram {
     #[must_use]
     pub fn preallocated() -> Self {
         Self {
-            places: vec![0; COLLECTED_VALUES],
+            values: vec![0; COLLECTED_VALUES],
             taken: 0,
             most_bytes: u32::MAX,
             counted: Some(Box::new(Counted::new(Buckets::up_to(LARGEST)))),
@@ -193,14 +193,14 @@ impl Histogram {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let counted = self.counted.as_ref().map(|it| it.counts.memory_bytes());
-        self.places.capacity() * size_of::<u64>() + counted.unwrap_or(0)
+        self.values.capacity() * size_of::<u64>() + counted.unwrap_or(0)
     }
 
     /// Bytes of all its memory blocks.
     pub(crate) fn heap_bytes(&self) -> usize {
         let counted = self.counted.as_ref();
         let counted = counted.map(|it| size_of::<Counted>() + it.counts.heap_bytes());
-        self.places.capacity() * size_of::<u64>() + counted.unwrap_or(0)
+        self.values.capacity() * size_of::<u64>() + counted.unwrap_or(0)
     }
 
     /// Bounds its memory, now and later. Quantiles lose significant digits; count, minimum, maximum
@@ -227,8 +227,8 @@ impl Histogram {
     /// Counts a value.
     #[inline]
     pub fn record(&mut self, value: u64) {
-        match self.places.get_mut(self.taken as usize) {
-            Some(place) => *place = value,
+        match self.values.get_mut(self.taken as usize) {
+            Some(free) => *free = value,
             None => self.make_room(value),
         }
         self.taken += 1;
@@ -238,8 +238,8 @@ impl Histogram {
     /// entry is left.
     #[inline(always)]
     pub(crate) fn record_within(&mut self, value: u64, memory: &mut HistogramMemory) {
-        match self.places.get_mut(self.taken as usize) {
-            Some(place) => *place = value,
+        match self.values.get_mut(self.taken as usize) {
+            Some(free) => *free = value,
             None => memory.make_room(self, value),
         }
         self.taken += 1;
@@ -250,14 +250,14 @@ impl Histogram {
     #[inline(never)]
     fn make_room(&mut self, value: u64) {
         self.find_room();
-        self.places[self.taken as usize] = value;
+        self.values[self.taken as usize] = value;
     }
 
     fn find_room(&mut self) {
-        let places = self.places.len();
+        let room = self.values.len();
         let few = MAX_EXACT_VALUES.min(self.most_bytes as usize / size_of::<u64>());
-        if self.counted.is_none() && places < few {
-            self.places.resize((2 * places).clamp(4, few.max(4)), 0);
+        if self.counted.is_none() && room < few {
+            self.values.resize((2 * room).clamp(4, few.max(4)), 0);
             return;
         }
         self.count_taken();
@@ -267,22 +267,21 @@ impl Histogram {
     /// Counts the collected values.
     fn count_taken(&mut self) {
         let counted = self.counted.get_or_insert_with(Counted::none);
-        counted.count(&self.places[..self.taken as usize]);
+        counted.count(&self.values[..self.taken as usize]);
         self.taken = 0;
         // At most a quarter of a bounded histogram.
         let collected = self.most_bytes as usize / (4 * size_of::<u64>());
         let collected = collected.clamp(4, COLLECTED_VALUES);
         // The list of exact values had another length.
-        if self.places.len() != collected {
-            self.places = vec![0; collected];
+        if self.values.len() != collected {
+            self.values = vec![0; collected];
         }
     }
 
     /// Coarsens the buckets until they fit.
     fn keep_bound(&mut self) {
-        let places = self.places.capacity() * size_of::<u64>();
-        let places = places + size_of::<Counted>();
-        let rest = (self.most_bytes as usize).saturating_sub(places);
+        let own = self.values.capacity() * size_of::<u64>() + size_of::<Counted>();
+        let rest = (self.most_bytes as usize).saturating_sub(own);
         if let Some(counted) = &mut self.counted {
             counted.counts.bound(rest);
         }
@@ -290,7 +289,7 @@ impl Histogram {
 
     /// The values that are not counted yet.
     fn recent(&self) -> &[u64] {
-        &self.places[..self.taken as usize]
+        &self.values[..self.taken as usize]
     }
 
     /// Counts all values of another histogram.
@@ -378,12 +377,12 @@ impl Histogram {
     }
 
     /// Values with their counts; a value may occur more than once.
-    fn for_each(&self, mut told: impl FnMut(u64, u64)) {
+    fn for_each(&self, mut visit: impl FnMut(u64, u64)) {
         for &value in self.recent() {
-            told(value.min(LARGEST), 1);
+            visit(value.min(LARGEST), 1);
         }
         let counted = self.counted.iter().flat_map(|it| it.counts.counted());
-        counted.for_each(|(value, count)| told(value, count));
+        counted.for_each(|(value, count)| visit(value, count));
     }
 
     /// The histogram in few buckets for users, from the first to the last one with a value. The
@@ -626,10 +625,10 @@ mod tests {
             let mut sorted: Vec<u64> = (0..1_000).map(value).collect();
             sorted.sort_unstable();
             let exact = sorted[(fraction * 1_000.0) as usize - 1];
-            let told = all.quantile(fraction).unwrap();
+            let estimate = all.quantile(fraction).unwrap();
             assert!(
-                told.abs_diff(exact) * 1_000 <= exact,
-                "{told} instead of {exact}"
+                estimate.abs_diff(exact) * 1_000 <= exact,
+                "{estimate} instead of {exact}"
             );
         }
         assert_eq!(all.buckets(), half.buckets());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The evaluations of Overhear, as [`Analysis`](overhear_event::Analysis)s.
+//! The analyses of Overhear: types that implement [`Analysis`](overhear_event::Analysis).
 //!
-//! Elements and gaps flow in, in the order of their times. Each evaluation keeps accounts, and its
+//! Elements and gaps flow in, in the order of their times. Each analysis keeps accounts, and its
 //! results are read at the end or while it runs.
 //!
 //! - [`Scheduling`] follows every tracked thread through its states and keeps an account per

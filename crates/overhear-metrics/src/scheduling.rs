@@ -207,7 +207,7 @@ impl<O: Observer> Scheduling<O> {
         }
         let thread = &mut self.threads[index.0];
         thread.state = state;
-        thread.reason = Reason::Untold;
+        thread.reason = Reason::Unknown;
         thread.since = now;
         if cpu.is_some() {
             thread.cpu = cpu;
@@ -272,7 +272,7 @@ impl<O: Observer> Scheduling<O> {
                 Reason::Yielded(switch.next_tid)
             }
             ThreadState::Preempted => Reason::Displaced(switch.next_tid),
-            _ => Reason::Untold,
+            _ => Reason::Unknown,
         };
         if let Some(arrival) = thread.arrival.take() {
             if switch.prev_run_ns != Switch::UNKNOWN {

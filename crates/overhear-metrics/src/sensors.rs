@@ -199,9 +199,9 @@ impl SensorStatistics {
             kernel, of_kernel, ..
         } = &self.accounts;
         let mut seen = vec![false; kernel.len()];
-        let places = of_kernel.values().copied();
-        let places = places.filter(move |&place| !std::mem::replace(&mut seen[place], true));
-        places.map(|place| &kernel[place])
+        let indices = of_kernel.values().copied();
+        let indices = indices.filter(move |&index| !std::mem::replace(&mut seen[index], true));
+        indices.map(|index| &kernel[index])
     }
 
     /// Largest relative error of a quantile.
@@ -243,30 +243,30 @@ impl Accounts {
                 Some(account.or_insert_with(|| SensorAccount::new(shared())))
             }
             Origin::Kernel { .. } if !is_of_scheduling(stream) => {
-                let place = match self.of_kernel.get(&stream.id) {
-                    Some(&place) => place,
-                    None => self.place_of(stream, shared),
+                let index = match self.of_kernel.get(&stream.id) {
+                    Some(&index) => index,
+                    None => self.index_of(stream, shared),
                 };
-                self.kernel.get_mut(place)
+                self.kernel.get_mut(index)
             }
             Origin::Kernel { .. } | Origin::Sampler => None,
         }
     }
 
     /// Index of the account of a new stream: another CPU's stream may have one.
-    fn place_of(
+    fn index_of(
         &mut self,
         stream: &StreamDescriptor,
         shared: impl FnOnce() -> Arc<StreamDescriptor>,
     ) -> usize {
         let mut known = self.kernel.iter();
         let known = known.position(|known| known.stream.is_same_sensor(stream));
-        let place = known.unwrap_or_else(|| {
+        let index = known.unwrap_or_else(|| {
             self.kernel.push(SensorAccount::new(shared()));
             self.kernel.len() - 1
         });
-        self.of_kernel.insert(stream.id, place);
-        place
+        self.of_kernel.insert(stream.id, index);
+        index
     }
 }
 
@@ -386,8 +386,8 @@ mod tests {
         // The order of streams, not of writers.
         for order in [[2, 1, 0], [0, 1, 2], [1, 2, 0]] {
             let mut statistics = SensorStatistics::default();
-            for place in order {
-                statistics.announce(&Arc::new(streams[place].clone()));
+            for index in order {
+                statistics.announce(&Arc::new(streams[index].clone()));
             }
             let accounts = statistics.kernel_accounts();
             let names: Vec<_> = accounts.map(|it| it.stream.sensor.as_str()).collect();

@@ -42,7 +42,7 @@ impl ThreadState {
 pub enum Reason {
     /// No element shows it.
     #[default]
-    Untold,
+    Unknown,
     /// Blocked: it left the CPU with these state bits of the kernel (1 interruptible, 2
     /// uninterruptible, ...).
     Asleep(u16),
@@ -141,7 +141,7 @@ impl Thread {
             cpu_at_exit: None,
             ended: None,
             state,
-            reason: Reason::Untold,
+            reason: Reason::Unknown,
             since,
             cpu: None,
             waking: None,

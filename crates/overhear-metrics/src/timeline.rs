@@ -264,7 +264,7 @@ impl Observer for Timeline {
                 hole.as_ns(),
                 ThreadState::Unknown.code(),
                 NO_CPU,
-                Reason::Untold,
+                Reason::Unknown,
             );
             border(row, from);
         }

@@ -25,7 +25,7 @@ pub(crate) enum StartError {
     #[error("the monitor cannot announce itself as `{name}`: {reason}")]
     Announce { name: String, reason: SensorError },
     #[error("the monitor cannot announce itself as `{name}`: {reason}")]
-    Unheard { name: String, reason: String },
+    NotConnected { name: String, reason: String },
     #[error("there is no thread for the monitor: {0}")]
     Thread(std::io::Error),
 }
@@ -73,7 +73,7 @@ impl ApplicationMonitor {
         });
         if let Some(announcement) = announcement.transpose()? {
             if let Some(reason) = announcement.sensor().not_connected_reason() {
-                return Err(StartError::Unheard {
+                return Err(StartError::NotConnected {
                     name: options.announce.unwrap_or_default().to_string(),
                     reason: reason.to_string(),
                 });

@@ -325,11 +325,11 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
             )));
         };
         let taken = metrics.take().into_iter().next().unwrap_or_default();
-        let unheard = taken
+        let not_connected = taken
             .absent_events
             .iter()
-            .map(|event| format!("{event} was not heard so far"));
-        let messages: Vec<String> = unheard.chain(metrics.complaints()).collect();
+            .map(|event| format!("so far no stream of {event}"));
+        let messages: Vec<String> = not_connected.chain(metrics.complaints()).collect();
         set_last_error(&messages.join("; "));
         // SAFETY: as above.
         unsafe { out.write(Box::into_raw(Box::new(RawResults::from(taken)))) };
@@ -547,7 +547,7 @@ pub(crate) unsafe extern "C" fn oh_waiter_wait(
         let waited = waiter.wait(time(until_ns), Duration::from_nanos(timeout_ns));
         waited.map(|_| 0).map_err(|error| {
             let code = match error {
-                NotEvaluated::Nobody => -libc::ENOENT,
+                NotEvaluated::NotAnnounced => -libc::ENOENT,
                 NotEvaluated::TimedOut { .. } => -libc::ETIMEDOUT,
                 NotEvaluated::Ended { .. } => -libc::ESRCH,
             };

@@ -2,13 +2,13 @@
 //! Batches: consecutive elements that the merge delivers in one call.
 //!
 //! Elements that follow each other in the total order, of one or several streams, without another
-//! item between them, are collected and delivered in one call: the cost of calling an evaluation,
+//! item between them, are collected and delivered in one call: the cost of calling an analysis,
 //! of selecting the updates of a stream and of catching a panic is paid once for many. The order
 //! within a batch is the total order. A gap, an element in place or an advance first flushes the
 //! batch.
 //!
 //! If the caller limits the release after each element ([`UntilEnough`]), every element is
-//! delivered alone: the limit depends on the evaluation of the element before it.
+//! delivered alone: the limit depends on how the preceding element is evaluated.
 //!
 //! Elements of a call that panics have left their queues. They are kept as [`Lost`], and reported
 //! as missed by the next release. If they were delivered one by one, these are the elements after

@@ -85,11 +85,11 @@ impl ContinuityChecks {
     }
 
     fn check_of_source(&mut self, room: QueueMemory) -> u32 {
-        let place = |source| (self.watches.iter()).position(|watch| watch.source == source);
-        if let Some(known) = place(Some(self.source)) {
+        let index = |source| (self.watches.iter()).position(|watch| watch.source == source);
+        if let Some(known) = index(Some(self.source)) {
             return known as u32;
         }
-        let free = place(None).unwrap_or(self.watches.len());
+        let free = index(None).unwrap_or(self.watches.len());
         let continuity = Continuity::new(Scope::Tracked);
         let watch = SourceCheck {
             source: Some(self.source),
@@ -100,7 +100,7 @@ impl ContinuityChecks {
             streams: Vec::new(),
         };
         match self.watches.get_mut(free) {
-            Some(place) => *place = watch,
+            Some(index) => *index = watch,
             None => self.watches.push(watch),
         }
         free as u32

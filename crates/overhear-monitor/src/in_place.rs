@@ -18,7 +18,7 @@ const MAX_IN_PLACE_UPDATES: usize = 64;
 /// The updates that read each stream in place, and the state of an element between prepare and
 /// commit.
 #[derive(Debug, Default)]
-pub(crate) struct InPlaceEvaluation {
+pub(crate) struct InPlaceDispatch {
     // For each stream with large elements, the updates that read it in place: a bit each.
     readers: HashMap<StreamId, u64, BuildHasherDefault<StreamIdHasher>>,
     // Buffer for the largest payload of these.
@@ -28,7 +28,7 @@ pub(crate) struct InPlaceEvaluation {
     ready: u64,
 }
 
-/// The next call of an update after [`InPlaceEvaluation::begin`].
+/// The next call of an update after [`InPlaceDispatch::begin`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NextCall {
     /// `commit`, valid if this is true and the element was whole.
@@ -46,7 +46,7 @@ pub(crate) fn bit(update: usize) -> u64 {
     }
 }
 
-impl InPlaceEvaluation {
+impl InPlaceDispatch {
     /// A stream whose elements the update at `place` reads in place, or not.
     pub(crate) fn note(&mut self, stream: &StreamDescriptor, update: usize, reads: bool) {
         let readers = self.readers.entry(stream.id).or_default();

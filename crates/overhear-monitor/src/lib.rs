@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Merges streams into one total order and feeds evaluations.
+//! Merges streams into one total order and feeds analyses.
 //!
 //! Elements come in through [`Source`](overhear_event::Source)s, stream by stream. [`Merge`] brings
 //! them into the one order that holds everywhere, (time, stream, sequence), holding back the newest
@@ -13,7 +13,7 @@
 //! needs: CPU time that is reserved, and [`Partition`] for a CPU of the monitor's own. What is
 //! found can call for a [`reaction`], which another thread carries out.
 //!
-//! Evaluations know nothing about executors; the merge knows no clock: time is an argument.
+//! Analyses know nothing about executors; the merge knows no clock: time is an argument.
 //!
 //! ```
 //! use overhear_event::{

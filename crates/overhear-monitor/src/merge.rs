@@ -185,10 +185,10 @@ impl Merge {
         &self.opened
     }
 
-    /// Calls `told` for each stream that was opened since the last call.
-    pub(crate) fn announce(&mut self, mut told: impl FnMut(&StreamDescriptor)) {
+    /// Calls `sink` for each stream that was opened since the last call.
+    pub(crate) fn announce(&mut self, mut sink: impl FnMut(&StreamDescriptor)) {
         for stream in &self.opened[self.announced..] {
-            told(stream);
+            sink(stream);
         }
         self.announced = self.opened.len();
     }
@@ -258,9 +258,9 @@ impl Merge {
         if !self.lost.get_mut().is_empty() {
             self.miss_lost();
         }
-        let keys = (0..).zip(&self.queues).filter_map(|(place, queue)| {
+        let keys = (0..).zip(&self.queues).filter_map(|(index, queue)| {
             let time = queue.head().filter(|&time| time < until)?;
-            Some(MergeKey::new(time, queue.descriptor.id, place))
+            Some(MergeKey::new(time, queue.descriptor.id, index))
         });
         self.tree.refill(keys);
         let rest = self.release_keys(until, limit, &mut sink);
@@ -356,7 +356,7 @@ impl Merge {
             false => self.watches.open(&queue.descriptor, self.room),
         };
         match self.queue_of.get(&id) {
-            Some(&place) => self.queues[place as usize] = queue,
+            Some(&index) => self.queues[index as usize] = queue,
             None => {
                 self.queue_of.insert(id, self.queues.len() as u32);
                 self.queues.push(queue);

@@ -54,7 +54,7 @@ const DL_OVERRUN: u64 = 4;
 /// Tests a reservation by making it in a thread that ends at once. The answer is valid for this
 /// moment: another process may reserve meanwhile.
 #[must_use]
-pub fn ask_kernel(reservation: DeadlineReservation) -> KernelVerdict {
+pub fn query_kernel(reservation: DeadlineReservation) -> KernelVerdict {
     let asking = std::thread::Builder::new()
         .name("oh-asks".to_string())
         .spawn(move || reserve(reservation, 0));
@@ -87,7 +87,7 @@ pub struct ReservedThread(
 );
 
 impl ReservedThread {
-    /// Reserves for the calling thread. With `tell_overruns` the kernel sends the process a
+    /// Reserves for the calling thread. With `signals_overruns` the kernel sends the process a
     /// `SIGXCPU` for each job that exceeds its runtime; whoever asks for that handles the signal,
     /// which would otherwise end the process.
     ///
@@ -95,9 +95,9 @@ impl ReservedThread {
     /// The kernel's verdict, which is not [`KernelVerdict::Accepted`].
     pub fn reserve(
         reservation: DeadlineReservation,
-        tell_overruns: bool,
+        signals_overruns: bool,
     ) -> Result<Self, KernelVerdict> {
-        let flags = if tell_overruns { DL_OVERRUN } else { 0 };
+        let flags = if signals_overruns { DL_OVERRUN } else { 0 };
         reserve(reservation, flags).map_err(KernelVerdict::of_refusal)?;
         Ok(Self(std::marker::PhantomData))
     }
@@ -272,7 +272,7 @@ mod tests {
     use overhear_admission::DeadlineReservation;
     use overhear_event::Nanos;
 
-    use super::{ask_kernel, present_reservations, KernelVerdict, ReservedThread};
+    use super::{present_reservations, query_kernel, KernelVerdict, ReservedThread};
 
     fn reservation(runtime_us: u64, period_us: u64) -> DeadlineReservation {
         DeadlineReservation {
@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn kernel_verdict_is_reported() {
         let small = reservation(100, 100_000);
-        match ask_kernel(small) {
+        match query_kernel(small) {
             KernelVerdict::NotPermitted => {
                 println!("skipped: reserving CPU time needs CAP_SYS_NICE");
                 return;
@@ -293,7 +293,7 @@ mod tests {
             verdict => assert_eq!(verdict, KernelVerdict::Accepted),
         }
         // More than a CPU, and a runtime above the deadline.
-        assert_eq!(ask_kernel(reservation(2, 1)), KernelVerdict::Unacceptable);
+        assert_eq!(query_kernel(reservation(2, 1)), KernelVerdict::Unacceptable);
         // A thread that keeps a reservation is seen by others, and gone with its end.
         let odd = reservation(123, 98_765);
         let (reserved, told) = channel();

@@ -115,7 +115,7 @@ impl LatencyWatchdog {
         let cpus = allowed_cpus();
         for &cpu in &cpus {
             let shared = Arc::clone(&watchdog.shared);
-            let (ready, told) = std::sync::mpsc::channel();
+            let (ready, started) = std::sync::mpsc::channel();
             let thread = std::thread::Builder::new()
                 .name(format!("oh-watchdog-{cpu}"))
                 .spawn(move || {
@@ -126,7 +126,7 @@ impl LatencyWatchdog {
                     measure(cpu, allowed, &shared.0, begun)
                 })?;
             watchdog.threads.push(thread);
-            if !told.recv().unwrap_or(false) {
+            if !started.recv().unwrap_or(false) {
                 return Err(WatchdogError::NotPermitted);
             }
         }

@@ -128,7 +128,7 @@ impl<'a> Page<'a> {
     /// # Errors
     /// [`SessionError`] if it cannot be written, if the folder belongs to another user, or if a
     /// link has the name of the page.
-    pub fn write_beside(&self, dir: &Path) -> Result<PathBuf, SessionError> {
+    pub fn write_into(&self, dir: &Path) -> Result<PathBuf, SessionError> {
         output::write_inside(dir, PAGE, |out| self.write(out))?;
         Ok(dir.join(PAGE))
     }
@@ -208,7 +208,7 @@ fn write_page_to(out: &Path, report: &Report) -> Result<WrittenPage, SessionErro
     heap::give_back();
     let requests = [PageRequest::of(out, report)];
     let page = Page::of(&requests)?;
-    let file = page.write_beside(out)?;
+    let file = page.write_into(out)?;
     let left_out = page.left_out();
     Ok(WrittenPage { file, left_out })
 }

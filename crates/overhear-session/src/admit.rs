@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use overhear_monitor::scheduler::ask_kernel;
+use overhear_monitor::scheduler::query_kernel;
 
 use crate::admission::{decide, load_usable_plugins, resolve};
 pub use crate::admission::{AdmissionReport, CopyingAdmission, SensorAdmission, UpdateAdmission};
@@ -34,7 +34,7 @@ pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, Sessi
     };
     // A reservation on a dedicated CPU is tried below, on that CPU.
     if !monitor.has_dedicated_cpu {
-        report.set_kernel_verdict(ask_kernel(terms.reservation));
+        report.set_kernel_verdict(query_kernel(terms.reservation));
     }
     if !report.accepted {
         return Ok(report);

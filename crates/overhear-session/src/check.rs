@@ -36,7 +36,7 @@ pub struct VerdictReport {
     pub name: String,
     /// `held`, `violated` or `inconclusive`.
     pub verdict: String,
-    /// Number of judged instances: values, distances, windows or answers.
+    /// Number of judged cases: values, distances, windows or answers.
     pub judged: u64,
     /// Number of offences among them.
     pub offences: u64,

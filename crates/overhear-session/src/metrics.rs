@@ -46,7 +46,7 @@ pub struct MetricReport {
     /// What it measures.
     pub description: String,
     /// Required events without a stream.
-    #[serde(rename = "unheard")]
+    #[serde(alias = "unheard")]
     pub absent_events: Vec<String>,
     /// Number of completed measurements.
     pub completed: u64,
@@ -350,7 +350,7 @@ fn report(
 pub fn shortcomings(metric: &MetricReport) -> String {
     let mut text = String::new();
     for event in &metric.absent_events {
-        let _ = writeln!(text, "inconclusive: {event} was not heard");
+        let _ = writeln!(text, "inconclusive: no stream of {event}");
     }
     if metric.missed > 0 {
         let (missed, incomplete) = (metric.missed, metric.incomplete);

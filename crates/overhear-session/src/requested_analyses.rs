@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use overhear_event::{Analysis, ElementView, EventSet, Gap, Origin, StreamDescriptor, Timestamp};
 use overhear_metrics::automaton::{Metric, Metrics, Summaries};
-use overhear_metrics::verdict::{Case, Constraint, Judge, Verdicts};
+use overhear_metrics::verdict::{Constraint, Judge, OffenceView, Verdicts};
 use overhear_monitor::reaction::{ConstraintIndex, Decider, Measure, Occurrence};
 use overhear_stream::Segment;
 
@@ -42,7 +42,7 @@ impl VerdictJudge {
 }
 
 impl Judge for VerdictJudge {
-    fn offence(&mut self, case: &Case<'_>, offences: u64) {
+    fn offence(&mut self, case: &OffenceView<'_>, offences: u64) {
         let element = case.offence.elements.iter().flatten().next();
         let element = element.map(|position| position.sequence);
         self.occurred(case.constraint, case.offence.end, |constraint| {

@@ -228,7 +228,7 @@ impl<W: Words, C: Words> LaneClaims<W, C> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     // An address in bits 3 to 63; the others say what it is.
-    place: u64,
+    address: u64,
     // The lower half of the word at the place; 0 if it is not known.
     mark: u32,
 }
@@ -265,21 +265,21 @@ impl Frame {
     /// A frame as C tells it: its place with the bits that say what it is, and its mark.
     #[inline(always)]
     #[must_use]
-    pub const fn from_raw(place: u64, mark: u32) -> Self {
-        Self { place, mark }
+    pub const fn from_raw(address: u64, mark: u32) -> Self {
+        Self { address, mark }
     }
 
     /// The address on the stack.
     #[must_use]
     pub const fn address(self) -> u64 {
-        self.place & !7
+        self.address & !7
     }
 
     /// What must stand in the lower half of the word at the address as long as the function that
     /// began the write has not ended; `None` if that is not known.
     #[must_use]
     pub const fn witness(self) -> Option<u32> {
-        if self.place & WITNESSED != 0 && self.mark != 0 {
+        if self.address & WITNESSED != 0 && self.mark != 0 {
             Some(self.mark)
         } else {
             None
@@ -292,7 +292,7 @@ impl Frame {
     #[must_use]
     pub const fn guarded(self) -> Self {
         Self {
-            place: self.place | GUARDED,
+            address: self.address | GUARDED,
             mark: self.mark,
         }
     }
@@ -301,7 +301,7 @@ impl Frame {
     /// stack, begins another.
     #[must_use]
     pub const fn is_not_deeper(self, open: Self) -> bool {
-        self.place >= open.place
+        self.address >= open.address
     }
 }
 
@@ -454,9 +454,9 @@ impl<W: Words> Lane<W> {
     #[inline(always)]
     fn open(&self, frame: Frame) {
         // Relaxed: see the protocol. From here on a handler is nested.
-        self.open.store(frame.place, Ordering::Relaxed);
+        self.open.store(frame.address, Ordering::Relaxed);
         signal_fence();
-        if frame.place & WITNESSED != 0 {
+        if frame.address & WITNESSED != 0 {
             self.mark.store(frame.mark, Ordering::Relaxed);
             signal_fence();
         }
@@ -501,7 +501,7 @@ impl<W: Words> Lane<W> {
     #[inline(always)]
     #[must_use]
     pub fn is_open(&self, frame: Frame, position: u64) -> bool {
-        self.open.load(Ordering::Relaxed) == frame.place && self.count() == position
+        self.open.load(Ordering::Relaxed) == frame.address && self.count() == position
     }
 
     /// Fills the element of the open write.

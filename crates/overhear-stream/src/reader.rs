@@ -378,7 +378,7 @@ impl<W: Words> Reader<W> {
             let rejected = match self.copy(batch) {
                 Ok(rejected) => rejected,
                 Err(error) => {
-                    self.tell(run, &mut sink);
+                    self.flush_copied(run, &mut sink);
                     return Err(error);
                 }
             };
@@ -387,14 +387,14 @@ impl<W: Words> Reader<W> {
             if rejected == batch {
                 continue;
             }
-            self.tell(core::mem::take(&mut run), &mut sink);
+            self.flush_copied(core::mem::take(&mut run), &mut sink);
             let void = sink(Passed::Copies(self.copies(rejected, batch)));
             report.void += void;
             report.delivered += batch - rejected - void;
             limit -= batch - rejected - void;
             self.position = self.position.wrapping_add(batch - rejected);
         }
-        self.tell(run, &mut sink);
+        self.flush_copied(run, &mut sink);
         Ok(report)
     }
 
@@ -406,7 +406,7 @@ impl<W: Words> Reader<W> {
     }
 
     /// Reports the missed elements right before the position.
-    fn tell(&self, count: u64, sink: &mut impl FnMut(Passed<'_>) -> u64) {
+    fn flush_copied(&self, count: u64, sink: &mut impl FnMut(Passed<'_>) -> u64) {
         if count > 0 {
             let first = self.position.wrapping_sub(count);
             sink(Passed::Missed { first, count });

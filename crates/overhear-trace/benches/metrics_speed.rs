@@ -466,7 +466,7 @@ fn live_and_die(update: &mut dyn Analysis, tasks: u32) {
         stream(101, SCHED_SWITCH, Switch::schema()),
         stream(102, TASK_LIFE, Life::schema()),
     ];
-    let mut tell = |stream: usize, payload: &[u8], ns: u64| {
+    let mut push = |stream: usize, payload: &[u8], ns: u64| {
         update.element(&ElementView {
             stream: &streams[stream],
             sequence: 0,
@@ -476,7 +476,7 @@ fn live_and_die(update: &mut dyn Analysis, tasks: u32) {
     };
     for tid in 1_000_000..1_000_000 + tasks {
         let ns = u64::from(tid);
-        tell(0, &switch(0, tid, 0).to_payload(), ns);
+        push(0, &switch(0, tid, 0).to_payload(), ns);
         let life = Life {
             tid,
             pid: 1,
@@ -487,9 +487,9 @@ fn live_and_die(update: &mut dyn Analysis, tasks: u32) {
             cpu_ns: 0,
             comm: [0; 16],
         };
-        tell(1, &life.to_payload(), ns);
+        push(1, &life.to_payload(), ns);
         // Its last departure; an automaton that measures it ends there.
-        tell(0, &switch(tid, 0, 0x80).to_payload(), ns);
+        push(0, &switch(tid, 0, 0x80).to_payload(), ns);
     }
 }
 
@@ -569,7 +569,7 @@ impl Recorder {
         })
     }
 
-    fn tell(&mut self, cpu: u32, time: Timestamp, payload: &[u8], wake: bool) -> Result<()> {
+    fn push(&mut self, cpu: u32, time: Timestamp, payload: &[u8], wake: bool) -> Result<()> {
         let id = 1 + 2 * cpu + u32::from(wake);
         if !self
             .streams
@@ -643,13 +643,13 @@ fn convert(data: &Path, dir: &Path, with_durations: &Path) -> Result<u64> {
             let mut switch = switch(prev, next, u16::from(!runnable));
             switch.flags = if ours { Switch::PREV_TRACKED } else { 0 }
                 | if theirs { Switch::NEXT_TRACKED } else { 0 };
-            plain.tell(cpu, time, &switch.to_payload(), false)?;
+            plain.push(cpu, time, &switch.to_payload(), false)?;
             // perf does not record every arrival: then the time is unknown.
             if let Some(arrived) = arrivals.remove(&prev) {
                 switch.prev_run_ns = u32::try_from(ns - arrived).unwrap_or(Switch::UNKNOWN);
             }
             arrivals.insert(next, ns);
-            timed.tell(cpu, time, &switch.to_payload(), false)?;
+            timed.push(cpu, time, &switch.to_payload(), false)?;
         }
         let kind = match event {
             "sched:sched_waking:" => Wake::WAKING,
@@ -660,8 +660,8 @@ fn convert(data: &Path, dir: &Path, with_durations: &Path) -> Result<u64> {
         let woken = tid(" pid=");
         if working.contains(&woken) {
             let wake = wake(woken, current.parse()?, kind);
-            plain.tell(cpu, time, &wake.to_payload(), true)?;
-            timed.tell(cpu, time, &wake.to_payload(), true)?;
+            plain.push(cpu, time, &wake.to_payload(), true)?;
+            timed.push(cpu, time, &wake.to_payload(), true)?;
         }
     }
     plain.writer.finish()?;
@@ -691,10 +691,10 @@ fn make_up(dir: &Path) -> Result<()> {
         let cpu = (hop / 64 % 2) as u32;
         for kind in [Wake::WAKING, Wake::WAKEUP] {
             time = time.plus(Nanos::from_ns(400));
-            recorder.tell(cpu, time, &wake(next, this, kind).to_payload(), true)?;
+            recorder.push(cpu, time, &wake(next, this, kind).to_payload(), true)?;
         }
         time = time.plus(Nanos::from_ns(2_000 + hop % 7 * 100));
-        recorder.tell(cpu, time, &switch(this, next, 1).to_payload(), false)?;
+        recorder.push(cpu, time, &switch(this, next, 1).to_payload(), false)?;
     }
     recorder.writer.finish()?;
     Ok(())

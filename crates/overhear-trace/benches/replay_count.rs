@@ -14,7 +14,7 @@ use std::time::Instant;
 use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_trace::TraceReader;
 
-/// An evaluation that reads every element: its time and its first byte.
+/// An analysis that reads every element: its time and its first byte.
 #[derive(Default)]
 struct Count {
     elements: u64,

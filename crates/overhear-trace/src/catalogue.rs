@@ -91,27 +91,27 @@ impl Catalogue {
     }
 
     /// Reads and checks the catalogue of a trace.
-    pub(crate) fn read(place: &TracePaths) -> Result<Self, ReadError> {
+    pub(crate) fn read(paths: &TracePaths) -> Result<Self, ReadError> {
         let failed = |file: PathBuf, cause: &io::Error| match cause.kind() {
             io::ErrorKind::NotFound => ReadError::NotATrace {
-                dir: place.dir().to_path_buf(),
+                dir: paths.dir().to_path_buf(),
                 missing: file,
             },
             _ => unreadable(&file, cause),
         };
-        let file = place.streams_json();
-        let json = place.own().read(STREAMS, MAX_CATALOGUE_BYTES);
+        let file = paths.streams_json();
+        let json = paths.own().read(STREAMS, MAX_CATALOGUE_BYTES);
         let json = json.map_err(|cause| failed(file.clone(), &cause))?;
         // The metadata is for other readers; it is not read here.
-        let metadata = place.trace().file(METADATA);
+        let metadata = paths.trace().file(METADATA);
         let metadata = metadata.and_then(|file| file.metadata());
-        let metadata = metadata.map_err(|cause| failed(place.metadata(), &cause))?;
+        let metadata = metadata.map_err(|cause| failed(paths.metadata(), &cause))?;
         if metadata.len() > MAX_CATALOGUE_BYTES {
             let cause = format!(
                 "it has {} bytes, more than the {MAX_CATALOGUE_BYTES} that are allowed",
                 metadata.len()
             );
-            return Err(unreadable(&place.metadata(), &io::Error::other(cause)));
+            return Err(unreadable(&paths.metadata(), &io::Error::other(cause)));
         }
         let preamble: Preamble = parse(&file, &json)?;
         let native = Preamble::native();

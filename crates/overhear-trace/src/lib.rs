@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recorded traces.
 //!
-//! Items (elements, gaps, advances) flow into a [`TraceWriter`], which is an evaluation itself, and
+//! Items (elements, gaps, advances) flow into a [`TraceWriter`], which is an analysis itself, and
 //! become a directory in the Common Trace Format 1.8. From it a [`TraceReader`] replays the same
-//! items in the same order to any other evaluation; babeltrace2, Trace Compass and KernelShark read
+//! items in the same order to any other analysis; babeltrace2, Trace Compass and KernelShark read
 //! it without conversion. After a crash, [`repair()`] cuts half-written parts. [`PerfettoExport`]
-//! and [`CsvExport`] are evaluations, too: fed by a replay, they write files for other tools.
+//! and [`CsvExport`] are analyses, too: fed by a replay, they write files for other tools.
 //! [`ForeignTrace`] reads traces of other tracers by libbabeltrace2, and [`import_trace`] makes a
 //! recording of such a trace.
 //!

@@ -173,7 +173,7 @@ fn stream(text: &mut String, id: usize, class: &StreamClass, has_number: bool) {
             format!("        uint32_t _pid;\n        utf8_t _comm[{COMM_BYTES}];\n")
         }
         ContextKind::Kernel => "        uint32_t cpu_id;\n".to_owned(),
-        ContextKind::Clerk => String::new(),
+        ContextKind::Sampler => String::new(),
     };
     let _ = write!(
         text,

@@ -49,7 +49,7 @@ const COMMON_BYTES: usize = 56;
 /// Bytes of the packet's number.
 const NUMBER_BYTES: usize = 8;
 /// Bytes of the trailer without the checksum.
-const PLACE_BYTES: usize = 40;
+const POSITION_BYTES: usize = 40;
 /// Bytes of the checksum, the last field of a packet.
 const CHECKSUM_BYTES: usize = 4;
 /// Padding ends where the size of the file is a multiple of this.
@@ -69,7 +69,7 @@ pub(crate) const LATEST: Timestamp = Timestamp::from_monotonic_ns(1 << 62);
 pub(crate) enum ContextKind {
     Program,
     Kernel,
-    Clerk,
+    Sampler,
 }
 
 impl ContextKind {
@@ -77,7 +77,7 @@ impl ContextKind {
         match origin {
             Origin::Program(_) => Self::Program,
             Origin::Kernel { .. } => Self::Kernel,
-            Origin::Sampler => Self::Clerk,
+            Origin::Sampler => Self::Sampler,
         }
     }
 }
@@ -212,7 +212,7 @@ impl PacketLayout {
 
     /// Bytes after the padding.
     pub(crate) const fn trailer_bytes(&self) -> usize {
-        PLACE_BYTES + if self.has_checksum { CHECKSUM_BYTES } else { 0 }
+        POSITION_BYTES + if self.has_checksum { CHECKSUM_BYTES } else { 0 }
     }
 
     /// Whether packets carry a checksum.

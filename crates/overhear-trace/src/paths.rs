@@ -346,7 +346,7 @@ pub(crate) fn is_document_name(name: &str) -> bool {
 pub fn is_being_written(dir: impl AsRef<Path>) -> bool {
     // A shared lock is refused as long as a recorder holds its own; locks of other readers do not
     // conflict.
-    let lock = TracePaths::open(dir.as_ref()).map(|place| place.open_lock());
+    let lock = TracePaths::open(dir.as_ref()).map(|paths| paths.open_lock());
     lock.is_ok_and(|lock| {
         lock.is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
     })

@@ -144,7 +144,7 @@ pub(crate) struct RecordedStream {
 /// compares the checksums of packets when it reaches them.
 #[derive(Debug)]
 pub struct TraceReader {
-    place: TracePaths,
+    paths: TracePaths,
     identity: TraceIdentity,
     streams: Vec<RecordedStream>,
     torn: Vec<TornTail>,
@@ -166,21 +166,21 @@ impl TraceReader {
     /// [`ReadError`] if this is no trace. Damaged streams are not errors: see [`TraceReader::torn`]
     /// and [`TraceReader::corrupt`].
     pub fn open(dir: impl AsRef<Path>) -> Result<Self, ReadError> {
-        Self::open_place(TracePaths::open(dir.as_ref())?)
+        Self::open_paths(TracePaths::open(dir.as_ref())?)
     }
 
     /// Opens the trace in an open place. Nothing is changed there.
-    pub(crate) fn open_place(place: TracePaths) -> Result<Self, ReadError> {
+    pub(crate) fn open_paths(paths: TracePaths) -> Result<Self, ReadError> {
         // Recorders list a stream before they create its file, so a reader that lists the files
         // first finds all of them in the catalogue. If they cannot be listed there is no trace, and
         // the catalogue's error reports that.
-        let files: BTreeSet<_> = place
+        let files: BTreeSet<_> = paths
             .stream_names()
             .unwrap_or_default()
             .into_iter()
-            .map(|name| place.trace().path().join(name))
+            .map(|name| paths.trace().path().join(name))
             .collect();
-        let catalogue = Catalogue::read(&place)?;
+        let catalogue = Catalogue::read(&paths)?;
         let has_numbers = catalogue.has_numbers();
         let mut reader = Self {
             identity: catalogue.identity,
@@ -191,7 +191,7 @@ impl TraceReader {
             summary: None,
             ends: HashMap::new(),
             written: None,
-            place,
+            paths,
         };
         reader.check_documents();
         reader.read_summary()?;
@@ -217,7 +217,7 @@ impl TraceReader {
     /// document is used as far as it can be read.
     fn check_documents(&mut self) {
         // Files that cannot be read are reported when they are needed.
-        let own = self.place.own();
+        let own = self.paths.own();
         let mut names = own.names().unwrap_or_default();
         names.retain(|name| Path::new(name).extension().is_some_and(|it| it == "json"));
         names.sort();
@@ -228,8 +228,8 @@ impl TraceReader {
             };
             wrong.push((own.path().join(name), check_document(&json)));
         }
-        if let Ok(text) = self.place.trace().read(METADATA, MAX_CATALOGUE_BYTES) {
-            wrong.push((self.place.metadata(), check_metadata(&text)));
+        if let Ok(text) = self.paths.trace().read(METADATA, MAX_CATALOGUE_BYTES) {
+            wrong.push((self.paths.metadata(), check_metadata(&text)));
         }
         for (file, check) in wrong {
             if let DocumentCheck::Wrong { stored, computed } = check {
@@ -252,10 +252,10 @@ impl TraceReader {
             }
             Err(error) => Err(error),
         };
-        let written = self.place.own().file(document_name("summary"));
+        let written = self.paths.own().file(document_name("summary"));
         let written = written.and_then(|file| file.metadata()?.modified());
         self.written = written.ok().and_then(|time| self.monotonic(time));
-        let file = self.place.document("summary");
+        let file = self.paths.document("summary");
         match parsed {
             Ok((summary, check)) => {
                 if let Some(reason) = self.impossible(&summary) {
@@ -287,7 +287,7 @@ impl TraceReader {
                 self.ends = ends.by_stream();
                 Ok(())
             }
-            Err(error) => self.note_unusable(&self.place.document(ENDS), error),
+            Err(error) => self.note_unusable(&self.paths.document(ENDS), error),
         }
     }
 
@@ -304,11 +304,11 @@ impl TraceReader {
 
     /// Adds the tails that repairs have cut.
     fn read_repairs(&mut self) -> Result<(), ReadError> {
-        let repairs = match Repairs::read(&self.place) {
+        let repairs = match Repairs::read(&self.paths) {
             Ok(repairs) => repairs,
-            Err(error) => return self.note_unusable(&self.place.document(REPAIRS), error),
+            Err(error) => return self.note_unusable(&self.paths.document(REPAIRS), error),
         };
-        for cut in repairs.tails(&self.place) {
+        for cut in repairs.tails(&self.paths) {
             // A repair that was killed may have listed the tail without cutting it.
             if !self.torn.contains(&cut) {
                 self.torn.push(cut);
@@ -374,8 +374,8 @@ impl TraceReader {
 
     fn add(&mut self, entry: &CatalogueEntry, format: u32) {
         let layout = PacketLayout::new(entry.class, &entry.descriptor, format);
-        let file = self.place.stream(entry.descriptor.id);
-        let opened = self.place.trace().file(stream_name(entry.descriptor.id));
+        let file = self.paths.stream(entry.descriptor.id);
+        let opened = self.paths.trace().file(stream_name(entry.descriptor.id));
         let mut map = match opened.and_then(|file| Map::of(&file)) {
             Ok(map) => map,
             // The stream has no items.
@@ -565,14 +565,14 @@ impl TraceReader {
         &self.streams
     }
 
-    pub(crate) fn into_place(self) -> TracePaths {
-        self.place
+    pub(crate) fn into_paths(self) -> TracePaths {
+        self.paths
     }
 
     /// A JSON file of ours with its path, if it exists.
     fn read_json(&self, name: &str) -> Result<Option<(PathBuf, Vec<u8>)>, ReadError> {
-        let file = self.place.document(name);
-        let own = self.place.own();
+        let file = self.paths.document(name);
+        let own = self.paths.own();
         let json = own.read(document_name(name), MAX_DOCUMENT_BYTES);
         let json = json.and_then(|json| {
             check_size(json.len() as u64, ValueCount::of(&json))?;

@@ -53,20 +53,20 @@ pub struct RepairReport {
 /// [`RepairError`] if this is no trace, it is in a folder of another user, a recorder is writing to
 /// it, or a file cannot be changed.
 pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
-    let place = TracePaths::open(dir.as_ref())?;
-    place.check_owner()?;
+    let paths = TracePaths::open(dir.as_ref())?;
+    paths.check_owner()?;
     // Held until the end of the repair. A trace without the file (a copy) has no recorder.
-    let _lock = match place.open_lock() {
+    let _lock = match paths.open_lock() {
         Ok(file) => {
             let in_use = || RepairError::InUse {
-                dir: place.dir().to_path_buf(),
+                dir: paths.dir().to_path_buf(),
             };
             Some(Lock::take(file).ok_or_else(in_use)?)
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(change_error(&place.lock(), &error)),
+        Err(error) => return Err(change_error(&paths.lock(), &error)),
     };
-    let reader = TraceReader::open_place(place)?;
+    let reader = TraceReader::open_paths(paths)?;
     let mut report = RepairReport {
         corrupt: reader.corrupt().to_vec(),
         ..RepairReport::default()
@@ -81,22 +81,22 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     }
     let torn: Vec<TornTail> = reader.torn().to_vec();
     // The maps must be dropped before the files shrink.
-    let place = reader.into_place();
+    let paths = reader.into_paths();
     // Listed first: if this process is killed in between, no loss is forgotten.
-    let mut repairs = Repairs::read(&place)?;
-    let catalogue = Catalogue::read(&place)?;
+    let mut repairs = Repairs::read(&paths)?;
+    let catalogue = Catalogue::read(&paths)?;
     if repairs.add(&torn) {
         let mut json = repairs.to_json();
         if catalogue.has_checksums() {
             seal_document(&mut json);
         }
-        let listed = place.replace_document(REPAIRS, |out| out.write_all(&json));
-        listed.map_err(|cause| change_error(&place.document(REPAIRS), &cause))?;
+        let listed = paths.replace_document(REPAIRS, |out| out.write_all(&json));
+        listed.map_err(|cause| change_error(&paths.document(REPAIRS), &cause))?;
     }
     for (id, layout, bounds, end_noted) in streams {
-        repair_stream(&place, id, (&layout, bounds, end_noted), &mut report)?;
+        repair_stream(&paths, id, (&layout, bounds, end_noted), &mut report)?;
     }
-    report.restored = restore_metadata(&place, &catalogue)?;
+    report.restored = restore_metadata(&paths, &catalogue)?;
     // A restored file is not damaged any more.
     let is_restored = |file: &Path| report.restored.as_deref() == Some(file);
     report.corrupt.retain(|damage| !is_restored(&damage.file));
@@ -106,18 +106,18 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
 /// Cuts the torn tail of a stream, and removes a file without a packet. It is opened once: the file
 /// that is cut is the one that was scanned.
 fn repair_stream(
-    place: &TracePaths,
+    paths: &TracePaths,
     id: StreamId,
     (layout, bounds, end_noted): (&PacketLayout, Bounds, Option<StreamEnd>),
     report: &mut RepairReport,
 ) -> Result<(), RepairError> {
-    let (name, path) = (stream_name(id), place.stream(id));
+    let (name, path) = (stream_name(id), paths.stream(id));
     let failed = |cause: io::Error| change_error(&path, &cause);
     // A file that is not regular was reported as corrupt, and a stream may have no file.
-    if place.trace().kind(&name).map_err(failed)? != Some(FileType::RegularFile) {
+    if paths.trace().kind(&name).map_err(failed)? != Some(FileType::RegularFile) {
         return Ok(());
     }
-    let file = place.trace().file_to_change(&name).map_err(failed)?;
+    let file = paths.trace().file_to_change(&name).map_err(failed)?;
     let map = Map::of(&file).map_err(failed)?;
     let bytes = map.bytes().len() as u64;
     // Without the torn tail; other damage remains.
@@ -136,7 +136,7 @@ fn repair_stream(
         });
     }
     if offset == 0 {
-        place.trace().remove_file(&name).map_err(failed)?;
+        paths.trace().remove_file(&name).map_err(failed)?;
         report.removed.push(path);
     }
     Ok(())
@@ -156,7 +156,7 @@ fn keep_time(file: &File, before: &Metadata) -> io::Result<()> {
 /// recorder that dies between the catalogue and the metadata leaves it so, and so does a disk that
 /// lost its end. Other differences come from other versions, and remain.
 fn restore_metadata(
-    place: &TracePaths,
+    paths: &TracePaths,
     catalogue: &Catalogue,
 ) -> Result<Option<PathBuf>, RepairError> {
     let mut classes = Vec::new();
@@ -167,8 +167,8 @@ fn restore_metadata(
         }
     }
     let expected = metadata::render(&catalogue.identity, &classes, catalogue.format);
-    let file = place.metadata();
-    let found = place.trace().read(METADATA, MAX_CATALOGUE_BYTES);
+    let file = paths.metadata();
+    let found = paths.trace().read(METADATA, MAX_CATALOGUE_BYTES);
     let found = found.map_err(|cause| change_error(&file, &cause))?;
     let is_part = found.len() < expected.len() && expected.as_bytes().starts_with(&found);
     let is_text = std::str::from_utf8(&found).is_ok_and(|text| !text.contains('\0'));
@@ -179,7 +179,7 @@ fn restore_metadata(
     if !is_part && !is_wrong && is_text && found.starts_with(SIGNATURE) {
         return Ok(None);
     }
-    place
+    paths
         .replace_metadata(expected.as_bytes())
         .map_err(|cause| change_error(&file, &cause))?;
     Ok(Some(file))

@@ -54,9 +54,9 @@ struct CutTail {
 
 impl Repairs {
     /// Reads the list; an empty one if nothing was repaired.
-    pub(crate) fn read(place: &TracePaths) -> Result<Self, ReadError> {
-        let file = place.document(REPAIRS);
-        match place.own().read(document_name(REPAIRS), MAX_DOCUMENT_BYTES) {
+    pub(crate) fn read(paths: &TracePaths) -> Result<Self, ReadError> {
+        let file = paths.document(REPAIRS);
+        match paths.own().read(document_name(REPAIRS), MAX_DOCUMENT_BYTES) {
             Ok(json) => parse(&file, &json),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(unreadable(&file, &error)),
@@ -87,11 +87,11 @@ impl Repairs {
     /// The tails, as they were before they were cut.
     pub(crate) fn tails<'a>(
         &'a self,
-        place: &'a TracePaths,
+        paths: &'a TracePaths,
     ) -> impl Iterator<Item = TornTail> + 'a {
         self.cut.iter().map(|tail| TornTail {
             stream: tail.stream,
-            file: place.stream(tail.stream),
+            file: paths.stream(tail.stream),
             offset: tail.offset,
             bytes: tail.bytes,
         })

@@ -16,7 +16,7 @@ use crate::packet::{record_time, TIME_BYTES};
 use crate::reader::{CorruptStream, RecordedStream, TraceReader};
 use crate::scan::{Damage, Packets, Verify, MOST_DAMAGES};
 
-/// An advance per element would double the cost of a replay, and evaluations must not depend on the
+/// An advance per element would double the cost of a replay, and analyses must not depend on the
 /// number of advances: there is one for each such span of trace time.
 const ADVANCE: Nanos = Nanos::from_ms(1);
 
@@ -318,7 +318,7 @@ impl<'a> Replay<'a> {
             }
             if top.time() > due {
                 self.hand_over(updates);
-                tell(updates, &mut self.summary, top.time());
+                advance_all(updates, &mut self.summary, top.time());
                 due = top.time().plus(ADVANCE);
             }
             if let Some(gap) = self.cursors[top.index()].gap {
@@ -428,7 +428,7 @@ impl<'a> Replay<'a> {
             .summary()
             .map_or(last, |written| written.advanced_to.max(last));
         if end > self.summary.advanced_to {
-            tell(updates, &mut self.summary, end);
+            advance_all(updates, &mut self.summary, end);
         }
     }
 
@@ -447,7 +447,7 @@ impl<'a> Replay<'a> {
 
 /// Delivers an advance. Later items are not older than `now`.
 #[cold]
-fn tell(updates: &mut [&mut dyn Analysis], summary: &mut ReplaySummary, now: Timestamp) {
+fn advance_all(updates: &mut [&mut dyn Analysis], summary: &mut ReplaySummary, now: Timestamp) {
     summary.advanced_to = now;
     for update in updates.iter_mut() {
         update.advance(now);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The writer: an evaluation that writes its items as a trace.
+//! The writer: an analysis that writes its items as a trace.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -57,7 +57,7 @@ const RECENT: usize = 64;
 /// smaller.
 #[derive(Debug)]
 pub struct TraceWriter {
-    place: TracePaths,
+    paths: TracePaths,
     catalogue: Catalogue,
     classes: Vec<StreamClass>,
     streams: Vec<StreamState>,
@@ -94,16 +94,16 @@ impl TraceWriter {
         if identity.realtime_offset.as_ns() > LATEST.as_monotonic_ns() {
             return Err(WriteError::RealtimeOffset(identity.realtime_offset));
         }
-        let place = TracePaths::create(dir.as_ref())?;
-        let lock = place.create_lock();
-        let lock = lock.map_err(|cause| create_error(place.lock(), &cause))?;
+        let paths = TracePaths::create(dir.as_ref())?;
+        let lock = paths.create_lock();
+        let lock = lock.map_err(|cause| create_error(paths.lock(), &cause))?;
         let Some(lock) = Lock::take(lock) else {
             return Err(WriteError::Exists {
-                dir: place.dir().to_path_buf(),
+                dir: paths.dir().to_path_buf(),
             });
         };
         let mut writer = Self {
-            place,
+            paths,
             catalogue: Catalogue::new(identity),
             classes: Vec::new(),
             streams: Vec::new(),
@@ -212,9 +212,9 @@ impl TraceWriter {
         if !is_document_name(name) {
             return Err(WriteError::DocumentName(name.to_owned()));
         }
-        let file = self.place.document(name);
+        let file = self.paths.document(name);
         let has_checksums = self.has_checksums();
-        let replaced = self.place.replace_document(name, |out| {
+        let replaced = self.paths.replace_document(name, |out| {
             if has_checksums {
                 let mut sealing = SealingWriter::new(&mut *out);
                 serde_json::to_writer(&mut sealing, document)?;
@@ -268,9 +268,9 @@ impl TraceWriter {
     fn replace_own_document<T: Serialize>(&mut self, name: &str, document: &T) {
         let json = self.sealed(serde_json::to_vec(document).unwrap_or_default());
         let replaced = self
-            .place
+            .paths
             .replace_document(name, |out| out.write_all(&json));
-        let file = self.place.document(name);
+        let file = self.paths.document(name);
         let _ = self.account(replaced.map_err(|cause| cannot_replace(&file, &cause)), 0);
     }
 
@@ -310,7 +310,7 @@ impl TraceWriter {
         }
         if self.finished {
             return Err(WriteError::Finished {
-                dir: self.place.dir().to_path_buf(),
+                dir: self.paths.dir().to_path_buf(),
             });
         }
         Ok(())
@@ -511,15 +511,15 @@ impl TraceWriter {
     /// also finds everything that it needs to read it.
     fn publish(&mut self) -> Result<(), WriteError> {
         let catalogue = self.sealed(self.catalogue.to_json());
-        let catalogue = self.place.replace_catalogue(&catalogue);
-        catalogue.map_err(|cause| cannot_replace(&self.place.streams_json(), &cause))?;
+        let catalogue = self.paths.replace_catalogue(&catalogue);
+        catalogue.map_err(|cause| cannot_replace(&self.paths.streams_json(), &cause))?;
         let metadata = render(
             &self.catalogue.identity,
             &self.classes,
             self.catalogue.format,
         );
-        let metadata = self.place.replace_metadata(metadata.as_bytes());
-        metadata.map_err(|cause| cannot_replace(&self.place.metadata(), &cause))?;
+        let metadata = self.paths.replace_metadata(metadata.as_bytes());
+        metadata.map_err(|cause| cannot_replace(&self.paths.metadata(), &cause))?;
         self.unpublished = false;
         Ok(())
     }
@@ -615,7 +615,7 @@ impl TraceWriter {
 
     fn failed(&self, index: usize, offset: u64, cause: &io::Error) -> WriteError {
         WriteError::Write {
-            file: self.place.stream(self.streams[index].descriptor.id),
+            file: self.paths.stream(self.streams[index].descriptor.id),
             offset,
             cause: cause.to_string(),
             recorded: self.summary.events,
@@ -626,7 +626,7 @@ impl TraceWriter {
     /// has written to before. If too many are open, all others are closed: each is opened again
     /// when its stream has a packet.
     fn open_file(&mut self, index: usize, next: &PacketHead) -> Result<File, WriteError> {
-        let path = self.place.stream(self.streams[index].descriptor.id);
+        let path = self.paths.stream(self.streams[index].descriptor.id);
         let is_new = self.streams[index].file_bytes == 0;
         if self.open_files >= MOST_OPEN_FILES {
             for state in &mut self.streams {
@@ -636,8 +636,8 @@ impl TraceWriter {
         }
         let name = stream_name(self.streams[index].descriptor.id);
         let opened = match is_new {
-            true => self.place.trace().new_file(&name),
-            false => self.place.trace().file_to_change(&name),
+            true => self.paths.trace().new_file(&name),
+            false => self.paths.trace().file_to_change(&name),
         };
         self.open_files += 1;
         let state = &mut self.streams[index];
@@ -658,7 +658,7 @@ impl TraceWriter {
             discarded: 0,
         });
         if let Err(cause) = file.write_all(&first) {
-            let _ = self.place.trace().remove_file(&name);
+            let _ = self.paths.trace().remove_file(&name);
             return Err(self.failed(index, 0, &cause));
         }
         state.file_bytes = first.len() as u64;
@@ -688,7 +688,7 @@ fn create_error(path: PathBuf, cause: &io::Error) -> WriteError {
     }
 }
 
-/// Recording is an evaluation: errors are kept for [`TraceWriter::finish`].
+/// Recording is an analysis: errors are kept for [`TraceWriter::finish`].
 impl Analysis for TraceWriter {
     fn element(&mut self, element: &ElementView<'_>) {
         let _ = Self::element(self, element);

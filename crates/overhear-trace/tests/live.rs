@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An evaluation gets the same items live and in the replay. Elements reach the monitor's merge in
+//! An analysis gets the same items live and in the replay. Elements reach the monitor's merge in
 //! any rounds, too late, out of order or not at all; the recording delivers the same items as the
 //! merge. Times, sequences, payloads, both ends of every gap and the order are equal, without any
 //! tolerance. This includes two gaps at one place: their packets cannot both have a duration (see
@@ -77,7 +77,7 @@ fn rounds() -> impl Strategy<Value = Vec<Round>> {
 
 /// State of a stream.
 #[derive(Clone, Debug, Default)]
-struct Place {
+struct StreamPosition {
     open: bool,
     closed: bool,
     sequence: u64,
@@ -88,7 +88,7 @@ struct Place {
 fn deliver(
     merge: &mut Merge,
     streams: &[Arc<StreamDescriptor>],
-    places: &mut [Place],
+    places: &mut [StreamPosition],
     now: u64,
     (stream, step): &(usize, Step),
 ) {
@@ -165,7 +165,7 @@ proptest! {
             .with_pending(Nanos::from_ns(pending));
 
         let mut merge = Merge::new();
-        let mut places = vec![Place::default(); streams.len()];
+        let mut places = vec![StreamPosition::default(); streams.len()];
         let mut now = 5 * HOLD_BACK;
         for round in &rounds {
             now += round.after;

@@ -119,7 +119,7 @@ pub enum WaiterError {
 pub enum NotEvaluated {
     /// So far no monitor announces itself by this name.
     #[error("no monitor announces itself by this name; see whether it runs, and is told to announce itself")]
-    Nobody,
+    NotAnnounced,
     /// The timeout is over.
     #[error("elements up to {until} are not evaluated yet, the evaluation has reached {reached}; wait longer, or see whether the monitor runs")]
     TimedOut {
@@ -235,7 +235,7 @@ impl Waiter {
             if left == Some(Duration::ZERO) {
                 return Err(match reached {
                     Some(reached) => NotEvaluated::TimedOut { until, reached },
-                    None => NotEvaluated::Nobody,
+                    None => NotEvaluated::NotAnnounced,
                 });
             }
             std::thread::sleep(left.unwrap_or(POLL_INTERVAL).min(POLL_INTERVAL));

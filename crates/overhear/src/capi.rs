@@ -139,21 +139,21 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
 /// `oh_sensor_register_at_sized`.
 ///
 /// # Safety
-/// As the header says: `place` is writable; the rest as for [`oh_sensor_register_sized`].
+/// As the header says: `sensor` is writable; the rest as for [`oh_sensor_register_sized`].
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_register_at_sized(
-    place: *mut RawSensor,
+    sensor: *mut RawSensor,
     options: *const RawOptions,
     options_size: usize,
 ) -> c_int {
     let name = "oh_sensor_register_at";
-    if place.is_null() {
+    if sensor.is_null() {
         return refuse(name, "`place` is NULL; pass the address of a sensor");
     }
     let mut registration = std::ptr::null_mut();
-    // SAFETY: the caller's contract is passed on; `registration` and `place` are writable.
+    // SAFETY: the caller's contract is passed on; `registration` and `sensor` are writable.
     unsafe {
-        place.write_bytes(0, 1);
+        sensor.write_bytes(0, 1);
         let code = register(
             &raw mut registration,
             options,
@@ -161,7 +161,7 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_at_sized(
             name,
             open_simple,
         );
-        let _ = Registration::write_handle(registration, place);
+        let _ = Registration::write_handle(registration, sensor);
         code
     }
 }

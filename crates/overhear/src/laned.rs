@@ -202,9 +202,9 @@ impl OpenLanes {
             return Ok(Nanos::ZERO);
         }
         // SAFETY: the distance was computed for this key.
-        let known = unsafe { thread::lane(self.entry_distance, self.key) };
-        let known = usize::try_from(known).ok();
-        let lane = known.and_then(|lane| self.states.get(lane));
+        let has_stack = unsafe { thread::lane(self.entry_distance, self.key) };
+        let has_stack = usize::try_from(has_stack).ok();
+        let lane = has_stack.and_then(|lane| self.states.get(lane));
         let Some(lane) = lane.or_else(|| self.find()) else {
             return Ok(Nanos::ZERO);
         };
@@ -305,11 +305,11 @@ pub(crate) fn is_abandoned(open: Frame, now: Frame) -> bool {
         ss_size: 0,
     };
     // SAFETY: only asks, into a valid place. Async-signal safe.
-    let asked = unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) };
-    let on_alternate = asked == 0 && stack.ss_flags & libc::SS_ONSTACK != 0;
-    let known = asked == 0 && stack.ss_flags & libc::SS_DISABLE == 0;
+    let result = unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) };
+    let on_alternate = result == 0 && stack.ss_flags & libc::SS_ONSTACK != 0;
+    let has_stack = result == 0 && stack.ss_flags & libc::SS_DISABLE == 0;
     let (start, size) = (stack.ss_sp.addr() as u64, stack.ss_size as u64);
-    let opened_there = known && open.address().wrapping_sub(start) < size;
+    let opened_there = has_stack && open.address().wrapping_sub(start) < size;
     if opened_there && !on_alternate {
         return true;
     }

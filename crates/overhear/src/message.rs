@@ -14,7 +14,7 @@ const DATA_BYTES: u32 = 256 - 8 - 16;
 /// Writes messages of any length. Each is split over one or more elements.
 ///
 /// The reader puts them together again with [`overhear_event::parts::Rejoiner`], or with the
-/// evaluation `Messages` of `overhear-metrics`. A message of which an element was missed is lost as
+/// analysis `Messages` of `overhear-metrics`. A message of which an element was missed is lost as
 /// a whole, and counted. So is one with more parts than the sensor has slots: ask for a capacity
 /// that holds several of the longest.
 ///
@@ -80,11 +80,11 @@ impl MessageSensor {
     /// # Errors
     /// [`SensorError`] if the directory's stream makes no sense; the sensor goes on as it was.
     pub fn register_again(&mut self) -> Result<bool, SensorError> {
-        let heard = self.sensor.register_again()?;
+        let connected = self.sensor.register_again()?;
         if self.sensor.written() == 0 {
             self.message = 0;
         }
-        Ok(heard)
+        Ok(connected)
     }
 }
 

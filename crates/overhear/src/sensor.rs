@@ -88,8 +88,8 @@ impl OpenStream {
             _ => PRIVATE_CAPACITY,
         };
         let shape = Shape::new(request.kind, size, capacity, lanes)?;
-        match ask(socket.as_deref(), &request) {
-            Ok(registration) => Ok(Self::heard(request, socket, registration, Vec::new())),
+        match register(socket.as_deref(), &request) {
+            Ok(registration) => Ok(Self::connected(request, socket, registration, Vec::new())),
             Err(not_connected) => {
                 let mapping = Arc::new(Mapping::private(shape.bytes())?);
                 // The fastest counter: these stamps are never converted.
@@ -114,7 +114,7 @@ impl OpenStream {
         }
     }
 
-    fn heard(
+    fn connected(
         request: SensorRequest,
         socket: Option<PathBuf>,
         registration: Registration,
@@ -180,7 +180,7 @@ impl OpenStream {
     fn with_pace(
         &mut self,
         count: u64,
-        ask: impl FnOnce(&mut Pace, &dyn Fn() -> Ticks) -> Nanos,
+        read: impl FnOnce(&mut Pace, &dyn Fn() -> Ticks) -> Nanos,
     ) -> Result<Nanos, PaceError> {
         let pace = match &mut self.pace {
             Some(pace) => pace,
@@ -193,7 +193,7 @@ impl OpenStream {
         let words = unsafe { self.mapping.words() };
         let geometry = self.shape.elements();
         let last_stamp = || geometry.own_stamp(&words, count.wrapping_sub(1));
-        Ok(ask(pace, &last_stamp))
+        Ok(read(pace, &last_stamp))
     }
 
     /// Registers again if no directory owns this stream for this process. Returns the new stream,
@@ -208,11 +208,11 @@ impl OpenStream {
             // The fork handler has done this already, unless the child was made by a raw `clone`.
             self.mapping.make_private();
         }
-        match ask(self.socket.as_deref(), &self.request) {
+        match register(self.socket.as_deref(), &self.request) {
             Ok(registration) => {
                 let mut outlived = std::mem::take(&mut self.outlived);
                 outlived.extend(self.registration.as_ref().and_then(|it| it.control.clone()));
-                Some(Self::heard(
+                Some(Self::connected(
                     self.request.clone(),
                     self.socket.clone(),
                     registration,
@@ -281,7 +281,7 @@ pub(crate) fn is_on(switch: Switch) -> bool {
 }
 
 /// Registers with the directory. The error is the reason why the sensor is not connected.
-fn ask(socket: Option<&Path>, request: &SensorRequest) -> Result<Registration, String> {
+fn register(socket: Option<&Path>, request: &SensorRequest) -> Result<Registration, String> {
     if cfg!(feature = "disable") {
         return Err("sensors are compiled out (feature `disable`)".to_string());
     }

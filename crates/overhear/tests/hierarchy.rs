@@ -149,6 +149,6 @@ fn player_adapts_to_results_of_its_own_monitor() {
     assert!(output.status.success(), "{output:?}");
     let expected = "frame 9: ten frames were late, quality is 70 now\n\
                     frame 19: ten frames were late, quality is 40 now\n\
-                    23 frames, 23 heard, 0 unheard, 20 late, quality 40\n";
+                    23 frames, 23 evaluated, 0 missed, 20 late, quality 40\n";
     assert_eq!(said, expected);
 }

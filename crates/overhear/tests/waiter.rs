@@ -29,7 +29,7 @@ fn waiter_returns_progress_and_end_of_a_monitor() {
     // No other test of this process registers a sensor.
     std::env::set_var(SOCKET_VARIABLE, &socket);
     let mut waiter = Waiter::attach("judge").unwrap();
-    assert_eq!(waiter.wait(at(1), short), Err(NotEvaluated::Nobody));
+    assert_eq!(waiter.wait(at(1), short), Err(NotEvaluated::NotAnnounced));
 
     let mut one = Announcement::register("judge").unwrap();
     assert_eq!(one.sensor().not_connected_reason(), None);

@@ -409,10 +409,10 @@ mod tests {
 
     #[test]
     fn incomplete_metrics_are_named_with_their_cause() {
-        let metric = |name: &str, unheard: &[&str], refused| MetricReport {
+        let metric = |name: &str, absent_events: &[&str], refused| MetricReport {
             name: name.to_owned(),
             description: String::new(),
-            absent_events: unheard.iter().copied().map(String::from).collect(),
+            absent_events: absent_events.iter().copied().map(String::from).collect(),
             completed: 0,
             incomplete: 0,
             unfinished: 0,

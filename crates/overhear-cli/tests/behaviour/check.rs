@@ -101,7 +101,7 @@ fn unrecorded_event_is_inconclusive_and_mistakes_have_positions() {
     let ended = check(&without_wake_ups, &file, &[]);
     assert_eq!(ended.status, 3, "{ended:?}");
     assert!(
-        ended.stdout.contains("kernel:sched_wake was not heard"),
+        ended.stdout.contains("no stream of kernel:sched_wake"),
         "{ended:?}"
     );
     fs::write(

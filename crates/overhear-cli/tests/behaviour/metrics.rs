@@ -298,7 +298,7 @@ fn missed_and_unrecorded_events_are_named_and_set_the_status() {
     assert!(
         ended
             .stdout
-            .contains("inconclusive: kernel:sched_wake was not heard"),
+            .contains("inconclusive: no stream of kernel:sched_wake"),
         "{ended:?}"
     );
     let ended = finish(&mut overhear(&[
@@ -383,7 +383,7 @@ fn run_without_events_for_its_metrics_is_incomplete() {
     assert_eq!(ended.status, 3, "{ended:?}");
     let messages = format!("{}{}", ended.stdout, ended.stderr);
     assert!(
-        messages.contains("inconclusive: kernel:sched_switch was not heard"),
+        messages.contains("inconclusive: no stream of kernel:sched_switch"),
         "{messages}"
     );
     let message = "not all was heard that metrics require: run_delay, time_slice";

@@ -85,7 +85,10 @@ fn running_process_is_recorded_to_its_end() {
     assert_eq!(ended.status, 3, "{ended:#?}");
     let live = report(&ended);
     let measured = live["metrics"]["metrics"].as_array().unwrap();
-    assert_eq!(measured[2]["unheard"], serde_json::json!(["user:phase"]));
+    assert_eq!(
+        measured[2]["absent_events"],
+        serde_json::json!(["user:phase"])
+    );
     let recorded = pids(&live);
     assert!(recorded.contains(&u64::from(pid)), "{recorded:?}");
     assert!(recorded.len() > CHILDREN, "{recorded:?}");

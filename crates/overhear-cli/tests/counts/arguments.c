@@ -34,8 +34,8 @@ static int report(void *own, oh_host *host)
 {
 	const struct sum *sum = own;
 
-	oh_tell_u64(host, "elements", sum->elements);
-	oh_tell_i64(host, "arguments", sum->arguments);
+	oh_result_u64(host, "elements", sum->elements);
+	oh_result_i64(host, "arguments", sum->arguments);
 	return 0;
 }
 

@@ -94,7 +94,7 @@ fn every_built_in_metric_measures_its_program() {
     let metrics = report["metrics"]["metrics"].as_array().unwrap();
     for (metric, (name, comm, least)) in metrics.iter().zip(LEAST) {
         assert_eq!(metric["name"], name);
-        let unheard = metric["unheard"].as_array().unwrap();
+        let unheard = metric["absent_events"].as_array().unwrap();
         if unheard.iter().any(|event| {
             let sensor = event.as_str().unwrap().trim_start_matches("kernel:");
             message.contains(&format!("no sensor {sensor}"))
@@ -130,7 +130,8 @@ fn contain_each_other(metrics: &[Value]) {
             .iter()
             .find(|metric| metric["name"] == name)
             .unwrap();
-        let is_complete = metric["unheard"].as_array().unwrap().is_empty() && metric["missed"] == 0;
+        let is_complete =
+            metric["absent_events"].as_array().unwrap().is_empty() && metric["missed"] == 0;
         let rows = metric["tasks"].as_array().unwrap().iter();
         let mut rows = rows.filter(|row| row["comm"] == comm);
         let row = rows.next().filter(|_| is_complete)?;

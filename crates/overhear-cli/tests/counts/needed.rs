@@ -31,7 +31,7 @@ fn metric_enables_its_kernel_sensors() {
         return println!("skipped: {message}");
     }
     let metric = &report["metrics"]["metrics"][0];
-    assert_eq!(metric["unheard"], serde_json::json!([]), "{metric}");
+    assert_eq!(metric["absent_events"], serde_json::json!([]), "{metric}");
     assert!(metric["completed"].as_u64().unwrap() > 0, "{metric}");
     // Exactly that one: no others are recorded.
     assert!(message.ends_with("besides syscall"), "{message}");
@@ -57,7 +57,7 @@ fn unneeded_wake_ups_are_not_recorded() {
     let switches = run(&["--disable-unused", "--metric", "time_slice"]);
     assert_eq!(recorded(&switches), few);
     let metric = &switches["metrics"]["metrics"][0];
-    assert_eq!(metric["unheard"], serde_json::json!([]), "{metric}");
+    assert_eq!(metric["absent_events"], serde_json::json!([]), "{metric}");
     assert!(metric["completed"].as_u64().unwrap() > 0, "{metric}");
     // Times that need wake-ups are unknown, and never zero.
     let threads = switches["threads"].as_array().unwrap();
@@ -123,7 +123,10 @@ fn recording_without_wake_ups_has_a_note() {
     assert_eq!(status, Some(3), "{text}");
     let found: Value = serde_json::from_str(&text).unwrap();
     let metric = &found["metrics"][0];
-    assert_eq!(metric["unheard"], serde_json::json!(["kernel:sched_wake"]));
+    assert_eq!(
+        metric["absent_events"],
+        serde_json::json!(["kernel:sched_wake"])
+    );
     assert_eq!(metric["completed"], 0);
     // A compensation names the sensors that it lacks.
     let prices = folder.path().join("prices.json");

@@ -38,13 +38,13 @@ class typed : public overhear::update {
     void advance(std::uint64_t now_ns) override { has_ended = now_ns == UINT64_MAX || has_ended; }
     void report(overhear::report &report) override
     {
-        report.tell("sum", sum);
-        report.tell("said", said);
-        report.tell("streams", streams);
-        report.tell("of_a_program", label.find("/pace") != std::string::npos);
-        report.tell("half", 0.5);
-        report.tell("below", -3);
-        report.tell_json("document", "{\"list\": [1, 2]}");
+        report.set("sum", sum);
+        report.set("said", said);
+        report.set("streams", streams);
+        report.set("of_a_program", label.find("/pace") != std::string::npos);
+        report.set("half", 0.5);
+        report.set("below", -3);
+        report.set_json("document", "{\"list\": [1, 2]}");
     }
 
   protected:
@@ -66,7 +66,7 @@ class throwing : public typed {
 class careless : public typed {
   public:
     using typed::typed;
-    void report(overhear::report &report) override { report.tell_json("broken", "{"); }
+    void report(overhear::report &report) override { report.set_json("broken", "{"); }
 };
 
 static int at_third(void *self, oh_host *, const oh_element_view *) noexcept

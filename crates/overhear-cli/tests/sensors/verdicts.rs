@@ -235,7 +235,7 @@ fn tests_fail_unless_everything_held() {
     // Without its sensors a program shows nothing.
     let error = judge(299, &["true"]).unwrap_err();
     assert!(
-        error.to_string().contains("user:pace was not heard"),
+        error.to_string().contains("no stream of user:pace"),
         "{error}"
     );
     assert!(matches!(judge(299, &["false"]), Err(NotHeld::Ended(_))));

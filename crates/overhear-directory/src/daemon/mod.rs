@@ -43,7 +43,7 @@ enum DaemonError {
     #[error(transparent)]
     Directory(#[from] DirectoryError),
     #[error("there is no default socket, because XDG_RUNTIME_DIR is not set; give --socket PATH")]
-    NoPlace,
+    NoSocketFolder,
     #[error("cannot make the folder {}: {source}", .folder.display())]
     Folder {
         folder: PathBuf,
@@ -137,7 +137,7 @@ fn usual_socket() -> Result<PathBuf, DaemonError> {
         return Ok(PathBuf::from("/run/overhear/directory.sock"));
     }
     let folder = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
-    let folder = folder.ok_or(DaemonError::NoPlace)?;
+    let folder = folder.ok_or(DaemonError::NoSocketFolder)?;
     Ok(Path::new(&folder).join("overhear/directory.sock"))
 }
 

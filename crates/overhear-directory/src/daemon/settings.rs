@@ -159,9 +159,9 @@ struct RuleSettings {
     permit: Option<Vec<Action>>,
     /// The forbidden actions.
     forbid: Option<Vec<Action>>,
-    users: Option<Vec<Who>>,
-    groups: Option<Vec<Who>>,
-    owners: Option<Vec<Who>>,
+    users: Option<Vec<Principal>>,
+    groups: Option<Vec<Principal>>,
+    owners: Option<Vec<Principal>>,
     /// A pattern, `TASK/SENSOR#INSTANCE`.
     sensors: Option<String>,
 }
@@ -169,7 +169,7 @@ struct RuleSettings {
 /// A user or a group, by id or name.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
-enum Who {
+enum Principal {
     Number(u32),
     Name(String),
 }
@@ -255,10 +255,10 @@ fn rule(settings: RuleSettings) -> Result<Rule, String> {
         (None, Some(actions)) => (false, actions),
         _ => return Err(wrong("give either `permit` or `forbid`".to_string())),
     };
-    let numbers = |all: Option<Vec<Who>>, number: fn(&str) -> Result<u32, String>| {
-        let number = |who| match who {
-            Who::Number(number) => Ok(number),
-            Who::Name(name) => number(&name),
+    let numbers = |all: Option<Vec<Principal>>, number: fn(&str) -> Result<u32, String>| {
+        let number = |principal| match principal {
+            Principal::Number(number) => Ok(number),
+            Principal::Name(name) => number(&name),
         };
         all.map(|all| all.into_iter().map(number).collect::<Result<Vec<u32>, _>>())
             .transpose()

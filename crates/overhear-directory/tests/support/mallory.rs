@@ -37,7 +37,7 @@ pub fn attack(way: &str, socket: &Path) {
         "maps" => register_twins(socket),
         "buffers" => register_large_buffers(socket),
         "flood" => connect_for_ever(socket),
-        "requests" => ask_for_ever(socket),
+        "requests" => request_for_ever(socket),
         other => panic!("there is no way `{other}`"),
     }
 }
@@ -261,7 +261,7 @@ fn connect_for_ever(socket: &Path) {
 }
 
 /// Monitors that send requests without a pause, and some that never read.
-fn ask_for_ever(socket: &Path) {
+fn request_for_ever(socket: &Path) {
     let deaf: Vec<OwnedFd> = (0..20).filter_map(|_| connect(socket)).collect();
     for fd in &deaf {
         send(fd, &json!({ "attach": { "version": 1, "query": {} } }));

@@ -96,10 +96,13 @@ pub fn request(sensor: &str) -> SensorRequest {
 }
 
 pub fn register_patiently(socket: &Path, sensor: &str) -> Result<Registration, RegisterError> {
-    ask_patiently(socket, &request(sensor))
+    request_until_granted(socket, &request(sensor))
 }
 
-pub fn ask_patiently(socket: &Path, wanted: &SensorRequest) -> Result<Registration, RegisterError> {
+pub fn request_until_granted(
+    socket: &Path,
+    wanted: &SensorRequest,
+) -> Result<Registration, RegisterError> {
     for _ in 0..100 {
         match register_at(socket, wanted.clone()) {
             Err(RegisterError::Unreachable { .. }) => {}
@@ -325,10 +328,13 @@ impl Inbox for Heard {
 
 /// Repeats a request until the answer is good; a watchdog ends tests whose answer never is.
 #[track_caller]
-pub fn eventually<T: std::fmt::Debug>(mut ask: impl FnMut() -> T, good: impl Fn(&T) -> bool) -> T {
+pub fn eventually<T: std::fmt::Debug>(
+    mut request: impl FnMut() -> T,
+    good: impl Fn(&T) -> bool,
+) -> T {
     let begun = Instant::now();
     loop {
-        let answer = ask();
+        let answer = request();
         if good(&answer) {
             return answer;
         }

@@ -439,8 +439,8 @@ impl BpfSource {
             path: path.to_path_buf(),
             why,
         };
-        let place = rustix::fs::statfs(path).map_err(|e| refuse(machine::error_text(e)))?;
-        if place.f_type as u64 != CGROUP2 {
+        let status = rustix::fs::statfs(path).map_err(|e| refuse(machine::error_text(e)))?;
+        if status.f_type as u64 != CGROUP2 {
             let why = "it is not in the unified cgroup hierarchy (cgroup2)";
             return Err(refuse(why.to_owned()));
         }

@@ -253,7 +253,7 @@ mod tests {
     use super::{Decoder, HandoverMessage, Numbering, Record, RingProgress, RingState};
 
     fn handover() -> HandoverMessage {
-        let who = ThreadIds { pid: 7, tid: 8 };
+        let thread = ThreadIds { pid: 7, tid: 8 };
         let ring = |cpu| RingState {
             cpu,
             data_bytes: 8 * page_size() as u64,
@@ -266,12 +266,12 @@ mod tests {
             pending: vec![
                 Record {
                     time_ns: 10,
-                    what: RecordKind::Arrival { who },
+                    what: RecordKind::Arrival { thread },
                 },
                 Record {
                     time_ns: 11,
                     what: RecordKind::Name {
-                        who,
+                        thread,
                         comm: *b"thread-one\0\0\0\0\0\0",
                         exec: true,
                     },

@@ -115,9 +115,9 @@ impl PerfSource {
                         self.threads_state.names.0.insert(tid, name);
                         done.insert(tid);
                         if announce {
-                            let who = ThreadIds { tid, pid };
+                            let thread = ThreadIds { tid, pid };
                             let unique_id = 0;
-                            self.push_record(RecordKind::Tracked { who, unique_id });
+                            self.push_record(RecordKind::Tracked { thread, unique_id });
                         }
                     }
                     Err(Errno::SRCH) => {}
@@ -157,8 +157,8 @@ impl PerfSource {
         }
         let comm = machine::thread_name(pid, tid);
         self.threads_state.names.0.insert(tid, comm);
-        let who = ThreadIds { tid, pid };
-        self.push_record(RecordKind::Tracked { who, unique_id });
+        let thread = ThreadIds { tid, pid };
+        self.push_record(RecordKind::Tracked { thread, unique_id });
         Ok(())
     }
 
@@ -172,8 +172,8 @@ impl PerfSource {
         }
         self.close(tid);
         let pid = machine::process_of(tid).unwrap_or(tid);
-        let who = ThreadIds { tid, pid };
-        self.push_record(RecordKind::Untracked { who });
+        let thread = ThreadIds { tid, pid };
+        self.push_record(RecordKind::Untracked { thread });
         Ok(())
     }
 
@@ -264,7 +264,9 @@ impl PerfSource {
                 .rev()
                 .take_while(|it| it.time_ns >= since_ns);
             fresh.any(|record| match record.what {
-                RecordKind::Departure { who, .. } | RecordKind::Arrival { who } => who.tid == tid,
+                RecordKind::Departure { thread, .. } | RecordKind::Arrival { thread } => {
+                    thread.tid == tid
+                }
                 _ => false,
             })
         })
@@ -299,9 +301,9 @@ impl PerfSource {
                 ring.deliver(record, &mut self.threads_state, inbox);
             }
             // Soon another thread may have its id.
-            if let RecordKind::Exit { who } = record.what {
-                if self.threads_state.sampler.leave_thread(who.tid) {
-                    self.close(who.tid);
+            if let RecordKind::Exit { thread } = record.what {
+                if self.threads_state.sampler.leave_thread(thread.tid) {
+                    self.close(thread.tid);
                 }
             }
         }

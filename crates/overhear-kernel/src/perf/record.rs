@@ -22,36 +22,36 @@ pub(super) struct ThreadIds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RecordKind {
     Departure {
-        who: ThreadIds,
+        thread: ThreadIds,
         still_runnable: bool,
     },
     Arrival {
-        who: ThreadIds,
+        thread: ThreadIds,
     },
     Fork {
         child: ThreadIds,
         parent: ThreadIds,
     },
     Exit {
-        who: ThreadIds,
+        thread: ThreadIds,
     },
     Name {
-        who: ThreadIds,
+        thread: ThreadIds,
         comm: [u8; 16],
         exec: bool,
     },
     /// Memory with code was mapped. Every program that is executed maps its own.
     Mapping {
-        who: ThreadIds,
+        thread: ThreadIds,
     },
     /// Not a record of the kernel: a thread is tracked individually from here on.
     Tracked {
-        who: ThreadIds,
+        thread: ThreadIds,
         unique_id: u32,
     },
     /// Not a record of the kernel: a thread is no longer tracked.
     Untracked {
-        who: ThreadIds,
+        thread: ThreadIds,
     },
     /// Number of records that found no room in the ring before this one.
     Lost {
@@ -68,29 +68,31 @@ impl Record {
     /// The record as words, for another process: kind and time, thread ids, two numbers, a name.
     pub(super) fn to_words(self) -> [u64; 8] {
         let none = ThreadIds { pid: 0, tid: 0 };
-        let (kind, who, other, number, comm) = match self.what {
+        let (kind, thread, other, number, comm) = match self.what {
             RecordKind::Departure {
-                who,
+                thread,
                 still_runnable,
-            } => (0, who, none, still_runnable.into(), [0; 16]),
-            RecordKind::Arrival { who } => (1, who, none, 0, [0; 16]),
+            } => (0, thread, none, still_runnable.into(), [0; 16]),
+            RecordKind::Arrival { thread } => (1, thread, none, 0, [0; 16]),
             RecordKind::Fork { child, parent } => (2, child, parent, 0, [0; 16]),
-            RecordKind::Exit { who } => (3, who, none, 0, [0; 16]),
-            RecordKind::Name { who, comm, exec } => (4, who, none, exec.into(), comm),
-            RecordKind::Tracked { who, unique_id } => (5, who, none, unique_id.into(), [0; 16]),
-            RecordKind::Untracked { who } => (6, who, none, 0, [0; 16]),
+            RecordKind::Exit { thread } => (3, thread, none, 0, [0; 16]),
+            RecordKind::Name { thread, comm, exec } => (4, thread, none, exec.into(), comm),
+            RecordKind::Tracked { thread, unique_id } => {
+                (5, thread, none, unique_id.into(), [0; 16])
+            }
+            RecordKind::Untracked { thread } => (6, thread, none, 0, [0; 16]),
             RecordKind::Lost { records } => (7, none, none, records, [0; 16]),
             RecordKind::Damaged => (8, none, none, 0, [0; 16]),
             RecordKind::Other => (9, none, none, 0, [0; 16]),
-            RecordKind::Mapping { who } => (10, who, none, 0, [0; 16]),
+            RecordKind::Mapping { thread } => (10, thread, none, 0, [0; 16]),
         };
-        let pair = |who: ThreadIds| u64::from(who.pid) << 32 | u64::from(who.tid);
+        let pair = |thread: ThreadIds| u64::from(thread.pid) << 32 | u64::from(thread.tid);
         let [first, second] = [0, 8].map(|at| {
             let mut word = [0; 8];
             word.copy_from_slice(&comm[at..at + 8]);
             u64::from_le_bytes(word)
         });
-        let ids = [pair(who), pair(other)];
+        let ids = [pair(thread), pair(other)];
         [kind, self.time_ns, ids[0], ids[1], number, first, second, 0]
     }
 
@@ -100,40 +102,40 @@ impl Record {
         for word in &mut words {
             *word = from_untrusted.word()?;
         }
-        let [kind, time_ns, who, other, number, first, second, _] = words;
+        let [kind, time_ns, thread, other, number, first, second, _] = words;
         let pair = |word: u64| ThreadIds {
             pid: (word >> 32) as u32,
             tid: word as u32,
         };
-        let (who, other) = (pair(who), pair(other));
+        let (thread, other) = (pair(thread), pair(other));
         let mut comm = [0; 16];
         comm[..8].copy_from_slice(&first.to_le_bytes());
         comm[8..].copy_from_slice(&second.to_le_bytes());
         let what = match kind {
             0 => RecordKind::Departure {
-                who,
+                thread,
                 still_runnable: number != 0,
             },
-            1 => RecordKind::Arrival { who },
+            1 => RecordKind::Arrival { thread },
             2 => RecordKind::Fork {
-                child: who,
+                child: thread,
                 parent: other,
             },
-            3 => RecordKind::Exit { who },
+            3 => RecordKind::Exit { thread },
             4 => RecordKind::Name {
-                who,
+                thread,
                 comm,
                 exec: number != 0,
             },
             5 => RecordKind::Tracked {
-                who,
+                thread,
                 unique_id: number as u32,
             },
-            6 => RecordKind::Untracked { who },
+            6 => RecordKind::Untracked { thread },
             7 => RecordKind::Lost { records: number },
             8 => RecordKind::Damaged,
             9 => RecordKind::Other,
-            10 => RecordKind::Mapping { who },
+            10 => RecordKind::Mapping { thread },
             _ => return None,
         };
         Some(Self { time_ns, what })
@@ -184,12 +186,12 @@ fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, RecordKind), Malfo
     let body = &record[HEADER_BYTES..trailer];
     let what = match kind {
         RECORD_SWITCH => {
-            let who = thread_ids(record, trailer, trailer + 4)?;
+            let thread = thread_ids(record, trailer, trailer + 4)?;
             if misc & MISC_SWITCH_OUT == 0 {
-                RecordKind::Arrival { who }
+                RecordKind::Arrival { thread }
             } else {
                 RecordKind::Departure {
-                    who,
+                    thread,
                     still_runnable: misc & MISC_SWITCH_OUT_PREEMPT != 0,
                 }
             }
@@ -200,7 +202,7 @@ fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, RecordKind), Malfo
             parent: thread_ids(body, 4, 12)?,
         },
         RECORD_EXIT => RecordKind::Exit {
-            who: thread_ids(body, 0, 8)?,
+            thread: thread_ids(body, 0, 8)?,
         },
         RECORD_COMM => {
             let mut comm = [0; 16];
@@ -210,7 +212,7 @@ fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, RecordKind), Malfo
                 *to = *from;
             }
             RecordKind::Name {
-                who: thread_ids(body, 0, 4)?,
+                thread: thread_ids(body, 0, 4)?,
                 comm,
                 exec: misc & MISC_COMM_EXEC != 0,
             }
@@ -218,7 +220,7 @@ fn known(kind: u32, misc: u16, record: &[u8]) -> Result<(u64, RecordKind), Malfo
         // It begins with pid and tid; the rest, the place and the file of the mapping, is not
         // needed.
         RECORD_MMAP => RecordKind::Mapping {
-            who: thread_ids(body, 0, 4)?,
+            thread: thread_ids(body, 0, 4)?,
         },
         // RECORD_LOST: the event's id, then the count.
         _ => RecordKind::Lost {
@@ -292,20 +294,20 @@ mod tests {
             rest = after;
         }
         let child = ThreadIds { pid: 1, tid: 3 };
-        let who = ThreadIds { pid: 7, tid: 8 };
+        let thread = ThreadIds { pid: 7, tid: 8 };
         let expected = [
             RecordKind::Departure {
-                who,
+                thread,
                 still_runnable: true,
             },
-            RecordKind::Arrival { who },
+            RecordKind::Arrival { thread },
             RecordKind::Fork {
                 child,
                 parent: ThreadIds { pid: 2, tid: 4 },
             },
-            RecordKind::Exit { who: child },
+            RecordKind::Exit { thread: child },
             RecordKind::Name {
-                who: ThreadIds { pid: 1, tid: 2 },
+                thread: ThreadIds { pid: 1, tid: 2 },
                 comm: *b"thread-one\0\0\0\0\0\0",
                 exec: true,
             },
@@ -314,14 +316,17 @@ mod tests {
             },
             RecordKind::Other,
             RecordKind::Mapping {
-                who: ThreadIds { pid: 1, tid: 2 },
+                thread: ThreadIds { pid: 1, tid: 2 },
             },
         ];
         assert_eq!(seen.iter().map(|r| r.what).collect::<Vec<_>>(), expected);
         // All kinds of records, encoded as words.
         let more = [
-            RecordKind::Tracked { who, unique_id: 5 },
-            RecordKind::Untracked { who },
+            RecordKind::Tracked {
+                thread,
+                unique_id: 5,
+            },
+            RecordKind::Untracked { thread },
             RecordKind::Damaged,
         ];
         let more = more.map(|what| Record { time_ns: 9, what });

@@ -115,8 +115,8 @@ pub(super) struct ThreadStates {
 impl ThreadStates {
     /// Whether a thread is tracked individually. The threads that it creates are not tracked, but
     /// the kernel still writes records about them.
-    fn tracks_alone(&self, who: ThreadIds) -> bool {
-        self.sampler.follows_thread(who.tid)
+    fn tracks_alone(&self, thread: ThreadIds) -> bool {
+        self.sampler.follows_thread(thread.tid)
     }
 }
 
@@ -264,9 +264,9 @@ impl CpuRing {
         inbox: &mut dyn Inbox,
     ) {
         let Record { time_ns, what } = record;
-        let life = |who: ThreadIds, kind, comm| Life {
-            tid: who.tid,
-            pid: who.pid,
+        let life = |thread: ThreadIds, kind, comm| Life {
+            tid: thread.tid,
+            pid: thread.pid,
             parent_tid: 0,
             parent_pid: 0,
             kind,
@@ -276,15 +276,15 @@ impl CpuRing {
         };
         let life = match what {
             RecordKind::Departure {
-                who,
+                thread,
                 still_runnable,
             } => {
-                let switch = departure(who, still_runnable);
+                let switch = departure(thread, still_runnable);
                 self.switches.element(time_ns, &switch.to_payload(), inbox);
                 return;
             }
-            RecordKind::Arrival { who } => {
-                let switch = arrival(who);
+            RecordKind::Arrival { thread } => {
+                let switch = arrival(thread);
                 self.switches.element(time_ns, &switch.to_payload(), inbox);
                 return;
             }
@@ -297,8 +297,8 @@ impl CpuRing {
                 self.switches.gap(1, GapCause::Corrupt, inbox);
                 return;
             }
-            RecordKind::Mapping { who } => {
-                threads_state.executing.remove(&who.tid);
+            RecordKind::Mapping { thread } => {
+                threads_state.executing.remove(&thread.tid);
                 return;
             }
             RecordKind::Other => return,
@@ -313,27 +313,35 @@ impl CpuRing {
                     ..life(child, Life::FORK, name)
                 }
             }
-            RecordKind::Exit { who } => {
-                if threads_state.executing.remove(&who.tid) {
-                    self.report_revoked_events(who, inbox);
+            RecordKind::Exit { thread } => {
+                if threads_state.executing.remove(&thread.tid) {
+                    self.report_revoked_events(thread, inbox);
                 }
-                let name = threads_state.names.0.remove(&who.tid).unwrap_or_default();
-                life(who, Life::EXIT, name)
+                let name = threads_state
+                    .names
+                    .0
+                    .remove(&thread.tid)
+                    .unwrap_or_default();
+                life(thread, Life::EXIT, name)
             }
-            RecordKind::Tracked { who, unique_id } => Life {
+            RecordKind::Tracked { thread, unique_id } => Life {
                 code: unique_id,
-                ..life(who, Life::TRACKED, threads_state.names.of(who.tid))
+                ..life(thread, Life::TRACKED, threads_state.names.of(thread.tid))
             },
-            RecordKind::Untracked { who } => {
-                let name = threads_state.names.0.remove(&who.tid).unwrap_or_default();
-                life(who, Life::UNTRACKED, name)
+            RecordKind::Untracked { thread } => {
+                let name = threads_state
+                    .names
+                    .0
+                    .remove(&thread.tid)
+                    .unwrap_or_default();
+                life(thread, Life::UNTRACKED, name)
             }
-            RecordKind::Name { who, comm, exec } => {
-                threads_state.names.0.insert(who.tid, comm);
+            RecordKind::Name { thread, comm, exec } => {
+                threads_state.names.0.insert(thread.tid, comm);
                 if exec {
-                    threads_state.executing.insert(who.tid);
+                    threads_state.executing.insert(thread.tid);
                 }
-                life(who, if exec { Life::EXEC } else { Life::NAME }, comm)
+                life(thread, if exec { Life::EXEC } else { Life::NAME }, comm)
             }
         };
         self.lives.element(time_ns, &life.to_payload(), inbox);
@@ -346,7 +354,7 @@ impl CpuRing {
     /// The kernel then writes the record of an exit, too, although the thread still lives. Only the
     /// records distinguish the two cases, however short the program is: a thread that lives on with
     /// its events first maps the code of the program.
-    fn report_revoked_events(&self, who: ThreadIds, inbox: &mut dyn Inbox) {
+    fn report_revoked_events(&self, thread: ThreadIds, inbox: &mut dyn Inbox) {
         inbox.gap(
             self.switches.descriptor.id,
             self.switches.next,
@@ -356,7 +364,7 @@ impl CpuRing {
         inbox.complain(SourceError(format!(
             "process {} executed a program with other privileges, or one that this user may not \
              read: the kernel gives no more perf records of it; run overhear as root to record it",
-            who.pid
+            thread.pid
         )));
     }
 
@@ -375,16 +383,16 @@ impl CpuRing {
     }
 }
 
-fn departure(who: ThreadIds, still_runnable: bool) -> Switch {
+fn departure(thread: ThreadIds, still_runnable: bool) -> Switch {
     let (prev_state, flag) = if still_runnable {
         (0, Switch::PREEMPTED)
     } else {
         (1, Switch::VOLUNTARY)
     };
     Switch {
-        prev_tid: who.tid,
+        prev_tid: thread.tid,
         next_tid: Switch::UNKNOWN,
-        prev_pid: who.pid,
+        prev_pid: thread.pid,
         next_pid: Switch::UNKNOWN,
         prev_state,
         flags: Switch::PREV_TRACKED | flag,
@@ -392,12 +400,12 @@ fn departure(who: ThreadIds, still_runnable: bool) -> Switch {
     }
 }
 
-fn arrival(who: ThreadIds) -> Switch {
+fn arrival(thread: ThreadIds) -> Switch {
     Switch {
         prev_tid: Switch::UNKNOWN,
-        next_tid: who.tid,
+        next_tid: thread.tid,
         prev_pid: Switch::UNKNOWN,
-        next_pid: who.pid,
+        next_pid: thread.pid,
         prev_state: 0,
         flags: Switch::NEXT_TRACKED,
         prev_run_ns: Switch::UNKNOWN,

@@ -59,9 +59,9 @@ impl<'a> Location<'a> {
 }
 
 /// The offset of a place in a file.
-pub(super) fn offset_of(path: &Path, place: &str) -> Result<u64, ResolveError> {
+pub(super) fn offset_of(path: &Path, location: &str) -> Result<u64, ResolveError> {
     let elf = ElfFile::open(path).map_err(ResolveError::File)?;
-    let address = match Location::parse(place) {
+    let address = match Location::parse(location) {
         Location::Offset(offset) if elf.is_code(offset) => return Ok(offset),
         Location::Offset(_) => return Err(ResolveError::NoCode),
         Location::Address(address) => address,

@@ -15,7 +15,7 @@ use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags,
 use super::point::{PointSource, PointValue, ValueKind};
 
 /// Mount points of tracefs, the present one and the old one.
-const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
+const FOLDERS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 /// Prefix of the values that the kernel puts before those of each event.
 const COMMON: &str = "common_";
 /// Maximum size of bytes without a numeric type that are shown as words.
@@ -77,8 +77,8 @@ fn not_permitted(errno: Errno) -> String {
 /// The folder of tracefs.
 fn open_tracing() -> Result<OwnedFd, String> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    for place in PLACES {
-        let opened = rustix::fs::open(place, flags, Mode::empty());
+    for location in FOLDERS {
+        let opened = rustix::fs::open(location, flags, Mode::empty());
         let events = opened
             .and_then(|tracing| openat(&tracing, "events", flags, Mode::empty()).map(|_| tracing));
         match events {
@@ -96,7 +96,7 @@ fn open_tracing() -> Result<OwnedFd, String> {
         Errno::NODEV => "this kernel has no tracefs".to_owned(),
         Errno::PERM | Errno::ACCESS => format!(
             "tracefs describes it, and is not mounted; run as root, or `mount -t tracefs tracefs {}`",
-            PLACES[0]
+            FOLDERS[0]
         ),
         errno => format!("tracefs cannot be mounted ({errno})"),
     })
@@ -161,10 +161,10 @@ pub(super) fn is_similar(one: &str, other: &str) -> bool {
     let mut row: Vec<usize> = (0..=other.chars().count()).collect();
     for (index, a) in one.chars().enumerate() {
         let mut diagonal = std::mem::replace(&mut row[0], index + 1);
-        for (place, b) in other.chars().enumerate() {
+        for (location, b) in other.chars().enumerate() {
             let changed = diagonal + usize::from(a != b);
-            diagonal = row[place + 1];
-            row[place + 1] = changed.min(diagonal + 1).min(row[place] + 1);
+            diagonal = row[location + 1];
+            row[location + 1] = changed.min(diagonal + 1).min(row[location] + 1);
         }
     }
     row.last().is_some_and(|distance| *distance <= 2)

@@ -44,8 +44,8 @@ pub(super) fn arguments(
         .filter_map(|note| describe(&note.body, elf.word_bytes()))
         .collect();
     let is_it = |it: &&StaticProbeNote| it.provider == provider && it.name == name;
-    let mut places = all.iter().filter(is_it).peekable();
-    if places.peek().is_none() {
+    let mut locations = all.iter().filter(is_it).peekable();
+    if locations.peek().is_none() {
         let mut others: Vec<String> = all
             .iter()
             .map(|it| format!("{}:{}", it.provider, it.name))
@@ -55,8 +55,8 @@ pub(super) fn arguments(
         return Ok(Err(others));
     }
     let mut arguments: Vec<Argument> = Vec::new();
-    for place in places {
-        for (number, argument) in place.arguments.iter().enumerate() {
+    for location in locations {
+        for (number, argument) in location.arguments.iter().enumerate() {
             match arguments.get_mut(number) {
                 Some(known) => known.is_signed |= argument.is_signed,
                 None => arguments.push(*argument),

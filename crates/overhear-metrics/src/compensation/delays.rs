@@ -41,7 +41,7 @@ struct Course {
 
 impl Course {
     /// Places an element of the work itself, not before `behind`.
-    fn place(&mut self, at: Timestamp, behind: Timestamp) -> Timestamp {
+    fn compensate(&mut self, at: Timestamp, behind: Timestamp) -> Timestamp {
         let progress = at.minus(self.delay).max(self.progress);
         self.delay = at.since(progress);
         self.progress = progress;
@@ -67,7 +67,7 @@ struct ProcessDelay {
 enum Occupant {
     /// Unknown: no element has shown it, or a perf record showed a departure only.
     #[default]
-    Untold,
+    Unknown,
     /// No thread: the CPU is idle.
     Idle,
     /// This thread, tracked or not.
@@ -246,7 +246,7 @@ impl Delays {
         cpu.course
             .pay(Nanos::from_ns(cost.as_ns().saturating_mul(gap.missed)));
         if hook == Hook::Switch && gap.missed > 0 {
-            cpu.occupant = Occupant::Untold;
+            cpu.occupant = Occupant::Unknown;
         }
         (from, to)
     }
@@ -278,7 +278,7 @@ impl Delays {
             cpu.course.floor = at.max(cpu.course.floor).max(behind).min(at);
             return cpu.course.floor;
         }
-        let moved = cpu.course.place(at, behind);
+        let moved = cpu.course.compensate(at, behind);
         cpu.course.pay(cost);
         let delay = cpu.course.delay;
         self.last = at.since(moved);
@@ -300,7 +300,7 @@ impl Delays {
                 cpu.sees(prev);
                 behind = behind.max(self.thread(prev, switch.prev_pid).last());
             }
-            left = cpu.course.place(at, behind);
+            left = cpu.course.compensate(at, behind);
             self.last = at.since(left);
         }
         let is_displaced = is_thread(prev) && switch.prev_state == 0;
@@ -362,7 +362,7 @@ impl Delays {
             }
             next => {
                 cpu.occupant = match next {
-                    Switch::UNKNOWN => Occupant::Untold,
+                    Switch::UNKNOWN => Occupant::Unknown,
                     tid => Occupant::Thread(tid),
                 };
                 cpu.course = Course {
@@ -466,7 +466,7 @@ impl Delays {
                 let mut process = self.processes.get(&pid).copied().unwrap_or_default();
                 let newest = process.newest.and_then(|tid| self.threads.get(&tid));
                 let behind = newest.map_or(behind, |newest| behind.max(newest.last()));
-                let moved = process.course.place(at, behind.max(self.released));
+                let moved = process.course.compensate(at, behind.max(self.released));
                 process.course.pay(cost);
                 let delay = process.course.delay;
                 self.processes.insert(pid, process);

@@ -13,7 +13,7 @@
 /// Bits of the significand that select a bucket.
 const BITS: u32 = 10;
 /// Buckets per power of two.
-const PLACES: usize = 1 << BITS;
+const COLUMNS: usize = 1 << BITS;
 /// Bits of a double below those that select its bucket.
 const BELOW: u32 = f64::MANTISSA_DIGITS - 1 - BITS;
 /// Combinations of sign and exponent of a double.
@@ -58,13 +58,13 @@ const _: () = assert!(MAX_TABLES < NO_TABLE as usize);
 const fn bucket(value: f64) -> (usize, usize) {
     let bits = value.to_bits();
     let power = (bits >> (f64::MANTISSA_DIGITS - 1)) as usize;
-    (power, (bits >> BELOW) as usize % PLACES)
+    (power, (bits >> BELOW) as usize % COLUMNS)
 }
 
 /// The magnitudes of a bucket: the smallest, and the border above the greatest.
-fn magnitudes(power: usize, place: usize, shift: u32) -> (f64, f64) {
+fn magnitudes(power: usize, column: usize, shift: u32) -> (f64, f64) {
     let first = ((power % NEGATIVE) as u64) << (f64::MANTISSA_DIGITS - 1)
-        | (place as u64) << (BELOW + shift);
+        | (column as u64) << (BELOW + shift);
     let border = f64::from_bits(first + (1 << (BELOW + shift)));
     (f64::from_bits(first), border.min(f64::MAX))
 }
@@ -97,7 +97,7 @@ impl Counted {
         let numbers: Box<[u8]> = numbers.into();
         Self {
             numbers: numbers.try_into().expect("it is as long"),
-            counts: vec![0; PLACES],
+            counts: vec![0; COLUMNS],
             powers: vec![0],
             carried: Vec::new(),
             total: 0,
@@ -111,8 +111,8 @@ impl Counted {
 
     /// Number of buckets per power of two.
     #[inline(always)]
-    const fn places(&self) -> usize {
-        PLACES >> self.shift
+    const fn columns(&self) -> usize {
+        COLUMNS >> self.shift
     }
 
     /// Makes buckets twice as wide until the counts take at most this number of bytes. Count,
@@ -130,11 +130,11 @@ impl Counted {
                 }
             }
             self.counts = counts;
-            for (power, place, carry) in std::mem::take(&mut self.carried) {
-                self.carry(power, usize::from(place) / 2, carry);
+            for (power, column, carry) in std::mem::take(&mut self.carried) {
+                self.carry(power, usize::from(column) / 2, carry);
             }
             for (at, carry) in carries {
-                self.carry(self.powers[at / self.places()], at % self.places(), carry);
+                self.carry(self.powers[at / self.columns()], at % self.columns(), carry);
             }
         }
     }
@@ -142,8 +142,8 @@ impl Counted {
     pub(super) fn preallocated() -> Self {
         let mut counted = Self::new();
         // Touches the pages, so that no page fault happens later.
-        counted.counts.resize((1 + MAX_TABLES) * PLACES, 0);
-        counted.counts.truncate(PLACES);
+        counted.counts.resize((1 + MAX_TABLES) * COLUMNS, 0);
+        counted.counts.truncate(COLUMNS);
         counted.powers.reserve_exact(MAX_TABLES);
         counted.carried.reserve_exact(MAX_TABLES);
         counted
@@ -151,7 +151,7 @@ impl Counted {
 
     /// Width of a bucket relative to its values.
     pub(super) fn error(&self) -> f64 {
-        f64::from(1 << self.shift) / PLACES as f64
+        f64::from(1 << self.shift) / COLUMNS as f64
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
@@ -170,10 +170,10 @@ impl Counted {
         (self.min, self.max) = (min, max);
         self.sum += sum;
         self.is_whole = self.is_whole && are_whole(values);
-        let (places, shift) = (self.places(), self.shift);
+        let (columns, shift) = (self.columns(), self.shift);
         for &value in values {
-            let (power, place) = bucket(value);
-            let at = usize::from(self.numbers[power]) * places + (place >> shift);
+            let (power, column) = bucket(value);
+            let at = usize::from(self.numbers[power]) * columns + (column >> shift);
             match self.counts.get_mut(at) {
                 Some(count) if *count < u32::MAX => *count += 1,
                 _ => self.add(value, 1),
@@ -184,36 +184,36 @@ impl Counted {
     /// Adds to the count of one value; total, minimum, maximum and sum contain it already.
     #[inline(never)]
     fn add(&mut self, value: f64, count: u64) {
-        let (power, place) = bucket(value);
+        let (power, column) = bucket(value);
         if self.numbers[power] == NO_TABLE {
             self.take_table(power);
         }
         let number = usize::from(self.numbers[power]);
         // A value without a table counts as zero.
-        let (power, place) = match number < self.powers.len() {
-            true => (power, place),
+        let (power, column) = match number < self.powers.len() {
+            true => (power, column),
             false => (0, 0),
         };
-        let place = place >> self.shift;
-        let at = usize::from(self.numbers[power]) * self.places() + place;
+        let column = column >> self.shift;
+        let at = usize::from(self.numbers[power]) * self.columns() + column;
         let sum = u64::from(self.counts[at]) + count;
         self.counts[at] = sum as u32;
         if sum >> u32::BITS != 0 {
             self.carry(
                 self.powers[usize::from(self.numbers[power])],
-                place,
+                column,
                 sum >> u32::BITS,
             );
         }
     }
 
     #[cold]
-    fn carry(&mut self, power: u16, place: usize, carry: u64) {
-        let place = place as u16;
+    fn carry(&mut self, power: u16, column: usize, carry: u64) {
+        let column = column as u16;
         let mut carried = self.carried.iter_mut();
-        match carried.find(|it| (it.0, it.1) == (power, place)) {
+        match carried.find(|it| (it.0, it.1) == (power, column)) {
             Some(known) => known.2 += carry,
-            None => self.carried.push((power, place, carry)),
+            None => self.carried.push((power, column, carry)),
         }
     }
 
@@ -221,7 +221,7 @@ impl Counted {
     #[inline(never)]
     fn take_table(&mut self, power: usize) {
         if self.powers.len() <= MAX_TABLES {
-            self.counts.resize(self.counts.len() + self.places(), 0);
+            self.counts.resize(self.counts.len() + self.columns(), 0);
             self.numbers[power] = self.powers.len() as u8;
             self.powers.push(power as u16);
             return;
@@ -236,8 +236,8 @@ impl Counted {
             return;
         }
         // The values of the smallest power count as zero from here on.
-        let places = self.places();
-        let counts = &mut self.counts[number * places..][..places];
+        let columns = self.columns();
+        let counts = &mut self.counts[number * columns..][..columns];
         let mut zeros: u64 = counts.iter().map(|count| u64::from(*count)).sum();
         counts.fill(0);
         let carried = self.carried.iter().filter(|it| it.0 == least);
@@ -250,11 +250,11 @@ impl Counted {
     }
 
     /// The count of a bucket.
-    fn count_at(&self, number: usize, place: usize) -> u64 {
-        let count = u64::from(self.counts[number * self.places() + place]);
+    fn count_at(&self, number: usize, column: usize) -> u64 {
+        let count = u64::from(self.counts[number * self.columns() + column]);
         let power = self.powers[number];
         let mut carried = self.carried.iter();
-        let carried = carried.find(|it| it.0 == power && usize::from(it.1) == place);
+        let carried = carried.find(|it| it.0 == power && usize::from(it.1) == column);
         count + carried.map_or(0, |it| it.2 << u32::BITS)
     }
 
@@ -271,25 +271,25 @@ impl Counted {
         let positive = powers.partition_point(|power| is_negative(*power));
         let positives = powers.split_off(positive);
         let negatives = powers.into_iter().flat_map(move |power| {
-            let places = (0..self.places()).rev();
-            places.map(move |place| self.found_at(power, place))
+            let columns = (0..self.columns()).rev();
+            columns.map(move |column| self.found_at(power, column))
         });
-        let zeros = (0..self.places()).map(|place| self.count_at(0, place));
+        let zeros = (0..self.columns()).map(|column| self.count_at(0, column));
         let zero = BucketValues {
             greatest: 0.0,
             count: zeros.sum(),
         };
         let positives = positives.into_iter().flat_map(move |power| {
-            (0..self.places()).map(move |place| self.found_at(power, place))
+            (0..self.columns()).map(move |column| self.found_at(power, column))
         });
         let all = negatives.chain([zero]).chain(positives);
         all.filter(|found| found.count > 0)
     }
 
-    fn found_at(&self, power: u16, place: usize) -> BucketValues {
-        let (nearest, border) = magnitudes(usize::from(power), place, self.shift);
+    fn found_at(&self, power: u16, column: usize) -> BucketValues {
+        let (nearest, border) = magnitudes(usize::from(power), column, self.shift);
         let number = usize::from(self.numbers[usize::from(power)]);
-        let count = self.count_at(number, place);
+        let count = self.count_at(number, column);
         if usize::from(power) & NEGATIVE != 0 {
             return BucketValues {
                 greatest: -nearest,

@@ -36,7 +36,7 @@ const COLLECTED_VALUES: usize = 128;
 #[derive(Clone, Debug, Default)]
 pub struct Distribution {
     /// The first `taken` entries are values that are not counted yet; the rest is spare.
-    places: Vec<f64>,
+    values: Vec<f64>,
     taken: usize,
     counted: Option<Box<Counted>>,
 }
@@ -58,7 +58,7 @@ impl Distribution {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            places: Vec::new(),
+            values: Vec::new(),
             taken: 0,
             counted: None,
         }
@@ -69,7 +69,7 @@ impl Distribution {
     #[must_use]
     pub fn preallocated() -> Self {
         Self {
-            places: vec![0.0; COLLECTED_VALUES],
+            values: vec![0.0; COLLECTED_VALUES],
             taken: 0,
             counted: Some(Box::new(Counted::preallocated())),
         }
@@ -79,7 +79,7 @@ impl Distribution {
     #[must_use]
     pub fn memory_bytes(&self) -> usize {
         let counted = self.counted.as_ref().map(|it| it.memory_bytes());
-        self.places.capacity() * size_of::<f64>() + counted.unwrap_or(0)
+        self.values.capacity() * size_of::<f64>() + counted.unwrap_or(0)
     }
 
     /// Records a value and returns true; an infinite value or NaN is not recorded.
@@ -88,8 +88,8 @@ impl Distribution {
         if !value.is_finite() {
             return false;
         }
-        match self.places.get_mut(self.taken) {
-            Some(place) => *place = value,
+        match self.values.get_mut(self.taken) {
+            Some(free) => *free = value,
             None => self.make_room(value),
         }
         self.taken += 1;
@@ -98,19 +98,19 @@ impl Distribution {
 
     #[inline(never)]
     fn make_room(&mut self, value: f64) {
-        let places = self.places.len();
-        if self.counted.is_none() && places < MAX_EXACT_VALUES {
-            self.places.resize((2 * places).max(4), 0.0);
+        let room = self.values.len();
+        if self.counted.is_none() && room < MAX_EXACT_VALUES {
+            self.values.resize((2 * room).max(4), 0.0);
         } else {
             let counted = self.counted.get_or_insert_with(|| Box::new(Counted::new()));
-            counted.count(&self.places[..self.taken]);
+            counted.count(&self.values[..self.taken]);
             self.taken = 0;
             // The list of exact values had another length.
-            if places != COLLECTED_VALUES {
-                self.places = vec![0.0; COLLECTED_VALUES];
+            if room != COLLECTED_VALUES {
+                self.values = vec![0.0; COLLECTED_VALUES];
             }
         }
-        self.places[self.taken] = value;
+        self.values[self.taken] = value;
     }
 
     /// As [`Distribution::record`], within memory that several distributions share.
@@ -119,8 +119,8 @@ impl Distribution {
         if !value.is_finite() {
             return false;
         }
-        match self.places.get_mut(self.taken) {
-            Some(place) => *place = value,
+        match self.values.get_mut(self.taken) {
+            Some(free) => *free = value,
             None => memory.grow(self, |it| it.make_room(value)),
         }
         self.taken += 1;
@@ -148,7 +148,7 @@ impl Distribution {
 
     /// The values that are not counted yet.
     fn recent(&self) -> &[f64] {
-        &self.places[..self.taken]
+        &self.values[..self.taken]
     }
 
     /// The counts of all values.
@@ -306,9 +306,9 @@ impl Distribution {
 
 impl Bounded for Distribution {
     fn bound(&mut self, bytes: usize) {
-        let places = self.places.capacity() * size_of::<f64>();
+        let own = self.values.capacity() * size_of::<f64>();
         if let Some(counted) = &mut self.counted {
-            counted.bound(bytes.saturating_sub(places));
+            counted.bound(bytes.saturating_sub(own));
         }
     }
 

@@ -174,16 +174,16 @@ fn intervals_have_a_reason() {
         .collect();
     let expected = [
         (2, 40, Reason::Woken(1)),
-        (1, 100, Reason::Untold),
+        (1, 100, Reason::Unknown),
         (4, 50, Reason::Displaced(9)),
-        (1, 50, Reason::Untold),
+        (1, 50, Reason::Unknown),
         // It was chosen again at once: two runs side by side.
         (1, 10, Reason::Again),
         (4, 10, Reason::Yielded(8)),
-        (1, 30, Reason::Untold),
+        (1, 30, Reason::Unknown),
         (3, 105, Reason::Asleep(1)),
         (2, 15, Reason::Woken(1)),
-        (1, 80, Reason::Untold),
+        (1, 80, Reason::Unknown),
     ];
     assert_eq!(told, expected);
     let other = &script.0.observer().rows()[1];
@@ -210,7 +210,7 @@ fn flutter_is_two_adjacent_runs_and_no_switch() {
         .map(|(interval, &reason)| (interval.state, interval.length, reason))
         .collect();
     let expected = [
-        (1, 30, Reason::Untold),
+        (1, 30, Reason::Unknown),
         (1, 20, Reason::Again),
         (3, 10, Reason::Asleep(1)),
     ];

@@ -14,7 +14,7 @@ use super::measurement_queue::{MeasurementQueue, QueuedResult};
 use super::tally::Excuse;
 use super::trial::{sensor_group, Trial};
 use super::values::Valued;
-use super::verdict::{Case, Names, Outcome, Verdict};
+use super::verdict::{Names, OffenceView, Outcome, Verdict};
 use crate::automaton::{process, BoundPattern, Metrics, Position};
 
 /// Steps of the clock's error that are kept.
@@ -22,10 +22,10 @@ const STEPS: usize = 65_536;
 
 /// Gets each decision as soon as it is made: the place for reactions.
 pub trait Judge {
-    /// An instance offends. `offences` is the number of the constraint's offences that stand, this
+    /// A case offends. `offences` is the number of the constraint's offences that stand, this
     /// one included.
-    fn offence(&mut self, case: &Case<'_>, offences: u64) {
-        let _ = (case, offences);
+    fn offence(&mut self, offence: &OffenceView<'_>, offences: u64) {
+        let _ = (offence, offences);
     }
 
     /// A gap became known that excuses all offences of the constraint: it is not violated any more.
@@ -199,15 +199,15 @@ impl<J: Judge> Verdicts<J> {
             let missed = missed.get(&number).map_or(0, |(missed, _)| *missed);
             trial.finish(missed);
         }
-        self.tell(end);
-        // Events without a stream, and constraints without an instance, are known only now.
+        self.report_changes(end);
+        // Events without a stream, and constraints without a case, are known only now.
         let outcomes: Vec<Outcome> = self.verdicts().map(|verdict| verdict.outcome).collect();
         for (trial, outcome) in self.trials.iter_mut().zip(outcomes) {
             if outcome == Outcome::Inconclusive {
                 trial.lack();
             }
         }
-        self.tell_inconclusive(end);
+        self.report_inconclusive(end);
     }
 
     /// Complaints about streams that have the name of a required event but lack a field.
@@ -257,7 +257,7 @@ impl<J: Judge> Verdicts<J> {
     /// Decides what was due before `now`.
     fn pass(&mut self, now: Timestamp) {
         self.expire(now);
-        self.tell(now);
+        self.report_changes(now);
     }
 
     fn expire(&mut self, now: Timestamp) {
@@ -299,7 +299,7 @@ impl<J: Judge> Verdicts<J> {
     }
 
     /// Reports constraints that have become inconclusive to the judge.
-    fn tell_inconclusive(&mut self, at: Timestamp) {
+    fn report_inconclusive(&mut self, at: Timestamp) {
         for trial in &mut self.trials {
             if trial.turns_inconclusive() {
                 self.judge.inconclusive(trial.constraint(), at);
@@ -308,7 +308,7 @@ impl<J: Judge> Verdicts<J> {
     }
 
     /// Reports new offences, and constraints that have become inconclusive, to the judge.
-    fn tell(&mut self, at: Timestamp) {
+    fn report_changes(&mut self, at: Timestamp) {
         for trial in &mut self.trials {
             if trial.turns_inconclusive() {
                 self.judge.inconclusive(trial.constraint(), at);
@@ -319,8 +319,8 @@ impl<J: Judge> Verdicts<J> {
             let fresh = trial.take_fresh();
             let behind = trial.offences().saturating_sub(fresh.len() as u64);
             for (number, offence) in (1..).zip(&fresh) {
-                let case = trial.case(offence, &self.names);
-                self.judge.offence(&case, behind + number);
+                let view = trial.view(offence, &self.names);
+                self.judge.offence(&view, behind + number);
             }
         }
     }
@@ -345,7 +345,7 @@ fn route<'a>(
         for (number, trial) in trials.iter_mut().enumerate() {
             match rules_of(number, trial.constraint(), stream) {
                 Ok((own, unit)) => {
-                    trial.hear(stream.event(), unit.as_deref());
+                    trial.note_stream(stream.event(), unit.as_deref());
                     rules.extend(own);
                 }
                 Err(message) => {
@@ -538,7 +538,7 @@ impl<J: Judge> Analysis for Verdicts<J> {
                 trial.end(life.tid);
             }
         }
-        self.tell(element.time);
+        self.report_changes(element.time);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
@@ -558,7 +558,7 @@ impl<J: Judge> Analysis for Verdicts<J> {
                 self.trials[trial].lack();
             }
         }
-        self.tell_inconclusive(gap.to);
+        self.report_inconclusive(gap.to);
     }
 
     fn advance(&mut self, now: Timestamp) {

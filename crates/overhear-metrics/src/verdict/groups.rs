@@ -79,7 +79,7 @@ impl<G: Default> Groups<G> {
     }
 
     /// Whether this group exists.
-    pub(super) fn knows(&self, key: u64) -> bool {
+    pub(super) fn contains(&self, key: u64) -> bool {
         self.groups.contains_key(&key)
     }
 

@@ -49,8 +49,8 @@
 //!
 //! # Rules
 //!
-//! 1. *Violated* needs an instance that offends, whatever else is unknown. A missed element excuses
-//!    an instance that it may belong to: the answer to a request, the element between two that are
+//! 1. *Violated* needs a case that offends, whatever else is unknown. A missed element excuses
+//!    a case that it may belong to: the answer to a request, the element between two that are
 //!    too far apart, a measurement with missed elements, the first event of an order. If the gap
 //!    becomes known after the decision, the offence is retracted ([`Judge::retracted`]). An event
 //!    of which no stream exists is not absent, and nothing is certain after the place where a
@@ -58,11 +58,11 @@
 //! 2. *Held* needs all of:
 //!    - no element of the constraint's events was missed;
 //!    - a stream of each of them existed;
-//!    - at least one instance was judged; for an event that must never happen, a task was seen for
+//!    - at least one case was judged; for an event that must never happen, a task was seen for
 //!      which it must not;
-//!    - no instance was uncertain.
+//!    - no case was uncertain.
 //! 3. Everything else is *inconclusive*, with its [`Reason`]s.
-//! 4. An instance that the end of the observation cuts off is not judged.
+//! 4. A case that the end of the observation cuts off is not judged.
 //!
 //! # Design constraints
 //!
@@ -90,4 +90,4 @@ mod verdict;
 pub use constraint::{Constraint, ConstraintError, Demand, Each, TaskFilter, Values};
 pub use engine::{Judge, Verdicts};
 pub use offence::{Offence, OffenceKind};
-pub use verdict::{Case, Outcome, Reason, Verdict};
+pub use verdict::{OffenceView, Outcome, Reason, Verdict};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An instance that violates a constraint, and its position.
+//! A case that violates a constraint, and its position.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use overhear_event::{Nanos, Timestamp};
 
 use crate::automaton::Position;
 
-/// An instance that offends: its kind, its times, and the elements that prove it.
+/// A case that offends: its kind, its times, and the elements that prove it.
 ///
 /// No element proves an absence: the first element is the one after which another was due, and the
 /// second time is that of the decision.
@@ -15,7 +15,7 @@ use crate::automaton::Position;
 pub struct Offence {
     /// The kind, with the values that show it.
     pub kind: OffenceKind,
-    /// Begin of the instance.
+    /// Begin of the case.
     pub begin: Timestamp,
     /// Time at which it ended, or could be decided.
     pub end: Timestamp,

@@ -2,7 +2,7 @@
 //! Constraints on the order of events: orders and deadlines.
 //!
 //! The order of two elements of one stream is certain. That of elements of two streams is certain
-//! only if their distance exceeds the error of their time stamps; otherwise the instance is
+//! only if their distance exceeds the error of their time stamps; otherwise the case is
 //! uncertain.
 
 use std::collections::VecDeque;
@@ -103,7 +103,7 @@ impl Orders {
 
     pub(super) fn take(&mut self, role: usize, hit: &Hit, tally: &mut Tally) {
         let length = self.length;
-        let may_have_begun = self.begins_missed && !self.groups.knows(hit.group);
+        let may_have_begun = self.begins_missed && !self.groups.contains(hit.group);
         let Some(group) = self.groups.of(hit, tally) else {
             return;
         };
@@ -213,7 +213,7 @@ impl Deadlines {
     }
 
     /// An event that must be followed by another.
-    pub(super) fn ask(&mut self, hit: &Hit, tally: &mut Tally) {
+    pub(super) fn begin_wait(&mut self, hit: &Hit, tally: &mut Tally) {
         let within = self.within;
         let Some(group) = self.groups.of(hit, tally) else {
             return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What is known of a constraint so far: judged instances, offences, and what is uncertain.
+//! What is known of a constraint so far: judged cases, offences, and what is uncertain.
 //!
 //! A gap may become known after an offence that it excuses: the missing answer may be among the
 //! missed elements. Such an offence is retracted. The first offences are kept with the gaps that
@@ -33,7 +33,7 @@ pub(super) enum Excuse {
 }
 
 impl Excuse {
-    /// Two instances together: both must be certain.
+    /// Two cases together: both must be certain.
     pub(super) const fn with(self, other: Self) -> Self {
         match (self, other) {
             (Self::Measurement(one), Self::Measurement(two)) => Self::Measurements(one, two),
@@ -54,14 +54,14 @@ pub(super) struct Absent {
 }
 
 impl Absent {
-    fn places(self) -> impl Iterator<Item = usize> {
-        (self.first..self.first + self.count).map(move |place| place % self.of)
+    fn indices(self) -> impl Iterator<Item = usize> {
+        (self.first..self.first + self.count).map(move |index| index % self.of)
     }
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Judged instances: values, distances, windows, answers.
+    /// Judged cases: values, distances, windows, answers.
     pub(super) judged: u64,
     /// Offences that stand: all, and the kept ones.
     standing: Vec<(Offence, Excuse)>,
@@ -76,14 +76,14 @@ pub(super) struct Tally {
     pub(super) missed: u64,
     /// Orders and deadlines within the clock error.
     pub(super) uncertain: u64,
-    /// Instances that a gap excused before they were judged, and measurements with missed elements.
+    /// Cases that a gap excused before they were judged, and measurements with missed elements.
     pub(super) excused: u64,
     /// Elements for whose group there was no room.
     pub(super) refused: u64,
     /// Time from which on a stream of its events is unreadable.
     cut: Option<Timestamp>,
     /// Indexed by event of the demand: whether a stream of it exists; false beyond the end.
-    heard: Vec<bool>,
+    has_stream: Vec<bool>,
     /// Offences because of an absent event of which no stream exists yet.
     waiting: Vec<(Absent, Offence, Excuse)>,
     /// Offences that the judge has not got yet.
@@ -118,8 +118,8 @@ impl Tally {
     /// Judges that these events did not come, and counts the offence if a stream of one of them
     /// exists.
     pub(super) fn offend_without(&mut self, absent: Absent, offence: Offence, excuse: Excuse) {
-        let is_connected = |place: usize| self.heard.get(place).is_some_and(|heard| *heard);
-        if absent.places().any(is_connected) {
+        let exists = |index: usize| self.has_stream.get(index) == Some(&true);
+        if absent.indices().any(exists) {
             self.judged += 1;
             self.offend(offence, excuse);
         } else if self.waiting.len() < WAITING {
@@ -131,11 +131,11 @@ impl Tally {
 
     /// A stream of the event with this index exists from now on: no element of it can have come
     /// before.
-    pub(super) fn hear(&mut self, role: usize) {
-        if self.heard.len() <= role {
-            self.heard.resize(role + 1, false);
+    pub(super) fn note_stream(&mut self, role: usize) {
+        if self.has_stream.len() <= role {
+            self.has_stream.resize(role + 1, false);
         }
-        if std::mem::replace(&mut self.heard[role], true) {
+        if std::mem::replace(&mut self.has_stream[role], true) {
             return;
         }
         for (absent, offence, excuse) in std::mem::take(&mut self.waiting) {

@@ -12,7 +12,7 @@ use super::rhythm::{Distances, Rates};
 use super::sequence::{Deadlines, Orders};
 use super::tally::{Excuse, Tally};
 use super::values::{judge_bounds, Quantiles, Spreads, Valued};
-use super::verdict::{Case, Names, Outcome, Reason, Verdict};
+use super::verdict::{Names, OffenceView, Outcome, Reason, Verdict};
 use crate::automaton::process;
 
 /// State of a trial, by the kind of its demand.
@@ -35,14 +35,14 @@ pub(super) struct Trial {
     tally: Tally,
     /// Unit of its values, once it is known.
     unit: String,
-    heard: BTreeSet<EventName>,
+    present: BTreeSet<EventName>,
     unfit: Vec<String>,
     /// Whether a task that its filter accepts was seen.
     has_met: bool,
     /// Whether elements are missing that the tally does not count.
     lacks: bool,
     /// Whether the judge was told that it is inconclusive.
-    told: bool,
+    reported: bool,
 }
 
 impl Trial {
@@ -77,11 +77,11 @@ impl Trial {
             state,
             tally: Tally::default(),
             unit: unit.to_owned(),
-            heard: BTreeSet::new(),
+            present: BTreeSet::new(),
             unfit: Vec::new(),
             has_met: false,
             lacks: false,
-            told: false,
+            reported: false,
         }
     }
 
@@ -90,11 +90,11 @@ impl Trial {
     }
 
     /// A stream with the required fields exists. `unit` is that of the judged field.
-    pub(super) fn hear(&mut self, event: EventName, unit: Option<&str>) {
+    pub(super) fn note_stream(&mut self, event: EventName, unit: Option<&str>) {
         let patterns = self.constraint.demand().patterns();
         for (role, pattern) in patterns.into_iter().enumerate() {
             if *pattern.source() == event {
-                self.tally.hear(role);
+                self.tally.note_stream(role);
             }
         }
         self.exists(event);
@@ -105,7 +105,7 @@ impl Trial {
 
     fn exists(&mut self, event: EventName) {
         if self.constraint.sources().any(|source| *source == event) {
-            self.heard.insert(event);
+            self.present.insert(event);
         }
     }
 
@@ -189,7 +189,7 @@ impl Trial {
                 tally.offend(offence, Excuse::None);
             }
             State::Orders(orders) => orders.take(role, hit, tally),
-            State::Deadlines(deadlines) if role == 0 => deadlines.ask(hit, tally),
+            State::Deadlines(deadlines) if role == 0 => deadlines.begin_wait(hit, tally),
             State::Deadlines(deadlines) => deadlines.answer(hit, tally),
             State::Bounds | State::Quantiles(_) | State::Spreads(_) => {}
         }
@@ -331,8 +331,8 @@ impl Trial {
             tally.refused,
         ];
         let lacks = self.lacks || counted.iter().any(|&count| count > 0) || !self.unfit.is_empty();
-        let turns = !self.told && lacks && !tally.is_violated();
-        self.told |= turns;
+        let turns = !self.reported && lacks && !tally.is_violated();
+        self.reported |= turns;
         turns
     }
 
@@ -340,8 +340,8 @@ impl Trial {
         self.tally.offences()
     }
 
-    pub(super) fn case<'a>(&'a self, offence: &'a Offence, names: &'a Names) -> Case<'a> {
-        Case {
+    pub(super) fn view<'a>(&'a self, offence: &'a Offence, names: &'a Names) -> OffenceView<'a> {
+        OffenceView {
             constraint: &self.constraint,
             offence,
             unit: &self.unit,
@@ -368,12 +368,12 @@ impl Trial {
         if tally.uncertain > 0 {
             reasons.push(Reason::ClockError(tally.uncertain));
         }
-        let unheard = self.constraint.sources().collect::<BTreeSet<_>>();
-        let unheard = unheard
+        let absent = self.constraint.sources().collect::<BTreeSet<_>>();
+        let absent = absent
             .into_iter()
-            .filter(|event| !self.heard.contains(*event))
+            .filter(|event| !self.present.contains(*event))
             .cloned();
-        reasons.extend(unheard.map(Reason::Unheard));
+        reasons.extend(absent.map(Reason::NoStream));
         let refused = tally.refused.saturating_add(metric_refused);
         if refused > 0 {
             reasons.push(Reason::NoRoom(refused));
@@ -398,7 +398,7 @@ impl Trial {
             outcome,
             judged: tally.judged,
             offences: tally.offences(),
-            first: tally.first().map(|offence| self.case(offence, names)),
+            first: tally.first().map(|offence| self.view(offence, names)),
             reasons,
         }
     }

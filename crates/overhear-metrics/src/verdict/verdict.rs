@@ -12,11 +12,11 @@ use super::offence::Offence;
 /// The three values of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Outcome {
-    /// Every instance met the constraint, and nothing is missing.
+    /// Every case met the constraint, and nothing is missing.
     Held,
     /// Missed or uncertain elements could change the verdict.
     Inconclusive,
-    /// An instance violated the constraint, and no missed element can change that.
+    /// A case violated the constraint, and no missed element can change that.
     Violated,
 }
 
@@ -45,13 +45,13 @@ pub enum Reason {
     Missed(u64),
     /// This number of offences was retracted, because a gap that excuses them became known later.
     Doubted(u64),
-    /// Instances within the clock error.
+    /// Cases within the clock error.
     ClockError(u64),
     /// There was no stream of this event.
-    Unheard(EventName),
+    NoStream(EventName),
     /// There was no task that is to be judged.
     NoTask(String),
-    /// There were streams, but no instance.
+    /// There were streams, but no case.
     NothingJudged,
     /// This number of elements was not judged, because there were more tasks, groups or awaited
     /// answers than there is room for.
@@ -68,7 +68,7 @@ impl fmt::Display for Reason {
             Self::Missed(missed) => write!(f, "{missed} missed"),
             Self::Doubted(count) => write!(f, "{count} excused by what was missed"),
             Self::ClockError(count) => write!(f, "{count} inside the clock error"),
-            Self::Unheard(event) => write!(f, "{event} was not heard"),
+            Self::NoStream(event) => write!(f, "no stream of {event}"),
             Self::NoTask(filter) => write!(f, "no task `{filter}` was seen"),
             Self::NothingJudged => f.write_str("nothing to judge happened"),
             Self::NoRoom(count) => write!(f, "{count} elements found no room"),
@@ -84,12 +84,12 @@ pub struct Verdict<'a> {
     pub constraint: &'a Constraint,
     /// The verdict.
     pub outcome: Outcome,
-    /// Number of judged instances.
+    /// Number of judged cases.
     pub judged: u64,
-    /// Number of instances that offend.
+    /// Number of cases that offend.
     pub offences: u64,
     /// The first offence.
-    pub first: Option<Case<'a>>,
+    pub first: Option<OffenceView<'a>>,
     /// Reasons why it is not certain; not empty if it is inconclusive.
     pub reasons: Vec<Reason>,
 }
@@ -164,7 +164,7 @@ impl Names {
 
 /// An offence with everything that its message needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Case<'a> {
+pub struct OffenceView<'a> {
     /// The constraint that it violates.
     pub constraint: &'a Constraint,
     /// The offence.
@@ -173,7 +173,7 @@ pub struct Case<'a> {
     pub(super) names: &'a Names,
 }
 
-impl Case<'_> {
+impl OffenceView<'_> {
     /// Whether the finding is in nanoseconds.
     #[must_use]
     pub fn is_in_nanoseconds(&self) -> bool {
@@ -202,7 +202,7 @@ impl Case<'_> {
     }
 }
 
-impl fmt::Display for Case<'_> {
+impl fmt::Display for OffenceView<'_> {
     /// `1.20 ms is more than 200 us, at 12.000000001 s, worker(4711) (kernel/sched_wake@0 #17,
     /// ...)`, with the time since the start
     /// ([`Verdicts::count_from`](super::Verdicts::count_from)).

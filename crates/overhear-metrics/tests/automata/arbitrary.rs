@@ -40,7 +40,7 @@ fn symbols() -> Vec<Symbol> {
     let mut second = symbol("d", "y", Some((Relation::Lacks, 2)));
     second.task = TaskOf::Field(Word::new("value"));
     let mut nobody = symbol("f", "x", Some((Relation::Has, 2)));
-    nobody.task = TaskOf::Nobody;
+    nobody.task = TaskOf::NoTask;
     vec![
         symbol("a", "w", None),
         symbol("b", "x", Some((Relation::Unequal, 3))),

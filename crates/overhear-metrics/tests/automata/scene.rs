@@ -308,16 +308,16 @@ pub(crate) fn steps(
         for symbol in symbols.filter(|symbol| is_symbol(line, symbol)) {
             let ago = symbol.ago.as_ref().map(|field| field.text.as_str());
             let known = events.iter_mut().find(|(of, when, _)| {
-                let nobody = **of == TaskOf::Nobody || symbol.task == TaskOf::Nobody;
+                let nobody = **of == TaskOf::NoTask || symbol.task == TaskOf::NoTask;
                 *when == ago && (nobody || **of == symbol.task)
             });
-            let name = (symbol.name.text.clone(), symbol.task != TaskOf::Nobody);
+            let name = (symbol.name.text.clone(), symbol.task != TaskOf::NoTask);
             let task = task_of(line, &symbol.task);
             tasks.extend(task);
             match known {
                 Some((of, _, input)) => {
                     input.symbols.push(name);
-                    if **of == TaskOf::Nobody {
+                    if **of == TaskOf::NoTask {
                         (*of, input.task) = (&symbol.task, task);
                     }
                 }
@@ -372,7 +372,7 @@ fn is_symbol(line: &Line, symbol: &Symbol) -> bool {
 
 fn task_of(line: &Line, task: &TaskOf) -> Option<u32> {
     let task = match task {
-        TaskOf::Nobody => None,
+        TaskOf::NoTask => None,
         TaskOf::Field(field) => Some(line.value(&field.text)),
         TaskOf::Writer if line.event.starts_with("kernel:") => line.number("tid"),
         TaskOf::Writer => line.number("task").or_else(|| line.number("pid")),

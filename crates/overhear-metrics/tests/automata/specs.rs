@@ -19,7 +19,7 @@ use crate::scene::{catalogue, play, steps, Line};
 const HEADER: [&str; 6] = ["task", "begin", "end", "length", "events", "own"];
 
 #[derive(Default)]
-struct Case {
+struct OffenceView {
     title: String,
     metric: Option<String>,
     linux: bool,
@@ -32,15 +32,15 @@ struct Case {
     error: Option<String>,
 }
 
-fn cases(file: &str, text: &str) -> Vec<Case> {
-    let mut cases: Vec<Case> = Vec::new();
+fn cases(file: &str, text: &str) -> Vec<OffenceView> {
+    let mut cases: Vec<OffenceView> = Vec::new();
     let mut lines = text.lines();
     while let Some(line) = lines.next() {
         if let Some(title) = line.strip_prefix('#') {
             let title = format!("{file}: {}", title.trim_start_matches('#').trim());
-            cases.push(Case {
+            cases.push(OffenceView {
                 title,
-                ..Case::default()
+                ..OffenceView::default()
             });
         } else if let Some(kind) = line.strip_prefix("```") {
             let block: Vec<&str> = lines.by_ref().take_while(|line| *line != "```").collect();
@@ -92,7 +92,7 @@ fn user_metric(line: &str) -> Option<String> {
     Some(metric.unwrap().to_string())
 }
 
-fn run(case: &Case) {
+fn run(case: &OffenceView) {
     let title = &case.title;
     let text = case.metric.as_deref().expect("a case has a metric");
     let user_metric = user_metric(text);

@@ -18,14 +18,14 @@ use overhear_event::{
     Timestamp, TypeSchema,
 };
 use overhear_metrics::automaton::{Catalogue, Pattern};
-use overhear_metrics::verdict::{Case, Constraint, Demand, Judge, Verdicts};
+use overhear_metrics::verdict::{Constraint, Demand, Judge, OffenceView, Verdicts};
 
 /// Records offences, and constraints that became inconclusive.
 #[derive(Debug, Default)]
 pub(crate) struct Told(pub(crate) Vec<String>, pub(crate) Vec<u64>);
 
 impl Judge for Told {
-    fn offence(&mut self, case: &Case<'_>, offences: u64) {
+    fn offence(&mut self, case: &OffenceView<'_>, offences: u64) {
         self.0.push(format!("{offences}: {case}"));
     }
 

@@ -35,7 +35,7 @@ fn order_is_a_cycle_from_its_first_event() {
     );
     assert_eq!(
         end(play(order(), 0, "1 a; 2 b"), 9),
-        "inconclusive 0/2: user:c was not heard"
+        "inconclusive 0/2: no stream of user:c"
     );
 }
 
@@ -257,12 +257,12 @@ fn event_without_a_stream_is_not_absent() {
     // There is never a stream of `b`.
     let played = play(deadline(), 0, "0 a; 200 advance; 300 a");
     assert_eq!(played.judge().0, [] as [&str; 0]);
-    assert_eq!(end(played, 999), "inconclusive 0/0: user:b was not heard");
+    assert_eq!(end(played, 999), "inconclusive 0/0: no stream of user:b");
     let played = play(order(), 0, "1 a; 2 c; 3 a");
-    assert_eq!(end(played, 9), "inconclusive 0/2: user:b was not heard");
+    assert_eq!(end(played, 9), "inconclusive 0/2: no stream of user:b");
     // The stream of the due event exists, even if another one does not.
     let played = play(order(), 0, "1 a; 2 b; 3 b");
-    assert_eq!(end(played, 9), "violated 1/3: user:c was not heard");
+    assert_eq!(end(played, 9), "violated 1/3: no stream of user:c");
     // A sensor that is registered later has written nothing before.
     let played = play(deadline(), 0, "0 a; 200 advance; 300 b; 301 advance");
     assert_eq!(

@@ -203,7 +203,7 @@ fn forbidden_event_holds_if_its_stream_exists() {
     );
     assert_eq!(
         end(play(never(), 0, "1 b 1"), 9),
-        "inconclusive 0/0: user:a was not heard"
+        "inconclusive 0/0: no stream of user:a"
     );
     // Nor without a task that it judges: the name may be wrong.
     let named = |name: &str| never().of_task(TaskFilter::parse(name));

@@ -54,7 +54,7 @@ fn missed_elements_are_inconclusive_unless_a_value_offends() {
     );
     assert_eq!(
         end(play(max(), 0, "1 b 5; 2 gap b 1 1"), 9),
-        "inconclusive 0/0: user:a was not heard"
+        "inconclusive 0/0: no stream of user:a"
     );
     let mut nothing = play(max(), 0, "");
     nothing.open(&crate::scene::stream(5, "a", 1));

@@ -2,7 +2,7 @@
 //! The buffered executor: a thread with reserved CPU time copies elements from the sensors' rings
 //! into private rings, and a best-effort thread evaluates them.
 //!
-//! It is for evaluations without a known WCET, of sensors with small rings: no element is missed
+//! It is for updates without a known WCET, of sensors with small rings: no element is missed
 //! while the evaluation lags, as long as the private rings hold the backlog. Copying has a WCET, so
 //! the copying thread is admitted like a monitor whose only update is a copy. No latency of the
 //! evaluation is promised.
@@ -130,8 +130,8 @@ impl Copier {
         }
     }
 
-    fn record(&self, tell: impl FnOnce(&mut StreamChanges)) {
-        tell(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner));
+    fn record(&self, change: impl FnOnce(&mut StreamChanges)) {
+        change(&mut self.changes.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn write(
@@ -142,8 +142,8 @@ impl Copier {
         payload: &[u8],
     ) {
         let found = self.rings.binary_search_by_key(&stream, |(id, ..)| *id);
-        let Ok(place) = found else { return };
-        let (_, writer, entry) = &mut self.rings[place];
+        let Ok(index) = found else { return };
+        let (_, writer, entry) = &mut self.rings[index];
         for (at, word) in [what, sequence, missed].into_iter().enumerate() {
             entry[8 * at..8 * at + 8].copy_from_slice(&word.to_ne_bytes());
         }
@@ -172,8 +172,8 @@ impl Inbox for Copier {
         };
         let ring = (stream.id, writer, vec![0; bytes as usize]);
         match self.rings.binary_search_by_key(&stream.id, |(id, ..)| *id) {
-            Ok(place) => self.rings[place] = ring,
-            Err(place) => self.rings.insert(place, ring),
+            Ok(index) => self.rings[index] = ring,
+            Err(index) => self.rings.insert(index, ring),
         }
         self.record(|changes| changes.opened.push((stream, words, geometry)));
     }
@@ -183,8 +183,8 @@ impl Inbox for Copier {
     }
 
     fn gap(&mut self, stream: StreamId, first: u64, missed: u64, cause: GapCause) {
-        let place = GapCause::ALL.iter().position(|known| *known == cause);
-        let what = 1 + place.unwrap_or(0) as u64;
+        let index = GapCause::ALL.iter().position(|known| *known == cause);
+        let what = 1 + index.unwrap_or(0) as u64;
         self.write(stream, Timestamp::ZERO, (what, first, missed), &[]);
     }
 
@@ -215,7 +215,7 @@ pub struct Horizon(Arc<Mutex<CopyProgress>>);
 struct CopyProgress {
     copied: Timestamp,
     // Whether a time was read: before that, elements would be in the reader's future.
-    told: bool,
+    has_copied: bool,
 }
 
 impl Horizon {
@@ -223,12 +223,15 @@ impl Horizon {
     #[must_use]
     pub fn now(&self) -> Timestamp {
         let mut far = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        far.told |= far.copied > Timestamp::ZERO;
+        far.has_copied |= far.copied > Timestamp::ZERO;
         far.copied
     }
 
     fn has_progress(&self) -> bool {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).told
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .has_copied
     }
 }
 

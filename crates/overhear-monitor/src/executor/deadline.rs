@@ -170,7 +170,7 @@ pub fn deadline(
     // process; the run says that nobody confirms.
     let overruns = Overruns::listen().ok();
     let reserved = reserve(terms, overruns.is_some())?;
-    // Locking has mapped all memory that there is, of plug-ins too; what an evaluation does only
+    // Locking has mapped all memory that there is, of plug-ins too; what an update does only
     // once in a thread is left.
     watch.warm_up();
     tell();
@@ -297,14 +297,14 @@ fn admitted_with(terms: &Terms) -> Result<Vec<DeadlineThread>, DeadlineRefusal> 
     Ok(present)
 }
 
-fn reserve(terms: &Terms, tell_overruns: bool) -> Result<ReservedThread, DeadlineRefusal> {
+fn reserve(terms: &Terms, signals_overruns: bool) -> Result<ReservedThread, DeadlineRefusal> {
     let cpus = allowed_cpus().len();
     if terms.level == Level::Exclusive && cpus != 1 {
         return Err(DeadlineRefusal::NoPartition { cpus });
     }
     // The kernel takes a deadline thread only on all CPUs of its root domain: on a single CPU it
     // takes it only if that is a partition of its own.
-    ReservedThread::reserve(terms.reservation, tell_overruns).map_err(|verdict| match verdict {
+    ReservedThread::reserve(terms.reservation, signals_overruns).map_err(|verdict| match verdict {
         KernelVerdict::NotPermitted if terms.level == Level::Exclusive => {
             DeadlineRefusal::NoPartition { cpus }
         }

@@ -27,7 +27,7 @@ use overhear_event::{
 use super::guarantee::{Breach, BreachCause, Guarantee, GuaranteeViolation, ViolationKind};
 use super::terms::{SensorIndex, SensorTerms, Terms};
 use crate::clock::Clock;
-use crate::in_place::{bit, InPlaceEvaluation, NextCall};
+use crate::in_place::{bit, InPlaceDispatch, NextCall};
 use crate::reaction::{Decider, Occurrence};
 use crate::updates::MissedPolicy;
 use crate::watchdog::WatchdogStats;
@@ -60,7 +60,7 @@ pub struct Watch<'a, C> {
     // The WCETs of all evaluations since the period began.
     spent: Rc<Cell<Nanos>>,
     // State of elements in place: the updates that read them, and the time of each `prepare`.
-    mixed: InPlaceEvaluation,
+    in_place: InPlaceDispatch,
     prepared: Vec<Nanos>,
 }
 
@@ -116,7 +116,7 @@ impl<'a, C: Clock> Watch<'a, C> {
             slept: false,
             decider: None,
             spent: Rc::default(),
-            mixed: InPlaceEvaluation::default(),
+            in_place: InPlaceDispatch::default(),
             prepared,
         }
     }
@@ -361,7 +361,7 @@ impl<C: Clock> Analysis for Watch<'_, C> {
             }
             if stream.schema.size() > IN_PLACE_BYTES {
                 let reads = step.watched.reads_in_place(sensor, stream);
-                self.mixed.note(stream, index, reads);
+                self.in_place.note(stream, index, reads);
             }
             step.call(|update| update.open(stream));
         }
@@ -417,12 +417,12 @@ impl<C: Clock> Analysis for Watch<'_, C> {
             let wcet = self.terms.sensors[sensor.0].wcet;
             self.spent.set(self.spent.get().plus(wcet));
         }
-        let wanted = self.mixed.readers(key.stream.id);
+        let wanted = self.in_place.readers(key.stream.id);
         let copies = |(index, step): (usize, &Step<'_>)| {
             known.is_for(index, step) && wanted & bit(index) == 0
         };
         let copies = self.updates.iter().enumerate().any(copies);
-        self.mixed.begin(element, copies);
+        self.in_place.begin(element, copies);
         let mut begin = self.clock.now();
         self.wake(begin);
         for index in 0..self.updates.len() {
@@ -433,7 +433,7 @@ impl<C: Clock> Analysis for Watch<'_, C> {
             }
             let mut ready = false;
             step.call(|update| ready = update.prepare(element));
-            self.mixed.prepared(index, ready);
+            self.in_place.prepared(index, ready);
             let end = self.clock.now();
             self.prepared[index] = self.length_of_step((begin, end));
             begin = end;
@@ -455,12 +455,12 @@ impl<C: Clock> Analysis for Watch<'_, C> {
             if !known.is_for(index, step) {
                 continue;
             }
-            match self.mixed.next_call(element.stream.id, index) {
+            match self.in_place.next_call(element.stream.id, index) {
                 NextCall::Commit(ready) => {
                     step.call(|update| update.commit(element, valid && ready))
                 }
                 NextCall::Copy if valid => {
-                    let view = self.mixed.view(element);
+                    let view = self.in_place.view(element);
                     step.call(|update| update.element(&view));
                 }
                 NextCall::Copy | NextCall::None => continue,

@@ -119,7 +119,7 @@ pub struct Partition {
 pub struct PartitionGuard {
     // The file that takes it back, and what is written there.
     back: PathBuf,
-    who: u32,
+    tid: u32,
     // It is this thread that is inside.
     _thread: std::marker::PhantomData<*const ()>,
 }
@@ -191,12 +191,12 @@ impl Partition {
     /// # Errors
     /// [`PartitionError::File`] or [`PartitionError::NotPermitted`].
     pub fn enter(&self) -> Result<PartitionGuard, PartitionError> {
-        let (file, who) = match self.threaded {
+        let (file, tid) = match self.threaded {
             true => (self.hierarchy.threads(), rustix::thread::gettid()),
             false => ("cgroup.procs", rustix::process::getpid()),
         };
-        let who = who.as_raw_nonzero().get().unsigned_abs();
-        write(&self.group.join(file), &who.to_string())?;
+        let tid = tid.as_raw_nonzero().get().unsigned_abs();
+        write(&self.group.join(file), &tid.to_string())?;
         let own = self
             .hierarchy
             .own
@@ -204,7 +204,7 @@ impl Partition {
             .unwrap_or(Path::new(""));
         Ok(PartitionGuard {
             back: self.hierarchy.root.join(own).join(file),
-            who,
+            tid,
             _thread: std::marker::PhantomData,
         })
     }
@@ -258,7 +258,7 @@ impl Drop for Partition {
 impl Drop for PartitionGuard {
     fn drop(&mut self) {
         // Its group may be gone; then the root takes it, when the partition ends.
-        let _ = fs::write(&self.back, self.who.to_string());
+        let _ = fs::write(&self.back, self.tid.to_string());
     }
 }
 

@@ -50,11 +50,11 @@ impl Hierarchy {
             // (proc(5)).
             let (mount, system) = line.split_once(" - ")?;
             let mut fields = mount.split(' ').skip(3);
-            let (inner, place) = (fields.next()?, fields.next()?);
+            let (inner, mount) = (fields.next()?, fields.next()?);
             let mut system = system.split(' ');
             let (kind, options) = (system.next()?, system.nth(1)?);
             // A mount of a part of the hierarchy is not its root.
-            let root = PathBuf::from(place);
+            let root = PathBuf::from(mount);
             let is_cpuset = |list: &str| list.split(',').any(|word| word == "cpuset");
             let (version, own) = match kind {
                 "cgroup2" if has_cpusets(&root) => (Version::V2, group(&str::is_empty)?),

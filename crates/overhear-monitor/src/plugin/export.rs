@@ -172,7 +172,7 @@ impl<U> Instance<U> {
         let is_it = |stream: &StreamDescriptor| stream.id.as_raw() == raw.id;
         if !self.streams.get(self.last).is_some_and(is_it) {
             self.last = match self.index_of.get(&raw.id) {
-                Some(&place) => place,
+                Some(&index) => index,
                 None => {
                     // SAFETY: a stream of the host, with strings and fields as update.h says.
                     self.streams.push(unsafe { descriptor(raw) });
@@ -244,12 +244,12 @@ pub fn react(code: u32, value: i64) -> bool {
     let host = HOST.get();
     // SAFETY: not null only during a call, and then the host's own pointer; a host says its size
     // first.
-    let knows = !host.is_null() && unsafe { (*host).size } as usize >= size_of::<RawHost>();
-    if knows {
+    let has_all = !host.is_null() && unsafe { (*host).size } as usize >= size_of::<RawHost>();
+    if has_all {
         // SAFETY: as above, and the host is large enough to have the function.
         unsafe { ((*host).react)(host, code, value) };
     }
-    knows
+    has_all
 }
 
 /// Calls the update; a panic is a failure, and what it says itself ([`Analysis::failure`]).
@@ -361,9 +361,9 @@ impl std::fmt::Debug for HostInPlace {
 
 impl InPlaceMemory for HostInPlace {
     fn load(&self, _: u64, first: usize, to: &mut [u64]) {
-        let place = u32::try_from(first.saturating_mul(8)).ok();
+        let offset = u32::try_from(first.saturating_mul(8)).ok();
         let bytes = u32::try_from(size_of_val(to)).ok();
-        let (Some(offset), Some(bytes)) = (place, bytes) else {
+        let (Some(offset), Some(bytes)) = (offset, bytes) else {
             return to.fill(0);
         };
         // SAFETY: an element of the host, with its own function; there is room for that many bytes.
@@ -459,33 +459,35 @@ unsafe extern "C" fn advance<U: Exported>(
 }
 
 unsafe extern "C" fn report<U: Exported>(own: *mut c_void, host: *mut RawHost) -> c_int {
-    let told = |instance: &mut Instance<U>| {
+    let write_results = |instance: &mut Instance<U>| {
         let mut results = Results::default();
         instance.update.report(&mut results);
-        for (key, told) in results.iter() {
+        for (key, value) in results.iter() {
             let text = c_text;
             let key = text(key);
             // SAFETY: the host's own functions, with its own pointer and strings of ours.
             unsafe {
                 let functions = &*host;
-                match told {
+                match value {
                     ResultValue::Unsigned(value) => {
-                        (functions.tell_u64)(host, key.as_ptr(), *value)
+                        (functions.result_u64)(host, key.as_ptr(), *value)
                     }
-                    ResultValue::Signed(value) => (functions.tell_i64)(host, key.as_ptr(), *value),
-                    ResultValue::Float(value) => (functions.tell_f64)(host, key.as_ptr(), *value),
+                    ResultValue::Signed(value) => {
+                        (functions.result_i64)(host, key.as_ptr(), *value)
+                    }
+                    ResultValue::Float(value) => (functions.result_f64)(host, key.as_ptr(), *value),
                     ResultValue::Text(value) => {
-                        (functions.tell_text)(host, key.as_ptr(), text(value).as_ptr());
+                        (functions.result_text)(host, key.as_ptr(), text(value).as_ptr());
                     }
                     ResultValue::Json(value) => {
-                        (functions.tell_json)(host, key.as_ptr(), text(value).as_ptr());
+                        (functions.result_json)(host, key.as_ptr(), text(value).as_ptr());
                     }
                 }
             }
         }
     };
     // SAFETY: called by the host as update.h says.
-    unsafe { call::<U>(own, host, told) }
+    unsafe { call::<U>(own, host, write_results) }
 }
 
 unsafe extern "C" fn destroy<U: Exported>(own: *mut c_void) {

@@ -19,9 +19,9 @@ pub(super) struct Host {
     raw: RawHost,
     pub(super) failed: Option<String>,
     pub(super) results: Results,
-    // Who decides about reactions that the update asks for, and under which number.
+    // The decider of reactions that the update requests, and the index of the update there.
     pub(super) decider: Option<(Decider, UpdateIndex)>,
-    // The time of the item of the call that is under way; `None` where it may not ask.
+    // Time of the item of the current call; `None` where requests are not permitted.
     pub(super) at: Option<Timestamp>,
 }
 
@@ -32,11 +32,11 @@ impl Host {
                 size: size_of::<RawHost>() as u32,
                 abi: ABI,
                 fail,
-                tell_u64,
-                tell_i64,
-                tell_f64,
-                tell_text,
-                tell_json,
+                result_u64,
+                result_i64,
+                result_f64,
+                result_text,
+                result_json,
                 react,
                 application,
             },
@@ -57,33 +57,33 @@ unsafe extern "C" fn fail(host: *mut RawHost, message: *const c_char) {
 
 /// # Safety
 /// As for [`fail`]; `key` is NULL or a string.
-unsafe fn tell(host: *mut RawHost, key: *const c_char, told: ResultValue) {
+unsafe fn set(host: *mut RawHost, key: *const c_char, value: ResultValue) {
     // SAFETY: as for `fail`.
     if let Some(key) = unsafe { text(key) } {
         // SAFETY: as above.
-        unsafe { (*host.cast::<Host>()).results.tell(&key, told) };
+        unsafe { (*host.cast::<Host>()).results.set(&key, value) };
     }
 }
 
-unsafe extern "C" fn tell_u64(host: *mut RawHost, key: *const c_char, value: u64) {
+unsafe extern "C" fn result_u64(host: *mut RawHost, key: *const c_char, value: u64) {
     // SAFETY: by the caller's contract.
-    unsafe { tell(host, key, ResultValue::Unsigned(value)) };
+    unsafe { set(host, key, ResultValue::Unsigned(value)) };
 }
 
-unsafe extern "C" fn tell_i64(host: *mut RawHost, key: *const c_char, value: i64) {
+unsafe extern "C" fn result_i64(host: *mut RawHost, key: *const c_char, value: i64) {
     // SAFETY: by the caller's contract.
-    unsafe { tell(host, key, ResultValue::Signed(value)) };
+    unsafe { set(host, key, ResultValue::Signed(value)) };
 }
 
-unsafe extern "C" fn tell_f64(host: *mut RawHost, key: *const c_char, value: f64) {
+unsafe extern "C" fn result_f64(host: *mut RawHost, key: *const c_char, value: f64) {
     // SAFETY: by the caller's contract.
-    unsafe { tell(host, key, ResultValue::Float(value)) };
+    unsafe { set(host, key, ResultValue::Float(value)) };
 }
 
-unsafe extern "C" fn tell_text(host: *mut RawHost, key: *const c_char, value: *const c_char) {
+unsafe extern "C" fn result_text(host: *mut RawHost, key: *const c_char, value: *const c_char) {
     // SAFETY: by the caller's contract.
     unsafe {
-        tell(
+        set(
             host,
             key,
             ResultValue::Text(text(value).unwrap_or_default()),
@@ -91,10 +91,10 @@ unsafe extern "C" fn tell_text(host: *mut RawHost, key: *const c_char, value: *c
     };
 }
 
-unsafe extern "C" fn tell_json(host: *mut RawHost, key: *const c_char, value: *const c_char) {
+unsafe extern "C" fn result_json(host: *mut RawHost, key: *const c_char, value: *const c_char) {
     // SAFETY: by the caller's contract.
     unsafe {
-        tell(
+        set(
             host,
             key,
             ResultValue::Json(text(value).unwrap_or_default()),
@@ -109,11 +109,11 @@ unsafe extern "C" fn react(host: *mut RawHost, code: u32, value: i64) {
     let host = unsafe { &mut *host.cast::<Host>() };
     if let (Some(at), Some((decider, update))) = (host.at, &mut host.decider) {
         let update = *update;
-        let asked = Occurrence::Asked {
+        let requested = Occurrence::Requested {
             update,
             code,
             value,
         };
-        decider.occurred(at, &asked);
+        decider.occurred(at, &requested);
     }
 }

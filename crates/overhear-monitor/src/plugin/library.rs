@@ -217,13 +217,13 @@ impl Plugin {
 /// Loads a shared object, with all symbols it needs resolved at once. Runs code of the file.
 pub(super) fn open_library(path: &Path) -> Result<Library, PluginError> {
     // A bare name would be looked for in the system's folders, not here.
-    let place = if path.components().count() == 1 {
+    let file = if path.components().count() == 1 {
         Path::new(".").join(path)
     } else {
         path.to_path_buf()
     };
     // SAFETY: the user named this file to be run as a part of this program.
-    let library = unsafe { Library::open(Some(&place), RTLD_NOW | RTLD_LOCAL) };
+    let library = unsafe { Library::open(Some(&file), RTLD_NOW | RTLD_LOCAL) };
     library.map_err(|error| PluginError::NotLoaded {
         file: path.display().to_string(),
         reason: reason(&error),
@@ -232,11 +232,11 @@ pub(super) fn open_library(path: &Path) -> Result<Library, PluginError> {
 
 /// What the loader says, in one line and without the file's name, which the message has already.
 fn reason(error: &libloading::Error) -> String {
-    let said = match std::error::Error::source(error) {
+    let message = match std::error::Error::source(error) {
         Some(source) => source.to_string(),
         None => error.to_string(),
     };
-    said.replace('\n', " ")
+    message.replace('\n', " ")
 }
 
 /// A struct that begins with its size: what is there of it, the rest zero. `None` if it is NULL or

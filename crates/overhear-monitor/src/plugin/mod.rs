@@ -36,7 +36,7 @@
 //!     }
 //!
 //!     fn report(&self, results: &mut Results) {
-//!         results.tell("elements", self.0);
+//!         results.set("elements", self.0);
 //!     }
 //! }
 //!

@@ -47,15 +47,15 @@ impl ReactionFunction {
     }
 
     /// Calls it, in this thread. It may take as long as it likes.
-    pub fn call(&self, decision: &Decision, told: &ReactionContext<'_>) {
+    pub fn call(&self, decision: &Decision, context: &ReactionContext<'_>) {
         let text = overhear_ffi::c_text;
-        let (of, message) = (text(told.of), text(told.message));
+        let (of, message) = (text(context.of), text(context.message));
         let occurrence = &decision.occurrence;
         let measure = occurrence.measure();
         let raw = RawReaction {
             size: size_of::<RawReaction>() as u32,
             on: occurrence.trigger() as u32,
-            name: told.name.as_ptr(),
+            name: context.name.as_ptr(),
             of: of.as_ptr(),
             message: message.as_ptr(),
             at_ns: decision.at.as_monotonic_ns(),

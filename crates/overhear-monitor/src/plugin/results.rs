@@ -22,17 +22,17 @@ pub struct Results(Vec<(String, ResultValue)>);
 
 impl Results {
     /// Sets a result. An existing key gets the new value.
-    pub fn tell(&mut self, key: &str, told: impl Into<ResultValue>) {
-        let told = told.into();
+    pub fn set(&mut self, key: &str, value: impl Into<ResultValue>) {
+        let value = value.into();
         match self.0.iter_mut().find(|(known, _)| known == key) {
-            Some((_, value)) => *value = told,
-            None => self.0.push((key.to_string(), told)),
+            Some((_, old)) => *old = value,
+            None => self.0.push((key.to_string(), value)),
         }
     }
 
     /// Keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &ResultValue)> {
-        self.0.iter().map(|(key, told)| (key.as_str(), told))
+        self.0.iter().map(|(key, value)| (key.as_str(), value))
     }
 }
 

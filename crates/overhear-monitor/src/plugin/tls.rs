@@ -83,12 +83,12 @@ mod tests {
         }
         let handle = open_library(&plugin).unwrap().into_raw();
         let made = || {
-            let mut place: usize = 0;
+            let mut address: usize = 0;
             // SAFETY: a handle of the loader; for this request it writes one pointer, or NULL where
             // the thread has none yet.
             let result =
-                unsafe { libc::dlinfo(handle, libc::RTLD_DI_TLS_DATA, (&raw mut place).cast()) };
-            (result, place != 0)
+                unsafe { libc::dlinfo(handle, libc::RTLD_DI_TLS_DATA, (&raw mut address).cast()) };
+            (result, address != 0)
         };
         assert_eq!(made(), (0, false));
         ThreadLocals::of(handle).touch();

@@ -124,8 +124,8 @@ impl PluginUpdate {
         let create = || unsafe { create(host_pointer(&mut host), argument.as_ptr()) };
         let (own, allocated) = allocated_in(create);
         if own.is_null() {
-            let said = host.failed.take();
-            return Err(said.unwrap_or_else(|| "`create` returned NULL".to_string()));
+            let message = host.failed.take();
+            return Err(message.unwrap_or_else(|| "`create` returned NULL".to_string()));
         }
         Ok(Self {
             entry,
@@ -201,11 +201,11 @@ impl PluginUpdate {
 
     #[cold]
     fn fail(&mut self, function: &str, code: c_int) {
-        let said = self.host.failed.take();
-        let said = said.unwrap_or_else(|| format!("it returned {code}"));
+        let message = self.host.failed.take();
+        let message = message.unwrap_or_else(|| format!("it returned {code}"));
         // The first failure says most; `report` may follow it.
         self.failure
-            .get_or_insert_with(|| format!("`{function}` failed: {said}"));
+            .get_or_insert_with(|| format!("`{function}` failed: {message}"));
     }
 
     /// The stream as the plug-in sees it; `None` if it is not called for this one.

@@ -154,7 +154,7 @@ impl Queue {
         false
     }
 
-    /// Releases the gaps that an element proves, and takes it. If an evaluation panics, the element
+    /// Releases the gaps that an element proves, and takes it. If an analysis panics, the element
     /// is checked again.
     #[cold]
     #[inline(never)]

@@ -195,7 +195,7 @@ pub enum Occurrence {
         constraint: ConstraintIndex,
     },
     /// [`Trigger::Update`].
-    Asked {
+    Requested {
         /// Which update.
         update: UpdateIndex,
         /// What it means is between the update and its user.
@@ -218,7 +218,7 @@ impl Occurrence {
             Self::Missed { .. } => Trigger::Missed,
             Self::Violated { .. } => Trigger::Violated,
             Self::Inconclusive { .. } => Trigger::Inconclusive,
-            Self::Asked { .. } => Trigger::Update,
+            Self::Requested { .. } => Trigger::Update,
         }
     }
 
@@ -226,7 +226,7 @@ impl Occurrence {
     #[must_use]
     pub const fn of(&self) -> usize {
         match self {
-            Self::Overrun { update, .. } | Self::Asked { update, .. } => update.0,
+            Self::Overrun { update, .. } | Self::Requested { update, .. } => update.0,
             Self::Exceeded { sensor, .. } | Self::Missed { sensor, .. } => sensor.0,
             Self::Violated { constraint, .. } | Self::Inconclusive { constraint } => constraint.0,
         }
@@ -239,7 +239,7 @@ impl Occurrence {
             Self::Overrun { element, .. } | Self::Exceeded { element, .. } => Some(element),
             Self::Missed { first, .. } => Some(first),
             Self::Violated { element, .. } => element,
-            Self::Inconclusive { .. } | Self::Asked { .. } => None,
+            Self::Inconclusive { .. } | Self::Requested { .. } => None,
         }
     }
 
@@ -251,7 +251,7 @@ impl Occurrence {
             Self::Overrun { took, .. } => took.as_ns(),
             Self::Missed { missed, .. } => missed,
             Self::Violated { offences, .. } => offences,
-            Self::Asked { value, .. } => return Some(value),
+            Self::Requested { value, .. } => return Some(value),
             Self::Exceeded { .. } | Self::Inconclusive { .. } => return None,
         };
         Some(i64::try_from(number).unwrap_or(i64::MAX))
@@ -263,7 +263,9 @@ impl Occurrence {
         match *self {
             Self::Overrun { took, wcet, .. } => Measure::of_lengths(Some(took), Some(wcet)),
             Self::Exceeded { measure, .. } | Self::Violated { measure, .. } => measure,
-            Self::Missed { .. } | Self::Inconclusive { .. } | Self::Asked { .. } => Measure::NONE,
+            Self::Missed { .. } | Self::Inconclusive { .. } | Self::Requested { .. } => {
+                Measure::NONE
+            }
         }
     }
 
@@ -271,7 +273,7 @@ impl Occurrence {
     #[must_use]
     pub const fn code(&self) -> Option<u32> {
         match *self {
-            Self::Asked { code, .. } => Some(code),
+            Self::Requested { code, .. } => Some(code),
             _ => None,
         }
     }
@@ -303,7 +305,7 @@ impl Occurrence {
                 offences, element, ..
             } => (3, [offences, element.unwrap_or(NONE), 0]),
             Self::Inconclusive { .. } => (4, [0; 3]),
-            Self::Asked { code, value, .. } => (5, [code.into(), value.cast_unsigned(), 0]),
+            Self::Requested { code, value, .. } => (5, [code.into(), value.cast_unsigned(), 0]),
         };
         let measure = match *self {
             // Exact, as all lengths are.
@@ -346,7 +348,7 @@ impl Occurrence {
             4 => Self::Inconclusive {
                 constraint: ConstraintIndex(of),
             },
-            5 => Self::Asked {
+            5 => Self::Requested {
                 update: UpdateIndex(of),
                 code: a as u32,
                 value: b.cast_signed(),
@@ -545,7 +547,7 @@ mod tests {
         Occurrence::Inconclusive {
             constraint: ConstraintIndex(4),
         },
-        Occurrence::Asked {
+        Occurrence::Requested {
             update: UpdateIndex(5),
             code: u32::MAX,
             value: i64::MIN,

@@ -153,7 +153,7 @@ pub enum MissedPolicy {
     /// It continues, and missed elements are counted.
     #[default]
     Continue,
-    /// It is stopped after the gap, which is reported: for evaluations that need every element.
+    /// It is stopped after the gap, which is reported: for updates that need every element.
     Stop,
 }
 

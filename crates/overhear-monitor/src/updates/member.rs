@@ -221,11 +221,11 @@ impl Member {
     /// Publishes the status to the references, unless its lock is held.
     pub(crate) fn publish(&self) {
         if let Ok(mut state) = self.shared.state.try_lock() {
-            self.tell(&mut state, UpdateState::Running);
+            self.publish_state(&mut state, UpdateState::Running);
         }
     }
 
-    fn tell(&self, state: &mut SharedState, otherwise: UpdateState) {
+    fn publish_state(&self, state: &mut SharedState, otherwise: UpdateState) {
         let status = &mut state.status;
         status.elements = self.counts.elements;
         status.missed = self.counts.missed;
@@ -247,7 +247,7 @@ impl Member {
     /// Passes the update to its references; without any, it is dropped here.
     pub(crate) fn drop_update(self) {
         let mut state = self.shared.lock();
-        self.tell(&mut state, UpdateState::Removed);
+        self.publish_state(&mut state, UpdateState::Removed);
         state.update = Some(self.update);
         drop(state);
     }
@@ -255,13 +255,13 @@ impl Member {
 
 /// The message of a panic.
 pub(crate) fn message_of(panic: &(dyn Any + Send)) -> String {
-    let said = panic
+    let message = panic
         .downcast_ref::<&str>()
         .map(ToString::to_string)
         .or_else(|| panic.downcast_ref::<String>().cloned());
-    said.map_or_else(
+    message.map_or_else(
         || "it panicked".to_string(),
-        |said| format!("it panicked: {said}"),
+        |message| format!("it panicked: {message}"),
     )
 }
 

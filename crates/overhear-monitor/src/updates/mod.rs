@@ -49,7 +49,7 @@ use overhear_event::{
     Timestamp, IN_PLACE_BYTES,
 };
 
-use crate::in_place::{InPlaceEvaluation, NextCall};
+use crate::in_place::{InPlaceDispatch, NextCall};
 use crate::merge::StreamIdHasher;
 use handle::{Command, CommandQueue, CommandQueueState};
 use member::{Member, Next, Prepared};
@@ -81,7 +81,7 @@ pub struct UpdateSet {
     // The same streams, for members that come later.
     streams: Vec<StreamDescriptor>,
     // The streams with large elements.
-    mixed: InPlaceEvaluation,
+    in_place: InPlaceDispatch,
     // The stream of the last element: elements of a stream come in runs.
     last: (Option<StreamId>, u64),
     queue: Arc<CommandQueue>,
@@ -103,7 +103,7 @@ impl Default for UpdateSet {
             routes: HashMap::default(),
             quick: Vec::new(),
             streams: Vec::new(),
-            mixed: InPlaceEvaluation::default(),
+            in_place: InPlaceDispatch::default(),
             last: (None, 0),
             queue: Arc::default(),
             evaluated: Timestamp::ZERO,
@@ -140,7 +140,7 @@ impl UpdateSet {
     ) -> Result<UpdateRef<U>, AddError> {
         let member = Member::new(Box::new(update), binding, self.queue.next_key());
         let shared = Arc::clone(member.shared());
-        if self.place(member).is_some() {
+        if self.insert(member).is_some() {
             let name = shared.name.clone();
             return Err(AddError::Full { name });
         }
@@ -194,7 +194,7 @@ impl UpdateSet {
         let room = dead.capacity() - dead.len();
         for command in commands.drain(..commands.len().min(room)) {
             let end = match command {
-                Command::Add(member) => self.place(member).map(|mut member| {
+                Command::Add(member) => self.insert(member).map(|mut member| {
                     member.refuse("there is no place for another update in its set");
                     member
                 }),
@@ -214,16 +214,16 @@ impl UpdateSet {
     }
 
     /// Adds a member; returns it if the set is full.
-    fn place(&mut self, mut member: Member) -> Option<Member> {
-        let Some(place) = self.members.iter().position(Option::is_none) else {
+    fn insert(&mut self, mut member: Member) -> Option<Member> {
+        let Some(slot) = self.members.iter().position(Option::is_none) else {
             return Some(member);
         };
-        let bit = 1 << place;
+        let bit = 1 << slot;
         let mut next = Next::GoOn;
         for stream in &self.streams {
             if member.takes(stream) {
                 *self.routes.entry(stream.id).or_default() |= bit;
-                note(&mut self.mixed, stream, place, &member);
+                note(&mut self.in_place, stream, slot, &member);
                 if next == Next::GoOn {
                     next = member.open(stream);
                 }
@@ -236,7 +236,7 @@ impl UpdateSet {
             self.active |= bit;
         }
         member.publish();
-        self.members[place] = Some(member);
+        self.members[slot] = Some(member);
         self.remember();
         None
     }
@@ -246,15 +246,15 @@ impl UpdateSet {
             let member = member.as_ref();
             member.is_some_and(|member| member.shared().key == key)
         };
-        let place = self.members.iter().position(is_it)?;
-        let bit = 1 << place;
+        let slot = self.members.iter().position(is_it)?;
+        let bit = 1 << slot;
         self.active &= !bit;
         for members in self.routes.values_mut() {
             *members &= !bit;
         }
-        self.mixed.forget(place);
+        self.in_place.forget(slot);
         self.remember();
-        self.members[place].take()
+        self.members[slot].take()
     }
 
     /// The members that are called for this stream.
@@ -300,13 +300,13 @@ impl UpdateSet {
     fn meet(&mut self, stream: &StreamDescriptor) -> u64 {
         let mut members = 0;
         let mut active = self.active;
-        each(self.active, |place| {
-            if let Some(member) = &mut self.members[place] {
+        each(self.active, |slot| {
+            if let Some(member) = &mut self.members[slot] {
                 if member.takes(stream) {
-                    members |= 1 << place;
-                    note(&mut self.mixed, stream, place, member);
+                    members |= 1 << slot;
+                    note(&mut self.in_place, stream, slot, member);
                     if member.open(stream) == Next::Ended {
-                        active &= !(1 << place);
+                        active &= !(1 << slot);
                     }
                 }
             }
@@ -334,8 +334,8 @@ impl UpdateSet {
             }
             return;
         };
-        let (next, heard) = member.elements(elements);
-        self.elements += heard as u64;
+        let (next, consumed) = member.elements(elements);
+        self.elements += consumed as u64;
         if next == Next::Ended {
             self.active &= !called;
         }
@@ -351,10 +351,10 @@ impl UpdateSet {
     #[inline(always)]
     fn call(&mut self, members: u64, mut call: impl FnMut(&mut Member) -> Next) {
         let (all, active) = (&mut self.members, &mut self.active);
-        each(members & *active, |place| {
-            if let Some(member) = &mut all[place] {
+        each(members & *active, |slot| {
+            if let Some(member) = &mut all[slot] {
                 if call(member) == Next::Ended {
-                    *active &= !(1 << place);
+                    *active &= !(1 << slot);
                 }
             }
         });
@@ -362,9 +362,9 @@ impl UpdateSet {
 }
 
 /// Records whether a member reads a stream in place.
-fn note(mixed: &mut InPlaceEvaluation, stream: &StreamDescriptor, place: usize, member: &Member) {
+fn note(in_place: &mut InPlaceDispatch, stream: &StreamDescriptor, slot: usize, member: &Member) {
     if stream.schema.size() > IN_PLACE_BYTES {
-        mixed.note(stream, place, member.reads_in_place(stream));
+        in_place.note(stream, slot, member.reads_in_place(stream));
     }
 }
 
@@ -434,14 +434,14 @@ impl Analysis for UpdateSet {
     fn prepare(&mut self, element: &ElementInPlace<'_>) -> bool {
         let stream = element.key().stream;
         let members = self.members_of(stream) & self.active;
-        let wanted = self.mixed.readers(stream.id);
-        self.mixed.begin(element, members & !wanted != 0);
-        let (all, mixed, active) = (&mut self.members, &mut self.mixed, &mut self.active);
-        each(members & wanted, |place| {
-            let prepared = all[place].as_mut().map(|member| member.prepare(element));
+        let wanted = self.in_place.readers(stream.id);
+        self.in_place.begin(element, members & !wanted != 0);
+        let (all, in_place, active) = (&mut self.members, &mut self.in_place, &mut self.active);
+        each(members & wanted, |slot| {
+            let prepared = all[slot].as_mut().map(|member| member.prepare(element));
             match prepared {
-                Some(Prepared::Done { ready }) => mixed.prepared(place, ready),
-                Some(Prepared::Ended) => *active &= !(1 << place),
+                Some(Prepared::Done { ready }) => in_place.prepared(slot, ready),
+                Some(Prepared::Ended) => *active &= !(1 << slot),
                 Some(Prepared::Skipped) | None => {}
             }
         });
@@ -451,18 +451,18 @@ impl Analysis for UpdateSet {
     fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
         let members = self.members_of(element.stream) & self.active;
         self.elements += u64::from(valid && members != 0);
-        let (all, mixed, active) = (&mut self.members, &self.mixed, &mut self.active);
-        each(members, |place| {
-            let Some(member) = &mut all[place] else {
+        let (all, in_place, active) = (&mut self.members, &self.in_place, &mut self.active);
+        each(members, |slot| {
+            let Some(member) = &mut all[slot] else {
                 return;
             };
-            let next = match mixed.next_call(element.stream.id, place) {
+            let next = match in_place.next_call(element.stream.id, slot) {
                 NextCall::Commit(ready) => member.commit(element, valid, ready),
-                NextCall::Copy if valid => member.element(&mixed.view(element)),
+                NextCall::Copy if valid => member.element(&in_place.view(element)),
                 NextCall::Copy | NextCall::None => Next::GoOn,
             };
             if next == Next::Ended {
-                *active &= !(1 << place);
+                *active &= !(1 << slot);
             }
         });
     }

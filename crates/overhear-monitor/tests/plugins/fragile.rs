@@ -64,7 +64,7 @@ impl Exported for Fragile {
 
     fn report(&self, results: &mut Results) {
         self.reached("report");
-        results.tell("argument", self.0.as_str());
+        results.set("argument", self.0.as_str());
     }
 }
 
@@ -123,11 +123,11 @@ impl Exported for Faithful {
 
     fn report(&self, results: &mut Results) {
         for (index, seen) in self.seen.iter().enumerate() {
-            results.tell(&format!("{index:02}"), seen.as_str());
+            results.set(&format!("{index:02}"), seen.as_str());
         }
-        results.tell("signed", -1_i64);
-        results.tell("float", 0.25);
-        results.tell("json", ResultValue::Json("[1]".to_string()));
+        results.set("signed", -1_i64);
+        results.set("float", 0.25);
+        results.set("json", ResultValue::Json("[1]".to_string()));
     }
 }
 
@@ -170,8 +170,8 @@ impl Exported for Placed {
     }
 
     fn report(&self, results: &mut Results) {
-        results.tell("sum", self.sum);
-        results.tell("dropped", self.dropped);
+        results.set("sum", self.sum);
+        results.set("dropped", self.dropped);
     }
 }
 

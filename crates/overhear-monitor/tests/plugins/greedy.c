@@ -95,11 +95,11 @@ static int element(void *raw, oh_host *host, const oh_element_view *element)
 static int report(void *raw, oh_host *host)
 {
     const struct greedy *self = raw;
-    oh_tell_u64(host, "elements", self->elements);
-    oh_tell_u64(host, "warmed", self->warmed);
-    oh_tell_u64(host, "before", self->before);
-    oh_tell_i64(host, "first", self->first);
-    oh_tell_i64(host, "faults", self->faults);
+    oh_result_u64(host, "elements", self->elements);
+    oh_result_u64(host, "warmed", self->warmed);
+    oh_result_u64(host, "before", self->before);
+    oh_result_i64(host, "first", self->first);
+    oh_result_i64(host, "faults", self->faults);
     return 0;
 }
 

@@ -66,11 +66,11 @@ class greedy : public overhear::update {
     }
     void report(overhear::report &report) override
     {
-        report.tell("elements", elements);
-        report.tell("warmed", warmed);
-        report.tell("before", before);
-        report.tell("first", first);
-        report.tell("faults", total);
+        report.set("elements", elements);
+        report.set("warmed", warmed);
+        report.set("before", before);
+        report.set("first", first);
+        report.set("faults", total);
     }
 
   private:

@@ -74,11 +74,11 @@ impl Exported for Greedy {
     }
 
     fn report(&self, results: &mut Results) {
-        results.tell("elements", self.elements);
-        results.tell("warmed", self.warmed);
-        results.tell("before", self.before);
-        results.tell("first", self.first);
-        results.tell("faults", self.faults);
+        results.set("elements", self.elements);
+        results.set("warmed", self.warmed);
+        results.set("before", self.before);
+        results.set("first", self.first);
+        results.set("faults", self.faults);
     }
 }
 

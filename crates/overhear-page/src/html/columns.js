@@ -73,14 +73,14 @@ class Columns {
         this.hidden += 1;
         const before = intervals.sumsUntil(left, this.before);
         const after = intervals.sumsUntil(right, this.after);
-        let told = 0;
+        let shown = 0;
         for (let s = 1; s < STATES; s += 1) {
           const share = (after[s] - before[s]) / perColumn;
           this.shares[x * STATES + s] = share;
-          told += share;
+          shown += share;
         }
         // Time without a state is before the first interval or after the last one.
-        this.shares[x * STATES] = 1 - told;
+        this.shares[x * STATES] = 1 - shown;
       }
       x += 1;
     }

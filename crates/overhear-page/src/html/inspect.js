@@ -53,8 +53,8 @@ function inspectCpu(row, t, perPixel, exact) {
   const { cpu, run } = row;
   const { intervals } = cpu;
   const at = intervals.find(t);
-  const nobody = 'none of the threads followed';
-  if (at < 0 || at >= intervals.count) return { title: row.name, state: STATE.ABSENT, headline: nobody, facts: [['At', formatExact(Math.round(t))]] };
+  const untracked = 'none of the threads followed';
+  if (at < 0 || at >= intervals.count) return { title: row.name, state: STATE.ABSENT, headline: untracked, facts: [['At', formatExact(Math.round(t))]] };
   const [from, to] = [t - perPixel / 2, t + perPixel / 2];
   const changes = lowerBound(intervals.starts, to) - upperBound(intervals.starts, from);
   if (changes > 1 && !exact) {
@@ -63,7 +63,7 @@ function inspectCpu(row, t, perPixel, exact) {
     return { title: row.name, state: HIDDEN, headline: `${formatCount(changes)} changes in this pixel`, facts, note: 'Zoom in to see each of them.' };
   }
   const facts = [['Duration', formatDuration(intervals.starts[at + 1] - intervals.starts[at])], ['Start', formatExact(intervals.starts[at])]];
-  if (intervals.states[at] !== STATE.RUNNING) return { title: row.name, state: STATE.ABSENT, headline: nobody, facts };
+  if (intervals.states[at] !== STATE.RUNNING) return { title: row.name, state: STATE.ABSENT, headline: untracked, facts };
   const thread = run.threads[cpu.owners[at]];
   facts.unshift(['Process', `${run.processes.get(thread.pid)?.comm ?? ''} ${thread.pid}`]);
   return { title: row.name, state: STATE.RUNNING, headline: `${thread.comm || 'thread'} ${thread.tid}`, facts };

@@ -131,7 +131,7 @@ class Model {
   }
 
   /** Whether wake-ups were recorded; older recordings do not contain the list of kernel sensors. */
-  get hearsWakeups() {
+  get recordsWakeups() {
     const kernel = list(this.report.sources).find((source) => source.name === 'kernel');
     return kernel?.sensors?.length ? kernel.sensors.includes('sched_wake') : kernel?.active === 'bpf';
   }

@@ -56,14 +56,14 @@ function guaranteeMessage(guarantee) {
 }
 
 /** The results of an update, as short text. */
-function toldBy(update) {
+function resultsOf(update) {
   return Object.entries(update.results ?? {})
     .map(([key, value]) => `${key}: ${typeof value === 'string' ? value : JSON.stringify(value)}`)
     .join('; ');
 }
 
 function pluginTable(title, updates) {
-  const rows = updates.map((update) => ({ ...update, told: toldBy(update) }));
+  const rows = updates.map((update) => ({ ...update, results: resultsOf(update) }));
   const parts = [sortableTable(title, PLUGIN_COLUMNS, rows, null)];
   const messages = updates.flatMap((update) => [update.message, ...list(update.complaints)].filter(Boolean));
   if (messages.length) parts.push(make('ul', 'notes', messages.map((message) => make('li', '', String(message)))));
@@ -82,8 +82,8 @@ function showMonitor(report) {
     ]));
     parts.push(make('p', '', guaranteeMessage(guarantee)));
     const updates = list(guarantee.updates);
-    const said = updates.flatMap((update) => [update.message, ...list(update.complaints)].filter(Boolean));
-    const reasons = [...list(guarantee.reasons), ...list(guarantee.others), ...list(guarantee.notes), ...said];
+    const messages = updates.flatMap((update) => [update.message, ...list(update.complaints)].filter(Boolean));
+    const reasons = [...list(guarantee.reasons), ...list(guarantee.others), ...list(guarantee.notes), ...messages];
     if (reasons.length) parts.push(make('ul', 'notes', reasons.map((reason) => make('li', '', String(reason)))));
     if (list(guarantee.sensors).length) parts.push(sortableTable('Sensors of the monitor', GUARANTEED_COLUMNS, list(guarantee.sensors), null));
     if (list(guarantee.updates).length) parts.push(sortableTable('Updates of the monitor', MEASURED_COLUMNS, list(guarantee.updates), null));

@@ -22,12 +22,12 @@ function sleepText(bits) {
 function reasonFact(run, reason, t) {
   if (!reason) return null;
   const [kind, value] = reason;
-  const who = () => (value === 0 ? 'an idle CPU' : value === 0xffffffff ? 'not known' : run.nameOf(value, t));
+  const thread = () => (value === 0 ? 'an idle CPU' : value === 0xffffffff ? 'not known' : run.nameOf(value, t));
   switch (kind) {
     case 'asleep': return ['Why', sleepText(value)];
-    case 'displaced': return ['Preempted by', who()];
-    case 'yielded': return ['Gave way to', who()];
-    case 'woken': return ['Woken by', value === 0 ? 'an interrupt on an idle CPU' : who()];
+    case 'displaced': return ['Preempted by', thread()];
+    case 'yielded': return ['Gave way to', thread()];
+    case 'woken': return ['Woken by', value === 0 ? 'an interrupt on an idle CPU' : thread()];
     case 'again': return ['Why', 'switched to itself'];
     default: return null;
   }

@@ -125,7 +125,7 @@ class Rows {
     const quantity = fields.findIndex(isQuantity);
     row.field = quantity >= 0 ? quantity : fields.findIndex(isPlain);
     const telling = isKernel ? fields.findIndex((field) => field.name === TELLING[row.type]) : fields.findIndex((field) => !isFrame(field.name));
-    row.told = Math.max(0, telling);
+    row.labelField = Math.max(0, telling);
     const hasUnit = quantity >= 0;
     const hasNumber = row.field >= 0 && fields[row.field].series.high > fields[row.field].series.low;
     row.modes = ['marks'];

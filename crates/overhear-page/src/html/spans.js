@@ -132,7 +132,7 @@ function findSpans(elements, how, { now, endOf, returns }) {
     span[3] = i;
   };
   // An element for a thread and one for the CPU may describe the same span.
-  const isTold = (i) => {
+  const hasBegin = (i) => {
     if (!how.same) return false;
     for (const under of open.values()) {
       if (under.some((span) => how.same.every((index) => fields[index].values[span[2]] === fields[index].values[i]))) return true;
@@ -140,7 +140,7 @@ function findSpans(elements, how, { now, endOf, returns }) {
     return false;
   };
   eachEdge(elements, how, returns, (key, i) => {
-    if (isTold(i)) return;
+    if (hasBegin(i)) return;
     const under = open.get(key) ?? [];
     if (under.length >= how.nested) close(under.shift(), times[i], null);
     const span = [times[i], NaN, i, null];
@@ -213,11 +213,11 @@ class Spans {
 function spanText(row, [from, to, at]) {
   const { spanFields: how, elements: { fields } } = row;
   const isKernel = row.group.part === 'cpus';
-  const told = isKernel ? row.told : fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
+  const labelField = isKernel ? row.labelField : fields.findIndex(({ name }, index) => index !== how.edge && index !== how.length && !isFrame(name));
   const parts = [];
   // For spans of a thread: the name of the thread.
-  if (how.thread !== undefined && told !== how.thread) parts.push(row.run.nameOf(fields[how.thread].values[at], from));
+  if (how.thread !== undefined && labelField !== how.thread) parts.push(row.run.nameOf(fields[how.thread].values[at], from));
   // A bare number does not help the reader; a name does.
-  if (told >= 0) parts.push(isKernel || !fields[told].number ? fieldText(row, fields[told], at) : `${fields[told].name} ${fieldText(row, fields[told], at)}`);
+  if (labelField >= 0) parts.push(isKernel || !fields[labelField].number ? fieldText(row, fields[labelField], at) : `${fields[labelField].name} ${fieldText(row, fields[labelField], at)}`);
   return [...parts, formatDuration(to - from)].join('  ');
 }

@@ -160,7 +160,7 @@ class StatisticsPanel {
     const heads = [['Thread'], ['Running', true], ['Waiting', true], ['Preempted', true], ['Blocked', true], ['Runs', true], ['Wake-ups', true], ['Preemptions', true]];
     const notes = [];
     if (left) notes.push(`${plural(left, 'more thread')} ran less, or not at all.`);
-    if (active.some((one) => !one.row.run.hearsWakeups)) notes.push('Wake-ups were not heard: a thread counts as blocked until it runs.');
+    if (active.some((one) => !one.row.run.recordsWakeups)) notes.push('Wake-ups were not heard: a thread counts as blocked until it runs.');
     return this.#table('Threads', heads, rows, notes.join(' '));
   }
 

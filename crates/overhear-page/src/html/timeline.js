@@ -368,7 +368,7 @@ class Timeline {
   /** If elements are far enough apart, each gets a label with its first field's value. */
   #labelValues(row, y) {
     const { elements } = row;
-    const field = elements.fields[row.told];
+    const field = elements.fields[row.labelField];
     if (!field) return;
     const first = lowerBound(elements.times, this.view.from);
     const end = lowerBound(elements.times, this.view.to);

@@ -318,9 +318,9 @@ impl Piece<'_> {
     /// Processes in the order in which they are shown.
     fn processes(&self) -> Vec<Process> {
         let mut processes: Vec<Process> = Vec::new();
-        let mut place: BTreeMap<u32, usize> = BTreeMap::new();
+        let mut index: BTreeMap<u32, usize> = BTreeMap::new();
         let mut add = |pid: u32, comm: &str| {
-            let at = *place.entry(pid).or_insert_with(|| {
+            let at = *index.entry(pid).or_insert_with(|| {
                 let comm = String::new();
                 processes.push(Process { pid, comm });
                 processes.len() - 1
@@ -357,7 +357,7 @@ impl Piece<'_> {
                 from_ns: self.since(row.end()),
                 state: ThreadState::Unknown.code(),
                 cpu: u32::from(u16::MAX),
-                reason: reason(Reason::Untold),
+                reason: reason(Reason::Unknown),
             });
         }
         if thread.state() == ThreadState::Absent || thread.since() >= self.end() {
@@ -394,20 +394,20 @@ impl Piece<'_> {
         }
         // Few different reasons repeat often: so a table, and a column of indices.
         let mut table: Vec<Reason> = Vec::new();
-        let mut places: BTreeMap<Reason, u16> = BTreeMap::new();
+        let mut indices: BTreeMap<Reason, u16> = BTreeMap::new();
         let reasons = row.reasons[from..to].iter().map(|&reason| {
-            let place = *places.entry(reason).or_insert_with(|| {
+            let index = *indices.entry(reason).or_insert_with(|| {
                 // The last index stands for an unknown reason, and for those after the table is
                 // full.
                 match u16::try_from(table.len()) {
-                    Ok(place) if place < u16::MAX && reason != Reason::Untold => {
+                    Ok(index) if index < u16::MAX && reason != Reason::Unknown => {
                         table.push(reason);
-                        place
+                        index
                     }
                     _ => u16::MAX,
                 }
             });
-            place.to_le_bytes()
+            index.to_le_bytes()
         });
         let reasons = Column::of(reasons);
         // A time-line that is not compensated has no shrinks, and an empty row has none either.
@@ -568,7 +568,7 @@ fn varints(values: &[i64]) -> Column {
 /// A reason in the page's format.
 const fn reason(reason: Reason) -> (&'static str, u32) {
     match reason {
-        Reason::Untold => ("", 0),
+        Reason::Unknown => ("", 0),
         Reason::Asleep(state) => ("asleep", state as u32),
         Reason::Displaced(tid) => ("displaced", tid),
         Reason::Yielded(tid) => ("yielded", tid),

@@ -350,9 +350,9 @@ impl Serialize for ValuesDocument<'_> {
                 from,
                 to,
             } => {
-                let end = |place: usize| ends[place] as usize;
-                let begin = |place: usize| place.checked_sub(1).map_or(0, end);
-                let texts = || (from..to).map(|place| &texts[begin(place)..end(place)]);
+                let end = |index: usize| ends[index] as usize;
+                let begin = |index: usize| index.checked_sub(1).map_or(0, end);
+                let texts = || (from..to).map(|index| &texts[begin(index)..end(index)]);
                 Sequence(texts).serialize(serializer)
             }
         }
@@ -380,8 +380,8 @@ impl SensorColumns {
         let mut ascending: Vec<usize> = (0..needs.len()).collect();
         ascending.sort_by_key(|&index| needs[index]);
         let mut left = self.room;
-        for (place, &index) in ascending.iter().enumerate() {
-            let share = left / (ascending.len() - place) as u64;
+        for (rank, &index) in ascending.iter().enumerate() {
+            let share = left / (ascending.len() - rank) as u64;
             self.sensors[index].room = needs[index].min(share);
             left -= self.sensors[index].room;
         }
@@ -412,8 +412,8 @@ impl SensorColumns {
 
     /// The processes that own a sensor with elements.
     pub(super) fn pids(&self) -> impl Iterator<Item = u32> + '_ {
-        let heard = self.sensors.iter().filter(|columns| columns.count > 0);
-        heard.filter_map(|columns| match &columns.stream.origin {
+        let active = self.sensors.iter().filter(|columns| columns.count > 0);
+        active.filter_map(|columns| match &columns.stream.origin {
             Origin::Program(task) => Some(task.pid),
             _ => None,
         })
@@ -479,9 +479,9 @@ impl SensorColumns {
 
     /// Time when the last sensor was cut; `None` if a sensor with elements was not cut.
     pub(super) fn cut_at(&self) -> Option<Timestamp> {
-        let heard = self.sensors.iter();
-        let heard = heard.filter(|columns| columns.count > 0 || columns.dropped > 0);
-        let cuts: Option<Vec<Timestamp>> = heard.map(|columns| columns.cut_at).collect();
+        let active = self.sensors.iter();
+        let active = active.filter(|columns| columns.count > 0 || columns.dropped > 0);
+        let cuts: Option<Vec<Timestamp>> = active.map(|columns| columns.cut_at).collect();
         cuts?.into_iter().max()
     }
 

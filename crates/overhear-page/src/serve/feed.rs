@@ -30,7 +30,7 @@ pub struct Feed(Arc<Shared>);
 
 #[derive(Debug, Default)]
 struct Shared {
-    heard: Mutex<Heard>,
+    state: Mutex<FeedState>,
     ended: Condvar,
 }
 
@@ -94,7 +94,7 @@ impl Compensated {
 }
 
 #[derive(Debug)]
-struct Heard {
+struct FeedState {
     plain: Picture,
     compensated: Compensated,
     /// The cost of observing, if known.
@@ -110,7 +110,7 @@ struct Heard {
     report: Option<Json>,
 }
 
-impl Default for Heard {
+impl Default for FeedState {
     fn default() -> Self {
         Self {
             plain: Picture::default(),
@@ -150,14 +150,14 @@ impl Feed {
     #[must_use]
     pub fn of(command: &[String]) -> Self {
         let feed = Self::default();
-        feed.heard().command = command.to_vec();
+        feed.state().command = command.to_vec();
         feed
     }
 
     /// An empty feed with the cost of observing, so that there is compensated time, too.
     #[must_use]
     pub fn compensated_by(self, calibration: Option<Calibration>) -> Self {
-        self.heard().expect_costs(calibration);
+        self.state().expect_costs(calibration);
         self
     }
 
@@ -169,56 +169,56 @@ impl Feed {
 
     /// Ends the feed: the run has ended, and this is its report.
     pub fn finish(&self, end: Option<Timestamp>, report: Json) {
-        let mut heard = self.heard();
-        let end = end.unwrap_or(heard.plain.now());
-        heard.plain.end(end);
-        heard.compensated.finish(end);
-        heard.report = Some(report);
-        drop(heard);
+        let mut state = self.state();
+        let end = end.unwrap_or(state.plain.now());
+        state.plain.end(end);
+        state.compensated.finish(end);
+        state.report = Some(report);
+        drop(state);
         self.0.ended.notify_all();
     }
 
     /// Discards everything: the earlier items have turned out to be incomplete.
     pub(super) fn forget(&self) {
-        let mut heard = self.heard();
-        let (epoch, command) = (heard.epoch + 1, std::mem::take(&mut heard.command));
-        let calibration = heard.calibration.take();
-        *heard = Heard {
+        let mut state = self.state();
+        let (epoch, command) = (state.epoch + 1, std::mem::take(&mut state.command));
+        let calibration = state.calibration.take();
+        *state = FeedState {
             epoch,
             command,
-            ..Heard::default()
+            ..FeedState::default()
         };
-        heard.expect_costs(calibration);
+        state.expect_costs(calibration);
     }
 
     /// Waits until the run ends, at most for `longest`.
     pub(super) fn wait(&self, longest: Duration) {
-        let heard = self.heard();
-        if heard.report.is_none() {
-            let _ = self.0.ended.wait_timeout(heard, longest);
+        let state = self.state();
+        if state.report.is_none() {
+            let _ = self.0.ended.wait_timeout(state, longest);
         }
     }
 
     pub(super) fn news(&self, reader: &mut Reader) -> News {
-        let heard = self.heard();
-        if *reader.epoch.get_or_insert(heard.epoch) != heard.epoch {
+        let state = self.state();
+        if *reader.epoch.get_or_insert(state.epoch) != state.epoch {
             return News::Again;
         }
-        let begin = heard.begin.unwrap_or(heard.plain.now());
-        let (timeline, more) = heard.plain.piece(begin, &mut reader.cursor, MOST_NEWS);
-        let compensated = heard.compensated.picture();
+        let begin = state.begin.unwrap_or(state.plain.now());
+        let (timeline, more) = state.plain.piece(begin, &mut reader.cursor, MOST_NEWS);
+        let compensated = state.compensated.picture();
         let compensated = compensated.map(|it| it.piece(begin, &mut reader.compensated, MOST_NEWS));
         let more = more || compensated.as_ref().is_some_and(|(_, more)| *more);
         let compensated = compensated.map(|(timeline, _)| timeline);
-        let last = heard.report.is_some() && !more;
+        let last = state.report.is_some() && !more;
         let due = reader
             .reported
             .is_none_or(|at| at.elapsed() >= REPORT_EVERY);
-        let report = match &heard.report {
+        let report = match &state.report {
             Some(report) if last => Some(report.clone()),
             _ if due => {
                 reader.reported = Some(Instant::now());
-                Some(heard.so_far())
+                Some(state.so_far())
             }
             _ => None,
         };
@@ -235,12 +235,12 @@ impl Feed {
     }
 
     /// A panic of another thread leaves valid data: they only grow.
-    fn heard(&self) -> MutexGuard<'_, Heard> {
-        self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, FeedState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Heard {
+impl FeedState {
     fn expect_costs(&mut self, calibration: Option<Calibration>) {
         self.compensated = match &calibration {
             Some(known) => Compensated::Awaited(Box::new(known.clone())),
@@ -277,44 +277,44 @@ pub struct FeedUpdate(Feed);
 
 impl Analysis for FeedUpdate {
     fn open(&mut self, stream: &StreamDescriptor) {
-        let mut heard = self.0.heard();
+        let mut state = self.0.state();
         let stream = Arc::new(stream.clone());
-        heard.plain.open(&stream);
-        heard.statistics.announce(&stream);
-        heard.losses.open(&stream);
-        if let Compensated::Growing(growing) = &mut heard.compensated {
+        state.plain.open(&stream);
+        state.statistics.announce(&stream);
+        state.losses.open(&stream);
+        if let Compensated::Growing(growing) = &mut state.compensated {
             growing.open(&stream);
         }
-        heard.streams.insert(stream.id, stream);
+        state.streams.insert(stream.id, stream);
     }
 
     fn element(&mut self, element: &ElementView<'_>) {
-        let mut heard = self.0.heard();
-        if let Some(compensated) = heard.begin(element.time) {
+        let mut state = self.0.state();
+        if let Some(compensated) = state.begin(element.time) {
             compensated.element(element);
         }
-        heard.plain.element(element);
-        heard.statistics.element(element);
+        state.plain.element(element);
+        state.statistics.element(element);
     }
 
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
-        let mut heard = self.0.heard();
-        if let Some(compensated) = heard.begin(gap.from) {
+        let mut state = self.0.state();
+        if let Some(compensated) = state.begin(gap.from) {
             compensated.gap(stream, gap);
         }
-        heard.plain.gap(stream, gap);
-        heard.statistics.gap(stream, gap);
-        heard.losses.gap(stream, gap);
+        state.plain.gap(stream, gap);
+        state.statistics.gap(stream, gap);
+        state.losses.gap(stream, gap);
     }
 
     fn advance(&mut self, now: Timestamp) {
-        let mut heard = self.0.heard();
-        if heard.begin.is_some() {
-            heard.plain.advance(now);
-            if let Compensated::Growing(growing) = &mut heard.compensated {
+        let mut state = self.0.state();
+        if state.begin.is_some() {
+            state.plain.advance(now);
+            if let Compensated::Growing(growing) = &mut state.compensated {
                 growing.advance(now);
             }
         }
-        heard.statistics.advance(now);
+        state.statistics.advance(now);
     }
 }

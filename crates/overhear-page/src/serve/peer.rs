@@ -28,11 +28,11 @@ pub(super) fn uid_of(stream: &TcpStream) -> Option<u32> {
     else {
         return None;
     };
-    ask(theirs, ours).ok().flatten()
+    request_owner(theirs, ours).ok().flatten()
 }
 
 /// The owner of the socket that is bound to `own` and connected to `other`.
-fn ask(own: SocketAddrV4, other: SocketAddrV4) -> io::Result<Option<u32>> {
+fn request_owner(own: SocketAddrV4, other: SocketAddrV4) -> io::Result<Option<u32>> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(
         AddressFamily::NETLINK,

@@ -36,7 +36,7 @@ impl Tail {
         let mut follower = Follower {
             dir: dir.to_path_buf(),
             feed: feed.clone(),
-            told: None,
+            delivered_to: None,
             count: 0,
         };
         thread::spawn(move || loop {
@@ -60,7 +60,7 @@ struct Follower {
     dir: PathBuf,
     feed: Feed,
     /// Time up to which everything was delivered.
-    told: Option<Timestamp>,
+    delivered_to: Option<Timestamp>,
     /// Number of items that were delivered.
     count: u64,
 }
@@ -77,7 +77,7 @@ impl Follower {
             Some(newest) => newest.minus(BEHIND),
             None => return self.finish(is_over),
         };
-        let mut window = Window::new(&self.feed, &reader, self.told, until);
+        let mut window = Window::new(&self.feed, &reader, self.delivered_to, until);
         let _ = reader.replay(&mut [&mut window]);
         if window.before != self.count {
             self.feed.forget();
@@ -85,7 +85,7 @@ impl Follower {
             let _ = reader.replay(&mut [&mut window]);
         }
         self.count = window.before + window.within;
-        self.told = Some(until);
+        self.delivered_to = Some(until);
         self.finish(is_over);
     }
 

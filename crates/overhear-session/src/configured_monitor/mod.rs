@@ -20,7 +20,7 @@ use overhear_admission::DeadlineReservation;
 use overhear_directory::Query;
 use overhear_metrics::automaton::Metric;
 use overhear_monitor::executor::{may_guarantee, share_of_cpu, DeadlineRefusal, Terms};
-use overhear_monitor::scheduler::{ask_kernel, KernelVerdict};
+use overhear_monitor::scheduler::{query_kernel, KernelVerdict};
 use overhear_monitor::Partition;
 
 use crate::admission::{self, terms_without_guarantee, KernelRing, LoadedPlugin, MemoryBytes};
@@ -302,7 +302,7 @@ pub(crate) fn missing_for_guarantee(path: &Path) -> Result<Option<String>, Sessi
 
 /// Checks that the kernel accepts a reservation.
 fn may_reserve(reservation: DeadlineReservation) -> Result<(), SessionError> {
-    match ask_kernel(reservation) {
+    match query_kernel(reservation) {
         KernelVerdict::Accepted => Ok(()),
         verdict => {
             let refusal = DeadlineRefusal::of(verdict);

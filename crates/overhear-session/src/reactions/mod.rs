@@ -113,7 +113,7 @@ impl Names {
             Occurrence::Inconclusive { .. } => format!(
                 "at {at} constraint `{of}` became inconclusive: it cannot be found to hold any more"
             ),
-            Occurrence::Asked { code, value, .. } => {
+            Occurrence::Requested { code, value, .. } => {
                 format!("at {at} update `{of}` asked with code {code} and value {value}")
             }
         }

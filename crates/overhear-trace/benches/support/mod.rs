@@ -58,7 +58,7 @@ pub(crate) fn write_switches(
     Ok(writer.finish()?)
 }
 
-/// Replays a recording of so many context switches into an evaluation that reads each element.
+/// Replays a recording of `switches` context switches into an analysis that reads each element.
 pub(crate) fn replay_switches(dir: &Path, events: u64) -> Result<(), Box<dyn Error>> {
     let mut count = Count::default();
     let replayed = TraceReader::open(dir)?.replay(&mut [&mut count]);

@@ -21,7 +21,7 @@ use overhear_event::{
 use super::output::Output;
 use super::{ExportError, Exported};
 
-/// Writes a trace as comma-separated values: an evaluation of everything that is replayed.
+/// Writes a trace as comma-separated values: an analysis of everything that is replayed.
 #[derive(Debug)]
 pub struct CsvExport<W: Write> {
     out: Output<W>,

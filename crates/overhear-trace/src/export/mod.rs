@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A trace in the formats of other tools. Each export is an evaluation, fed by a replay.
+//! A trace in the formats of other tools. Each export is an analysis, fed by a replay.
 
 mod csv;
 mod output;

@@ -44,7 +44,7 @@ const PRIORITY: i32 = 120;
 
 const MONOTONIC: u32 = 3;
 
-/// Writes a trace for Perfetto: an evaluation of everything that is replayed.
+/// Writes a trace for Perfetto: an analysis of everything that is replayed.
 #[derive(Debug)]
 pub struct PerfettoExport<W: Write> {
     out: Output<W>,
@@ -199,7 +199,7 @@ impl<W: Write> PerfettoExport<W> {
     }
 
     /// Writes the process and name of a thread, if they are new.
-    fn know(&mut self, tid: u32, pid: u32, comm: Option<&str>) {
+    fn note_thread(&mut self, tid: u32, pid: u32, comm: Option<&str>) {
         if tid == 0 || tid == Switch::UNKNOWN || pid == Switch::UNKNOWN {
             return;
         }
@@ -241,8 +241,8 @@ impl<W: Write> PerfettoExport<W> {
     }
 
     fn switch(&mut self, cpu: u32, time: Timestamp, switch: &Switch) {
-        self.know(switch.prev_tid, switch.prev_pid, None);
-        self.know(switch.next_tid, switch.next_pid, None);
+        self.note_thread(switch.prev_tid, switch.prev_pid, None);
+        self.note_thread(switch.next_tid, switch.next_pid, None);
         let state = self.cpus.entry(cpu).or_default();
         let running = state.running;
         // A perf record has one side of a switch only: the running thread stays, or no thread runs.
@@ -286,8 +286,8 @@ impl<W: Write> PerfettoExport<W> {
     }
 
     fn wake(&mut self, cpu: u32, time: Timestamp, wake: &Wake) {
-        self.know(wake.tid, wake.pid, None);
-        self.know(wake.waker_tid, wake.waker_pid, None);
+        self.note_thread(wake.tid, wake.pid, None);
+        self.note_thread(wake.waker_tid, wake.waker_pid, None);
         let event = schema::SchedWake {
             comm: self.comm(wake.tid),
             pid: signed(wake.tid),
@@ -312,7 +312,7 @@ impl<W: Write> PerfettoExport<W> {
     }
 
     fn life(&mut self, cpu: u32, time: Timestamp, life: &Life) {
-        self.know(life.tid, life.pid, Some(life.comm()));
+        self.note_thread(life.tid, life.pid, Some(life.comm()));
         if life.kind == Life::EXIT {
             let event = schema::SchedProcessExit {
                 comm: life.comm().to_string(),

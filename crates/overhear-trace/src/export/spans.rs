@@ -40,7 +40,7 @@ pub(super) type Key = Vec<u64>;
 
 /// The span that an element begins or ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct SpanEvent {
     pub(super) edge: Edge,
     pub(super) key: Key,
     /// Two begins with the same value are one span: there is an element for the CPU and one for the
@@ -74,12 +74,12 @@ impl SpanFields {
     /// The page does the same.
     pub(super) fn of(stream: &StreamDescriptor, returns: bool) -> Option<Self> {
         let fields = stream.schema.fields();
-        let place = |name: &str| fields.iter().position(|field| field.name == name);
+        let index_of = |name: &str| fields.iter().position(|field| field.name == name);
         if function_of(stream).is_some() {
             return returns.then(|| Self {
                 edge: None,
                 begins: &[],
-                keys: place("tid").into_iter().collect(),
+                keys: index_of("tid").into_iter().collect(),
                 has_cpu: false,
                 same: None,
                 nested: MOST_CALLS,
@@ -95,16 +95,16 @@ impl SpanFields {
             };
             let is_timer = stream.sensor == TIMER;
             return Some(Self {
-                edge: Some(place("kind")?),
+                edge: Some(index_of("kind")?),
                 begins: if is_timer { &[1, 3, 5] } else { &[1] },
-                keys: names.iter().filter_map(|name| place(name)).collect(),
+                keys: names.iter().filter_map(|name| index_of(name)).collect(),
                 has_cpu: is_of_cpus(stream),
-                same: place("function").filter(|_| is_timer),
+                same: index_of("function").filter(|_| is_timer),
                 // A hard handler interrupts a soft one.
                 nested: if is_timer { 2 } else { 1 },
             });
         }
-        let edge = place("edge").filter(|&edge| fields[edge].unit.is_empty())?;
+        let edge = index_of("edge").filter(|&edge| fields[edge].unit.is_empty())?;
         let plain = fields.iter().enumerate().position(|(index, field)| {
             let is_frame = field.name.starts_with("writer_");
             index != edge && field.kind.is_number() && field.unit.is_empty() && !is_frame
@@ -112,7 +112,7 @@ impl SpanFields {
         Some(Self {
             edge: Some(edge),
             begins: &[0],
-            keys: place(WRITER_TID).into_iter().chain(plain).collect(),
+            keys: index_of(WRITER_TID).into_iter().chain(plain).collect(),
             has_cpu: false,
             same: None,
             nested: 1,
@@ -120,7 +120,7 @@ impl SpanFields {
     }
 
     /// The edge that an element marks; `None` if it is neither a begin nor an end.
-    pub(super) fn read(&self, stream: &StreamDescriptor, payload: &[u8]) -> Option<Told> {
+    pub(super) fn read(&self, stream: &StreamDescriptor, payload: &[u8]) -> Option<SpanEvent> {
         let number = |index: usize| match stream.schema.read(index, payload)? {
             Value::Unsigned(value) => Some(value),
             Value::Signed(value) => Some(value.cast_unsigned()),
@@ -139,7 +139,7 @@ impl SpanFields {
         }
         key.push(begin);
         let same = self.same.and_then(number);
-        Some(Told { edge, key, same })
+        Some(SpanEvent { edge, key, same })
     }
 
     /// The edge of a kind, and the kind of the begin.

@@ -257,8 +257,8 @@ pub(super) fn take_error(library: &Library) -> String {
 /// The message of an error without its details, `: name=value, ...`, which are mostly addresses.
 fn without_details(message: &str) -> &str {
     let is_name = |c: char| c.is_ascii_lowercase() || c == '-';
-    let mut places = message.match_indices(": ").map(|(at, _)| at);
-    let end = places.find(|at| {
+    let mut breaks = message.match_indices(": ").map(|(at, _)| at);
+    let end = breaks.find(|at| {
         message[at + 2..]
             .split_once('=')
             .is_some_and(|(name, _)| !name.is_empty() && name.chars().all(is_name))

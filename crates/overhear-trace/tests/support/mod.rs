@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Shared parts of the suites: streams to record, an evaluation that stores its items, and
+//! Shared parts of the suites: streams to record, an analysis that stores its items, and
 //! babeltrace2.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 

@@ -140,13 +140,13 @@ pub(crate) unsafe extern "C" fn oh_lane_claim_(
 pub(crate) unsafe extern "C" fn oh_lane_interrupt_(
     sensor: *const OpenLanes,
     lane: *const Lane<SharedWords>,
-    place: u64,
+    frame: u64,
     mark: u32,
 ) -> c_int {
     // SAFETY: by contract.
     let (sensor, lane) = unsafe { (&*sensor, &*lane) };
     sensor
-        .begin_in(lane, Frame::from_raw(place, mark))
+        .begin_in(lane, Frame::from_raw(frame, mark))
         .is_ok()
         .into()
 }

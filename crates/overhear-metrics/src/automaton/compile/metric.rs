@@ -243,9 +243,9 @@ fn next_table(edges: &[Edge], states: usize, symbols: usize) -> (Vec<u16>, Vec<R
                     narrow(edge.to)
                 };
                 let row = edge.from * symbols * 2;
-                let places = row + columns.start..row + columns.end;
-                next[places.clone()].fill(to);
-                ranks[places].fill(rank);
+                let range = row + columns.start..row + columns.end;
+                next[range.clone()].fill(to);
+                ranks[range].fill(rank);
             }
         }
     }

@@ -414,11 +414,11 @@ impl Program {
     #[inline]
     pub(crate) fn step(&self, row: Row, event: Event, own: bool) -> Option<Step> {
         let first = event.symbols.first()?;
-        let mut place = row.offset() + event.column(first, own).index();
+        let mut at = row.offset() + event.column(first, own).index();
         if !event.symbols.is_single() {
-            place = self.offset_of_greatest(row, event, own)?;
+            at = self.offset_of_greatest(row, event, own)?;
         }
-        self.steps.get(place).copied()
+        self.steps.get(at).copied()
     }
 
     /// The offset of the step whose label has the greatest rank.
@@ -426,13 +426,13 @@ impl Program {
     fn offset_of_greatest(&self, row: Row, event: Event, own: bool) -> Option<usize> {
         let mut found: Option<(Rank, usize)> = None;
         for symbol in event.symbols.iter() {
-            let place = row.offset() + event.column(symbol, own).index();
-            let rank = *self.ranks.get(place)?;
+            let at = row.offset() + event.column(symbol, own).index();
+            let rank = *self.ranks.get(at)?;
             if found.is_none_or(|(greatest, _)| rank > greatest) {
-                found = Some((rank, place));
+                found = Some((rank, at));
             }
         }
-        found.map(|(_, place)| place)
+        found.map(|(_, at)| at)
     }
 
     /// Follows the lambdas from the state to which a symbol leads.
@@ -462,13 +462,13 @@ impl Program {
         if row.len() > 1 {
             step.effects = step.effects.with(Effects::SPILLED);
             let known = self.spilled.iter().position(|known| **known == row[1..]);
-            let place = known.unwrap_or_else(|| {
+            let at = known.unwrap_or_else(|| {
                 self.spilled.push(row[1..].into());
                 self.spilled.len() - 1
             });
             // They follow from the state that is entered first and from the phase before: there are
             // at most four times as many of them as states.
-            step.spilled = u16::try_from(place).expect("the check limits the number of states");
+            step.spilled = u16::try_from(at).expect("the check limits the number of states");
         }
         step
     }
@@ -479,9 +479,9 @@ impl Program {
     }
 
     fn row(&self, number: usize) -> Row {
-        let place = u32::try_from(number * self.width).ok();
-        let place = place.filter(|place| *place < Row::LIMIT - self.width as u32);
-        Row(place.expect("the check limits states and symbols"))
+        let at = u32::try_from(number * self.width).ok();
+        let at = at.filter(|at| *at < Row::LIMIT - self.width as u32);
+        Row(at.expect("the check limits states and symbols"))
     }
 
     /// Whether each measurement is one segment, so that its length is `end - begin`.
@@ -502,8 +502,7 @@ impl Program {
         let ends = |effects: &Effects| effects.has(Effects::END);
         let mut steps = self.steps.iter().enumerate();
         let mut spilled = self.spilled.iter().flatten();
-        steps.all(|(place, step)| !ends(&step.effects) || gives(place % self.width))
-            && !spilled.any(ends)
+        steps.all(|(at, step)| !ends(&step.effects) || gives(at % self.width)) && !spilled.any(ends)
     }
 
     /// All steps, at the offset of their row plus the index of their column.
@@ -562,8 +561,8 @@ impl Program {
 
 /// Whether an element can be both symbols at once, for one task and one time.
 fn may_be_one(a: &Symbol, b: &Symbol) -> bool {
-    let is_nobody = |symbol: &Symbol| symbol.task == TaskOf::Nobody;
-    let same_task = a.task == b.task || is_nobody(a) || is_nobody(b);
+    let has_no_task = |symbol: &Symbol| symbol.task == TaskOf::NoTask;
+    let same_task = a.task == b.task || has_no_task(a) || has_no_task(b);
     a.source == b.source && a.ago == b.ago && same_task
 }
 

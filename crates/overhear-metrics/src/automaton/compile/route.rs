@@ -207,7 +207,7 @@ impl Route {
                 backdate_by: number(pattern.backdate_by),
                 key: number(key),
                 task: narrow(index_of(&mut self.tasks, &pattern.task)),
-                is_tasked: pattern.task != TaskSource::Nobody,
+                is_tasked: pattern.task != TaskSource::NoTask,
                 is_plain: program.is_some(),
                 is_fallback: program.is_some_and(|program| program.is_fallback(symbol)),
                 number: 0,

@@ -20,7 +20,7 @@ pub(crate) const fn is_task(number: u32) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskSource {
     /// Nowhere: it has none.
-    Nobody,
+    NoTask,
     /// All elements of the stream have this task.
     Always(u32),
     /// In this field.
@@ -35,10 +35,10 @@ impl TaskSource {
         writer: impl FnOnce() -> Self,
     ) -> Self {
         match task {
-            TaskOf::Nobody => Self::Nobody,
+            TaskOf::NoTask => Self::NoTask,
             TaskOf::Field(word) => {
                 let field = NumberField::of(&stream.schema, &word.text);
-                field.map_or(Self::Nobody, |field| Self::Field(field.into()))
+                field.map_or(Self::NoTask, |field| Self::Field(field.into()))
             }
             TaskOf::Writer => writer(),
         }
@@ -50,7 +50,7 @@ impl TaskSource {
         let task = match self {
             Self::Field(field) => field.read(payload)?,
             Self::Always(task) => task,
-            Self::Nobody => 0,
+            Self::NoTask => 0,
         };
         is_task(task).then_some(task)
     }
@@ -64,9 +64,9 @@ pub(crate) fn writer(stream: &StreamDescriptor) -> TaskSource {
         // A probe runs in the context of the thread that its element names.
         (None, Origin::Kernel { .. }) if is_probe(&stream.sensor) => {
             NumberField::of(&stream.schema, THREAD)
-                .map_or(TaskSource::Nobody, |it| TaskSource::Field(it.into()))
+                .map_or(TaskSource::NoTask, |it| TaskSource::Field(it.into()))
         }
-        _ => TaskSource::Nobody,
+        _ => TaskSource::NoTask,
     }
 }
 

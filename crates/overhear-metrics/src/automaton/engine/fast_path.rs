@@ -113,21 +113,21 @@ impl Group {
         Some((next, self.input_map.input_at(next)))
     }
 
-    /// Takes one step for each symbol of the metric's input number `place`, if each of them is a
+    /// Takes one step for each symbol of the metric's input number `index`, if each of them is a
     /// single step. Returns the number of measurements that this completes.
     #[inline(never)]
     fn step_members(
         &mut self,
         batch: InputBatch<'_>,
-        place: usize,
+        index: usize,
         completed: usize,
     ) -> Option<usize> {
-        let at = self.input_map.input_at(place);
+        let at = self.input_map.input_at(index);
         let input = &batch.inputs[at];
         let (slot, members) = (input.slot as usize, self.input_map.members(input));
         let (instance, steps) = (&mut self.instances[slot], self.program.steps());
         // Each input after this one completes one measurement at most.
-        let needed = completed + members.len() + (self.input_map.count() - place);
+        let needed = completed + members.len() + (self.input_map.count() - index);
         let all = self.completed.get_mut(..needed)?;
         let all = &mut all[completed..];
         let mut keyed = self.keys.as_mut().and_then(|keys| keys.get_mut(slot));
@@ -195,12 +195,12 @@ impl Group {
             0 => (&[][..], all.len()),
             _ => (input_map.filtered(), input_map.filtered().len()),
         };
-        for place in from..count {
+        for index in from..count {
             let (input, at, column) = if FLAGS & FILTERED == 0 {
-                let input = &all[place];
-                (input, place as u32, parts[input.part as usize].column)
+                let input = &all[index];
+                (input, index as u32, parts[input.part as usize].column)
             } else {
-                let FilteredInput { input, column } = filtered[place];
+                let FilteredInput { input, column } = filtered[index];
                 (&all[input as usize], input, column)
             };
             let slot = input.slot as usize;
@@ -208,14 +208,14 @@ impl Group {
             // There is no step after missed elements, nor without an automaton.
             let step = steps.get(instance.row_or_mark().offset() + column as usize);
             let Some(step) = step else {
-                return (place, done);
+                return (index, done);
             };
             if FLAGS & SPILLED != 0 && step.effects.has(Effects::SPILLED) {
-                return (place, done);
+                return (index, done);
             }
             // A measurement that begins before the end of a gap has to look for that gap.
             if FLAGS & BACKDATED != 0 && input.time < past_gaps {
-                return (place, done);
+                return (index, done);
             }
             let completed = &mut completed[done];
             done += usize::from(step.effects.has(Effects::END));

@@ -364,11 +364,11 @@ impl Group {
     ) {
         let (at, totals) = (slot as usize, shared.totals);
         let instance = &mut self.instances[at];
-        let place = (at, instance.task);
+        let key = (at, instance.task);
         if effects.has(Effects::CLOSE) {
             instance.close(self.program.is_interval());
             if let Some(tallies) = &mut self.tallies {
-                tallies.close(place, totals);
+                tallies.close(key, totals);
             }
         }
         if effects.has(Effects::END) && slot != SLOT_NONE {
@@ -408,14 +408,14 @@ impl Group {
             }
             // A measurement that begins before the end of a gap has to look for that gap.
             if self.instances[at].begin < self.past_gaps.until() {
-                self.add_past_gaps(place);
+                self.add_past_gaps(key);
             }
         }
         if effects.has(Effects::OPEN) {
             let instance = &mut self.instances[at];
             instance.since = instance.changed;
             if let Some(tallies) = &mut self.tallies {
-                tallies.open(place, totals);
+                tallies.open(key, totals);
             }
         }
         if let Some(tallies) = &mut self.tallies {

@@ -142,11 +142,11 @@ impl InputMap {
         &self.filtered[..self.count]
     }
 
-    /// Index in the batch of the metric's input number `place`.
-    pub(super) fn input_at(&self, place: usize) -> usize {
+    /// Index in the batch of the metric's input number `index`.
+    pub(super) fn input_at(&self, index: usize) -> usize {
         match self.filters {
-            true => self.filtered()[place].input as usize,
-            false => place,
+            true => self.filtered()[index].input as usize,
+            false => index,
         }
     }
 

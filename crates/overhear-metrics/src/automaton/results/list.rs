@@ -193,13 +193,13 @@ impl Sink for Results {
         };
         // Numbers count from 0 on, and the kept measurements are the first ones since the last
         // `take`.
-        let place = late.number.checked_sub(kept.first);
-        let Some(place) = place.and_then(|place| usize::try_from(place).ok()) else {
+        let index = late.number.checked_sub(kept.first);
+        let Some(index) = index.and_then(|index| usize::try_from(index).ok()) else {
             return;
         };
-        if let Some(result) = kept.results.get_mut(place) {
+        if let Some(result) = kept.results.get_mut(index) {
             result.missed = result.missed.saturating_add(late.gap.missed);
-            kept.name(place, std::slice::from_ref(late.gap), self.limit);
+            kept.name(index, std::slice::from_ref(late.gap), self.limit);
         }
     }
 }
@@ -337,7 +337,7 @@ mod tests {
         metrics.add(metric.parse().unwrap());
         // Each element begins with its writer; a futex has no price, and the last system call is of
         // another thread.
-        for (ns, place, thread) in [
+        for (ns, index, thread) in [
             (1_000, 0, 7_u32),
             (1_100, 1, 7),
             (1_200, 2, 7),
@@ -347,7 +347,7 @@ mod tests {
             (1_600, 4, 8),
             (2_000, 0, 7),
         ] {
-            let stream = &streams[place];
+            let stream = &streams[index];
             let mut payload = thread.to_ne_bytes().to_vec();
             payload.resize(stream.schema.size() as usize, 0);
             metrics.element(&ElementView {

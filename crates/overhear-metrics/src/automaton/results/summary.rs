@@ -90,7 +90,7 @@ impl RowKey {
 /// The summaries of one metric.
 #[derive(Clone, Debug)]
 struct Rows {
-    places: FxHashMap<RowKey, usize>,
+    indices: FxHashMap<RowKey, usize>,
     /// Indexed by [`RowKey::cache_index`]: the index in `all` of the row found last.
     cache: Box<[u32; ROW_CACHE_SLOTS]>,
     /// Indexed by [`RowKey::cache_index`]: the key that found no room last.
@@ -190,7 +190,7 @@ impl Default for Rows {
     /// A metric without measurements.
     fn default() -> Self {
         Self {
-            places: FxHashMap::default(),
+            indices: FxHashMap::default(),
             cache: Box::new([0; ROW_CACHE_SLOTS]),
             refused: Box::new([RowKey::NONE; ROW_CACHE_SLOTS]),
             all: Vec::new(),
@@ -217,32 +217,32 @@ impl Rows {
     /// The row of a task and kind; `None` if there is no room.
     #[inline(never)]
     fn find_or_insert(&mut self, key: RowKey, account: &mut Account) -> Option<&mut Row> {
-        let place = self.place(key, account)?;
-        Some(&mut self.all[place])
+        let index = self.index(key, account)?;
+        Some(&mut self.all[index])
     }
 
     /// The row of a task and kind, if it is cached.
     #[inline(always)]
     fn cached_row(&mut self, key: RowKey) -> Option<&mut Row> {
-        let place = self.cache[key.cache_index()] as usize;
-        self.all.get_mut(place).filter(|row| row.key == key)
+        let index = self.cache[key.cache_index()] as usize;
+        self.all.get_mut(index).filter(|row| row.key == key)
     }
 
     /// The index of the row of a task and kind; `None` if there is no room.
-    fn place(&mut self, key: RowKey, account: &mut Account) -> Option<usize> {
+    fn index(&mut self, key: RowKey, account: &mut Account) -> Option<usize> {
         // A key that found no room once never finds any.
         if self.refused[key.cache_index()] == key {
             return None;
         }
-        let place = match self.places.get(&key) {
-            Some(&place) => place,
+        let index = match self.indices.get(&key) {
+            Some(&index) => index,
             None if self.all.len() >= SUMMARIES_OF_METRIC || account.rows >= SUMMARIES => {
                 self.refused[key.cache_index()] = key;
                 return None;
             }
             None => {
                 account.rows += 1;
-                self.places.insert(key, self.all.len());
+                self.indices.insert(key, self.all.len());
                 self.all.push(Row {
                     key,
                     lengths: Histogram::default(),
@@ -251,8 +251,8 @@ impl Rows {
                 self.all.len() - 1
             }
         };
-        self.cache[key.cache_index()] = place as u32;
-        Some(place)
+        self.cache[key.cache_index()] = index as u32;
+        Some(index)
     }
 }
 
@@ -295,8 +295,8 @@ impl Sink for Summaries {
     fn late_gap(&mut self, late: &LateGap<'_>) {
         let rows = self.metrics.get_mut(late.metric_index);
         if let Some(rows) = rows.filter(|_| late.was_complete) {
-            if let Some(&place) = rows.places.get(&RowKey::new(late.task, late.key)) {
-                rows.all[place].incomplete += 1;
+            if let Some(&index) = rows.indices.get(&RowKey::new(late.task, late.key)) {
+                rows.all[index].incomplete += 1;
             }
         }
     }

@@ -310,12 +310,12 @@ fn resolve_edges(
         let label = match &transition.label {
             Label::Lambda => EdgeLabel::Lambda,
             Label::Any => EdgeLabel::Any,
-            Label::Symbol(word, whose) => {
+            Label::Symbol(word, ownership) => {
                 let symbol = resolve(symbols, word, Fault::UnknownSymbol)?;
-                if *whose != Ownership::Anyone {
+                if *ownership != Ownership::Anyone {
                     require_task(&specification.symbols[symbol], word.at)?;
                 }
-                EdgeLabel::Symbol(symbol, *whose)
+                EdgeLabel::Symbol(symbol, *ownership)
             }
         };
         edges.push(Edge {

@@ -317,7 +317,7 @@ impl<'a> Line<'a> {
         }
         let task = if self.take_word("task") {
             match self.name("a field's name, or `none`")? {
-                word if word.text == "none" => TaskOf::Nobody,
+                word if word.text == "none" => TaskOf::NoTask,
                 word => TaskOf::Field(word),
             }
         } else {
@@ -388,7 +388,7 @@ impl<'a> Line<'a> {
             Label::Any
         } else {
             let symbol = self.name("an event's name, `lambda` or `*`")?;
-            let whose = if !self.take(&Token::Comma) {
+            let ownership = if !self.take(&Token::Comma) {
                 Ownership::Anyone
             } else if self.take_word("i") {
                 Ownership::Own
@@ -397,7 +397,7 @@ impl<'a> Line<'a> {
             } else {
                 return Err(self.unexpected("`i` or `not i`"));
             };
-            Label::Symbol(symbol, whose)
+            Label::Symbol(symbol, ownership)
         };
         Ok(Transition {
             from,

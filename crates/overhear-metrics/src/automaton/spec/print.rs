@@ -80,7 +80,7 @@ impl Symbol {
         match &self.task {
             TaskOf::Writer => {}
             TaskOf::Field(field) => write!(f, " task {}", field.text)?,
-            TaskOf::Nobody => f.write_str(" task none")?,
+            TaskOf::NoTask => f.write_str(" task none")?,
         }
         match &self.ago {
             Some(field) => write!(f, " ago {}", field.text),

@@ -134,7 +134,7 @@ pub enum TaskOf {
     /// The task whose id is in this field; 0 and 4294967295 are no tasks.
     Field(Word),
     /// No task.
-    Nobody,
+    NoTask,
 }
 
 /// The field whose newest value divides the measurements into kinds, for example by a reason.

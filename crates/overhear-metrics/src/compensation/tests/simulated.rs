@@ -9,7 +9,7 @@ use overhear_event::{
 };
 use proptest::prelude::*;
 
-use super::simulator::{run, run_and_tell, tid, Heard, Player, Prices, Step, Written};
+use super::simulator::{run, run_with_log, tid, Heard, Player, Prices, Step, Written};
 use crate::compensation::Compensation;
 use crate::Costs;
 
@@ -414,8 +414,8 @@ fn equals(threads: usize, cpus: usize) -> impl Strategy<Value = Vec<Player>> {
 /// The run without cost and the one with, if in both each thread does and suffers the same in the
 /// same sequence, and each CPU serves the same threads one after the other.
 fn in_one_sequence(players: &[Player]) -> Option<(Vec<Heard>, Vec<Heard>)> {
-    let (ideal, steps) = run_and_tell(players, NOTHING);
-    let (intruded, same_steps) = run_and_tell(players, PRICES);
+    let (ideal, steps) = run_with_log(players, NOTHING);
+    let (intruded, same_steps) = run_with_log(players, PRICES);
     let is_one = steps == same_steps
         && fates(&lives(&ideal)) == fates(&lives(&intruded))
         && turns(&ideal) == turns(&intruded);

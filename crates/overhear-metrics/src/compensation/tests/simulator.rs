@@ -102,11 +102,11 @@ pub(super) fn tid(thread: usize) -> u32 {
 
 /// The elements while the workload runs to its end, or until no thread can go on.
 pub(super) fn run(players: &[Player], prices: Prices) -> Vec<Heard> {
-    run_and_tell(players, prices).0
+    run_with_log(players, prices).0
 }
 
 /// The same, and the steps at which each thread left its CPU, which no element contains.
-pub(super) fn run_and_tell(
+pub(super) fn run_with_log(
     players: &[Player],
     prices: Prices,
 ) -> (Vec<Heard>, BTreeMap<usize, Vec<usize>>) {

@@ -10,7 +10,7 @@ use crate::updates::MissedPolicy;
 
 /// An update that is watched.
 pub struct Watched<'a> {
-    /// The evaluation.
+    /// The update.
     pub update: &'a mut dyn Analysis,
     /// The sensors whose elements it takes; `None` for all.
     pub sensors: Option<Vec<SensorIndex>>,

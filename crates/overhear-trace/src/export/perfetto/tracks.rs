@@ -59,18 +59,18 @@ impl<W: Write> PerfettoExport<W> {
         let Some(spans) = self.spans.get_mut(&spans_of(stream)) else {
             return;
         };
-        let Some(told) = spans.fields.read(stream, element.payload) else {
+        let Some(event) = spans.fields.read(stream, element.payload) else {
             return;
         };
-        let begins = told.edge == Edge::Begin;
-        let place = match told.edge {
+        let begins = event.edge == Edge::Begin;
+        let found = match event.edge {
             Edge::Begin => {
                 let nested = spans.fields.nested();
-                spans.lanes.begin(told.key, told.same, nested)
+                spans.lanes.begin(event.key, event.same, nested)
             }
-            Edge::End => spans.lanes.end(&told.key).map(|lane| (lane, false)),
+            Edge::End => spans.lanes.end(&event.key).map(|lane| (lane, false)),
         };
-        let Some((lane, missed_end)) = place else {
+        let Some((lane, missed_end)) = found else {
             return;
         };
         let (parent, known) = (spans.parent, spans.tracks.get(lane).copied());
