@@ -13,9 +13,9 @@ use overhear_metrics::automaton::{
 
 const HEAD: &str = "# The metrics of Linux, one by one
 
-What each built-in [metric](metrics.md#the-metrics-of-linux) requires, its file and its automaton's picture: double lines begin and
+You can look up each built-in [metric](metrics.md#the-metrics-of-linux): its required events, its file and the picture of its automaton. Double lines begin and
 end a measurement, filled states count, dashed ones count if a filled one follows, octagons discard. `dot -Tsvg` of Graphviz
-draws the pictures. The table in [metrics](metrics.md) tells them apart; the [scenes](../crates/overhear-metrics/tests/specs/linux.md) show
+draws the pictures. The table in [metrics](metrics.md) compares them; the [scenes](../crates/overhear-metrics/tests/specs/linux.md) show
 each at work, and a test runs each beside a program that does what it measures.
 ";
 
