@@ -6,7 +6,7 @@
  *     demo-client [-n CALLS] [-p PERIOD_US] [-s SERVER] SOCKET [COMMAND]
  *
  * With -s it starts the server itself, so that one `overhear run` follows both, and waits for its
- * end. Without a directory it does just the same and nobody hears it.
+ * end. Without a directory it does the same, and no monitor can read it.
  */
 #define _GNU_SOURCE /* SOCK_CLOEXEC, clock_nanosleep */
 #include <errno.h>

@@ -7,12 +7,12 @@
  *     setmode SCREEN "WxH"       shows it from now on
  *     settitle SCREEN "TEXT"     names the screen
  *     move SCREEN X Y            moves its upper left corner
- *     describe SCREEN            tells all of this
+ *     describe SCREEN            prints all of this
  *
  * Usage: demo-server [-p PERIOD_US] SOCKET. PERIOD_US is how often calls are expected: the sensors'
  * declared rate. The server ends when its last client has gone. One thread serves all clients, so
  * simple sensors do: P around parser and function, F around the function alone. Without a directory
- * it does just the same and nobody hears it.
+ * it does the same, and no monitor can read it.
  */
 #define _GNU_SOURCE /* accept4, struct ucred */
 #include <ctype.h>
@@ -141,7 +141,7 @@ static const char *parse(const char *at, struct command *command)
 
 /* --- the functions ----------------------------------------------------------------------- */
 
-/* A function gets arguments of the kinds it asked for and writes its reply. */
+/* A function gets arguments of its declared kinds and writes its reply. */
 typedef void function(struct screen *screen, const struct argument *rest, char *reply);
 
 /* "640x480"; returns whether the screen can show it. */
@@ -354,7 +354,7 @@ static int listen_at(const char *path)
     return listener;
 }
 
-/* Takes in the next client. The kernel says who it is: a message could claim anything. */
+/* Accepts the next client. The kernel identifies it: a message could claim anything. */
 static int welcome(int listener, struct client *client)
 {
     struct ucred peer;

@@ -102,7 +102,7 @@ pub(crate) fn seeds_of(target: &str) -> PathBuf {
     Path::new(folder).join(target)
 }
 
-/// Runs a target over its seeds, and over so many inputs near each.
+/// Runs a target over its seeds, and over `near` inputs near each.
 pub(crate) fn near_seeds(target: &str, near: usize, mut run: impl FnMut(&[u8])) {
     let seeds = std::fs::read_dir(seeds_of(target)).expect("a folder of seeds");
     // In one order on every machine.
@@ -121,7 +121,7 @@ pub(crate) fn near_seeds(target: &str, near: usize, mut run: impl FnMut(&[u8])) 
     }
 }
 
-/// Runs a target over so many inputs that are made of nothing.
+/// Runs a target over generated inputs.
 #[allow(dead_code, reason = "some targets have seeds alone")]
 pub(crate) fn from_nothing(count: usize, mut run: impl FnMut(&[u8])) {
     let mut chance = Chance::default();

@@ -108,7 +108,7 @@ fn round_up(value: u64) -> u64 {
     }
 }
 
-/// One unit for all rows of a chart, with as many decimals as its step needs.
+/// One unit for all rows of a chart, with the decimals that its step needs.
 #[derive(Clone, Copy, Debug)]
 struct Unit {
     name: &'static str,

@@ -6,7 +6,7 @@
 //! along its path and sorts its CPU time into four time spans ([`Span`]). Out of it come four
 //! histograms; [`chart`] draws them for a terminal.
 //!
-//! The client and the server are C programs ([`programs`]). They know nothing of the analysis,
+//! The client and the server are C programs ([`programs`]). They are independent of the analysis,
 //! and the analysis has no clock, no file and no process: it is tested with scripted elements,
 //! and would compute the same over a recorded trace.
 

@@ -110,7 +110,7 @@ fn demonstrate(options: &Options) -> Result<()> {
     }
 }
 
-/// The default place of the recording, emptied: beside what cargo has built, where `cargo clean`
+/// The default folder of the recording, emptied: in cargo's target folder, where `cargo clean`
 /// removes it.
 fn fresh_default(program: &Path) -> Result<PathBuf> {
     let target = program.ancestors().nth(2).unwrap_or(Path::new("."));

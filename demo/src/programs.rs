@@ -56,7 +56,7 @@ pub fn run_named(arguments: Vec<OsString>) -> Option<i32> {
 /// `folder`, which must exist, be private to this run, and be removed by the caller.
 ///
 /// # Errors
-/// What the system says if the names cannot be given.
+/// The system's error if the names cannot be set.
 pub fn command(
     program: &Path,
     folder: &Path,

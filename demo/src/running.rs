@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! When a thread was on a CPU, as far as context switches tell.
+//! When a thread was on a CPU, as far as context switches show it.
 
 use std::collections::BTreeMap;
 
@@ -31,11 +31,11 @@ impl Stays {
 /// One thread.
 #[derive(Clone, Debug, Default)]
 struct Thread {
-    /// Since when it is on a CPU; `None` while it is not, or nobody knows.
+    /// Time since which it is on a CPU; `None` while it is not, or if that is unknown.
     since: Option<Timestamp>,
     /// Whether its last switch away was voluntary.
     blocked: bool,
-    /// Since it awoke; `None` if that was not heard.
+    /// Time since which it is awake; `None` if the wake-up was not recorded.
     stays: Option<Stays>,
 }
 
@@ -49,7 +49,7 @@ impl Thread {
 
     /// Returns the stays since the thread awoke, if it now goes to wait and they are known.
     fn depart(&mut self, now: Timestamp, switch: &Switch) -> Option<Stays> {
-        // The kernel does not tell every arrival; then the departure tells when it was.
+        // Some arrivals are not recorded; then the departure contains their time.
         if self.since.is_none() && switch.prev_run_ns != Switch::UNKNOWN {
             self.arrive(now.minus(Nanos::from_ns(switch.prev_run_ns.into())));
         }
@@ -67,7 +67,7 @@ impl Thread {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Blocked {
     pub(crate) tid: u32,
-    /// Its stays since it last awoke, up to now; `None` if they were not heard.
+    /// Its stays since it last awoke, up to now; `None` if they were not recorded.
     pub(crate) stays: Option<Stays>,
 }
 
@@ -92,7 +92,7 @@ impl Threads {
         blocked
     }
 
-    /// Whether any switch of this thread was heard.
+    /// Whether any switch of this thread was recorded.
     pub(crate) fn has_seen(&self, tid: u32) -> bool {
         self.0.contains_key(&tid)
     }
@@ -156,7 +156,7 @@ mod tests {
     #[test]
     fn unknown_states_are_not_guessed() {
         let mut threads = Threads::default();
-        // Heard from the middle of a stay on.
+        // Recorded from the middle of a stay on.
         threads.switch(at(10), &switch(0, 7, Switch::NEXT_TRACKED));
         let blocked = threads.switch(at(30), &switch(7, 0, LEAVES)).unwrap();
         assert_eq!(blocked.stays, None);

@@ -86,7 +86,7 @@ pub enum Reason {
     AlreadyAwake,
     /// The server served another call before it blocked: no switch from it belongs to the call.
     StayedAwake,
-    /// No switch of the server was heard at all where there must be one.
+    /// No switch of the server was recorded although there must be one.
     NoSwitch,
 }
 
@@ -157,7 +157,7 @@ struct Ipc {
     measured: bool,
 }
 
-/// What C, P and F say in common.
+/// The common fields of C, P and F.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     task: u32,
@@ -201,7 +201,7 @@ pub struct Spans {
     // When each server last began to serve a call: a switch before that belongs to that call.
     served: BTreeMap<u32, Timestamp>,
     switches: u64,
-    // Switches were missed, and no awakening has been heard since.
+    // Switches were missed, and no wake-up has been recorded since.
     lost: bool,
     histograms: [Histogram; 4],
     round_trip: Histogram,
@@ -241,7 +241,7 @@ impl Spans {
         &self.ipc_discarded
     }
 
-    /// Context switches heard. Without any there is no IPC to measure.
+    /// Number of recorded context switches. Without any there is no IPC to measure.
     #[must_use]
     pub fn switches(&self) -> u64 {
         self.switches
@@ -325,7 +325,7 @@ impl Spans {
             }
             served = self.served.insert(server, now);
         }
-        // Calls of others cost the server time, but nobody asks for it here.
+        // Calls of others cost the server time, but it is not measured here.
         if self.client != Some(client) {
             return;
         }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_monitor. A program that asks before it acts: the interceptor pattern, with a
- * monitor of its own.
+ * links: overhear_monitor. A program that waits for a verdict before it acts: the interceptor
+ * pattern, with a monitor of its own.
  *
  * A valve is moved by orders. Each order goes through a sensor, and the program waits until its
  * monitor has evaluated it; the monitor refuses what would open the valve by more than 40 at once.
- * Moving the valve and judging orders know nothing of each other but the sensor.
+ * The code that moves the valve and the judge share only the sensor.
  *
  * With `client` as argument the judge is another process: start `interceptor judge` first, both
  * under the same directory.
@@ -31,7 +31,7 @@ struct order {
     uint64_t position;
 };
 
-/* What the judge knows. The monitor's thread writes it, and the program reads it when it has
+/* The state of the judge. The monitor's thread writes it, and the program reads it when it has
    waited. */
 struct judge {
     uint64_t judged, refused, position;

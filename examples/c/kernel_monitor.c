@@ -6,7 +6,7 @@
  *     cc -Iinclude examples/c/kernel_monitor.c -Ltarget/release -loverhear_kernel -pthread -o
  *     kernel_monitor ./kernel_monitor
  *
- * It needs CAP_BPF and CAP_PERFMON, or else hears less, by perf records.
+ * It needs CAP_BPF and CAP_PERFMON; without them it records less, by perf records.
  */
 #define _GNU_SOURCE 1
 #include <pthread.h>

@@ -89,7 +89,7 @@ static void *multiply(void *argument)
 
     struct share element = {number, 0, (uint32_t)(to - from)};
     oh_laned_put(share_sensor, &element);
-    /* What nobody else could be created for is done here. */
+    /* Work for which no further thread could be created is done here. */
     work(from, next < MULTIPLIERS && !has_another ? size : to);
     element.edge = 1;
     oh_laned_put(share_sensor, &element);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * A first sensor: a loop tells how long each of its turns took and how much it worked.
+ * A first sensor: a loop writes the duration of each of its turns and the amount of work.
  *
  *     cargo build --release -p overhear c++ -std=c++17 -Iinclude examples/cpp/hello_sensor.cpp
  *     -Ltarget/release -loverhear -o hello_sensor LD_LIBRARY_PATH=target/release overhear run --
  *     ./hello_sensor
  *
- * Without `overhear run` it works just the same; then nobody hears it, and it says so.
+ * Without `overhear run` it works the same; then no monitor can read it, and it prints that.
  */
 #include <cstdint>
 #include <cstdio>

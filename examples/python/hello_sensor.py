@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A first sensor: a loop tells how long each of its turns took and how much it worked.
+"""A first sensor: a loop writes the duration of each of its turns and the amount of work.
 
     overhear run -- python3 examples/python/hello_sensor.py
 
-Without `overhear run` it works just the same; then nobody hears it, and it says so.
+Without `overhear run` it works the same; then no monitor can read it, and it prints that.
 """
 
 import dataclasses

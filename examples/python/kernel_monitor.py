@@ -5,7 +5,7 @@ gave up its CPU, how often it lost it, and how long it ran.
 
     python3 examples/python/kernel_monitor.py [PROGRAM ARGS...]
 
-It needs CAP_BPF and CAP_PERFMON, or else hears less, by perf records.
+It needs CAP_BPF and CAP_PERFMON; without them it records less, by perf records.
 """
 
 import os
@@ -16,7 +16,7 @@ import numpy as np
 import overhear
 
 PREV_TRACKED, VOLUNTARY = 2, 8
-#: A run time that the kernel sensor does not tell.
+#: The value of an unknown run time.
 UNKNOWN = np.uint32(2**32 - 1)
 
 

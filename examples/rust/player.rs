@@ -24,7 +24,7 @@ use overhear_directory::{
 use overhear_event::{ElementView, EventName, Gap, StreamDescriptor};
 use overhear_monitor::{best_effort, Binding, Group, Monitor, Subscription, UpdateSet, HOLD_BACK};
 
-/// What the player tells of each frame.
+/// The element of each frame.
 #[derive(Element)]
 #[repr(C)]
 struct Frame {
@@ -35,7 +35,7 @@ struct Frame {
     allowed_us: u32,
 }
 
-/// What the monitor knows of the player.
+/// The monitor's model of the player.
 #[derive(Default)]
 struct Model {
     frames: u64,
@@ -59,7 +59,7 @@ fn lower_when_late(lower: Sender<()>) -> Group<Model> {
         }
         if model.since_lowered == MOST_MISSED {
             model.since_lowered = 0;
-            // The player has ended if it does not hear this.
+            // If the receiver is gone, the player has ended.
             let _ = lower.send(());
         }
     };

@@ -7,7 +7,7 @@
  *     overhear report DIR --update ./distances.so=50000 --html page.html
  *
  * The argument is the width of a bucket in nanoseconds; the last bucket has the rest. Without it
- * each bucket is twice as wide as the one before. What it tells is drawn by the text report, the
+ * each bucket is twice as wide as the one before. Its result is drawn by the text report, the
  * page and `overhear top`.
  */
 #include <stdio.h>

@@ -12,7 +12,7 @@ pub(crate) const FILES: [&str; 1] = ["metadata"];
 /// More than a small trace has: each message advances.
 const MOST_MESSAGES: usize = 100_000;
 
-/// Runs one input over this trace, which a reader that knows nothing of Overhear reads as CTF.
+/// Runs one input over this trace, which is read as CTF by a reader independent of Overhear.
 pub(crate) fn run(recording: &Recording, input: &[u8]) {
     let Some((choice, bytes)) = input.split_first() else {
         return;

@@ -25,7 +25,7 @@ class Attachment:
     called and everything has been handed over; until then it waits for ever.
     """
 
-    #: Every stream heard of so far.
+    #: Every stream so far.
     streams: list[Stream]
 
     def __init__(self, names: str, directory: Socket, from_buffer: bool) -> None:
@@ -83,7 +83,7 @@ class Attachment:
 
 
 class SensorRecord(NamedTuple):
-    """What the directory says of a sensor."""
+    """The directory's record of a sensor."""
 
     #: Its first stream.
     stream: Stream
@@ -122,7 +122,7 @@ def attach(
 
 
 def sensors(names: str = "*", *, directory: Socket = None) -> list[SensorRecord]:
-    """The sensors that match and that this user may hear; parameters as of `attach`.
+    """The matching sensors that this user may read; parameters as of `attach`.
 
     :raises AttachError: if there is no directory, or it refuses.
     """
@@ -134,7 +134,7 @@ def sensors(names: str = "*", *, directory: Socket = None) -> list[SensorRecord]
 
 
 def set_enabled(names: str, enabled: bool, *, directory: Socket = None) -> int:
-    """Switches the sensors that match on or off, and says how many that changed.
+    """Switches the matching sensors on or off, and returns the number of changed ones.
 
     A sensor that is off costs its program a load and a branch; what it does not write is not missed.
 

@@ -31,7 +31,7 @@ class Batch:
     arrays: dict[Stream, np.ndarray]
     #: Gaps, in order: ``stream``, ``first``, ``missed``, ``from_ns``, ``to_ns``, ``cause``.
     gaps: np.ndarray
-    #: Nothing older than this comes in a later batch; None if nothing was said since the last.
+    #: Nothing older than this comes in a later batch; None if there was no advance since the last.
     advanced_to_ns: Optional[int]
 
     def __init__(

@@ -100,7 +100,7 @@ class KernelMonitor:
         self._monitor.resume()
 
     def suspend(self) -> None:
-        """Records nothing until it is resumed; only beginnings and ends of tracking are told."""
+        """Records nothing until it is resumed; only begins and ends of tracking are recorded."""
         self._monitor.suspend()
 
     def read(self) -> Batch:
@@ -139,7 +139,7 @@ class KernelMonitor:
         self._monitor.cgroup_monitor(os.fspath(path))
 
     def all_monitor(self) -> None:
-        """Tracks all threads of the machine, or of the PID namespace, and hears the CPUs themselves."""
+        """Tracks all threads of the machine, or of the PID namespace, and records idle CPUs."""
         self._monitor.all_monitor()
 
     @property

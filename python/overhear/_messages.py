@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Output of variable size: messages, split over elements of one sensor and rejoined by who reads."""
+"""Output of variable size: messages, split over elements of one sensor and rejoined by the reader."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _LEAD = [("message", "u64", 0), ("part", "u32", 8), ("bytes", "u32", 12)]
 
 
 class MessageSensor(_core.MessageSensor):
-    """Writes messages of any length: each is split over as many elements as it needs.
+    """Writes messages of any length: each is split over several elements.
 
     `Messages` puts them together again. A message of which an element was missed is lost as a whole,
-    and counted. So is one with more parts than the sensor has slots: ask for a capacity that holds
+    and counted. So is one with more parts than the sensor has slots: set a capacity that holds
     several of the longest. What is said of `Sensor` about directories, threads and forks holds here, too.
 
     :param id: what it tells.
@@ -31,7 +31,7 @@ class MessageSensor(_core.MessageSensor):
     :raises SensorError: if a part cannot have so many bytes, or the type id is no name.
     """
 
-    #: What it tells.
+    #: What it measures.
     id: str
 
     def __new__(

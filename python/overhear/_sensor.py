@@ -107,7 +107,7 @@ class Sensor(_core.Sensor):
         return self
 
     def write_many(self, elements: Any = None, /, **columns: Any) -> int:
-        """Appends many elements, without a loop in Python, and says how many were given. A sensor that
+        """Appends many elements, without a loop in Python, and returns their number. A sensor that
         is switched off does not write them.
 
         ``elements`` is a structured array with the sensor's fields, in any order; for a sensor of

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Streams: who writes, and what their elements look like as rows of an array."""
+"""Streams: their writers, and the layout of their elements as rows of an array."""
 
 from __future__ import annotations
 

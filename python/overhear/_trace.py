@@ -13,7 +13,7 @@ from . import _core
 from ._batch import Batch
 from ._stream import Stream
 
-#: Elements of a batch, unless told otherwise: large enough that Python's share is small, small
+#: Elements of a batch by default: large enough that Python's share is small, small
 #: enough for the caches of most machines.
 BATCH = 65_536
 

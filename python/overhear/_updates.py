@@ -34,20 +34,20 @@ class Analysis:
     """
 
     def wants(self, stream: Stream) -> bool:
-        """Whether it is called for this stream; asked once for each. By default for those of programs."""
+        """Whether it is called for this stream; called once for each. By default for those of programs."""
         return stream.origin == "program"
 
     def open(self, stream: Stream) -> None:
-        """Learns of a stream before the first of its items."""
+        """Called for a stream before its first item."""
 
     def element(self, element: Element) -> None:
         """Evaluates one element."""
 
     def gap(self, gap: Gap) -> None:
-        """Learns of elements that were missed."""
+        """Called for missed elements of one stream."""
 
     def advance(self, time_ns: int) -> None:
-        """Learns that nothing older can still come."""
+        """No older element follows."""
 
 
 def evaluate(source: Iterable[Batch], *updates: Analysis) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""A plug-in for pytest: a test fails when a constraint is violated, or when that cannot be said.
+"""A plug-in for pytest: a test fails if a constraint is violated or inconclusive.
 
 The fixture `overhear_held` runs a program, as `overhear.run` does, or takes a recording, judges it by the
 ``[[constraint]]`` entries of ``overhear.toml``, and fails the test unless all held::

@@ -134,7 +134,7 @@ pub(crate) fn query(names: &str) -> PyResult<Query> {
     Query::parse(names).map_err(|error| AttachError::new_err(error.to_string()))
 }
 
-/// What the directory says of the sensors that match: one dictionary each.
+/// The directory's records of the matching sensors: one dictionary each.
 #[pyfunction]
 pub(crate) fn sensors<'py>(
     py: Python<'py>,
@@ -164,7 +164,7 @@ pub(crate) fn sensors<'py>(
     records.iter().map(plain).collect()
 }
 
-/// Switches the sensors that match on or off; says how many changed.
+/// Switches the matching sensors on or off; returns the number of changed ones.
 #[pyfunction]
 pub(crate) fn set_enabled(
     py: Python<'_>,

@@ -70,7 +70,7 @@ pub(crate) struct Collector {
     elements: usize,
     gaps: Vec<u64>,
     advanced_to: Option<Timestamp>,
-    // Streams that Python has not been told of.
+    // Streams that Python has not received yet.
     opened: Vec<Arc<StreamDescriptor>>,
 }
 
@@ -135,7 +135,7 @@ impl Collector {
     }
 }
 
-/// What Python is told of a gap.
+/// A gap as Python gets it.
 pub(crate) fn gap_row(gap: &Gap) -> [u64; GAP_WORDS] {
     let cause = GapCause::ALL.iter().position(|cause| *cause == gap.cause);
     [

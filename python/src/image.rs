@@ -47,7 +47,7 @@ fn read(image: &[u8], geometry: Geometry, header: &Header) -> Result<(Vec<u64>, 
     }
     for (index, word) in image[..geometry.bytes()].chunks_exact(8).enumerate() {
         let word = u64::from_ne_bytes(word.try_into().unwrap_or_default());
-        // Relaxed: nobody else knows this memory.
+        // Relaxed: this memory is not shared.
         memory.word(index).store(word, Ordering::Relaxed);
     }
     let found = HeaderUntrusted::load(&memory).map_err(message)?;

@@ -180,7 +180,7 @@ impl KernelMonitor {
             .map_err(failed)
     }
 
-    /// How the kernel is heard, and the message about it.
+    /// The backend of the kernel monitor, and the message about it.
     fn status(&self) -> PyResult<(&'static str, String)> {
         let state = self.lock();
         let status = state.monitor.status().map_err(failed)?;

@@ -51,7 +51,7 @@ impl Shared {
     }
 }
 
-/// Evaluates, and says how far it has come.
+/// Evaluates, and announces its progress.
 struct Evaluating {
     metrics: SharedMetrics,
     shared: Arc<Shared>,
@@ -89,7 +89,7 @@ pub(crate) struct Measuring {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// The kernel's source, if it is asked for.
+/// The kernel's source, if requested.
 fn kernel(events: &EventSet, processes: &[u32]) -> PyResult<Kernel> {
     if processes.is_empty() {
         return Err(PyValueError::new_err(
@@ -259,7 +259,7 @@ fn run(sources: Vec<Box<dyn Source + Send>>, evaluating: Evaluating) {
     let wait = |pause| {
         let state = shared.lock();
         if !state.wants_end {
-            // Woken by nobody but the end: who waits for an evaluation waits for a round.
+            // Only the end wakes it: a call that waits for results waits for a round.
             drop(shared.wait(state, pause));
         }
     };

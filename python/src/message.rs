@@ -14,7 +14,7 @@ use crate::collect::HEAD_WORDS;
 use crate::error::SensorError;
 use crate::sensor::{are_disabled, DISABLED};
 
-/// Who writes; `None` where sensors are disabled.
+/// The writer; `None` where sensors are disabled.
 type Open = Option<Splitter>;
 
 /// A sensor whose elements are parts of messages. Threads take turns, as those of `Sensor` do.

@@ -151,7 +151,7 @@ pub(crate) fn measure<'py>(
     let (engine, recorded, damage) = py.detach(move || -> PyResult<_> {
         let damaged = |error: ReadError| TraceError::new_err(error.to_string());
         let reader = TraceReader::open(directory).map_err(damaged)?;
-        // None stands for what the recording's calibration says.
+        // None stands for the recording's calibration.
         let costs = match element_cost_ns {
             Some(length) => Some(Nanos::from_ns(length).into()),
             None => recorded_costs(&reader).map_err(damaged)?,

@@ -47,14 +47,14 @@ struct Argument {
 /// Why a disabled sensor is not connected.
 pub(crate) const DISABLED: &str = "sensors are disabled: OVERHEAR_DISABLE is set";
 
-/// Whether the environment says that sensors are to do nothing.
+/// Whether the environment disables sensors.
 pub(crate) fn are_disabled() -> bool {
     std::env::var_os("OVERHEAR_DISABLE").is_some_and(|value| !value.is_empty() && value != "0")
 }
 
-/// Who writes, by the number of lanes or writers that were asked for.
+/// The writer, by the requested number of lanes or writers.
 enum Writer {
-    /// Nobody, and nothing was registered.
+    /// None: nothing was registered.
     Disabled,
     Simple(Box<DynamicSensor>),
     Shared {
@@ -99,7 +99,7 @@ impl Writer {
         }
     }
 
-    /// How long the declared rate asks to wait.
+    /// Time until the declared rate allows the next element.
     fn pace_left(&mut self) -> Result<Nanos, String> {
         let left = match self {
             Self::Disabled => Ok(Nanos::ZERO),
@@ -336,7 +336,7 @@ impl Sensor {
         })
     }
 
-    /// Appends the payloads that lie one behind the other in `bytes`; says how many.
+    /// Appends the consecutive payloads in `bytes`; returns their number.
     fn write_payloads(&self, py: Python<'_>, bytes: PyReadonlyArray1<'_, u8>) -> PyResult<usize> {
         let bytes = bytes
             .as_slice()
@@ -368,10 +368,10 @@ impl Sensor {
     /// pace()
     ///
     /// Waits until the declared rate (T, D, tau) allows the next element; returns how long, in
-    /// nanoseconds. For producers that may wait: if they ask before each element, monitors find no
-    /// two elements closer than declared. Other threads run meanwhile. Of a sensor with `lanes` the
-    /// rate is that of each thread, of one with `writers` that of all threads together, which take
-    /// turns; of any other only one thread should ask.
+    /// nanoseconds. For producers that may wait: if they call it before each element, monitors find
+    /// no two elements closer than declared. Other threads run meanwhile. Of a sensor with `lanes`
+    /// the rate is that of each thread, of one with `writers` that of all threads together, which
+    /// take turns; of any other only one thread should ask.
     ///
     /// Raises SensorError if the sensor has declared no rate, or was unregistered.
     fn pace(&self, py: Python<'_>) -> PyResult<u64> {
@@ -396,9 +396,9 @@ impl Sensor {
 
     /// register_again()
     ///
-    /// Registers the sensor again if nobody hears it, and says whether somebody does now: for a
-    /// forked child, which gets a stream of its own, and for programs that were started before
-    /// the directory. What was written before is not heard. May wait half a second.
+    /// Registers the sensor again if it is not connected, and returns whether it is connected now:
+    /// for a forked child, which gets a stream of its own, and for programs that were started
+    /// before the directory. Earlier elements are lost. May wait half a second.
     ///
     /// Raises SensorError if the directory's stream makes no sense; the sensor goes on as it was.
     fn register_again(&self) -> PyResult<bool> {

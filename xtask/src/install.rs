@@ -284,7 +284,7 @@ mod tests {
         Some((root, prefix))
     }
 
-    /// A program that was built against the installation runs with its library, unheard.
+    /// A program that was built against the installation runs with its library, not connected.
     #[track_caller]
     fn runs(program: &Path, prefix: &Path) {
         let mut command = Command::new(program);

@@ -6,7 +6,7 @@
 
 use crate::workspace::Package;
 
-/// What the table says about a crate besides its place.
+/// The columns of the table about a crate, without its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Every crate below it may use it.

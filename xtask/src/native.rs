@@ -23,14 +23,14 @@ struct Compiler {
     /// The end of the names of the sources it compiles.
     sources: &'static str,
     standard: &'static str,
-    /// Instruments with ThreadSanitizer, and then compiles only what asks for it.
+    /// Instruments with ThreadSanitizer, and then compiles only sources with the mark for it.
     threads: bool,
 }
 
 /// C tests are compiled as C11, and again as C++17 through their wrappers `NAME_cxx.cpp`; further
 /// sources in C++ are programs of their own.
 ///
-/// Sources that say `sanitizes: threads` in their first lines are compiled once more by clang with
+/// Sources with `sanitizes: threads` in their first lines are compiled once more by clang with
 /// ThreadSanitizer (gcc's does not know fences), which ends a program with a data race by status
 /// 66.
 const COMPILERS: [Compiler; 5] = [

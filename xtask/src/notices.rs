@@ -2,7 +2,7 @@
 //! The licences of what is linked into Overhear's programs and libraries:
 //! `THIRD_PARTY_NOTICES.txt`.
 //!
-//! cargo knows which packages are linked, and where their sources lie; each brings its licence's
+//! cargo reports the linked packages and the folders of their sources; each brings its licence's
 //! text along. Of a choice of licences the MIT licence is taken where its text is there. Packages
 //! with the same text share it.
 
@@ -85,7 +85,7 @@ pub(crate) fn write(workspace: &Workspace) -> Result<()> {
     Ok(())
 }
 
-/// A package of somebody else.
+/// A third-party package.
 #[derive(Debug)]
 struct Package<'a> {
     name: &'a str,

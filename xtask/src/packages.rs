@@ -3,7 +3,7 @@
 //!
 //! Each need has a Debian package and a proof that works on any system. On Debian, root's missing
 //! packages are installed after one line that names them; everybody else gets one message with
-//! the command line to type. Where nothing is missing, nothing is said.
+//! the command line to type. If nothing is missing, nothing is printed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -144,7 +144,7 @@ pub(crate) fn ensure(needs: &[&[Need]]) -> Result<()> {
     }
 }
 
-/// Who must install what is missing, and how.
+/// The user that must install the missing packages, and the command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
     DebianRoot,

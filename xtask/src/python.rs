@@ -2,7 +2,7 @@
 //! The Python package: built as a wheel, installed in an environment of its own, tested by pytest.
 //!
 //! What the environment needs comes from PyPI, once, and stays in the target folder. Without
-//! Python's `venv` or without PyPI the tests are skipped, and the reason is said.
+//! Python's `venv` or without PyPI the tests are skipped, and the reason is printed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -57,7 +57,7 @@ pub(crate) fn tests(workspace: &Workspace) -> Result<Tally> {
     Ok(tally)
 }
 
-/// The package's types, checked as those of its users are who check theirs.
+/// The package's types, checked as in a program that uses them.
 fn types(workspace: &Workspace, venv: &Path) -> Tally {
     let mut tally = Tally::default();
     let mut mypy = Command::new(venv.join("bin/mypy"));

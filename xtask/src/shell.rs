@@ -22,7 +22,7 @@ impl fmt::Display for Missing {
 
 impl Error for Missing {}
 
-/// Runs a program with our own input and output, after a line that says which.
+/// Runs a program with our own input and output, after a line with the command.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     println!("$ {}", line_of(command));
     let status = command.status().with_context(|| cannot_start(command))?;
@@ -32,7 +32,7 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program and keeps what it says; an error carries all of it.
+/// Runs a program and captures its output; an error contains all of it.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| cannot_start(command))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -47,7 +47,7 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
     Ok(text)
 }
 
-/// Whether a program can be started and succeeds; what it says is dropped.
+/// Whether a program can be started and succeeds; its output is dropped.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     let command = command
         .stdin(Stdio::null())

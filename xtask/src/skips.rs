@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which tests may be skipped where.
 //!
-//! A test that cannot run says why ("skipped: REASON"). For an ordinary user, in a container or on
-//! an older kernel there are many good reasons. On a machine with all permissions there are few,
-//! and they are listed here: any other skip is a failure of `make test`, so that a test that stops
-//! running is noticed.
+//! A test that cannot run prints the reason ("skipped: REASON"). For an ordinary user, in a
+//! container or on an older kernel there are many good reasons. On a machine with all permissions
+//! there are few, and they are listed here: any other skip is a failure of `make test`, so that a
+//! test that stops running is noticed.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,7 +14,8 @@ use std::path::Path;
 const KERNEL: (u32, u32) = (6, 18);
 
 /// Numbers of the capabilities that tests use: to own files of others, to end and to become others,
-/// to lock memory, to trace, to mount, to take priorities, to make devices, and to hear the kernel.
+/// to lock memory, to trace, to mount, to take priorities, to make devices, and to record the
+/// kernel.
 const CAPABILITIES: [u32; 12] = [0, 1, 5, 6, 7, 14, 19, 21, 23, 27, 38, 39];
 
 /// What a reason contains that is good on any machine, and why it is.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Counting what test runners say.
+//! Counts from the output of test runners.
 //!
 //! A test that cannot run here prints a line that begins with `skipped:` and returns. Cargo's
 //! runner would call it passed and hide the line; it is run with `--show-output`, and the reader
@@ -23,7 +23,7 @@ pub(crate) struct Tally {
     failed: Vec<String>,
     /// Those that did not run, by name and reason.
     skipped: Vec<Skip>,
-    /// What the runners said of themselves at the end of each run.
+    /// The summaries of the runners at the end of each run.
     summaries: Vec<String>,
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Tally {
 struct Skip {
     name: String,
     reason: String,
-    /// The test has said another reason before, and is counted.
+    /// The test has printed another reason before, and is counted.
     is_another: bool,
 }
 
@@ -138,7 +138,7 @@ pub(crate) struct CargoReader {
 }
 
 impl CargoReader {
-    /// Takes a line in and says whether to show it.
+    /// Reads a line and returns whether to show it.
     pub(crate) fn line(&mut self, line: &str) -> bool {
         if let Some(result) = line.strip_prefix("test result: ") {
             self.in_successes = false;
@@ -431,7 +431,7 @@ test result: FAILED. 2 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out; 
         assert_eq!(good.to_string(), "58 passed, 0 failed, 0 skipped");
         let slow = read("114 passed in 62.08s (0:01:02)", true);
         assert_eq!(slow.to_string(), "114 passed, 0 failed, 0 skipped");
-        // An interpreter that died says nothing.
+        // An interpreter that died prints nothing.
         assert!(read("....", true).has_failures());
         assert!(read("58 passed in 1.44s", false).has_failures());
     }

@@ -22,7 +22,7 @@ use crate::{
 /// Crates that neither call the system nor link C, so that miri can run them.
 const PURE: [&str; 3] = ["overhear-event", "overhear-stream", "overhear-metrics"];
 
-/// What can be asked for.
+/// The verbs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Demo,
@@ -187,7 +187,7 @@ fn python(workspace: &Workspace) -> Result<()> {
     conclude(&python::tests(workspace)?)
 }
 
-/// What can be said about the sources without running them. Only breaches are counted.
+/// Checks of the sources that do not run them. Only breaches are counted.
 fn lint(workspace: &Workspace) -> Result<Tally> {
     packages::ensure(&[BUILD])?;
     let mut tally = Tally::default();
@@ -371,7 +371,7 @@ fn deny_offline<'a>(workspace: &Workspace, cargo: &'a mut Command) -> &'a mut Co
     cargo.args(["deny", "--offline", "check", "licenses", "bans", "sources"])
 }
 
-/// What is depended on: the notices are up to date, and what `deny.toml` says holds.
+/// Checks of dependencies: the notices are up to date, and the rules of `deny.toml` hold.
 fn dependencies(workspace: &Workspace, tally: &mut Tally) {
     match notices::render(workspace) {
         Ok(text) => {

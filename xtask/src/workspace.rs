@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What cargo knows about this repository.
+//! cargo's metadata of this repository.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ pub(crate) struct Dependency {
 }
 
 impl Workspace {
-    /// Asks cargo.
+    /// Reads the metadata from cargo.
     pub(crate) fn load() -> Result<Self> {
         // As `cargo run` says it: a folder of built things that was copied or moved along with the
         // sources must not lead back to where it was built.

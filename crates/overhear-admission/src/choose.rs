@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which period, deadline and evaluations per period cost the least CPU time for a wished latency.
+//! Which period, deadline and evaluations per period cost the least CPU time for a requested
+//! latency.
 //!
 //! GRTMon leaves T_M, d and l to the user and calls their choice future work
 //! [GRTMon, section 4.2.2]. Here only l is given. Utilisation is `Q / T_M`. For fixed numbers R_i
@@ -8,7 +9,7 @@
 //! grid of others; then the neighbourhood of the best one is searched. What is found always holds
 //! the latency; that nothing is cheaper is certain where no buffer is limited, no pool is used, and
 //! every R_i is small. The search is bounded: parameters of odd sizes end it early, and if nothing
-//! was found until then the error says so.
+//! was found until then the error states it.
 
 mod plan_cost;
 mod search;
@@ -57,7 +58,7 @@ pub struct ReservationPlan {
     /// R and the copies of each sensor, in the order of the sensors. In a pool R is only how many
     /// evaluations the sensor alone would need.
     pub shares: Vec<SensorShare>,
-    /// The latency that is guaranteed, at most the wished one.
+    /// The guaranteed latency, at most the requested one.
     pub latency: Span,
 }
 
@@ -97,7 +98,7 @@ pub enum PlanError {
          latency, shorter periods or a higher density, or make the evaluations cheaper"
     )]
     NothingFits {
-        /// l as wished.
+        /// The requested l.
         latency: Span,
         /// The least period that was allowed.
         least: Nanos,
@@ -110,7 +111,7 @@ pub enum PlanError {
          before the search was given up; name a period, or narrow the bounds"
     )]
     GivenUp {
-        /// l as wished.
+        /// The requested l.
         latency: Span,
         /// The least period that was allowed.
         least: Nanos,

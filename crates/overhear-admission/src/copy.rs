@@ -3,7 +3,7 @@
 //! backlog.
 //!
 //! The latency decides how long elements wait; the directory decided how many the shared buffer
-//! holds. Where the first asks for more than the second gives, the monitor copies elements out of
+//! holds. Where the first needs more than the second has, the monitor copies elements out of
 //! the shared buffer before it evaluates them [GRTMon, section 4.2.1]. Copying costs CPU time in
 //! every period, so the plan with the fewest copies is the best.
 

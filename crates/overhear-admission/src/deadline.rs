@@ -75,7 +75,7 @@ pub enum Level {
     /// All CPUs together with whoever else has reservations: all deadlines hold where the sum of
     /// `runtime / deadline` is at most `m - (m - 1) * max(runtime / deadline)` on m CPUs (Goossens,
     /// Funk and Baruah, "Priority-driven scheduling of periodic task systems on multiprocessors",
-    /// theorem 5, with densities). It must be tested again whenever somebody reserves more.
+    /// theorem 5, with densities). It must be tested again after each new reservation.
     Shared,
 }
 

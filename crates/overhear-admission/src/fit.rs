@@ -64,7 +64,7 @@ impl StreamingFit {
             self.least_gap = Some(self.least_gap.map_or(gap, |least| least.min(gap)));
             for candidate in &mut self.candidates {
                 let t = i128::from(candidate.t.as_ns());
-                // As many elements as would overflow here cannot come within 2^64 ns at once;
+                // A number of elements that overflows here cannot come within 2^64 ns at once;
                 // saturation refuses the fit later instead of wrapping.
                 candidate.c = candidate.c.saturating_add(t - i128::from(gap)).max(0);
                 candidate.tau = candidate.tau.max(candidate.c);
@@ -94,7 +94,7 @@ impl StreamingFit {
 pub struct MonitorFit {
     /// The stream.
     pub stream: ArrivalBound,
-    /// R for the wished latency.
+    /// R for the requested latency.
     pub r: u128,
     /// b_max(R).
     pub b_max: u128,

@@ -95,12 +95,12 @@
 //!
 //! Integers only: times are whole nanoseconds, intermediate values have 128 bits and every
 //! operation is checked. A parameter of any size yields the exact result or [`Overflow`], never a
-//! wrapped or rounded one. No clock, no thread, no scheduler and no `unsafe`: who asks brings the
-//! numbers. `no_std` with `alloc`, because the directory, monitors and programs all ask.
+//! wrapped or rounded one. No clock, no thread, no scheduler and no `unsafe`: callers pass the
+//! numbers. `no_std` with `alloc`, because the directory, monitors and programs all use it.
 //!
 //! Conventions: work of a period ends strictly before d (where *at* d is allowed, give d + 1 ns),
 //! and an element that comes exactly at a check is missed by it. `None` is "no such value",
-//! "without bound" or "endless", as each function says.
+//! "without bound" or "endless", as each function documents.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 #![no_std]

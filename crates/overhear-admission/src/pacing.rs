@@ -6,7 +6,7 @@ use overhear_event::{Nanos, Timestamp};
 
 use crate::{AfterViolation, ArrivalBound, ConformanceCheck};
 
-/// Tells a producer when its stream allows the next element.
+/// The times at which a stream allows a producer's next element.
 ///
 /// The producer waits until [`Pacer::earliest`], writes, and reports with [`Pacer::written`] a time
 /// that is not before the element's stamp. Then every two elements keep equation 6, whatever

@@ -14,7 +14,7 @@
 //!
 //! Each result is a maximum over the lengths u at which one more element can come. Beyond a horizon
 //! nothing larger follows, but for odd rates the horizon may be far away. After a number of steps a
-//! safe over-estimate is returned instead, and says so.
+//! safe over-estimate is returned instead, and marked as such.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;

@@ -52,13 +52,13 @@ pub struct Reservation {
 /// Why no reservation gives the guarantee.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
-    /// The wished latency is below what any monitor with this period reaches.
+    /// The requested latency is below the minimum of a monitor with this period.
     #[error(
         "the latency {wished} is below the least that this monitor can guarantee, T_M + d = \
          {l_min}; allow {l_min} or more, or shorten the period or the deadline"
     )]
     LatencyTooShort {
-        /// l as wished.
+        /// The requested l.
         wished: Span,
         /// T_M + d.
         l_min: Span,

@@ -69,7 +69,7 @@ pub enum ArrivalBoundError {
     },
 }
 
-/// The four parameters as somebody wrote them, unchecked and in nanoseconds.
+/// The four parameters as configured, unchecked and in nanoseconds.
 ///
 /// Configuration files have signed numbers; [`ArrivalBound::from_parameters`] says which of them is
 /// wrong.
@@ -107,7 +107,7 @@ impl ArrivalBound {
         })
     }
 
-    /// The stream that somebody wrote down.
+    /// The configured stream.
     ///
     /// Signs are checked before tau and tau' are added: a negative tau' must not hide behind a
     /// larger tau.

@@ -63,7 +63,7 @@ impl PeriodicTask {
         Self::from_signed_ns(i128::from(period.as_ns()), i128::from(deadline.as_ns()))
     }
 
-    /// The task that somebody wrote down, in nanoseconds that may be negative.
+    /// The configured task, in nanoseconds that may be negative.
     ///
     /// # Errors
     /// [`TaskError`] unless `0 < d <= T_M`.

@@ -3,7 +3,7 @@
 //!
 //! A program *registers* its sensors here ([`client`]). The directory allocates their streams as
 //! sealed memory files, gives them to the program, and passes them on to monitors. Sensors and
-//! monitors know the directory, never each other [GRTMon, section 3.4].
+//! monitors connect to the directory, never to each other [GRTMon, section 3.4].
 //!
 //! - [`Directory`] is the service, embedded in a process: `overhear run` starts one for the
 //!   program that it runs. It also keeps the clock page.
@@ -24,8 +24,9 @@
 //!    lanes.
 //! 3. The program maps the first writable and the second read-only, closes the files and sends
 //!    `mapped`.
-//! 4. The directory seals the file: from here nobody, not even root, can make a writable map of it,
-//!    write it by a system call or change its size. It opens the stream for monitors and sends
+//! 4. The directory seals the file: from here no process, not even of root, can make a writable map
+//!    of it, write it by a system call or change its size. It opens the stream for monitors and
+//!    sends
 //!    `sealed`.
 //! 5. The program closes the connection and keeps no file descriptor: programs that close all
 //!    descriptors, as daemons do, keep their sensors. A pidfd reports the end of the process to the

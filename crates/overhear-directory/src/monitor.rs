@@ -78,7 +78,7 @@ impl MonitorConnection {
     /// seconds; after it there is no time limit.
     ///
     /// # Errors
-    /// [`AttachError::Link`] if nobody listens there.
+    /// [`AttachError::Link`] if no directory listens there.
     pub fn connect(socket: &Path) -> Result<Self, AttachError> {
         let link = Link::open(socket, RESPONSE_TIMEOUT)?;
         Ok(Self { link })

@@ -70,9 +70,9 @@ impl Needs {
         self
     }
 
-    /// Asks the directory to switch off all sensors that no monitor needs, as long as this monitor
-    /// is attached. It concerns sensors that this monitor may switch, and that no user has switched
-    /// on explicitly. When the monitor detaches, they are switched on again.
+    /// Requests that the directory disables all sensors that no monitor needs, as long as this
+    /// monitor is attached. It concerns sensors that this monitor may switch, and that no user has
+    /// switched on explicitly. When the monitor detaches, they are switched on again.
     #[must_use]
     pub const fn disable_unused(mut self) -> Self {
         self.only = true;

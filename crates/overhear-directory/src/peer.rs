@@ -143,7 +143,7 @@ fn peer_pidfd(connection: BorrowedFd<'_>) -> Result<OwnedFd, i32> {
         )
     };
     match result {
-        // SAFETY: the kernel made the descriptor for this call; nobody else owns it. It is
+        // SAFETY: the kernel made the descriptor for this call; nothing else owns it. It is
         // close-on-exec, as every pidfd.
         0 => Ok(unsafe { OwnedFd::from_raw_fd(process) }),
         _ => Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)),

@@ -267,7 +267,7 @@ impl Registry {
     }
 }
 
-/// A number that nobody can guess.
+/// A random number that cannot be guessed.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::NONBLOCK);

@@ -7,7 +7,7 @@
 //! the update: the words that it read may be a mixture of two elements. Then the monitor checks
 //! whether the element was still whole, and `commit` applies the result, or drops it.
 //!
-//! Who needs this: updates of sensors with payloads of more than 256 bytes, as samples of images or
+//! Needed by: updates of sensors with payloads of more than 256 bytes, as samples of images or
 //! packets, which read a part of each payload or have a bound on their WCET that a copy would
 //! exceed. Everybody else implements `element` alone.
 //!

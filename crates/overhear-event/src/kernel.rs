@@ -58,7 +58,7 @@ impl Switch {
     /// not follow from the elements before it.
     pub const RESUMED: u16 = 16;
 
-    /// Whether the leaving thread asked to wait, sleep or end.
+    /// Whether the leaving thread waits, sleeps or ends.
     #[must_use]
     pub const fn is_voluntary(&self) -> bool {
         self.flags & Self::VOLUNTARY != 0

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Output of variable size: messages, split over elements of one sensor and rejoined by who reads.
+//! Output of variable size: messages, split over elements of one sensor and rejoined by the reader.
 //!
 //! Elements have one size for each sensor; "nevertheless, the sensor can still produce arbitrary
 //! output by splitting variably sized data" ([GRTMon, section 4.1] and its footnote 10). An element
@@ -28,7 +28,7 @@ use crate::{FieldKind, SchemaError, TypeSchema, MAX_PAYLOAD_BYTES};
 
 /// Bytes before the piece of the message.
 const LEAD_BYTES: u32 = 16;
-/// Bytes before a part that say which thread wrote it.
+/// Bytes before a part with the id of its writing thread.
 pub const WRITER_BYTES: u32 = 8;
 
 /// How messages are split for one sensor.
@@ -58,7 +58,7 @@ impl PartLayout {
         (*schema == expected).then_some(layout)
     }
 
-    /// The same of elements that say which thread wrote them, as those of laned and concurrent
+    /// The same of elements with the id of the writing thread, as those of laned and concurrent
     /// sensors: two words before the part. Each thread's parts are a sequence of messages of its
     /// own.
     #[must_use]
@@ -139,7 +139,7 @@ impl PartLayout {
     }
 }
 
-/// A message is longer than its length field can say.
+/// A message is longer than its length field can represent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the message has 4 GiB or more; nothing was written")]
 pub struct MessageTooLong;

@@ -34,7 +34,7 @@ impl fmt::Display for StreamId {
     }
 }
 
-/// Consecutive stream numbers. Everybody who numbers streams takes the numbers from such a range.
+/// Consecutive stream numbers. All sources take the numbers of their streams from such a range.
 ///
 /// The numbers are divided once, here, so that one monitor can read the streams of a directory and
 /// streams that it numbers itself, and no two have the same number:

@@ -5,7 +5,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Who may write a sensor's elements, and how (`docs/abi/stream-layout.md`, section 5).
+/// The protocol by which a sensor's elements are written (`docs/abi/stream-layout.md`, section 5).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WriterKind {

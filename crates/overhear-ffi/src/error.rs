@@ -13,7 +13,7 @@ use crate::c_text;
 pub struct FfiError {
     /// What the function returns: a negative errno.
     pub code: c_int,
-    /// What the last error says after the function's name.
+    /// The message of the last error without the function's name.
     pub message: String,
 }
 

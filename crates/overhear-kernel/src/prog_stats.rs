@@ -42,7 +42,7 @@ impl ProgStatsGuard {
             let why = machine::error_text(error);
             return Err(ProgStatsError { why });
         }
-        // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+        // SAFETY: the call succeeded, so this is a new descriptor without another owner.
         let _descriptor = unsafe { OwnedFd::from_raw_fd(descriptor) };
         Ok(Self { _descriptor })
     }

@@ -90,9 +90,9 @@ pub struct Thread {
     pub blocked: Nanos,
     /// Time for which elements are missing.
     pub unknown: Nanos,
-    /// Number of departures that the thread asked for.
+    /// Number of voluntary departures.
     pub switches_voluntary: u64,
-    /// Number of departures that it did not ask for.
+    /// Number of involuntary departures.
     pub switches_involuntary: u64,
     /// Number of runs that began on another CPU than the one before.
     pub migrations: u64,

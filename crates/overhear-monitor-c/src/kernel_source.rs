@@ -38,8 +38,8 @@ pub(crate) struct KernelEvents {
     has_failed: bool,
 }
 
-// SAFETY: by the contract of `new` nobody else uses the kernel monitor, which one thread at a time
-// may use.
+// SAFETY: by the contract of `new` no other code uses the kernel monitor, which one thread at a
+// time may use.
 unsafe impl Send for KernelEvents {}
 
 impl KernelEvents {
@@ -48,7 +48,7 @@ impl KernelEvents {
     ///
     /// # Safety
     /// Both functions may be called with `kernel`, by one thread at a time, as long as this value
-    /// exists, and nobody else uses it meanwhile.
+    /// exists, and no other code uses it at the same time.
     pub(crate) unsafe fn new(
         kernel: *mut c_void,
         (resume, read): (Resume, ReadEvents),

@@ -236,7 +236,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_start_sized(
 ///
 /// # Safety
 /// `monitor` is NULL or came from `oh_monitor_start`, and no other thread uses it; `update` is as
-/// `update.h` says, `argument` is NULL or a string.
+/// `update.h` specifies, `argument` is NULL or a string.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_monitor_add(
     monitor: *mut RawMonitor,

@@ -12,8 +12,8 @@
 //! or that it is off. Tid 0, the idle thread of every CPU, is no thread here.
 //!
 //! 1. The thread on a CPU is the one that leaves it next. A switch from another thread, or into a
-//!    tracked thread from nobody, proves that the departure of the first one is missing on that
-//!    CPU.
+//!    tracked thread without a departing one, proves that the departure of the first one is missing
+//!    on that CPU.
 //! 2. A thread that leaves a CPU has entered it. If it has left a CPU before and not entered one
 //!    since, its arrival is missing on the CPU that it leaves, unless the element has
 //!    `prev_run_ns`: the arrival is then known, and nothing is lost.

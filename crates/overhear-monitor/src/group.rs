@@ -46,7 +46,7 @@ impl<C, F: FnMut(&mut C, &ElementView<'_>)> UpdateFunction<C> for F {
 /// use overhear_event::{ElementView, EventName};
 /// use overhear_monitor::{Group, Subscription};
 ///
-/// /// What the sensors tell of the observed program.
+/// /// The state of the observed program, from its sensors.
 /// #[derive(Default)]
 /// struct Model {
 ///     waiting: i64,

@@ -47,7 +47,7 @@ pub(crate) fn bit(update: usize) -> u64 {
 }
 
 impl InPlaceDispatch {
-    /// A stream whose elements the update at `place` reads in place, or not.
+    /// Sets whether the update reads the elements of a stream in place.
     pub(crate) fn note(&mut self, stream: &StreamDescriptor, update: usize, reads: bool) {
         let readers = self.readers.entry(stream.id).or_default();
         *readers &= !bit(update);
@@ -60,7 +60,7 @@ impl InPlaceDispatch {
         }
     }
 
-    /// The update at this place has gone.
+    /// The update was removed.
     pub(crate) fn forget(&mut self, update: usize) {
         for readers in self.readers.values_mut() {
             *readers &= !bit(update);
@@ -72,7 +72,7 @@ impl InPlaceDispatch {
         self.readers.get(&stream).copied().unwrap_or(0)
     }
 
-    /// Begins with an element, which is copied if somebody needs a copy.
+    /// Begins with an element, which is copied if an update needs a copy.
     pub(crate) fn begin(&mut self, element: &ElementInPlace<'_>, copies: bool) {
         (self.prepared, self.ready) = (0, 0);
         if copies {
@@ -81,7 +81,7 @@ impl InPlaceDispatch {
         }
     }
 
-    /// The update at `place` was asked to prepare.
+    /// The update has prepared the element.
     pub(crate) fn prepared(&mut self, update: usize, ready: bool) {
         self.prepared |= bit(update);
         if ready {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An interference probe: work of constant length on an undisturbed core. It tells disturbed
-//! measurements from others without using their values.
+//! An interference probe: work of constant length on an undisturbed core. It distinguishes
+//! disturbed measurements from others without using their values.
 //!
 //! If two CPUs share a core, work on one slows the other down; on a virtual machine the neighbour
 //! may be invisible. Disturbances come and go within milliseconds. Some cores also run at a faster

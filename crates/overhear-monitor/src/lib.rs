@@ -9,11 +9,11 @@
 //! and keeps the account of what was missed, per stream and cause ([`Losses`]). An [`UpdateSet`]
 //! calls several updates, each for its own sensors. A [`Runner`] runs the monitor by best effort
 //! until a condition ends it; the [executors](executor) run it with reserved CPU time,
-//! [`executor::deadline()`] on what was admitted. [`scheduler`] asks the kernel what a guarantee
-//! needs: CPU time that is reserved, and [`Partition`] for a CPU of the monitor's own. What is
-//! found can call for a [`reaction`], which another thread carries out.
+//! [`executor::deadline()`] on what was admitted. [`scheduler`] queries the kernel for what a
+//! guarantee needs: CPU time that is reserved, and [`Partition`] for a CPU of the monitor's own.
+//! What is found can call for a [`reaction`], which another thread carries out.
 //!
-//! Analyses know nothing about executors; the merge knows no clock: time is an argument.
+//! Analyses are independent of executors; the merge reads no clock: time is an argument.
 //!
 //! ```
 //! use overhear_event::{

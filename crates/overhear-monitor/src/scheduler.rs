@@ -88,7 +88,7 @@ pub struct ReservedThread(
 
 impl ReservedThread {
     /// Reserves for the calling thread. With `signals_overruns` the kernel sends the process a
-    /// `SIGXCPU` for each job that exceeds its runtime; whoever asks for that handles the signal,
+    /// `SIGXCPU` for each job that exceeds its runtime; the caller handles the signal,
     /// which would otherwise end the process.
     ///
     /// # Errors

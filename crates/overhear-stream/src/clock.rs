@@ -11,7 +11,7 @@
 //! - *Continuous and monotone*: a segment begins where its predecessor ends there, and its slope
 //!   is positive. An error that was found is not jumped over but worked off along the next
 //!   segment, so elements never change their order.
-//! - *Good for as long as nobody goes on*: a segment whose slope differs from the measured one,
+//! - *Valid while no directory continues it*: a segment whose slope differs from the measured one,
 //!   because it works off an error, is followed by one with the measured slope. A keeper may die
 //!   behind every segment, and the next may come seconds later: the line has not overshot
 //!   meanwhile.
@@ -32,7 +32,7 @@ pub const CLOCK_PAGE_CAPACITY: u64 = 128;
 const SHIFT: u32 = 40;
 /// Clocks that part by more than this have begun a new epoch.
 const EPOCH: Nanos = Nanos::from_ms(1);
-/// The same for a keeper that goes on with the page of another: nobody has measured for a while.
+/// The same for a keeper that continues the page of another: no measurement was made for a while.
 const EPOCH_OF_SUCCESSOR: Nanos = Nanos::from_ms(2);
 /// How far in the future a segment begins.
 const LEAD: Nanos = Nanos::from_ms(5);
@@ -144,7 +144,7 @@ impl ClockMap {
         }
     }
 
-    /// A map without segments that has room for so many.
+    /// A map without segments, with room for `capacity` of them.
     #[must_use]
     pub fn with_room(segments: usize) -> Self {
         Self {
@@ -239,7 +239,7 @@ impl ClockFit {
         })
     }
 
-    /// Goes on behind the segments that were published by somebody who is gone, oldest first;
+    /// Continues after the segments of a keeper that has ended, oldest first;
     /// `None` without any. The oldest one of their epoch is a pair, too, and a distant one: the
     /// slope is known at once. If the clocks have parted meanwhile, the first observation begins a
     /// new epoch.

@@ -173,7 +173,7 @@ impl<W: Words> ControlLine<W> {
 }
 
 /// Where a writer looks whether its sensor is switched on: a word of a control page, or one that
-/// always says yes. C has the same pointer in its sensors.
+/// is always on. C has the same pointer in its sensors.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, Debug)]
 #[repr(transparent)]

@@ -13,7 +13,7 @@
 //! 2. A thread that finds its own number among the claimants uses that lane. Nothing is changed.
 //! 3. Else a lane whose owner word has the thread's tid was claimed by a thread that has ended, for
 //!    two living threads have different tids: the thread claims it. The count of claims goes up, so
-//!    that a directory which has seen the old thread end, and says so only now, frees nothing.
+//!    that a late message of the directory about the end of the old thread frees nothing.
 //! 4. Else the thread claims a free lane.
 //! 5. To claim is to replace the owner word that was looked at by (claims + 1, own tid). Who loses
 //!    the exchange goes on to the next lane; a thread that lost to itself, to a signal handler that
@@ -43,7 +43,7 @@
 //!    first store or after the last writes as if it were alone; one that comes between finds `open`
 //!    and is *nested*. A mark that is not 0 is always that of the open write.
 //! 3. A nested write is refused and counted in the lane's `lost_nested`, unless the open write was
-//!    abandoned: jumped over by `longjmp`, or forgotten. The frames tell, see [`Frame`].
+//!    abandoned: jumped over by `longjmp`, or forgotten. The frames decide, see [`Frame`].
 //! 4. The slot of a write that was found abandoned is published as a void element, and the new
 //!    write takes the next. So a judgement that was wrong tears no element: the open write goes on
 //!    filling a slot that nobody reads, and its commit finds that it is not open any more, is
@@ -227,7 +227,7 @@ impl<W: Words, C: Words> LaneClaims<W, C> {
 /// now, the open write was abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    // An address in bits 3 to 63; the others say what it is.
+    // An address in bits 3 to 63; the others are flags.
     address: u64,
     // The lower half of the word at the place; 0 if it is not known.
     mark: u32,
@@ -262,7 +262,7 @@ impl Frame {
         Self::from_raw(pointer, 0)
     }
 
-    /// A frame as C tells it: its place with the bits that say what it is, and its mark.
+    /// A frame from C: its address with flags in the lowest bits, and its mark.
     #[inline(always)]
     #[must_use]
     pub const fn from_raw(address: u64, mark: u32) -> Self {
@@ -416,7 +416,7 @@ impl<W: Words> Lane<W> {
             "the payload has the wrong size"
         );
         let count = self.begin(frame, abandoned, &stamp)?;
-        // Looked up before the stores: for all the compiler knows, they could change the lane.
+        // Looked up before the stores: for the compiler, they could change the lane.
         let counter = counter(&self.words);
         let slot = self.geometry.slot(count);
         let slot = self.words.range(slot, 2 + payload.len().div_ceil(8));

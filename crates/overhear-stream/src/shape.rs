@@ -203,7 +203,7 @@ impl Shape {
         }
     }
 
-    /// Who may write.
+    /// The protocol of its writers.
     #[must_use]
     pub const fn kind(&self) -> WriterKind {
         match self {
@@ -291,7 +291,7 @@ impl Shape {
         initial
     }
 
-    /// Stores [`Self::initial`] into memory that is zero and nobody else's yet.
+    /// Stores [`Self::initial`] into memory that is zero and not shared yet.
     ///
     /// # Panics
     /// If the memory is smaller than the shape.

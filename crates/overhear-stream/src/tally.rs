@@ -13,8 +13,8 @@ const LOST_NESTED: usize = 136 / 8;
 const LOST_FULL: usize = 144 / 8;
 const OWNER: usize = 160 / 8;
 
-/// What a header page says was written and refused. Statistics: the words come from the sensor's
-/// process, are read relaxed and one after the other, and prove nothing.
+/// The counts of written and refused elements in a header page. Statistics: the words come from the
+/// sensor's process, are read relaxed and one after the other, and prove nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Elements written since the sensor was registered.
@@ -79,7 +79,7 @@ impl Tally {
     }
 }
 
-/// The owner word of a lane: who claimed it, 0 for nobody yet (section 5.2).
+/// The owner word of a lane: its thread, 0 if not claimed yet (section 5.2).
 ///
 /// # Panics
 /// If the shape has no such lane, or the memory is smaller than the shape.

@@ -7,7 +7,7 @@
 //! at it. It is zero when the thread begins. Every field is one word and changes by one store, so a
 //! handler finds it as it was before or as it is after, and leaves it so.
 //!
-//! - `tid` and `number` are given once. A handler that comes between asks for the tid itself, and
+//! - `tid` and `number` are given once. A handler that comes between reads the tid itself, and
 //!   the number is what the first exchange put there.
 //! - An entry of `lanes` holds the key of a sensor and, in its lowest 13 bits, the lane that the
 //!   thread has there, or [`NO_LANE`]. Keys are never used again, so what is left of a sensor that
@@ -135,7 +135,7 @@ impl ThreadSlot {
         self.entry(key).store(key.0 | lane, Ordering::Relaxed);
     }
 
-    /// Forgets everything: the child of a fork is another thread than its copy of the slot says.
+    /// Clears the slot: the child of a fork is another thread than that of its copied slot.
     pub fn forget(&self) {
         // Relaxed: one thread.
         self.lanes

@@ -155,7 +155,7 @@ impl SharedWords {
     ///
     /// # Safety
     /// `base` is aligned to 8 bytes and `len` words from there stay mapped readable, and writable
-    /// if a writer is built on them, until the value is dropped. Nobody in this process accesses
+    /// if a writer is built on them, until the value is dropped. No code in this process accesses
     /// them by other than atomic operations.
     #[must_use]
     pub const unsafe fn new(base: NonNull<u64>, len: usize) -> Self {

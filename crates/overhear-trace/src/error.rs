@@ -205,7 +205,7 @@ pub enum RepairError {
     Change {
         /// The file.
         file: PathBuf,
-        /// What the operating system said.
+        /// The error of the operating system.
         cause: String,
         /// The kind of that.
         kind: ErrorKind,

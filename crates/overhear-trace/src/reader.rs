@@ -539,7 +539,7 @@ impl TraceReader {
                 file,
                 cause: error.to_string(),
             }),
-            // The message says at which byte.
+            // The message has the position of the byte.
             Err(_) => Err(match parse::<IgnoredAny>(&file, &json) {
                 Err(error) => error,
                 Ok(_) => ReadError::OtherContent {

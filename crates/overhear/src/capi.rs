@@ -99,8 +99,8 @@ const _: () = {
 /// `oh_sensor_register_sized`.
 ///
 /// # Safety
-/// As the header says: `out` is writable; `options` points to `options_size` readable bytes whose
-/// strings end with a zero byte and whose `fields` has `field_count` entries.
+/// As the header specifies: `out` is writable; `options` points to `options_size` readable bytes
+/// whose strings end with a zero byte and whose `fields` has `field_count` entries.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
     out: *mut *mut RawSensor,
@@ -139,7 +139,7 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_sized(
 /// `oh_sensor_register_at_sized`.
 ///
 /// # Safety
-/// As the header says: `sensor` is writable; the rest as for [`oh_sensor_register_sized`].
+/// As the header specifies: `sensor` is writable; the rest as for [`oh_sensor_register_sized`].
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_register_at_sized(
     sensor: *mut RawSensor,
@@ -287,7 +287,7 @@ impl RawSensor {
 /// uses it.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_register_again(sensor: *mut RawSensor) -> c_int {
-    // SAFETY: by contract; no other thread uses the sensor, so nobody else borrows its stream.
+    // SAFETY: by contract; no other thread uses the sensor, so no other code borrows its stream.
     let Some(stream) = (unsafe { RawSensor::stream(sensor).as_mut() }) else {
         return refuse("oh_sensor_register_again", UNREGISTERED);
     };
@@ -313,7 +313,7 @@ pub(crate) unsafe extern "C" fn oh_sensor_register_again(sensor: *mut RawSensor)
 /// uses it.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_sensor_pace(sensor: *mut RawSensor) -> c_int {
-    // SAFETY: by contract; no other thread uses the sensor, so nobody else borrows its stream.
+    // SAFETY: by contract; no other thread uses the sensor, so no other code borrows its stream.
     let Some(stream) = (unsafe { RawSensor::stream(sensor).as_mut() }) else {
         return refuse("oh_sensor_pace", UNREGISTERED);
     };

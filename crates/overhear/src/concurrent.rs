@@ -36,10 +36,10 @@ pub(crate) struct OpenQueue {
     payload_size: u32,
     clock_id: u32,
     reserved0: [u64; 2],
-    // Behind the 64 bytes that C knows. What points into the memory is dropped before it.
+    // After the 64 bytes that C accesses. Dropped before the memory that it points into.
     clock: ClockId,
     writer: QueueWriter<SharedWords>,
-    // Of threads that have asked to wait.
+    // Of threads that have called `pace`.
     pace: Mutex<Option<SharedPace>>,
     pub(crate) stream: OpenStream,
 }
@@ -247,7 +247,7 @@ impl<E: Element> ConcurrentSensor<E> {
         }
     }
 
-    /// Appends an element. Lock-free; a thread's first write asks for its thread id, unless
+    /// Appends an element. Lock-free; a thread's first write reads its thread id, unless
     /// [`prepare_thread`](crate::prepare_thread) did.
     ///
     /// # Errors
@@ -304,7 +304,7 @@ impl<E: Element> ConcurrentSensor<E> {
     }
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can
-    /// be left out while nobody wants it.
+    /// be left out while no monitor needs it.
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
@@ -384,7 +384,7 @@ impl<E: Element> ConcurrentSensorBuilder<E> {
         self
     }
 
-    /// Asks for at least this many elements that monitors can read.
+    /// Sets the minimum number of elements that monitors can read.
     #[must_use]
     pub const fn capacity(mut self, elements: u64) -> Self {
         self.capacity = elements;

@@ -117,10 +117,10 @@ impl DynamicSensor {
         self.stream.pace(self.writer.count())
     }
 
-    /// How long the declared rate asks to wait before the next element; zero allows it now.
+    /// Time until the declared rate allows the next element; zero allows it now.
     ///
     /// [`DynamicSensor::pace`] without the sleep, for callers with locks to give back before they
-    /// sleep: they ask again until it is zero.
+    /// sleep: they call again until it is zero.
     ///
     /// # Errors
     /// [`PaceError`] if the sensor has declared no rate.

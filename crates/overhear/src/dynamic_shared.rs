@@ -108,7 +108,7 @@ impl DynamicSharedSensor {
         }
     }
 
-    /// How long it would have to wait before it asks again; zero allows the element. See
+    /// Time until the next call; zero allows the element. See
     /// [`DynamicSensor::pace_left`](crate::DynamicSensor::pace_left).
     ///
     /// # Errors

@@ -54,11 +54,11 @@ pub(crate) struct OpenLanes {
     clock_id: u32,
     reserved0: u32,
     reserved1: [u64; 2],
-    // Behind the 64 bytes that C knows. What points into the memory is dropped before it.
+    // After the 64 bytes that C accesses. Dropped before the memory that it points into.
     clock: ClockId,
     states: Box<[Lane<SharedWords>]>,
     claims: LaneClaims<SharedWords, KeptWords<Arc<Mapping>>>,
-    // Of each lane that has asked to wait; it stays with the lane, whose stream it is the pace of.
+    // Of each lane whose thread has called `pace`; it belongs to the lane.
     paces: Box<[Mutex<Option<Pace>>]>,
     pub(crate) stream: OpenStream,
 }
@@ -285,7 +285,7 @@ fn default_lanes() -> u32 {
 }
 
 /// Whether the write that was begun in `open` has been abandoned, seen from `now`: rare, and
-/// allowed to ask the kernel. The first of these that applies decides.
+/// allowed to enter the kernel. The first of these that applies decides.
 ///
 /// - Opened on the alternate signal stack, now elsewhere: a handler was left by a jump, for while
 ///   it runs everything that interrupts it runs on its stack as well.
@@ -304,7 +304,7 @@ pub(crate) fn is_abandoned(open: Frame, now: Frame) -> bool {
         ss_flags: libc::SS_DISABLE,
         ss_size: 0,
     };
-    // SAFETY: only asks, into a valid place. Async-signal safe.
+    // SAFETY: only reads, into valid memory. Async-signal safe.
     let result = unsafe { libc::sigaltstack(std::ptr::null(), &mut stack) };
     let on_alternate = result == 0 && stack.ss_flags & libc::SS_ONSTACK != 0;
     let has_stack = result == 0 && stack.ss_flags & libc::SS_DISABLE == 0;
@@ -368,7 +368,7 @@ fn word_at(address: u64) -> Option<u64> {
 /// sensor, it is refused ([`Refused::Nested`]) and counted. A write that was left by `longjmp` is
 /// found abandoned when the thread next begins one in a frame that is not deeper on the stack;
 /// until then Rust cannot distinguish it from an open one, and writes from deeper frames are
-/// refused and counted. (C knows more about its frames; see `laned.h`.)
+/// refused and counted. (C has more information about its frames; see `laned.h`.)
 #[derive(Debug)]
 pub struct LanedSensor<E> {
     open: Box<OpenLanes>,
@@ -390,7 +390,7 @@ impl<E: Element> LanedSensor<E> {
     }
 
     /// Appends an element to the calling thread's lane. Wait-free and real-time safe; a thread's
-    /// first write searches the pool, lock-free, and asks for its thread id.
+    /// first write searches the pool, lock-free, and reads its thread id.
     ///
     /// # Errors
     /// [`Refused`]: nothing was written, and what is a loss was counted.
@@ -447,7 +447,7 @@ impl<E: Element> LanedSensor<E> {
     }
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can
-    /// be left out while nobody wants it.
+    /// be left out while no monitor needs it.
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
@@ -554,15 +554,15 @@ impl<E: Element> LanedSensorBuilder<E> {
         self
     }
 
-    /// Asks for at least this many slots in each lane.
+    /// Sets the minimum number of slots in each lane.
     #[must_use]
     pub const fn capacity(mut self, elements: u64) -> Self {
         self.capacity = elements;
         self
     }
 
-    /// How many threads can write at the same time, 1 to 4096. Without it: twice as many as there
-    /// are CPUs, at least 16.
+    /// Number of threads that can write at the same time, 1 to 4096. Without it: twice as many as
+    /// there are CPUs, at least 16.
     #[must_use]
     pub const fn lanes(mut self, lanes: u32) -> Self {
         self.lanes = lanes;

@@ -8,14 +8,14 @@ use crate::dynamic::DynamicSensor;
 use crate::sensor::SensorError;
 use crate::SensorRequest;
 
-/// Bytes of a message in each element where nothing else is said: an element of four cache lines.
+/// Bytes of a message in each element by default: an element of four cache lines.
 const DATA_BYTES: u32 = 256 - 8 - 16;
 
 /// Writes messages of any length. Each is split over one or more elements.
 ///
 /// The reader puts them together again with [`overhear_event::parts::Rejoiner`], or with the
 /// analysis `Messages` of `overhear-metrics`. A message of which an element was missed is lost as
-/// a whole, and counted. So is one with more parts than the sensor has slots: ask for a capacity
+/// a whole, and counted. So is one with more parts than the sensor has slots: set a capacity
 /// that holds several of the longest.
 ///
 /// ```
@@ -125,14 +125,14 @@ impl MessageSensorBuilder {
         self
     }
 
-    /// The type id, `message` if nothing is said: what the messages contain.
+    /// The type id, `message` by default: describes the content of the messages.
     #[must_use]
     pub fn type_id(mut self, type_id: &str) -> Self {
         self.type_id = type_id.to_string();
         self
     }
 
-    /// Bytes of a message in each element, 1 to 4072; 232 if nothing is said. Larger ones waste
+    /// Bytes of a message in each element, 1 to 4072; 232 by default. Larger ones waste
     /// more on short messages, smaller ones need more elements for long ones.
     #[must_use]
     pub const fn data_bytes(mut self, bytes: u32) -> Self {
@@ -140,7 +140,7 @@ impl MessageSensorBuilder {
         self
     }
 
-    /// Asks for at least this many slots, each for one part.
+    /// Sets the minimum number of slots, each for one part.
     #[must_use]
     pub const fn capacity(mut self, parts: u64) -> Self {
         self.capacity = parts;

@@ -10,7 +10,7 @@ use std::sync::Once;
 
 use overhear_directory::client::environment;
 
-/// The variable, and the value that asks for the line.
+/// The variable, and the value that enables the line.
 const VARIABLE: &str = "OVERHEAR_NOT_CONNECTED";
 const WANTED: &str = "stderr";
 

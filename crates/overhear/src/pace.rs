@@ -97,7 +97,7 @@ impl Pace {
         let written = count.wrapping_sub(self.count);
         if written > 0 {
             let at = when(self.clock, last_stamp(), self.allowed, now);
-            // Those that did not ask are believed to be as late as the last.
+            // Elements that were written without a call count as late as the last.
             for _ in 0..written.min(MAX_UNPACED) {
                 self.pacer.written(at);
             }
@@ -111,7 +111,7 @@ impl Pace {
     }
 }
 
-/// Asks again and again how long is to be waited, and waits; returns how long in all.
+/// Waits until no time is left; returns the total time of the wait.
 pub(crate) fn sleep_until_none_is_left(mut left: impl FnMut() -> Nanos) -> Nanos {
     let begin = monotonic_now();
     loop {

@@ -366,7 +366,7 @@ impl<E: Element> Sensor<E> {
     }
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can
-    /// be left out while nobody wants it.
+    /// be left out while no monitor needs it.
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
@@ -375,11 +375,11 @@ impl<E: Element> Sensor<E> {
 
     /// Waits until the declared rate (T, D, tau) allows the next element; returns how long.
     ///
-    /// For producers that are not real-time and may wait: if they ask before each element, monitors
-    /// miss none that was declared, and find no two elements closer than declared. That holds for
-    /// the times that monitors see: [`PACE_MARGIN`](crate::PACE_MARGIN) is added where these are
-    /// converted from the CPU's counter. Elements written without asking count as a debt, which
-    /// the next wait pays. May sleep; not for real-time threads.
+    /// For producers that are not real-time and may wait: if they call it before each element,
+    /// monitors miss none that was declared, and find no two elements closer than declared. That
+    /// holds for the times that monitors see: [`PACE_MARGIN`](crate::PACE_MARGIN) is added where
+    /// these are converted from the CPU's counter. Elements written without asking count as a debt,
+    /// which the next wait pays. May sleep; not for real-time threads.
     ///
     /// # Errors
     /// [`PaceError`] if the sensor has declared no rate.
@@ -448,7 +448,7 @@ impl<E: Element> SensorBuilder<E> {
         self
     }
 
-    /// Asks for at least this many slots.
+    /// Sets the minimum number of slots.
     #[must_use]
     pub const fn capacity(mut self, elements: u64) -> Self {
         self.capacity = elements;

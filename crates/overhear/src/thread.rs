@@ -7,7 +7,7 @@
 //! copy under the loader's lock. What is wanted is the *initial-exec* model: the variable lies in
 //! the static block of every thread, at a distance from the thread pointer that the loader fixes
 //! once. Stable Rust cannot ask for it, so the variable is defined in assembly on the architectures
-//! named here: in a section of thread-local zeros, with a relocation that asks for its distance.
+//! named here: in a section of thread-local zeros, with a relocation for its distance.
 //! The price is 144 bytes of the static block, of which glibc keeps enough in reserve for libraries
 //! that are loaded late.
 //!
@@ -144,12 +144,12 @@ pub(crate) fn identify() -> Claimant {
 }
 
 /// Where the id of any thread lies behind its thread pointer: the first word of its slot, 0 until
-/// it is known. For C, which asks [`identify`] then.
+/// it is known. For C, which calls [`identify`] then.
 pub(crate) fn tid_distance() -> usize {
     fixed::distance()
 }
 
-/// Asks the kernel for the calling thread's id, so that no later write has to.
+/// Reads the calling thread's id from the kernel, so that no later write has to.
 ///
 /// This alone is enough for sensors of which a thread needs no part of its own. To get a lane as
 /// well, see [`LanedSensor::prepare_thread`](crate::LanedSensor::prepare_thread).
@@ -162,7 +162,7 @@ pub(crate) fn forget() {
     slot().forget();
 }
 
-/// Where C finds the entry on architectures that the header does not know.
+/// Where C finds the entry on architectures that the header does not support.
 #[no_mangle]
 pub(crate) extern "C" fn oh_thread_pointer_() -> *mut u8 {
     fixed::pointer()

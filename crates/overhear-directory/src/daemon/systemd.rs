@@ -19,7 +19,7 @@ pub(super) fn inherited() -> io::Result<Inherited> {
     let mut kept = Vec::new();
     for (raw, name) in sd_notify::listen_fds_with_names()? {
         // SAFETY: the environment states that the service manager opened it for this process, and
-        // this function is called once: nobody else owns it.
+        // this function is called once: nothing else owns it.
         let file = unsafe { OwnedFd::from_raw_fd(raw) };
         if is_listener(&file) {
             rustix::io::ioctl_fionbio(&file, true)?;

@@ -41,7 +41,7 @@ pub(crate) struct Sensor {
     freed_at: Option<Instant>,
     // Monitors that hold it, and whether each needs it.
     pub(super) holders: BTreeMap<MonitorId, bool>,
-    // Monitors that ask for it to be off while it is unneeded.
+    // Monitors that request it to be off while it is unneeded.
     pub(super) disabled_by: BTreeSet<MonitorId>,
     // Whether the directory itself needs it.
     pub(super) is_needed_here: bool,

@@ -31,7 +31,7 @@ impl Registry {
             && !self.monitors.values().any(needs)
     }
 
-    /// Whether a monitor asks for this sensor to be off while it is unneeded.
+    /// Whether a monitor requests this sensor to be off while it is unneeded.
     pub(super) fn disables_unneeded(
         &self,
         monitor: &super::Monitor,

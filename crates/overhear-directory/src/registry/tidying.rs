@@ -14,7 +14,7 @@ use crate::sensor_record::SensorState;
 
 /// How many sensors are ended, let go of or freed in a slice.
 const SLICE: u32 = 64;
-/// How often it is said that something does not outlive a restart.
+/// Interval of the message that something does not outlive a restart.
 const COMPLAINTS: Duration = Duration::from_secs(60);
 /// How many sensors are looked at at a tick, whether their programs still have them mapped.
 const SWEEP: usize = 16;
@@ -104,7 +104,7 @@ impl Registry {
         }
     }
 
-    /// What the directory's log should say.
+    /// Messages for the directory's log.
     pub(crate) fn take_complaints(&mut self, now: Instant) -> Vec<String> {
         let mut complaints: Vec<String> = Vec::new();
         let journal = self.journal.as_mut().filter(|_| self.next_complaint <= now);

@@ -2,7 +2,7 @@
 //! The kernel sensors beyond scheduling: names and schemas.
 //!
 //! The BPF programs write these payloads (`crates/overhear-kernel/src/bpf/sensors.h` has the same
-//! structs). `docs/kernel-sensors.md` says what each field means. A sensor's events are named
+//! structs). `docs/kernel-sensors.md` describes each field. A sensor's events are named
 //! `kernel:NAME`.
 
 use super::checked;
@@ -256,7 +256,7 @@ pub fn probe_return_schema() -> TypeSchema {
     checked(thread("probe_return").field("value", FieldKind::I64, ""))
 }
 
-/// Every payload that tells of a thread begins with its id and its process.
+/// Every payload about a thread begins with its id and its process.
 fn thread(name: &str) -> crate::TypeSchemaBuilder {
     TypeSchema::builder(name)
         .field("tid", FieldKind::U32, "")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Hand-over of a monitor of BPF programs to another process, as a message with descriptors.
 //!
-//! Who needs this: a program without privileges that reads kernel events. A small service with
+//! Needed by: a program without privileges that reads kernel events. A small service with
 //! CAP_BPF and CAP_PERFMON creates the monitor, selects its threads, and gives it away. [MKM]
 //! requires that the rights to a monitor can be passed on.
 //!

@@ -543,7 +543,7 @@ fn attach_to_event(program: &ProgramMut<'_>, event: Result<OwnedFd, Errno>) -> i
     if link < 0 {
         return Err(io::Error::from_raw_os_error(-link));
     }
-    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    // SAFETY: the call succeeded, so this is a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 

@@ -66,6 +66,6 @@ fn owned(fd: i32) -> io::Result<OwnedFd> {
         // libbpf returns the negative number.
         return Err(io::Error::from_raw_os_error(-fd));
     }
-    // SAFETY: the call succeeded, so this is a new descriptor that nobody else owns.
+    // SAFETY: the call succeeded, so this is a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }

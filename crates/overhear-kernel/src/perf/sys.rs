@@ -174,7 +174,7 @@ fn open_event(attributes: &Attributes, pid: libc::pid_t, cpu: u32) -> Result<Own
     if fd < 0 {
         return Err(last_error());
     }
-    // SAFETY: the call succeeded, so this is a new file descriptor that nobody else owns.
+    // SAFETY: the call succeeded, so this is a new file descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`ElfFile`]: the parts of a program or library that tell where a probe goes.
+//! [`ElfFile`]: the parts of a program or library that locate a probe.
 //!
 //! Names of functions come from blazesym (`symbols.rs`). This module reads the rest:
 //!

@@ -301,7 +301,7 @@ mod tests {
     }
 
     /// An interrupt that takes 5 every 50 and is above all: task 1 of the test before takes 27 and
-    /// one interrupt, and the interrupt waits for nobody.
+    /// one interrupt, and the interrupt does not wait.
     #[test]
     fn interrupts_delay_and_are_not_delayed() {
         let mut tasks = tasks(&[(3, 100, 20), (2, 200, 30), (9, 50, 5)]);

@@ -424,7 +424,7 @@ fn rules_of(
                 .is_some_and(|(filter, (pid, name))| filter.takes(Some(pid), Some(name))),
         });
     }
-    // An element that is both first answers the questions before it, and then asks.
+    // An element that is both an answer and a request first answers the earlier requests.
     if matches!(constraint.demand(), Demand::Deadline { .. }) {
         rules.reverse();
     }
@@ -562,8 +562,8 @@ impl<J: Judge> Analysis for Verdicts<J> {
     }
 
     fn advance(&mut self, now: Timestamp) {
-        // The last advance of a monitor says that nothing more comes, not how long the observation
-        // went on. The caller of `finish` knows that.
+        // After the last advance of a monitor no element follows, but the observation may be
+        // longer. The caller of `finish` passes its end.
         if now < Timestamp::MAX {
             self.pass(now);
         }

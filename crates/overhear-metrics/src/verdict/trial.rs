@@ -41,7 +41,7 @@ pub(super) struct Trial {
     has_met: bool,
     /// Whether elements are missing that the tally does not count.
     lacks: bool,
-    /// Whether the judge was told that it is inconclusive.
+    /// Whether the judge got a report that it is inconclusive.
     reported: bool,
 }
 
@@ -321,7 +321,7 @@ impl Trial {
         self.lacks = true;
     }
 
-    /// Whether it can no longer be *held*, is not violated, and the judge was not told so.
+    /// Whether it can no longer be *held*, is not violated, and this was not reported to the judge.
     pub(super) fn turns_inconclusive(&mut self) -> bool {
         let tally = &self.tally;
         let counted = [

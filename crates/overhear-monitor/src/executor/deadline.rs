@@ -142,12 +142,12 @@ pub struct DeadlineRun {
     pub faults: PageFaults,
     /// How often the kernel stopped a job of this process because its runtime was used up
     /// (`SIGXCPU`). It confirms the overruns that the guarantee names. `None` where no handler
-    /// could be had, so that the kernel was not asked to tell.
+    /// could be installed, so that the kernel sends no signal.
     pub kernel_overruns: Option<u64>,
 }
 
-/// Runs a monitor on these terms in the calling thread until `go_on` says no. It is called in every
-/// period, with what is known of the guarantee, so it must do little.
+/// Runs a monitor on these terms in the calling thread until `go_on` returns false. It is called in
+/// every period, with what is known of the guarantee, so it must do little.
 ///
 /// `watch` watches with [`SystemClock`]; the verdict is in it afterwards. `tell` is called once,
 /// when the guarantee begins.
@@ -166,8 +166,8 @@ pub fn deadline(
     let present = admitted_with(terms)?;
     memory::lock().map_err(DeadlineRefusal::Memory)?;
     let scan = ReservationScan::start(terms.level, present)?;
-    // Where no handler can be had the kernel is not asked, because the signal would end the
-    // process; the run says that nobody confirms.
+    // Without a handler the signal would end the process, so the kernel is not requested to send
+    // it; the result has no count of it then.
     let overruns = Overruns::listen().ok();
     let reserved = reserve(terms, overruns.is_some())?;
     // Locking has mapped all memory that there is, of plug-ins too; what an update does only
@@ -189,7 +189,7 @@ pub fn deadline(
         terms.reservation.period,
     );
     let mut stop_at = None;
-    // What the kernel said of the warm-up is no overrun of a period.
+    // A signal during the warm-up is no overrun of a period.
     let mut before = None;
     loop {
         sleep_until(periods.due());
@@ -312,7 +312,7 @@ fn reserve(terms: &Terms, signals_overruns: bool) -> Result<ReservedThread, Dead
     })
 }
 
-/// Whether a guarantee on these terms could begin now: asks for all that [`deadline`] asks for, in
+/// Whether a guarantee on these terms could begin now: reserves all that [`deadline`] reserves, in
 /// a thread that gives the reservation back, inside `partition` if there is one. Memory stays
 /// locked.
 ///
@@ -427,7 +427,7 @@ impl Drop for ReservationScan {
     }
 }
 
-/// The reservations of others that this level must know of: all at the shared level, those that may
+/// The reservations of others that count at this level: all at the shared level, those that may
 /// lie on the same CPU at the exclusive one.
 fn foreign(level: Level, me: u32, cpus: &[u32]) -> Vec<DeadlineThread> {
     let mut present = deadline_threads();

@@ -454,7 +454,7 @@ mod tests {
             (guarantee.verdict(), guarantee.since()),
             (GuaranteeVerdict::Violated, Some(at(99)))
         );
-        // A breach that is told later, but began before.
+        // A breach that is reported later, but began before.
         guarantee.breach(breach(50, 300));
         assert_eq!(
             (guarantee.verdict(), guarantee.since()),

@@ -8,7 +8,7 @@
 //! - [`bandwidth()`]: within a share of a CPU that the kernel keeps for it; as many elements as
 //!   fit.
 //! - [`deadline()`]: on the [`Terms`] of an admission, with CPU time that the kernel reserves; its
-//!   [`GuaranteeVerdict`] says whether every element was evaluated in time.
+//!   [`GuaranteeVerdict`] states whether every element was evaluated in time.
 //!
 //! The decisions of an executor (wake-up times, judgement of times) are separate from threads and
 //! clocks, so that they are tested with literal times.

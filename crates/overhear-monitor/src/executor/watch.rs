@@ -65,7 +65,7 @@ pub struct Watch<'a, C> {
 }
 
 impl<'a, C: Clock> Watch<'a, C> {
-    /// Watches `updates`, one for each of `terms.updates`. `sensor_of` says which sensor of the
+    /// Watches `updates`, one for each of `terms.updates`. `sensor_of` returns the sensor of the
     /// terms a stream belongs to.
     pub fn new(
         terms: &'a Terms,

@@ -238,7 +238,7 @@ impl Partition {
         let Some(hierarchy) = Hierarchy::of_this_process() else {
             return Ok(0);
         };
-        // Who may not write there has left nothing, and must not wait for who may.
+        // A process without write permission has left nothing, and must not wait for one with it.
         if Self::leftovers()?.is_empty() {
             return Ok(0);
         }
@@ -262,7 +262,7 @@ impl Drop for PartitionGuard {
     }
 }
 
-/// Whether the one who takes the last partition apart has to restore balancing.
+/// Whether balancing must be restored when the last partition is removed.
 fn has_to_restore_balance(hierarchy: &Hierarchy) -> Result<bool, PartitionError> {
     match hierarchy.version {
         Version::V2 => Ok(false),

@@ -82,7 +82,7 @@ impl Hierarchy {
     }
 }
 
-/// The name of a partition: who made it.
+/// The name of a partition, after the process that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GroupName {
     pid: u32,

@@ -2,11 +2,11 @@
 //! Partitions of control groups version 1 (`Documentation/scheduler/sched-deadline.rst`, section
 //! 5).
 //!
-//! Who needs this: machines whose init mounts the cpuset controller as version 1, as older
+//! Needed by: machines whose init mounts the cpuset controller as version 1, as older
 //! distributions, container hosts and small virtual machines do. There the controller is missing in
 //! version 2, so without this module no monitor could have a CPU of its own.
 //!
-//! Who needs this: machines whose init mounts the cpuset controller as version 1, as older
+//! Needed by: machines whose init mounts the cpuset controller as version 1, as older
 //! distributions, container hosts and small virtual machines do. There the controller is missing in
 //! version 2, so without this module no monitor could have a CPU of its own.
 //!

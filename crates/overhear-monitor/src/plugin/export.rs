@@ -35,7 +35,7 @@ pub trait Exported: Analysis + Sized + 'static {
     /// What it does when elements of its sensors were missed.
     const MISSED: MissedPolicy = MissedPolicy::Continue;
 
-    /// Whether it evaluates large elements in place: [`Analysis::reads_in_place`] is not asked
+    /// Whether it evaluates large elements in place: [`Analysis::reads_in_place`] is not called
     /// across this border.
     const READS_IN_PLACE: bool = false;
 
@@ -51,7 +51,7 @@ pub trait Exported: Analysis + Sized + 'static {
     /// A message for the user, if the argument does not suit it.
     fn create(argument: &str) -> Result<Self, String>;
 
-    /// Tells the results. `overhear top` asks for each picture.
+    /// Sets the results. `overhear top` calls it once per refresh.
     fn report(&self, results: &mut Results) {
         let _ = results;
     }
@@ -121,11 +121,11 @@ pub fn entry<U: Exported>() -> ExportedEntry {
 /// The table of a plug-in; [`export_updates!`](crate::export_updates) calls this.
 #[must_use]
 pub fn table(entries: impl FnOnce() -> Vec<ExportedEntry>) -> *const RawPlugin {
-    /// Pointers to leaked memory that nobody writes.
+    /// Pointers to leaked memory that is never written.
     struct Table(*const RawPlugin);
-    // SAFETY: as the type says.
+    // SAFETY: as the type documents.
     unsafe impl Send for Table {}
-    // SAFETY: as the type says.
+    // SAFETY: as the type documents.
     unsafe impl Sync for Table {}
     static TABLE: OnceLock<Table> = OnceLock::new();
     let make = || {
@@ -140,7 +140,7 @@ pub fn table(entries: impl FnOnce() -> Vec<ExportedEntry>) -> *const RawPlugin {
             reserved: 0,
         })))
     };
-    // A panic in a constant's or a schema's making is told as a plug-in without a table.
+    // After a panic in the construction of a constant or a schema the plug-in has no table.
     catch_unwind(AssertUnwindSafe(|| TABLE.get_or_init(make).0)).unwrap_or(ptr::null())
 }
 
@@ -157,7 +157,7 @@ macro_rules! export_updates {
     };
 }
 
-/// An update and the streams it has heard of.
+/// An update and the streams that it has opened.
 struct Instance<U> {
     update: U,
     streams: Vec<StreamDescriptor>,
@@ -174,7 +174,7 @@ impl<U> Instance<U> {
             self.last = match self.index_of.get(&raw.id) {
                 Some(&index) => index,
                 None => {
-                    // SAFETY: a stream of the host, with strings and fields as update.h says.
+                    // SAFETY: a stream of the host, with strings and fields as update.h specifies.
                     self.streams.push(unsafe { descriptor(raw) });
                     self.index_of.insert(raw.id, self.streams.len() - 1);
                     self.streams.len() - 1
@@ -223,7 +223,7 @@ unsafe fn descriptor(raw: &RawStream) -> StreamDescriptor {
     }
 }
 
-/// Tells the host why a call has failed.
+/// Passes the reason of a failed call to the host.
 fn fail(host: *mut RawHost, message: &str) {
     let message = c_text(message);
     // SAFETY: the host's own function, with its own pointer.
@@ -235,14 +235,14 @@ thread_local! {
     static HOST: Cell<*mut RawHost> = const { Cell::new(ptr::null_mut()) };
 }
 
-/// Asks for the reactions of `overhear.toml` that are bound to the update of a plug-in that is just
+/// Requests the reactions of `overhear.toml` that are bound to the update of a plug-in that is just
 /// being called: `oh_react`. What `code` and `value` mean is between the update and its user.
-/// Wait-free. Returns whether there is a monitor to be asked: not outside a call, nor under an
+/// Wait-free. Returns whether there is a monitor for the request: not outside a call, nor under an
 /// older one.
 #[allow(clippy::must_use_candidate, reason = "most updates do not care")]
 pub fn react(code: u32, value: i64) -> bool {
     let host = HOST.get();
-    // SAFETY: not null only during a call, and then the host's own pointer; a host says its size
+    // SAFETY: not null only during a call, and then the host's own pointer; a host states its size
     // first.
     let has_all = !host.is_null() && unsafe { (*host).size } as usize >= size_of::<RawHost>();
     if has_all {
@@ -252,10 +252,10 @@ pub fn react(code: u32, value: i64) -> bool {
     has_all
 }
 
-/// Calls the update; a panic is a failure, and what it says itself ([`Analysis::failure`]).
+/// Calls the update; a panic is a failure, and so is [`Analysis::failure`].
 ///
 /// # Safety
-/// `own` came from [`create`] for the same type, and nobody else uses it.
+/// `own` came from [`create`] for the same type, and no other code uses it.
 unsafe fn call<U: Analysis>(
     own: *mut c_void,
     host: *mut RawHost,
@@ -310,12 +310,12 @@ unsafe extern "C" fn open<U: Exported>(
         let (update, stream) = instance.stream(unsafe { &*stream });
         update.open(stream);
     };
-    // SAFETY: called by the host as update.h says.
+    // SAFETY: called by the host as update.h specifies.
     unsafe { call::<U>(own, host, opened) }
 }
 
 unsafe extern "C" fn warm_up<U: Exported>(own: *mut c_void, host: *mut RawHost) -> c_int {
-    // SAFETY: called by the host as update.h says.
+    // SAFETY: called by the host as update.h specifies.
     unsafe { call::<U>(own, host, |instance| instance.update.warm_up()) }
 }
 
@@ -325,7 +325,7 @@ unsafe extern "C" fn element<U: Exported>(
     raw: *const RawElement,
 ) -> c_int {
     let evaluated = |instance: &mut Instance<U>| {
-        // SAFETY: an element of the host, whose payload has as many bytes as its stream says.
+        // SAFETY: an element of the host, whose payload has the size of its stream.
         let (raw, stream, payload) = unsafe {
             let raw = &*raw;
             let stream = &*raw.stream;
@@ -341,7 +341,7 @@ unsafe extern "C" fn element<U: Exported>(
             payload,
         });
     };
-    // SAFETY: called by the host as update.h says.
+    // SAFETY: called by the host as update.h specifies.
     unsafe { call::<U>(own, host, evaluated) }
 }
 
@@ -395,7 +395,7 @@ unsafe extern "C" fn prepare<U: Exported>(
         let payload = HostInPlace(raw);
         ready = update.prepare(&ElementInPlace::new(key, &payload));
     };
-    // SAFETY: called by the host as update.h says.
+    // SAFETY: called by the host as update.h specifies.
     let code = unsafe { call::<U>(own, host, prepares) };
     // SAFETY: the host's own place for it.
     unsafe { *prepared = ready.into() };
@@ -419,7 +419,7 @@ unsafe extern "C" fn commit<U: Exported>(
         };
         update.commit(&key, valid != 0);
     };
-    // SAFETY: called by the host as update.h says.
+    // SAFETY: called by the host as update.h specifies.
     unsafe { call::<U>(own, host, ended) }
 }
 
@@ -439,12 +439,12 @@ unsafe extern "C" fn gap<U: Exported>(
             missed: raw.missed,
             from: Timestamp::from_monotonic_ns(raw.from_ns),
             to: Timestamp::from_monotonic_ns(raw.to_ns),
-            // A cause that a newer host knows and this plug-in does not.
+            // A cause of a newer host that this plug-in does not have.
             cause: cause.copied().unwrap_or(GapCause::Corrupt),
         };
         update.gap(stream, &gap);
     };
-    // SAFETY: called by the host as update.h says.
+    // SAFETY: called by the host as update.h specifies.
     unsafe { call::<U>(own, host, learned) }
 }
 
@@ -454,7 +454,7 @@ unsafe extern "C" fn advance<U: Exported>(
     now_ns: u64,
 ) -> c_int {
     let now = Timestamp::ZERO.plus(Nanos::from_ns(now_ns));
-    // SAFETY: called by the host as update.h says.
+    // SAFETY: called by the host as update.h specifies.
     unsafe { call::<U>(own, host, |instance| instance.update.advance(now)) }
 }
 
@@ -486,13 +486,13 @@ unsafe extern "C" fn report<U: Exported>(own: *mut c_void, host: *mut RawHost) -
             }
         }
     };
-    // SAFETY: called by the host as update.h says.
+    // SAFETY: called by the host as update.h specifies.
     unsafe { call::<U>(own, host, write_results) }
 }
 
 unsafe extern "C" fn destroy<U: Exported>(own: *mut c_void) {
     // SAFETY: made by Box::into_raw in `create`; the host gives it back.
     let instance = unsafe { Box::from_raw(own.cast::<Instance<U>>()) };
-    // A panic in a destructor has nobody to be told to.
+    // A panic in a destructor cannot be reported.
     let _ = catch_unwind(AssertUnwindSafe(|| drop(instance)));
 }

@@ -20,7 +20,7 @@ use super::library::{open_library, PluginError};
 pub(super) fn open_measured(path: &Path) -> Result<(*mut c_void, u64), PluginError> {
     // By handle, as a number: the loader gives the same one for the same object.
     static KNOWN: Mutex<Vec<(usize, u64)>> = Mutex::new(Vec::new());
-    // Held meanwhile, so that nobody else's object is counted.
+    // Locked, so that objects of other threads are not counted.
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     let before = mapped_bytes();
     let handle = open_library(path).map(Library::into_raw)?;
@@ -64,7 +64,7 @@ fn mapped_bytes() -> u64 {
     sum
 }
 
-/// Calls, and says by how many bytes the memory grew that is in use by the allocator's account;
+/// Calls, and returns the bytes by which the memory grew that is in use by the allocator's account;
 /// negative where more was given back.
 pub(super) fn allocated_in<T>(call: impl FnOnce() -> T) -> (T, i64) {
     let before = in_use();

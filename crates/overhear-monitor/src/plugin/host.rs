@@ -51,7 +51,8 @@ impl Host {
 /// # Safety
 /// `host` is the pointer that the update was called with, and `message` is NULL or a string.
 unsafe extern "C" fn fail(host: *mut RawHost, message: *const c_char) {
-    // SAFETY: by contract; a host begins with its raw part, and nobody else uses it during a call.
+    // SAFETY: by contract; a host begins with its raw part, and no other code uses it during a
+    // call.
     unsafe { (*host.cast::<Host>()).failed = text(message) };
 }
 

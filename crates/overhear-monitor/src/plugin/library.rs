@@ -22,7 +22,7 @@ pub enum PluginError {
     NotLoaded {
         /// The file.
         file: String,
-        /// What the loader says.
+        /// The message of the loader.
         reason: String,
     },
     /// It is a shared object, but no plug-in.
@@ -36,7 +36,7 @@ pub enum PluginError {
     NoFunction {
         /// The file.
         file: String,
-        /// What was asked for.
+        /// The requested name.
         function: String,
     },
     /// It was built for another version of the interface.
@@ -62,7 +62,7 @@ pub enum PluginError {
     NoSuchUpdate {
         /// The file.
         file: String,
-        /// What was asked for.
+        /// The requested name.
         name: String,
         /// The names it has.
         known: String,
@@ -74,7 +74,7 @@ pub enum PluginError {
         file: String,
         /// The update.
         update: String,
-        /// What it says.
+        /// Its message.
         reason: String,
     },
 }
@@ -112,7 +112,7 @@ impl Plugin {
     /// trusts the libraries it is linked with.
     ///
     /// # Errors
-    /// [`PluginError`] if it does not load, or what it exports is not as `update.h` says.
+    /// [`PluginError`] if it does not load, or its exports are not as `update.h` specifies.
     pub fn load(path: &Path) -> Result<Self, PluginError> {
         let file = path.display().to_string();
         // It stays loaded until the process ends: updates hold pointers into it, and what its
@@ -131,7 +131,7 @@ impl Plugin {
             update: update.to_string(),
             reason: reason.to_string(),
         };
-        // SAFETY: NULL, or a table by the contract of the function; it says its size.
+        // SAFETY: NULL, or a table by the contract of the function; it states its size.
         let table = unsafe { sized::<RawPlugin>(table, size_of::<RawPlugin>()) };
         let table = table.ok_or_else(|| malformed("`oh_plugin_v1`", "it returns no table"))?;
         if table.abi != ABI {
@@ -146,7 +146,7 @@ impl Plugin {
         let mut entries: Vec<Arc<Entry>> = Vec::new();
         for index in 0..table.update_count as usize {
             let number = format!("update {}", index + 1);
-            // SAFETY: the table has this many pointers, each to an update that says its size.
+            // SAFETY: the table has this many pointers, each to an update that states its size.
             let raw = unsafe { sized(table.updates.add(index).read(), LEAST_UPDATE) };
             let raw = raw.ok_or_else(|| malformed(&number, "it is NULL, or too small"))?;
             let entry = Entry::new(raw, locals);
@@ -186,7 +186,7 @@ impl Plugin {
     /// Makes the update of this name, or one of each without a name, with this argument.
     ///
     /// # Errors
-    /// [`PluginError`] if there is none of this name, or it says that it cannot be made.
+    /// [`PluginError`] if there is none of this name, or its `create` fails.
     pub fn create(
         &self,
         name: Option<&str>,
@@ -230,7 +230,8 @@ pub(super) fn open_library(path: &Path) -> Result<Library, PluginError> {
     })
 }
 
-/// What the loader says, in one line and without the file's name, which the message has already.
+/// The message of the loader, in one line and without the file's name, which the message has
+/// already.
 fn reason(error: &libloading::Error) -> String {
     let message = match std::error::Error::source(error) {
         Some(source) => source.to_string(),
@@ -243,7 +244,8 @@ fn reason(error: &libloading::Error) -> String {
 /// smaller than `least`.
 ///
 /// # Safety
-/// `raw` is NULL or points to as many bytes as its first four say. All bytes zero are a `T`.
+/// `raw` is NULL or points to the number of bytes that its first four contain. All bytes zero are a
+/// `T`.
 pub(super) unsafe fn sized<T: Copy>(raw: *const T, least: usize) -> Option<T> {
     if raw.is_null() {
         return None;

@@ -9,7 +9,7 @@
 //! ([`Analysis::refuses`](overhear_event::Analysis::refuses)).
 //!
 //! A shared object can also have functions that carry out reactions ([`ReactionFunction`]), and an
-//! update can ask for them by [`react`].
+//! update can request them by [`react`].
 //!
 //! A plug-in in Rust implements [`Exported`] for a type that is an `Analysis`, and names it in
 //! [`export_updates!`](crate::export_updates), in a crate of type `cdylib`:

@@ -37,7 +37,7 @@ impl ReactionFunction {
         };
         let symbol = CString::new(function).map_err(|_| lacks())?;
         let library = open_library(path)?;
-        // SAFETY: update.h says of what type a function is that a reaction names; the user named
+        // SAFETY: update.h specifies the type of a function that a reaction names; the user named
         // it.
         let found = unsafe { library.get::<React>(symbol.to_bytes_with_nul()) };
         let found = found.map(|found| *found).map_err(|_| lacks())?;

@@ -79,10 +79,10 @@ impl PluginUpdate {
     /// An update of this very program, which drives a monitor as a library: `oh_monitor_add`.
     ///
     /// # Errors
-    /// A message: it is not as `update.h` says, or it says that it cannot be made.
+    /// A message: it is not as `update.h` specifies, or its `create` fails.
     ///
     /// # Safety
-    /// `update` is NULL or points to an `oh_update` of `update.h`, which says its own size, whose
+    /// `update` is NULL or points to an `oh_update` of `update.h`, which states its own size, whose
     /// strings and fields are readable during the call, and whose functions and `application` may
     /// be used for as long as this lives, by any one thread at a time.
     pub unsafe fn in_process(
@@ -120,7 +120,7 @@ impl PluginUpdate {
         let Some(create) = entry.raw.create else {
             return Err("`create` is missing".to_string());
         };
-        // SAFETY: a function of the plug-in, called as update.h says.
+        // SAFETY: a function of the plug-in, called as update.h specifies.
         let create = || unsafe { create(host_pointer(&mut host), argument.as_ptr()) };
         let (own, allocated) = allocated_in(create);
         if own.is_null() {
@@ -168,23 +168,24 @@ impl PluginUpdate {
         u64::try_from(self.allocated).unwrap_or(0)
     }
 
-    /// Destroys it, and says how many bytes it gave back to the allocator: what it had in the end,
-    /// if it forgets nothing.
+    /// Destroys it, and returns the number of bytes that it gave back to the allocator: what it had
+    /// in the end, if it forgets nothing.
     #[must_use]
     pub fn destroy(self) -> u64 {
         let ((), grown) = allocated_in(|| drop(self));
         u64::try_from(-grown).unwrap_or(0)
     }
 
-    /// Has this decider called when the update asks for reactions, as the one of this number.
+    /// Sets the decider that is called when the update requests reactions, and its index there.
     pub fn reacting(&mut self, decider: Decider, number: UpdateIndex) {
         self.host.decider = Some((decider, number));
     }
 
-    /// What it has to tell. A failed update tells what it can.
+    /// Its results. A failed update returns those that it can.
     pub fn report(&mut self) -> Results {
         if let Some(report) = self.entry.raw.report {
-            // SAFETY: a function of the plug-in, called as update.h says; `own` came from create.
+            // SAFETY: a function of the plug-in, called as update.h specifies; `own` came from
+            // create.
             let code = unsafe { report(self.own, host_pointer(&mut self.host)) };
             self.note("report", code);
         }
@@ -203,7 +204,7 @@ impl PluginUpdate {
     fn fail(&mut self, function: &str, code: c_int) {
         let message = self.host.failed.take();
         let message = message.unwrap_or_else(|| format!("it returned {code}"));
-        // The first failure says most; `report` may follow it.
+        // The first failure is kept; that of `report` may follow from it.
         self.failure
             .get_or_insert_with(|| format!("`{function}` failed: {message}"));
     }
@@ -241,8 +242,8 @@ impl PluginUpdate {
         let pointer = ptr::from_ref(stream.c.raw());
         self.streams.insert(descriptor.id, stream);
         if let Some(open) = self.entry.raw.open.filter(|_| is_wanted) {
-            // SAFETY: a function of the plug-in, called as update.h says: the stream is kept in its
-            // box until the update is gone.
+            // SAFETY: a function of the plug-in, called as update.h specifies: the stream is kept
+            // in its box until the update is gone.
             let code = unsafe { open(self.own, host_pointer(&mut self.host), pointer) };
             self.note("open", code);
         }
@@ -256,7 +257,7 @@ impl PluginUpdate {
             return;
         };
         self.host.at = None;
-        // SAFETY: a function of the plug-in, called as update.h says; `own` came from create.
+        // SAFETY: a function of the plug-in, called as update.h specifies; `own` came from create.
         let code = unsafe { function(self.own, host_pointer(&mut self.host)) };
         self.note("warm_up", code);
     }
@@ -329,7 +330,7 @@ impl Analysis for PluginUpdate {
 
     fn warm_up(&mut self) {
         self.measured(Self::become_warm);
-        // From now on nothing is allocated, and the allocator is not asked.
+        // From now on nothing is allocated, and the allocator's account is not read.
         self.is_warm = true;
     }
 
@@ -363,8 +364,8 @@ impl Analysis for PluginUpdate {
             writer_flags,
         };
         self.host.at = Some(element.time);
-        // SAFETY: a function of the plug-in, called as update.h says; everything lives until it
-        // returns.
+        // SAFETY: a function of the plug-in, called as update.h specifies; everything lives until
+        // it returns.
         let code = unsafe { function(self.own, host_pointer(&mut self.host), &raw const raw) };
         self.note("element", code);
     }

@@ -3,7 +3,7 @@
 //! one.
 //!
 //! The input is an [`Occurrence`]: an update exceeded its WCET, a sensor its rate, elements were
-//! missed, a constraint was decided, an update asks for a reaction. A [`Decider`] compares it with
+//! missed, a constraint was decided, an update requests a reaction. A [`Decider`] compares it with
 //! its [`Condition`]s. The output are [`Decision`]s, which [`Decisions`] yields to another thread,
 //! the only one that writes files, starts programs or sends signals ([GRTMon, section 3.5]: it must
 //! be simple to trigger reactions based on the result of evaluations).
@@ -38,7 +38,7 @@
 //! the kernel, and it never waits for the thread that carries out. So decisions travel through a
 //! private ring by the protocol of `overhear-stream`, as elements do: the newest replaces the
 //! oldest, and the reader counts exactly what it was too late for. A decider has one ring and one
-//! thread; a monitor with several threads, or updates that ask by themselves, has several.
+//! thread; a monitor with several threads, or updates with requests of their own, has several.
 
 use overhear_event::{ClockId, Nanos, Ticks, Timestamp, WriterKind};
 use overhear_stream::{Geometry, Header, OwnedWords, ReadItem, Reader, SimpleWriter};
@@ -59,7 +59,7 @@ pub enum Trigger {
     Violated,
     /// A constraint that is not violated cannot be found to hold any more.
     Inconclusive,
-    /// An update asked for it.
+    /// An update requested it.
     Update,
 }
 
@@ -151,7 +151,7 @@ pub enum Occurrence {
     Overrun {
         /// Which update.
         update: UpdateIndex,
-        /// Whose element; `None` for a sensor that nobody described.
+        /// Sensor of the element; `None` for a sensor that is not described.
         sensor: Option<SensorIndex>,
         /// The element's position in its stream.
         element: u64,
@@ -244,7 +244,7 @@ impl Occurrence {
     }
 
     /// Its number: nanoseconds that were taken, elements that were missed, offences, or what the
-    /// update said. Stops at the largest.
+    /// update passed. Stops at the largest.
     #[must_use]
     pub fn value(&self) -> Option<i64> {
         let number = match *self {
@@ -269,7 +269,7 @@ impl Occurrence {
         }
     }
 
-    /// The code that an update said.
+    /// The code of an update's request.
     #[must_use]
     pub const fn code(&self) -> Option<u32> {
         match *self {

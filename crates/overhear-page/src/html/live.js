@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // A run that goes on: the server of the page sends pieces of news, and the rows grow.
 
-/** Follows the run; `take` gets each piece, `say` gets the state of the connection. */
+/** Follows the run; `take` gets each piece, `say` the state of the connection. */
 class Live {
   constructor({ take, say }) {
     this.follow = true;

@@ -38,22 +38,23 @@
 //! 1. Load `tail` = t, acquire: `SYNC(take)`. Load index word t, acquire: `SYNC(give)`. Open: at
 //!    the moment of this load nothing had been enqueued at t, and `tail` had reached t, so the
 //!    queue was empty: add 1 to `lost_full`, the write is refused. Passed: `tail` is outdated,
-//!    begin again. The word itself says whether t was enqueued; `head`, which may lag behind, is
-//!    not asked, so a refusal is never spurious, and one cache line less is fought for.
+//!    begin again. The word itself shows whether t was enqueued; `head`, which may lag, is
+//!    not read, so a refusal is never spurious, and one cache line less is fought for.
 //! 2. CAS `tail` from t to t + 1, release: `SYNC(take)`. The loser begins again. The index word was
 //!    read before this step because afterwards an enqueue at t + capacity may replace it.
 //! 3. Fence with release: `SYNC(overwrite)`. It orders the CAS of `tail` before the stores of the
 //!    fill.
 //! 4. Fill the element by relaxed word stores.
 //! 5. Load `head` = h, acquire: `SYNC(advance)`. Load index word h, acquire: `SYNC(give)`. Passed:
-//!    `head` is outdated, begin again. Filled: somebody has enqueued at h and not yet moved `head`;
-//!    help, that is, go to 8.
+//!    `head` is outdated, begin again. Filled: another thread has enqueued at h and not yet moved
+//!    `head`; help, that is, go to 8.
 //! 6. Read the clock, ordered behind step 5, and store the stamp. Whoever is at h reads it after
 //!    `head` became h, so after the enqueue at h - 1, whose stamp is older: stamps ascend with the
 //!    positions. (With clocks that agree between CPUs; equal stamps are possible.)
 //! 7. CAS index word h from what step 5 saw to (h, element), release: `SYNC(give)`. This is the
 //!    moment at which the element is published; readers look for it even where `head` lags.
-//! 8. CAS `head` from h to h + 1, release: `SYNC(advance)`. Who fails was helped.
+//! 8. CAS `head` from h to h + 1, release: `SYNC(advance)`. If it fails, another thread has done
+//!    it.
 //! 9. Unless step 7 succeeded, begin again at 5, with a new stamp.
 //!
 //! Whoever loses a race waits for some turns (`pause`), twice as many each time up to a bound,

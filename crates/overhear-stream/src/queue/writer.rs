@@ -192,7 +192,7 @@ impl<W: Words> QueueWriter<W> {
             // Step 8. SYNC(advance): pairs with the loads of `head`.
             let next = head.next(&self.queue).0;
             let (won, lost) = (Ordering::Release, Ordering::Relaxed);
-            // Who fails was helped.
+            // If it fails, another thread has done it.
             let _ = word.compare_exchange(head.0, next, won, lost);
             if enqueued {
                 return;
@@ -249,7 +249,7 @@ impl<W: Words> Taken<'_, W> {
         writer.enqueue(element, stamp);
     }
 
-    /// Who wrote it, and its flags.
+    /// Its writing thread, and its flags.
     #[inline(always)]
     pub(super) fn sign(&self, tid: u32, flags: u32) {
         let word = self.writer.queue.element_word(self.element) + 1;

@@ -88,7 +88,7 @@ pub(crate) unsafe extern "C" fn oh_concurrent_is_connected(sensor: *const OpenQu
         .into()
 }
 
-/// `oh_thread_id_`. Does not unwind: it only asks and remembers.
+/// `oh_thread_id_`. Does not unwind: it only reads and stores.
 #[no_mangle]
 pub(crate) extern "C" fn oh_thread_id_() -> u32 {
     thread::identify().tid

@@ -65,7 +65,7 @@ impl PartHot {
     }
 
     /// The task, and by how much the part is backdated, without a branch on the kind of part.
-    /// `None` if only [`PartInfo::read`] can tell.
+    /// `None` if only [`PartInfo::read`] can decide it.
     #[inline(always)]
     pub(crate) fn task_and_backdate(&self, payload: &[u8]) -> Option<(u32, Nanos)> {
         let task = four_bytes(payload, self.task_offset)? & self.task_mask | self.task;

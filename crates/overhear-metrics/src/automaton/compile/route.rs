@@ -29,7 +29,7 @@ const MAX_TABLE_TESTS: usize = 8;
 /// TASK_DEAD.
 const DEAD: u64 = 0x10 | 0x20 | 0x80;
 
-/// What a stream tells about the lifecycle of threads.
+/// The information of a stream about the lifecycle of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lifecycle {
     /// Nothing.
@@ -331,8 +331,8 @@ impl Route {
         });
     }
 
-    /// What the stream tells about threads. Whether a switch is the last one of its thread is a
-    /// condition like others.
+    /// The information of the stream about threads. Whether a switch is the last one of its thread
+    /// is a condition like others.
     fn lifecycle_of(&mut self, stream: &StreamDescriptor) -> Lifecycle {
         let of_kernel = matches!(stream.origin, Origin::Kernel { .. });
         let schema = &stream.schema;

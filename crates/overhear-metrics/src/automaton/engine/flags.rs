@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Flags of a step loop: each says what a step of one metric and batch has to do besides the move.
+//! Flags of a step loop: each enables work of a step in addition to the transition.
 //! The [step loop](super::fast_path) is compiled once per combination.
 
 /// Measurements have a key that is remembered per task: not only [the final event](KEYED_BY_END)
