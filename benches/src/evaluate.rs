@@ -12,7 +12,7 @@
 //! that analysis. On Linux a thread's CPU time is a system call, whose price is shown by the same
 //! loop without framework.
 //!
-//! Large elements are evaluated in place as well, beside the way of the copies.
+//! Large elements are evaluated in place as well as from copies.
 
 use std::hint::black_box;
 use std::path::Path;
@@ -22,8 +22,8 @@ use anyhow::{ensure, Result};
 use overhear_directory::client::{self, Registration, SensorRequest};
 use overhear_directory::{monotonic_now, Begin, Mapping, MonitorConnection, Query};
 use overhear_event::{
-    ElementInPlace, ElementKey, ElementView, FieldKind, Gap, Nanos, StreamDescriptor, Timestamp,
-    TypeSchema, Analysis, WriterKind,
+    Analysis, ElementInPlace, ElementKey, ElementView, FieldKind, Gap, Nanos, StreamDescriptor,
+    Timestamp, TypeSchema, WriterKind,
 };
 use overhear_metrics::Histogram;
 use overhear_monitor::{Binding, Clock as _, Monitor, QueueMemory, SystemClock, UpdateSet};
@@ -93,7 +93,7 @@ impl Ring {
         let mapping = Arc::clone(&registration.mapping);
         // The sensor stays for as long as the process runs.
         std::mem::forget(registration);
-        // SAFETY: the map is kept beside the words.
+        // SAFETY: the map is kept together with the words.
         let words = || unsafe { mapping.words() };
         Ok(Self {
             writer: SimpleWriter::new(words(), geometry)?,

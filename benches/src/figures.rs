@@ -117,9 +117,9 @@ impl Figures {
             if machine.one_core {
                 "hyperthreads of one core"
             } else {
-                "each a core, says the kernel"
+                "each a core, by the kernel's topology"
             },
-            machine.beside,
+            machine.sibling_slowdown,
             machine.kernel,
             machine.ticks_per_ns,
             self.rounds,
@@ -150,7 +150,7 @@ impl Figures {
         let disturbed: usize = conclusive.map(|row| row.disturbed).sum();
         let _ = write!(
             text,
-            "\nOf {run} batches {disturbed} were left out: a sentinel beside them was slow.\n"
+            "\nOf {run} batches {disturbed} were left out: an interference probe next to them was slow.\n"
         );
         text.push_str(&targets(&self.rows));
         text.push('\n');

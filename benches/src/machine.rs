@@ -26,7 +26,7 @@ pub(crate) struct Machine {
     pub(crate) one_core: bool,
     /// so this is measured: by how much arithmetic on the other CPU slows arithmetic on the
     /// measured one. 1 is two cores; hyperthreads show 1.3 to 2.
-    pub(crate) beside: f64,
+    pub(crate) sibling_slowdown: f64,
     pub(crate) kernel: String,
     pub(crate) ticks_per_ns: f64,
     pub(crate) fifo: bool,
@@ -106,15 +106,15 @@ fn one_core(cpus: Cpus) -> bool {
 
 /// The nanoseconds of a short piece of arithmetic that needs all units of a core. It is slow when
 /// somebody else on the machine takes some of them, which no clock or counter of a guest tells.
-pub(crate) fn sentinel() -> f64 {
-    crate::race::time(1, &mut |_| SENTINEL.work())
+pub(crate) fn interference_probe() -> f64 {
+    crate::race::time(1, &mut |_| PROBE.work())
 }
 
 /// About two microseconds: two hundred steps of a counter of 10 ns.
-pub(crate) const SENTINEL: InterferenceProbe = InterferenceProbe::new(1500);
+pub(crate) const PROBE: InterferenceProbe = InterferenceProbe::new(1500);
 
 /// By how much arithmetic on the other CPU slows it on the measured one, which the caller occupies.
-fn beside(others: usize) -> f64 {
+fn sibling_slowdown(others: usize) -> f64 {
     const STEPS: u64 = 100_000;
     const TURNS: usize = 41;
     static BUSY: AtomicBool = AtomicBool::new(false);
@@ -203,7 +203,7 @@ pub(crate) fn describe(cpus: Cpus, fifo: bool) -> Result<Machine> {
             .get()
             .max(info.matches("processor\t").count()),
         one_core: one_core(cpus),
-        beside: beside(cpus.others),
+        sibling_slowdown: sibling_slowdown(cpus.others),
         kernel: format!("Linux {version}"),
         ticks_per_ns: ticks_per_ns(),
         fifo,

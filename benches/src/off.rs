@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sensors that are switched off, beside LTTng's disabled tracepoint.
+//! Sensors that are switched off, compared with LTTng's disabled tracepoint.
 //!
 //! A turn of such a loop takes a cycle, so where the compiler happens to put it decides: a loop
 //! that crosses a line of 64 bytes takes two. Every contender is therefore compiled in eight places

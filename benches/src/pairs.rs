@@ -10,7 +10,7 @@ use anyhow::Result;
 use overhear_stream::sync::{AtomicU64, Ordering};
 
 use crate::floor::floor;
-use crate::machine::{occupy, SENTINEL};
+use crate::machine::{occupy, PROBE};
 use crate::native::crowds;
 use crate::race::{race, time, Contender, Outcome};
 use crate::sensors::{self, Bytes8};
@@ -91,11 +91,11 @@ pub(crate) fn pairs(rounds: usize, others: usize) -> Result<Vec<Outcome>> {
     let partner = Partner::new(others)?;
     let partner = &partner;
     // On both CPUs at once, as the batches are. Its rounds count as a batch's elements do.
-    let sentinel: Work = Arc::new(|_| SENTINEL.work());
+    let probe: Work = Arc::new(|_| PROBE.work());
     let contender = |name: String, here: Work, there: Work| {
-        let sentinel = Arc::clone(&sentinel);
+        let probe = Arc::clone(&probe);
         Contender::new(PAIRS, name, move || partner.together(&here, &there))
-            .watched_by(move || partner.together(&sentinel, &sentinel))
+            .with_probe(move || partner.together(&probe, &probe))
     };
     let both = |name: String, work: Work| contender(name, Arc::clone(&work), work);
 

@@ -9,10 +9,10 @@
 //! ratios ([`crate::processes`]).
 //!
 //! A virtual machine's neighbours can take units of the core away for a part of all batches: then a
-//! median falls between two speeds and says nothing. A sentinel therefore runs before and after
-//! each batch, and batches beside which it was slow are left out ([`calm`]).
+//! median falls between two speeds and is useless. An interference probe therefore runs before and
+//! after each batch, and batches with a slow probe are left out ([`calm`]).
 
-use crate::machine::{nanos, ordered_ticks, sentinel};
+use crate::machine::{interference_probe, nanos, ordered_ticks};
 
 /// One way to do what is measured.
 pub(crate) struct Contender<'a> {
@@ -25,8 +25,8 @@ pub(crate) struct Contender<'a> {
     pub(crate) against: Option<String>,
     /// The largest ratio that is good.
     pub(crate) target: Option<f64>,
-    /// Runs the sentinel where the batch runs, and returns its nanoseconds.
-    pub(crate) sentinel: Box<dyn FnMut() -> f64 + 'a>,
+    /// Runs the interference probe on the CPU of the batch, and returns its nanoseconds.
+    pub(crate) probe: Box<dyn FnMut() -> f64 + 'a>,
 }
 
 impl<'a> Contender<'a> {
@@ -41,13 +41,13 @@ impl<'a> Contender<'a> {
             batch: Box::new(batch),
             against: None,
             target: None,
-            sentinel: Box::new(sentinel),
+            probe: Box::new(interference_probe),
         }
     }
 
-    /// Watches the batches by this sentinel instead of one in the measured thread.
-    pub(crate) fn watched_by(mut self, sentinel: impl FnMut() -> f64 + 'a) -> Self {
-        self.sentinel = Box::new(sentinel);
+    /// Checks the batches by this interference probe instead of one in the measured thread.
+    pub(crate) fn with_probe(mut self, probe: impl FnMut() -> f64 + 'a) -> Self {
+        self.probe = Box::new(probe);
         self
     }
 
@@ -99,17 +99,17 @@ impl Outcome {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Batches {
     pub(crate) run: usize,
-    /// Those beside which the sentinel was slow.
+    /// Number of batches with a slow interference probe.
     pub(crate) disturbed: usize,
     /// So few were calm that all of them count: nothing can be judged by them.
     pub(crate) inconclusive: bool,
 }
 
-/// One batch: nanoseconds per element, and those of the slower sentinel beside it.
+/// One batch: nanoseconds per element, and those of the slower interference probe.
 #[derive(Clone, Copy, Debug)]
 struct Batch {
     span: f64,
-    sentinel: f64,
+    probe: f64,
 }
 
 /// Runs so many rounds.
@@ -121,11 +121,11 @@ pub(crate) fn race(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Vec<Out
         shuffle(&mut order, &mut state);
         for &at in &order {
             let contender = &mut contenders[at];
-            let before = (contender.sentinel)();
+            let before = (contender.probe)();
             let span = (contender.batch)();
-            let sentinel = before.max((contender.sentinel)());
+            let probe = before.max((contender.probe)());
             if round >= WARM_UP_ROUNDS {
-                batches[at].push(Batch { span, sentinel });
+                batches[at].push(Batch { span, probe });
             }
         }
     }
@@ -150,16 +150,16 @@ pub(crate) fn race(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Vec<Out
         .collect()
 }
 
-/// What the sentinel takes while nothing disturbs it: the tenth part of a race's batches is taken
+/// Time of the undisturbed interference probe: the tenth part of a race's batches is taken
 /// to be that calm. Less than the least would do for one lucky batch.
 fn usual(batches: &[Vec<Batch>]) -> f64 {
-    let mut sentinels: Vec<_> = batches.iter().flatten().map(|one| one.sentinel).collect();
-    sentinels.sort_by(f64::total_cmp);
-    sentinels.get(sentinels.len() / 10).copied().unwrap_or(0.0)
+    let mut probes: Vec<_> = batches.iter().flatten().map(|one| one.probe).collect();
+    probes.sort_by(f64::total_cmp);
+    probes.get(probes.len() / 10).copied().unwrap_or(0.0)
 }
 
-/// A sentinel slower than the usual by this factor tells of a disturbance. Its own steps are about
-/// a hundredth; a neighbour on the other hyperthread makes it 1.3 to 2 times as slow.
+/// An interference probe slower than usual by this factor shows a disturbance. Its own steps are
+/// about a hundredth; a neighbour on the other hyperthread makes it 1.3 to 2 times as slow.
 const SLOW: f64 = 1.05;
 /// Of fewer calm batches than this part, a median would be one of chance.
 const CALM_PART: usize = 5;
@@ -167,7 +167,7 @@ const CALM_PART: usize = 5;
 /// The times of the calm batches in order, or of all where too few were calm.
 fn calm(batches: &[Batch], usual: f64) -> (Vec<f64>, Batches) {
     let run = batches.len();
-    let quiet = |batch: &&Batch| batch.sentinel <= usual * SLOW;
+    let quiet = |batch: &&Batch| batch.probe <= usual * SLOW;
     let calm = batches.iter().filter(quiet).count();
     let inconclusive = calm * CALM_PART < run;
     let mut spans: Vec<_> = batches
@@ -198,8 +198,8 @@ fn shuffle(order: &mut [usize], state: &mut u64) {
 mod tests {
     use super::{calm, usual, Batch};
 
-    fn batch(span: f64, sentinel: f64) -> Batch {
-        Batch { span, sentinel }
+    fn batch(span: f64, probe: f64) -> Batch {
+        Batch { span, probe }
     }
 
     #[test]

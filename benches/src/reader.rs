@@ -12,7 +12,7 @@ use overhear_directory::Mapping;
 use overhear_event::ClockId;
 use overhear_stream::sync::{AtomicU64, Ordering};
 use overhear_stream::{
-    hardware_clock, read_hardware_ticks, ReadItem, Geometry, Header, Reader, SharedWords,
+    hardware_clock, read_hardware_ticks, Geometry, Header, ReadItem, Reader, SharedWords,
     SimpleWriter, Words as _, WriterKind, HEADER_SIZE,
 };
 
