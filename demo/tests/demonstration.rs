@@ -198,7 +198,7 @@ fn output_fits_a_terminal_and_the_report_shows_the_spans() {
 }
 
 #[test]
-fn both_programs_run_unheard_and_leave_nothing() {
+fn both_programs_run_without_directory_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let command = programs::command(Path::new(DEMO), folder.path(), 20, 0).unwrap();
     // An empty variable switches sensors off, wherever a directory may listen on this machine.

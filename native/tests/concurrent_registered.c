@@ -117,7 +117,7 @@ int main(void)
 {
     tap_check(begin(THREADS) == 0 && sensor != NULL && oh_concurrent_enabled(sensor),
               "without a directory it works as well");
-    tap_check(!oh_concurrent_is_connected(sensor) && oh_last_error()[0] != '\0', "and is not heard");
+    tap_check(!oh_concurrent_is_connected(sensor) && oh_last_error()[0] != '\0', "and is not connected");
     threads_sign_their_elements();
     handler_writes_inside_a_write();
     tap_check(oh_concurrent_register_again(sensor) == 0, "no directory has come");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /* Tests that need a real directory start themselves again under `overhear run`, which cargo builds
    beside the library. Define _GNU_SOURCE before the first header. */
-#ifndef OVERHEAR_TESTS_HEARD_H
-#define OVERHEAR_TESTS_HEARD_H
+#ifndef OVERHEAR_TESTS_CONNECTED_H
+#define OVERHEAR_TESTS_CONNECTED_H
 
 #include <dlfcn.h>
 #include <limits.h>
@@ -13,8 +13,8 @@
 
 #include <overhear/sensor.h>
 
-/* Goes on as `overhear run -- PROGRAM heard`; returns if that command is not built. */
-static inline void start_heard(const char *program)
+/* Goes on as `overhear run -- PROGRAM connected`; returns if that command is not built. */
+static inline void start_connected(const char *program)
 {
     static char path[PATH_MAX + 16];
     Dl_info library;
@@ -25,8 +25,8 @@ static inline void start_heard(const char *program)
     if (access(path, X_OK) != 0)
         return;
     execl(path, "overhear", "run", "--quiet", "--kernel", "off", "--json=/dev/null", "--", program,
-          "heard", (char *)NULL);
+          "connected", (char *)NULL);
     _exit(1);
 }
 
-#endif /* OVERHEAR_TESTS_HEARD_H */
+#endif /* OVERHEAR_TESTS_CONNECTED_H */

@@ -20,11 +20,11 @@
 
 #include <overhear/sensor.h>
 
-#include "heard.h"
+#include "connected.h"
 #include "system_calls.h"
 #include "tap.h"
 
-enum { WRITES = 10000000, UNHEARD = 98, FAULTED = 97, TRIES = 3 };
+enum { WRITES = 10000000, NOT_CONNECTED = 98, FAULTED = 97, TRIES = 3 };
 
 /* Whether filters are permitted here, and the clock needs no kernel. */
 static int filter_works;
@@ -40,7 +40,7 @@ static oh_sensor_options options(void)
     static const char *const instances[] = {"first", "second"};
     oh_sensor_options asked;
     memset(&asked, 0, sizeof asked);
-    asked.id = "heard_hot_path";
+    asked.id = "connected_hot_path";
     asked.instance = instances[made++];
     asked.type = "value";
     asked.fields = &field;
@@ -144,7 +144,7 @@ static int stays_in_the_program(const struct kind *kind)
     int whole;
     /* The pages of code and stack are the program's own affair: a first sensor maps them. */
     if (!kind->begin() || !kind->write(2) || !kind->begin() || faults() < 0)
-        return UNHEARD;
+        return NOT_CONNECTED;
     if (filter_works && forbid_system_calls_but(SYS_getrusage) != 0)
         return REFUSED;
     before = faults();
@@ -219,7 +219,7 @@ static void ten_million_writes(const struct kind *kind)
     do
         status = in_child(stays_in_the_program, kind);
     while (ended_with(status, FAULTED) && --tries > 0);
-    snprintf(name, sizeof name, "%s, heard: ten million writes without %spage fault", kind->name,
+    snprintf(name, sizeof name, "%s, connected: ten million writes without %spage fault", kind->name,
              filter_works ? "system call or " : "");
     tap_check(ended_with(status, 0), name);
 }
@@ -228,12 +228,12 @@ static void ten_million_writes(const struct kind *kind)
    evaluate all of these. */
 enum { INCONCLUSIVE = 3, NOT_BUILT = 96 };
 
-static int run_heard(const char *program)
+static int run_connected(const char *program)
 {
     int status = 0;
     const pid_t child = fork();
     if (child == 0) {
-        start_heard(program);
+        start_connected(program);
         _exit(NOT_BUILT);
     }
     if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status))
@@ -249,7 +249,7 @@ int main(int argc, char **argv)
 {
     size_t index;
     if (argc == 1)
-        return run_heard(argv[0]);
+        return run_connected(argv[0]);
     guards_bite();
     for (index = 0; index < sizeof kinds / sizeof *kinds; index++)
         ten_million_writes(&kinds[index]);

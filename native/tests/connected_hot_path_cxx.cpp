@@ -1,2 +1,2 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-#include "heard_hot_path.c"
+#include "connected_hot_path.c"

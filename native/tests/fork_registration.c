@@ -3,7 +3,7 @@
  * links: overhear. Registration and forks under a real directory.
  *
  * The program starts itself again under `overhear run`, which cargo builds beside the library.
- * There it is heard, so that the handlers of fork have streams to protect.
+ * There it is connected, so that the handlers of fork have streams to protect.
  */
 #define _GNU_SOURCE 1
 #include <pthread.h>
@@ -18,7 +18,7 @@
 
 #include <overhear/sensor.h>
 
-#include "heard.h"
+#include "connected.h"
 #include "tap.h"
 
 struct sample {
@@ -75,7 +75,7 @@ static void child_has_streams_of_its_own(void)
 {
     oh_sensor *sensor = sensor_of("parent", NULL);
     pid_t child;
-    tap_check(sensor != NULL && oh_sensor_is_connected(sensor), "the parent is heard");
+    tap_check(sensor != NULL && oh_sensor_is_connected(sensor), "the parent is connected");
     if (sensor == NULL)
         return;
     write_some(sensor, 10);
@@ -96,7 +96,7 @@ static void child_has_streams_of_its_own(void)
         oh_sensor_unregister(own);
         _exit(0);
     }
-    tap_check(status_of(child) == 0, "a child writes unheard, and is heard with a sensor of its own");
+    tap_check(status_of(child) == 0, "a child writes into private memory, and is connected with a sensor of its own");
     tap_check(published(sensor) == 10, "the parent's stream has the parent's elements alone");
     tap_check(oh_sensor_is_connected(sensor), "the child took nothing out of the directory");
     write_some(sensor, 10);
@@ -116,7 +116,7 @@ static void fork_at_the_end(void *of)
         write_some(sensor, 1000);
         _exit(oh_sensor_is_connected(sensor) ? 1 : 0);
     }
-    tap_check(status_of(child) == 0, "a thread that ends forks a child that is not heard");
+    tap_check(status_of(child) == 0, "a thread that ends forks a child that is not connected");
 }
 
 static void *fork_twice(void *of)
@@ -149,7 +149,7 @@ static void thread_that_ends_may_fork(void)
     oh_sensor_unregister(sensor);
 }
 
-/* Makes a copy of the parent's sensor heard. 0, or which step went wrong. */
+/* Makes a copy of the parent's sensor connected. 0, or which step went wrong. */
 static int speaks_again(oh_sensor *copy)
 {
     write_some(copy, 3);
@@ -246,7 +246,7 @@ static void laned_copy_is_connected_after_one_call(void)
             _exit(3);
         _exit(0);
     }
-    tap_check(status_of(child) == 0, "a laned copy is heard after one call");
+    tap_check(status_of(child) == 0, "a laned copy is connected after one call");
     tap_check(in_lanes(sensor) == 1 && oh_laned_put(sensor, &sample), "the parent's is left alone");
     oh_laned_unregister(sensor);
 }
@@ -286,7 +286,7 @@ static void concurrent_copy_is_connected_after_one_call(void)
             _exit(3);
         _exit(0);
     }
-    tap_check(status_of(child) == 0, "a concurrent copy is heard after one call");
+    tap_check(status_of(child) == 0, "a concurrent copy is connected after one call");
     memcpy(taken, &sample, sizeof sample);
     oh_concurrent_commit(sensor, taken);
     tap_check(oh_concurrent_put(sensor, &sample), "the parent's is left alone");
@@ -301,7 +301,7 @@ static void copy_is_connected_after_one_call(void)
         return;
     write_some(sensor, 10);
     tap_check(oh_sensor_register_again(sensor) == 1 && sensor->count == 10,
-              "a sensor that is heard stays as it is");
+              "a sensor that is connected stays as it is");
     child = fork();
     if (child == 0) {
         const int step = speaks_again(sensor);
@@ -319,7 +319,7 @@ static void copy_is_connected_after_one_call(void)
         oh_sensor_unregister(sensor);
         _exit(0);
     }
-    tap_check(status_of(child) == 0, "child and grandchild are heard through their copies");
+    tap_check(status_of(child) == 0, "child and grandchild are connected through their copies");
     tap_check(published(sensor) == 10 && oh_sensor_is_connected(sensor), "their parent is left alone");
     tap_check(oh_sensor_register_again(NULL) < 0, "NULL cannot be registered again");
 
@@ -331,7 +331,7 @@ static void copy_is_connected_after_one_call(void)
         write_some(sensor, 7);
         _exit(published(sensor) == 7 ? 0 : 2);
     }
-    tap_check(status_of(child) == 0, "a child of raw clone is heard if it calls first");
+    tap_check(status_of(child) == 0, "a child of raw clone is connected if it calls first");
     tap_check(published(sensor) == 10 && oh_sensor_is_connected(sensor), "its parent is left alone");
     oh_sensor_unregister(sensor);
 }
@@ -358,7 +358,7 @@ static void *writes(void *argument)
     return NULL;
 }
 
-/* This program, started anew: 0 if it is heard. */
+/* This program, started anew: 0 if it is connected. */
 static int spawned(void)
 {
     oh_sensor *sensor = sensor_of("spawned", NULL);
@@ -409,7 +409,7 @@ static void children_of_a_threaded_program(char *program)
         }
         failed += status_of(child) != 0;
     }
-    tap_check(failed == 0, "copies of sensors that other threads were writing are heard");
+    tap_check(failed == 0, "copies of sensors that other threads were writing are connected");
 
     failed = 0;
     for (int round = 0; round < 5; round++) {
@@ -418,7 +418,7 @@ static void children_of_a_threaded_program(char *program)
         failed += posix_spawn(&child, program, NULL, NULL, arguments, environ) != 0 ||
                   status_of(child) != 0;
     }
-    tap_check(failed == 0, "programs started by vfork and exec, and by posix_spawn, are heard");
+    tap_check(failed == 0, "programs started by vfork and exec, and by posix_spawn, are connected");
 
     is_over = 1;
     for (int index = 0; index < 2; index++) {
@@ -476,7 +476,7 @@ int main(int argc, char **argv)
     if (argc == 2 && strcmp(argv[1], "spawned") == 0)
         return spawned();
     if (argc == 1) {
-        start_heard(argv[0]);
+        start_connected(argv[0]);
         tap_skip("registration under a directory", "the command overhear is not built");
         return tap_done();
     }

@@ -128,7 +128,7 @@ static void of_the_kernel(oh_monitor *monitor)
     number = oh_monitor_measure(monitor, metric, 0);
     results = results_of(monitor, number);
     tap_check(oh_results_count(results) == 0 && strstr(oh_last_error(), "no stream of kernel:syscall"),
-              "what is not heard is said");
+              "an absent event is named");
     oh_results_free(results);
     if (oh_kernel_monitor_create(&kernel, &options, &status) != 0) {
         printf("# skipped: %s\n", oh_kernel_last_error());

@@ -103,7 +103,7 @@ int main(void)
     tap_check(oh_directory_start(&again, socket) < 0 && !again && *oh_last_error(),
               "two cannot listen at one place");
     tap_check(oh_sensor_register(&sensor, &sensor_options) == 0 && oh_sensor_is_connected(sensor) == 1,
-              "its sensors are heard");
+              "its sensors are connected");
     options.sensors = "[";
     tap_check(oh_monitor_start(&monitor, &options) == -EINVAL && strstr(oh_last_error(), "`[`"),
               "a pattern that is none is named");

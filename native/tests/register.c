@@ -112,7 +112,7 @@ static void registers_and_writes(void)
     if (oh_sensor_is_connected(sensor))
         tap_check(sensor->mask >= 127, "the capacity is not below what was asked for");
     else
-        tap_check(oh_last_error()[0] != '\0', "a sensor that is not heard says why");
+        tap_check(oh_last_error()[0] != '\0', "a sensor that is not connected has a reason");
     for (element = 0; element < 1000; element++)
         oh_sensor_put(sensor, &value);
     tap_check(sensor->count == 1000, "a thousand elements are counted");
@@ -133,7 +133,7 @@ static void registers_in_place(void)
     const oh_sensor_options options = good();
     struct part first, second;
     uint64_t written;
-    int heard;
+    int connected;
 
     memset(&first, 0x55, sizeof first);
     memset(&second, 0x55, sizeof second);
@@ -141,14 +141,14 @@ static void registers_in_place(void)
                   strstr(oh_last_error(), "`place` is NULL") != NULL,
               "no place is refused");
     tap_check(oh_sensor_register_at(&first.sensor, &options) == 0, "a place is accepted");
-    heard = oh_sensor_is_connected(&first.sensor);
+    connected = oh_sensor_is_connected(&first.sensor);
     oh_sensor_put(&first.sensor, &value);
     second.sensor = first.sensor;
     memset(&first.sensor, 0, sizeof first.sensor);
     oh_sensor_unregister(&first.sensor);
     oh_sensor_put(&second.sensor, &value);
-    tap_check(oh_sensor_is_connected(&second.sensor) == heard, "moved, it is heard as before");
-    tap_check(oh_sensor_register_again(&second.sensor) == heard, "and can be registered again");
+    tap_check(oh_sensor_is_connected(&second.sensor) == connected, "moved, it is connected as before");
+    tap_check(oh_sensor_register_again(&second.sensor) == connected, "and can be registered again");
     memcpy(&written, second.sensor.base + OH_HEADER_SIZE + second.sensor.stride + 8, 8);
     tap_check(second.sensor.count == 2 && written == 8, "it writes on where it was");
     tap_check(oh_sensor_pace(&second.sensor) == -EINVAL && strstr(oh_last_error(), "rate") != NULL,

@@ -74,7 +74,7 @@ void writes()
     overhear::sensor<server::request> sensor("cxx", overhear::options().instance("a").capacity(32));
     tap_check(bool(sensor), "a sensor is registered");
     if (!sensor.is_connected())
-        tap_check(overhear::last_error()[0] != '\0', "unheard, and it says why");
+        tap_check(overhear::last_error()[0] != '\0', "not connected, with a reason");
     sensor.write(value);
     {
         auto abandoned = sensor.begin();

@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 #include <utility>
 
-#include "heard.h"
+#include "connected.h"
 #include "tap.h"
 
 namespace {
@@ -123,7 +123,7 @@ template <class sensor_type> int in_a_child(sensor_type &sensor, int (*step)(sen
 template <class sensor_type> void kind(const char *id)
 {
     sensor_type sensor(id);
-    tap_check(sensor.is_connected() && sensor.is_enabled() && writes(sensor), "a sensor is heard, and on");
+    tap_check(sensor.is_connected() && sensor.is_enabled() && writes(sensor), "a sensor is connected, and on");
     int step = in_a_child(sensor, follows_the_switch<sensor_type>);
     tap_check(step == 0, "an object asks the switch that its handle has");
     step = in_a_child(sensor, outlives_its_registration<sensor_type>);
@@ -137,7 +137,7 @@ int main(int argc, char **argv)
 {
     alarm(120);
     if (argc == 1) {
-        start_heard(argv[0]);
+        start_connected(argv[0]);
         tap_skip("switches under a directory", "the command overhear is not built");
         return tap_done();
     }

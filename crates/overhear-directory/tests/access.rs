@@ -18,7 +18,7 @@ use serde_json::json;
 
 use support::attempts::is_sealed;
 use support::manager::Manager;
-use support::{eventually, register_patiently, request, Heard, Raw, Writer};
+use support::{eventually, register_patiently, request, Raw, Received, Writer};
 
 const NOBODY: u32 = 65_534;
 
@@ -138,18 +138,18 @@ fn child_as_nobody() {
     };
     assert_eq!(names(&Query::all()), ["open"]);
     let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| heard.elements == 5);
-    assert_eq!(heard.opened.len(), 1);
-    assert_eq!(heard.complaints, [""; 0]);
+    let mut received = Received::default();
+    received.until(&mut source, |received| received.elements == 5);
+    assert_eq!(received.opened.len(), 1);
+    assert_eq!(received.complaints, [""; 0]);
     // It learns nothing about sensors that it may not read, not even that one with such a name
     // exists.
     for names in ["private", "secret", "absent", "pri*"] {
         let query = Query::parse(names).unwrap();
         let mut source = connect().attach(query.clone(), Begin::Now).unwrap();
-        let mut heard = Heard::default();
-        source.poll(&mut heard).unwrap();
-        assert!(heard.opened.is_empty() && heard.complaints.is_empty());
+        let mut received = Received::default();
+        source.poll(&mut received).unwrap();
+        assert!(received.opened.is_empty() && received.complaints.is_empty());
         assert_eq!(connect().set_enabled(&query, false).unwrap(), 0, "{names}");
     }
     let error = connect().set_enabled(&Query::parse("open").unwrap(), false);
@@ -240,8 +240,8 @@ fn child_as_member() {
         .collect();
     assert_eq!(names, ["shared"]);
     let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| heard.elements == 5);
+    let mut received = Received::default();
+    received.until(&mut source, |received| received.elements == 5);
     let of_others = Query::parse("of others").unwrap();
     let of_others = connect().attach(of_others, Begin::Now).unwrap();
     assert_eq!(of_others.sensors(), 0, "it is no member");
@@ -275,7 +275,7 @@ fn child_as_member() {
     own.remove(0).unregister().unwrap();
     // Its monitor reads it to the end first.
     let another = || {
-        source.poll(&mut heard).unwrap();
+        source.poll(&mut received).unwrap();
         let another = register_at(socket, request("another"));
         another.is_ok_and(|registration| !registration.is_deferred())
     };

@@ -8,11 +8,11 @@ use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use serde_json::json;
 
-use support::{register_packet, Here, Raw};
+use support::{register_packet, Raw, TestDirectory};
 
 #[test]
 fn buffer_cannot_be_cut_or_grown_by_its_program() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let raw = Raw::connect(&here.socket());
     raw.send(&register_packet("kept in size"));
     let (granted, file) = raw.receive();
@@ -35,7 +35,7 @@ fn buffer_cannot_be_cut_or_grown_by_its_program() {
 
 #[test]
 fn unmapped_grant_is_reported() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let raw = Raw::connect(&here.socket());
     raw.send(&register_packet("given up"));
     assert!(raw.receive().0["granted"].is_object());
@@ -51,7 +51,7 @@ fn unmapped_grant_is_reported() {
 
 #[test]
 fn silent_connections_make_room() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let silent: Vec<Raw> = (0..300).map(|_| Raw::connect(&here.socket())).collect();
     here.register("witness");
     drop(silent);

@@ -13,7 +13,9 @@ use overhear_directory::{Begin, Mapping, MonitorConnection, Query, SensorState};
 use overhear_event::Source;
 use serde_json::json;
 
-use support::{eventually, register_packet, register_patiently, Heard, Here, Raw, Writer};
+use support::{
+    eventually, register_packet, register_patiently, Raw, Received, TestDirectory, Writer,
+};
 
 /// What a process does before it is killed.
 const ROLE: &str = "ROLE_OF_A_CHILD";
@@ -68,7 +70,7 @@ fn play() {
         let mut source = connection.attach(Query::all(), Begin::Buffer).unwrap();
         println!("@ there");
         loop {
-            source.poll(&mut Heard::default()).unwrap();
+            source.poll(&mut Received::default()).unwrap();
         }
     }
     if role == "tireless" {
@@ -109,14 +111,14 @@ fn play() {
 
 #[test]
 fn program_may_die_at_any_step_of_its_registration() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut witness = Writer::new(here.register("witness"));
     let mut source = MonitorConnection::connect(&here.socket())
         .unwrap()
         .attach(Query::all(), Begin::Buffer)
         .unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| heard.opened.len() == 1);
+    let mut received = Received::default();
+    received.until(&mut source, |received| received.opened.len() == 1);
     let bytes = here.directory.status().bytes;
     let mut seen = 0;
     for (step, role) in STEPS.iter().enumerate() {
@@ -128,18 +130,21 @@ fn program_may_die_at_any_step_of_its_registration() {
         // are read, and then nothing of it is left, so the name is free again.
         let written = if *role == "written" { WRITTEN } else { 0 };
         seen += 20 + written;
-        heard.until(&mut source, |heard| heard.elements == seen);
-        heard.until(&mut source, |_| {
+        received.until(&mut source, |received| received.elements == seen);
+        received.until(&mut source, |_| {
             let status = here.directory.status();
             status.sensors == 1 && status.bytes == bytes
         });
-        let victims = heard.opened.len() - 1;
-        assert_eq!(heard.closed.len(), victims, "{role}");
+        let victims = received.opened.len() - 1;
+        assert_eq!(received.closed.len(), victims, "{role}");
         assert!(victims <= step.saturating_sub(3), "{role}");
     }
-    assert!(heard.opened.len() >= 3, "those that were sealed were heard");
-    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
-    let own: Vec<u64> = heard
+    assert!(
+        received.opened.len() >= 3,
+        "those that were sealed were heard"
+    );
+    assert!(received.gaps.is_empty(), "{:?}", received.gaps);
+    let own: Vec<u64> = received
         .sequences
         .iter()
         .filter(|(stream, _)| *stream == witness.registration.stream)
@@ -150,38 +155,38 @@ fn program_may_die_at_any_step_of_its_registration() {
 
 #[test]
 fn elements_of_a_killed_program_are_read_or_counted() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let connect = || MonitorConnection::connect(&here.socket()).unwrap();
     for _ in 0..5 {
         let victim = Played::start("tireless", &here.socket());
         let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
-        let mut heard = Heard::default();
+        let mut received = Received::default();
         // It laps the reader all the time, and dies somewhere in a write.
-        heard.until(&mut source, |heard| !heard.gaps.is_empty());
+        received.until(&mut source, |received| !received.gaps.is_empty());
         victim.kill();
         let record = || connect().list(&Query::all()).unwrap().remove(0);
         let record = eventually(record, |record| record.state == SensorState::Retained);
-        heard.until(&mut source, |heard| !heard.closed.is_empty());
+        received.until(&mut source, |received| !received.closed.is_empty());
         // The first element that was read: elements that were overwritten before it do not count as
         // missed.
-        let first = heard.sequences[0].1.min(heard.gaps[0].1);
-        let missed: u64 = heard.gaps.iter().map(|gap| gap.2).sum();
-        assert_eq!(heard.elements + missed, record.published - first);
-        let last = heard.sequences.last().unwrap().1;
+        let first = received.sequences[0].1.min(received.gaps[0].1);
+        let missed: u64 = received.gaps.iter().map(|gap| gap.2).sum();
+        assert_eq!(received.elements + missed, record.published - first);
+        let last = received.sequences.last().unwrap().1;
         assert_eq!(last, record.published - 1, "the newest is read");
-        assert!(heard.complaints.is_empty(), "{:?}", heard.complaints);
+        assert!(received.complaints.is_empty(), "{:?}", received.complaints);
         eventually(|| here.directory.status().sensors, |left| *left == 0);
     }
 }
 
 #[test]
 fn monitors_may_die_while_they_read() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut writer = Writer::new(here.register("queue"));
     let capacity = writer.registration.shape.elements().capacity();
     let connect = || MonitorConnection::connect(&here.socket()).unwrap();
     let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     let mut written = 0;
     for round in 0..20 {
         let monitor = Played::start("monitor", &here.socket());
@@ -189,19 +194,19 @@ fn monitors_may_die_while_they_read() {
         for _ in 0..=round {
             writer.write(capacity / 2);
             written += capacity / 2;
-            source.poll(&mut heard).unwrap();
+            source.poll(&mut received).unwrap();
         }
         std::thread::sleep(Duration::from_micros(round * 97));
         monitor.kill();
         writer.write(5);
         written += 5;
-        source.poll(&mut heard).unwrap();
+        source.poll(&mut received).unwrap();
     }
     // The living monitor has missed nothing: it always read in time.
-    assert_eq!((heard.elements, heard.gaps.len()), (written, 0));
+    assert_eq!((received.elements, received.gaps.len()), (written, 0));
     // Nothing is left of the dead ones, and the sensor goes on.
     let monitors = || connect().list(&Query::all()).unwrap()[0].monitors;
     eventually(monitors, |monitors| *monitors == 1);
     writer.write(1);
-    heard.until(&mut source, |heard| heard.elements == written + 1);
+    received.until(&mut source, |received| received.elements == written + 1);
 }

@@ -19,16 +19,16 @@ use serde_json::json;
 
 use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
 use support::{
-    eventually, register_packet, register_patiently, request, request_until_granted, Heard, Here,
-    Raw, Writer,
+    eventually, register_packet, register_patiently, request, request_until_granted, Raw, Received,
+    TestDirectory, Writer,
 };
 
 /// A directory with room for `sensors` of the smallest buffers.
-fn with_room_for(sensors: u64) -> Here {
-    let probe = Here::standalone();
+fn with_room_for(sensors: u64) -> TestDirectory {
+    let probe = TestDirectory::standalone();
     let bytes = probe.register("any").shape.bytes() as u64;
     let builder = Directory::builder().standalone();
-    Here::with(builder.quota_bytes(sensors * bytes))
+    TestDirectory::with(builder.quota_bytes(sensors * bytes))
 }
 
 fn is_on(registration: &Registration) -> bool {
@@ -36,7 +36,7 @@ fn is_on(registration: &Registration) -> bool {
     control.line().unwrap().is_enabled()
 }
 
-fn attach(here: &Here) -> AttachedSource {
+fn attach(here: &TestDirectory) -> AttachedSource {
     let connection = MonitorConnection::connect(here.directory.socket()).unwrap();
     connection.attach(Query::all(), Begin::Now).unwrap()
 }
@@ -52,7 +52,7 @@ fn deferred_sensor_opens_when_memory_is_released() {
     let here = with_room_for(1);
     let first = here.register("first");
     let mut source = attach(&here);
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     let mut second = Writer::new(here.register("second"));
     let shortage = second.registration.deferred.clone().unwrap();
     assert!(shortage.contains("0 bytes left of the quota"), "{shortage}");
@@ -69,23 +69,23 @@ fn deferred_sensor_opens_when_memory_is_released() {
     drop(first);
     // The monitor keeps the first one until it has read it.
     let poll = || {
-        source.poll(&mut heard).unwrap();
+        source.poll(&mut received).unwrap();
         second.registration.is_deferred()
     };
     let mut poll = poll;
     eventually(&mut poll, |deferred| !deferred);
     until_admitted(&second.registration);
     second.write(5);
-    heard.until(&mut source, |heard| heard.elements == 5);
-    assert_eq!(heard.opened.len(), 2);
-    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
-    let numbers = heard.sequences.iter().map(|(_, sequence)| *sequence);
+    received.until(&mut source, |received| received.elements == 5);
+    assert_eq!(received.opened.len(), 2);
+    assert!(received.gaps.is_empty(), "{:?}", received.gaps);
+    let numbers = received.sequences.iter().map(|(_, sequence)| *sequence);
     assert!(numbers.eq(0..5), "from its first element on");
     let status = here.directory.status();
     assert_eq!((status.deferred, status.sensors), (0, 1));
     // From here on it is an ordinary sensor.
     second.registration.unregister().unwrap();
-    heard.until(&mut source, |heard| heard.closed.len() == 2);
+    received.until(&mut source, |received| received.closed.len() == 2);
 }
 
 #[test]
@@ -93,13 +93,13 @@ fn every_kind_of_sensor_can_be_deferred() {
     for kind in [WriterKind::Laned, WriterKind::Concurrent] {
         let mut wanted = request("of several threads");
         (wanted.kind, wanted.lanes) = (kind, 4);
-        let probe = Here::standalone();
+        let probe = TestDirectory::standalone();
         let bytes = request_until_granted(&probe.socket(), &wanted)
             .unwrap()
             .shape
             .bytes();
         let builder = Directory::builder().standalone();
-        let here = Here::with(builder.quota_bytes(bytes as u64 + 100));
+        let here = TestDirectory::with(builder.quota_bytes(bytes as u64 + 100));
         let first = here.register("first");
         let waiting = request_until_granted(&here.socket(), &wanted).unwrap();
         assert!(waiting.is_deferred(), "{kind:?}");
@@ -111,12 +111,12 @@ fn every_kind_of_sensor_can_be_deferred() {
         let listed = monitor.list(&Query::all()).unwrap();
         assert_eq!(listed[0].kind, kind);
         assert_eq!(listed[0].bytes, bytes as u64);
-        let mut heard = Heard::default();
+        let mut received = Received::default();
         let mut source = attach(&here);
-        heard.until(&mut source, |heard| !heard.opened.is_empty());
+        received.until(&mut source, |received| !received.opened.is_empty());
         assert!(
-            heard.complaints.is_empty() && heard.gaps.is_empty(),
-            "{heard:?}"
+            received.complaints.is_empty() && received.gaps.is_empty(),
+            "{received:?}"
         );
     }
 }
@@ -124,7 +124,7 @@ fn every_kind_of_sensor_can_be_deferred() {
 #[test]
 fn large_buffers_can_be_deferred() {
     const LARGE: u64 = 1 << 20;
-    let here = Here::with(Directory::builder().standalone().quota_bytes(40 << 20));
+    let here = TestDirectory::with(Directory::builder().standalone().quota_bytes(40 << 20));
     let wanted = |name: &str| {
         let mut wanted = request(name);
         wanted.capacity = LARGE;
@@ -161,10 +161,10 @@ fn deferred_sensors_are_admitted_in_order_of_registration() {
 
 #[test]
 fn unneeded_deferred_sensor_stays_off() {
-    let probe = Here::standalone();
+    let probe = TestDirectory::standalone();
     let bytes = probe.register("any").shape.bytes() as u64;
     let builder = Directory::builder().standalone().quota_bytes(bytes);
-    let here = Here::with(builder.needs(Needs::events(EventSet::new())));
+    let here = TestDirectory::with(builder.needs(Needs::events(EventSet::new())));
     let first = here.register("first");
     let second = here.register("second");
     first.unregister().unwrap();
@@ -229,9 +229,9 @@ fn ended_programs_are_not_deferred_any_more() {
 }
 
 /// Writes to every page of a deferred sensor that has all memory of the quota; returns its size.
-fn touch_all(here: &Here, name: &str) -> usize {
+fn touch_all(here: &TestDirectory, name: &str) -> usize {
     let builder = Directory::builder().standalone().quota_bytes(300_000);
-    let other = Here::with(builder);
+    let other = TestDirectory::with(builder);
     let mut wanted = request("first");
     wanted.capacity = 1 << 13;
     let _first = request_until_granted(&other.socket(), &wanted).unwrap();
@@ -283,7 +283,7 @@ fn deferred_sensor_of_an_ended_process_is_removed() {
 
 #[test]
 fn deferred_sensor_outlives_a_restart() {
-    let probe = Here::standalone();
+    let probe = TestDirectory::standalone();
     let bytes = probe.register("any").shape.bytes();
     let mut manager = support::manager::Manager::new(&[]);
     let file = manager.folder.path().join("directory.toml");
@@ -327,7 +327,7 @@ fn users_take_turns() {
     if !is_root() {
         return;
     }
-    let probe = Here::standalone();
+    let probe = TestDirectory::standalone();
     let bytes = probe.register("any").shape.bytes();
     let quota = format!("[quota]\nbytes = {}\n", 3 * bytes);
     let manager = directory_of_root(&quota);

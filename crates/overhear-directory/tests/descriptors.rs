@@ -13,7 +13,7 @@ use overhear_directory::client::{register_at, RegisterError};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::WriterKind;
 
-use support::{eventually, register_patiently, request, request_until_granted, Heard, Writer};
+use support::{eventually, register_patiently, request, request_until_granted, Received, Writer};
 
 /// A directory in a process of its own, which ends with the test.
 struct Service(Child);
@@ -103,10 +103,10 @@ fn programs_and_monitors_close_what_they_have_mapped() {
     eventually(open_memory, Vec::is_empty);
     let monitor = MonitorConnection::connect(&socket).unwrap();
     let mut source = monitor.attach(Query::all(), Begin::Now).unwrap();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     writer.write(3);
-    heard.until(&mut source, |heard| heard.elements == 3);
-    assert_eq!(heard.opened.len(), 4);
+    received.until(&mut source, |received| received.elements == 3);
+    assert_eq!(received.opened.len(), 4);
     eventually(open_memory, Vec::is_empty);
     // The test would notice a file that is kept.
     let _kept = rustix::fs::memfd_create("overhear-kept", rustix::fs::MemfdFlags::CLOEXEC).unwrap();

@@ -25,7 +25,7 @@ const ATTEMPTS: usize = 10;
 
 /// The other user's part; does nothing in an ordinary run.
 #[test]
-fn mallory_goes_a_way() {
+fn mallory_attacks() {
     let (Some(socket), Some(way)) = (socket(), std::env::var(WAY).ok()) else {
         return;
     };
@@ -61,7 +61,7 @@ fn alice_registers_all() {
 }
 
 #[track_caller]
-fn everybody_else_is_heard(ways: &[&str]) {
+fn other_programs_are_connected(ways: &[&str]) {
     if !is_root() {
         return;
     }
@@ -69,7 +69,7 @@ fn everybody_else_is_heard(ways: &[&str]) {
     let mallory: Vec<Other> = ways
         .iter()
         .map(|way| {
-            let mut mallory = Other::prepare(MALLORY, "mallory_goes_a_way", &manager.socket);
+            let mut mallory = Other::prepare(MALLORY, "mallory_attacks", &manager.socket);
             mallory.env(WAY, way);
             if *way == "lanes" {
                 mallory.in_pid_namespace();
@@ -92,37 +92,37 @@ fn everybody_else_is_heard(ways: &[&str]) {
 
 #[test]
 fn grants_that_are_never_mapped_keep_nobody_out() {
-    everybody_else_is_heard(&["grants"]);
+    other_programs_are_connected(&["grants"]);
 }
 
 #[test]
 fn patterns_delay_nobody() {
-    everybody_else_is_heard(&["patterns"]);
+    other_programs_are_connected(&["patterns"]);
 }
 
 #[test]
 fn lanes_of_many_threads_delay_nobody() {
-    everybody_else_is_heard(&["lanes"]);
+    other_programs_are_connected(&["lanes"]);
 }
 
 #[test]
 fn many_maps_delay_nobody() {
-    everybody_else_is_heard(&["maps"]);
+    other_programs_are_connected(&["maps"]);
 }
 
 #[test]
 fn large_buffers_delay_nobody() {
-    everybody_else_is_heard(&["buffers"]);
+    other_programs_are_connected(&["buffers"]);
 }
 
 #[test]
 fn connections_and_requests_without_end_delay_nobody() {
-    everybody_else_is_heard(&["flood", "requests"]);
+    other_programs_are_connected(&["flood", "requests"]);
 }
 
 #[test]
 fn all_ways_together_delay_nobody() {
-    everybody_else_is_heard(&WAYS);
+    other_programs_are_connected(&WAYS);
 }
 
 /// The other user's part; does nothing in an ordinary run. It opens connections, sends a request on

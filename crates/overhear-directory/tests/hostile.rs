@@ -15,15 +15,15 @@ use overhear_stream::sync::Ordering;
 use overhear_stream::Words;
 use serde_json::{json, Value};
 
-use support::{request, request_until_granted, Heard, Here, Raw, Writer};
+use support::{request, request_until_granted, Raw, Received, TestDirectory, Writer};
 
-fn connect(here: &Here) -> MonitorConnection {
+fn connect(here: &TestDirectory) -> MonitorConnection {
     MonitorConnection::connect(here.directory.socket()).unwrap()
 }
 
 #[test]
 fn monitor_that_never_reads_holds_nobody_up() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let attach = json!({ "attach": { "version": 1, "query": {} } });
     let list = json!({ "list": { "version": 1, "query": {} } });
     let lazy = Raw::connect(&here.socket());
@@ -47,7 +47,7 @@ fn monitor_that_never_reads_holds_nobody_up() {
     let mut writer = Writer::new(here.register("witness"));
     let mut source = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
     writer.write(1);
-    Heard::default().until(&mut source, |heard| heard.elements == 1);
+    Received::default().until(&mut source, |received| received.elements == 1);
     // The list that it requested is still complete.
     let mut listed = 0;
     while listed < 601 {
@@ -59,7 +59,7 @@ fn monitor_that_never_reads_holds_nobody_up() {
 
 #[test]
 fn monitors_of_one_user_are_counted() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let status = json!({ "status": { "version": 1 } });
     let all: Vec<Raw> = (0..300)
         .map(|_| {
@@ -98,7 +98,7 @@ fn monitors_of_one_user_are_counted() {
 
 #[test]
 fn sizes_beyond_reason_are_refused_with_a_message() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let refused = |change: &dyn Fn(&mut overhear_directory::client::SensorRequest)| {
         let mut wanted = request("huge");
         change(&mut wanted);
@@ -129,14 +129,14 @@ fn sizes_beyond_reason_are_refused_with_a_message() {
 
 #[test]
 fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let victim = here.register("rubbish");
     let mut laned = request("rubbish in lanes");
     (laned.kind, laned.lanes) = (WriterKind::Laned, 4);
     let laned = register_at(&here.socket(), laned).unwrap();
     let mut sound = Writer::new(here.register("sound"));
     let mut source = connect(&here).attach(Query::all(), Begin::Now).unwrap();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     let mut chance = 0x9E37_79B9_7F4A_7C15_u64;
     for round in 0..200 {
         for registration in [&victim, &laned] {
@@ -151,18 +151,18 @@ fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
             }
         }
         sound.write(10);
-        source.poll(&mut heard).unwrap();
+        source.poll(&mut received).unwrap();
         let _ = connect(&here).list(&Query::all()).unwrap();
     }
     let stream = sound.registration.stream;
-    let mine = heard.sequences.iter().filter(|(of, _)| *of == stream);
+    let mine = received.sequences.iter().filter(|(of, _)| *of == stream);
     assert!(mine.map(|(_, sequence)| *sequence).eq(0..2_000));
-    assert!(heard.gaps.iter().all(|(of, ..)| *of != stream));
-    assert!(heard
+    assert!(received.gaps.iter().all(|(of, ..)| *of != stream));
+    assert!(received
         .complaints
         .iter()
         .any(|said| said.contains("damaged") || said.contains("over")));
-    assert!(!heard.gaps.is_empty());
+    assert!(!received.gaps.is_empty());
 }
 
 /// The variable with the directory for a process that writes random bytes.
@@ -238,11 +238,11 @@ fn vandal() {
 
 #[test]
 fn monitors_survive_a_process_that_writes_rubbish_while_they_read() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut sound = Writer::new(here.register("sound"));
     let query = Query::parse("sound").unwrap();
     let mut steady = connect(&here).attach(query, Begin::Now).unwrap();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     let _vandal = Vandal::start(&here.socket());
     let (mut gaps, mut complaints) = (0, 0);
     for round in 0..100 {
@@ -253,7 +253,7 @@ fn monitors_survive_a_process_that_writes_rubbish_while_they_read() {
             Begin::Buffer
         };
         let mut source = connect(&here).attach(Query::all(), begin).unwrap();
-        let mut found = Heard::default();
+        let mut found = Received::default();
         for _ in 0..10 {
             sound.write(3);
             source.poll(&mut found).unwrap();
@@ -266,9 +266,9 @@ fn monitors_survive_a_process_that_writes_rubbish_while_they_read() {
         complaints += found.complaints.len();
         assert_eq!(connect(&here).list(&Query::all()).unwrap().len(), 4);
         // Streams that were closed as damaged count as read.
-        steady.poll(&mut heard).unwrap();
+        steady.poll(&mut received).unwrap();
     }
-    assert_eq!((heard.elements, heard.gaps.len()), (3_000, 0));
+    assert_eq!((received.elements, received.gaps.len()), (3_000, 0));
     assert!(gaps > 0 && complaints > 0, "{gaps}, {complaints}");
     here.register("witness");
 }

@@ -17,7 +17,7 @@ use serde_json::{json, Value};
 
 use overhear_stream::sync::{AtomicU32, Ordering};
 use support::manager::Manager;
-use support::{eventually, register_packet, register_patiently, request, Heard, Raw, Writer};
+use support::{eventually, register_packet, register_patiently, request, Raw, Received, Writer};
 
 fn connect(manager: &Manager) -> MonitorConnection {
     MonitorConnection::connect(&manager.socket).unwrap()
@@ -62,7 +62,7 @@ fn directory_may_be_killed_at_any_step_of_a_registration() {
     let mut source = connect(&manager)
         .attach(Query::parse("witness").unwrap(), Begin::Buffer)
         .unwrap();
-    let (mut heard, mut written) = (Heard::default(), 0);
+    let (mut received, mut written) = (Received::default(), 0);
     for step in [
         Step::Connected,
         Step::Asked,
@@ -91,7 +91,7 @@ fn directory_may_be_killed_at_any_step_of_a_registration() {
         manager.kill();
         witness.write(10);
         written += 10;
-        heard.until(&mut source, |heard| heard.elements == written);
+        received.until(&mut source, |received| received.elements == written);
         if step == Step::Connected {
             // It was accepted, or waits for the next directory to accept it.
             raw.send(&register_packet(&name));
@@ -121,7 +121,7 @@ fn directory_may_be_killed_at_any_step_of_a_registration() {
         }
         assert_eq!(known(&manager)["witness"].published, written);
     }
-    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
+    assert!(received.gaps.is_empty(), "{:?}", received.gaps);
 }
 
 /// A program's view of its sensors after a round.

@@ -35,7 +35,7 @@ fn kills() -> u64 {
 
 /// The items of a monitor.
 #[derive(Debug, Default)]
-struct Heard {
+struct Received {
     names: BTreeMap<StreamId, String>,
     elements: BTreeMap<StreamId, u64>,
     last: BTreeMap<StreamId, Timestamp>,
@@ -44,7 +44,7 @@ struct Heard {
     faults: Vec<String>,
 }
 
-impl Inbox for Heard {
+impl Inbox for Received {
     fn open(&mut self, stream: std::sync::Arc<StreamDescriptor>) {
         let before = self.names.insert(stream.id, stream.sensor.clone());
         if before.is_some() {
@@ -139,7 +139,7 @@ fn directory_survives_many_kills() {
     let socket = manager.socket.clone();
     let goes_on = AtomicBool::new(true);
     let written: Vec<AtomicU64> = (0..STEADY).map(|_| AtomicU64::new(0)).collect();
-    let (mut heard, mut own) = (Heard::default(), Churn::default());
+    let (mut received, mut own) = (Received::default(), Churn::default());
     let mut source = MonitorConnection::connect(&socket)
         .unwrap()
         .attach(Query::all(), Begin::Buffer)
@@ -162,7 +162,7 @@ fn directory_survives_many_kills() {
         let program = scope.spawn(|| churn(&socket, &goes_on));
         let monitor = scope.spawn(|| {
             while goes_on.load(Ordering::Relaxed) {
-                source.poll(&mut heard).unwrap();
+                source.poll(&mut received).unwrap();
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
@@ -181,49 +181,52 @@ fn directory_survives_many_kills() {
         monitor.join().unwrap();
     });
     // All elements have been written: the rest of them is read.
-    let mut all_closed = |heard: &mut Heard| {
-        source.poll(heard).unwrap();
-        let open = heard.names.keys().filter(|id| !heard.closed.contains(id));
+    let mut all_closed = |received: &mut Received| {
+        source.poll(received).unwrap();
+        let open = received
+            .names
+            .keys()
+            .filter(|id| !received.closed.contains(id));
         open.count()
     };
-    eventually(|| all_closed(&mut heard), |open| *open == 0);
-    let faults: Vec<_> = heard.faults.iter().take(20).collect();
+    eventually(|| all_closed(&mut received), |open| *open == 0);
+    let faults: Vec<_> = received.faults.iter().take(20).collect();
     assert!(
         faults.is_empty(),
         "{} faults: {faults:#?}",
-        heard.faults.len()
+        received.faults.len()
     );
 
-    let of_name: BTreeMap<&str, StreamId> = heard
+    let of_name: BTreeMap<&str, StreamId> = received
         .names
         .iter()
         .map(|(id, name)| (name.as_str(), *id))
         .collect();
     for (number, written) in written.iter().enumerate() {
         let stream = of_name[format!("steady {number}").as_str()];
-        let elements = heard.elements[&stream];
+        let elements = received.elements[&stream];
         assert_eq!(elements, written.load(Ordering::Relaxed), "steady {number}");
     }
     // A sensor whose registration was answered is read completely, or it was registered and
     // unregistered while the monitor had no directory.
     let (mut whole, mut between) = (0, 0);
     for (stream, written) in &own.written {
-        match heard.names.get(stream) {
+        match received.names.get(stream) {
             Some(name) => {
-                assert_eq!(heard.elements.get(stream), Some(written), "{name}");
+                assert_eq!(received.elements.get(stream), Some(written), "{name}");
                 whole += 1;
             }
             None => between += 1,
         }
     }
     // If an answer was lost, the program registered again: a sensor that it does not know is empty.
-    let brief = heard
+    let brief = received
         .names
         .iter()
         .filter(|(_, name)| name.starts_with("brief"));
     for (stream, name) in brief {
         let known = own.written.contains_key(stream);
-        assert!(known || !heard.elements.contains_key(stream), "{name}");
+        assert!(known || !received.elements.contains_key(stream), "{name}");
     }
     println!(
         "{} kills: {whole} brief sensors heard wholly, {between} came and went between two lives, \

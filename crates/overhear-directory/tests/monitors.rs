@@ -12,9 +12,9 @@ use overhear_event::{ClockId, GapCause, Source, StreamId, Ticks, WriterKind};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{read_hardware_ticks_ordered, QueueWriter, Shape, Words};
 
-use support::{request, Heard, Here, Writer};
+use support::{request, Received, TestDirectory, Writer};
 
-fn connect(here: &Here) -> MonitorConnection {
+fn connect(here: &TestDirectory) -> MonitorConnection {
     MonitorConnection::connect(here.directory.socket()).unwrap()
 }
 
@@ -22,8 +22,8 @@ fn query(names: &str) -> Query {
     Query::parse(names).unwrap()
 }
 
-fn sequences(heard: &Heard) -> Vec<u64> {
-    heard
+fn sequences(received: &Received) -> Vec<u64> {
+    received
         .sequences
         .iter()
         .map(|(_, sequence)| *sequence)
@@ -32,7 +32,7 @@ fn sequences(heard: &Heard) -> Vec<u64> {
 
 #[test]
 fn list_has_all_fields_of_a_sensor() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut queue = Writer::new(here.register("queue"));
     let _cache = here.register("cache");
     queue.write(5);
@@ -58,7 +58,7 @@ fn list_has_all_fields_of_a_sensor() {
 
 #[test]
 fn list_of_many_sensors_comes_in_packets_and_is_whole() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let registrations: Vec<_> = (0..500).map(|n| here.register(&format!("{n}"))).collect();
     let all = connect(&here).list(&Query::all()).unwrap();
     let ids: Vec<StreamId> = all.iter().map(|sensor| sensor.descriptor.id).collect();
@@ -71,7 +71,7 @@ fn list_of_many_sensors_comes_in_packets_and_is_whole() {
 
 #[test]
 fn bad_pattern_is_refused_and_the_connection_goes_on_elsewhere() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let raw = support::Raw::connect(here.directory.socket());
     let packet = serde_json::json!({ "list": { "version": 1, "query": { "names": "[" } } });
     raw.is_refused(&packet, &["is not a pattern"]);
@@ -81,7 +81,7 @@ fn bad_pattern_is_refused_and_the_connection_goes_on_elsewhere() {
 
 #[test]
 fn monitor_begins_now_or_with_what_lies_in_the_buffer() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut writer = Writer::new(here.register("queue"));
     writer.write(100);
     let capacity = writer.registration.shape.elements().capacity();
@@ -89,7 +89,7 @@ fn monitor_begins_now_or_with_what_lies_in_the_buffer() {
     let mut now = connect(&here).attach(Query::all(), Begin::Now).unwrap();
     let mut buffer = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
     writer.write(3);
-    let (mut later, mut earlier) = (Heard::default(), Heard::default());
+    let (mut later, mut earlier) = (Received::default(), Received::default());
     now.poll(&mut later).unwrap();
     buffer.poll(&mut earlier).unwrap();
     assert_eq!(sequences(&later), [100, 101, 102]);
@@ -98,9 +98,9 @@ fn monitor_begins_now_or_with_what_lies_in_the_buffer() {
     let stream = writer.registration.stream;
     assert_eq!(earlier.gaps, [(stream, 37, 3, GapCause::Overwritten)]);
     assert_eq!(sequences(&earlier), (40..103).collect::<Vec<_>>());
-    for heard in [&later, &earlier] {
-        assert_eq!(heard.opened.len(), 1);
-        for ((_, sequence), payload) in heard.sequences.iter().zip(&heard.payloads) {
+    for received in [&later, &earlier] {
+        assert_eq!(received.opened.len(), 1);
+        for ((_, sequence), payload) in received.sequences.iter().zip(&received.payloads) {
             assert_eq!(payload[..8], sequence.to_ne_bytes());
         }
     }
@@ -108,7 +108,7 @@ fn monitor_begins_now_or_with_what_lies_in_the_buffer() {
 
 #[test]
 fn monitor_gets_new_and_ended_sensors() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut source = connect(&here)
         .attach(query("*/wanted*"), Begin::Now)
         .unwrap();
@@ -117,33 +117,33 @@ fn monitor_gets_new_and_ended_sensors() {
     let mut wanted = Writer::new(here.register("wanted"));
     // Written before the monitor has the sensor: no element of it is lost.
     wanted.write(7);
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| heard.elements == 7);
-    assert_eq!(sequences(&heard), [0, 1, 2, 3, 4, 5, 6]);
+    let mut received = Received::default();
+    received.until(&mut source, |received| received.elements == 7);
+    assert_eq!(sequences(&received), [0, 1, 2, 3, 4, 5, 6]);
     wanted.write(2);
     wanted.registration.unregister().unwrap();
-    heard.until(&mut source, |heard| !heard.closed.is_empty());
-    assert_eq!(heard.elements, 9);
-    assert_eq!(heard.closed, [wanted.registration.stream]);
-    assert_eq!(heard.opened.len(), 1);
+    received.until(&mut source, |received| !received.closed.is_empty());
+    assert_eq!(received.elements, 9);
+    assert_eq!(received.closed, [wanted.registration.stream]);
+    assert_eq!(received.opened.len(), 1);
     // Read and freed.
     let mut monitor = connect(&here);
     let known = || monitor.list(&Query::all()).unwrap().len();
     support::eventually(known, |known| *known == 1);
-    assert!(heard.complaints.is_empty());
+    assert!(received.complaints.is_empty());
 }
 
 #[test]
 fn monitor_in_the_directory_and_one_outside_read_the_same() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let mut inside = ProgramSource::new(&here.directory);
     let mut writer = Writer::new(here.register("queue"));
     let mut outside = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
     writer.write(10);
     writer.registration.unregister().unwrap();
-    let (mut one, mut other) = (Heard::default(), Heard::default());
-    one.until(&mut inside, |heard| !heard.closed.is_empty());
-    other.until(&mut outside, |heard| !heard.closed.is_empty());
+    let (mut one, mut other) = (Received::default(), Received::default());
+    one.until(&mut inside, |received| !received.closed.is_empty());
+    other.until(&mut outside, |received| !received.closed.is_empty());
     assert_eq!(sequences(&one), sequences(&other));
     assert_eq!(one.payloads, other.payloads);
     assert_eq!(one.elements, 10);
@@ -151,7 +151,7 @@ fn monitor_in_the_directory_and_one_outside_read_the_same() {
 
 #[test]
 fn switch_reaches_the_sensor() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let [one, two] = ["one", "two"].map(|name| here.register(name));
     let on = |registration: &overhear_directory::client::Registration| {
         let control = registration.control.as_ref().expect("a control page");
@@ -185,7 +185,7 @@ fn connecting_without_a_directory_fails() {
 
 #[test]
 fn lanes_are_streams_of_one_sensor_and_losses_are_reported_once() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut laned = request("laned");
     (laned.kind, laned.lanes) = (WriterKind::Laned, 3);
     let registration = register_at(&here.socket(), laned).unwrap();
@@ -196,15 +196,15 @@ fn lanes_are_streams_of_one_sensor_and_losses_are_reported_once() {
     let behind = here.register("behind");
     assert_eq!(behind.stream.as_raw(), registration.stream.as_raw() + 3);
     let mut source = connect(&here).attach(Query::all(), Begin::Now).unwrap();
-    let mut heard = Heard::default();
-    source.poll(&mut heard).unwrap();
+    let mut received = Received::default();
+    source.poll(&mut received).unwrap();
     assert_eq!(
-        heard.opened.len(),
+        received.opened.len(),
         2,
         "the first lane, and the other sensor"
     );
-    assert_eq!(heard.opened[0].lane, Some(0));
-    assert_eq!(heard.opened[0].schema.fields()[0].name, "writer_tid");
+    assert_eq!(received.opened[0].lane, Some(0));
+    assert_eq!(received.opened[0].schema.fields()[0].name, "writer_tid");
     // SAFETY: the registration keeps the map.
     let words = unsafe { registration.mapping.words() };
     let set = |word: usize, value: u64| words.word(word).store(value, Ordering::Release);
@@ -216,33 +216,33 @@ fn lanes_are_streams_of_one_sensor_and_losses_are_reported_once() {
     set(lane + 8, 1);
     set(lane + 136 / 8, 5);
     set(144 / 8, 6);
-    let before = heard.opened.len();
-    source.poll(&mut heard).unwrap();
-    source.poll(&mut heard).unwrap();
+    let before = received.opened.len();
+    source.poll(&mut received).unwrap();
+    source.poll(&mut received).unwrap();
     let third = StreamId::from_raw(registration.stream.as_raw() + 2);
-    assert_eq!(heard.opened[before..].len(), 1);
+    assert_eq!(received.opened[before..].len(), 1);
     assert_eq!(
-        (heard.opened[before].id, heard.opened[before].lane),
+        (received.opened[before].id, received.opened[before].lane),
         (third, Some(2))
     );
-    assert_eq!(heard.sequences, [(third, 0)]);
-    assert_eq!(heard.payloads[0][..4], 7_u32.to_ne_bytes());
-    assert_eq!(heard.payloads[0][8..16], 99_u64.to_ne_bytes());
+    assert_eq!(received.sequences, [(third, 0)]);
+    assert_eq!(received.payloads[0][..4], 7_u32.to_ne_bytes());
+    assert_eq!(received.payloads[0][8..16], 99_u64.to_ne_bytes());
     let nested = (third, 1, 5, GapCause::Nested);
     let full = (registration.stream, 0, 6, GapCause::Full);
-    assert_eq!(heard.gaps, [nested, full]);
+    assert_eq!(received.gaps, [nested, full]);
     let record = &connect(&here).list(&query("laned")).unwrap()[0];
     assert_eq!(
         (record.published, record.lost_nested, record.lost_full),
         (1, 5, 6)
     );
     registration.unregister().unwrap();
-    heard.until(&mut source, |heard| heard.closed.len() == 2);
+    received.until(&mut source, |received| received.closed.len() == 2);
 }
 
 #[test]
 fn concurrent_sensor_is_one_stream_in_the_order_of_commits() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut concurrent = request("concurrent");
     // 64 elements for the rate, and those of the writers in addition.
     (concurrent.kind, concurrent.lanes) = (WriterKind::Concurrent, 3);
@@ -263,33 +263,36 @@ fn concurrent_sensor_is_one_stream_in_the_order_of_commits() {
     }
     // The present streams, without the ended ones.
     let mut source = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
-    let mut heard = Heard::default();
-    source.poll(&mut heard).unwrap();
-    assert_eq!(heard.opened[0].schema.fields()[0].name, "writer_tid");
-    assert_eq!(sequences(&heard), (72..200).collect::<Vec<_>>());
+    let mut received = Received::default();
+    source.poll(&mut received).unwrap();
+    assert_eq!(received.opened[0].schema.fields()[0].name, "writer_tid");
+    assert_eq!(sequences(&received), (72..200).collect::<Vec<_>>());
     let mut first = writer.take().unwrap();
     first.fill(&[8; 16]);
     writer.write(2, &[9; 16], stamp).unwrap();
     first.commit(1, stamp);
     drop(writer.take().unwrap());
     let held: Vec<_> = std::iter::from_fn(|| writer.take().ok()).collect();
-    let before = heard.payloads.len();
-    source.poll(&mut heard).unwrap();
+    let before = received.payloads.len();
+    source.poll(&mut received).unwrap();
     // All elements are held, so the three unread ones are lost; they are reported with the refused
     // ones.
     let stream = registration.stream;
     let gone = (stream, 200, 3, GapCause::Overwritten);
     let full = (stream, 203, 1, GapCause::Full);
-    assert_eq!(heard.payloads.len(), before);
-    assert_eq!(heard.gaps, [gone, full]);
+    assert_eq!(received.payloads.len(), before);
+    assert_eq!(received.gaps, [gone, full]);
     drop(held);
     writer.write(4, &[6; 16], stamp).unwrap();
-    source.poll(&mut heard).unwrap();
+    source.poll(&mut received).unwrap();
     // There are 128 void elements in between; 127 of them still exist.
-    assert_eq!(heard.sequences.last(), Some(&(stream, 203 + 128)));
-    assert_eq!(heard.gaps[2..], [(stream, 203, 1, GapCause::Overwritten)]);
-    assert_eq!(heard.payloads[before][..4], 4_u32.to_ne_bytes());
+    assert_eq!(received.sequences.last(), Some(&(stream, 203 + 128)));
+    assert_eq!(
+        received.gaps[2..],
+        [(stream, 203, 1, GapCause::Overwritten)]
+    );
+    assert_eq!(received.payloads[before][..4], 4_u32.to_ne_bytes());
     let record = &connect(&here).list(&query("concurrent")).unwrap()[0];
     assert_eq!((record.published, record.lost_full), (332, 1));
-    assert_eq!(heard.complaints, [""; 0]);
+    assert_eq!(received.complaints, [""; 0]);
 }

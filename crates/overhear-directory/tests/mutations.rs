@@ -8,13 +8,13 @@ use overhear_event::Source;
 use serde_json::{json, Value};
 
 use support::mutations::{mutate, Chance};
-use support::{register_packet, Heard, Here, Raw};
+use support::{register_packet, Raw, Received, TestDirectory};
 
 const PACKETS: u64 = 4_000;
 
 #[test]
 fn broken_packets_harm_nobody() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let mut source = ProgramSource::new(&here.directory);
     let mut chance = Chance::new(0xD1B5_4A32_D192_ED03);
     let seeds = [
@@ -79,7 +79,7 @@ fn broken_packets_harm_nobody() {
             closed += 1;
         }
         if number % 100 == 0 {
-            source.poll(&mut Heard::default()).unwrap();
+            source.poll(&mut Received::default()).unwrap();
             here.register(&format!("witness {number}"))
                 .unregister()
                 .unwrap();
@@ -101,7 +101,7 @@ fn broken_packets_harm_nobody() {
 
 #[test]
 fn packets_beyond_the_largest_are_not_read() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     for bytes in [64 * 1024 + 1, 100_000] {
         let raw = Raw::connect(&here.socket());
         raw.send_bytes(&vec![b' '; bytes]);
@@ -120,7 +120,7 @@ fn directory_survives_the_fuzzers_seeds() {
         println!("skipped: the fuzzer's seeds are not here");
         return;
     };
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let mut sensors = 0;
     for seed in seeds {
         let seed = std::fs::read(seed.unwrap().path()).unwrap();

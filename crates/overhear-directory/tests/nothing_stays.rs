@@ -8,7 +8,7 @@ mod support;
 use overhear_directory::Mapping;
 use serde_json::{json, Value};
 
-use support::{eventually, register_packet, Here, Raw};
+use support::{eventually, register_packet, Raw, TestDirectory};
 
 /// Number of descriptors of this process, without the one that is used for counting.
 fn descriptors() -> usize {
@@ -23,7 +23,7 @@ fn resident() -> u64 {
 }
 
 /// Requests sensors and breaks off, with the grant or before it.
-fn break_off(here: &Here, times: u32) {
+fn break_off(here: &TestDirectory, times: u32) {
     for number in 0..times {
         let raw = Raw::connect(&here.socket());
         raw.send(&register_packet(&format!("dropped {number}")));
@@ -36,7 +36,7 @@ fn break_off(here: &Here, times: u32) {
 }
 
 /// Registers and keeps sensors: returns their maps, and the tokens to unregister them.
-fn register(here: &Here, number: u32) -> (Mapping, Value) {
+fn register(here: &TestDirectory, number: u32) -> (Mapping, Value) {
     let mut packet = register_packet(&format!("sensor {number}"));
     packet["register"]["capacity"] = json!(64);
     packet["register"]["rate"] = json!({ "period": 1_000_000_000, "distance": 0, "jitter": 0 });
@@ -61,7 +61,7 @@ fn register(here: &Here, number: u32) -> (Mapping, Value) {
 fn ended_clients_leave_no_resources() {
     /// A leak of the pages of every fourth grant would be larger.
     const MOST_GROWTH_BYTES: u64 = 4 << 20;
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     // Allocations that happen only once: the control page, the allocator's first pieces, the pidfd
     // of this process.
     break_off(&here, 200);
@@ -83,7 +83,7 @@ fn ended_clients_leave_no_resources() {
     assert!(grown < MOST_GROWTH_BYTES, "grown by {grown} bytes");
 }
 
-fn register_and_take_out(here: &Here, sensors: u32, settled: Option<usize>) {
+fn register_and_take_out(here: &TestDirectory, sensors: u32, settled: Option<usize>) {
     let all: Vec<_> = (0..sensors).map(|number| register(here, number)).collect();
     if let Some(settled) = settled {
         // Plus the few of their task: its process, and its control page.

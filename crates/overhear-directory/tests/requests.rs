@@ -16,12 +16,13 @@ use overhear_event::{Nanos, Rate, Source};
 use serde_json::{json, Value};
 
 use support::{
-    register_packet, register_patiently, request, request_until_granted, Heard, Here, Raw, Writer,
+    register_packet, register_patiently, request, request_until_granted, Raw, Received,
+    TestDirectory, Writer,
 };
 
 /// The message of a refusal, or the reason for a deferral; it does not wait.
 #[track_caller]
-fn refusal(here: &Here, sensor: &str) -> String {
+fn refusal(here: &TestDirectory, sensor: &str) -> String {
     match register_patiently(&here.socket(), sensor) {
         Err(RegisterError::Refused { message, .. }) => message,
         Ok(registration) if registration.is_deferred() => {
@@ -34,35 +35,35 @@ fn refusal(here: &Here, sensor: &str) -> String {
 
 /// Size of the smallest buffer in bytes.
 fn smallest() -> u64 {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let bytes = here.register("any").shape.bytes();
     bytes as u64
 }
 
 #[test]
 fn sensor_is_announced_and_taken_out_again() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let mut source = ProgramSource::new(&here.directory);
     let registration = here.register("queue");
-    let mut heard = Heard::default();
-    source.poll(&mut heard).unwrap();
-    assert_eq!(heard.opened.len(), 1);
-    let opened = &heard.opened[0];
+    let mut received = Received::default();
+    source.poll(&mut received).unwrap();
+    assert_eq!(received.opened.len(), 1);
+    let opened = &received.opened[0];
     assert_eq!(
         (opened.id, opened.sensor.as_str()),
         (registration.stream, "queue")
     );
     assert_eq!(*opened.schema, support::schema());
-    assert!(heard.closed.is_empty());
+    assert!(received.closed.is_empty());
     registration.unregister().unwrap();
-    source.poll(&mut heard).unwrap();
-    assert_eq!(heard.closed, [registration.stream]);
+    source.poll(&mut received).unwrap();
+    assert_eq!(received.closed, [registration.stream]);
     assert!(here.directory.take_not_connected().messages.is_empty());
 }
 
 #[test]
 fn another_version_is_refused_by_number() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let mut packet = register_packet("queue");
     packet["register"]["version"] = json!(99);
     Raw::connect(&here.socket()).is_refused(&packet, &["version 99", "version 1"]);
@@ -76,7 +77,7 @@ fn another_version_is_refused_by_number() {
 
 #[test]
 fn names_that_would_spoil_a_terminal_or_a_trace_are_refused() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let long = "x".repeat(129);
     for name in ["", "a\nb", "\u{1b}[2J", &long] {
         let packet = register_packet(name);
@@ -94,7 +95,7 @@ fn names_that_would_spoil_a_terminal_or_a_trace_are_refused() {
 
 #[test]
 fn twin_is_refused_until_the_first_one_is_gone() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let first = here.register("twin");
     assert!(refusal(&here, "twin").contains("give the second one an instance"));
     let mut other = request("twin");
@@ -106,7 +107,7 @@ fn twin_is_refused_until_the_first_one_is_gone() {
 
 #[test]
 fn registration_whose_program_forgot_it_does_not_block_its_name() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     // Unmapped without a message, as exec does it.
     drop(here.register("forgotten"));
     here.register("forgotten");
@@ -114,7 +115,7 @@ fn registration_whose_program_forgot_it_does_not_block_its_name() {
 
 #[test]
 fn repeated_registration_leaves_nothing_of_the_first_attempt() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let listed = || {
         let mut monitor = MonitorConnection::connect(&here.socket()).unwrap();
         let all = monitor.list(&Query::all()).unwrap();
@@ -138,7 +139,7 @@ fn repeated_registration_leaves_nothing_of_the_first_attempt() {
 #[test]
 fn quota_bounds_what_all_buffers_take() {
     let one = smallest();
-    let here = Here::with_quota(2 * one);
+    let here = TestDirectory::with_quota(2 * one);
     let mut source = ProgramSource::new(&here.directory);
     let first = here.register("first");
     let _second = here.register("second");
@@ -150,7 +151,7 @@ fn quota_bounds_what_all_buffers_take() {
     first.unregister().unwrap();
     // The memory is kept until it has been read, and until its program has unmapped it.
     refusal(&here, "third");
-    source.poll(&mut Heard::default()).unwrap();
+    source.poll(&mut Received::default()).unwrap();
     refusal(&here, "third");
     drop(first);
     here.register("third");
@@ -165,7 +166,7 @@ fn quota_bounds_what_all_buffers_take() {
 #[test]
 fn grants_that_are_not_mapped_yet_count() {
     let one = smallest();
-    let here = Here::with_quota(one);
+    let here = TestDirectory::with_quota(one);
     let slow = Raw::connect(&here.socket());
     assert!(slow.send(&register_packet("slow")));
     assert!(slow.receive().0["granted"].is_object());
@@ -186,7 +187,7 @@ fn grants_that_are_not_mapped_yet_count() {
 
 #[test]
 fn silent_programs_delay_nobody_and_are_closed() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let mute: Vec<Raw> = (0..50).map(|_| Raw::connect(&here.socket())).collect();
     let granted = Raw::connect(&here.socket());
     assert!(granted.send(&register_packet("never mapped")));
@@ -200,16 +201,16 @@ fn silent_programs_delay_nobody_and_are_closed() {
     for raw in &mute {
         assert_eq!(raw.receive().0, Value::Null);
     }
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     ProgramSource::new(&here.directory)
-        .poll(&mut heard)
+        .poll(&mut received)
         .unwrap();
-    assert_eq!(heard.opened.len(), 20);
+    assert_eq!(received.opened.len(), 20);
 }
 
 #[test]
 fn order_of_the_protocol_is_kept() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let raw = Raw::connect(&here.socket());
     assert!(raw.send(&json!("mapped")));
     assert_eq!(raw.receive().0, Value::Null, "nothing was granted");
@@ -220,7 +221,7 @@ fn order_of_the_protocol_is_kept() {
 
 #[test]
 fn unregistering_needs_the_token() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let mut source = ProgramSource::new(&here.directory);
     let registration = here.register("mine");
     let stream = registration.stream.as_raw();
@@ -228,17 +229,17 @@ fn unregistering_needs_the_token() {
         let packet = json!({ "unregister": { "stream": stream, "token": token } });
         Raw::connect(&here.socket()).is_refused(&packet, &["no such stream", "somebody else"]);
     }
-    let mut heard = Heard::default();
-    source.poll(&mut heard).unwrap();
-    assert!(heard.closed.is_empty());
+    let mut received = Received::default();
+    source.poll(&mut received).unwrap();
+    assert!(received.closed.is_empty());
     registration.unregister().unwrap();
-    source.poll(&mut heard).unwrap();
-    assert_eq!(heard.closed.len(), 1);
+    source.poll(&mut received).unwrap();
+    assert_eq!(received.closed.len(), 1);
 }
 
 #[test]
 fn three_hundred_registrations_at_once_are_all_granted() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let socket = here.socket();
     let mut streams: Vec<u32> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..300)
@@ -262,7 +263,7 @@ fn three_hundred_registrations_at_once_are_all_granted() {
 
 #[test]
 fn files_that_nobody_asked_for_are_closed() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     // Kept, so that the others are refused at once.
     let _before = here.register("before");
     let open = || {
@@ -287,7 +288,7 @@ fn files_that_nobody_asked_for_are_closed() {
 
 #[test]
 fn socket_goes_with_the_directory_and_its_buffers_stay() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let socket = here.socket();
     assert!(std::fs::metadata(&socket).unwrap().file_type().is_socket());
     let registration = here.register("survivor");
@@ -311,7 +312,7 @@ fn streams_are_sized_for_the_largest_period_of_a_monitor() {
     let ms = Nanos::from_ms(1);
     wanted.rate = Some(Rate::new(ms, ms, Nanos::ZERO).unwrap());
     let granted = |builder: DirectoryBuilder| {
-        let here = Here::with(builder.standalone());
+        let here = TestDirectory::with(builder.standalone());
         let registration = request_until_granted(&here.socket(), &wanted).unwrap();
         registration.shape.elements().capacity()
     };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use overhear_directory::{AttachedSource, Begin, Directory, MonitorConnection, Needs, Query};
 use overhear_event::{EventName, EventSet};
 
-use support::{Here, Raw};
+use support::{Raw, TestDirectory};
 
 fn events(sensors: &[&str]) -> EventSet {
     sensors
@@ -18,18 +18,18 @@ fn events(sensors: &[&str]) -> EventSet {
         .collect()
 }
 
-fn connect(here: &Here) -> MonitorConnection {
+fn connect(here: &TestDirectory) -> MonitorConnection {
     MonitorConnection::connect(here.directory.socket()).unwrap()
 }
 
-fn attach(here: &Here, names: &str, needs: Needs) -> AttachedSource {
+fn attach(here: &TestDirectory, names: &str, needs: Needs) -> AttachedSource {
     let query = Query::parse(names).unwrap();
     let attached = connect(here).attach_needing(query, Begin::Now, needs);
     attached.unwrap()
 }
 
 /// The sensors that are switched on.
-fn on(here: &Here) -> Vec<String> {
+fn on(here: &TestDirectory) -> Vec<String> {
     let sensors = connect(here).list(&Query::all()).unwrap().into_iter();
     let enabled = sensors.filter(|sensor| sensor.enabled);
     enabled.map(|sensor| sensor.descriptor.sensor).collect()
@@ -37,7 +37,7 @@ fn on(here: &Here) -> Vec<String> {
 
 /// Waits until the directory has noticed the end of a monitor.
 #[track_caller]
-fn until_on(here: &Here, sensors: &[&str]) {
+fn until_on(here: &TestDirectory, sensors: &[&str]) {
     let begun = Instant::now();
     while on(here) != sensors {
         assert!(
@@ -52,7 +52,7 @@ fn until_on(here: &Here, sensors: &[&str]) {
 #[test]
 fn exactly_the_required_sensors_begin_switched_on() {
     let required = events(&["request", "absent"]);
-    let here = Here::with(Directory::builder().standalone().required(required));
+    let here = TestDirectory::with(Directory::builder().standalone().required(required));
     let sensors = ["request", "queue"].map(|sensor| here.register(sensor));
     let lines = sensors.each_ref().map(|sensor| {
         let control = sensor.control.as_ref().expect("a control page");
@@ -74,7 +74,7 @@ fn exactly_the_required_sensors_begin_switched_on() {
 
 #[test]
 fn needed_sensors_are_on_while_the_monitor_is_attached() {
-    let here = Here::with(Directory::builder().standalone().required(events(&[])));
+    let here = TestDirectory::with(Directory::builder().standalone().required(events(&[])));
     let _sensors = ["a", "b", "c"].map(|sensor| here.register(sensor));
     assert!(on(&here).is_empty());
     let one = attach(&here, "a", Needs::all());
@@ -94,7 +94,7 @@ fn needed_sensors_are_on_while_the_monitor_is_attached() {
 
 #[test]
 fn detached_monitor_leaves_switches_as_they_were() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let _sensors = ["a", "b", "c", "d"].map(|sensor| here.register(sensor));
     connect(&here)
         .set_enabled(&Query::parse("d").unwrap(), false)
@@ -145,7 +145,7 @@ fn detached_monitor_leaves_switches_as_they_were() {
 
 #[test]
 fn needs_that_make_no_sense_are_refused() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let raw = Raw::connect(here.directory.socket());
     let packet = serde_json::json!({ "attach": {
         "version": 1,

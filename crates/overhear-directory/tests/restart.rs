@@ -20,7 +20,7 @@ use overhear_stream::{Shape, Words};
 
 use support::manager::Manager;
 use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
-use support::{eventually, register_patiently, request, Heard, Writer};
+use support::{eventually, register_patiently, request, Received, Writer};
 
 fn connect(manager: &Manager) -> MonitorConnection {
     MonitorConnection::connect(&manager.socket).unwrap()
@@ -47,8 +47,8 @@ fn killed_directory_comes_back_with_everything() {
     let mut source = connect(&manager)
         .attach(Query::all(), Begin::Buffer)
         .unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| heard.elements == 200);
+    let mut received = Received::default();
+    received.until(&mut source, |received| received.elements == 200);
     let off = writers[3].registration.stream;
     connect(&manager)
         .set_enabled(&Query::stream(off), false)
@@ -58,7 +58,7 @@ fn killed_directory_comes_back_with_everything() {
     manager.kill();
     // No directory runs, and the clients are not disturbed.
     writers.iter_mut().for_each(|writer| writer.write(10));
-    heard.until(&mut source, |heard| heard.elements == 400);
+    received.until(&mut source, |received| received.elements == 400);
     manager.start();
 
     let after = connect(&manager).list(&Query::all()).unwrap();
@@ -80,8 +80,8 @@ fn killed_directory_comes_back_with_everything() {
     let mut late = connect(&manager)
         .attach(Query::all(), Begin::Buffer)
         .unwrap();
-    let mut found = Heard::default();
-    found.until(&mut late, |heard| heard.elements == 400);
+    let mut found = Received::default();
+    found.until(&mut late, |received| received.elements == 400);
     assert!(found.gaps.is_empty());
     // The control page is the same.
     assert!(!is_on(&writers[3].registration));
@@ -99,15 +99,15 @@ fn killed_directory_comes_back_with_everything() {
     writers[0].registration.unregister().unwrap();
     // The earlier monitor continues, and gets the new sensor and the end.
     writers[1].write(5);
-    heard.until(&mut source, |heard| {
-        heard.elements == 405 && heard.opened.len() == 21
+    received.until(&mut source, |received| {
+        received.elements == 405 && received.opened.len() == 21
     });
-    heard.until(&mut source, |heard| !heard.closed.is_empty());
-    assert_eq!(heard.closed, [writers[0].registration.stream]);
-    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
+    received.until(&mut source, |received| !received.closed.is_empty());
+    assert_eq!(received.closed, [writers[0].registration.stream]);
+    assert!(received.gaps.is_empty(), "{:?}", received.gaps);
     assert!(source.is_connected());
     let mut each = std::collections::BTreeMap::new();
-    for (stream, sequence) in &heard.sequences {
+    for (stream, sequence) in &received.sequences {
         let next = each.entry(*stream).or_insert(0);
         assert_eq!(sequence, next, "in order, and each once");
         *next += 1;
@@ -142,24 +142,24 @@ fn finished_sensor_is_not_read_again() {
         .unwrap();
     child.kill().unwrap();
     child.wait().unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| !heard.closed.is_empty());
+    let mut received = Received::default();
+    received.until(&mut source, |received| !received.closed.is_empty());
     // The other monitor has not read it, so the directory still has it when it is killed.
     manager.kill();
     manager.start();
     eventually(
         || {
-            source.poll(&mut heard).unwrap();
+            source.poll(&mut received).unwrap();
             source.is_connected()
         },
         |connected| *connected,
     );
     let late = register(&manager, "late");
     Writer::new(late).write(3);
-    heard.until(&mut source, |heard| heard.elements == 33);
-    assert_eq!((heard.opened.len(), heard.closed.len()), (2, 1));
-    let mut heard = Heard::default();
-    heard.until(&mut other, |heard| heard.elements == 33);
+    received.until(&mut source, |received| received.elements == 33);
+    assert_eq!((received.opened.len(), received.closed.len()), (2, 1));
+    let mut received = Received::default();
+    received.until(&mut other, |received| received.elements == 33);
     eventually(|| connect(&manager).list(&query).unwrap(), Vec::is_empty);
 }
 
@@ -184,8 +184,8 @@ fn sensor_read_by_a_detached_monitor_is_not_freed_unread_after_a_restart() {
     let (mut reader, other) = (attach(), attach());
     child.kill().unwrap();
     child.wait().unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut reader, |heard| !heard.closed.is_empty());
+    let mut received = Received::default();
+    received.until(&mut reader, |received| !received.closed.is_empty());
     drop(reader);
     // When one of the two does not have it any more, the directory has received its report.
     eventually(
@@ -203,7 +203,7 @@ fn sensor_read_by_a_detached_monitor_is_not_freed_unread_after_a_restart() {
 }
 
 #[test]
-fn sensor_that_never_pauses_is_heard_through_restarts() {
+fn sensor_that_never_pauses_is_evaluated_through_restarts() {
     const ELEMENTS: u64 = 40_000;
     let mut manager = Manager::new(&[]);
     manager.start();
@@ -214,7 +214,7 @@ fn sensor_that_never_pauses_is_heard_through_restarts() {
     let mut source = connect(&manager)
         .attach(Query::all(), Begin::Buffer)
         .unwrap();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     std::thread::scope(|scope| {
         let writer = scope.spawn(move || {
             let mut writer = Writer::new(registration);
@@ -225,24 +225,24 @@ fn sensor_that_never_pauses_is_heard_through_restarts() {
             writer
         });
         for _ in 0..3 {
-            heard.until(&mut source, |heard| heard.elements > 0);
+            received.until(&mut source, |received| received.elements > 0);
             manager.kill();
-            source.poll(&mut heard).unwrap();
+            source.poll(&mut received).unwrap();
             manager.start();
             let found = connect(&manager).list(&Query::stream(stream)).unwrap();
             assert_eq!(found.len(), 1);
         }
         let writer = writer.join().unwrap();
-        heard.until(&mut source, |heard| heard.elements == ELEMENTS);
+        received.until(&mut source, |received| received.elements == ELEMENTS);
         writer.registration.unregister().unwrap();
     });
-    heard.until(&mut source, |heard| !heard.closed.is_empty());
-    assert!(heard
+    received.until(&mut source, |received| !received.closed.is_empty());
+    assert!(received
         .sequences
         .iter()
         .map(|(_, sequence)| *sequence)
         .eq(0..ELEMENTS));
-    assert!(heard.gaps.is_empty(), "{:?}", heard.gaps);
+    assert!(received.gaps.is_empty(), "{:?}", received.gaps);
 }
 
 #[test]
@@ -254,35 +254,38 @@ fn elements_overwritten_without_a_directory_are_counted_exactly() {
     let mut source = connect(&manager)
         .attach(Query::all(), Begin::Buffer)
         .unwrap();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     writer.write(10);
-    heard.until(&mut source, |heard| heard.elements == 10);
+    received.until(&mut source, |received| received.elements == 10);
     let mut written = 10;
     for turn in 1..=3 {
         manager.kill();
         // The ring is lapped before and after the start of the next directory.
         writer.write(turn * capacity + 7);
-        source.poll(&mut heard).unwrap();
+        source.poll(&mut received).unwrap();
         writer.write(turn * capacity + 11);
         manager.start();
         writer.write(2 * capacity);
         written += (2 * turn + 2) * capacity + 18;
-        let missed = |heard: &Heard| heard.gaps.iter().map(|gap| gap.2).sum::<u64>();
-        heard.until(&mut source, |heard| {
-            heard.elements + missed(heard) == written
+        let missed = |received: &Received| received.gaps.iter().map(|gap| gap.2).sum::<u64>();
+        received.until(&mut source, |received| {
+            received.elements + missed(received) == written
         });
         // Two runs of each turn are missing; the content of the ring was read after each of them.
-        assert_eq!(heard.gaps.len() as u64, 2 * turn, "{:?}", heard.gaps);
-        assert_eq!(heard.elements, 10 + 2 * turn * (capacity - 1));
-        assert!(heard.gaps.iter().all(|gap| gap.3 == GapCause::Overwritten));
+        assert_eq!(received.gaps.len() as u64, 2 * turn, "{:?}", received.gaps);
+        assert_eq!(received.elements, 10 + 2 * turn * (capacity - 1));
+        assert!(received
+            .gaps
+            .iter()
+            .all(|gap| gap.3 == GapCause::Overwritten));
         // A later monitor has missed nothing.
         let mut late = connect(&manager)
             .attach(Query::all(), Begin::Buffer)
             .unwrap();
-        let mut found = Heard::default();
+        let mut found = Received::default();
         found.until(&mut late, |found| found.elements == capacity - 1);
         assert!(found.gaps.is_empty());
-        assert_eq!(found.sequences.last(), heard.sequences.last());
+        assert_eq!(found.sequences.last(), received.sequences.last());
     }
 }
 
@@ -305,9 +308,9 @@ fn process_that_ends_without_a_directory_is_noticed() {
     let mut source = connect(&manager)
         .attach(query.clone(), Begin::Buffer)
         .unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| !heard.closed.is_empty());
-    assert_eq!(heard.elements, 30);
+    let mut received = Received::default();
+    received.until(&mut source, |received| !received.closed.is_empty());
+    assert_eq!(received.elements, 30);
     // It was read, and is gone with its files.
     let query = || connect(&manager).list(&query).unwrap();
     eventually(query, Vec::is_empty);
@@ -506,8 +509,8 @@ fn directory_without_kept_files_starts_empty() {
     let mut source = connect(&manager)
         .attach(Query::all(), Begin::Buffer)
         .unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| heard.elements == 3);
+    let mut received = Received::default();
+    received.until(&mut source, |received| received.elements == 3);
     manager.kill();
     writer.write(2);
     manager.shelf.lock().unwrap().clear();
@@ -517,11 +520,11 @@ fn directory_without_kept_files_starts_empty() {
     new.write(4);
     // The numbers begin anew, too; streams that were attached are read to their end first.
     assert_eq!(new.registration.stream, writer.registration.stream);
-    heard.until(&mut source, |heard| heard.elements == 9);
-    assert_eq!((heard.opened.len(), heard.closed.len()), (2, 1));
-    assert_eq!(heard.opened[1].sensor, "new");
-    assert!(!heard.complaints.is_empty());
-    source.poll(&mut heard).unwrap();
+    received.until(&mut source, |received| received.elements == 9);
+    assert_eq!((received.opened.len(), received.closed.len()), (2, 1));
+    assert_eq!(received.opened[1].sensor, "new");
+    assert!(!received.complaints.is_empty());
+    source.poll(&mut received).unwrap();
 }
 
 #[test]
@@ -541,8 +544,8 @@ fn unneeded_sensor_is_on_again_after_a_restart() {
     // The monitor that required it is not back yet.
     connect(&manager).status().unwrap();
     assert_eq!(sensors.each_ref().map(is_on), [true, true, false]);
-    let mut heard = Heard::default();
-    heard.until(&mut source, |_| !is_on(&sensors[1]));
+    let mut received = Received::default();
+    received.until(&mut source, |_| !is_on(&sensors[1]));
     assert_eq!(sensors.each_ref().map(is_on), [true, false, false]);
 }
 
@@ -574,7 +577,7 @@ impl Times {
             source.poll(self).unwrap();
             self.0.len()
         };
-        eventually(poll, |heard| *heard >= elements);
+        eventually(poll, |received| *received >= elements);
     }
 }
 

@@ -13,7 +13,7 @@ use overhear_directory::client::register_at;
 use overhear_directory::{Begin, Directory, MonitorConnection, Query, SensorState};
 use overhear_event::Source;
 
-use support::{eventually, register_patiently, request, Heard, Here, Writer};
+use support::{eventually, register_patiently, request, Received, TestDirectory, Writer};
 
 /// A process with one sensor and 30 elements in it.
 fn sensor_process(socket: &Path) -> Child {
@@ -49,11 +49,11 @@ fn kill(mut child: Child) {
     child.wait().unwrap();
 }
 
-fn connect(here: &Here) -> MonitorConnection {
+fn connect(here: &TestDirectory) -> MonitorConnection {
     MonitorConnection::connect(here.directory.socket()).unwrap()
 }
 
-fn until_retained(here: &Here, sensors: u64) {
+fn until_retained(here: &TestDirectory, sensors: u64) {
     eventually(
         || here.directory.status(),
         |status| status.retained == sensors,
@@ -62,7 +62,7 @@ fn until_retained(here: &Here, sensors: u64) {
 
 #[test]
 fn buffer_of_a_killed_process_is_read_by_a_later_monitor() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     kill(sensor_process(&here.socket()));
     until_retained(&here, 1);
     let found = connect(&here).list(&Query::all()).unwrap();
@@ -70,15 +70,15 @@ fn buffer_of_a_killed_process_is_read_by_a_later_monitor() {
     assert_eq!((found[0].published, found[0].monitors), (30, 0));
     let mut one = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
     let mut other = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut one, |heard| !heard.closed.is_empty());
-    assert_eq!(heard.elements, 30);
+    let mut received = Received::default();
+    received.until(&mut one, |received| !received.closed.is_empty());
+    assert_eq!(received.elements, 30);
     // The second has not read it yet.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(here.directory.status().sensors, 1);
-    let mut heard = Heard::default();
-    heard.until(&mut other, |heard| !heard.closed.is_empty());
-    assert_eq!(heard.elements, 30);
+    let mut received = Received::default();
+    received.until(&mut other, |received| !received.closed.is_empty());
+    assert_eq!(received.elements, 30);
     let status = eventually(|| here.directory.status(), |status| status.sensors == 0);
     assert_eq!((status.bytes, status.freed_unread), (0, 0));
 }
@@ -86,7 +86,7 @@ fn buffer_of_a_killed_process_is_read_by_a_later_monitor() {
 #[test]
 fn unread_buffer_is_freed_after_the_retention_and_counted() {
     let builder = Directory::builder().standalone();
-    let here = Here::with(builder.retention(Duration::from_millis(200)));
+    let here = TestDirectory::with(builder.retention(Duration::from_millis(200)));
     kill(sensor_process(&here.socket()));
     let status = eventually(
         || here.directory.status(),
@@ -102,14 +102,14 @@ fn unread_buffer_is_freed_after_the_retention_and_counted() {
         |status| status.freed_unread == 2,
     );
     // But it still has its map, whose elements can be read.
-    let mut heard = Heard::default();
-    lazy.poll(&mut heard).unwrap();
-    assert_eq!((heard.elements, heard.closed.len()), (30, 1));
+    let mut received = Received::default();
+    lazy.poll(&mut received).unwrap();
+    assert_eq!((received.elements, received.closed.len()), (30, 1));
 }
 
 #[test]
 fn monitor_that_leaves_has_not_read() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let child = sensor_process(&here.socket());
     let leaving = connect(&here).attach(Query::all(), Begin::Now).unwrap();
     kill(child);
@@ -118,16 +118,16 @@ fn monitor_that_leaves_has_not_read() {
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(here.directory.status().retained, 1);
     let mut source = connect(&here).attach(Query::all(), Begin::Buffer).unwrap();
-    let mut heard = Heard::default();
-    heard.until(&mut source, |heard| !heard.closed.is_empty());
-    assert_eq!(heard.elements, 30);
+    let mut received = Received::default();
+    received.until(&mut source, |received| !received.closed.is_empty());
+    assert_eq!(received.elements, 30);
 }
 
 #[test]
 fn retained_buffers_make_room_for_new_sensors() {
-    let probe = Here::standalone();
+    let probe = TestDirectory::standalone();
     let bytes = probe.register("any").shape.bytes() as u64;
-    let here = Here::with(Directory::builder().standalone().quota_bytes(2 * bytes));
+    let here = TestDirectory::with(Directory::builder().standalone().quota_bytes(2 * bytes));
     kill(sensor_process(&here.socket()));
     kill(sensor_process(&here.socket()));
     until_retained(&here, 2);

@@ -14,11 +14,11 @@ use rustix::io::Errno;
 use serde_json::json;
 
 use support::attempts::{can_only_be_read, is_sealed};
-use support::{register_packet, Here, Raw};
+use support::{register_packet, Raw, TestDirectory};
 
 #[test]
 fn sealed_stream_cannot_be_changed_by_others() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let raw = Raw::connect(&here.socket());
     assert!(raw.send(&register_packet("sealed")));
     let (answer, file) = raw.receive();
@@ -55,7 +55,7 @@ fn sealed_stream_cannot_be_changed_by_others() {
 
 #[test]
 fn monitor_can_change_nothing_of_what_it_gets() {
-    let here = Here::standalone();
+    let here = TestDirectory::standalone();
     let registration = here.register("watched");
     let raw = Raw::connect(&here.socket());
     assert!(raw.send(&json!({ "attach": { "version": 1, "query": {} } })));
@@ -78,7 +78,7 @@ fn monitor_can_change_nothing_of_what_it_gets() {
 
 #[test]
 fn program_can_only_read_its_control_page() {
-    let here = Here::start();
+    let here = TestDirectory::start();
     let raw = Raw::connect(&here.socket());
     assert!(raw.send(&register_packet("switched")));
     let (granted, files) = raw.receive_all();

@@ -111,13 +111,13 @@ impl Drop for Preempted {
 }
 
 #[derive(Default)]
-struct Heard {
+struct Received {
     elements: Vec<(String, u64)>,
     times: Vec<Timestamp>,
     gaps: Vec<Gap>,
 }
 
-impl Analysis for Heard {
+impl Analysis for Received {
     fn element(&mut self, element: &ElementView<'_>) {
         let sensor = element.stream.sensor.clone();
         self.elements.push((sensor, element.sequence));
@@ -133,7 +133,7 @@ impl Analysis for Heard {
 
 /// What is heard of a writer that is stopped while `rounds` are run, and of another one that writes
 /// once meanwhile. `rounds` gets the time at which the writer was found stopped.
-fn hear(hold_back: Nanos, rounds: impl FnOnce(&mut Monitor, &mut Heard, Timestamp)) -> Heard {
+fn hear(hold_back: Nanos, rounds: impl FnOnce(&mut Monitor, &mut Received, Timestamp)) -> Received {
     let words = shared_words();
     let mut monitor = Monitor::new(hold_back);
     monitor.add_source(Box::new(RingSource::new(
@@ -142,24 +142,24 @@ fn hear(hold_back: Nanos, rounds: impl FnOnce(&mut Monitor, &mut Heard, Timestam
     )));
     let (mut other, source) = ring(descriptor(2, "other", CAPACITY));
     monitor.add_source(Box::new(source));
-    let mut heard = Heard::default();
+    let mut received = Received::default();
 
     let writer = Preempted::start(words());
     let stopped = now();
     other.write(stopped.as_monotonic_ns(), 0);
-    rounds(&mut monitor, &mut heard, stopped);
+    rounds(&mut monitor, &mut received, stopped);
     writer.go_on();
-    monitor.finish(now(), &mut heard);
-    assert!(heard.times.is_sorted());
+    monitor.finish(now(), &mut received);
+    assert!(received.times.is_sorted());
     assert_eq!(
         monitor.losses().missed(),
-        heard.gaps.iter().map(|gap| gap.missed).sum::<u64>()
+        received.gaps.iter().map(|gap| gap.missed).sum::<u64>()
     );
-    heard
+    received
 }
 
-fn names(heard: &Heard) -> Vec<(&str, u64)> {
-    let names = heard.elements.iter();
+fn names(received: &Received) -> Vec<(&str, u64)> {
+    let names = received.elements.iter();
     names.map(|(name, index)| (name.as_str(), *index)).collect()
 }
 
@@ -167,12 +167,12 @@ fn names(heard: &Heard) -> Vec<(&str, u64)> {
 fn within_the_hold_back_a_preempted_writers_element_has_its_place() {
     // Longer than any machine keeps this test waiting.
     let hour = Nanos::from_ms(3_600_000);
-    let heard = hear(hour, |monitor, heard, stopped| {
-        monitor.round(stopped.plus(Nanos::from_ms(1)), heard);
-        assert!(heard.elements.is_empty(), "everything is held back");
+    let received = hear(hour, |monitor, received, stopped| {
+        monitor.round(stopped.plus(Nanos::from_ms(1)), received);
+        assert!(received.elements.is_empty(), "everything is held back");
     });
     assert_eq!(
-        names(&heard),
+        names(&received),
         [
             ("preempted", 0),
             ("preempted", 1),
@@ -180,27 +180,27 @@ fn within_the_hold_back_a_preempted_writers_element_has_its_place() {
             ("preempted", 2)
         ]
     );
-    assert_eq!(heard.gaps, []);
+    assert_eq!(received.gaps, []);
 }
 
 #[test]
 fn beyond_the_hold_back_it_is_missed_as_late_and_counted() {
     let hold_back = Nanos::from_ms(2);
-    let heard = hear(hold_back, |monitor, heard, stopped| {
+    let received = hear(hold_back, |monitor, received, stopped| {
         // The first round whose watermark has passed the stamp.
-        monitor.round(stopped.plus(hold_back).plus(Nanos::from_ns(1)), heard);
-        assert_eq!(names(heard), [("preempted", 0), ("other", 0)]);
-        assert_eq!(heard.gaps, [], "nobody knows of it yet");
+        monitor.round(stopped.plus(hold_back).plus(Nanos::from_ns(1)), received);
+        assert_eq!(names(received), [("preempted", 0), ("other", 0)]);
+        assert_eq!(received.gaps, [], "nobody knows of it yet");
     });
     assert_eq!(
-        names(&heard),
+        names(&received),
         [("preempted", 0), ("other", 0), ("preempted", 2)]
     );
-    let [gap] = heard.gaps[..] else {
-        panic!("{:?}", heard.gaps);
+    let [gap] = received.gaps[..] else {
+        panic!("{:?}", received.gaps);
     };
     assert_eq!(gap.cause, GapCause::Late);
     assert_eq!((gap.first, gap.missed), (1, 1));
     // From the last element of its stream to the next.
-    assert_eq!((gap.from, gap.to), (heard.times[0], heard.times[2]));
+    assert_eq!((gap.from, gap.to), (received.times[0], received.times[2]));
 }

@@ -19,14 +19,14 @@ use support::{at, descriptor, ring, schema};
 
 /// Remembers what it was called with.
 #[derive(Debug, Default, PartialEq)]
-struct Heard {
+struct Received {
     elements: Vec<(u64, String, u64)>,
     gaps: Vec<(u64, GapCause)>,
     opened: Vec<String>,
     advanced: Option<Timestamp>,
 }
 
-impl Analysis for Heard {
+impl Analysis for Received {
     fn open(&mut self, stream: &StreamDescriptor) {
         self.opened.push(stream.sensor.clone());
     }
@@ -53,7 +53,7 @@ fn only(sensor: &str) -> Subscription {
     Subscription::all().events([EventName::user(sensor)].into())
 }
 
-fn heard(elements: &[(u64, &str, u64)]) -> Vec<(u64, String, u64)> {
+fn received(elements: &[(u64, &str, u64)]) -> Vec<(u64, String, u64)> {
     let owned = |(time, sensor, value): &(u64, &str, u64)| (*time, sensor.to_string(), *value);
     elements.iter().map(owned).collect()
 }
@@ -66,12 +66,12 @@ fn update_gets_its_sensors_in_order_of_time() {
     monitor.add_source(Box::new(source_a));
     monitor.add_source(Box::new(source_b));
     let mut set = UpdateSet::new();
-    let all = set.add(Heard::default(), Binding::new("all")).unwrap();
+    let all = set.add(Received::default(), Binding::new("all")).unwrap();
     let some = Binding::new("b alone").subscribe(only("b"));
-    let some = set.add(Heard::default(), some).unwrap();
+    let some = set.add(Received::default(), some).unwrap();
     let globbed = Subscription::all().matching(|stream| stream.sensor.starts_with('a'));
     let globbed = Binding::new("a*").subscribe(globbed);
-    let globbed = set.add(Heard::default(), globbed).unwrap();
+    let globbed = set.add(Received::default(), globbed).unwrap();
     b.write(10, 1);
     a.write(20, 2);
     b.write(30, 3);
@@ -80,14 +80,14 @@ fn update_gets_its_sensors_in_order_of_time() {
     let all = all.take().unwrap();
     assert_eq!(
         all.elements,
-        heard(&[(10, "b", 1), (20, "a", 2), (30, "b", 3)])
+        received(&[(10, "b", 1), (20, "a", 2), (30, "b", 3)])
     );
     assert_eq!(all.opened, ["a", "b"]);
     let some = some.take().unwrap();
-    assert_eq!(some.elements, heard(&[(10, "b", 1), (30, "b", 3)]));
+    assert_eq!(some.elements, received(&[(10, "b", 1), (30, "b", 3)]));
     assert_eq!(some.opened, ["b"]);
     let globbed = globbed.take().unwrap();
-    assert_eq!(globbed.elements, heard(&[(20, "a", 2)]));
+    assert_eq!(globbed.elements, received(&[(20, "a", 2)]));
     assert_eq!(globbed.advanced, Some(Timestamp::MAX));
 }
 
@@ -148,13 +148,15 @@ fn added_and_removed_updates_do_not_affect_others() {
     monitor.add_source(Box::new(source_a));
     let mut set = UpdateSet::new();
     let supervisor = set.supervisor();
-    let staying = set.add(Heard::default(), Binding::new("staying")).unwrap();
+    let staying = set
+        .add(Received::default(), Binding::new("staying"))
+        .unwrap();
 
     a.write(10, 1);
     monitor.round(at(20), &mut set);
     // From another thread, as the end of a round.
     let guest = std::thread::spawn(move || {
-        let guest = supervisor.add(Heard::default(), Binding::new("guest"));
+        let guest = supervisor.add(Received::default(), Binding::new("guest"));
         guest.unwrap()
     });
     let guest = guest.join().unwrap();
@@ -180,7 +182,10 @@ fn added_and_removed_updates_do_not_affect_others() {
 
     // Removal took effect at the end of the round that was under way.
     let elements = guest.take().unwrap().elements;
-    assert_eq!(elements, heard(&[(30, "a", 2), (31, "b", 3), (50, "a", 4)]));
+    assert_eq!(
+        elements,
+        received(&[(30, "a", 2), (31, "b", 3), (50, "a", 4)])
+    );
     assert!(guest.take().is_none(), "it is given back once");
     assert_eq!(staying.status().elements, 5);
     drop(set);
@@ -192,7 +197,7 @@ fn added_and_removed_updates_do_not_affect_others() {
         (50, "a", 4),
         (71, "a", 6),
     ];
-    assert_eq!(elements, heard(&expected));
+    assert_eq!(elements, received(&expected));
     assert_eq!(monitor.losses().missed(), 0);
 }
 
@@ -204,8 +209,8 @@ fn start_discards_what_is_older_and_what_was_missed_before() {
     let mut set = UpdateSet::new();
     let binding = Binding::new("late").start(Start::At(at(60)));
     let strict = binding.on_missed(MissedPolicy::Stop);
-    let late = set.add(Heard::default(), strict).unwrap();
-    let early = set.add(Heard::default(), Binding::new("early")).unwrap();
+    let late = set.add(Received::default(), strict).unwrap();
+    let early = set.add(Received::default(), Binding::new("early")).unwrap();
     // Room for three: two are overwritten unread.
     for (index, time) in [10, 20, 30, 40, 50].into_iter().enumerate() {
         a.write(time, index as u64);
@@ -217,7 +222,7 @@ fn start_discards_what_is_older_and_what_was_missed_before() {
     assert_eq!(early.status().missed, 2);
     drop(set);
     let late = late.take().unwrap();
-    assert_eq!(late.elements, heard(&[(60, "a", 5)]));
+    assert_eq!(late.elements, received(&[(60, "a", 5)]));
     assert_eq!(late.gaps, []);
     let early = early.take().unwrap();
     assert_eq!(early.elements.len(), 4);
@@ -233,10 +238,12 @@ fn missed_elements_stop_an_update_or_are_counted() {
     monitor.add_source(Box::new(source_b));
     let mut set = UpdateSet::new();
     let stop = |name| Binding::new(name).on_missed(MissedPolicy::Stop);
-    let stopped = set.add(Heard::default(), stop("stopped")).unwrap();
+    let stopped = set.add(Received::default(), stop("stopped")).unwrap();
     let other = stop("of b").subscribe(only("b"));
-    let other = set.add(Heard::default(), other).unwrap();
-    let counting = set.add(Heard::default(), Binding::new("counting")).unwrap();
+    let other = set.add(Received::default(), other).unwrap();
+    let counting = set
+        .add(Received::default(), Binding::new("counting"))
+        .unwrap();
     a.write(10, 0);
     monitor.round(at(15), &mut set);
     for time in [20, 30, 40, 50, 60] {
@@ -269,7 +276,7 @@ fn missed_elements_stop_nobody_before_the_guarantee_begins() {
     monitor.add_source(Box::new(source));
     let mut set = UpdateSet::new().lenient();
     let binding = Binding::new("strict").on_missed(MissedPolicy::Stop);
-    let strict = set.add(Heard::default(), binding).unwrap();
+    let strict = set.add(Received::default(), binding).unwrap();
     (1..=5).for_each(|time| a.write(time, time));
     monitor.round(at(10), &mut set);
     let status = strict.status();
@@ -292,9 +299,9 @@ fn elements_of_another_type_are_refused_with_a_message() {
     let mut set = UpdateSet::new();
     let expecting = |id| Subscription::all().expecting((*schema(id)).clone());
     let right = Binding::new("right").subscribe(expecting("a"));
-    let right = set.add(Heard::default(), right).unwrap();
+    let right = set.add(Received::default(), right).unwrap();
     let wrong = Binding::new("wrong").subscribe(expecting("b"));
-    let wrong = set.add(Heard::default(), wrong).unwrap();
+    let wrong = set.add(Received::default(), wrong).unwrap();
     a.write(10, 1);
     monitor.finish(at(20), &mut set);
     assert_eq!(right.status().elements, 1);
@@ -329,7 +336,7 @@ fn panic_ends_one_update_and_is_reported() {
     monitor.add_source(Box::new(source));
     let mut set = UpdateSet::new();
     let fragile = set.add(Fragile(0), Binding::new("fragile")).unwrap();
-    let sound = set.add(Heard::default(), Binding::new("sound")).unwrap();
+    let sound = set.add(Received::default(), Binding::new("sound")).unwrap();
     (1..=3).for_each(|time| a.write(time, time));
     monitor.finish(at(20), &mut set);
     let failed = UpdateState::Failed("it panicked: the second was too much".to_string());
@@ -404,7 +411,7 @@ fn program_waits_until_its_element_has_been_evaluated() {
     monitor.add_source(Box::new(source));
     let mut set = UpdateSet::new();
     let supervisor = set.supervisor();
-    let update = set.add(Heard::default(), Binding::new("heard")).unwrap();
+    let update = set.add(Received::default(), Binding::new("heard")).unwrap();
     a.write(10, 1);
     let not_yet = supervisor.wait_evaluated(at(11), Duration::ZERO);
     let (until, reached) = (at(11), at(0));
@@ -441,12 +448,16 @@ fn program_waits_until_its_element_has_been_evaluated() {
 fn full_set_refuses_an_update() {
     let mut set = UpdateSet::new();
     for _ in 0..MOST_UPDATES {
-        let _ = set.add(Heard::default(), Binding::new("one")).unwrap();
+        let _ = set.add(Received::default(), Binding::new("one")).unwrap();
     }
-    let error = set.add(Heard::default(), Binding::new("more")).unwrap_err();
+    let error = set
+        .add(Received::default(), Binding::new("more"))
+        .unwrap_err();
     let message = "update `more`: a set has room for 64 updates; use another set";
     assert_eq!(error.to_string(), message);
-    let late = set.supervisor().add(Heard::default(), Binding::new("late"));
+    let late = set
+        .supervisor()
+        .add(Received::default(), Binding::new("late"));
     let late = late.unwrap();
     set.settle();
     let why = "there is no place for another update in its set".to_string();

@@ -52,14 +52,14 @@ const HOLD_BACK: Nanos = Nanos::from_ms(2);
 
 /// The second level: what it hears are results; and when it has heard them.
 #[derive(Default)]
-struct Heard(Vec<(Timestamp, Timestamp, String)>);
+struct Received(Vec<(Timestamp, Timestamp, String)>);
 
-impl Analysis for Heard {
+impl Analysis for Received {
     fn element(&mut self, element: &ElementView<'_>) {
         let field = |name| element.field(name).map(|value| value.to_string());
-        let told = [field("of"), field("value")].map(Option::unwrap_or_default);
+        let fields = [field("of"), field("value")].map(Option::unwrap_or_default);
         let now = monotonic_now();
-        self.0.push((element.time, now, told.join(": ")));
+        self.0.push((element.time, now, fields.join(": ")));
     }
 
     fn gap(&mut self, _: &StreamDescriptor, gap: &Gap) {
@@ -95,7 +95,7 @@ fn results_of_one_monitor_are_elements_of_the_next() {
         pending: Sum { of: 0, value: 0 },
     };
     let _summing = set.add(summing, Binding::new("summing")).unwrap();
-    let mut heard = Heard::default();
+    let mut received = Received::default();
 
     // Before the last element of each sum.
     let mut begun = Vec::new();
@@ -107,28 +107,35 @@ fn results_of_one_monitor_are_elements_of_the_next() {
     }
     let written = monotonic_now();
     let patience = Instant::now();
-    while heard.0.len() < 4 {
+    while received.0.len() < 4 {
         first.round(monotonic_now(), &mut set);
-        second.round(monotonic_now(), &mut heard);
+        second.round(monotonic_now(), &mut received);
         assert!(
             patience.elapsed() < Duration::from_secs(60),
-            "{heard:?}",
-            heard = heard.0
+            "{received:?}",
+            received = received.0
         );
         std::thread::yield_now();
     }
-    let told: Vec<&str> = heard.0.iter().map(|(.., told)| told.as_str()).collect();
-    assert_eq!(told, ["10: 45", "10: 145", "10: 245", "10: 345"]);
+    let fields: Vec<&str> = received
+        .0
+        .iter()
+        .map(|(.., fields)| fields.as_str())
+        .collect();
+    assert_eq!(fields, ["10: 45", "10: 145", "10: 245", "10: 345"]);
     // A result is stamped when it was found: each level adds its hold-back to what it was found
     // from.
-    for ((found, evaluated, _), begun) in heard.0.iter().zip(begun) {
+    for ((found, evaluated, _), begun) in received.0.iter().zip(begun) {
         assert!(*found >= begun.plus(HOLD_BACK), "{found} of {begun}");
         assert!(
             *evaluated >= found.plus(HOLD_BACK),
             "{evaluated} of {found}"
         );
     }
-    assert!(heard.0.last().is_some_and(|(found, ..)| *found > written));
+    assert!(received
+        .0
+        .last()
+        .is_some_and(|(found, ..)| *found > written));
     assert_eq!((first.elements(), first.losses().missed()), (40, 0));
 }
 

@@ -5,7 +5,7 @@
 //! The memory is a directory's, and for lanes private once more. Each case is a process of its own,
 //! this test started again, because a forked child would not be heard. Its thread writes under a
 //! filter that kills at any system call but `exit_group` and the one that counts page faults. All
-//! guards are shown to bite. `native/tests/heard_hot_path.c` is the same for C, and
+//! guards are shown to bite. `native/tests/connected_hot_path.c` is the same for C, and
 //! `laned_no_system_call.c` counts the calls of a thread that is not prepared.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
@@ -25,7 +25,7 @@ const WARM_UP: u64 = 200_000;
 
 /// What a case ends with.
 const REFUSED: i32 = 99;
-const UNHEARD: i32 = 98;
+const NOT_CONNECTED: i32 = 98;
 const FAULTED: i32 = 97;
 const ALLOCATED: i32 = 96;
 const UNPUBLISHED: i32 = 95;
@@ -205,7 +205,7 @@ fn child_with_one_case() {
             let mut first = Prepared::new(kind, "first");
             let mut sensor = Prepared::new(kind, "second");
             if !first.write(WARM_UP) || sensor.is_connected() != heard {
-                end(UNHEARD);
+                end(NOT_CONNECTED);
             }
             if !forbid_system_calls() {
                 // The line of the harness before it is not at its end.

@@ -17,13 +17,13 @@ struct Value {
 
 /// What a monitor hears: of each thread its values, in the order of their streams.
 #[derive(Debug, Default)]
-struct Heard {
+struct Received {
     values: BTreeMap<u64, Vec<u64>>,
     elements: u64,
     missed: u64,
 }
 
-impl Inbox for Heard {
+impl Inbox for Received {
     fn open(&mut self, _: std::sync::Arc<overhear_event::StreamDescriptor>) {}
 
     fn element(&mut self, _: StreamId, _: u64, _: Timestamp, payload: &[u8]) {
@@ -113,15 +113,15 @@ fn threads_come_and_go(directory: &Directory) {
             }
         });
     }
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     // Refused writes are missed elements, which a gap tells.
     eventually(|| {
-        source.poll(&mut heard).unwrap();
-        heard.elements == THREADS * VALUES && heard.missed >= refused
+        source.poll(&mut received).unwrap();
+        received.elements == THREADS * VALUES && received.missed >= refused
     });
-    assert_eq!(heard.missed, refused);
-    assert_eq!(heard.values.len() as u64, THREADS);
-    for (thread, values) in heard.values {
+    assert_eq!(received.missed, refused);
+    assert_eq!(received.values.len() as u64, THREADS);
+    for (thread, values) in received.values {
         assert_eq!(values, (0..VALUES).collect::<Vec<_>>(), "thread {thread}");
     }
 }
@@ -161,13 +161,13 @@ fn threads_end_without_destructors(directory: &Directory) {
             assert_eq!(libc::pthread_join(thread, std::ptr::null_mut()), 0);
         }
     }
-    let mut heard = Heard::default();
+    let mut received = Received::default();
     eventually(|| {
-        source.poll(&mut heard).unwrap();
-        heard.elements == THREADS * LAST_WORDS
+        source.poll(&mut received).unwrap();
+        received.elements == THREADS * LAST_WORDS
     });
     let each: Vec<u64> = (0..LAST_WORDS).collect();
-    assert_eq!(heard.values[&0], each.repeat(THREADS as usize));
+    assert_eq!(received.values[&0], each.repeat(THREADS as usize));
 }
 
 fn sensors_are_switched(directory: &Directory) {

@@ -32,13 +32,13 @@ use rustix::net::{
 use serde_json::{json, Value};
 
 /// A directory with a folder for its socket.
-pub struct Here {
+pub struct TestDirectory {
     pub directory: Directory,
     // Dropped after the directory.
     _folder: tempfile::TempDir,
 }
 
-impl Here {
+impl TestDirectory {
     pub fn with(builder: DirectoryBuilder) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let directory = builder.start(&folder.path().join("directory.sock"));
@@ -276,7 +276,7 @@ impl Writer {
 
 /// Records the items of a source.
 #[derive(Debug, Default)]
-pub struct Heard {
+pub struct Received {
     pub opened: Vec<Arc<StreamDescriptor>>,
     pub closed: Vec<StreamId>,
     pub elements: u64,
@@ -286,7 +286,7 @@ pub struct Heard {
     pub complaints: Vec<String>,
 }
 
-impl Heard {
+impl Received {
     /// Polls until a condition holds; a watchdog ends tests whose condition never does.
     #[track_caller]
     pub fn until(&mut self, source: &mut impl Source, done: impl Fn(&Self) -> bool) {
@@ -302,7 +302,7 @@ impl Heard {
     }
 }
 
-impl Inbox for Heard {
+impl Inbox for Received {
     fn open(&mut self, descriptor: Arc<StreamDescriptor>) {
         self.opened.push(descriptor);
     }

@@ -16,7 +16,7 @@ use crate::scene::{catalogue, each, Line};
 
 /// The values of a measurement, without its intermediate elements.
 #[derive(Clone, Debug, PartialEq)]
-struct Told {
+struct Reported {
     number: u64,
     task: u32,
     begin: (Timestamp, Position),
@@ -39,7 +39,7 @@ enum Wants {
 struct All {
     wants: Wants,
     /// By metric.
-    metrics: Vec<Vec<Told>>,
+    metrics: Vec<Vec<Reported>>,
 }
 
 impl Sink for All {
@@ -53,7 +53,7 @@ impl Sink for All {
 
     fn measurement(&mut self, it: &Measurement<'_>) {
         assert_eq!(it.intermediate.is_some(), self.wants == Wants::Intermediate);
-        self.metrics[it.metric_index].push(Told {
+        self.metrics[it.metric_index].push(Reported {
             number: it.number,
             task: it.task,
             begin: (it.begin, it.begin_at),
@@ -101,7 +101,7 @@ fn play(
     limit: usize,
     batch: usize,
     wants: Wants,
-) -> Vec<(Vec<Told>, MetricStatistics)> {
+) -> Vec<(Vec<Reported>, MetricStatistics)> {
     let sink = All {
         wants,
         metrics: vec![Vec::new(); metrics.len()],
@@ -133,8 +133,8 @@ fn play(
     engine.elements(&waiting);
     engine.finish();
     let statistics: Vec<_> = engine.statistics().map(|(_, it)| it).collect();
-    let told = engine.into_sink().metrics;
-    told.into_iter().zip(statistics).collect()
+    let reported = engine.into_sink().metrics;
+    reported.into_iter().zip(statistics).collect()
 }
 
 /// Threads that run, sleep, wake, begin and end, in any order, and unknown events.
@@ -244,10 +244,10 @@ fn elements_that_end_no_segment_add_no_length() {
     let items = kept(&lines, &catalogue, 0);
     for wants in [Wants::Values, Wants::Positions, Wants::Intermediate] {
         let found = play(&metric, &items, 8, 100, wants);
-        let [told] = &found[0].0[..] else {
+        let [reported] = &found[0].0[..] else {
             panic!("{found:?}");
         };
-        assert_eq!(told.length, (30 - 10) + (60 - 50), "{wants:?}");
+        assert_eq!(reported.length, (30 - 10) + (60 - 50), "{wants:?}");
     }
 }
 
@@ -284,8 +284,8 @@ proptest! {
         for (metric, (values, together)) in metrics.iter().zip(values.iter().zip(together)) {
             let mut alone = play(std::slice::from_ref(metric), &items, limit, 1, Wants::Intermediate);
             prop_assert_eq!(&together, &alone[0], "{}", metric);
-            for told in &mut alone[0].0 {
-                (told.begin.1, told.end.1) = (Position::NONE, Position::NONE);
+            for reported in &mut alone[0].0 {
+                (reported.begin.1, reported.end.1) = (Position::NONE, Position::NONE);
             }
             prop_assert_eq!(values, &alone[0], "{} without positions", metric);
         }

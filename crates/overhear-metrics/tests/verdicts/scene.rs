@@ -22,9 +22,9 @@ use overhear_metrics::verdict::{Constraint, Demand, Judge, OffenceView, Verdicts
 
 /// Records offences, and constraints that became inconclusive.
 #[derive(Debug, Default)]
-pub(crate) struct Told(pub(crate) Vec<String>, pub(crate) Vec<u64>);
+pub(crate) struct Reported(pub(crate) Vec<String>, pub(crate) Vec<u64>);
 
-impl Judge for Told {
+impl Judge for Reported {
     fn offence(&mut self, case: &OffenceView<'_>, offences: u64) {
         self.0.push(format!("{offences}: {case}"));
     }
@@ -76,8 +76,8 @@ fn lives() -> StreamDescriptor {
 }
 
 /// Judges one constraint over a trace, without ending the observation.
-pub(crate) fn play(constraint: Constraint, error: u64, trace: &str) -> Verdicts<Told> {
-    let mut verdicts = Verdicts::new(Told::default());
+pub(crate) fn play(constraint: Constraint, error: u64, trace: &str) -> Verdicts<Reported> {
+    let mut verdicts = Verdicts::new(Reported::default());
     verdicts.add(constraint).unwrap();
     verdicts.clock_error(Timestamp::ZERO, ns(error));
     let mut streams: BTreeMap<(String, u32), (StreamDescriptor, u64)> = BTreeMap::new();
@@ -166,7 +166,7 @@ pub(crate) fn play(constraint: Constraint, error: u64, trace: &str) -> Verdicts<
 
 /// As [`play`], and the observation ends at `end`. Returns the verdict as text with its numbers and
 /// reasons: `violated 2/5: missed 3`.
-pub(crate) fn end(mut verdicts: Verdicts<Told>, end: u64) -> String {
+pub(crate) fn end(mut verdicts: Verdicts<Reported>, end: u64) -> String {
     verdicts.finish(at(end));
     let verdict = verdicts.verdicts().next().unwrap();
     let mut text = format!(

@@ -73,19 +73,19 @@ fn missed_elements_are_inconclusive_unless_a_value_offends() {
 #[test]
 fn inconclusive_constraint_is_reported_once_and_at_once() {
     let max = || bounds(None, Some(5.0));
-    let told = |trace: &str| {
+    let reported = |trace: &str| {
         let mut verdicts = play(max(), 0, trace);
         let before = verdicts.judge().1.clone();
         verdicts.finish(overhear_event::Timestamp::from_monotonic_ns(90));
         (before, verdicts.judge().1.clone())
     };
-    let at_once = told("1 a 5; 9 gap a 1 3; 12 gap a 9 1; 13 a 5");
+    let at_once = reported("1 a 5; 9 gap a 1 3; 12 gap a 9 1; 13 a 5");
     assert_eq!(at_once, (vec![9], vec![9]));
     // A violation is certain, whatever was missed.
-    assert_eq!(told("1 a 6; 9 gap a 1 3"), (vec![], vec![]));
+    assert_eq!(reported("1 a 6; 9 gap a 1 3"), (vec![], vec![]));
     // A gap of another stream does not matter; that it has no stream is known at the end.
-    assert_eq!(told("1 b 5; 9 gap b 1 3"), (vec![], vec![90]));
-    assert_eq!(told("1 a 5"), (vec![], vec![]));
+    assert_eq!(reported("1 b 5; 9 gap b 1 3"), (vec![], vec![90]));
+    assert_eq!(reported("1 a 5"), (vec![], vec![]));
     // For a metric: the elements that its automaton missed.
     let metric = play(of_metric(100.0), 0, "10 a 1; 15 gap a 10 1; 20 a 2");
     assert_eq!(metric.judge().1, [15]);
@@ -229,9 +229,9 @@ fn gap_excuses_a_measurement_before_and_after_its_judgement() {
         "inconclusive 0/0: 2 missed"
     );
     let played = play(of_metric(10.0), 0, "1 a; 20 b; 30 gap a 5 2");
-    let told = &played.judge().0;
-    assert_eq!(told.len(), 2, "{told:?}");
-    assert_eq!(told[1], "retracted: c");
+    let reported = &played.judge().0;
+    assert_eq!(reported.len(), 2, "{reported:?}");
+    assert_eq!(reported[1], "retracted: c");
     assert_eq!(
         end(played, 99),
         "inconclusive 0/1: 2 missed, 1 excused by what was missed"
@@ -250,10 +250,13 @@ fn gap_excuses_a_spread_at_both_ends() {
     // 1 and 10 long. The gap in the first becomes known after both.
     let trace = "1 a@7; 2 b@7; 20 a; 30 b; 40 gap a@7 1 2; 50 a; 55 b; 60 a; 62 b";
     let played = play(spread(), 0, trace);
-    let told = &played.judge().0;
-    assert_eq!(told[1], "retracted: c", "{told:#?}");
+    let reported = &played.judge().0;
+    assert_eq!(reported[1], "retracted: c", "{reported:#?}");
     // It is no end of a later one either: the others are 10, 5 and 2 long.
-    assert!(told[2].starts_with("1: 2 ns and 10 ns"), "{told:#?}");
+    assert!(
+        reported[2].starts_with("1: 2 ns and 10 ns"),
+        "{reported:#?}"
+    );
 }
 
 #[test]

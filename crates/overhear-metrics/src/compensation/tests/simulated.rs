@@ -9,7 +9,7 @@ use overhear_event::{
 };
 use proptest::prelude::*;
 
-use super::simulator::{run, run_with_log, tid, Heard, Player, Prices, Step, Written};
+use super::simulator::{run, run_with_log, tid, Player, Prices, Recorded, Step, Written};
 use crate::compensation::Compensation;
 use crate::Costs;
 
@@ -32,15 +32,15 @@ fn costs(prices: Prices) -> Costs {
     costs
 }
 
-fn streams(heard: &[Heard]) -> BTreeMap<(u8, usize), StreamDescriptor> {
+fn streams(recorded: &[Recorded]) -> BTreeMap<(u8, usize), StreamDescriptor> {
     let mut streams = BTreeMap::new();
-    for heard in heard {
+    for recorded in recorded {
         let kernel = Origin::Kernel {
-            cpu: u32::try_from(heard.cpu).unwrap(),
+            cpu: u32::try_from(recorded.cpu).unwrap(),
         };
-        let (key, origin, sensor, schema) = match heard.what {
-            Written::Switch(_) => ((0, heard.cpu), kernel, SCHED_SWITCH, Switch::schema()),
-            Written::Wake(_) => ((1, heard.cpu), kernel, SCHED_WAKE, Wake::schema()),
+        let (key, origin, sensor, schema) = match recorded.what {
+            Written::Switch(_) => ((0, recorded.cpu), kernel, SCHED_SWITCH, Switch::schema()),
+            Written::Wake(_) => ((1, recorded.cpu), kernel, SCHED_WAKE, Wake::schema()),
             Written::Mark { thread } => {
                 let schema = TypeSchema::builder("mark").build().unwrap();
                 (
@@ -62,7 +62,7 @@ fn streams(heard: &[Heard]) -> BTreeMap<(u8, usize), StreamDescriptor> {
 /// Collects the elements in the form of the simulator.
 #[derive(Default)]
 struct Collected {
-    heard: Vec<Heard>,
+    recorded: Vec<Recorded>,
     advanced: Timestamp,
 }
 
@@ -81,7 +81,7 @@ impl Analysis for &mut Collected {
             (_, SCHED_SWITCH) => Written::Switch(Switch::parse(element.payload).unwrap()),
             _ => Written::Wake(Wake::parse(element.payload).unwrap()),
         };
-        self.heard.push(Heard { at, cpu, what });
+        self.recorded.push(Recorded { at, cpu, what });
     }
 
     fn gap(&mut self, _: &StreamDescriptor, _: &Gap) {}
@@ -92,21 +92,21 @@ impl Analysis for &mut Collected {
 }
 
 struct Compensated {
-    heard: Vec<Heard>,
+    recorded: Vec<Recorded>,
     rests: u64,
 }
 
-fn compensate(heard: &[Heard], prices: Prices) -> Compensated {
-    let streams = streams(heard);
+fn compensate(recorded: &[Recorded], prices: Prices) -> Compensated {
+    let streams = streams(recorded);
     let mut collected = Collected::default();
     let mut compensation = Compensation::new(costs(prices), &mut collected);
-    for (sequence, heard) in (0..).zip(heard) {
-        let (key, payload): (_, Vec<u8>) = match heard.what {
-            Written::Switch(switch) => ((0, heard.cpu), switch.to_payload().into()),
-            Written::Wake(wake) => ((1, heard.cpu), wake.to_payload().into()),
+    for (sequence, recorded) in (0..).zip(recorded) {
+        let (key, payload): (_, Vec<u8>) = match recorded.what {
+            Written::Switch(switch) => ((0, recorded.cpu), switch.to_payload().into()),
+            Written::Wake(wake) => ((1, recorded.cpu), wake.to_payload().into()),
             Written::Mark { thread } => ((2, thread), Vec::new()),
         };
-        let time = Timestamp::from_monotonic_ns(heard.at);
+        let time = Timestamp::from_monotonic_ns(recorded.at);
         compensation.advance(time);
         compensation.element(&ElementView {
             stream: &streams[&key],
@@ -117,7 +117,7 @@ fn compensate(heard: &[Heard], prices: Prices) -> Compensated {
     }
     let delays = compensation.finish();
     Compensated {
-        heard: collected.heard,
+        recorded: collected.recorded,
         rests: delays.rests(),
     }
 }
@@ -146,9 +146,9 @@ fn difference(found: &Lives, expected: &Lives) -> Option<String> {
     different.next().map(|first| format!("{first:?}"))
 }
 
-fn lives(heard: &[Heard]) -> Lives {
+fn lives(recorded: &[Recorded]) -> Lives {
     let mut lives = Lives::new();
-    for Heard { at, cpu, what } in heard {
+    for Recorded { at, cpu, what } in recorded {
         let mut add = |tid: u32, fate| lives.entry(tid).or_default().push((fate, *at));
         match what {
             Written::Switch(switch) => {
@@ -175,11 +175,11 @@ fn fates(lives: &Lives) -> Vec<(u32, Vec<Fate>)> {
 }
 
 /// The threads on each CPU, one after the other, idle times included.
-fn turns(heard: &[Heard]) -> BTreeMap<usize, Vec<u32>> {
+fn turns(recorded: &[Recorded]) -> BTreeMap<usize, Vec<u32>> {
     let mut turns: BTreeMap<usize, Vec<u32>> = BTreeMap::new();
-    for heard in heard {
-        if let Written::Switch(switch) = heard.what {
-            turns.entry(heard.cpu).or_default().push(switch.next_tid);
+    for recorded in recorded {
+        if let Written::Switch(switch) = recorded.what {
+            turns.entry(recorded.cpu).or_default().push(switch.next_tid);
         }
     }
     turns
@@ -191,15 +191,15 @@ fn ascends(times: impl Iterator<Item = u64>) -> bool {
 }
 
 /// What holds of every compensation: rule 6.
-fn check_order(intruded: &[Heard], compensated: &Compensated) {
-    let heard = &compensated.heard;
+fn check_order(intruded: &[Recorded], compensated: &Compensated) {
+    let recorded = &compensated.recorded;
     assert!(
-        ascends(heard.iter().map(|heard| heard.at)),
+        ascends(recorded.iter().map(|recorded| recorded.at)),
         "the new order is that of time"
     );
-    assert_eq!(heard.len(), intruded.len() + compensated.rests as usize);
+    assert_eq!(recorded.len(), intruded.len() + compensated.rests as usize);
     // Per CPU and per thread the order is the recorded one: all happens in the same sequence.
-    let (before, after) = (lives(intruded), lives(heard));
+    let (before, after) = (lives(intruded), lives(recorded));
     assert_eq!(fates(&before), fates(&after));
     for (tid, life) in &before {
         for ((fate, plain), (_, moved)) in life.iter().zip(&after[tid]) {
@@ -210,9 +210,9 @@ fn check_order(intruded: &[Heard], compensated: &Compensated) {
         }
     }
     for cpu in 0..4 {
-        let of = |heard: &[Heard]| -> Vec<Written> {
-            let on = heard.iter().filter(|heard| heard.cpu == cpu);
-            let without_rest = on.filter_map(|heard| match heard.what {
+        let of = |recorded: &[Recorded]| -> Vec<Written> {
+            let on = recorded.iter().filter(|recorded| recorded.cpu == cpu);
+            let without_rest = on.filter_map(|recorded| match recorded.what {
                 Written::Switch(switch) => Some(Written::Switch(Switch {
                     prev_tid: 0,
                     prev_pid: 0,
@@ -222,22 +222,22 @@ fn check_order(intruded: &[Heard], compensated: &Compensated) {
                     ..switch
                 }))
                 .filter(|_| switch.next_tid != 0),
-                Written::Wake(_) => Some(heard.what),
+                Written::Wake(_) => Some(recorded.what),
                 Written::Mark { .. } => None,
             });
             without_rest.collect()
         };
-        assert_eq!(of(intruded), of(heard), "CPU {cpu}");
+        assert_eq!(of(intruded), of(recorded), "CPU {cpu}");
     }
 }
 
-fn in_all(heard: &[Heard], prices: Prices) -> u64 {
-    let price = |heard: &Heard| match heard.what {
+fn in_all(recorded: &[Recorded], prices: Prices) -> u64 {
+    let price = |recorded: &Recorded| match recorded.what {
         Written::Switch(_) => prices.switch,
         Written::Wake(_) => prices.wake,
         Written::Mark { .. } => prices.mark,
     };
-    heard.iter().map(price).sum()
+    recorded.iter().map(price).sum()
 }
 
 /// A byte to and fro.
@@ -276,7 +276,10 @@ fn gives_back(players: &[Player]) {
     assert_ne!(ideal, intruded);
     let compensated = compensate(&intruded, PRICES);
     check_order(&intruded, &compensated);
-    assert_eq!(difference(&lives(&compensated.heard), &lives(&ideal)), None);
+    assert_eq!(
+        difference(&lives(&compensated.recorded), &lives(&ideal)),
+        None
+    );
 }
 
 #[test]
@@ -354,8 +357,8 @@ fn displaced_thread_keeps_its_delay() {
     let (ideal, intruded) = (run(&players, NOTHING), run(&players, PRICES));
     let compensated = compensate(&intruded, PRICES);
     check_order(&intruded, &compensated);
-    let end = |heard: &[Heard]| lives(heard)[&tid(0)].last().unwrap().1;
-    let (ideal, intruded, found) = (end(&ideal), end(&intruded), end(&compensated.heard));
+    let end = |recorded: &[Recorded]| lives(recorded)[&tid(0)].last().unwrap().1;
+    let (ideal, intruded, found) = (end(&ideal), end(&intruded), end(&compensated.recorded));
     assert!(intruded > ideal + 400 * PRICES.mark);
     assert!(
         found.abs_diff(ideal) <= 6 * super::simulator::LATENCY,
@@ -364,10 +367,10 @@ fn displaced_thread_keeps_its_delay() {
 }
 
 /// The rule of [MKM, section 5.2] on one CPU that never rests: each stamp less the costs before it.
-fn simple_subtraction(heard: &[Heard], prices: Prices) -> Vec<u64> {
+fn simple_subtraction(recorded: &[Recorded], prices: Prices) -> Vec<u64> {
     let mut sum = 0;
     let mut moved = Vec::new();
-    for one in heard {
+    for one in recorded {
         moved.push(one.at - sum);
         sum += in_all(std::slice::from_ref(one), prices);
     }
@@ -413,7 +416,7 @@ fn equals(threads: usize, cpus: usize) -> impl Strategy<Value = Vec<Player>> {
 
 /// The run without cost and the one with, if in both each thread does and suffers the same in the
 /// same sequence, and each CPU serves the same threads one after the other.
-fn in_one_sequence(players: &[Player]) -> Option<(Vec<Heard>, Vec<Heard>)> {
+fn in_one_sequence(players: &[Player]) -> Option<(Vec<Recorded>, Vec<Recorded>)> {
     let (ideal, steps) = run_with_log(players, NOTHING);
     let (intruded, same_steps) = run_with_log(players, PRICES);
     let is_one = steps == same_steps
@@ -431,7 +434,7 @@ proptest! {
         let compensated = compensate(&intruded, PRICES);
         check_order(&intruded, &compensated);
         let all = in_all(&intruded, PRICES);
-        let (before, after) = (lives(&intruded), lives(&compensated.heard));
+        let (before, after) = (lives(&intruded), lives(&compensated.recorded));
         for (tid, life) in &before {
             for ((_, plain), (_, moved)) in life.iter().zip(&after[tid]) {
                 prop_assert!(plain - moved <= all);
@@ -441,10 +444,10 @@ proptest! {
 
     #[test]
     fn elements_without_cost_move_nothing(players in players(5, 3, true)) {
-        let heard = run(&players, NOTHING);
-        let compensated = compensate(&heard, NOTHING);
+        let recorded = run(&players, NOTHING);
+        let compensated = compensate(&recorded, NOTHING);
         prop_assert_eq!(compensated.rests, 0);
-        prop_assert_eq!(difference(&lives(&compensated.heard), &lives(&heard)), None);
+        prop_assert_eq!(difference(&lives(&compensated.recorded), &lives(&recorded)), None);
     }
 
     /// Wrong prices must not break the order, either.
@@ -465,7 +468,7 @@ proptest! {
         if compensated.rests > 0 {
             return Ok(());
         }
-        prop_assert_eq!(difference(&lives(&compensated.heard), &lives(&ideal)), None);
+        prop_assert_eq!(difference(&lives(&compensated.recorded), &lives(&ideal)), None);
     }
 
     /// Displaced threads and timers, too: no time is further off than all costs together.
@@ -474,7 +477,7 @@ proptest! {
         let Some((ideal, intruded)) = in_one_sequence(&players) else {
             return Ok(());
         };
-        let compensated = lives(&compensate(&intruded, PRICES).heard);
+        let compensated = lives(&compensate(&intruded, PRICES).recorded);
         let all = in_all(&intruded, PRICES);
         for (tid, life) in &lives(&ideal) {
             for ((_, ideal), (_, found)) in life.iter().zip(&compensated[tid]) {
@@ -487,7 +490,7 @@ proptest! {
     #[test]
     fn busy_cpu_follows_the_rule_of_the_report(players in equals(5, 1)) {
         let intruded = run(&players, PRICES);
-        let is_switch = |one: &Heard, to_rest: bool| {
+        let is_switch = |one: &Recorded, to_rest: bool| {
             matches!(one.what, Written::Switch(switch) if (switch.next_tid == 0) == to_rest)
         };
         // From the first run on, and as long as somebody is there.
@@ -495,12 +498,12 @@ proptest! {
         let end = begin + intruded[begin..].iter().position(|one| is_switch(one, true)).unwrap();
         let compensated = compensate(&intruded, PRICES);
         prop_assert_eq!(compensated.rests, 0);
-        let times = |heard: &[Heard]| heard[begin..=end].iter().map(|one| one.at).collect::<Vec<_>>();
+        let times = |recorded: &[Recorded]| recorded[begin..=end].iter().map(|one| one.at).collect::<Vec<_>>();
         // The timer that wakes the first thread finds a CPU at rest: its two elements have kept the
         // thread waiting.
         let woken = 2 * PRICES.wake;
         let expected = simple_subtraction(&intruded[begin..=end], PRICES);
         let expected: Vec<_> = expected.into_iter().map(|at| at - woken).collect();
-        prop_assert_eq!(times(&compensated.heard), expected);
+        prop_assert_eq!(times(&compensated.recorded), expected);
     }
 }

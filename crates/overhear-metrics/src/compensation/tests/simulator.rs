@@ -58,7 +58,7 @@ pub(super) enum Written {
 
 /// The elements that the monitor gets, in the order of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Heard {
+pub(super) struct Recorded {
     pub(super) at: u64,
     pub(super) cpu: usize,
     pub(super) what: Written,
@@ -92,7 +92,7 @@ struct World<'a> {
     cpus: Vec<Cpu>,
     states: Vec<State>,
     timers: BTreeSet<(u64, usize)>,
-    heard: Vec<Heard>,
+    recorded: Vec<Recorded>,
     departures: Vec<(usize, usize)>,
 }
 
@@ -101,7 +101,7 @@ pub(super) fn tid(thread: usize) -> u32 {
 }
 
 /// The elements while the workload runs to its end, or until no thread can go on.
-pub(super) fn run(players: &[Player], prices: Prices) -> Vec<Heard> {
+pub(super) fn run(players: &[Player], prices: Prices) -> Vec<Recorded> {
     run_with_log(players, prices).0
 }
 
@@ -109,7 +109,7 @@ pub(super) fn run(players: &[Player], prices: Prices) -> Vec<Heard> {
 pub(super) fn run_with_log(
     players: &[Player],
     prices: Prices,
-) -> (Vec<Heard>, BTreeMap<usize, Vec<usize>>) {
+) -> (Vec<Recorded>, BTreeMap<usize, Vec<usize>>) {
     let cpus = players.iter().map(|player| player.cpu).max().unwrap_or(0) + 1;
     let mut world = World {
         players,
@@ -117,7 +117,7 @@ pub(super) fn run_with_log(
         cpus: vec![Cpu::default(); cpus],
         states: vec![State::default(); players.len()],
         timers: BTreeSet::new(),
-        heard: Vec::new(),
+        recorded: Vec::new(),
         departures: Vec::new(),
     };
     // A timer wakes the first thread of each CPU. The others wait for it.
@@ -132,12 +132,12 @@ pub(super) fn run_with_log(
         }
     }
     while world.next() {}
-    world.heard.sort_by_key(|heard| heard.at);
+    world.recorded.sort_by_key(|recorded| recorded.at);
     let mut departures: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
     for (thread, step) in world.departures {
         departures.entry(thread).or_default().push(step);
     }
-    (world.heard, departures)
+    (world.recorded, departures)
 }
 
 impl World<'_> {
@@ -160,7 +160,7 @@ impl World<'_> {
     }
 
     fn write(&mut self, at: u64, cpu: usize, what: Written) {
-        self.heard.push(Heard { at, cpu, what });
+        self.recorded.push(Recorded { at, cpu, what });
     }
 
     /// From `prev` to `next` at `at`; the entering thread continues after the cost.
