@@ -59,8 +59,8 @@ impl Tally {
 
     /// Adds the events and costs of a thread that has ended.
     fn absorb(&mut self, other: &Self) {
-        self.count += other.count;
-        self.closed_count += other.closed_count;
+        self.count = self.count.saturating_add(other.count);
+        self.closed_count = self.closed_count.saturating_add(other.closed_count);
         self.closed_ns += other.closed_ns;
         // The threads of a source share its price, so their errors are not independent.
         self.closed_error_ns += other.closed_error_ns;
@@ -178,7 +178,8 @@ impl Account {
     }
 
     pub(crate) fn count(&self) -> u64 {
-        self.tallies().map(|it| it.count).sum()
+        let counts = self.tallies().map(|it| it.count);
+        counts.fold(0, u64::saturating_add)
     }
 
     pub(crate) fn cost_ns(&self) -> f64 {

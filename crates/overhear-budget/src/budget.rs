@@ -175,9 +175,14 @@ pub struct Budget {
 }
 
 impl Budget {
+    /// The window where the user names none. At a hundred ticks per second a tick is a hundredth of
+    /// it, so one tick with everything on is a small part of the window's budget for targets of a
+    /// few per cent and above.
+    pub const DEFAULT_WINDOW: Nanos = Nanos::from_ms(1_000);
+
     /// A budget of `target`, whose windows are `window` of CPU time of the observed program: the
-    /// overhead is evened out over about one window. 1 s is a good window; a shorter one reacts
-    /// faster and bounds shorter bursts, a longer one lets expensive pieces be observed.
+    /// overhead is evened out over about one window. A shorter window reacts faster and bounds
+    /// shorter bursts; a longer one lets expensive pieces be observed.
     ///
     /// # Errors
     /// [`BudgetError::WindowTooShort`] below 1 ms.
@@ -344,7 +349,7 @@ impl Budget {
     /// One step of control: books what was recorded since the last tick, and decides what is on
     /// until the next one. O(n log n) for n sources.
     ///
-    /// The first tick, with the totals at the start, may have any times.
+    /// The first tick is due before the program starts: it decides what is on from the start.
     ///
     /// # Errors
     /// [`TickError`]; the budget is as it was before.
@@ -431,11 +436,12 @@ impl Budget {
         let grown = entry.account.report(count.thread, total);
         entry.counts_units |= count.units.is_some();
         entry.is_capped |= count.is_capped;
-        entry.grown.count += grown.count;
-        entry.grown.units_on += grown.units_on;
-        entry.grown.units_all += grown.units_all;
-        entry.units_on += grown.units_on;
-        entry.units_all += grown.units_all;
+        let add = |sum: &mut u64, by: u64| *sum = sum.saturating_add(by);
+        add(&mut entry.grown.count, grown.count);
+        add(&mut entry.grown.units_on, grown.units_on);
+        add(&mut entry.grown.units_all, grown.units_all);
+        add(&mut entry.units_on, grown.units_on);
+        add(&mut entry.units_all, grown.units_all);
     }
 
     /// Updates demands and the balance; returns the share of CPU time that switched sources may

@@ -29,7 +29,7 @@
 //!
 //! // 10 %, evened out over 1 s of CPU time. An event of the first source costs 100 ns, one of the
 //! // second 2 us.
-//! let mut budget = Budget::new(Overhead::from_percent(10.0)?, Nanos::from_ms(1_000))?;
+//! let mut budget = Budget::new(Overhead::from_percent(10.0)?, Budget::DEFAULT_WINDOW)?;
 //! let frequent = budget.add(SourceSpec::new("queue", EventPrice::from_ns(100.0, 5.0)?))?;
 //! let rare = budget.add(SourceSpec::new("config", EventPrice::from_ns(2_000.0, 100.0)?))?;
 //! budget.check_switchable()?;
