@@ -17,8 +17,7 @@ fn coarse(n: usize, total: f64, seed: u64) -> Program {
     }
 }
 
-/// Everything on costs 158 % while the program is busy, as for the bursty program that the design
-/// was measured with. Busy for 6 s, asleep for 60 s.
+/// Everything on costs 158 % while the program is busy. Busy for 6 s, asleep for 60 s.
 fn idle_then_burst(n: usize) -> Program {
     Program {
         cpus: Box::new(|t| if t % 66.0 < 6.0 { 1.0 } else { 0.0 }),

@@ -42,7 +42,8 @@ pub(crate) struct Simulation {
     capped: Vec<bool>,
     at: f64,
     cpu_ns: f64,
-    /// Ticks in which a source was on although one that it requires was off.
+    /// Ticks in which a source was on although one that it requires was off, or was to be on for a
+    /// larger share.
     pub(crate) useless: u64,
     requires: Vec<Option<usize>>,
     /// Of the last tick.
@@ -262,6 +263,10 @@ impl Simulation {
             self.share[i] = setting.share;
             self.is_on[i] = setting.is_on;
             self.cap[i] = setting.burst_cap.map_or(f64::INFINITY, |it| it as f64);
+        }
+        for i in 0..self.program.sources {
+            let is_useless = self.requires[i].is_some_and(|on| self.share[i] > self.share[on]);
+            self.useless += u64::from(is_useless);
         }
     }
 }

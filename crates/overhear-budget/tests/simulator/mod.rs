@@ -6,6 +6,7 @@
 
 #![allow(dead_code)] // Each test program uses its own part.
 
+pub(crate) mod function;
 pub(crate) mod law;
 pub(crate) mod paper;
 
