@@ -404,6 +404,51 @@ fn base_overhead_is_charged_and_reported_where_it_exceeds_the_target() {
 }
 
 #[test]
+fn own_cost_is_part_of_the_overhead() {
+    let mut law = Simulation::new(0.1, steady(60, 1.0, 3), Style::Units, 1);
+    law.own = 0.03;
+    let seen = law.run(30.0).overhead();
+    assert!((seen - 0.1).abs() < 0.002, "{seen}");
+    assert!(law.unavoidable.is_none());
+    // 3 % of the CPU time are 3.1 % of the program's own time.
+    let mut law = Simulation::new(0.01, steady(60, 1.0, 3), Style::Units, 1);
+    law.own = 0.03;
+    law.run(10.0);
+    let own = law.unavoidable.unwrap().own;
+    assert!((own - 0.031).abs() < 0.001, "{own}");
+}
+
+/// A monitor on a busy machine ticks late, now and then by many periods.
+#[test]
+fn late_ticks_do_not_move_the_mean() {
+    for style in [Style::Units, Style::Ticks] {
+        for n in [5, 60, 400] {
+            let target = 0.1;
+            let mut law = Simulation::new(target, steady(n, 1.0, 3), style, 1);
+            law.lateness = 3.0;
+            let seen = law.run(60.0).overhead();
+            assert!((seen - target).abs() < 0.005, "{style:?} n = {n}: {seen}");
+        }
+    }
+}
+
+/// Probes that stay for 50 ms. A piece of one of them may be more than a window's budget at small
+/// targets, so that the mean is kept and not every window.
+#[test]
+fn dwell_keeps_the_mean() {
+    for n in [5, 60, 400] {
+        for target in [0.05, 0.1, 0.5] {
+            let program = steady(n, 4.0 * target, 3);
+            let mut law = Simulation::new(target, program, Style::Dwell, 1);
+            let truth = law.run(60.0);
+            let (seen, worst) = (truth.overhead(), truth.worst_window(WINDOW));
+            assert!((seen - target).abs() < 0.005, "n = {n}: {seen} at {target}");
+            assert!(worst <= 2.0 * target, "n = {n}: {worst} at {target}");
+        }
+    }
+}
+
+#[test]
 fn target_of_zero_observes_nothing() {
     let spec = |i: usize, spec: SourceSpec| if i == 0 { spec.always_on() } else { spec };
     for style in [Style::Units, Style::Ticks, Style::Dwell] {

@@ -175,6 +175,39 @@ fn tick_with_bad_totals_changes_nothing() {
 }
 
 #[test]
+fn costs_are_reported_by_thread_and_source() {
+    let mut budget = budget();
+    let [a, b] = ["a", "b"].map(|name| budget.add(spec(name)).unwrap());
+    let thread = |source, thread, events| SourceCount {
+        thread: ThreadKey::from_raw(thread),
+        ..count(source, events)
+    };
+    budget.tick(&input(0, &[])).unwrap();
+    let counts = [thread(a, 1, 10), thread(a, 2, 30), thread(b, 2, 5)];
+    budget.tick(&input(100, &counts)).unwrap();
+    budget.end_thread(ThreadKey::from_raw(1));
+    let report = budget.report();
+    let rows = |at: usize| -> Vec<(u64, u64, f64)> {
+        let threads = report.sources[at].threads.iter();
+        threads
+            .map(|it| (it.thread.as_raw(), it.events, it.cost_ns))
+            .collect()
+    };
+    assert_eq!(rows(0), [(2, 30, 3_000.0)]);
+    assert_eq!(rows(1), [(2, 5, 500.0)]);
+    let costs: Vec<f64> = report.sources.iter().map(|it| it.cost_ns).collect();
+    assert_eq!(costs, [4_000.0, 500.0], "the ended thread stays in the sum");
+    // 4.5 us of 100 ms; the prices have errors of 1 %.
+    assert!((report.observed - 4.5e3 / (100e6 - 4.5e3)).abs() < 1e-12);
+    assert!((report.observed_error / report.observed - 0.00894).abs() < 1e-4);
+    let removed = budget.remove(a).unwrap();
+    assert_eq!((removed.events, removed.cost_ns), (40, 4_000.0));
+    let after = budget.report();
+    assert_eq!((after.removed_sources, after.removed_ns), (1, 4_000.0));
+    assert!((after.observed - report.observed).abs() < 1e-15);
+}
+
+#[test]
 fn prices_of_removed_sources_are_not_accepted() {
     let mut budget = budget();
     let source = budget

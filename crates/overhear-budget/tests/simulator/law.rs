@@ -46,6 +46,11 @@ pub(crate) struct Simulation {
     /// larger share.
     pub(crate) useless: u64,
     requires: Vec<Option<usize>>,
+    /// CPU time of control per CPU time of the program. It is part of the cost.
+    pub(crate) own: f64,
+    own_ns: f64,
+    /// Ticks are late by chance, on average by this multiple of their period.
+    pub(crate) lateness: f64,
     /// Of the last tick.
     pub(crate) unavoidable: Option<UnavoidableOverhead>,
 }
@@ -79,6 +84,9 @@ impl Simulation {
             cpu_ns: 0.0,
             useless: 0,
             requires: vec![None; n],
+            own: 0.0,
+            own_ns: 0.0,
+            lateness: 0.0,
             unavoidable: None,
             program,
         }
@@ -171,7 +179,10 @@ impl Simulation {
     /// One tick of wall time: the program uses its CPUs, and what is on costs its price.
     fn step(&mut self) {
         let n = self.program.sources;
-        let cpu = (self.program.cpus)(self.at) * TICK * 1e9;
+        let tick = TICK * (1.0 + self.random.exponential(self.lateness));
+        let all = (self.program.cpus)(self.at) * tick * 1e9;
+        let own = self.own * all;
+        let cpu = all - own;
         let costs: Vec<f64> = (0..n)
             .map(|i| (self.program.cost)(self.at, i).max(0.0))
             .collect();
@@ -197,7 +208,7 @@ impl Simulation {
             }
         }
         let mut piece = Piece {
-            at: self.at + TICK,
+            at: self.at + tick,
             plain,
             cost: self.program.base * plain,
             full: self.program.base * plain,
@@ -231,7 +242,9 @@ impl Simulation {
             let is_useless = self.requires[i].is_some_and(|on| !self.is_on[on] && self.is_on[i]);
             self.useless += u64::from(is_useless);
         }
-        self.at += TICK;
+        self.at += tick;
+        piece.cost += own;
+        self.own_ns += own;
         // Noise of the counts makes the sum of plain time and cost differ a little from `cpu`.
         self.cpu_ns += piece.plain + piece.cost;
         self.truth.pieces.push(piece);
@@ -253,7 +266,7 @@ impl Simulation {
         let input = TickInput {
             now: Timestamp::from_monotonic_ns((self.at * 1e9) as u64),
             cpu: Nanos::from_ns(self.cpu_ns as u64),
-            own_cpu: Nanos::ZERO,
+            own_cpu: Nanos::from_ns(self.own_ns as u64),
             counts: &counts,
         };
         let outcome = self.budget.tick(&input).unwrap();
