@@ -286,6 +286,6 @@ fn updates_take_probes_by_their_events_alike_live_and_recorded() {
     assert_eq!(results(&read(&report)), expected);
     refused(
         &["run", "--backend", "bpf", "--update", update],
-        &["update `arguments` wants `kernel:probe/doubled`", "--probe"],
+        &["update `arguments` takes `kernel:probe/doubled`", "--probe"],
     );
 }
