@@ -48,6 +48,13 @@ enum { OH_WRITER_SIMPLE = 1, OH_WRITER_LANED = 2, OH_WRITER_CONCURRENT = 3, OH_W
 /* Section 3: units of stamps. */
 enum { OH_CLOCK_MONOTONIC = 1, OH_CLOCK_X86_TSC = 2, OH_CLOCK_ARM_CNTVCT = 3 };
 
+/* Section 8: states of a sensor's switch; other values are off. */
+enum {
+    OH_SWITCH_OFF = 0,    /* nobody wants the elements */
+    OH_SWITCH_ON = 1,
+    OH_SWITCH_COUNTED = 2 /* off for a budget: skipped writes are counted (section 5.5) */
+};
+
 /* Section 4, flags of an element with a writer. */
 enum { OH_ELEMENT_VOID = 1 };
 
@@ -76,7 +83,10 @@ typedef struct oh_stream_header {
                             * lost_inherit, children that could not be followed (section 5.4) */
     uint64_t ended;        /* kernel: threads whose end is recorded in this ring (section 5.4) */
     uint64_t owner; /* section 5.2, a lane: tid and number of its last claim, 0 for none */
-    uint64_t reserved4[491];
+    uint64_t skipped;    /* section 5.5: writes that a budget kept from being made */
+    uint64_t skipped_at; /* position of the next element at the last of them */
+    uint64_t skip_runs;  /* number of runs of them without an element between */
+    uint64_t reserved4[488];
 } oh_stream_header;
 
 /* Section 4: an element of a simple or kernel stream begins so; its payload follows. */
@@ -119,7 +129,7 @@ typedef struct oh_control_page {
  * uint64_t per lane, `reclaimed`: the owner word of the last thread that has ended.
  */
 typedef struct oh_control_line {
-    uint32_t enabled; /* 1 on, 0 off */
+    uint32_t enabled; /* OH_SWITCH_* */
     uint32_t reserved0;
     uint64_t reclaims; /* laned: how often a lane has been reclaimed */
     uint64_t deferred; /* 1 while the sensor waits for memory */
@@ -150,7 +160,10 @@ OH_ASSERT_FIELD(oh_stream_header, lost_nested, 136, 8);
 OH_ASSERT_FIELD(oh_stream_header, lost_full, 144, 8);
 OH_ASSERT_FIELD(oh_stream_header, ended, 152, 8);
 OH_ASSERT_FIELD(oh_stream_header, owner, 160, 8); /* section 5.2 */
-OH_ASSERT_FIELD(oh_stream_header, reserved4, 168, 3928);
+OH_ASSERT_FIELD(oh_stream_header, skipped, 168, 8); /* section 5.5 */
+OH_ASSERT_FIELD(oh_stream_header, skipped_at, 176, 8);
+OH_ASSERT_FIELD(oh_stream_header, skip_runs, 184, 8);
+OH_ASSERT_FIELD(oh_stream_header, reserved4, 192, 3904);
 OH_STATIC_ASSERT(sizeof(oh_stream_header) == OH_HEADER_SIZE, "oh_stream_header: size");
 
 /* Section 4. */

@@ -274,6 +274,23 @@ oh_queue_refuse_(const oh_concurrent_sensor *sensor)
                              __ATOMIC_RELAXED);
 }
 
+/* Section 5.5: counts a write that a budget keeps from being made. Relaxed: statistics. */
+static __attribute__((noinline, cold, unused)) void
+oh_queue_skip_(const oh_concurrent_sensor *sensor)
+{
+    const uint64_t head =
+        __atomic_load_n(oh_queue_word_(sensor, OH_COUNTER_OFFSET), __ATOMIC_ACQUIRE);
+    const uint64_t index = __atomic_load_n(oh_queue_index_(sensor, head), __ATOMIC_ACQUIRE);
+    /* An element can be published before `head` has moved. */
+    const uint64_t next = (head >> 16) + (oh_queue_ahead_(index, head) >= 0);
+    uint64_t *count = oh_queue_word_(sensor, offsetof(oh_stream_header, skipped));
+    uint64_t *at = oh_queue_word_(sensor, offsetof(oh_stream_header, skipped_at));
+    const int is_first = __atomic_fetch_add(count, 1, __ATOMIC_RELAXED) == 0;
+    if (__atomic_exchange_n(at, next, __ATOMIC_RELAXED) != next || is_first)
+        (void)__atomic_fetch_add(oh_queue_word_(sensor, offsetof(oh_stream_header, skip_runs)), 1,
+                                 __ATOMIC_RELAXED);
+}
+
 /* GCC warns that ThreadSanitizer does not see fences. It need not see this one, whose partner is
    in another process. */
 #ifdef __SANITIZE_THREAD__
@@ -393,7 +410,14 @@ OH_INLINE_ int oh_concurrent_enabled(const oh_concurrent_sensor *sensor)
 {
 #ifndef OVERHEAR_DISABLE
     /* Relaxed: a hint, which orders nothing. */
-    return __atomic_load_n(sensor->enabled, __ATOMIC_RELAXED) != 0;
+    const uint32_t state = __atomic_load_n(sensor->enabled, __ATOMIC_RELAXED);
+    if (OH_IS_OFF_(state != OH_SWITCH_OFF))
+        return 0;
+    if (__builtin_expect(state == OH_SWITCH_ON, 1))
+        return 1;
+    if (state == OH_SWITCH_COUNTED)
+        oh_queue_skip_(sensor);
+    return 0;
 #else
     (void)sensor;
     return 0;

@@ -285,6 +285,17 @@ OH_INLINE_ oh_lane_ *oh_lane_of_thread_(oh_laned_sensor *sensor, int claims)
 }
 
 /*
+ * Section 5.5: counts a write of this thread that a budget keeps from being made. For a thread
+ * without a lane a refused write is counted.
+ */
+static __attribute__((noinline, cold, unused)) void oh_lane_skip_(const oh_laned_sensor *sensor)
+{
+    oh_lane_ *lane = oh_lane_of_thread_((oh_laned_sensor *)(uintptr_t)sensor, 1);
+    if (lane != NULL)
+        oh_ring_skip_(lane->base, __atomic_load_n(&lane->count, __ATOMIC_RELAXED));
+}
+
+/*
  * The frame of the function that this is inlined into: the stack address of its return address.
  * Asking for the frame's address makes the compiler keep a frame pointer in this function, and with
  * it, on x86-64 and AArch64, the return address one word above.
@@ -373,7 +384,15 @@ OH_INLINE_ void oh_lane_publish_(oh_lane_ *lane, uint8_t *slot, uint64_t count,
 OH_INLINE_ int oh_laned_enabled(const oh_laned_sensor *sensor)
 {
 #ifndef OVERHEAR_DISABLE
-    return __atomic_load_n(sensor->enabled, __ATOMIC_RELAXED) != 0;
+    /* Relaxed: a hint, which orders nothing. */
+    const uint32_t state = __atomic_load_n(sensor->enabled, __ATOMIC_RELAXED);
+    if (OH_IS_OFF_(state != OH_SWITCH_OFF))
+        return 0;
+    if (__builtin_expect(state == OH_SWITCH_ON, 1))
+        return 1;
+    if (state == OH_SWITCH_COUNTED)
+        oh_lane_skip_(sensor);
+    return 0;
 #else
     (void)sensor;
     return 0;

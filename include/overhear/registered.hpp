@@ -144,6 +144,20 @@ inline int register_again(oh_concurrent_sensor *sensor) noexcept
 {
     return oh_concurrent_register_again(sensor);
 }
+#ifndef OVERHEAR_DISABLE
+inline void skip(const oh_sensor *sensor) noexcept
+{
+    oh_ring_skip_(sensor->base, sensor->count);
+}
+inline void skip(const oh_laned_sensor *sensor) noexcept
+{
+    oh_lane_skip_(sensor);
+}
+inline void skip(const oh_concurrent_sensor *sensor) noexcept
+{
+    oh_queue_skip_(sensor);
+}
+#endif
 inline int is_connected(const oh_sensor *sensor) noexcept
 {
     return oh_sensor_is_connected(sensor);
@@ -307,12 +321,20 @@ template <class payload, class handle_type> class registered {
 #endif
     }
 
-    /* Whether it is switched on: one load, for observations that cost something to make. */
+    /* Whether it is switched on: one load, for observations that cost something to make. See
+       oh_sensor_enabled: while a budget has switched it off, the call counts as a skipped write. */
     OH_ALWAYS_INLINE_ bool is_enabled() const noexcept
     {
 #ifndef OVERHEAR_DISABLE
         /* Relaxed: a hint, which orders nothing. */
-        return __atomic_load_n(held_.enabled(), __ATOMIC_RELAXED) != 0;
+        const std::uint32_t state = __atomic_load_n(held_.enabled(), __ATOMIC_RELAXED);
+        if (OH_IS_OFF_(state != OH_SWITCH_OFF))
+            return false;
+        if (__builtin_expect(state == OH_SWITCH_ON, 1))
+            return true;
+        if (state == OH_SWITCH_COUNTED)
+            detail::skip(held_.handle());
+        return false;
 #else
         return false;
 #endif

@@ -335,6 +335,21 @@ OH_INLINE_ void oh_counter_store_(uint8_t *base, uint64_t count)
 #pragma GCC diagnostic pop
 #endif
 
+/*
+ * Section 5.5: counts a write that a budget keeps from being made, at this position of the ring
+ * that begins at `base`. Relaxed: the words order nothing, and have one writer.
+ */
+static __attribute__((noinline, cold, unused)) void oh_ring_skip_(uint8_t *base, uint64_t position)
+{
+    uint64_t *words = (uint64_t *)(void *)(base + offsetof(oh_stream_header, skipped));
+    const uint64_t count = __atomic_load_n(&words[0], __ATOMIC_RELAXED);
+    oh_word_store_((uint8_t *)&words[0], count + 1);
+    if (count == 0 || __atomic_load_n(&words[1], __ATOMIC_RELAXED) != position) {
+        oh_word_store_((uint8_t *)&words[1], position);
+        oh_word_store_((uint8_t *)&words[2], __atomic_load_n(&words[2], __ATOMIC_RELAXED) + 1);
+    }
+}
+
 /* Section 5.1, the writer: the stamp (1, its last store), then the counter. */
 OH_INLINE_ void oh_publish_(oh_sensor *sensor, uint8_t *base, uint8_t *slot, uint64_t count,
                             uint64_t stamp_ticks)
@@ -372,7 +387,7 @@ OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
 
 /*
  * Whether a sensor is switched off. Each write checks this first; if it is off, it loads nothing
- * else.
+ * else, unless a budget has switched it off: then it counts the write.
  *
  * The hint to GCC makes "off" slightly likelier than "on". Without the hint GCC places the code of
  * an enabled sensor between the check and the following code, so that a disabled sensor jumps twice
@@ -390,7 +405,8 @@ OH_INLINE_ uint64_t oh_sensor_stamp(const oh_sensor *sensor)
  *
  * A sensor that is switched off publishes no elements. This is not a loss and is not counted; a
  * write costs one load and a branch. Use this function to skip observations that are expensive to
- * make.
+ * make. While a budget has switched the sensor off, the call counts as a write that was not made:
+ * call it once per observation, from the writing thread, and write nothing if it returns 0.
  *
  * Ownership: the sensor stays the caller's.
  *
@@ -404,7 +420,14 @@ OH_INLINE_ int oh_sensor_enabled(const oh_sensor *sensor)
 {
 #ifndef OVERHEAR_DISABLE
     /* Relaxed: a hint, which orders nothing. */
-    return __atomic_load_n(sensor->enabled, __ATOMIC_RELAXED) != 0;
+    const uint32_t state = __atomic_load_n(sensor->enabled, __ATOMIC_RELAXED);
+    if (OH_IS_OFF_(state != OH_SWITCH_OFF))
+        return 0;
+    if (__builtin_expect(state == OH_SWITCH_ON, 1))
+        return 1;
+    if (state == OH_SWITCH_COUNTED)
+        oh_ring_skip_(sensor->base, sensor->count);
+    return 0;
 #else
     (void)sensor;
     return 0;

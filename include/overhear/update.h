@@ -123,7 +123,8 @@ enum {
     OH_GAP_KERNEL = 5,      /* the kernel reported a loss of its own */
     OH_GAP_CORRUPT = 6,     /* the writer's process damaged the stream */
     OH_GAP_EPOCH = 7,       /* the clock began a new epoch */
-    OH_GAP_INCONSISTENT = 8 /* elements contradict each other; `missed` is a lower bound */
+    OH_GAP_INCONSISTENT = 8, /* elements contradict each other; `missed` is a lower bound */
+    OH_GAP_BUDGET = 9       /* a budget had switched the sensor off */
 };
 
 /* Missed elements of one stream. */

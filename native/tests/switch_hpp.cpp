@@ -42,6 +42,32 @@ int again(overhear::concurrent_sensor<sample> &sensor)
     return oh_concurrent_register_again(sensor.handle());
 }
 
+template <class sensor_type> void spend(const sensor_type &sensor)
+{
+    *const_cast<std::uint32_t *>(sensor.handle()->enabled) = OH_SWITCH_COUNTED;
+}
+
+/* Writes that were skipped for a budget. */
+std::uint64_t skipped(const std::uint8_t *base)
+{
+    return reinterpret_cast<const oh_stream_header *>(base)->skipped;
+}
+std::uint64_t skipped(const overhear::sensor<sample> &sensor)
+{
+    return skipped(sensor.handle()->base);
+}
+std::uint64_t skipped(const overhear::laned_sensor<sample> &sensor)
+{
+    std::uint64_t count = 0;
+    for (std::uint32_t lane = 0; lane < sensor.handle()->lane_count; lane++)
+        count += skipped(sensor.handle()->lanes[lane].base);
+    return count;
+}
+std::uint64_t skipped(const overhear::concurrent_sensor<sample> &sensor)
+{
+    return skipped(sensor.handle()->base);
+}
+
 /* Elements that the sensor has published. */
 std::uint64_t published(const overhear::sensor<sample> &sensor)
 {
@@ -78,6 +104,11 @@ template <class sensor_type> int follows_the_switch(sensor_type &sensor)
     turn(sensor, false);
     if (sensor.is_enabled() || writes(sensor))
         return 1;
+    if (skipped(sensor) != 0)
+        return 6;
+    spend(sensor);
+    if (sensor.is_enabled() || writes(sensor) || skipped(sensor) != 2)
+        return 7;
     turn(sensor, true);
     if (!sensor.is_enabled() || !writes(sensor))
         return 2;

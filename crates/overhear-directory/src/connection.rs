@@ -14,7 +14,7 @@ use overhear_event::StreamId;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use crate::monitor_requests::{ListProgress, SwitchProgress};
+use crate::monitor_requests::{BudgetProgress, ListProgress, SwitchProgress};
 use crate::packet::{receive, send, MAX_REQUEST};
 use crate::peer::Peer;
 use crate::program_requests::Grant;
@@ -61,6 +61,7 @@ pub(crate) enum Work {
     /// The number of the next sensor.
     Attach(StreamId),
     Switch(SwitchProgress),
+    Budget(BudgetProgress),
     Finished(VecDeque<u32>),
     /// The worker is preparing the buffer.
     Prepare,
@@ -181,6 +182,7 @@ impl Connection {
             Some(Work::Attach(next)) => self.attach_slice(next, registry),
             Some(Work::Switch(switching)) => self.switch_slice(switching, registry),
             Some(Work::Finished(streams)) => self.finish_slice(streams, registry),
+            Some(Work::Budget(budget)) => self.budget_slice(budget, registry),
             Some(Work::Prepare) => self.continue_with(Work::Prepare),
             None if std::mem::take(&mut self.is_readable) => self.take_packet(registry, queue),
             None if self.is_attached => self.send_events(registry),
@@ -208,6 +210,7 @@ impl Connection {
             Ok(Request::List(about)) => self.list(&about, registry),
             Ok(Request::Attach(about)) => self.attach(&about, registry),
             Ok(Request::Switch(switch)) => self.switch(&switch, registry),
+            Ok(Request::Budget(budget)) => self.budget(budget, registry),
             Ok(Request::Finished { streams }) => self.finished(streams),
             Ok(Request::Status { version }) => self.status(version, registry),
             Ok(Request::NotConnected { version }) => self.list_not_connected(version, registry),

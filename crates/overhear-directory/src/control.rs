@@ -10,7 +10,9 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, TryLockError, Weak};
 
 use overhear_stream::CONTROL_LINE_BYTES;
-use overhear_stream::{ControlLayout, ControlLine, KeptWords, LayoutError, HEADER_SIZE};
+use overhear_stream::{
+    ControlLayout, ControlLine, KeptWords, LayoutError, SwitchState, HEADER_SIZE,
+};
 
 use crate::file_watch::FileCharge;
 use crate::memory::{MapError, Mapping, MemoryFile};
@@ -111,7 +113,11 @@ impl ControlPages {
         let (page, line) = pages.find_map(|(page, control)| Some((*page, control.take(lines)?)))?;
         let slot = ControlSlot { page, line };
         if let Some(line) = self.line(slot, lanes) {
-            line.set_enabled(enabled);
+            line.switch(if enabled {
+                SwitchState::On
+            } else {
+                SwitchState::Off
+            });
             (0..lanes).for_each(|lane| line.reclaim(lane, 0));
         }
         Some(slot)
@@ -275,6 +281,8 @@ impl Control {
 
 #[cfg(test)]
 mod tests {
+    use overhear_stream::SwitchState;
+
     use super::{ControlPages, FIRST_LINES};
 
     /// Allocates, and returns whether a page was made.
@@ -294,17 +302,17 @@ mod tests {
         let mut pages = ControlPages::default();
         let (first, new) = allocate(&mut pages, 0);
         assert!(new);
-        assert!(pages.line(first, 0).unwrap().is_enabled());
+        assert_eq!(pages.line(first, 0).unwrap().state(), SwitchState::On);
         let (laned, new) = allocate(&mut pages, 8);
         assert!(!new);
         assert_eq!(laned.line, first.line + 1);
         pages.line(laned, 8).unwrap().reclaim(7, 99);
-        pages.line(laned, 8).unwrap().set_enabled(false);
+        pages.line(laned, 8).unwrap().switch(SwitchState::Off);
         pages.give_back(laned, 8);
         let (again, _) = allocate(&mut pages, 8);
         assert_eq!(again, laned);
         let line = pages.line(again, 8).unwrap();
-        assert!(line.is_enabled());
+        assert_eq!(line.state(), SwitchState::On);
         assert_eq!(line.reclaimed(7), 0);
         for _ in 3..FIRST_LINES {
             assert!(!allocate(&mut pages, 0).1);

@@ -14,7 +14,7 @@ use crate::clock::page_geometry;
 use crate::memory::{MapError, Mapping};
 use crate::needs::Needs;
 use crate::packet::{Link, LinkError, MAX_REPLY};
-use crate::protocol::{Attached, Opened, QueryRequest, Reply, Request, Switch, VERSION};
+use crate::protocol::{Attached, Budget, Opened, QueryRequest, Reply, Request, Switch, VERSION};
 use crate::query::Query;
 use crate::registry::ReadableSensor;
 use crate::sensor_record::{DirectoryStatus, NotConnectedRecord, SensorRecord};
@@ -160,6 +160,31 @@ impl MonitorConnection {
             version: VERSION,
             query: query.clone(),
             enabled,
+        }))?;
+        match self.link.receive()?.0 {
+            Reply::Switched { changed } => Ok(changed),
+            other => Err(self.unexpected(other)),
+        }
+    }
+
+    /// Switches sensors off to keep a budget, and others on again, by the numbers of their streams.
+    /// Returns the number of requests that changed something.
+    ///
+    /// A sensor that is off for a budget counts the writes that it skips: each monitor that reads
+    /// it gets them as gaps of the cause `budget`. When this connection ends, its requests end.
+    ///
+    /// # Errors
+    /// [`AttachError::Refused`] if this user may not switch one of them; the others are switched.
+    pub fn switch_for_budget(
+        &mut self,
+        off: &[StreamId],
+        on: &[StreamId],
+    ) -> Result<u32, AttachError> {
+        let numbers = |streams: &[StreamId]| streams.iter().map(|stream| stream.as_raw()).collect();
+        self.link.send(&Request::Budget(Budget {
+            version: VERSION,
+            off: numbers(off),
+            on: numbers(on),
         }))?;
         match self.link.receive()?.0 {
             Reply::Switched { changed } => Ok(changed),

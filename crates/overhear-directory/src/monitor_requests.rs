@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::connection::{Connection, Next, Work};
 use crate::packet::MAX_REQUEST;
-use crate::protocol::{Attached, Opened, QueryRequest, Reply, Switch, VERSION};
+use crate::protocol::{Attached, Budget, Opened, QueryRequest, Reply, Switch, VERSION};
 use crate::query::{Matcher, Query};
 use crate::registry::{lock, Event, Registry, Slice, Subscription};
 use crate::sensor_record::SensorRecord;
@@ -41,6 +41,15 @@ pub(crate) struct SwitchProgress {
     // Whether this user may switch at least one of the sensors that match.
     any: bool,
     forbidden: Option<String>,
+}
+
+/// Progress of a `budget` request.
+#[derive(Debug)]
+pub(crate) struct BudgetProgress {
+    // Numbers of streams, and whether each is to be off.
+    streams: VecDeque<(u32, bool)>,
+    changed: u32,
+    refused: Option<String>,
 }
 
 impl Connection {
@@ -243,6 +252,55 @@ impl Connection {
                 again: false,
             },
             _ => Reply::Switched { changed },
+        };
+        match self.reply(&reply, &[]) {
+            true => Next::Again,
+            false => Next::Close,
+        }
+    }
+
+    pub(crate) fn budget(&mut self, budget: Budget, registry: &Mutex<Registry>) -> Next {
+        let checked = Self::check_version(budget.version);
+        let checked = checked.and_then(|()| self.become_monitor(&mut lock(registry)));
+        if let Err(message) = checked {
+            return self.deny(&message);
+        }
+        let off = budget.off.into_iter().map(|stream| (stream, true));
+        let on = budget.on.into_iter().map(|stream| (stream, false));
+        self.continue_with(Work::Budget(BudgetProgress {
+            streams: on.chain(off).collect(),
+            changed: 0,
+            refused: None,
+        }))
+    }
+
+    pub(crate) fn budget_slice(
+        &mut self,
+        mut budget: BudgetProgress,
+        registry: &Mutex<Registry>,
+    ) -> Next {
+        let mut registry = lock(registry);
+        let each = 16 + 2 * registry.rules.cost();
+        let count = (WORK_PER_SLICE / each).max(1) as usize;
+        let id = self.monitor();
+        for (stream, off) in budget.streams.drain(..count.min(budget.streams.len())) {
+            let stream = StreamId::from_raw(stream);
+            match registry.set_budget(id, Some(self.peer()), stream, off) {
+                Ok(changed) => budget.changed += u32::from(changed),
+                Err(message) => budget.refused = Some(message),
+            }
+        }
+        drop(registry);
+        if !budget.streams.is_empty() {
+            return self.continue_with(Work::Budget(budget));
+        }
+        let changed = budget.changed;
+        let reply = match budget.refused {
+            Some(message) => Reply::Refused {
+                message,
+                again: false,
+            },
+            None => Reply::Switched { changed },
         };
         match self.reply(&reply, &[]) {
             true => Next::Again,

@@ -33,6 +33,8 @@ pub(crate) enum Request {
     /// Requests the sensors that match, existing and later ones.
     Attach(QueryRequest),
     Switch(Switch),
+    /// Switches sensors off for the monitor's budget, and others on again.
+    Budget(Budget),
     /// The monitor has read these sensors to their end.
     Finished {
         streams: Vec<u32>,
@@ -87,6 +89,14 @@ pub(crate) struct Switch {
     pub(crate) version: u32,
     pub(crate) query: Query,
     pub(crate) enabled: bool,
+}
+
+/// The sensors whose budget has changed: numbers of streams. They are few, or in several requests.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Budget {
+    pub(crate) version: u32,
+    pub(crate) off: Vec<u32>,
+    pub(crate) on: Vec<u32>,
 }
 
 /// A packet from the directory.

@@ -10,6 +10,7 @@
 //! - if it is retained and no monitor was attached: when the retention time has passed, or when its
 //!   user's quota is needed for a new sensor.
 
+mod budgets;
 mod charges;
 mod deferred;
 mod not_connected;
@@ -102,6 +103,8 @@ pub(crate) struct Registry {
     pending: BTreeSet<MonitorId>,
     // Detached monitors and ended tasks, whose sensors are still to be updated.
     detached_monitors: VecDeque<DetachedMonitor>,
+    // The sensors that monitors have switched off to keep a budget.
+    budgets: BTreeMap<MonitorId, BTreeSet<StreamId>>,
     ended_tasks: VecDeque<BTreeSet<StreamId>>,
     files: FileCharges,
     // Retained sensors by the time at which they are freed; and the same by user.
@@ -163,6 +166,7 @@ impl Registry {
             monitors: BTreeMap::new(),
             pending: BTreeSet::new(),
             detached_monitors: VecDeque::new(),
+            budgets: BTreeMap::new(),
             ended_tasks: VecDeque::new(),
             files: FileCharges::default(),
             retained: BTreeSet::new(),

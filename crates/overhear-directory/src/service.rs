@@ -670,6 +670,7 @@ impl Service {
             registry.release(connection.peer().uid, connection.amounts());
             if connection.is_monitor() {
                 registry.detach(connection.monitor());
+                registry.end_budget(connection.monitor());
             }
         }
     }

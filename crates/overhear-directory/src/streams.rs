@@ -15,7 +15,7 @@ use overhear_event::{
 };
 use overhear_stream::{
     ClockMap, Header, HeaderUntrusted, KeptWords, LayoutError, ReadRun, Reader, RingInPlace,
-    Segment, Shape, StreamGeometry, Tally, Words, HEADER_SIZE,
+    Segment, Shape, Skips, StreamGeometry, Tally, Words, HEADER_SIZE,
 };
 
 use self::conversion::{Conversion, Last};
@@ -89,6 +89,7 @@ struct Ring {
     left: bool,
     announced: bool,
     lost_nested: u64,
+    skips: Skips,
     epoch: u32,
     last: Last,
 }
@@ -338,9 +339,14 @@ impl Ring {
             Some(Begin::Now) => Reader::from_now(part, geometry)?,
             Some(Begin::Buffer) => Reader::from_oldest(part, geometry)?,
         };
+        let skips = match begin {
+            None => Skips::default(),
+            Some(_) => reader.skips(),
+        };
         Ok(Self {
             descriptor,
             reader,
+            skips,
             header: HeaderCheck(Some(header)),
             payloads,
             in_place: false,
@@ -370,7 +376,9 @@ impl Ring {
     /// Whether nothing was ever written.
     fn is_unused(&self) -> bool {
         let tally = Tally::of_header(self.reader.words(), 0);
-        self.bound == self.reader.position() && tally.lost_nested == self.lost_nested
+        self.bound == self.reader.position()
+            && tally.lost_nested == self.lost_nested
+            && self.reader.skips() == self.skips
     }
 
     fn message(&self, error: &dyn std::fmt::Display) -> SourceError {
@@ -389,29 +397,24 @@ impl Ring {
         if self.left {
             inbox.leave(id);
         }
-        let (last, in_place) = (&mut self.last, self.in_place);
         let mut jump = 0;
-        let mut conversion = Conversion::new(clock.map(|clock| &clock.map), last);
-        let result = self.reader.poll_runs(bound, |found| match found {
-            ReadRun::Elements(copied) => {
-                let run = copied.timed(|stamp| conversion.time_of(stamp));
-                match in_place {
-                    false => inbox.run(id, &run),
-                    true => {
-                        let each = run.sequenced();
-                        each.for_each(|(sequence, time, _)| inbox.in_place(id, sequence, time));
-                    }
-                }
+        // The bound was loaded before: what was skipped before its elements is seen here.
+        let skips = self.reader.skips();
+        let fresh = skips.since(&self.skips);
+        self.skips = skips;
+        if fresh.runs > 1 {
+            // Runs lie between these elements, and nobody knows where: anywhere.
+            self.poll_apart(fresh, bound, clock, inbox, &mut jump)?;
+        } else if fresh.runs == 1 {
+            let (position, at) = (self.reader.position(), fresh.at);
+            let is_before = |one: u64, other: u64| one.wrapping_sub(other).cast_signed() < 0;
+            if is_before(position, at) {
+                let until = if is_before(at, bound) { at } else { bound };
+                self.poll_to(until, clock, inbox, &mut jump)?;
             }
-            ReadRun::Missed { first, count } => {
-                jump = jump.max(count);
-                inbox.gap(id, first, count, GapCause::Overwritten);
-            }
-        });
-        if let Err(error) = result {
-            inbox.gap(id, self.reader.position(), 0, GapCause::Corrupt);
-            return Err(self.message(&error));
+            inbox.gap(id, self.reader.position(), fresh.count, GapCause::Budget);
         }
+        self.poll_to(bound, clock, inbox, &mut jump)?;
         let lost_nested = Tally::of_header(self.reader.words(), 0).lost_nested;
         let lost = lost_nested.wrapping_sub(self.lost_nested);
         self.lost_nested = lost_nested;
@@ -430,6 +433,65 @@ impl Ring {
             return Ok(Some(self.message(&error)));
         }
         Ok(None)
+    }
+}
+
+impl Ring {
+    /// Delivers the elements before this position.
+    fn poll_to(
+        &mut self,
+        end: u64,
+        clock: Option<&ClockReader>,
+        inbox: &mut dyn Inbox,
+        jump: &mut u64,
+    ) -> Result<(), SourceError> {
+        let id = self.descriptor.id;
+        let (last, in_place) = (&mut self.last, self.in_place);
+        let mut conversion = Conversion::new(clock.map(|clock| &clock.map), last);
+        let result = self.reader.poll_runs(end, |found| match found {
+            ReadRun::Elements(copied) => {
+                let run = copied.timed(|stamp| conversion.time_of(stamp));
+                match in_place {
+                    false => inbox.run(id, &run),
+                    true => {
+                        let each = run.sequenced();
+                        each.for_each(|(sequence, time, _)| inbox.in_place(id, sequence, time));
+                    }
+                }
+            }
+            ReadRun::Missed { first, count } => {
+                *jump = count.max(*jump);
+                inbox.gap(id, first, count, GapCause::Overwritten);
+            }
+        });
+        result.map(drop).map_err(|error| {
+            inbox.gap(id, self.reader.position(), 0, GapCause::Corrupt);
+            self.message(&error)
+        })
+    }
+
+    /// Delivers the elements before this position with a gap between each two, because several runs
+    /// of skipped writes lie between them. The last run has a known position and gets the number.
+    fn poll_apart(
+        &mut self,
+        skips: Skips,
+        end: u64,
+        clock: Option<&ClockReader>,
+        inbox: &mut dyn Inbox,
+        jump: &mut u64,
+    ) -> Result<(), SourceError> {
+        let id = self.descriptor.id;
+        let mut position = self.reader.position();
+        while position != end && position != skips.at {
+            inbox.gap(id, position, 0, GapCause::Budget);
+            self.poll_to(position.wrapping_add(1), clock, inbox, jump)?;
+            let before = std::mem::replace(&mut position, self.reader.position());
+            if position == before {
+                break;
+            }
+        }
+        inbox.gap(id, position, skips.count, GapCause::Budget);
+        Ok(())
     }
 }
 

@@ -33,7 +33,7 @@ fn with_room_for(sensors: u64) -> TestDirectory {
 
 fn is_on(registration: &Registration) -> bool {
     let control = registration.control.as_ref().expect("a control page");
-    control.line().unwrap().is_enabled()
+    control.line().unwrap().state() == overhear_stream::SwitchState::On
 }
 
 fn attach(here: &TestDirectory) -> AttachedSource {

@@ -155,7 +155,7 @@ fn switch_reaches_the_sensor() {
     let [one, two] = ["one", "two"].map(|name| here.register(name));
     let on = |registration: &overhear_directory::client::Registration| {
         let control = registration.control.as_ref().expect("a control page");
-        control.line().unwrap().is_enabled()
+        control.line().unwrap().state() == overhear_stream::SwitchState::On
     };
     assert!(on(&one) && on(&two));
     let mut monitor = connect(&here);

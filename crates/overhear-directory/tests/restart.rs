@@ -16,7 +16,7 @@ use overhear_event::{
     WriterKind,
 };
 use overhear_stream::sync::Ordering;
-use overhear_stream::{Shape, Words};
+use overhear_stream::{Shape, SwitchState, Words};
 
 use support::manager::Manager;
 use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
@@ -33,7 +33,7 @@ fn register(manager: &Manager, sensor: &str) -> Registration {
 
 fn is_on(registration: &Registration) -> bool {
     let control = registration.control.as_ref().expect("a control page");
-    control.line().unwrap().is_enabled()
+    control.line().unwrap().state() != SwitchState::Off
 }
 
 #[test]

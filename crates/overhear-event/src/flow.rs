@@ -59,11 +59,13 @@ pub enum GapCause {
     /// Elements of the stream, or of related streams, contradict each other: an element between
     /// them was never recorded, nor counted. The number of missed elements is a lower bound.
     Inconsistent,
+    /// A budget had switched the sensor off: its writer counted the write and did not make it.
+    Budget,
 }
 
 impl GapCause {
     /// Every cause, in the order in which losses are shown.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Overwritten,
         Self::Late,
         Self::Nested,
@@ -72,6 +74,7 @@ impl GapCause {
         Self::Corrupt,
         Self::Epoch,
         Self::Inconsistent,
+        Self::Budget,
     ];
 
     /// The number of the cause in C: `OH_GAP_*` of `update.h`, from 1 on in this order.
@@ -92,6 +95,7 @@ impl GapCause {
             Self::Corrupt => "corrupt",
             Self::Epoch => "epoch",
             Self::Inconsistent => "inconsistent",
+            Self::Budget => "budget",
         }
     }
 }

@@ -9,7 +9,8 @@
 //! # Protocol
 //!
 //! - `enabled` is a hint without order: a sensor that is switched off writes nothing from some
-//!   moment soon after on. Relaxed on both sides.
+//!   moment soon after on. Relaxed on both sides. It is 1 for on and 0 for off; at 2 a sensor is
+//!   off for a budget, and counts the writes that it skips ([`Skips`](crate::Skips)).
 //! - `reclaimed` of a lane holds the owner word of a thread that has ended. The directory stores it
 //!   with release after it has seen the end; a thread that finds it equal to the lane's owner word
 //!   loads it with acquire and may claim the lane: `SYNC(reclaim)`. Owner words carry a count of
@@ -27,6 +28,44 @@ pub const CONTROL_MAGIC: u64 = u64::from_le_bytes(*b"OVHRCTL1");
 pub const CONTROL_LINE_BYTES: usize = 64;
 
 const LINE_WORDS: usize = CONTROL_LINE_BYTES / 8;
+
+/// State of a sensor's switch: the word `enabled` (section 8).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum SwitchState {
+    /// Writes nothing and counts nothing: nobody wants the elements.
+    Off = 0,
+    /// Writes its elements.
+    #[default]
+    On = 1,
+    /// Writes nothing and counts the writes: a budget has switched it off.
+    Counted = 2,
+}
+
+impl SwitchState {
+    /// From the word. Other values than those defined are off. A sensor that nobody wants is found
+    /// by the first comparison, which is all that it costs.
+    #[inline(always)]
+    const fn of(word: u32) -> Self {
+        if word == 0 {
+            return Self::Off;
+        }
+        if word == 1 {
+            return Self::On;
+        }
+        Self::of_other(word)
+    }
+
+    #[cold]
+    #[inline(never)]
+    const fn of_other(word: u32) -> Self {
+        if word == 2 {
+            Self::Counted
+        } else {
+            Self::Off
+        }
+    }
+}
 
 /// Where things lie in a control page.
 ///
@@ -107,18 +146,18 @@ impl<W: Words> ControlLine<W> {
         })
     }
 
-    /// Whether the sensor is switched on.
-    #[inline(always)]
+    /// The state of the sensor's switch.
     #[must_use]
-    pub fn is_enabled(&self) -> bool {
+    pub fn state(&self) -> SwitchState {
         // Relaxed: a hint. The upper half of the word is reserved and zero.
-        self.words.word(self.first).load(Ordering::Relaxed) != 0
+        let word = self.words.word(self.first).load(Ordering::Relaxed);
+        SwitchState::of(crate::layout::unpair(word).0)
     }
 
-    /// Switches the sensor on or off: the directory's part.
-    pub fn set_enabled(&self, enabled: bool) {
+    /// Switches the sensor: the directory's part.
+    pub fn switch(&self, state: SwitchState) {
         // Relaxed: a hint.
-        let word = pair(enabled.into(), 0);
+        let word = pair(state as u32, 0);
         self.words.word(self.first).store(word, Ordering::Relaxed);
     }
 
@@ -207,14 +246,14 @@ impl Switch {
         Self(line.cast())
     }
 
-    /// Whether the sensor is switched on: one relaxed load.
+    /// The state of the switch: one relaxed load.
     #[inline(always)]
     #[must_use]
-    pub fn is_on(self) -> bool {
+    pub fn state(self) -> SwitchState {
         // SAFETY: aligned and mapped by the contract of `at`; written by another process, so
         // loaded atomically. Relaxed: a hint.
         let word = unsafe { crate::sync::AtomicU32::from_ptr(self.0.as_ptr()) };
-        word.load(Ordering::Relaxed) != 0
+        SwitchState::of(word.load(Ordering::Relaxed))
     }
 
     /// Where the switch is: what C loads.
@@ -226,7 +265,7 @@ impl Switch {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use super::{ControlLayout, ControlLine};
+    use super::{ControlLayout, ControlLine, SwitchState};
     use crate::words::OwnedWords;
 
     #[test]
@@ -240,12 +279,13 @@ mod tests {
         let memory = OwnedWords::zeroed(layout.bytes() / 8);
         let laned = ControlLine::new(memory.share(), 0, 9).unwrap();
         let simple = ControlLine::new(memory.share(), 3, 0).unwrap();
-        laned.set_enabled(true);
+        laned.switch(SwitchState::On);
         laned.reclaim(8, 77);
-        assert!(laned.is_enabled() && !simple.is_enabled());
-        simple.set_enabled(true);
-        laned.set_enabled(false);
-        assert!(!laned.is_enabled() && simple.is_enabled());
+        let states = || (laned.state(), simple.state());
+        assert_eq!(states(), (SwitchState::On, SwitchState::Off));
+        simple.switch(SwitchState::Counted);
+        laned.switch(SwitchState::Off);
+        assert_eq!(states(), (SwitchState::Off, SwitchState::Counted));
         assert_eq!((laned.reclaimed(8), laned.reclaimed(7)), (77, 0));
         assert_eq!((laned.reclaims(), simple.reclaims()), (1, 0));
         assert!(ControlLine::new(memory.share(), 4, 0).is_err());

@@ -61,6 +61,7 @@ use crate::layout::{counter, pair, Geometry, LayoutError};
 use crate::layout::{LOST_FULL_WORD, LOST_NESTED_WORD, OWNER_WORD};
 use crate::queue::ELEMENT_VOID;
 use crate::shape::LanePool;
+use crate::skips::skip_in_ring;
 use crate::sync::{signal_fence, AtomicU32, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
 use crate::writer::publish;
@@ -487,6 +488,12 @@ impl<W: Words> Lane<W> {
         self.count.store(count, Ordering::Relaxed);
         signal_fence();
         Ok(())
+    }
+
+    /// Counts a write that a budget keeps from being made: see [`Skips`](crate::Skips). One of a
+    /// handler that interrupts this may count together with it as one.
+    pub fn skip(&self) {
+        skip_in_ring(&self.words, self.count());
     }
 
     /// Counts a refusal.

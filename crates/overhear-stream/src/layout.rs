@@ -475,6 +475,10 @@ impl HeaderUntrusted {
 pub(crate) const LOST_NESTED_WORD: usize = 136 / 8;
 pub(crate) const LOST_FULL_WORD: usize = 144 / 8;
 pub(crate) const OWNER_WORD: usize = 160 / 8;
+/// Words of writes that a budget kept from being made (section 5.5).
+pub(crate) const SKIPPED_WORD: usize = 168 / 8;
+pub(crate) const SKIPPED_AT_WORD: usize = 176 / 8;
+pub(crate) const SKIP_RUNS_WORD: usize = 184 / 8;
 
 /// The element counter's word.
 #[inline(always)]

@@ -65,6 +65,7 @@ mod queue;
 mod reader;
 mod run;
 mod shape;
+mod skips;
 pub mod sync;
 mod tally;
 #[cfg(not(loom))]
@@ -76,7 +77,7 @@ mod writer;
 pub use clock::{ClockFit, ClockMap, ClockPair, Segment, CLOCK_PAGE_CAPACITY};
 #[cfg(not(loom))]
 pub use control::Switch;
-pub use control::{ControlLayout, ControlLine, CONTROL_LINE_BYTES, CONTROL_MAGIC};
+pub use control::{ControlLayout, ControlLine, SwitchState, CONTROL_LINE_BYTES, CONTROL_MAGIC};
 pub use in_place::RingInPlace;
 pub use lanes::{Abandoned, Claimant, Frame, Lane, LaneClaims, Nested};
 pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError};
@@ -86,6 +87,7 @@ pub use queue::{QueueFull, QueueWriter, Taken, ELEMENT_VOID};
 pub use reader::{Copied, PollReport, ReadItem, ReadRun, Reader};
 pub use run::CopiedRun;
 pub use shape::{LanePool, QueueGeometry, Shape, StreamGeometry, MAX_LANES, MAX_QUEUE};
+pub use skips::Skips;
 pub use tally::{lane_owner, Tally};
 #[cfg(not(loom))]
 pub use thread::{Remembered, SensorKey, ThreadSlot};

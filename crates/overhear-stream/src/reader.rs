@@ -31,6 +31,7 @@ use crate::layout::{counter, Geometry, LayoutError};
 use crate::queue::QueueView;
 use crate::run::{CopiedRun, Copies};
 use crate::shape::{QueueGeometry, StreamGeometry};
+use crate::skips::Skips;
 use crate::sync::{fence, Ordering};
 use crate::words::{load_words, Words};
 
@@ -219,6 +220,21 @@ impl<W: Words> Reader<W> {
             // SYNC(publish): pairs with the writer's store of the counter.
             None => counter(&self.words).load(Ordering::Acquire),
             Some(queue) => queue.published(self.position),
+        }
+    }
+
+    /// The writes that were skipped since the sensor was registered, as far as they are ordered
+    /// before the elements that an earlier [`Self::published`] counted; `at` in the numbering of
+    /// [`Self::position`].
+    #[must_use]
+    pub fn skips(&self) -> Skips {
+        let found = Skips::of_header(&self.words);
+        match self.queue() {
+            None => found,
+            Some(queue) => Skips {
+                at: queue.sequence(found.at, self.position),
+                ..found
+            },
         }
     }
 

@@ -21,6 +21,7 @@
 use overhear_event::Ticks;
 
 use crate::layout::{counter, Geometry, LayoutError, COUNTER_WORD};
+use crate::skips::skip_in_ring;
 use crate::sync::{fence, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
 
@@ -62,6 +63,11 @@ impl<W: Words> SimpleWriter<W> {
     #[must_use]
     pub const fn words(&self) -> &W {
         &self.words
+    }
+
+    /// Counts a write that a budget keeps from being made: see [`Skips`](crate::Skips).
+    pub fn skip(&self) {
+        skip_in_ring(&self.words, self.count);
     }
 
     /// Appends an element and publishes it. The stamp is read after the payload is in place, as

@@ -149,6 +149,7 @@ const fn cause_to_raw(cause: GapCause) -> u32 {
         GapCause::Epoch => 6,
         GapCause::Full => 7,
         GapCause::Inconsistent => 8,
+        GapCause::Budget => 9,
     }
 }
 

@@ -105,7 +105,12 @@ impl OpenQueue {
 
     #[inline(always)]
     pub(crate) fn is_enabled(&self) -> bool {
-        is_on(self.switch)
+        is_on(self.switch, || self.writer.skip())
+    }
+
+    /// The same, and nothing is counted.
+    fn can_write(&self) -> bool {
+        is_on(self.switch, || {})
     }
 
     /// Appends an element. The caller vouches for the payload's size.
@@ -114,6 +119,12 @@ impl OpenQueue {
         if !self.is_enabled() {
             return Err(Refused::Off);
         }
+        self.write_on(payload)
+    }
+
+    /// A write of an enabled sensor.
+    #[inline]
+    fn write_on(&self, payload: &[u8]) -> Result<(), Refused> {
         let (clock, tid) = (self.clock, thread::identify().tid);
         let written = self.writer.write(tid, payload, || stamp(clock));
         Ok(written?)
@@ -126,7 +137,7 @@ impl OpenQueue {
             return Err(PaceError);
         }
         // In a forked child another thread may have held the lock when it was forked.
-        if !self.is_enabled() || !self.stream.is_own() {
+        if !self.can_write() || !self.stream.is_own() {
             return Ok(Nanos::ZERO);
         }
         let thread = thread::identify().tid;
@@ -265,7 +276,7 @@ impl<E: Element> ConcurrentSensor<E> {
     /// sensor is slower.
     #[inline(never)]
     fn write_on(&self, element: &E) -> Result<(), Refused> {
-        self.open.write(element.as_bytes())
+        self.open.write_on(element.as_bytes())
     }
 
     /// Begins an element, to be committed later, by this or another thread. Dropping the guard
@@ -276,7 +287,7 @@ impl<E: Element> ConcurrentSensor<E> {
     #[inline(always)]
     pub fn begin(&self) -> Result<ConcurrentWrite<'_, E>, Refused> {
         let open = &*self.open;
-        if !is_on(open.switch) {
+        if !open.is_enabled() {
             return Err(Refused::Off);
         }
         Ok(ConcurrentWrite {
@@ -304,7 +315,7 @@ impl<E: Element> ConcurrentSensor<E> {
     }
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can
-    /// be left out while no monitor needs it.
+    /// be left out while no monitor needs it. See [`Sensor::is_enabled`](crate::Sensor::is_enabled).
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {

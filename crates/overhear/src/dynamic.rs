@@ -102,7 +102,7 @@ impl DynamicSensor {
             });
         }
         let clock = self.clock;
-        if is_on(self.stream.switch) {
+        if self.is_enabled() {
             self.writer.write(payload, || stamp(clock));
         }
         Ok(())
@@ -145,10 +145,11 @@ impl DynamicSensor {
         Ok(self.is_connected())
     }
 
-    /// Whether the sensor is switched on: one load.
+    /// Whether the sensor is switched on: one load. See
+    /// [`Sensor::is_enabled`](crate::Sensor::is_enabled).
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        is_on(self.stream.switch)
+        is_on(self.stream.switch, || self.writer.skip())
     }
 
     /// Elements written since the stream's start.

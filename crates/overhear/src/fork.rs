@@ -5,6 +5,7 @@ use std::cell::UnsafeCell;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use overhear_directory::{Control, Mapping};
+use overhear_stream::SwitchState;
 
 /// The memory that a child must not share with its parent.
 struct Inherited {
@@ -69,7 +70,7 @@ fn make_private(streams: &[Inherited]) {
     for control in streams.iter().filter_map(|it| it.control.as_ref()) {
         // A line outside of its page has no switch either.
         if let Ok(line) = control.line() {
-            line.set_enabled(true);
+            line.switch(SwitchState::On);
         }
     }
 }

@@ -135,7 +135,22 @@ impl OpenLanes {
 
     #[inline(always)]
     pub(crate) fn is_enabled(&self) -> bool {
-        is_on(self.switch)
+        is_on(self.switch, || self.skip())
+    }
+
+    /// Counts a write of the calling thread that a budget keeps from being made.
+    #[cold]
+    #[inline(never)]
+    fn skip(&self) {
+        // A thread without a lane is counted as refused.
+        if let Ok(lane) = self.lane() {
+            lane.skip();
+        }
+    }
+
+    /// Whether it is switched on; nothing is counted.
+    fn can_write(&self) -> bool {
+        is_on(self.switch, || {})
     }
 
     /// The lane of the calling thread.
@@ -198,7 +213,7 @@ impl OpenLanes {
             return Err(PaceError);
         }
         // In a forked child another thread may have held the lock when it was forked.
-        if !self.is_enabled() || !stream.is_own() {
+        if !self.can_write() || !stream.is_own() {
             return Ok(Nanos::ZERO);
         }
         // SAFETY: the distance was computed for this key.
@@ -447,7 +462,7 @@ impl<E: Element> LanedSensor<E> {
     }
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can
-    /// be left out while no monitor needs it.
+    /// be left out while no monitor needs it. See [`Sensor::is_enabled`](crate::Sensor::is_enabled).
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {

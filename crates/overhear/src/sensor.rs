@@ -14,7 +14,7 @@ use overhear_directory::{monotonic_now, Control, MapError, MappedLine, Mapping};
 use overhear_event::{ClockId, Nanos, Rate, Ticks, TypeSchema, WriterKind};
 use overhear_stream::{
     hardware_clock, read_hardware_ticks, Geometry, LayoutError, Shape, SharedWords, SimpleWriter,
-    Switch,
+    Switch, SwitchState,
 };
 
 /// Slots of a sensor that is not connected: enough that writes touch several cache lines as in a
@@ -274,10 +274,21 @@ pub(crate) fn check_schema<E: Element>() -> Result<TypeSchema, SensorError> {
     Ok(schema)
 }
 
-/// Whether elements are written: not compiled away, and not switched off.
+/// Whether elements are written: not compiled away, and not switched off. `skip` counts a write
+/// that a budget keeps from being made.
 #[inline(always)]
-pub(crate) fn is_on(switch: Switch) -> bool {
-    !cfg!(feature = "disable") && switch.is_on()
+pub(crate) fn is_on(switch: Switch, skip: impl FnOnce()) -> bool {
+    if cfg!(feature = "disable") {
+        return false;
+    }
+    match switch.state() {
+        SwitchState::On => true,
+        SwitchState::Off => false,
+        SwitchState::Counted => {
+            skip();
+            false
+        }
+    }
 }
 
 /// Registers with the directory. The error is the reason why the sensor is not connected.
@@ -353,7 +364,7 @@ impl<E: Element> Sensor<E> {
     #[inline(always)]
     pub fn write(&mut self, element: &E) {
         let clock = self.clock;
-        if is_on(self.switch) {
+        if self.is_enabled() {
             let payload = element.as_bytes();
             // Known when it is compiled, unless a type's own `as_bytes` hands out something else.
             assert!(
@@ -367,10 +378,13 @@ impl<E: Element> Sensor<E> {
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can
     /// be left out while no monitor needs it.
+    ///
+    /// While a budget has switched the sensor off, the call counts as a write that was not made. So
+    /// ask once per observation, from the writing thread, and write nothing if it is off.
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {
-        is_on(self.switch)
+        is_on(self.switch, || self.writer.skip())
     }
 
     /// Waits until the declared rate (T, D, tau) allows the next element; returns how long.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use overhear_event::{StreamDescriptor, StreamId};
+use overhear_stream::SwitchState;
 
 use super::{MonitorId, ReadableSensor, Registry};
 use crate::control::ControlSlot;
@@ -43,6 +44,8 @@ pub(crate) struct Sensor {
     pub(super) holders: BTreeMap<MonitorId, bool>,
     // Monitors that request it to be off while it is unneeded.
     pub(super) disabled_by: BTreeSet<MonitorId>,
+    // Monitors whose budget has it off (`budgets`).
+    pub(super) off_for: BTreeSet<MonitorId>,
     // Whether the directory itself needs it.
     pub(super) is_needed_here: bool,
     pub(crate) was_read: bool,
@@ -74,6 +77,7 @@ impl Sensor {
             freed_at: None,
             holders: BTreeMap::new(),
             disabled_by: BTreeSet::new(),
+            off_for: BTreeSet::new(),
             is_needed_here: false,
             was_read: false,
         }
@@ -123,7 +127,13 @@ impl Registry {
             if let Some(slot) = sensor.slot {
                 task.control.claim(slot, lanes);
                 let line = task.control.line(slot, lanes);
-                let enabled = line.is_none_or(|line| line.is_enabled());
+                let enabled = line
+                    .as_ref()
+                    .is_none_or(|line| line.state() != SwitchState::Off);
+                // A budget ends with the directory that served its monitor.
+                if let Some(line) = line.filter(|line| line.state() == SwitchState::Counted) {
+                    line.switch(SwitchState::On);
+                }
                 sensor.restore_switch(enabled, auto_disabled);
             }
         }

@@ -12,10 +12,14 @@
 //!    because of rule 1 are switched on. The journal has these sensors, for a directory after a
 //!    restart, which has no monitors yet.
 //!
+//! A sensor that is on by these rules may be off for a [budget](super::budgets): then it counts the
+//! writes that it skips.
+//!
 //! A monitor's needs and requests are evaluated once per sensor, when the pair is new, and stored
 //! with the sensor: later updates compare no patterns.
 
 use overhear_event::{StreamDescriptor, StreamId};
+use overhear_stream::SwitchState;
 
 use super::{Registry, Sensor};
 use crate::journal::Entry;
@@ -99,8 +103,13 @@ impl Registry {
         });
         // A sensor without a line cannot be switched.
         if let Some(line) = line {
-            if line.is_enabled() != enabled {
-                line.set_enabled(enabled);
+            let state = match enabled {
+                false => SwitchState::Off,
+                true if sensor.off_for.is_empty() => SwitchState::On,
+                true => SwitchState::Counted,
+            };
+            if line.state() != state {
+                line.switch(state);
             }
             sensor.enabled = enabled;
         }

@@ -298,7 +298,8 @@ impl Copied {
                     let cause = GapCause::ALL[(what as usize - 1) % GapCause::ALL.len()];
                     inbox.gap(id, sequence, missed, cause);
                     // Refused writes have no place in the stream.
-                    let placed = !matches!(cause, GapCause::Nested | GapCause::Full);
+                    let placed =
+                        !matches!(cause, GapCause::Nested | GapCause::Full | GapCause::Budget);
                     *next = Some(sequence + if placed { missed } else { 0 });
                 }
             }

@@ -12,6 +12,7 @@ const CAUSES = {
   corrupt: 'damaged in the stream or in the recording',
   epoch: 'the clock jumped',
   inconsistent: 'never recorded, as the elements around them prove',
+  budget: 'not written, to keep a budget',
   unrecorded: 'evaluated, but not written to the trace',
 };
 

@@ -218,6 +218,11 @@ pub(crate) struct QueueView<'a, W> {
 impl<W: Words> QueueView<'_, W> {
     /// How many elements have been enqueued, as seen from a sequence that is near.
     pub(crate) fn published(&self, near: u64) -> u64 {
+        self.sequence(self.next(), near)
+    }
+
+    /// The position of the next element to be enqueued.
+    pub(crate) fn next(&self) -> u64 {
         // SYNC(advance): pairs with the CAS of `head`.
         let head = load(self.words, HEAD_WORD, Ordering::Acquire);
         // An element is published by its index word; its thread may have died before it, or
@@ -227,7 +232,7 @@ impl<W: Words> QueueView<'_, W> {
         // SYNC(give): pairs with the CAS of the index word.
         let index = load(self.words, index, Ordering::Acquire);
         let filled = u64::from(!matches!(head.state_of(index), State::Open));
-        self.sequence(head.position().wrapping_add(filled), near)
+        head.position().wrapping_add(filled)
     }
 
     /// The oldest sequence that may not have been taken yet.
@@ -253,7 +258,7 @@ impl<W: Words> QueueView<'_, W> {
         sequence.wrapping_add(self.queue.capacity())
     }
 
-    fn sequence(&self, position: u64, near: u64) -> u64 {
+    pub(crate) fn sequence(&self, position: u64, near: u64) -> u64 {
         let ahead = difference(position, self.position(near));
         near.wrapping_add_signed(ahead)
     }

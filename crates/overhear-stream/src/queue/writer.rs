@@ -6,6 +6,7 @@ use overhear_event::Ticks;
 use super::{load, QueueView, State, ELEMENT_VOID, HEAD_WORD, LOST_FULL_WORD, TAIL_WORD};
 use crate::layout::{pair, LayoutError};
 use crate::shape::QueueGeometry;
+use crate::skips::skip_in_queue;
 use crate::sync::{fence, spin_loop, Ordering};
 use crate::words::{store_bytes, Words};
 
@@ -65,6 +66,11 @@ impl<W: Words> QueueWriter<W> {
     pub fn lost_full(&self) -> u64 {
         // Relaxed: a statistic.
         self.words.word(LOST_FULL_WORD).load(Ordering::Relaxed)
+    }
+
+    /// Counts a write that a budget keeps from being made: see [`Skips`](crate::Skips).
+    pub fn skip(&self) {
+        skip_in_queue(&self.words, self.view().next());
     }
 
     /// How many elements have been published, by all threads, void ones included, as seen from a
