@@ -667,6 +667,18 @@ impl Kernel {
         }
     }
 
+    /// Switches the sensors off to keep a budget, or on again; false if the backend cannot. Each
+    /// stream has a gap of the cause `budget` where they were off, which counts as one element, but
+    /// those of `task_life`, which are never off. Call it only if it changes something.
+    pub fn set_budget(&mut self, off: bool) -> bool {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.set_off(off),
+            // Events that are off would not follow new threads.
+            Engine::Perf(_) | Engine::None => return false,
+        }
+        true
+    }
+
     /// Takes the last samples and detaches from the kernel. One more [`Source::poll`] delivers the
     /// remaining elements and closes the streams.
     ///

@@ -233,7 +233,7 @@ static always_inline void end_expiry(struct expiry *expiry)
 			.kind = TIMER_WOKE,
 		};
 
-		emit_timer(words, expiry->woken[number].monitors & READ_ONCE(words->active),
+		emit_timer(words, expiry->woken[number].monitors & recording(words),
 			   &element);
 	}
 }

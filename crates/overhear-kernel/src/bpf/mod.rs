@@ -325,6 +325,21 @@ impl BpfSource {
         }
     }
 
+    /// Switches the monitor off for a budget, but for the lives of threads, or on again.
+    pub(crate) fn set_off(&mut self, off: bool) {
+        let now_ns = now_ns();
+        if let Some(slot) = &self.slot {
+            slot.set_off(off);
+        }
+        for stream in self.streams.iter_mut().filter(|it| it.hook != Hook::Life) {
+            match off {
+                true => stream.switched_off.push_back(now_ns),
+                false if stream.hook == Hook::Switch => stream.resumptions.add(now_ns, now_ns),
+                false => {}
+            }
+        }
+    }
+
     /// Tracks all threads of a process and all that they create, without TRACKED elements.
     pub(crate) fn follow(&mut self, pid: u32) -> Result<(), SelectError> {
         self.track_process(pid, None, false)

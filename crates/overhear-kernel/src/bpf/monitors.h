@@ -102,7 +102,8 @@ struct shared {
 	u64 failed;	     /* answer: those that found no memory */
 	u64 requests; /* counted by the program: requests to block devices */
 	u64 held; /* TRACK: the thread is held before its execve */
-	u64 reserved[49];
+	u64 off;  /* monitors that a budget has switched off: they record lives only */
+	u64 reserved[48];
 	u64 shapes[MONITORS * SLOTS]; /* pages per CPU << 32 | elements per CPU less one */
 };
 _Static_assert(sizeof(struct shared) == (64 + MONITORS * SLOTS) * 8, "shared");
@@ -201,8 +202,21 @@ static always_inline struct shared *shared_words(void)
 	return bpf_map_lookup_elem(&shared, &zero);
 }
 
-/* The resumed monitors that track the thread. */
+/* The monitors that are resumed and that no budget has switched off. */
+static always_inline u64 recording(const struct shared *words)
+{
+	return READ_ONCE(words->active) & ~READ_ONCE(words->off);
+}
+
+/* Those of them that track the thread. */
 static always_inline u64 active_trackers(const struct shared *words, struct tracking *tracking)
+{
+	return tracking ? READ_ONCE(tracking->monitors) & recording(words) : 0;
+}
+
+/* The resumed monitors that track the thread. They record its life also while a budget has
+ * switched them off: it is rare, and without it nobody knows which threads there are. */
+static always_inline u64 life_trackers(const struct shared *words, struct tracking *tracking)
 {
 	return tracking ? READ_ONCE(tracking->monitors) & READ_ONCE(words->active) : 0;
 }

@@ -144,7 +144,7 @@ static always_inline bool is_recorded(void)
 		return 0;
 
 	u64 monitors = active_trackers(words, tracking) |
-		    (READ_ONCE(words->everything) & READ_ONCE(words->active));
+		    (READ_ONCE(words->everything) & recording(words));
 
 	return monitors >> (point.monitor & (MONITORS - 1)) & 1;
 }

@@ -315,6 +315,12 @@ impl MonitorSlot {
         state.shared.set(SharedWord::Active, self.number, active);
     }
 
+    /// Switches the monitor off for a budget, but for the lives of threads, or on again.
+    pub(crate) fn set_off(&self, off: bool) {
+        let state = self.programs.locked();
+        state.shared.set(SharedWord::Off, self.number, off);
+    }
+
     /// Sets whether the monitor records idle CPUs.
     pub(crate) fn set_everything(&self, everything: bool) {
         let state = self.programs.locked();
@@ -475,6 +481,7 @@ impl State {
             SharedWord::Live,
             SharedWord::Everything,
             SharedWord::ByCgroup,
+            SharedWord::Off,
         ] {
             self.shared.set(set, number, false);
         }

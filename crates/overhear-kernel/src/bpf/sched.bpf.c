@@ -153,6 +153,7 @@ int on_switch(u64 *ctx)
 	if (!words)
 		return 0;
 
+	enum { TASK_DEAD = 0x80 };
 	u32 prev_state = (u32)ctx[3];
 	u64 now_ns = bpf_ktime_get_ns();
 	u64 run_ns = SWITCH_RUN_UNKNOWN;
@@ -162,7 +163,9 @@ int on_switch(u64 *ctx)
 	if (leaving) {
 		u64 nvcsw = prev->nvcsw;
 
-		leaving_set = active_trackers(words, leaving);
+		/* The last departure is a part of the thread's life. */
+		leaving_set = prev_state & TASK_DEAD ? life_trackers(words, leaving) :
+						       active_trackers(words, leaving);
 		if (nvcsw != leaving->nvcsw)
 			flags |= SWITCH_VOLUNTARY;
 		leaving->nvcsw = nvcsw;
@@ -191,7 +194,6 @@ int on_switch(u64 *ctx)
 		.next_pid = next->tgid,
 		.prev_state = prev_state,
 	};
-	enum { TASK_DEAD = 0x80 };
 	struct switch_emission switching = {
 		.words = words,
 		.element = &element,
@@ -437,7 +439,7 @@ int on_exec(u64 *ctx)
 		.parent_tid = old_tid == (u32)task->pid ? 0 : old_tid,
 	};
 
-	emit_life_of(words, active_trackers(words, tracking), task, tracking, &life, task->comm);
+	emit_life_of(words, life_trackers(words, tracking), task, tracking, &life, task->comm);
 	return 0;
 }
 
@@ -451,7 +453,7 @@ int on_exit(u64 *ctx)
 	if (!words || !tracking)
 		return 0;
 
-	u64 monitors = active_trackers(words, tracking);
+	u64 monitors = life_trackers(words, tracking);
 	struct life_element life = { .kind = LIFE_EXIT, .code = task->exit_code };
 
 	emit_life_of(words, monitors, task, tracking, &life, task->comm);
@@ -472,7 +474,7 @@ int on_rename(u64 *ctx)
 	/* The tracepoint fires before the task has its new name. */
 	struct life_element life = { .kind = LIFE_NAME };
 
-	emit_life_of(words, active_trackers(words, tracking), task, tracking, &life, (const char *)ctx[1]);
+	emit_life_of(words, life_trackers(words, tracking), task, tracking, &life, (const char *)ctx[1]);
 	return 0;
 }
 

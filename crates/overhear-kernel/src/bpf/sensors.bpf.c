@@ -126,7 +126,7 @@ static always_inline struct task_context interrupted_context(void)
 	struct task_context context = current_context();
 
 	if (context.words)
-		context.monitors |= READ_ONCE(context.words->everything) & READ_ONCE(context.words->active);
+		context.monitors |= READ_ONCE(context.words->everything) & recording(context.words);
 	return context;
 }
 
@@ -228,7 +228,7 @@ static always_inline void emit_block_event(const struct issued *issued, struct s
 	bpf_probe_read_kernel(&major, sizeof(major), &disk->major);
 	bpf_probe_read_kernel(&minor, sizeof(minor), &disk->first_minor);
 	element.device = (u32)major << 20 | (u32)minor;
-	emit_block(words, issued->monitors & READ_ONCE(words->active), &element);
+	emit_block(words, issued->monitors & recording(words), &element);
 }
 
 struct lost_request {
@@ -594,7 +594,7 @@ int on_idle(u64 *ctx)
 	struct idle_element element = { .cpu = ctx[1], .state = ctx[0] };
 
 	if (words)
-		emit_idle(words, READ_ONCE(words->active), &element);
+		emit_idle(words, recording(words), &element);
 	return 0;
 }
 
@@ -605,7 +605,7 @@ int on_frequency(u64 *ctx)
 	struct frequency_element element = { .cpu = ctx[1], .khz = ctx[0] };
 
 	if (words)
-		emit_frequency(words, READ_ONCE(words->active), &element);
+		emit_frequency(words, recording(words), &element);
 	return 0;
 }
 

@@ -30,6 +30,7 @@ pub(crate) enum SharedWord {
     Changed = 11,
     Failed = 12,
     Held = 14,
+    Off = 15,
     Shapes = 64,
 }
 
@@ -118,6 +119,7 @@ mod tests {
             ("seen", SharedWord::Seen),
             ("changed", SharedWord::Changed),
             ("failed", SharedWord::Failed),
+            ("off", SharedWord::Off),
             ("held", SharedWord::Held),
             ("shapes", SharedWord::Shapes),
         ] {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`KernelStream`]: one ring as a stream, with what was refused in its place.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor};
@@ -29,6 +30,8 @@ pub(crate) struct KernelStream {
     inherit_seen: u64,
     /// Used by streams of switches only.
     pub(crate) resumptions: Resumptions,
+    /// Times at which a budget switched the monitor off, until the gap is delivered.
+    pub(crate) switched_off: VecDeque<u64>,
     /// Number of committed elements when the poll began.
     pub(crate) limit: u64,
     /// The ring was found damaged; the stream is closed.
@@ -52,6 +55,7 @@ impl KernelStream {
             nested_seen: 0,
             inherit_seen: 0,
             resumptions: Resumptions::default(),
+            switched_off: VecDeque::new(),
             limit: 0,
             damaged: false,
         }
@@ -105,12 +109,18 @@ impl KernelStream {
 
         let bound = self.reader.bound_within(until, inbox.room(id));
         let is_all = bound == until;
-        let (refused, clamp) = (self.refused, &mut self.clamp);
+        let (refused, clamp) = (&mut self.refused, &mut self.clamp);
         let resumptions = &mut self.resumptions;
+        let switched_off = &mut self.switched_off;
         let result = self.reader.poll_until(bound, |found| match found {
             ReadItem::Element(element) => {
-                let sequence = element.sequence + refused;
                 let stamp = element.stamp.as_raw();
+                while switched_off.front().is_some_and(|at| *at <= stamp) {
+                    switched_off.pop_front();
+                    inbox.gap(id, element.sequence + *refused, 1, GapCause::Budget);
+                    *refused += 1;
+                }
+                let sequence = element.sequence + *refused;
                 match clamp.clamp(stamp) {
                     Some(time) => {
                         let payload = resumptions.mark(stamp, element.payload);
@@ -120,7 +130,7 @@ impl KernelStream {
                 }
             }
             ReadItem::Missed { first, count } => {
-                inbox.gap(id, first + refused, count, GapCause::Overwritten);
+                inbox.gap(id, first + *refused, count, GapCause::Overwritten);
             }
         });
         // Only a broken kernel leads here: the ring is frozen, and its programs only increase the
@@ -128,6 +138,9 @@ impl KernelStream {
         let Err(error) = result else {
             if !is_all {
                 inbox.leave(id);
+            } else if self.switched_off.drain(..).next().is_some() {
+                // Nobody counts the events since: see `GapCause::Budget`.
+                self.refuse(1, GapCause::Budget, inbox);
             }
             return Ok(is_all);
         };

@@ -274,3 +274,65 @@ fn invalid_requests_fail_with_messages() {
         assert_eq!(kernel.stream_ids_used() % 3, 1);
     }
 }
+
+/// What is off for a budget: everything but begins and ends of threads, which stay exact. What was
+/// recorded contradicts nothing that was not.
+#[test]
+fn lives_are_recorded_while_a_budget_has_the_sensors_off() {
+    let _turn = turn();
+    let Some(mut kernel) = start(Kernel::builder()) else {
+        return;
+    };
+    let mut recorder = Recorder::default();
+    let mut program = Program::start("brood", |pid| kernel.follow(pid).unwrap());
+    let mut rounds = 0;
+    program.until_parked(|| {
+        rounds += 1;
+        // Three of four rounds off, sometimes on for a moment only.
+        match rounds % 4 {
+            0 => assert!(kernel.set_budget(true)),
+            3 => assert!(kernel.set_budget(false)),
+            2 => {
+                assert!(kernel.set_budget(false));
+                assert!(kernel.set_budget(true));
+            }
+            _ => {}
+        }
+        recorder.poll(&mut kernel);
+    });
+    program.end();
+    kernel.finish();
+    recorder.poll(&mut kernel);
+    recorder.assert_only_gaps_of(GapCause::Budget);
+    let gaps = recorder.gaps();
+    println!("{rounds} rounds, {} switches", recorder.switches.len());
+    assert!(rounds >= 8, "too few rounds to tell: {rounds}");
+    assert!(
+        gaps.iter().any(|gap| gap.contains("sched_switch")),
+        "{gaps:?}"
+    );
+    assert!(
+        !gaps.iter().any(|gap| gap.contains("task_life")),
+        "{gaps:?}"
+    );
+    let count = |kind: u32, tid: u32| {
+        let lives = recorder.lives.iter().map(|(_, life)| life);
+        lives
+            .filter(|life| life.tid == tid && life.kind == kind)
+            .count()
+    };
+    for line in &program.said {
+        let tid: u32 = line.split(' ').nth(1).unwrap().parse().unwrap();
+        assert_eq!(
+            (count(Life::FORK, tid), count(Life::EXIT, tid)),
+            (1, 1),
+            "{line}"
+        );
+        let last = recorder.switches.iter().filter(|it| it.2.prev_tid == tid);
+        let last = last.max_by_key(|it| it.1).map(|it| it.2.prev_state);
+        assert!(
+            last.is_some_and(|state| state & TASK_DEAD != 0),
+            "{line}: its last departure"
+        );
+    }
+}
