@@ -286,9 +286,12 @@ oh_queue_skip_(const oh_concurrent_sensor *sensor)
     uint64_t *count = oh_queue_word_(sensor, offsetof(oh_stream_header, skipped));
     uint64_t *at = oh_queue_word_(sensor, offsetof(oh_stream_header, skipped_at));
     const int is_first = __atomic_fetch_add(count, 1, __ATOMIC_RELAXED) == 0;
-    if (__atomic_exchange_n(at, next, __ATOMIC_RELAXED) != next || is_first)
+    /* Two threads that find the same new position count two runs: one too many does no harm. */
+    if (is_first || __atomic_load_n(at, __ATOMIC_RELAXED) != next) {
+        __atomic_store_n(at, next, __ATOMIC_RELAXED);
         (void)__atomic_fetch_add(oh_queue_word_(sensor, offsetof(oh_stream_header, skip_runs)), 1,
                                  __ATOMIC_RELAXED);
+    }
 }
 
 /* GCC warns that ThreadSanitizer does not see fences. It need not see this one, whose partner is

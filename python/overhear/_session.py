@@ -41,6 +41,7 @@ def run(
     disable_unused: bool = False,
     calibration: Optional[Path] = None,
     compensate: bool = False,
+    budget: Optional[float] = None,
     until: Literal["ended", "all-ended"] = "ended",
 ) -> Report:
     """Runs a program to its end, as ``overhear run`` does; the parameters are its options.
@@ -51,6 +52,7 @@ def run(
 
     :param out: the folder that keeps the recording, and ``report.html`` unless ``page`` is false.
     :param execute: whether plug-ins, programs and functions that the files name may run.
+    :param budget: the monitoring overhead to keep, in per cent of the CPU time that the program takes without it.
     :raises SessionError: if the program cannot be run or observed.
     """
     if measure_wcet and config is None:
@@ -76,6 +78,7 @@ def run(
         "disable_unused": disable_unused,
         "calibration": calibration,
         "compensate": compensate,
+        "budget": budget,
         "until": until,
     }
     if isinstance(command, (str, bytes)):

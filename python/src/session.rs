@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use overhear_event::{printable, Nanos};
 use overhear_page::recorded::write_page;
+use overhear_session::budget::Overhead;
 use overhear_session::config::Execution;
 use overhear_session::error::{ErrorKind, SessionError as RunError};
 use overhear_session::interrupts::{reaches_programs, Request, RequestQueue};
@@ -60,6 +61,7 @@ pub(crate) struct RunOptions {
     disable_unused: bool,
     calibration: Option<PathBuf>,
     compensate: bool,
+    budget: Option<f64>,
     until: String,
 }
 
@@ -70,6 +72,11 @@ fn word<T, E: ToString>(word: &str, read: impl Fn(&str) -> Result<T, E>) -> PyRe
 
 fn words<T, E: ToString>(all: &[String], read: impl Fn(&str) -> Result<T, E>) -> PyResult<Vec<T>> {
     all.iter().map(|it| word(it, &read)).collect()
+}
+
+fn target(percent: f64) -> PyResult<Overhead> {
+    let target = Overhead::from_percent(percent);
+    target.map_err(|error| PyValueError::new_err(error.to_string()))
 }
 
 fn kernel_backend(name: &str) -> Result<KernelBackend, String> {
@@ -132,6 +139,7 @@ impl RunOptions {
             disable_unused: self.disable_unused,
             calibration: self.calibration.clone(),
             compensate: self.compensate,
+            budget: self.budget.map(target).transpose()?,
             until: word(&self.until, until)?,
         })
     }

@@ -12,6 +12,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overhear_event::Nanos;
 use overhear_metrics::automaton::Metric;
 use overhear_page::TimeRange;
+use overhear_session::budget::{parse_target, Overhead};
 use overhear_session::calibrate::{CalibratedSensor, Calibration};
 use overhear_session::config::Execution;
 use overhear_session::error::{ErrorKind, SessionError};
@@ -176,6 +177,10 @@ pub(crate) struct RunArguments {
     /// Subtracts the cost of observing from the times of the report (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
+    /// Keeps the cost of observing at this share of the CPU time that the program takes without it,
+    /// by switching sensors off and on, and counts what was not observed (see docs/budget.md).
+    #[arg(long, value_name = "PER CENT", value_parser = parse_target)]
+    pub(crate) budget: Option<Overhead>,
     /// When the run ends: `ended` with the program, `all-ended` with the last process that the
     /// program has created, for example a daemon. Later signals go to these processes.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Ended)]
@@ -213,6 +218,7 @@ impl RunArguments {
             disable_unused: self.disable_unused,
             calibration: self.calibration.clone(),
             compensate: self.compensate,
+            budget: self.budget,
             until: self.until.of_session(),
         }
     }

@@ -87,7 +87,8 @@ pub use registry::NotConnected;
 pub use sensor_record::{DirectoryStatus, NotConnectedRecord, SensorRecord, SensorState};
 pub use service::{Directory, DirectoryBuilder, DirectoryError};
 pub use sizing::{elements_within, suggested_capacity};
-pub use source::ProgramSource;
+pub use source::{BudgetSwitch, ProgramSource};
+pub use streams::SensorWrites;
 
 /// The environment variable that names the directory's socket.
 pub const SOCKET_VARIABLE: &str = "OVERHEAR_DIRECTORY";

@@ -3,12 +3,12 @@
 
 use std::sync::{Arc, Mutex};
 
-use overhear_event::{Inbox, Source, SourceError};
+use overhear_event::{Inbox, Source, SourceError, StreamId};
 use overhear_stream::Segment;
 
 use crate::registry::{lock, Event, MonitorId, Registry};
 use crate::service::Directory;
-use crate::streams::{Begin, StreamSet};
+use crate::streams::{Begin, SensorWrites, StreamSet};
 
 /// Reads the sensors of a directory in this process, new ones from the next poll on.
 #[derive(Debug)]
@@ -27,10 +27,55 @@ impl ProgramSource {
         }
     }
 
+    /// The writes of all sensors now, and those of sensors that have ended since the last call.
+    /// Until the first call, sensors that end are not remembered.
+    pub fn writes(&mut self) -> Vec<SensorWrites> {
+        self.streams.writes()
+    }
+
     /// Every clock segment seen so far, oldest first, for the trace.
     #[must_use]
     pub fn clock_segments(&self) -> &[Segment] {
         self.streams.clock_segments()
+    }
+}
+
+/// Switches sensors off, and on again, to keep a budget of the monitor in the directory's own
+/// process. What is off when it is dropped is switched on.
+#[derive(Debug)]
+pub struct BudgetSwitch {
+    registry: Arc<Mutex<Registry>>,
+}
+
+impl BudgetSwitch {
+    /// For the sensors of `directory`.
+    #[must_use]
+    pub fn new(directory: &Directory) -> Self {
+        Self {
+            registry: directory.registry(),
+        }
+    }
+
+    /// Switches sensors by the numbers of their streams. One that has ended is ignored.
+    ///
+    /// # Errors
+    /// A message: too many are off. The others are switched.
+    pub fn switch(&mut self, off: &[StreamId], on: &[StreamId]) -> Result<(), String> {
+        let mut registry = lock(&self.registry);
+        let off = off.iter().map(|stream| (stream, true));
+        let all = on.iter().map(|stream| (stream, false)).chain(off);
+        let mut result = Ok(());
+        for (stream, is_off) in all {
+            let switched = registry.set_budget(MonitorId::Embedded, None, *stream, is_off);
+            result = result.and(switched.map(drop));
+        }
+        result
+    }
+}
+
+impl Drop for BudgetSwitch {
+    fn drop(&mut self) {
+        lock(&self.registry).end_budget(MonitorId::Embedded);
     }
 }
 

@@ -60,6 +60,20 @@ struct ClockReader {
 pub(crate) struct StreamSet {
     clock: Option<ClockReader>,
     sensors: BTreeMap<StreamId, Sensor>,
+    // The last counts of sensors that were read to their end, from the first call of `writes` on.
+    ended: Option<Vec<SensorWrites>>,
+}
+
+/// Writes of a sensor since it was registered, those of all its lanes together. The numbers come
+/// from the sensor's process: a honest one has exact numbers that never fall.
+#[derive(Clone, Debug)]
+pub struct SensorWrites {
+    /// The sensor; of a laned sensor, its first lane.
+    pub descriptor: Arc<StreamDescriptor>,
+    /// Elements that were written.
+    pub written: u64,
+    /// Writes that were skipped for a budget.
+    pub skipped: u64,
 }
 
 #[derive(Debug)]
@@ -150,6 +164,13 @@ impl StreamSet {
         }
     }
 
+    /// The writes of all sensors now, and those of sensors that have ended since the last call.
+    pub(crate) fn writes(&mut self) -> Vec<SensorWrites> {
+        let mut all = self.ended.replace(Vec::new()).unwrap_or_default();
+        all.extend(self.sensors.values().filter_map(Sensor::writes));
+        all
+    }
+
     pub(crate) fn contains(&self, stream: StreamId) -> bool {
         self.sensors.contains_key(&stream)
     }
@@ -199,6 +220,9 @@ impl StreamSet {
                     inbox.close(ring.descriptor.id);
                 }
                 finished.push(id);
+                if let Some(ended) = &mut self.ended {
+                    ended.extend(sensor.writes());
+                }
                 return false;
             }
             true
@@ -262,6 +286,19 @@ impl Sensor {
             lost_full,
             rings,
             ended: false,
+        })
+    }
+
+    fn writes(&self) -> Option<SensorWrites> {
+        let first = self.rings.first()?;
+        let sum = |each: fn(&Ring) -> u64| {
+            let all = self.rings.iter().map(each);
+            all.fold(0, u64::wrapping_add)
+        };
+        Some(SensorWrites {
+            descriptor: Arc::clone(&first.descriptor),
+            written: sum(|ring| ring.reader.published()),
+            skipped: sum(|ring| ring.reader.skips().count),
         })
     }
 

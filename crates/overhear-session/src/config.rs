@@ -15,6 +15,7 @@ use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
 
+pub mod budget;
 pub mod constraints;
 pub(crate) mod kernel;
 pub mod metrics;
@@ -25,6 +26,7 @@ pub mod tasks;
 
 use crate::error::{ErrorKind, SessionError, Setting};
 use crate::trust::{self, TrustError};
+use budget::BudgetConfig;
 use constraints::ConstraintConfig;
 use metrics::MetricConfig;
 use overhear_kernel::Probe;
@@ -62,6 +64,9 @@ pub struct Config {
     /// Reactions. In a file without a monitor, they react to constraints only.
     #[serde(default, rename = "reaction")]
     pub reactions: Vec<ReactionConfig>,
+    /// The budget of the run. A file with a budget only needs no monitor.
+    #[serde(default)]
+    pub budget: Option<BudgetConfig>,
 }
 
 /// `[monitor]`: the requested latency, and properties of the machine.
@@ -574,6 +579,8 @@ pub fn has_monitor(path: &Path) -> Result<bool, SessionError> {
 
 /// Entries of a file without `[monitor]`.
 const STANDALONE: [&str; 5] = ["constraint", "metric", "probe", "task", "reaction"];
+/// The same, as a table.
+const STANDALONE_TABLE: &str = "budget";
 
 /// Refuses entries that would have no effect. A file with a `[monitor]` must be a valid [`Config`];
 /// a file without one can have the [`STANDALONE`] entries only.
@@ -583,9 +590,10 @@ fn reject_unknown_entries(text: &str) -> Result<(), String> {
         return Config::parse(text).map(drop);
     }
     let mut keys = table.keys();
-    match keys.find(|key| !STANDALONE.contains(&key.as_str())) {
+    let stands = |key: &str| key == STANDALONE_TABLE || STANDALONE.contains(&key);
+    match keys.find(|key| !stands(key)) {
         Some(key) => Err(format!(
-            "`{key}` needs a [monitor]; without one there can be {}",
+            "`{key}` needs a [monitor]; without one there can be {}, [{STANDALONE_TABLE}]",
             STANDALONE.map(|key| format!("[[{key}]]")).join(", ")
         )),
         None => Ok(()),

@@ -34,6 +34,7 @@
 
 mod admission;
 pub mod admit;
+pub mod budget;
 pub mod builtin_updates;
 pub mod calibrate;
 pub mod check;

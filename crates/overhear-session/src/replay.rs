@@ -10,6 +10,7 @@ use overhear_monitor::{Fanout, Losses};
 use overhear_trace::{ReadError, ReplaySummary, TraceReader};
 use serde::de::DeserializeOwned;
 
+use crate::budget::BudgetReport;
 use crate::calibrate::Calibration;
 use crate::check::CheckReport;
 use crate::compensation::{self, CompensationReport};
@@ -126,6 +127,7 @@ pub fn read_report_with(dir: &Path, options: ReplayOptions) -> Result<Report, Se
     let others = other_threads::read(&reader)?;
     let guarantee: Option<MonitorReport> = read(&reader, documents::GUARANTEE)?;
     let reactions: Option<ReactionsReport> = read(&reader, documents::REACTIONS)?;
+    let budget: Option<BudgetReport> = read(&reader, documents::BUDGET)?;
     let calibration = match options.calibration {
         None => read(&reader, documents::CALIBRATION)?,
         named => named,
@@ -194,6 +196,7 @@ pub fn read_report_with(dir: &Path, options: ReplayOptions) -> Result<Report, Se
     report.add_updates(updates);
     report.add_guarantee(guarantee);
     report.reactions = reactions;
+    report.budget = budget;
     report.add_other_threads(others);
     if recording.end.is_none() {
         let removed = report.compensation.map_or(0, |found| found.removed_ns);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report: one data model for tables, page and JSON (`docs/report.md` describes the JSON).
 
+use crate::budget::BudgetReport;
 use crate::quantities::{
     quantile_message, DeclaredReport, HistogramReport, Quantiles, SourceReport, TraceReport,
 };
@@ -84,6 +85,9 @@ pub struct Report {
     /// The report of the monitors of `overhear.toml`, if the run has some.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guarantee: Option<MonitorReport>,
+    /// What the budget allowed and what was spent, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetReport>,
     /// Monitoring overhead, if the machine is calibrated.
     #[serde(default, alias = "intrusion", skip_serializing_if = "Option::is_none")]
     pub overhead: Option<OverheadReport>,
@@ -488,6 +492,7 @@ pub fn of<O: Observer>(recording: &Recording, found: &RunFindings<'_, O>) -> Rep
         metrics: None,
         guarantee: None,
         reactions: None,
+        budget: None,
         compensated: found.compensation.is_some(),
         compensation: found.compensation,
         overhead: found

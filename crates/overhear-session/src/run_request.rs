@@ -8,10 +8,13 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use overhear_budget::Overhead;
+
+use crate::budget::BudgetSettings;
 use crate::calibrate::{self, Calibration};
 use crate::config::{self, constraints, probes, Execution};
 use crate::configured_monitor::MonitorPlan;
-use crate::error::SessionError;
+use crate::error::{ErrorKind, SessionError};
 use crate::metrics;
 use crate::reactions::Reactions;
 use crate::session::{KernelBackend, NamedSensors, Probe, Session, SessionBuilder, Until};
@@ -51,6 +54,8 @@ pub struct RunRequest {
     pub calibration: Option<PathBuf>,
     /// Whether the monitoring overhead is subtracted from the times of the report.
     pub compensate: bool,
+    /// The monitoring overhead to keep; without it, that of `config`.
+    pub budget: Option<Overhead>,
     /// The end of the run.
     pub until: Until,
 }
@@ -107,6 +112,11 @@ impl RunRequest {
             named.extend(new);
         }
         let calibration = calibrate::load_calibration(self.calibration.as_deref())?;
+        let of_file = config.map(config::budget::read_any).transpose()?.flatten();
+        let budget = config::budget::chosen(self.budget, of_file);
+        if let Some(Err(message)) = budget.as_ref().map(BudgetSettings::check) {
+            return Err(SessionError::new(ErrorKind::Usage, message));
+        }
         let has_constraints = !constraints.is_empty();
         let session = Session::builder(self.command)
             .metrics(metrics::selected(&self.metrics, config)?)
@@ -120,6 +130,7 @@ impl RunRequest {
             .probes(named)
             .calibration(calibration.clone())
             .compensate(self.compensate)
+            .budget(budget)
             .socket(self.socket)
             .updates(self.updates)
             .until(self.until);

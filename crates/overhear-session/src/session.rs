@@ -13,6 +13,7 @@ use overhear_kernel::Backend;
 use overhear_metrics::automaton::Metric;
 use overhear_metrics::verdict::Constraint;
 
+use crate::budget::BudgetSettings;
 use crate::calibrate::Calibration;
 use crate::configured_monitor::MonitorPlan;
 use crate::interrupts::RequestQueue;
@@ -62,6 +63,7 @@ pub struct SessionBuilder {
     reactions: Reactions,
     calibration: Option<Calibration>,
     compensate: bool,
+    budget: Option<BudgetSettings>,
     until: Until,
     requests: Option<RequestQueue>,
 }
@@ -92,6 +94,7 @@ impl Session {
             reactions: Reactions::default(),
             calibration: None,
             compensate: false,
+            budget: None,
             until: Until::default(),
             requests: None,
         }
@@ -212,6 +215,13 @@ impl SessionBuilder {
     #[must_use]
     pub fn compensate(mut self, compensate: bool) -> Self {
         self.compensate = compensate;
+        self
+    }
+
+    /// Keeps the monitoring overhead of the program at a target, by switching its sensors.
+    #[must_use]
+    pub fn budget(mut self, budget: Option<BudgetSettings>) -> Self {
+        self.budget = budget;
         self
     }
 

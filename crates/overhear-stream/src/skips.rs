@@ -84,10 +84,10 @@ pub(crate) fn skip_in_ring(words: &impl Words, position: u64) {
 pub(crate) fn skip_in_queue(words: &impl Words, position: u64) {
     // Relaxed: see the protocol.
     let is_first = words.word(SKIPPED_WORD).fetch_add(1, Ordering::Relaxed) == 0;
-    let before = words
-        .word(SKIPPED_AT_WORD)
-        .swap(position, Ordering::Relaxed);
-    if is_first || before != position {
+    let at = words.word(SKIPPED_AT_WORD);
+    // Two threads that find the same new position count two runs: one too many does no harm.
+    if is_first || at.load(Ordering::Relaxed) != position {
+        at.store(position, Ordering::Relaxed);
         words.word(SKIP_RUNS_WORD).fetch_add(1, Ordering::Relaxed);
     }
 }

@@ -2,6 +2,7 @@
 //! Results as text for people: one file for each kind of result, on the same [tables](columns).
 
 pub(crate) mod admission;
+pub(crate) mod budget;
 pub(crate) mod calibration;
 pub(crate) mod columns;
 pub(crate) mod compensation;

@@ -8,7 +8,7 @@ use overhear_event::Nanos;
 
 use super::columns::Table;
 use super::width::Width;
-use super::{compensation, guarantee, metrics, overhead, reactions, verdicts};
+use super::{budget, compensation, guarantee, metrics, overhead, reactions, verdicts};
 use overhear_session::conclusion::Exit;
 use overhear_session::configured_monitor::MonitorReport;
 use overhear_session::display::{self, TextDisplay};
@@ -89,6 +89,10 @@ pub(crate) fn render(report: &Report, width: Width) -> String {
     if let Some(reactions) = &report.reactions {
         text.push('\n');
         text.push_str(&reactions::render(reactions, width));
+    }
+    if let Some(budget) = &report.budget {
+        text.push('\n');
+        text.push_str(&budget::render(budget, width));
     }
     if let Some(overhead) = &report.overhead {
         text.push('\n');

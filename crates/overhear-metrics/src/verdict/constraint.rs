@@ -23,6 +23,7 @@ pub struct Constraint {
     each: Each,
     task: Option<TaskFilter>,
     clock_error: Option<Nanos>,
+    is_sampled: bool,
 }
 
 /// A requirement.
@@ -259,6 +260,7 @@ impl Constraint {
             each,
             task: None,
             clock_error: None,
+            is_sampled: false,
         })
     }
 
@@ -295,6 +297,22 @@ impl Constraint {
     pub const fn with_clock_error(mut self, error: Nanos) -> Self {
         self.clock_error = Some(error);
         self
+    }
+
+    /// Judges what a budget let be observed, as a sample: elements that were not observed to keep a
+    /// budget do not make the verdict inconclusive. It has the reason [`Reason::Sampled`].
+    ///
+    /// [`Reason::Sampled`]: super::Reason::Sampled
+    #[must_use]
+    pub const fn sampled(mut self, is_sampled: bool) -> Self {
+        self.is_sampled = is_sampled;
+        self
+    }
+
+    /// Whether it judges a sample.
+    #[must_use]
+    pub const fn is_sampled(&self) -> bool {
+        self.is_sampled
     }
 
     /// Name of the constraint.

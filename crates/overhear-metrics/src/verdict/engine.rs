@@ -12,7 +12,7 @@ use super::constraint::{Constraint, ConstraintError, Demand, Each, Values};
 use super::groups::Hit;
 use super::measurement_queue::{MeasurementQueue, QueuedResult};
 use super::tally::Excuse;
-use super::trial::{sensor_group, Trial};
+use super::trial::{sensor_group, MetricLosses, Trial};
 use super::values::Valued;
 use super::verdict::{Names, OffenceView, Outcome, Verdict};
 use crate::automaton::{process, BoundPattern, Metrics, Position};
@@ -196,7 +196,7 @@ impl<J: Judge> Verdicts<J> {
         self.pass(end.plus(Nanos::from_ns(1)));
         let missed = self.missed_by_metrics();
         for (number, trial) in self.trials.iter_mut().enumerate() {
-            let missed = missed.get(&number).map_or(0, |(missed, _)| *missed);
+            let missed = missed.get(&number).map_or(0, |losses| losses.missed);
             trial.finish(missed);
         }
         self.report_changes(end);
@@ -226,8 +226,8 @@ impl<J: Judge> Verdicts<J> {
     pub fn verdicts(&self) -> impl Iterator<Item = Verdict<'_>> {
         let of_metrics = self.missed_by_metrics();
         self.trials.iter().enumerate().map(move |(number, trial)| {
-            let (missed, refused) = of_metrics.get(&number).copied().unwrap_or_default();
-            trial.verdict(&self.names, missed, refused, &self.observation)
+            let losses = of_metrics.get(&number).copied().unwrap_or_default();
+            trial.verdict(&self.names, losses, &self.observation)
         })
     }
 
@@ -238,11 +238,19 @@ impl<J: Judge> Verdicts<J> {
     }
 
     /// Per trial of a metric: the elements that were missed and those that found no room.
-    fn missed_by_metrics(&self) -> HashMap<usize, (u64, u64)> {
+    fn missed_by_metrics(&self) -> HashMap<usize, MetricLosses> {
         let statistics = self.metrics.statistics().zip(&self.judging);
         let of_trials = statistics.flat_map(|((_, statistics), trials)| {
-            let numbers = (statistics.missed, statistics.refused);
-            trials.iter().map(move |&trial| (trial, numbers))
+            trials.iter().map(move |&trial| {
+                let is_sampled = self.trials[trial].constraint().is_sampled();
+                let sampled_out = if is_sampled { statistics.unobserved } else { 0 };
+                let losses = MetricLosses {
+                    missed: statistics.missed - sampled_out,
+                    sampled_out,
+                    refused: statistics.refused,
+                };
+                (trial, losses)
+            })
         });
         of_trials.collect()
     }
@@ -553,8 +561,8 @@ impl<J: Judge> Analysis for Verdicts<J> {
             }
         }
         self.take_measurements();
-        for (trial, (missed, refused)) in self.missed_by_metrics() {
-            if missed > 0 || refused > 0 {
+        for (trial, losses) in self.missed_by_metrics() {
+            if losses.missed > 0 || losses.refused > 0 {
                 self.trials[trial].lack();
             }
         }

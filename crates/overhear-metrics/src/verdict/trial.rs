@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use overhear_event::{EventName, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{EventName, Gap, GapCause, Nanos, StreamDescriptor, StreamId, Timestamp};
 
 use super::constraint::{Constraint, Demand, Each, TaskFilter};
 use super::groups::Hit;
@@ -226,8 +226,13 @@ impl Trial {
             return false;
         }
         let answers = self.answers(&event);
+        let is_sample = self.is_sample(gap);
         let tally = &mut self.tally;
-        tally.missed = tally.missed.saturating_add(gap.missed);
+        let count = match is_sample {
+            true => &mut tally.sampled_out,
+            false => &mut tally.missed,
+        };
+        *count = count.saturating_add(gap.missed);
         let only = match self.constraint.grouping() {
             Each::Sensor if process(stream).is_some() => Some(sensor_group(stream)),
             _ => None,
@@ -242,7 +247,18 @@ impl Trial {
             State::Deadlines(_) => return false,
             State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Never => {}
         }
-        tally.retract(gap)
+        let retracted = tally.retracted;
+        let is_acquitted = tally.retract(gap);
+        if is_sample {
+            // Of a sample nothing more is said than that these were not judged.
+            tally.retracted = retracted;
+        }
+        is_acquitted
+    }
+
+    /// Whether a budget left these elements out, and the constraint judges what it let be observed.
+    pub(super) fn is_sample(&self, gap: &Gap) -> bool {
+        self.constraint.is_sampled() && gap.cause == GapCause::Budget
     }
 
     /// Whether elements of this event can be answers to a deadline.
@@ -272,7 +288,12 @@ impl Trial {
         if let State::Spreads(spreads) = &mut self.state {
             spreads.retract(number);
         }
-        self.tally.retract_measurement(number, gap)
+        let retracted = self.tally.retracted;
+        let is_acquitted = self.tally.retract_measurement(number, gap);
+        if self.is_sample(gap) {
+            self.tally.retracted = retracted;
+        }
+        is_acquitted
     }
 
     /// A task or process has ended.
@@ -299,7 +320,8 @@ impl Trial {
             // A missed element is at most one value of a field, but any number of measurements.
             let unknown = match self.constraint.demand().metric() {
                 _ if self.tally.is_cut_before(Timestamp::MAX) => None,
-                Some(_) if metric_missed > 0 || self.tally.excused > 0 => None,
+                Some(_) if metric_missed > 0 => None,
+                Some(_) if self.tally.excused > 0 && !self.constraint.is_sampled() => None,
                 _ => Some(self.tally.missed),
             };
             quantiles.decide(*fraction, *at_most, unknown, &mut self.tally);
@@ -352,16 +374,16 @@ impl Trial {
     pub(super) fn verdict<'a>(
         &'a self,
         names: &'a Names,
-        metric_missed: u64,
-        metric_refused: u64,
+        metric: MetricLosses,
         observation: &[String],
     ) -> Verdict<'a> {
         let tally = &self.tally;
         let mut reasons = Vec::new();
-        let missed = tally.missed.saturating_add(metric_missed);
+        let missed = tally.missed.saturating_add(metric.missed);
         if missed > 0 {
             reasons.push(Reason::Missed(missed));
         }
+        let sampled_out = tally.sampled_out.saturating_add(metric.sampled_out);
         if tally.retracted > 0 {
             reasons.push(Reason::Doubted(tally.retracted));
         }
@@ -374,7 +396,7 @@ impl Trial {
             .filter(|event| !self.present.contains(*event))
             .cloned();
         reasons.extend(absent.map(Reason::NoStream));
-        let refused = tally.refused.saturating_add(metric_refused);
+        let refused = tally.refused.saturating_add(metric.refused);
         if refused > 0 {
             reasons.push(Reason::NoRoom(refused));
         }
@@ -393,6 +415,9 @@ impl Trial {
             (false, true) => Outcome::Held,
             (false, false) => Outcome::Inconclusive,
         };
+        if sampled_out > 0 {
+            reasons.push(Reason::Sampled(sampled_out));
+        }
         Verdict {
             constraint: &self.constraint,
             outcome,
@@ -402,6 +427,15 @@ impl Trial {
             reasons,
         }
     }
+}
+
+/// Elements that the metric of a constraint did not get.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct MetricLosses {
+    pub(super) missed: u64,
+    /// Left out by a budget, if the constraint judges a sample.
+    pub(super) sampled_out: u64,
+    pub(super) refused: u64,
 }
 
 /// The group of all elements of one sensor.

@@ -43,6 +43,9 @@ impl fmt::Display for Outcome {
 pub enum Reason {
     /// Elements of its events were missed.
     Missed(u64),
+    /// This number of elements of its events was not observed to keep a budget. The verdict rests
+    /// on the others, as a sample; this alone makes it not inconclusive.
+    Sampled(u64),
     /// This number of offences was retracted, because a gap that excuses them became known later.
     Doubted(u64),
     /// Cases within the clock error.
@@ -66,6 +69,12 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missed(missed) => write!(f, "{missed} missed"),
+            Self::Sampled(count) => {
+                write!(
+                    f,
+                    "judged as a sample: {count} not observed to keep a budget"
+                )
+            }
             Self::Doubted(count) => write!(f, "{count} excused by what was missed"),
             Self::ClockError(count) => write!(f, "{count} inside the clock error"),
             Self::NoStream(event) => write!(f, "no stream of {event}"),

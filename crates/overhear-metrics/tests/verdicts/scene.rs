@@ -116,7 +116,10 @@ pub(crate) fn play(constraint: Constraint, error: u64, trace: &str) -> Verdicts<
                     missed: number(4),
                     from: at(number(3)),
                     to: time,
-                    cause: GapCause::Overwritten,
+                    cause: match words.get(5) {
+                        Some(&"budget") => GapCause::Budget,
+                        _ => GapCause::Overwritten,
+                    },
                 };
                 verdicts.gap(&stream, &gap);
             }

@@ -71,6 +71,49 @@ fn missed_elements_are_inconclusive_unless_a_value_offends() {
 }
 
 #[test]
+fn sample_is_judged_where_a_budget_left_elements_out() {
+    let max = || bounds(None, Some(5.0));
+    let trace = "1 a 5; 9 gap a 1 3 budget; 9 a 5";
+    assert_eq!(end(play(max(), 0, trace), 9), "inconclusive 0/2: 3 missed");
+    let sampled = |trace: &str| end(play(max().sampled(true), 0, trace), 20);
+    let reason = "judged as a sample: 3 not observed to keep a budget";
+    assert_eq!(sampled(trace), format!("held 0/2: {reason}"));
+    let offends = "1 a 6; 9 gap a 1 3 budget";
+    assert_eq!(sampled(offends), format!("violated 1/1: {reason}"));
+    // Other losses count as ever.
+    let both = format!("{trace}; 12 gap a 9 2");
+    assert_eq!(
+        sampled(&both),
+        format!("inconclusive 0/2: 2 missed, {reason}")
+    );
+    assert_eq!(sampled("1 a 5"), "held 0/1");
+    // An offence that a left-out element excuses is not judged, and no doubt.
+    let within = 4;
+    let answered = |is_sampled| {
+        let demand = Demand::Deadline {
+            of: pattern("user:b"),
+            after: pattern("user:a"),
+            within: crate::scene::ns(within),
+        };
+        let judged = constraint(demand).sampled(is_sampled);
+        end(
+            play(
+                judged,
+                0,
+                "1 a 1; 2 b 1; 3 a 1; 8 gap b 4 1 budget; 9 b 1; 10 a 1; 11 b 1",
+            ),
+            20,
+        )
+    };
+    assert!(
+        answered(false).starts_with("inconclusive"),
+        "{}",
+        answered(false)
+    );
+    assert!(answered(true).starts_with("held"), "{}", answered(true));
+}
+
+#[test]
 fn inconclusive_constraint_is_reported_once_and_at_once() {
     let max = || bounds(None, Some(5.0));
     let reported = |trace: &str| {

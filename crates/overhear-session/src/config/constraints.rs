@@ -90,6 +90,9 @@ pub struct ConstraintConfig {
     /// the clock.
     #[serde(default)]
     pub clock_error: Option<Length>,
+    /// Judges what a budget let be observed, as a sample.
+    #[serde(default)]
+    pub sampled: bool,
 }
 
 /// A bound: a number in the unit of the field, or a length of time.
@@ -307,6 +310,7 @@ impl ConstraintConfig {
             Some(task) => constraint.of_task(task.clone()),
             None => constraint,
         };
+        let constraint = constraint.sampled(self.sampled);
         Ok(match self.clock_error {
             Some(error) => constraint.with_clock_error(error.0),
             None => constraint,

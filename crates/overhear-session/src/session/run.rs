@@ -19,7 +19,9 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use overhear_directory::{monotonic_now, Directory, Needs, ProgramSource, SOCKET_VARIABLE};
+use overhear_directory::{
+    monotonic_now, BudgetSwitch, Directory, Needs, ProgramSource, SOCKET_VARIABLE,
+};
 use overhear_event::{
     Analysis, EventName, EventSet, Origin, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
 };
@@ -32,6 +34,7 @@ use overhear_trace::TraceWriter;
 use super::signal_forwarder::SignalForwarder;
 use super::trace_files::{close_trace, create_trace, MissingFiles, NewFiles};
 use super::{Outcome, SessionBuilder, Until, UNRATED_BYTES};
+use crate::budget::{BudgetController, BudgetReport, WritePrices};
 use crate::check::CheckReport;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
@@ -229,6 +232,7 @@ struct Started {
     directory: Directory,
     _scratch: Scratch,
     writer: Option<TraceWriter>,
+    budget: Option<BudgetController>,
 }
 
 /// The monitors of `overhear.toml` in a run.
@@ -284,9 +288,13 @@ impl SessionBuilder {
             true => Output::ToStderr,
             false => Output::Inherited,
         };
+        let mut budget = self.budget_controller(&directory, &programs)?;
         let interrupts = Requests::listen(self.requests.clone())?;
         let held = Held::start(&self.command, &variables, output)?;
         directory.serve_program(held.pid());
+        if let Some(budget) = &mut budget {
+            budget.add_process(held.pid());
+        }
         if let Err(error) = kernel.borrow_mut().follow_held(held.pid()) {
             self.run_unobserved(&mut sources[0], &error.to_string())?;
         }
@@ -330,7 +338,22 @@ impl SessionBuilder {
             directory,
             _scratch: scratch,
             writer,
+            budget,
         })
+    }
+
+    /// The controller of the budget, if the run has one.
+    fn budget_controller(
+        &mut self,
+        directory: &Directory,
+        programs: &Rc<RefCell<ProgramSource>>,
+    ) -> Result<Option<BudgetController>, SessionError> {
+        let Some(settings) = self.budget.take() else {
+            return Ok(None);
+        };
+        let prices = WritePrices::new(self.calibration.as_ref())?;
+        let (programs, switch) = (Rc::clone(programs), BudgetSwitch::new(directory));
+        BudgetController::new(settings, prices, programs, switch).map(Some)
     }
 
     /// Lets the run go on without kernel sensors after `error`, unless it requires them.
@@ -357,6 +380,7 @@ struct Observed {
     delays: Option<Delays>,
     notes: Vec<String>,
     ended: Timestamp,
+    budget: Option<BudgetReport>,
 }
 
 impl SessionBuilder {
@@ -374,8 +398,10 @@ impl SessionBuilder {
             plugins,
             analyses,
             writer,
+            budget,
             ..
         } = started;
+        let mut budget = budget.take();
         let mut scheduling = Scheduling::new(());
         if recording.records_wakeups() {
             scheduling.expect_wakeups();
@@ -425,11 +451,12 @@ impl SessionBuilder {
                 progress.show(now.since(*released), runner.monitor.elements(), missed);
             }
             forwarder.forward();
-            let programs = programs.borrow();
+            if let Some(budget) = &mut budget {
+                budget.tick(now);
+            }
             analyses
                 .borrow_mut()
-                .add_clock_segments(programs.clock_segments());
-            drop(programs);
+                .add_clock_segments(programs.borrow().clock_segments());
             let goes_on = |tree: &RefCell<ProcessTree>| !tree.borrow_mut().has_ended(now);
             if !running.has_ended() || tree.as_deref().is_some_and(goes_on) {
                 return None;
@@ -449,6 +476,9 @@ impl SessionBuilder {
             progress.clear();
         }
         let delays = accounts.finish();
+        let budget = budget.map(|budget| budget.finish(ended));
+        let (budget, problems) = budget.unzip();
+        notes.extend(problems.unwrap_or_default());
         Observed {
             scheduling,
             statistics,
@@ -457,6 +487,7 @@ impl SessionBuilder {
             delays,
             notes,
             ended,
+            budget,
         }
     }
 }
@@ -474,6 +505,7 @@ struct Settled {
     guarantee: Option<MonitorReport>,
     reactions: Option<ReactionsReport>,
     updates: Vec<UpdateReport>,
+    budget: Option<BudgetReport>,
     others: Vec<OtherThread>,
     programs: Rc<RefCell<ProgramSource>>,
     monitor: Monitor,
@@ -493,6 +525,7 @@ impl Started {
             delays,
             mut notes,
             ended,
+            budget,
         } = observed;
         let exit = self.running.reap()?;
         for stream in self.monitor.take_opened() {
@@ -545,6 +578,7 @@ impl Started {
             guarantee,
             reactions,
             updates: self.plugins.finish(),
+            budget,
             others,
             programs: self.programs,
             monitor: self.monitor,
@@ -579,6 +613,7 @@ impl Settled {
         report.add_updates(self.updates);
         report.add_guarantee(self.guarantee);
         report.reactions = self.reactions;
+        report.budget = self.budget;
         report.add_other_threads(self.others);
         report.conclude();
         // The recording is complete: from now on a signal may end the process.
@@ -601,6 +636,7 @@ impl Settled {
         documents::attach(trace, documents::METRICS, self.metrics.as_ref());
         documents::attach(trace, documents::GUARANTEE, self.guarantee.as_ref());
         documents::attach(trace, documents::REACTIONS, self.reactions.as_ref());
+        documents::attach(trace, documents::BUDGET, self.budget.as_ref());
         let calibration = self.overhead.as_ref().map(CalibratedOverhead::calibration);
         documents::attach(trace, documents::CALIBRATION, calibration);
         let programs = self.programs.borrow();

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The budget in the report, as plain data.
+
+use overhear_budget::SourceId;
+use serde::{Deserialize, Serialize};
+
+/// What a budget allowed and what was spent.
+///
+/// Overheads are fractions of the CPU time that the programs took without observing: 0.05 is 5 %.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BudgetReport {
+    /// The target.
+    pub target: f64,
+    /// The estimated overhead over the run.
+    pub observed: f64,
+    /// Its standard error, as far as it comes from the prices.
+    pub observed_error: f64,
+    /// Length of a window, in CPU time of the programs.
+    pub window_ns: u64,
+    /// CPU time of the programs.
+    pub cpu_ns: u64,
+    /// The overhead over time.
+    pub course: Vec<BudgetPoint>,
+    /// Sensors, the dearest first.
+    pub sensors: Vec<BudgetSensor>,
+}
+
+/// One piece of the run: one or more windows.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct BudgetPoint {
+    /// Begin, on `CLOCK_MONOTONIC`.
+    pub from_ns: u64,
+    /// End.
+    pub to_ns: u64,
+    /// The overhead.
+    pub overhead: f64,
+    /// The largest overhead of a window in it.
+    pub worst_window: f64,
+}
+
+/// A sensor in the budget.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct BudgetSensor {
+    /// Task and sensor.
+    pub name: String,
+    /// Elements that were written.
+    pub written: u64,
+    /// Writes that the budget kept from being made; null where they are not counted.
+    pub skipped: Option<u64>,
+    /// Share of writes that were not skipped, or of the CPU time in which the sensor was on; null if
+    /// there were none.
+    pub share_on: Option<f64>,
+    /// Cost of the elements.
+    pub cost_ns: f64,
+    /// Its standard error.
+    pub cost_error_ns: f64,
+    /// Price of an element.
+    pub price_ns: f64,
+    /// Its standard error.
+    pub price_error_ns: f64,
+}
+
+impl BudgetReport {
+    pub(super) fn of(
+        budget: &overhear_budget::BudgetReport,
+        skipped: impl Fn(SourceId) -> Option<u64>,
+    ) -> Self {
+        let course = budget.series.iter().map(|point| BudgetPoint {
+            from_ns: point.from.as_monotonic_ns(),
+            to_ns: point.to.as_monotonic_ns(),
+            overhead: point.overhead(),
+            worst_window: point.worst_window,
+        });
+        let sensors = budget.sources.iter().map(|source| BudgetSensor {
+            name: source.name.to_string(),
+            written: source.events,
+            skipped: skipped(source.source),
+            share_on: source.share_on,
+            cost_ns: source.cost_ns,
+            cost_error_ns: source.cost_error_ns,
+            price_ns: source.price.as_ns(),
+            price_error_ns: source.price.error_ns(),
+        });
+        let mut sensors: Vec<BudgetSensor> = sensors.collect();
+        sensors.sort_by(|one, other| other.cost_ns.total_cmp(&one.cost_ns));
+        Self {
+            target: budget.target,
+            observed: budget.observed,
+            observed_error: budget.observed_error,
+            window_ns: budget.window.as_ns(),
+            cpu_ns: budget.cpu.as_ns(),
+            course: course.collect(),
+            sensors,
+        }
+    }
+}
