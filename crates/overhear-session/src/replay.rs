@@ -10,7 +10,7 @@ use overhear_monitor::{Fanout, Losses};
 use overhear_trace::{ReadError, ReplaySummary, TraceReader};
 use serde::de::DeserializeOwned;
 
-use crate::budget::BudgetReport;
+use crate::budget::BudgetOutcome;
 use crate::calibrate::Calibration;
 use crate::check::CheckReport;
 use crate::compensation::{self, CompensationReport};
@@ -127,7 +127,7 @@ pub fn read_report_with(dir: &Path, options: ReplayOptions) -> Result<Report, Se
     let others = other_threads::read(&reader)?;
     let guarantee: Option<MonitorReport> = read(&reader, documents::GUARANTEE)?;
     let reactions: Option<ReactionsReport> = read(&reader, documents::REACTIONS)?;
-    let budget: Option<BudgetReport> = read(&reader, documents::BUDGET)?;
+    let budget: Option<BudgetOutcome> = read(&reader, documents::BUDGET)?;
     let calibration = match options.calibration {
         None => read(&reader, documents::CALIBRATION)?,
         named => named,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The report: one data model for tables, page and JSON (`docs/report.md` describes the JSON).
 
-use crate::budget::BudgetReport;
+use crate::budget::BudgetOutcome;
 use crate::quantities::{
     quantile_message, DeclaredReport, HistogramReport, Quantiles, SourceReport, TraceReport,
 };
@@ -87,7 +87,7 @@ pub struct Report {
     pub guarantee: Option<MonitorReport>,
     /// What the budget allowed and what was spent, if there was one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget: Option<BudgetReport>,
+    pub budget: Option<BudgetOutcome>,
     /// Monitoring overhead, if the machine is calibrated.
     #[serde(default, alias = "intrusion", skip_serializing_if = "Option::is_none")]
     pub overhead: Option<OverheadReport>,

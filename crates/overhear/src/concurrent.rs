@@ -315,7 +315,8 @@ impl<E: Element> ConcurrentSensor<E> {
     }
 
     /// Whether the sensor is switched on: one load, so that an observation that costs something can
-    /// be left out while no monitor needs it. See [`Sensor::is_enabled`](crate::Sensor::is_enabled).
+    /// be left out while no monitor needs it. See
+    /// [`Sensor::is_enabled`](crate::Sensor::is_enabled).
     #[inline(always)]
     #[must_use]
     pub fn is_enabled(&self) -> bool {

@@ -2,7 +2,7 @@
 //! The text of a budget: what it allowed, what was spent, and on which sensors.
 
 use overhear_event::Nanos;
-use overhear_session::budget::{BudgetReport, BudgetSensor};
+use overhear_session::budget::{BudgetOutcome, BudgetSensor};
 use overhear_session::format::printable;
 
 use super::columns::Table;
@@ -12,7 +12,7 @@ use super::width::Width;
 const NAMED: usize = 20;
 
 /// The report as a line and a table, for lines of this width.
-pub(crate) fn render(report: &BudgetReport, width: Width) -> String {
+pub(crate) fn render(report: &BudgetOutcome, width: Width) -> String {
     let percent = |overhead: f64| format!("{:.2} %", overhead * 100.0);
     let mut text = format!(
         "budget: {} of the CPU time; observing took about {} ± {}",
@@ -72,7 +72,7 @@ fn row(sensor: &BudgetSensor) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use overhear_session::budget::{BudgetPoint, BudgetReport, BudgetSensor};
+    use overhear_session::budget::{BudgetOutcome, BudgetPoint, BudgetSensor};
 
     use super::render;
     use crate::text::width::Width;
@@ -89,7 +89,7 @@ mod tests {
             price_ns: 10.5,
             price_error_ns: 0.25,
         };
-        let report = BudgetReport {
+        let report = BudgetOutcome {
             target: 0.05,
             observed: 0.0493,
             observed_error: 0.0011,
@@ -106,6 +106,11 @@ mod tests {
                 sensor("kernel", 3, None, None),
             ],
         };
-        insta::assert_snapshot!(render(&report, Width::default()), @"");
+        insta::assert_snapshot!(render(&report, Width::columns(100)), @r"
+        budget: 5.00 % of the CPU time; observing took about 4.93 % ± 0.11 %, at most 7.12 % in 1.00 s of CPU time
+        sensor               on  written  skipped          price     cost
+        server(7)/queue  40.0 %      400      600  10.5 ± 0.2 ns  4.20 us
+        kernel                         3        ?  10.5 ± 0.2 ns    31 ns
+        ");
     }
 }

@@ -3,6 +3,7 @@
 //! (`program.c`) and one in Rust (`rust.rs`) do what programs do, `overhear run` listens, and the
 //! report must equal exactly what was written.
 
+mod budget;
 mod damage;
 mod directory;
 mod document;

@@ -14,7 +14,7 @@ use overhear_event::{Nanos, Origin, StreamId, Timestamp};
 use super::cpu_time::ProcessTimes;
 use super::learning::{Interval, LearnedPrice, Work};
 use super::prices::WritePrices;
-use super::report::BudgetReport;
+use super::report::BudgetOutcome;
 use super::settings::BudgetSettings;
 use crate::error::{ErrorKind, SessionError};
 
@@ -131,7 +131,7 @@ impl BudgetController {
             };
             let source = &mut self.sources[index];
             // Without an interval that is off, nobody learns what the others cost.
-            let is_due = (self.ticks + index as u64) % EXPLORED_TICKS == 0;
+            let is_due = (self.ticks + index as u64).is_multiple_of(EXPLORED_TICKS);
             let is_open = source.could_cost(self.before.cpu_ns, &self.before, index)
                 > self.settings.target.monitoring_share();
             let is_on = setting.is_on && !(is_due && is_open && source.price.is_open());
@@ -216,6 +216,11 @@ impl BudgetController {
         };
         hottest.sort_by(|one, other| heat(other).total_cmp(&heat(one)));
         hottest.truncate(HOTTEST);
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            if source.price.bound(index, interval) {
+                self.budget.refine_price(source.id, source.price.price());
+            }
+        }
         let prices: Vec<EventPrice> = self.sources.iter().map(|it| it.price.price()).collect();
         for &index in &hottest {
             let source = &mut self.sources[index];
@@ -240,13 +245,13 @@ impl BudgetController {
     }
 
     /// Switches everything on again. Returns the report, and messages about what went wrong.
-    pub(crate) fn finish(mut self, now: Timestamp) -> (BudgetReport, Vec<String>) {
+    pub(crate) fn finish(mut self, now: Timestamp) -> (BudgetOutcome, Vec<String>) {
         self.next = Nanos::ZERO;
         self.tick(now);
         let off = self.sources.iter().filter(|source| !source.is_on);
         let off: Vec<StreamId> = off.map(|source| source.stream).collect();
         self.carry_out(&[], &off);
-        let report = BudgetReport::of(&self.budget.report(), |id| {
+        let report = BudgetOutcome::of(&self.budget.report(), |id| {
             Some(self.sources[*self.by_id.get(&id)?].skipped)
         });
         (report, self.problems)

@@ -4,9 +4,9 @@
 //! A calibration measures a write in a loop of writes. In a program other work hides a part of its
 //! latency, or its cache lines are cold, so its price can be a sixth or the double of that. What a
 //! sensor really costs shows where it is switched: its process counts the writes in both states, so
-//! two neighbouring intervals, one on and one off, are a pair of stretches of known work
-//! ([SMCO, section 5]; `overhear_budget::PairEstimator`). The interval that was off is scaled to the
-//! number of writes of the other one.
+//! two neighbouring intervals, one on and one off, are a pair of stretches of known work ([SMCO,
+//! section 5]; `overhear_budget::PairEstimator`). The interval that was off is scaled to the number
+//! of writes of the other one.
 
 use overhear_budget::{
     EventPrice, PairEstimator, PricePool, PriceRegime, StretchPair, MAX_COVARIATES,
@@ -64,6 +64,8 @@ pub(super) struct LearnedPrice {
     estimator: PairEstimator,
     pool: PricePool,
     price: EventPrice,
+    /// Least CPU time per element in an interval: no element costs more.
+    bound_ns: f64,
 }
 
 impl LearnedPrice {
@@ -74,6 +76,7 @@ impl LearnedPrice {
             estimator: PairEstimator::default(),
             price: pool.price(None, None),
             pool,
+            bound_ns: f64::INFINITY,
         }
     }
 
@@ -89,6 +92,28 @@ impl LearnedPrice {
     /// Whether more pairs are needed to know it.
     pub(super) fn is_open(&self) -> bool {
         self.estimator.sums().pairs() < ENOUGH_PAIRS
+    }
+
+    /// Learns from an interval that an element costs no more than all its CPU time. True if that
+    /// lowers the price.
+    pub(super) fn bound(&mut self, source: usize, interval: &Interval) -> bool {
+        let written = interval.of(source).written;
+        if written >= MIN_WRITES && interval.cpu_ns > 0.0 {
+            self.bound_ns = self.bound_ns.min(interval.cpu_ns / written);
+        }
+        let before = self.price;
+        self.price = self.within_bound(before);
+        self.price != before
+    }
+
+    fn within_bound(&self, price: EventPrice) -> EventPrice {
+        let (ns, error_ns) = (price.as_ns(), price.error_ns());
+        match ns > self.bound_ns {
+            true => {
+                EventPrice::from_ns(self.bound_ns, error_ns.min(self.bound_ns)).unwrap_or(price)
+            }
+            false => price,
+        }
     }
 
     /// Learns from two neighbouring intervals. `prices` are those of all sources, and `hottest` the
@@ -132,7 +157,8 @@ impl LearnedPrice {
             events: written,
             passes,
         });
-        self.price = self.pool.price(self.estimator.sums().slope(), None);
+        let price = self.pool.price(self.estimator.sums().slope(), None);
+        self.price = self.within_bound(price);
         Some(regime)
     }
 }
@@ -170,6 +196,17 @@ mod tests {
         let price = learned.price();
         assert!((price.as_ns() - 1.5).abs() < 0.1, "{price:?}");
         assert!(!learned.is_open());
+    }
+
+    #[test]
+    fn no_element_costs_more_than_the_time_between_two() {
+        let calibrated = EventPrice::from_ns(90.0, 0.1).unwrap();
+        let mut learned = LearnedPrice::new(calibrated);
+        assert!(learned.bound(0, &interval(1e6, 1e5, 0.0)));
+        assert_eq!(learned.price().as_ns(), 10.0);
+        assert!(!learned.bound(0, &interval(1e7, 1e5, 0.0)));
+        assert!(!learned.bound(0, &interval(1.0, 2.0, 0.0)));
+        assert_eq!(learned.price().as_ns(), 10.0);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //!                                          v            |
 //!  CPU clocks of the processes --> BudgetController: overhear_budget::Budget
 //!                                     ^         |
-//!  calibration --> first prices --> learning    +--> BudgetReport
+//!  calibration --> first prices --> learning    +--> BudgetOutcome
 //! ```
 //!
 //! The law of control is in `overhear-budget`; here it gets counts and times, and its switches are
@@ -22,5 +22,5 @@ mod settings;
 pub(crate) use controller::BudgetController;
 pub use overhear_budget::Overhead;
 pub(crate) use prices::WritePrices;
-pub use report::{BudgetPoint, BudgetReport, BudgetSensor};
+pub use report::{BudgetOutcome, BudgetPoint, BudgetSensor};
 pub use settings::{parse_target, BudgetSettings, SensorRule};

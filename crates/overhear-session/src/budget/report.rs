@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// Overheads are fractions of the CPU time that the programs took without observing: 0.05 is 5 %.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct BudgetReport {
+pub struct BudgetOutcome {
     /// The target.
     pub target: f64,
     /// The estimated overhead over the run.
@@ -47,8 +47,8 @@ pub struct BudgetSensor {
     pub written: u64,
     /// Writes that the budget kept from being made; null where they are not counted.
     pub skipped: Option<u64>,
-    /// Share of writes that were not skipped, or of the CPU time in which the sensor was on; null if
-    /// there were none.
+    /// Share of writes that were not skipped, or of the CPU time in which the sensor was on; null
+    /// if there were none.
     pub share_on: Option<f64>,
     /// Cost of the elements.
     pub cost_ns: f64,
@@ -60,7 +60,7 @@ pub struct BudgetSensor {
     pub price_error_ns: f64,
 }
 
-impl BudgetReport {
+impl BudgetOutcome {
     pub(super) fn of(
         budget: &overhear_budget::BudgetReport,
         skipped: impl Fn(SourceId) -> Option<u64>,

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::SessionError;
 
 pub use loops::{echo, CalibratedSensor};
+pub(crate) use programs::measure as measure_programs;
 pub use store::{default_file, load_calibration, CalibrationFile};
 
 /// The costs of sensors on a machine. Serialises to the document `calibration.json`.

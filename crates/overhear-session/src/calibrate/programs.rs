@@ -62,7 +62,7 @@ fn time(stopwatch: &mut Stopwatch, write: &mut dyn FnMut(u64)) -> f64 {
 }
 
 /// Measures each kind of sensor, and the cost of reading.
-pub(super) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), SessionError> {
+pub(crate) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), SessionError> {
     fn failed(error: impl std::fmt::Display) -> SessionError {
         let message = format!("sensors of programs cannot be calibrated: {error}");
         SessionError::new(ErrorKind::Unavailable, message)

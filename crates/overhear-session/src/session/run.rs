@@ -34,7 +34,7 @@ use overhear_trace::TraceWriter;
 use super::signal_forwarder::SignalForwarder;
 use super::trace_files::{close_trace, create_trace, MissingFiles, NewFiles};
 use super::{Outcome, SessionBuilder, Until, UNRATED_BYTES};
-use crate::budget::{BudgetController, BudgetReport, WritePrices};
+use crate::budget::{BudgetController, BudgetOutcome, WritePrices};
 use crate::check::CheckReport;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
@@ -380,7 +380,7 @@ struct Observed {
     delays: Option<Delays>,
     notes: Vec<String>,
     ended: Timestamp,
-    budget: Option<BudgetReport>,
+    budget: Option<BudgetOutcome>,
 }
 
 impl SessionBuilder {
@@ -505,7 +505,7 @@ struct Settled {
     guarantee: Option<MonitorReport>,
     reactions: Option<ReactionsReport>,
     updates: Vec<UpdateReport>,
-    budget: Option<BudgetReport>,
+    budget: Option<BudgetOutcome>,
     others: Vec<OtherThread>,
     programs: Rc<RefCell<ProgramSource>>,
     monitor: Monitor,
