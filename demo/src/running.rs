@@ -7,7 +7,7 @@ use overhear_event::kernel::Switch;
 use overhear_event::{Nanos, Timestamp};
 
 /// A thread that is preempted more often than this without ever waiting computes, and is not what
-/// is asked for here. The bound keeps memory small.
+/// is measured here. The bound keeps memory small.
 const MOST_STAYS: usize = 1_000;
 
 /// The stays of one thread on a CPU since it *awoke*: since the first switch to it after a

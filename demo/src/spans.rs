@@ -98,7 +98,7 @@ impl fmt::Display for Reason {
             Self::Unfinished => "the run ended first",
             Self::AlreadyAwake => "the server was awake before the call",
             Self::StayedAwake => "the server did not wait after the call",
-            Self::NoSwitch => "no context switch was heard",
+            Self::NoSwitch => "no context switch was recorded",
         })
     }
 }
@@ -415,7 +415,7 @@ impl Spans {
     /// The IPC after parsing is known, or why it will not be.
     fn end_of_reply(&mut self, send: Result<u64, Reason>) {
         if let Some(ipc) = &mut self.ipc {
-            // Of a server of which no switch was ever heard nobody knows whether it blocked: there
+            // Without any switch of a server it is unknown whether it blocked: there
             // is no kernel sensor, or it counts threads in another PID namespace.
             let is_switched_to = self.lost || self.threads.has_seen(ipc.server);
             let send = if is_switched_to {

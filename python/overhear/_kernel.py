@@ -37,7 +37,7 @@ class KernelMonitor:
         life events only), or ``any``, BPF if permitted.
     :param dedicated_programs: loads separate BPF programs, so that the monitor can be given while the
         process has other monitors.
-    :raises KernelError: if the kernel does not permit what was asked for, or anything at all.
+    :raises KernelError: if the kernel does not permit these sensors, or none at all.
     """
 
     #: Every stream: a sensor on a CPU. Known from the first `read` on.

@@ -32,13 +32,13 @@ create_exception!(
     overhear,
     AttachError,
     OverhearError,
-    "A directory cannot be asked, or says no."
+    "A directory cannot be reached, or refuses."
 );
 create_exception!(
     overhear,
     KernelError,
     OverhearError,
-    "The kernel cannot be heard so, or a kernel monitor has ended."
+    "The kernel cannot be observed so, or a kernel monitor has ended."
 );
 create_exception!(
     overhear,

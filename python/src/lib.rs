@@ -8,7 +8,7 @@
 //! documents, which `overhear/_results.py` turns into objects.
 //!
 //! Everything that can be said in Python (what a field may be declared as, how a batch is indexed)
-//! is in the folder `overhear` beside this crate. This half decides nothing; it packs, copies and
+//! is in the folder `python/overhear`. This half decides nothing; it packs, copies and
 //! keeps the interpreter free while it waits.
 //!
 //! # Design constraints

@@ -8,7 +8,7 @@
 //! interpreter's lock, and no method here gives the lock back while it writes. A mutex makes that a
 //! rule of this file and not of the interpreter; it is never contended, and never held while the
 //! process is forked, because the thread that forks holds the interpreter's lock. Lanes or a queue
-//! would not make it faster; a program asks for them to learn which thread wrote.
+//! would not make it faster; a program uses them to find the writing thread.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};

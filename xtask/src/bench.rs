@@ -59,11 +59,11 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     if let Err(reason) = replay_speed(workspace) {
         println!("Left out: {reason:#}.");
     }
-    println!("\nMetrics over a recording, beside other readers:\n");
+    println!("\nMetrics over a recording, compared with other readers:\n");
     if let Err(reason) = crate_bench(workspace, "overhear-trace", "metrics_speed") {
         println!("Left out: {reason:#}.");
     }
-    println!("\nThe kernel, what hearing its context switches adds to them:\n");
+    println!("\nThe kernel, what recording its context switches adds to them:\n");
     if let Err(reason) = crate_bench(workspace, "overhear-kernel", "switch_cost") {
         println!("Left out: {reason:#}.");
     }

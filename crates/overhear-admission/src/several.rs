@@ -54,12 +54,12 @@ pub struct Reservation {
 pub enum ReserveError {
     /// The requested latency is below the minimum of a monitor with this period.
     #[error(
-        "the latency {wished} is below the least that this monitor can guarantee, T_M + d = \
+        "the latency {requested} is below the least that this monitor can guarantee, T_M + d = \
          {l_min}; allow {l_min} or more, or shorten the period or the deadline"
     )]
     LatencyTooShort {
         /// The requested l.
-        wished: Span,
+        requested: Span,
         /// T_M + d.
         l_min: Span,
     },
@@ -100,7 +100,7 @@ pub fn reserve(
         let sensor = SingleSensor::new(load.stream, task);
         let Some(r) = sensor.least_r(l)? else {
             return Err(ReserveError::LatencyTooShort {
-                wished: l,
+                requested: l,
                 l_min: task.l_min(),
             });
         };

@@ -11,7 +11,7 @@ use crate::Overflow;
 ///
 /// Sums and multiples of [`Nanos`] need not fit 64 bits: the latency of a monitor with a period of
 /// 2^63 ns is 2^64 ns. Results are of this type, so that no bound is ever cut off; who wants
-/// [`Nanos`] again converts with `try_from` and hears of it when it does not fit.
+/// [`Nanos`] again converts with `try_from`, which fails if it does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Span(i128);
 

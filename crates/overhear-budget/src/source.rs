@@ -9,7 +9,7 @@ use crate::{EventPrice, Overhead};
 
 /// Handle of a source in one [`crate::Budget`].
 ///
-/// The generation tells a removed source from one that took its index later.
+/// The generation distinguishes a removed source from one that took its index later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SourceId {
     pub(crate) index: u32,

@@ -20,7 +20,7 @@ pub struct UnitCount {
 pub struct SourceCount {
     /// The source.
     pub source: SourceId,
-    /// The thread; [`ThreadKey::PROCESS`] if threads are not told apart.
+    /// The thread; [`ThreadKey::PROCESS`] if threads are not distinguished.
     pub thread: ThreadKey,
     /// Events recorded since the thread began: a total, not a difference.
     pub events: u64,

@@ -150,11 +150,11 @@ fn work(role: &str) {
 
 fn work_with<const OBSERVED: bool>(role: &str) {
     match role {
-        "steady" => steps::<OBSERVED>(160_000_000),
+        "steady" => steps::<OBSERVED>(600_000_000),
         "bursty" => {
             for _ in 0..4 {
                 std::thread::sleep(Duration::from_millis(1_500));
-                steps::<OBSERVED>(40_000_000);
+                steps::<OBSERVED>(120_000_000);
             }
         }
         "threads" => {
@@ -165,7 +165,7 @@ fn work_with<const OBSERVED: bool>(role: &str) {
                 for _ in 0..4 {
                     scope.spawn(|| {
                         let mut state = 1;
-                        for step in 0..40_000_000 {
+                        for step in 0..150_000_000 {
                             state = compute(state);
                             if OBSERVED {
                                 let _ = sensor.write(&Progress { step });
@@ -187,7 +187,7 @@ fn work_with<const OBSERVED: bool>(role: &str) {
                 .collect();
             let mut state = 1;
             // Eight sensors have half of the writes, the next eight half of the rest, and so on.
-            for step in 1..20_000_000_u64 {
+            for step in 1..70_000_000_u64 {
                 for place in 0..8 {
                     state = compute(state);
                     if OBSERVED {

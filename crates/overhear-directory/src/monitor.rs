@@ -424,7 +424,7 @@ impl AttachedSource {
     fn disconnect(&mut self, error: LinkError) {
         self.link = None;
         self.next_reconnect = Instant::now() + RECONNECT_INTERVAL;
-        let message = format!("{error}; what is attached is read on, new sensors are not heard of");
+        let message = format!("{error}; attached sensors are still read, new ones are not found");
         self.complaints.push(SourceError(message));
     }
 

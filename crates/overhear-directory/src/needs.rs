@@ -2,7 +2,7 @@
 //! The sensors that a monitor needs: those that it evaluates, of the ones that it attaches to.
 //!
 //! A monitor states its needs when it attaches. If a monitor, or the directory's configuration,
-//! asks for it, the directory switches off all sensors that no monitor needs.
+//! requests it, the directory switches off all sensors that no monitor needs.
 
 use overhear_event::{EventSet, StreamDescriptor};
 use serde::{Deserialize, Serialize};

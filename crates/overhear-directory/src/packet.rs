@@ -222,9 +222,9 @@ impl Link {
 
     /// Waits for an answer.
     pub(crate) fn receive<R: DeserializeOwned>(&self) -> Result<(R, Vec<OwnedFd>), LinkError> {
-        self.wait_for(PollFlags::IN, "hear from")?;
+        self.wait_for(PollFlags::IN, "receive from")?;
         let (packet, files) = receive(&self.fd, MAX_REPLY, RecvFlags::empty())
-            .map_err(|errno| self.unreachable("hear from", errno))?;
+            .map_err(|errno| self.unreachable("receive from", errno))?;
         Ok((self.parse(&packet)?, files))
     }
 
@@ -237,7 +237,7 @@ impl Link {
         match receive_into(&self.fd, packet, RecvFlags::DONTWAIT) {
             Ok((bytes, files)) => Ok(Some((self.parse(&packet[..bytes])?, files))),
             Err(Errno::AGAIN) => Ok(None),
-            Err(errno) => Err(self.unreachable("hear from", errno)),
+            Err(errno) => Err(self.unreachable("receive from", errno)),
         }
     }
 

@@ -234,7 +234,7 @@ mod tests {
         let suggested_queue = |rate: Option<&Rate>, stride, writers, at_least| {
             Sizing::default().queue(rate, stride, writers, at_least)
         };
-        // The default has room for them; what is asked for gets them on top.
+        // The default has room for them; a requested size gets them on top.
         assert_eq!(suggested_queue(None, 16, 16, 0), 65_536);
         assert_eq!(suggested_queue(None, 4096, 16, 0), 1_024);
         assert_eq!(suggested_queue(None, 4096, 2_000, 0), 4_096);

@@ -61,7 +61,7 @@ fn register_interrupted(socket: &Path) -> i32 {
     be_interrupted();
     match register_at(socket, request("interrupted")) {
         Err(RegisterError::Unreachable {
-            action: "hear from",
+            action: "receive from",
             ..
         }) => GAVE_UP_HEARING,
         Err(_) => GAVE_UP,

@@ -317,14 +317,14 @@ impl KernelBuilder {
         let names: Vec<&str> = more.map(|sensor| sensor.name()).collect();
         let perf = || PerfSource::start(numbering, self.perf_pages as usize);
         let (mut engine, mut message) = match self.backend {
-            Backend::Off => (Engine::None, "kernel sensors: off, as asked for".to_owned()),
+            Backend::Off => (Engine::None, "kernel sensors: off, as requested".to_owned()),
             Backend::Bpf => {
                 let source = bpf().map_err(|why| StartError::Bpf { why })?;
                 with_bpf(source, &names, &settings.left_out)
             }
             Backend::Perf => {
                 let source = perf().map_err(|why| StartError::Perf { why })?;
-                with_perf(source, "as asked for", &names)
+                with_perf(source, "as requested", &names)
             }
             Backend::Auto => match bpf() {
                 Ok(source) => with_bpf(source, &names, &settings.left_out),
@@ -381,7 +381,7 @@ fn with_bpf(source: BpfSource, more: &[&str], left_out: &[Hook]) -> (Engine, Str
     };
     if left_out.contains(&Hook::Wake) {
         note(
-            "without wake-ups, as asked for, so the time that threads wait for a CPU is not known",
+            "without wake-ups, as requested, so the time that threads wait for a CPU is not known",
         );
     }
     for text in source.notes() {

@@ -56,7 +56,7 @@ const DL_OVERRUN: u64 = 4;
 #[must_use]
 pub fn query_kernel(reservation: DeadlineReservation) -> KernelVerdict {
     let asking = std::thread::Builder::new()
-        .name("oh-asks".to_string())
+        .name("oh-query".to_string())
         .spawn(move || reserve(reservation, 0));
     let answer = match asking {
         Ok(thread) => thread.join().unwrap_or(Err(libc::EINVAL)),
@@ -248,7 +248,7 @@ pub fn deadline_threads() -> Vec<DeadlineThread> {
 /// What this thread has reserved; `None` if it has ended or has another policy.
 fn reservation_of(tid: u32) -> Option<DeadlineReservation> {
     let mut attributes = Attributes::default();
-    // SAFETY: the kernel writes at most the 48 bytes that it is told there are.
+    // SAFETY: the kernel writes at most the 48 bytes that the argument states.
     let result = unsafe {
         libc::syscall(
             libc::SYS_sched_getattr,
@@ -296,11 +296,11 @@ mod tests {
         assert_eq!(query_kernel(reservation(2, 1)), KernelVerdict::Unacceptable);
         // A thread that keeps a reservation is seen by others, and gone with its end.
         let odd = reservation(123, 98_765);
-        let (reserved, told) = channel();
+        let (sender, reserved) = channel();
         let (release, released) = channel::<()>();
         let thread = std::thread::spawn(move || {
             let held = ReservedThread::reserve(odd, false);
-            reserved
+            sender
                 .send(held.as_ref().map(|_| ()).map_err(|&e| e))
                 .unwrap();
             let _ = released.recv();
@@ -308,7 +308,7 @@ mod tests {
             // Given back, although the thread lives on.
             assert!(!present_reservations().contains(&odd));
         });
-        assert_eq!(told.recv().unwrap(), Ok(()));
+        assert_eq!(reserved.recv().unwrap(), Ok(()));
         assert!(present_reservations().contains(&odd));
         drop(release);
         thread.join().unwrap();

@@ -7,7 +7,7 @@ use overhear_event::{ClockId, Ticks};
 ///
 /// On x86 the time stamp counter must be invariant (CPUID leaf 0x8000_0007, EDX bit 8): then all
 /// CPUs count at one rate, also while idle. That they also agree in value is the kernel's
-/// judgement, which the directory asks for (`clocksource` is `tsc`, or a paravirtual clock on top
+/// judgement, which the directory reads (`clocksource` is `tsc`, or a paravirtual clock on top
 /// of it) before it hands out this clock.
 #[must_use]
 pub fn hardware_clock() -> Option<ClockId> {

@@ -118,7 +118,7 @@ pub enum WaiterError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotEvaluated {
     /// So far no monitor announces itself by this name.
-    #[error("no monitor announces itself by this name; see whether it runs, and is told to announce itself")]
+    #[error("no monitor announces itself by this name; check that it runs, and that it announces itself")]
     NotAnnounced,
     /// The timeout is over.
     #[error("elements up to {until} are not evaluated yet, the evaluation has reached {reached}; wait longer, or see whether the monitor runs")]

@@ -302,7 +302,7 @@ impl<E: Element> ConcurrentSensor<E> {
     /// [`Sensor::pace`](crate::Sensor::pace).
     ///
     /// If all threads ask before each element, the whole stream keeps the rate: a thread that was
-    /// allowed its element has the turn until that is written, it asks again, or a second has
+    /// allowed its element has the turn until that is written, it waits again, or a second has
     /// passed, and the others wait. Only a thread that is held up for longer than that second may
     /// then come too close to another. Threads have their turns in no particular order. While the
     /// sensor is switched off nothing is waited for. Takes a lock and may sleep; not for real-time

@@ -80,7 +80,7 @@ impl DynamicSharedSensor {
     }
 
     /// Claims a lane for the calling thread, see
-    /// [`LanedSensor::prepare_thread`](crate::LanedSensor::prepare_thread); for a queue, asks for
+    /// [`LanedSensor::prepare_thread`](crate::LanedSensor::prepare_thread); for a queue, reads
     /// its id.
     ///
     /// # Errors

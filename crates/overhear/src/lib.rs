@@ -83,7 +83,7 @@
 //!
 //! # Without sensors
 //!
-//! With the feature `disable`, writes leave no code, and registration asks no directory: what
+//! With the feature `disable`, writes leave no code, and registration contacts no directory: what
 //! `OVERHEAR_DISABLE` is in C. [`Sensor::not_connected_reason`] then returns this as the reason.
 //!
 //! # The C library

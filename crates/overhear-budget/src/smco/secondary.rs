@@ -12,10 +12,10 @@ use overhear_event::{Nanos, Timestamp};
 /// nanoseconds.
 ///
 /// Readings of the text:
-/// - the formula asks for "the least *positive* integer", but "if plant P throws events at a low
+/// - the formula requires "the least *positive* integer", but "if plant P throws events at a low
 ///   rate, then all events are monitored and d_i = 0". A result that is not positive is 0 here.
 /// - m_lt of zero or below, which the primary controller can send, has no delay: `None`. The source
-///   stays off, and the caller asks again after the next adjustment.
+///   stays off, and the caller computes it again after the next adjustment.
 /// - a delay that has begun keeps its length when m_lt changes.
 #[derive(Clone, Debug)]
 pub struct SecondaryController {

@@ -356,7 +356,10 @@ fn open(measured: &MetricsReport) -> String {
         }
     };
     let not_recorded = |metric: &MetricReport| !metric.absent_events.is_empty();
-    warn("not all was heard that metrics require", &not_recorded);
+    warn(
+        "not all events that metrics require were recorded",
+        &not_recorded,
+    );
     warn("not all had room in metrics", &|metric| metric.refused > 0);
     warn("measurements are incomplete of metrics", &|metric| {
         metric.incomplete > 0 || metric.missed > 0
@@ -437,7 +440,7 @@ mod tests {
         };
         assert_eq!(
             open(&measured),
-            "INCOMPLETE: nothing missed, but not all was heard that metrics require: deaf\n\
+            "INCOMPLETE: nothing missed, but not all events that metrics require were recorded: deaf\n\
              INCOMPLETE: nothing missed, but not all had room in metrics: full\n"
         );
         // All kernel sensors were on, but the elements contradict each other.

@@ -386,7 +386,7 @@ fn run_without_events_for_its_metrics_is_incomplete() {
         messages.contains("inconclusive: no stream of kernel:sched_switch"),
         "{messages}"
     );
-    let message = "not all was heard that metrics require: run_delay, time_slice";
+    let message = "not all events that metrics require were recorded: run_delay, time_slice";
     assert!(messages.contains(message), "{messages}");
     assert!(!messages.contains("complete: nothing missed"), "{messages}");
 }

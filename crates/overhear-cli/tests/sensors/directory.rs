@@ -76,7 +76,7 @@ fn silent_directory_is_given_up() {
     let socket = folder.path().join("silent.sock");
     rustix::net::bind(&mute, &rustix::net::SocketAddrUnix::new(&socket).unwrap()).unwrap();
     rustix::net::listen(&mute, 8).unwrap();
-    alone(Some(path(&socket)), "cannot hear from");
+    alone(Some(path(&socket)), "cannot receive from");
 }
 
 /// The folders for sockets in a place.

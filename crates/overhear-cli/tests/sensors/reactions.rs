@@ -558,7 +558,7 @@ fn rust_update_triggers_a_reaction() {
         "{report:#}"
     );
     for (element, line) in lines(&folder.path().join("asked")).iter().enumerate() {
-        let end = format!("update `numbers` asked with code 3 and value {element}");
+        let end = format!("update `numbers` requested a reaction with code 3 and value {element}");
         assert!(line.ends_with(&end), "{line}");
     }
 }

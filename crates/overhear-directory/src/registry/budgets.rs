@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sensors that monitors switch off to keep a budget.
 //!
-//! A sensor is off for a budget as long as at least one monitor asks for that. It counts the writes
+//! A sensor is off for a budget as long as at least one monitor requests that. It counts the writes
 //! that it skips, and every monitor that reads it gets them as gaps of the cause
 //! [`Budget`](overhear_event::GapCause::Budget). A sensor that is off for another reason
 //! (`switching`) counts nothing. When a monitor is gone, so are its requests.

@@ -95,7 +95,7 @@ impl Monitor {
 pub(super) struct DetachedMonitor {
     id: MonitorId,
     holds: BTreeSet<StreamId>,
-    // The next sensor to check for `disabled_by` this monitor; `None` if it never asked for that.
+    // The next sensor to check for `disabled_by` this monitor; `None` if it never requested that.
     disabled_from: Option<StreamId>,
 }
 

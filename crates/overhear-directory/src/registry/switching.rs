@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Which sensors are switched on: by the needs of monitors, and by explicit settings.
 //!
-//! 1. A sensor is *unneeded* if this directory or an attached monitor asks for unneeded sensors to
+//! 1. A sensor is *unneeded* if this directory or an attached monitor requests unneeded sensors to
 //!    be off ([`Needs::disable_unused`](crate::Needs::disable_unused)), and neither the directory
 //!    nor a monitor that holds the sensor needs it. A monitor's request concerns the sensors that
 //!    it may switch.

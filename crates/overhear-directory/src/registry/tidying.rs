@@ -112,7 +112,7 @@ impl Registry {
             complaints.push(failure);
             self.next_complaint = now + COMPLAINTS;
         }
-        // An embedded directory lives as long as one program, and `doctor` tells its user.
+        // An embedded directory lives as long as one program, and `doctor` informs its user.
         if !self.has_embedded_monitor() {
             complaints.extend(self.take_unlocked());
             complaints.extend(self.log_not_connected(now));

@@ -193,14 +193,14 @@ pub fn new_user_metric(
     include_system: bool,
     catalogue: &Catalogue,
 ) -> Result<Metric, UserMetricError> {
-    let hears = |hook: &str| catalogue.permits(&EventName::kernel(hook));
-    if !include_system && !hears(SYSCALL) {
+    let records = |hook: &str| catalogue.permits(&EventName::kernel(hook));
+    if !include_system && !records(SYSCALL) {
         return Err(UserMetricError::Waiting {
             name: name.to_owned(),
         });
     }
     let mut user = UserMetric::new(name, initial, r#final);
-    if hears(IRQ) {
+    if records(IRQ) {
         let edges = user.leave_out("interrupt", "interrupted", IRQ, EDGES);
         // A handler can be interrupted by another one: the outer one returns to the thread.
         if let Some([begins, ends]) = edges {
@@ -209,12 +209,12 @@ pub fn new_user_metric(
             user.go("inner_interrupt", "interrupted", own(&ends));
         }
     }
-    if hears(SOFTIRQ) {
+    if records(SOFTIRQ) {
         user.leave_out("softirq", "in_softirq", SOFTIRQ, EDGES);
     }
     if !include_system {
         let calls = user.leave_out("system", "in_system", SYSCALL, EDGES);
-        let faults = hears(PAGE_FAULT)
+        let faults = records(PAGE_FAULT)
             .then(|| user.leave_out("fault", "in_fault", PAGE_FAULT, FAULT))
             .flatten();
         // A fault that is not served, for example because a signal is sent, was over before a

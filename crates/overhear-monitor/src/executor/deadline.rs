@@ -321,7 +321,7 @@ fn reserve(terms: &Terms, signals_overruns: bool) -> Result<ReservedThread, Dead
 pub fn may_guarantee(terms: &Terms, partition: Option<&Partition>) -> Result<(), DeadlineRefusal> {
     admitted_with(terms)?;
     let asking = std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("oh-asks".to_string());
+        let thread = std::thread::Builder::new().name("oh-query".to_string());
         let thread = thread.spawn_scoped(scope, || {
             let _inside = partition.map(Partition::enter).transpose()?;
             reserve(terms, false).map(drop)

@@ -354,7 +354,7 @@ impl Breach {
                     GapCause::Corrupt => "damaged",
                     GapCause::Kernel => "lost by the kernel",
                     GapCause::Overwritten => "overwritten",
-                    GapCause::Inconsistent => "never recorded, as those beside them prove",
+                    GapCause::Inconsistent => "never recorded, as the elements around them prove",
                     GapCause::Budget => "not written, to keep a budget",
                 };
                 format!("at {at} {elements} of sensor `{}` were {why}", terms.sensor(sensor))

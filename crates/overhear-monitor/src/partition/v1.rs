@@ -62,7 +62,7 @@ pub(super) fn set_apart(root: &Path, group: &Path, cpu: u32) -> Result<(), Parti
     write(&root.join("cpuset.sched_load_balance"), "0")
 }
 
-/// Gives the rest all CPUs but `taken`, those of the partitions that are left. `last` is told of
+/// Gives the rest all CPUs but `taken`, those of the partitions that are left. `last` gets
 /// the last partition: whether the root balanced before there were any.
 pub(super) fn settle(root: &Path, taken: &[u32], last: Option<bool>) -> Result<(), PartitionError> {
     let rest = root.join(REST);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a user asks of a budget: the target, the window, and rules for sensors.
+//! The settings of a budget: the target, the window, and rules for sensors.
 
 use std::str::FromStr;
 
@@ -10,7 +10,7 @@ use overhear_event::{Nanos, StreamDescriptor};
 /// The window without another one: one second of CPU time.
 const WINDOW: Nanos = Nanos::from_ms(1000);
 
-/// A budget as a user asks for it.
+/// The requested budget.
 #[derive(Clone, Debug)]
 pub struct BudgetSettings {
     /// The monitoring overhead to keep.

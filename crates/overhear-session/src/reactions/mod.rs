@@ -114,7 +114,9 @@ impl Names {
                 "at {at} constraint `{of}` became inconclusive: it cannot be found to hold any more"
             ),
             Occurrence::Requested { code, value, .. } => {
-                format!("at {at} update `{of}` asked with code {code} and value {value}")
+                format!(
+                    "at {at} update `{of}` requested a reaction with code {code} and value {value}"
+                )
             }
         }
     }

@@ -69,9 +69,9 @@ pub(crate) unsafe extern "C" fn oh_laned_register_again(sensor: *mut OpenLanes) 
     };
     LIBRARY.guard(NAME, || {
         let again = sensor.register_again();
-        let heard = again.map_err(|error| FfiError::new(-libc::ENOMEM, error))?;
+        let connected = again.map_err(|error| FfiError::new(-libc::ENOMEM, error))?;
         set_last_error(&sensor.stream.not_connected);
-        Ok(heard.into())
+        Ok(connected.into())
     })
 }
 
