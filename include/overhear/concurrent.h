@@ -275,7 +275,7 @@ oh_queue_refuse_(const oh_concurrent_sensor *sensor)
 }
 
 /* Section 5.5: counts a write that a budget keeps from being made. Relaxed: statistics. */
-static __attribute__((noinline, cold, unused)) void
+static inline __attribute__((cold, unused)) void
 oh_queue_skip_(const oh_concurrent_sensor *sensor)
 {
     const uint64_t head =

@@ -288,7 +288,7 @@ OH_INLINE_ oh_lane_ *oh_lane_of_thread_(oh_laned_sensor *sensor, int claims)
  * Section 5.5: counts a write of this thread that a budget keeps from being made. For a thread
  * without a lane a refused write is counted.
  */
-static __attribute__((noinline, cold, unused)) void oh_lane_skip_(const oh_laned_sensor *sensor)
+static inline __attribute__((cold, unused)) void oh_lane_skip_(const oh_laned_sensor *sensor)
 {
     oh_lane_ *lane = oh_lane_of_thread_((oh_laned_sensor *)(uintptr_t)sensor, 1);
     if (lane != NULL)

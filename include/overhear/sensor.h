@@ -339,7 +339,7 @@ OH_INLINE_ void oh_counter_store_(uint8_t *base, uint64_t count)
  * Section 5.5: counts a write that a budget keeps from being made, at this position of the ring
  * that begins at `base`. Relaxed: the words order nothing, and have one writer.
  */
-static __attribute__((noinline, cold, unused)) void oh_ring_skip_(uint8_t *base, uint64_t position)
+static inline __attribute__((cold, unused)) void oh_ring_skip_(uint8_t *base, uint64_t position)
 {
     uint64_t *words = (uint64_t *)(void *)(base + offsetof(oh_stream_header, skipped));
     const uint64_t count = __atomic_load_n(&words[0], __ATOMIC_RELAXED);
