@@ -439,16 +439,18 @@ impl Ring {
         let skips = self.reader.skips();
         let fresh = skips.since(&self.skips);
         self.skips = skips;
+        let until = if is_before(fresh.at, bound) {
+            fresh.at
+        } else {
+            bound
+        };
         if fresh.runs > 1 {
             // Runs lie between these elements, and nobody knows where: anywhere.
-            self.poll_apart(fresh, bound, clock, inbox, &mut jump)?;
-        } else if fresh.runs == 1 {
-            let (position, at) = (self.reader.position(), fresh.at);
-            let is_before = |one: u64, other: u64| one.wrapping_sub(other).cast_signed() < 0;
-            if is_before(position, at) {
-                let until = if is_before(at, bound) { at } else { bound };
-                self.poll_to(until, clock, inbox, &mut jump)?;
-            }
+            self.poll_apart(until, bound, clock, inbox, &mut jump)?;
+        } else if fresh.runs == 1 && is_before(self.reader.position(), until) {
+            self.poll_to(until, clock, inbox, &mut jump)?;
+        }
+        if fresh.runs > 0 {
             inbox.gap(id, self.reader.position(), fresh.count, GapCause::Budget);
         }
         self.poll_to(bound, clock, inbox, &mut jump)?;
@@ -507,29 +509,41 @@ impl Ring {
         })
     }
 
-    /// Delivers the elements before this position with a gap between each two, because several runs
-    /// of skipped writes lie between them. The last run has a known position and gets the number.
+    /// Delivers the elements before `end` with a gap between each two, because several runs of
+    /// skipped writes lie between them. `published` is the counter: what is overwritten is one gap
+    /// anyway, so at most a buffer's worth of gaps is made, whatever the memory contains.
     fn poll_apart(
         &mut self,
-        skips: Skips,
         end: u64,
+        published: u64,
         clock: Option<&ClockReader>,
         inbox: &mut dyn Inbox,
         jump: &mut u64,
     ) -> Result<(), SourceError> {
-        let id = self.descriptor.id;
-        let mut position = self.reader.position();
-        while position != end && position != skips.at {
-            inbox.gap(id, position, 0, GapCause::Budget);
+        let capacity = self.reader.capacity();
+        let oldest = published.wrapping_sub(capacity);
+        let gone = if is_before(end, oldest) { end } else { oldest };
+        if is_before(self.reader.position(), gone) {
+            self.poll_to(gone, clock, inbox, jump)?;
+        }
+        for _ in 0..capacity {
+            let position = self.reader.position();
+            if !is_before(position, end) {
+                break;
+            }
+            inbox.gap(self.descriptor.id, position, 0, GapCause::Budget);
             self.poll_to(position.wrapping_add(1), clock, inbox, jump)?;
-            let before = std::mem::replace(&mut position, self.reader.position());
-            if position == before {
+            if self.reader.position() == position {
                 break;
             }
         }
-        inbox.gap(id, position, skips.count, GapCause::Budget);
         Ok(())
     }
+}
+
+/// Whether a position lies before another one; positions wrap.
+const fn is_before(one: u64, other: u64) -> bool {
+    one.wrapping_sub(other).cast_signed() < 0
 }
 
 impl ClockReader {

@@ -207,6 +207,12 @@ impl<W: Words> Reader<W> {
         self.position
     }
 
+    /// Number of elements that fit into the buffer.
+    #[must_use]
+    pub const fn capacity(&self) -> u64 {
+        self.geometry.capacity()
+    }
+
     /// The memory read from.
     #[must_use]
     pub const fn words(&self) -> &W {

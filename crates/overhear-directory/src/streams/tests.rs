@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Streams with jumps of the clock: a clock page and sensors made by hand.
 
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use overhear_event::{
     ClockId, GapCause, Inbox, Origin, SourceError, StreamDescriptor, StreamId, Ticks, Timestamp,
     TypeSchema,
 };
-use overhear_stream::{Frame, Header, Lane, Segment, Shape, SharedWords, SimpleWriter, WriterKind};
+use overhear_stream::{
+    Frame, Header, Lane, Segment, Shape, SharedWords, SimpleWriter, Words, WriterKind,
+    COUNTER_OFFSET,
+};
 
 use super::{Begin, StreamSet};
 use crate::clock::page_geometry;
@@ -240,6 +244,56 @@ fn sensor_that_ended_is_closed_once_all_of_it_is_read() {
     let mut expected = vec!["13 missed from 0: Overwritten".to_owned()];
     expected.extend((13..20).map(|tick| format!("{tick} at {tick}")));
     assert_eq!(recorded, expected);
+}
+
+/// What is delivered of a ring of 8 slots with so many published elements, whose header tells of
+/// several runs of skipped writes, the last one before the element at this position.
+fn delivered_with_runs(published: u64, at: u64) -> Vec<String> {
+    let mut set = StreamSet::new(None);
+    let (memory, record) = sensor(WriterKind::Simple, ClockId::Monotonic, 1);
+    set.admit(record, None).unwrap();
+    let words = memory.words();
+    let header = [
+        (COUNTER, published),
+        (SKIPPED, 5),
+        (SKIPPED_AT, at),
+        (SKIP_RUNS, 3),
+    ];
+    for (offset, value) in header {
+        words.word(offset / 8).store(value, Ordering::Release);
+    }
+    let mut inbox = LimitedInbox {
+        room: u64::MAX,
+        recorded: RecordedItems::default(),
+        left: Vec::new(),
+        closed: 0,
+    };
+    set.poll(&mut inbox);
+    inbox.recorded.0.into_iter().map(|(_, what)| what).collect()
+}
+
+/// Offsets of words in the header page (docs/stream-format.md).
+const COUNTER: usize = COUNTER_OFFSET;
+const SKIPPED: usize = 168;
+const SKIPPED_AT: usize = 176;
+const SKIP_RUNS: usize = 184;
+
+#[test]
+fn runs_of_skipped_writes_are_gaps_only_before_the_last_one() {
+    let gap = |at| format!("0 missed from {at}: Budget");
+    let element = |at| format!("{at} at 0");
+    let mut expected: Vec<String> = (0..3).flat_map(|at| [gap(at), element(at)]).collect();
+    expected.push("5 missed from 3: Budget".to_owned());
+    expected.extend((3..5).map(element));
+    assert_eq!(delivered_with_runs(5, 3), expected);
+}
+
+#[test]
+fn damaged_counters_cost_at_most_a_buffer_of_gaps() {
+    for at in [0, 3, 1 << 39, 1 << 40, 1 << 62, 1 << 63, u64::MAX] {
+        let items = delivered_with_runs(1 << 40, at);
+        assert!(items.len() <= 18, "{at}: {} items", items.len());
+    }
 }
 
 fn lane_words(memory: &Memory, at: usize) -> SharedWords {
