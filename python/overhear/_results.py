@@ -518,7 +518,7 @@ class UpdateAdmission(Record):
 
     name: str
     executor: str
-    wished_latency_ns: Optional[int]
+    requested_latency_ns: Optional[int]
     latency_ns: Optional[int]
 
 
@@ -529,7 +529,7 @@ class AdmissionReport(Record):
     accepted: bool
     reason: str
     level: str
-    wished_latency_ns: int
+    requested_latency_ns: int
     period_ns: Optional[int]
     deadline_ns: Optional[int]
     runtime_ns: Optional[int]

@@ -20,7 +20,6 @@ pub struct AdmissionReport {
     /// `exclusive` or `shared`.
     pub level: &'static str,
     /// The latency that the file requests.
-    #[serde(rename = "wished_latency_ns")]
     pub requested_latency_ns: u64,
     /// T_M, the period.
     pub period_ns: Option<u64>,
@@ -64,7 +63,6 @@ pub struct UpdateAdmission {
     /// `auto`, `deadline`, `bandwidth`, `buffered` or `best_effort`.
     pub executor: &'static str,
     /// The latency that the file requests for it; null if the file states none.
-    #[serde(rename = "wished_latency_ns")]
     pub requested_latency_ns: Option<u64>,
     /// The latency that is guaranteed; null without a guarantee.
     pub latency_ns: Option<u64>,

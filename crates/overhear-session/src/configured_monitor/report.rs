@@ -105,7 +105,7 @@ pub struct MeasuredUpdate {
     #[serde(default)]
     pub executor: String,
     /// The latency that the file requests for it; null if it states none.
-    #[serde(default, rename = "wished_latency_ns")]
+    #[serde(default, alias = "wished_latency_ns")]
     pub requested_latency_ns: Option<u64>,
     /// `finished`, or `stopped` by its missed policy.
     #[serde(default)]

@@ -605,7 +605,7 @@ fn updates_of_one_file_have_executors_of_their_own() {
             let seen = number(update, "elements") + number(update, "missed");
             assert_eq!(seen, ELEMENTS, "{guarantee:#}");
         }
-        assert_eq!(number(&updates[2], "wished_latency_ns"), 5_000_000);
+        assert_eq!(number(&updates[2], "requested_latency_ns"), 5_000_000);
         match first {
             "deadline" => is_held(&report, &machine),
             _ => lacks_guarantee(&ended, &machine),
