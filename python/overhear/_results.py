@@ -458,6 +458,33 @@ class MetricsReport(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class BudgetSensor(Record):
+    """A sensor in a budget. Costs and prices are in nanoseconds."""
+
+    name: str
+    written: int
+    skipped: Optional[int]
+    share_on: Optional[float]
+    cost_ns: float
+    cost_error_ns: float
+    price_ns: float
+    price_error_ns: float
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BudgetOutcome(Record):
+    """What a budget allowed, and what was spent: fractions of the CPU time without observing."""
+
+    target: float
+    observed: float
+    observed_error: float
+    window_ns: int
+    cpu_ns: int
+    course: Rows[Record]
+    sensors: Rows[BudgetSensor]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Report(Record):
     """The report of a run or a recording; docs/report.md describes its members."""
 
@@ -484,6 +511,7 @@ class Report(Record):
     check: Optional[CheckReport] = None
     metrics: Optional[MetricsReport] = None
     guarantee: Optional[Record] = None
+    budget: Optional[BudgetOutcome] = None
     overhead: Optional[Record] = None
     compensated: bool = False
     compensation: Optional[Record] = None

@@ -194,6 +194,36 @@ def test_files_whose_plugins_may_not_run_are_refused(tmp_path):
         overhear.admit(config, execute=False)
 
 
+def test_budget_accounts_for_every_write(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import time, overhear
+            with overhear.Sensor("counts", {"n": "u64"}) as counts:
+                n = 0
+                while time.process_time() < 1:
+                    for _ in range(1000):
+                        counts.write(n)
+                        n += 1
+            """
+        )
+    )
+    for budget in (0.5, None):
+        report = overhear.run([sys.executable, script], kernel="off", budget=budget)
+        if budget is None:
+            assert report.budget is None
+            continue
+        assert report.budget.target == pytest.approx(0.005)
+        (counts,) = report.budget.sensors
+        assert counts.name.endswith("/counts")
+        lost = sum(loss.missed for loss in report.losses if loss.cause == "budget")
+        assert counts.skipped == lost > 0
+        assert counts.written > 0
+    with pytest.raises(ValueError, match="an overhead of -1 % is not possible"):
+        overhear.run([sys.executable, script], budget=-1)
+
+
 def test_programs_end_with_their_status_or_by_a_signal_that_python_ignores():
     assert overhear.run(["sh", "-c", "exit 7"], kernel="off").exit.to_dict() == {"code": 7}
     ended = overhear.run(["sh", "-c", "kill -PIPE $$; exit 7"], kernel="off")
