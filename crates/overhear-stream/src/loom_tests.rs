@@ -48,7 +48,8 @@ fn race(capacity: u64, writes: u64, polls: usize) {
 }
 
 /// A writer of `writes` elements against a reader whose bound is taken first and may be outdated
-/// when it is used: what lies before it is delivered whole or reported as missed, nothing behind it.
+/// when it is used: what lies before it is delivered whole or reported as missed, nothing behind
+/// it.
 fn race_to_a_bound(capacity: u64, writes: u64) {
     loom::model(move || {
         let geometry = Geometry::new(8, capacity).expect("a valid geometry");
