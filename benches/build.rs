@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Compiles the contenders in C and C++ once per compiler, and LTTng's provider. A compiler that is
-//! not installed is left out, and the run says so.
+//! Compiles the contenders in C and C++ once per compiler, and LTTng's provider. If a compiler is
+//! not installed, the bench omits it and prints a message.
 
 use std::process::Command;
 
-/// Compiler, source, and the cfg that says it is there.
+/// Compiler, source, and the cfg that is set if the compiler is installed.
 const UNITS: [(&str, &str, &str, &str); 4] = [
     ("gcc", "-std=gnu11", "c/contenders_gcc.c", "has_gcc"),
     (
@@ -39,7 +39,7 @@ fn main() {
             .include("c")
             .file("c/lttng_provider.c")
             .compile("lttng_provider");
-        // Tracepoints are found by the ends of their section alone, which lld would not keep.
+        // Tracepoints are found only by the ends of their section; lld would discard these.
         println!("cargo::rustc-link-arg-bins=-Wl,-z,nostart-stop-gc");
         println!("cargo::rustc-link-lib=lttng-ust");
         println!("cargo::rustc-link-lib=dl");

@@ -2,11 +2,11 @@
 /*
  * The floor and the sensors of the C headers, one translation unit per compiler.
  *
- * The floor is what cannot be left out: store the payload's words into a ring whose address,
+ * The floor is the minimum work of a write: store the payload's words into a ring whose address,
  * capacity and stride are constants, read the hardware counter, store it, store the element counter
  * with release. A sensor finds all of these at run time, in its own cache line.
  *
- * The unit defines CONTENDERS_TABLE, the name of the table that it exports.
+ * The unit defines CONTENDERS_TABLE, the name of the table that it exports. /
  */
 #include <stdint.h>
 
@@ -48,10 +48,10 @@ extern "C" {
 /*
  * One row: a size of payload and of ring. Mirrored by native.rs.
  *
- * enlist registers as any program does and hands out what put and fill write to, and the C sensor
- * behind it; NULL where that fails or nobody hears it. put copies whole payloads, fill fills slots
- * in place: oh_sensor_put, oh_sensor_write and oh_sensor_commit in C, sensor<T>::write, begin and
- * commit in C++.
+ * enlist registers a sensor as any program does. It returns the memory that put and fill write to,
+ * and the C sensor of it; NULL if that fails or if the sensor has no reader. put copies whole
+ * payloads, fill fills slots in place: oh_sensor_put, oh_sensor_write and oh_sensor_commit in C,
+ * sensor<T>::write, begin and commit in C++. /
  */
 struct contender {
     uint32_t payload_size;
@@ -83,10 +83,10 @@ extern const struct contender CONTENDERS_TABLE[];
 /* The words of a payload, at least the size of the array that C wants. */
 #define WORDS(BYTES) ((BYTES + 7) / 8)
 
-/* The declared rate is low, so that the directory grants no more slots than were asked for. */
+/* The declared rate is low, so that the directory grants only the requested number of slots. */
 enum { PERIOD_NS = 1000000000 };
 
-/* The payloads of the tables; SET stores their members, each another number. */
+/* The payloads of the tables; SET stores their members, each with a different number. */
 struct payload_4 {
     uint32_t a;
 };

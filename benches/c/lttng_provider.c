@@ -11,7 +11,7 @@ __attribute__((noinline)) void lttng_on(uint64_t elements)
         lttng_ust_tracepoint(overhear_bench, on, element);
 }
 
-/* The disabled tracepoint in each place of a line, as the sensors are. */
+/* The disabled tracepoint at each offset in a cache line, as for the sensors. */
 #define OFF(NAME, AT)                                                                               \
     static __attribute__((noinline)) void NAME##_at_##AT(uint64_t elements)                         \
     {                                                                                               \

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Where a loop lies decides what a turn of it costs if it is as short as that of a sensor that is
- * off: one that crosses a line of 64 bytes takes a cycle more, and a jump that crosses 16 a
- * fraction of one. Each put is there eight times, behind so many bytes of nothing from the begin of
- * a line; their best is compared. Mirrored by native.rs.
+ * The address of a short loop decides its cost per iteration, for example for a sensor that is off.
+ * A loop that crosses a line of 64 bytes takes one cycle more. A jump that crosses 16 bytes takes a
+ * fraction of a cycle more. Each put is compiled eight times, at different offsets from the begin
+ * of a line; the best of them is compared. Mirrored by native.rs.
  */
 #define PLACES 8
 #if defined(__x86_64__)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Memory that is driven out of the caches.
+//! Memory that is evicted from the caches.
 
 use std::ffi::c_void;
 
@@ -21,14 +21,14 @@ impl Lines {
         self
     }
 
-    /// Drives them out of every cache. Where the CPU has no such instruction for programs, nothing
-    /// happens.
+    /// Evicts them from every cache. If programs on this CPU have no such instruction, it does
+    /// nothing.
     pub(crate) fn flush(&self) {
         #[cfg(target_arch = "x86_64")]
         for &(begin, bytes) in &self.0 {
             for at in (0..bytes).step_by(64) {
-                // SAFETY: the pieces are mapped for as long as the process lives; flushing a line
-                // changes no value.
+                // SAFETY: the pieces stay mapped until the process ends; flushing a line changes no
+                // value.
                 unsafe { core::arch::x86_64::_mm_clflush(begin.add(at)) };
             }
         }

@@ -46,18 +46,18 @@ const CPU_TIME: &str = "loop that reads the CPU time, without elements";
 const HAND: &str = "loop by hand over the same rings";
 const LARGE: &str = "Evaluating elements of 4,008 bytes: 500 of them, one field of each";
 const COPIED: &str = "copied";
-/// So many large ones: they fit into a buffer of 1,024.
+/// Number of large elements: they fit into a buffer of 1,024.
 const LARGE_ELEMENTS: u64 = 500;
 const PIXELS: u16 = 4000;
 
-/// As many elements as in [GRTMon, section 5.3].
+/// Number of elements, as in [GRTMon, section 5.3].
 const ELEMENTS: u64 = 20_000;
-/// How many elements the loop by hand reads between two looks at the counter.
+/// Number of elements that the manual loop reads between two checks of the counter.
 const BATCH: u64 = 256;
 
-/// A sensor of this process, seen from both sides.
+/// A sensor of this process, with its writer and its reader.
 struct Ring {
-    // Keeps the registration, and with it the memory.
+    // Keeps the registration alive, and the memory with it.
     _registration: Arc<Mapping>,
     writer: SimpleWriter<SharedWords>,
     words: SharedWords,
@@ -91,7 +91,7 @@ impl Ring {
             anyhow::bail!("a simple sensor has a ring");
         };
         let mapping = Arc::clone(&registration.mapping);
-        // The sensor stays for as long as the process runs.
+        // The sensor lives until the process ends.
         std::mem::forget(registration);
         // SAFETY: the map is kept together with the words.
         let words = || unsafe { mapping.words() };
@@ -104,7 +104,7 @@ impl Ring {
         })
     }
 
-    /// What the loop by hand does with one ring: every element since the last time.
+    /// The manual loop over one ring: every element since the last call.
     #[inline(always)]
     fn read(&mut self, mut evaluate: impl FnMut(u64, u64)) {
         let counter = self.words.word(COUNTER_OFFSET / 8);
@@ -174,7 +174,7 @@ impl Analysis for CpuTimes {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// The analysis of [GRTMon, section 5.3]: through the framework, and without it.
+/// The analysis of [GRTMon, section 5.3], with the framework and without it.
 fn thesis(rounds: usize, socket: &Path) -> Result<Vec<Outcome>> {
     let sensor = "evaluated_thesis";
     let mut rings = [Ring::register(sensor, 0)?];
@@ -240,7 +240,7 @@ impl Analysis for Numbers {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Large elements: by the way of the copies, and in place.
+/// Large elements: by copies, and in place.
 fn large(rounds: usize, socket: &Path) -> Result<Vec<Outcome>> {
     let sensor = "evaluated_large";
     let schema = TypeSchema::builder("frame")
@@ -278,7 +278,7 @@ fn large(rounds: usize, socket: &Path) -> Result<Vec<Outcome>> {
     ))
 }
 
-/// Writes one batch, the sensors taking turns: the order that the merge has to find again.
+/// Writes one batch; the sensors alternate. The merge must restore this order.
 fn fill(rings: &mut [Ring]) {
     let turns = ELEMENTS / rings.len() as u64;
     for number in 0..turns {
@@ -307,7 +307,7 @@ fn monitor_with(socket: &Path, sensor: &str, update: &mut dyn Analysis) -> Resul
     Ok(monitor)
 }
 
-/// One section: by hand, with an update, and with an update in a set.
+/// One section: the manual loop, an update, and an update in a set.
 fn section(
     rounds: usize,
     socket: &Path,
@@ -337,11 +337,11 @@ fn section(
         assert_eq!(histogram.count(), count);
         span
     };
-    // Every contender reads what all have written; only its own batch is measured.
+    // Every contender reads the elements of all contenders; only its own batch is measured.
     let framework = |monitor: &mut Monitor, update: &mut dyn Analysis| {
         monitor.round(monotonic_now(), &mut Distances::default());
         fill(&mut rings.borrow_mut());
-        // What was written lies before this time, by more than the clock's error.
+        // All elements were written before this time, by more than the clock's error.
         let written = monotonic_now();
         let until = written.plus(Nanos::from_us(2));
         while monotonic_now() <= until {}
@@ -363,7 +363,7 @@ fn section(
         span
     };
     let skip = |contender: &mut dyn FnMut() -> f64| {
-        // The hand-written loop has a position of its own and catches up unmeasured.
+        // The manual loop has a position of its own and catches up outside the measurement.
         for ring in &mut *rings.borrow_mut() {
             ring.position = ring.writer.count();
         }

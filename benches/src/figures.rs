@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a run says: tables for people, JSON for programs.
+//! The results of a run: tables for people, JSON for programs.
 
 use std::fmt::Write as _;
 
@@ -9,12 +9,12 @@ use serde::Serialize;
 use crate::machine::Machine;
 use crate::race::Outcome;
 
-/// The lines between which the page keeps the tables.
+/// The page keeps the tables between these two lines.
 const BEGIN: &str = "<!-- figures: begin -->";
 const END: &str = "<!-- figures: end -->";
 
-/// What the name of a contender ends in that is the same as another one: by so much two
-/// measurements of one thing differ.
+/// Suffix of the name of a contender that is identical to another one. The two results show the
+/// error of the measurement.
 pub(crate) const AGAIN: &str = ", again";
 
 /// A run.
@@ -43,20 +43,19 @@ pub(crate) struct Row {
     pub(crate) target: Option<f64>,
     pub(crate) met: Option<bool>,
     pub(crate) batches: usize,
-    /// Batches that were left out because the machine disturbed them,
+    /// Number of omitted batches, because the machine disturbed them,
     pub(crate) disturbed: usize,
-    /// or were not, because too few were calm: then no target is judged.
+    /// Whether too few batches were calm, so none was omitted; then no target is judged.
     pub(crate) inconclusive: bool,
 }
 
-/// The median of the one by that of the other; of several races, the median of what each of them
-/// found.
+/// The ratio of two medians; of several races, the median of their ratios.
 fn ratio_of(outcome: &Outcome, other: &Outcome) -> f64 {
     let found = outcome.ratio;
     found.unwrap_or_else(|| outcome.median() / other.median())
 }
 
-/// Compares each outcome with the one it names.
+/// Compares each outcome with the reference outcome that it names.
 pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
     outcomes
         .iter()
@@ -68,8 +67,8 @@ pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
             };
             let other = outcome.against.as_ref().and_then(|name| named(name));
             let ratio = other.map(|other| ratio_of(outcome, other));
-            // Two things that cost the same measure as differently as one thing measured twice: a
-            // target of 1.00 is met within that.
+            // Two measurements of the same code differ as much as two contenders of equal cost. A
+            // target of 1.00 is met within this tolerance.
             let again = other.and_then(|other| named(&format!("{}{AGAIN}", other.name)));
             let same = again.zip(other).map_or(1.0, |(again, other)| {
                 let ratio = ratio_of(again, other);
@@ -90,7 +89,7 @@ pub(crate) fn rows(outcomes: &[Outcome]) -> Vec<Row> {
                 against: other.map(|other| other.name.clone()),
                 ratio,
                 target: outcome.target,
-                // As printed: a target of two decimals is not missed by the third.
+                // The printed value: the third decimal cannot miss a target of two decimals.
                 met: ratio
                     .zip(outcome.target)
                     .filter(|_| !inconclusive)
@@ -158,7 +157,7 @@ impl Figures {
     }
 }
 
-/// How many targets are met, missed and inconclusive, and which are missed.
+/// The number of targets that are met, missed and inconclusive, and the names of the missed ones.
 fn targets(rows: &[Row]) -> String {
     let with_target = || rows.iter().filter(|row| row.target.is_some());
     let judged_as = |met: Option<bool>| with_target().filter(move |row| row.met == met);
@@ -203,7 +202,7 @@ fn line(row: &Row) -> String {
     )
 }
 
-/// Three digits that mean something.
+/// Three significant digits.
 fn figure(ns: f64) -> String {
     let decimals = match ns {
         ns if ns < 10.0 => 2,
@@ -213,7 +212,7 @@ fn figure(ns: f64) -> String {
     format!("{ns:.decimals$}")
 }
 
-/// The page with these tables in the place of the old ones.
+/// The page with these tables instead of the old ones.
 pub(crate) fn keep(page: &str, tables: &str) -> Result<String> {
     let (before, rest) = page
         .split_once(BEGIN)

@@ -15,7 +15,7 @@ use crate::cold::Lines;
 #[repr(C, align(4096))]
 pub(crate) struct Floor<const STRIDE: usize, const SLOTS: usize> {
     counter: AtomicU64,
-    // The counter has its cache line to itself, as in a stream.
+    // The counter has a cache line of its own, as in a stream.
     apart: [u64; 7],
     slots: [[AtomicU64; STRIDE]; SLOTS],
 }
@@ -31,7 +31,7 @@ impl<const STRIDE: usize, const SLOTS: usize> Floor<STRIDE, SLOTS> {
 
     #[inline(always)]
     pub(crate) fn write(&self, elements: u64) {
-        // Relaxed: one thread alone stores the counter.
+        // Relaxed: only one thread stores the counter.
         let mut count = self.counter.load(Ordering::Relaxed);
         for element in 0..elements {
             let slot = &self.slots[count as usize % SLOTS];
@@ -50,13 +50,13 @@ impl<const STRIDE: usize, const SLOTS: usize> Floor<STRIDE, SLOTS> {
     }
 }
 
-/// A floor whose address is a constant to the one function that writes it.
+/// A floor whose address is a constant in the only function that writes it.
 pub(crate) struct Named {
     pub(crate) bytes: u32,
     pub(crate) slots: u64,
     pub(crate) write: fn(u64),
     pub(crate) lines: fn() -> Lines,
-    /// The same code and memory once more: what two measurements of one thing differ by.
+    /// The same code and memory once more: it shows the error of the measurement.
     pub(crate) twin: fn(u64),
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn floor(bytes: u32, slots: u64) -> &'static Named {
         .expect("every size that is compared has a floor")
 }
 
-/// A floor in memory of its own that the kernel has promised and not given yet.
+/// A floor in memory of its own that the kernel has reserved and not allocated yet.
 pub(crate) struct UntouchedFloor(Mapping);
 
 impl UntouchedFloor {

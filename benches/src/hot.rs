@@ -22,7 +22,7 @@ const BATCH: u64 = 1000;
 const BURST: u64 = 20;
 const PAUSE: Duration = Duration::from_micros(500);
 
-/// The sizes of [GRTMon, tables 1 and 2]: payload, slots, and how the tables are called. The rings
+/// The sizes of [GRTMon, tables 1 and 2]: payload, slots, and the names of the tables. The rings
 /// are the least that a directory hands out, and the next powers of two.
 const SIZES: [(u32, u64, &str); 8] = [
     (0, 64, "Simple: no payload, ring for 20 elements (64)"),
@@ -42,7 +42,7 @@ const SIZES: [(u32, u64, &str); 8] = [
     ),
     (8, 256, "Simple: 8 bytes, ring for 150 elements (256)"),
 ];
-/// The size that the other comparisons use.
+/// The payload size of the other comparisons.
 pub(crate) const USUAL: (u32, u64) = (8, 64);
 
 const PEERS: &str = "Other tools: one event with a number of 8 bytes";
@@ -53,7 +53,7 @@ const FLUSHED: &str = "One write of 8 bytes with its memory flushed from the cac
 const FIRST: &str = "The first write ever, 8 bytes";
 const FLOOR: &str = "floor in Rust";
 
-/// A way to write elements, and the memory that a write touches.
+/// A method to write elements, and the memory that a write touches.
 #[derive(Clone)]
 struct Way {
     name: String,
@@ -85,8 +85,8 @@ impl Way {
         self
     }
 
-    /// Takes part in a race with batches of so many elements, `before` each of which something is
-    /// done to it.
+    /// Takes part in a race with batches of this number of elements; `before` runs before each
+    /// batch.
     fn contender(
         &self,
         section: &'static str,
@@ -112,7 +112,7 @@ impl Way {
     }
 }
 
-/// Every way to write this payload with a simple sensor, each after its floor.
+/// Every method to write this payload with a simple sensor, each after its floor.
 fn simple(bytes: u32, slots: u64) -> Result<Vec<Way>> {
     // The targets are for 8 bytes; the other sizes are shown.
     let judged = |target: f64| (bytes == 8).then_some(target);
@@ -195,7 +195,7 @@ pub(crate) fn steady(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>> {
     Ok(race(rounds, contenders))
 }
 
-/// A laned sensor's price is told by that of a simple one.
+/// The price of a laned sensor follows from that of a simple one.
 fn laned() -> Result<Vec<Way>> {
     let (bytes, slots) = USUAL;
     let plain = sensor(bytes, slots)?;
@@ -258,7 +258,7 @@ fn ways_of(peers: &[Peer]) -> Vec<Way> {
     peers.iter().map(way).collect()
 }
 
-/// A few elements after each pause: what a program that mostly waits pays.
+/// A few elements after each pause: the cost for a program that mostly waits.
 pub(crate) fn after_sleep(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>> {
     let ways = [simple(USUAL.0, USUAL.1)?, ways_of(peers)].concat();
     let contender = |way: &Way| {
@@ -268,13 +268,13 @@ pub(crate) fn after_sleep(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>>
     Ok(race(rounds, ways.iter().map(contender).collect()))
 }
 
-/// The first element after everything that it touches has left the caches.
+/// The first element after all its memory has left the caches.
 pub(crate) fn flushed(rounds: usize) -> Result<Vec<Outcome>> {
     let ways = simple(USUAL.0, USUAL.1)?;
     let contenders = ways.iter().filter_map(|way| {
         let lines = way.lines.clone()?;
         Some(way.contender(FLUSHED, 1, None, move |run| {
-            // The code stays where it is: what is measured is the memory.
+            // The code stays in the cache: the memory is measured.
             run(1);
             lines.flush();
         }))
@@ -282,10 +282,10 @@ pub(crate) fn flushed(rounds: usize) -> Result<Vec<Outcome>> {
     Ok(race(rounds, contenders.collect()))
 }
 
-/// The very first element of a sensor, in a ring that nobody has touched.
+/// The first element of a sensor, in a ring whose pages are untouched.
 pub(crate) fn first(rounds: usize) -> Result<Vec<Outcome>> {
     let slots = USUAL.1;
-    // Fails before the race if it fails at all.
+    // If it fails, it fails before the race.
     drop((sensors::sensor::<Bytes8>(slots)?, sensors::laned(slots)?));
     let floor = || {
         let memory = UntouchedFloor::new();

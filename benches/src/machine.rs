@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The machine: its CPUs, its counter, and how it is described.
 //!
-//! The measured thread has a CPU of its own and everything else is sent to another one. Where it is
-//! permitted, measured threads run as `SCHED_FIFO`: the machine may have other work, and a batch of
-//! ten microseconds should not be cut by it.
+//! The measured thread has a CPU of its own; everything else runs on another one. If it is
+//! permitted, measured threads run as `SCHED_FIFO`, so that other work of the machine does not
+//! interrupt a batch of ten microseconds.
 
 use std::fs;
 use std::mem::size_of_val;
@@ -16,16 +16,16 @@ use overhear_stream::read_hardware_ticks;
 use overhear_stream::sync::{fence, AtomicBool, Ordering};
 use serde::Serialize;
 
-/// What a reader of the figures must know about where they come from.
+/// Facts about the machine that a reader of the figures must know.
 #[derive(Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cpu: String,
     pub(crate) cpus: usize,
-    /// Whether the kernel takes the two CPUs for hyperthreads of one core. A virtual machine's may
-    /// be where its kernel cannot see it,
+    /// Whether the kernel reports the two CPUs as hyperthreads of one core. The kernel of a virtual
+    /// machine may not see the hyperthreads,
     pub(crate) one_core: bool,
-    /// so this is measured: by how much arithmetic on the other CPU slows arithmetic on the
-    /// measured one. 1 is two cores; hyperthreads show 1.3 to 2.
+    /// so this is measured: the factor by which arithmetic on the other CPU slows arithmetic on the
+    /// measured one. 1 means two cores; hyperthreads show 1.3 to 2.
     pub(crate) sibling_slowdown: f64,
     pub(crate) kernel: String,
     pub(crate) ticks_per_ns: f64,
@@ -33,15 +33,14 @@ pub(crate) struct Machine {
     pub(crate) date: String,
 }
 
-/// The CPU of the measured thread, and the one of everything else.
+/// The CPU of the measured thread, and the CPU of everything else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpus {
     pub(crate) measured: usize,
     pub(crate) others: usize,
 }
 
-/// Chooses the CPUs and sends every thread of the process to the second; those that they start
-/// later inherit it.
+/// Chooses the CPUs and moves every thread of the process to the second; new threads inherit it.
 pub(crate) fn settle() -> Result<Cpus> {
     // SAFETY: the set is a plain value that the call fills in.
     let allowed: Vec<usize> = unsafe {
@@ -70,15 +69,15 @@ pub(crate) fn settle() -> Result<Cpus> {
     Ok(cpus)
 }
 
-/// Gives the calling thread this CPU, and precedence on it where that is permitted; says whether
-/// it was.
+/// Binds the calling thread to this CPU, with real-time priority if that is permitted; returns
+/// whether it was.
 pub(crate) fn occupy(cpu: usize) -> Result<bool> {
     pin(0, cpu)?;
     // SAFETY: the parameter is a plain value; the call changes the calling thread's policy only.
     let refused = unsafe {
         let mut parameter: libc::sched_param = std::mem::zeroed();
         parameter.sched_priority = 1;
-        // Threads that it starts must not inherit the precedence.
+        // New threads must not inherit the priority.
         libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &parameter)
     };
     Ok(refused == 0)
@@ -95,7 +94,7 @@ fn pin(thread: i32, cpu: usize) -> Result<()> {
     Ok(())
 }
 
-/// Whether the kernel takes the two for hyperthreads of one core.
+/// Whether the kernel reports the two as hyperthreads of one core.
 fn one_core(cpus: Cpus) -> bool {
     let core = |cpu: usize| {
         let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology/core_cpus");
@@ -104,8 +103,8 @@ fn one_core(cpus: Cpus) -> bool {
     core(cpus.measured).is_some() && core(cpus.measured) == core(cpus.others)
 }
 
-/// The nanoseconds of a short piece of arithmetic that needs all units of a core. It is slow when
-/// somebody else on the machine takes some of them, which no clock or counter of a guest tells.
+/// The nanoseconds of a short piece of arithmetic that needs all units of a core. It is slow if
+/// another program on the machine uses some of them. No clock or counter of a guest shows that.
 pub(crate) fn interference_probe() -> f64 {
     crate::race::time(1, &mut |_| PROBE.work())
 }
@@ -113,14 +112,15 @@ pub(crate) fn interference_probe() -> f64 {
 /// About two microseconds: two hundred steps of a counter of 10 ns.
 pub(crate) const PROBE: InterferenceProbe = InterferenceProbe::new(1500);
 
-/// By how much arithmetic on the other CPU slows it on the measured one, which the caller occupies.
+/// The factor by which arithmetic on the other CPU slows it on the measured one. The caller
+/// occupies the measured CPU.
 fn sibling_slowdown(others: usize) -> f64 {
     const STEPS: u64 = 100_000;
     const TURNS: usize = 41;
     static BUSY: AtomicBool = AtomicBool::new(false);
     static DONE: AtomicBool = AtomicBool::new(false);
-    // Relaxed everywhere: what the partner does a moment too long or too short stays out of
-    // medians.
+    // Relaxed everywhere: if the partner runs a moment too long or too short, the medians do not
+    // change.
     let partner = std::thread::spawn(move || {
         let _ = pin(0, others);
         while !DONE.load(Ordering::Relaxed) {
@@ -145,7 +145,7 @@ fn sibling_slowdown(others: usize) -> f64 {
     together[TURNS / 2] / alone[TURNS / 2]
 }
 
-/// The counter, ordered with what stands before and behind it in the program.
+/// The counter, ordered after earlier instructions and before later ones.
 #[inline(always)]
 pub(crate) fn ordered_ticks() -> u64 {
     barrier();
@@ -184,7 +184,8 @@ pub(crate) fn ticks_per_ns() -> f64 {
     })
 }
 
-/// Describes the machine by what matters to the figures. The caller occupies the measured CPU.
+/// Describes the machine by the properties that matter to the figures. The caller occupies the
+/// measured CPU.
 pub(crate) fn describe(cpus: Cpus, fifo: bool) -> Result<Machine> {
     let info = fs::read_to_string("/proc/cpuinfo")?;
     let field = |name: &str| {

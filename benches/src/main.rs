@@ -2,16 +2,15 @@
 //! What sensors and readers cost.
 //!
 //! Everything that is compared runs in one process (some of it in several, one after the other:
-//! [`processes`]) and takes turns in short batches ([`race`]): a hand-written floor, Overhear's
+//! [`processes`]) and alternates in short batches ([`race`]): a hand-written floor, Overhear's
 //! writers in C, C++ and Rust, registered with a directory of this process as a program's sensors
-//! are, and the tools that people use otherwise. The measured thread has a CPU of its own
-//! ([`machine`]); directories, daemons, drains and readers run on another. Ratios are those of
-//! medians of the same race. Where a target exists the tables say whether it is met; nothing fails
-//! because of it.
+//! are, and other tools. The measured thread has a CPU of its own ([`machine`]); directories,
+//! daemons, drains and readers run on another. Ratios are those of medians of the same race. If a
+//! target exists, the tables show whether it is met; a missed target is no failure.
 //!
 //! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain, evaluate), for
-//! whoever is at work on it; `one-sleep` and `one-drain` are the parts that [`processes`] runs
-//! several times.
+//! work on that part; `one-sleep` and `one-drain` are the parts that [`processes`] runs several
+//! times.
 #![allow(
     clippy::disallowed_types,
     reason = "the floor and the start lines of threads use shared words by hand"
@@ -45,7 +44,7 @@ use overhear_stream::hardware_clock;
 use crate::figures::Figures;
 use crate::race::Outcome;
 
-/// Enough for quartiles that stay where they are from run to run.
+/// Enough batches for quartiles that are stable from run to run.
 const ROUNDS: usize = 1001;
 
 const USAGE: &str = "use [--rounds N] [--only PART] [--json FILE] [--keep PAGE]";
@@ -94,7 +93,7 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let rounds = arguments.rounds;
-    // What lasts longer is repeated less, what varies more is repeated more.
+    // Long races are repeated less, races with a large variance more.
     let (more, few) = (2 * rounds, rounds / 10 + 1);
     let only = arguments.only.as_deref();
     let wanted = |name: &str| only.is_none_or(|only| only == name);

@@ -16,7 +16,7 @@ pub(crate) struct OhSensor {
     rest: [u64; 7],
 }
 
-/// In how many places of a line each put is compiled; `c/places.h`.
+/// Number of offsets in a line at which each put is compiled; `c/places.h`.
 pub(crate) const PLACES: usize = 8;
 
 type Put = unsafe extern "C" fn(*mut c_void, u64);
@@ -59,7 +59,7 @@ pub(crate) struct Crowd {
     concurrent: CrowdKind,
 }
 
-/// One kind of them.
+/// A kind of such sensors.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct CrowdKind {
@@ -67,7 +67,7 @@ pub(crate) struct CrowdKind {
     put: [Put; PLACES],
 }
 
-/// A sensor of that kind, which lives as long as the process.
+/// A sensor of that kind, which lives until the process ends.
 #[derive(Clone, Copy)]
 pub(crate) struct CrowdSensor {
     kind: CrowdKind,
@@ -98,7 +98,7 @@ impl CrowdSensor {
         self.put_from(0, elements);
     }
 
-    /// The same by the code in another place.
+    /// The same by the code at another offset.
     pub(crate) fn put_from(&self, place: usize, elements: u64) {
         // SAFETY: the sensor is registered and never unregistered.
         unsafe { (self.kind.put[place])(self.sensor, elements) }
@@ -108,7 +108,7 @@ impl CrowdSensor {
 /// Laned and concurrent sensors of each C compiler.
 pub(crate) fn crowds() -> Vec<(&'static str, CrowdKind, CrowdKind)> {
     vec![
-        // SAFETY: tables that nobody changes.
+        // SAFETY: the tables are constant.
         #[cfg(has_gcc)]
         unsafe {
             (
@@ -136,11 +136,11 @@ fn last_error() -> String {
     reason.to_string_lossy().into_owned()
 }
 
-/// What one compiler has made.
+/// The contenders of one compiler.
 #[derive(Clone, Copy)]
 pub(crate) struct Unit {
     pub(crate) compiler: &'static str,
-    /// How its users call the two ways to write.
+    /// The names of the two write methods for users.
     pub(crate) put: &'static str,
     pub(crate) fill: &'static str,
     /// The largest good ratio of an inlined write of 8 bytes.
@@ -148,7 +148,7 @@ pub(crate) struct Unit {
     table: *const Native,
 }
 
-/// Every compiler that was there when this program was built.
+/// Every compiler that was installed when this program was built.
 pub(crate) fn units() -> Vec<Unit> {
     vec![
         #[cfg(has_gcc)]
@@ -206,7 +206,7 @@ impl Unit {
 }
 
 impl Native {
-    /// Registers a sensor of this size, which lives as long as the process.
+    /// Registers a sensor of this size, which lives until the process ends.
     pub(crate) fn enlist(&self) -> Result<Handle> {
         let instance = sensors::next_instance();
         let name = CString::new(instance.as_str())?;
@@ -237,7 +237,7 @@ impl Native {
         self.put_from(0, sensor, elements);
     }
 
-    /// The same by the code in another place.
+    /// The same by the code at another offset.
     pub(crate) fn put_from(&self, place: usize, sensor: Handle, elements: u64) {
         // SAFETY: the sensor is registered with this row's size and never unregistered; only the
         // measured thread writes it.
@@ -252,7 +252,7 @@ impl Native {
 
     /// The memory of a sensor of this size.
     pub(crate) fn sensor_lines(&self, sensor: Handle) -> Lines {
-        // SAFETY: the sensor lives as long as the process.
+        // SAFETY: the sensor lives until the process ends.
         let base = unsafe { (*sensor.behind).base };
         let stride = 8 + self.payload_bytes.next_multiple_of(8) as usize;
         let stream = 4096 + stride * self.slots as usize;

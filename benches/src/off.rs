@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sensors that are switched off, compared with LTTng's disabled tracepoint.
 //!
-//! A turn of such a loop takes a cycle, so where the compiler happens to put it decides: a loop
-//! that crosses a line of 64 bytes takes two. Every contender is therefore compiled in eight places
-//! of a line ([`PLACES`]), and the best of each is compared.
+//! An iteration of such a loop takes one cycle, so the address of the loop matters: a loop that
+//! crosses a line of 64 bytes takes two. Every contender is therefore compiled at eight offsets in
+//! a line ([`PLACES`]), and the best of each is compared.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -20,10 +20,10 @@ use crate::race::{race, time, Contender, Outcome};
 use crate::sensors::{self, Bytes8};
 
 const OFF: &str = "Switched off, the best of eight places in the code";
-/// Long against the call: a turn takes a cycle.
+/// Long compared with the call: an iteration takes one cycle.
 const BATCH: u64 = 10_000;
 
-/// One contender: runs the code in this place for so many elements.
+/// One contender: runs the code at this offset for this number of elements.
 pub(crate) struct Placed {
     name: String,
     run: Rc<RefCell<dyn FnMut(usize, u64)>>,
@@ -54,8 +54,8 @@ impl Placed {
     }
 }
 
-/// Sensors of every kind, switched off by the directory. Nothing else may be registered yet,
-/// because everything that is registered is switched off.
+/// Sensors of every kind, switched off by the directory. This must run before other registrations,
+/// because it switches off all registered sensors.
 pub(crate) fn switched_off(socket: &Path) -> Result<Vec<Placed>> {
     let (bytes, slots) = USUAL;
     let mut placed = Vec::new();
@@ -134,7 +134,7 @@ pub(crate) fn switched_off(socket: &Path) -> Result<Vec<Placed>> {
     Ok(placed)
 }
 
-/// They take turns with the disabled tracepoint, where there is one.
+/// They alternate with the disabled tracepoint, if there is one.
 pub(crate) fn off(rounds: usize, peers: &[Peer], sensors: &[Placed]) -> Vec<Outcome> {
     let mut contenders = Vec::new();
     let peer = peers.iter().find_map(|peer| Some((peer.name, peer.off?)));
@@ -148,7 +148,7 @@ pub(crate) fn off(rounds: usize, peers: &[Peer], sensors: &[Placed]) -> Vec<Outc
     best(race(rounds, contenders))
 }
 
-/// Of the outcomes of one name the fastest, where the first of them stood.
+/// Keeps the fastest outcome of each name, at the position of the first.
 fn best(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let mut kept: Vec<Outcome> = Vec::new();
     for outcome in outcomes {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two threads that write at once, each on a CPU of its own.
+//! Two threads that write at the same time, each on a CPU of its own.
 
 use std::hint::spin_loop;
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -17,11 +17,11 @@ use crate::sensors::{self, Bytes8};
 
 const PAIRS: &str = "Two threads at once on two CPUs, 8 bytes";
 const FLOOR: &str = "floor in Rust, a ring for each thread";
-/// Long against the moment between the two starts.
+/// Long compared with the time between the two starts.
 const BATCH: u64 = 2000;
 const SLOTS: u64 = 64;
 
-/// What a thread does: writes so many elements.
+/// The work of a thread: writes this number of elements.
 type Work = Arc<dyn Fn(u64) + Send + Sync>;
 
 /// The thread on the other CPU. It sleeps between batches, so that drains and daemons can run.
@@ -31,14 +31,15 @@ struct Partner {
     start: Arc<Start>,
 }
 
-/// Where two threads wait for each other.
+/// A barrier for two threads.
 #[derive(Default)]
 struct Start(AtomicU64);
 
 impl Start {
     /// Returns when both have arrived.
     fn line_up(&self) {
-        // SYNC(start): what either thread did before happens before what both do now.
+        // SYNC(start): the work of both threads before the barrier happens before their work after
+        // it.
         let arrived = self.0.fetch_add(1, Ordering::AcqRel) + 1;
         let both = arrived.next_multiple_of(2);
         // SYNC(start): as above.
@@ -74,7 +75,7 @@ impl Partner {
         Ok(Self { work, spans, start })
     }
 
-    /// Lets both threads work and returns the mean of their times per element.
+    /// Starts the work of both threads and returns the mean of their times per element.
     fn together(&self, here: &Work, there: &Work) -> f64 {
         let Ok(()) = self.work.send(Arc::clone(there)) else {
             return f64::NAN;
@@ -90,7 +91,7 @@ impl Partner {
 pub(crate) fn pairs(rounds: usize, others: usize) -> Result<Vec<Outcome>> {
     let partner = Partner::new(others)?;
     let partner = &partner;
-    // On both CPUs at once, as the batches are. Its rounds count as a batch's elements do.
+    // On both CPUs at once, as the batches are. A round of the probe counts as an element.
     let probe: Work = Arc::new(|_| PROBE.work());
     let contender = |name: String, here: Work, there: Work| {
         let probe = Arc::clone(&probe);

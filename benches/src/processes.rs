@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Races that are run again in fresh processes.
 //!
-//! Where a measurement is one of misses in caches and of lines that go to and fro, the physical
-//! pages that a process was given decide, for as long as it lives: five floors of the same
-//! instructions then differ by a third. No number of rounds in one process helps against that. A
-//! few processes do, each with other pages, and the median over them of each figure. A ratio is
-//! taken within each process, where both took turns, and the median of these ratios counts.
+//! If a measurement depends on cache misses or on shared cache lines, it depends on the physical
+//! pages of the process until the process ends: five floors of the same instructions then differ by
+//! a third. More rounds in one process do not help. A few processes help, each with other pages,
+//! and the median over them of each figure. A ratio is taken within each process, where both
+//! alternated, and the median of these ratios counts.
 
 use std::process::{Command, Stdio};
 
@@ -14,12 +14,12 @@ use serde_json::Value;
 
 use crate::race::{Batches, Outcome};
 
-/// Where a client of Tracy listens. This process has one since it was loaded, at the usual port,
-/// which takes a single profiler in its life; theirs must not be mistaken for it.
+/// The port on which a client of Tracy listens. This process has a client at the usual port, which
+/// accepts a single profiler in its life; the clients of other processes need another port.
 pub(crate) const TRACY_PORT: &str = "TRACY_PORT";
 const PORT_OF_OTHERS: &str = "8096";
 
-/// So many processes run a part.
+/// Number of processes that run a part.
 const PROCESSES: usize = 7;
 
 /// Runs this part of the bench in processes of its own, and combines what they found in this
@@ -77,8 +77,8 @@ fn outcome(section: &'static str, row: &Value) -> Option<Outcome> {
     })
 }
 
-/// Of each contender the median over the processes of each figure; those that were too busy to tell
-/// are left out, unless most were.
+/// The median over the processes of each figure of each contender. Processes that were too busy are
+/// omitted, unless most were.
 fn combine(processes: &[Vec<Outcome>]) -> Vec<Outcome> {
     let Some(first) = processes.first() else {
         return Vec::new();

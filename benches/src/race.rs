@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Contenders that take turns.
+//! Contenders that alternate.
 //!
-//! A round lets each contender run one short batch. What disturbs the machine for longer than a
-//! batch disturbs all contenders of that round alike, and what disturbs single batches stays out of
-//! the median over many rounds. The order is another one in each round, because a contender
-//! inherits the caches of the one before it. A ratio is one of medians of the same race, never of
-//! figures from two races; where several processes run one race each, it is the median of their
-//! ratios ([`crate::processes`]).
+//! A round lets each contender run one short batch. A disturbance that is longer than a batch
+//! affects all contenders of that round. A disturbance of single batches does not change the median
+//! over many rounds. The order is another one in each round, because a contender inherits the
+//! caches of the one before it. A ratio is one of medians of the same race, never of figures from
+//! two races; where several processes run one race each, it is the median of their ratios
+//! ([`crate::processes`]).
 //!
 //! A virtual machine's neighbours can take units of the core away for a part of all batches: then a
 //! median falls between two speeds and is useless. An interference probe therefore runs before and
-//! after each batch, and batches with a slow probe are left out ([`calm`]).
+//! after each batch, and batches with a slow probe are omitted ([`calm`]).
 
 use crate::machine::{interference_probe, nanos, ordered_ticks};
 
-/// One way to do what is measured.
+/// One contender.
 pub(crate) struct Contender<'a> {
-    /// The table that it is shown in.
+    /// The table that shows it.
     pub(crate) section: &'static str,
     pub(crate) name: String,
     /// Runs one batch and returns nanoseconds per element.
     pub(crate) batch: Box<dyn FnMut() -> f64 + 'a>,
-    /// The contender that it is compared with, by name, in the same section.
+    /// The name of the contender in the same section that it is compared with.
     pub(crate) against: Option<String>,
     /// The largest ratio that is good.
     pub(crate) target: Option<f64>,
@@ -74,7 +74,7 @@ pub(crate) fn time(elements: u64, run: &mut (impl FnMut(u64) + ?Sized)) -> f64 {
     nanos(end - begin) / elements as f64
 }
 
-/// What a contender needed, in nanoseconds per element.
+/// The times of a contender, in nanoseconds per element.
 #[derive(Clone, Debug)]
 pub(crate) struct Outcome {
     pub(crate) section: &'static str,
@@ -82,8 +82,8 @@ pub(crate) struct Outcome {
     pub(crate) quartiles: [f64; 3],
     pub(crate) least: f64,
     pub(crate) against: Option<String>,
-    /// Its median by that of `against`, where it is not to be taken from these figures: several
-    /// races were run, and this is the median of what each of them found.
+    /// Its median divided by that of `against`, if these figures do not give it: the median of the
+    /// results of several races.
     pub(crate) ratio: Option<f64>,
     pub(crate) target: Option<f64>,
     pub(crate) batches: Batches,
@@ -95,13 +95,13 @@ impl Outcome {
     }
 }
 
-/// How many batches of a contender ran, and how many of them count.
+/// The number of batches of a contender, and the number of those that count.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Batches {
     pub(crate) run: usize,
     /// Number of batches with a slow interference probe.
     pub(crate) disturbed: usize,
-    /// So few were calm that all of them count: nothing can be judged by them.
+    /// Too few batches were calm, so all of them count: they permit no judgement.
     pub(crate) inconclusive: bool,
 }
 
@@ -112,7 +112,7 @@ struct Batch {
     probe: f64,
 }
 
-/// Runs so many rounds.
+/// Runs this number of rounds.
 pub(crate) fn race(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Vec<Outcome> {
     let mut order: Vec<_> = (0..contenders.len()).collect();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -150,8 +150,8 @@ pub(crate) fn race(rounds: usize, mut contenders: Vec<Contender<'_>>) -> Vec<Out
         .collect()
 }
 
-/// Time of the undisturbed interference probe: the tenth part of a race's batches is taken
-/// to be that calm. Less than the least would do for one lucky batch.
+/// Time of the undisturbed interference probe: the first decile of a race. One lucky batch can
+/// change the minimum, but not the decile.
 fn usual(batches: &[Vec<Batch>]) -> f64 {
     let mut probes: Vec<_> = batches.iter().flatten().map(|one| one.probe).collect();
     probes.sort_by(f64::total_cmp);
@@ -161,10 +161,10 @@ fn usual(batches: &[Vec<Batch>]) -> f64 {
 /// An interference probe slower than usual by this factor shows a disturbance. Its own steps are
 /// about a hundredth; a neighbour on the other hyperthread makes it 1.3 to 2 times as slow.
 const SLOW: f64 = 1.05;
-/// Of fewer calm batches than this part, a median would be one of chance.
+/// If fewer than this share of the batches are calm, the median is random.
 const CALM_PART: usize = 5;
 
-/// The times of the calm batches in order, or of all where too few were calm.
+/// The times of the calm batches in order, or of all batches if too few were calm.
 fn calm(batches: &[Batch], usual: f64) -> (Vec<f64>, Batches) {
     let run = batches.len();
     let quiet = |batch: &&Batch| batch.probe <= usual * SLOW;

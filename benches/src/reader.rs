@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader: what it costs to copy and validate, and what it costs the writer to be read.
+//! The reader: the cost of copies with validation, and the cost of a reader for the writer.
 
 use std::cell::RefCell;
 use std::hint::black_box;
@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_millis(1);
 /// About 15 ms of writing.
 const PHASE_ELEMENTS: u64 = 1_500_000;
 
-/// A stream of 8-byte payloads in memory that stays.
+/// A stream of 8-byte payloads in memory that is never freed.
 struct Stream {
     memory: &'static Mapping,
     geometry: Geometry,
@@ -60,7 +60,7 @@ fn write(writer: &mut SimpleWriter<SharedWords>, elements: u64) {
     }
 }
 
-/// Validated copies against a plain copy of the same bytes.
+/// Validated copies compared with a plain copy of the same bytes.
 pub(crate) fn copies(rounds: usize) -> Result<Vec<Outcome>> {
     let stream = Stream::new()?;
     write(&mut stream.writer()?, SLOTS * 2);
@@ -88,8 +88,8 @@ pub(crate) fn copies(rounds: usize) -> Result<Vec<Outcome>> {
             let report = reader.poll_until(end, |found| {
                 if let ReadItem::Element(element) = found {
                     let payload = element.payload.try_into().unwrap_or_default();
-                    // One addition that waits for the one before it: two would take longer than
-                    // the copy.
+                    // One addition that depends on the previous one: two would take longer than the
+                    // copy.
                     sum = sum.wrapping_add(u64::from_ne_bytes(payload) ^ element.stamp.as_raw());
                 }
             });
@@ -120,22 +120,21 @@ pub(crate) fn copies(rounds: usize) -> Result<Vec<Outcome>> {
     ))
 }
 
-/// What the thread of the reader is told.
+/// Commands for the thread of the reader.
 #[derive(Clone, Copy)]
 enum Order {
     Drain,
     Rest,
 }
 
-/// Drains the stream whenever it is told to, every millisecond, and counts how often.
+/// Drains the stream every millisecond if enabled, and counts the drains.
 fn reader(stream: &Stream, cpu: usize, drains: &'static AtomicU64) -> Result<Sender<Order>> {
     let (sender, orders) = mpsc::channel();
     let mut reader = Reader::from_start(stream.words(), stream.geometry)?;
     thread::Builder::new()
         .name("reader".to_owned())
         .spawn(move || {
-            // With precedence, so that it does wake every millisecond whatever else the machine
-            // does.
+            // With real-time priority, so that it wakes every millisecond on a busy machine, too.
             let _ = occupy(cpu);
             let mut order = Order::Rest;
             let mut sum = 0_u64;
@@ -165,7 +164,7 @@ fn reader(stream: &Stream, cpu: usize, drains: &'static AtomicU64) -> Result<Sen
     Ok(sender)
 }
 
-/// The writer with and without a reader on the other CPU. The whole phase counts, not its median
+/// The writer with and without a reader on the other CPU. The complete phase counts, not its median
 /// batch: the reader is at work for a part of each millisecond only.
 pub(crate) fn drain(rounds: usize, others: usize) -> Result<Vec<Outcome>> {
     static DRAINS: AtomicU64 = AtomicU64::new(0);
@@ -175,7 +174,7 @@ pub(crate) fn drain(rounds: usize, others: usize) -> Result<Vec<Outcome>> {
     let phase = |order: Order| {
         let (writer, orders) = (&writer, orders.clone());
         move || {
-            // The ring is the writer's own again.
+            // The ring belongs to the writer alone again.
             write(&mut writer.borrow_mut(), 2 * SLOTS);
             let _ = orders.send(order);
             let span = time(PHASE_ELEMENTS, &mut |elements| {

@@ -42,8 +42,8 @@ payloads! {
     Bytes64(u64): a + 0, b + 1, c + 2, d + 3, e + 4, f + 5, g + 6, h + 7;
 }
 
-/// The rate that every sensor here declares: so low that the directory grants no more slots than
-/// were asked for.
+/// The rate that every sensor here declares: low, so that the directory grants only the requested
+/// number of slots.
 pub(crate) fn rate() -> Rate {
     let second = Nanos::from_ms(1_000);
     Rate::new(second, second, Nanos::from_ns(0)).expect("a rate with T = D is well-formed")

@@ -39,8 +39,8 @@ impl Drop for Keeper {
 
 pub(super) fn start() -> Result<Peer> {
     let name = format!("overhear-bench-{}", std::process::id());
-    // Its files lie in a folder of the run, and its shared memory, which has to lie elsewhere,
-    // bears a name of the run, by which `make bench` finds what it leaves there.
+    // Its files are in a folder of the run. Its shared memory must be elsewhere; it has a name of
+    // the run, by which `make bench` finds remaining files.
     let folder = tempfile::tempdir()?;
     let mut config = Config::default();
     let root = folder
@@ -70,7 +70,7 @@ pub(super) fn start() -> Result<Peer> {
                 return;
             };
             let _ = ready.send(true);
-            // Relaxed: a drain more or less does not matter.
+            // Relaxed: one drain more or less does not matter.
             while !ended.load(Ordering::Relaxed) {
                 while subscriber.receive().is_ok_and(|sample| sample.is_some()) {}
                 thread::sleep(Duration::from_millis(1));

@@ -23,7 +23,7 @@ extern "C" {
     fn lttng_is_on() -> i32;
 }
 
-/// The session, and the daemon if none ran before.
+/// The session, and the daemon if this process started it.
 struct Session {
     home: TempDir,
     daemon: Option<Child>,
@@ -57,8 +57,7 @@ impl Drop for Session {
     fn drop(&mut self) {
         let _ = self.lttng(&["destroy", "--no-wait", SESSION]);
         if let Some(daemon) = &mut self.daemon {
-            // The daemon takes its consumers with it when it is asked to end, not when it is
-            // killed.
+            // The daemon ends its consumers if it is terminated, but not if it is killed.
             let pid = daemon.id().to_string();
             let _ = Command::new("kill").arg(pid).status();
             let _ = daemon.wait();

@@ -20,13 +20,13 @@ use std::rc::Rc;
 /// A tool that has started.
 pub(crate) struct Peer {
     pub(crate) name: &'static str,
-    /// Produces so many events.
+    /// Produces this number of events.
     pub(crate) run: Rc<RefCell<dyn FnMut(u64)>>,
-    /// Events in a batch: fewer where one costs more, so that batches last about as long.
+    /// Events in a batch: fewer for expensive events, so that all batches take about the same time.
     pub(crate) elements: u64,
-    /// The same tool, switched off, by the code in this place of a line.
+    /// The same tool, switched off, by the code at this offset in a line.
     pub(crate) off: Option<fn(usize, u64)>,
-    /// What must live as long as the events.
+    /// Objects that must live until the last event.
     pub(crate) _keeper: Box<dyn Any>,
 }
 
@@ -56,7 +56,7 @@ impl Peer {
     }
 }
 
-/// Starts every tool that is there. Their threads inherit the CPU of the caller.
+/// Starts every available tool. Their threads inherit the CPU of the caller.
 pub(crate) fn start() -> (Vec<Peer>, Vec<String>) {
     let mut peers = Vec::new();
     let mut skipped = Vec::new();

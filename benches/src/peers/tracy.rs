@@ -2,7 +2,7 @@
 //! Tracy: a plotted number, connected and drained.
 //!
 //! Tracy's client sends what it records to a profiler; until one connects, its queue grows. The
-//! listener here says the protocol's first words and throws away what comes.
+//! receiver here performs the handshake of the protocol and discards the data.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpStream};
@@ -15,18 +15,19 @@ use tracy_client::{plot_name, Client};
 use super::Peer;
 use crate::processes::TRACY_PORT;
 
-/// Of Tracy 0.13 and 0.14, which the crate contains; another one refuses, and is left out.
+/// The version of Tracy 0.13 and 0.14, which the crate contains. Another version refuses it, and is
+/// omitted.
 const PROTOCOL_VERSION: u32 = 82;
 const WELCOME: u8 = 1;
 const OTHER_VERSION: u8 = 2;
 /// The first port that a client tries, unless the environment names another one.
 const FIRST_PORT: u16 = 8086;
-/// How many it tries.
+/// Number of ports that a client tries.
 const PORTS: u16 = 10;
-/// How long its answer may take.
+/// Timeout of its answer.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Tracy's thread ends only after its listener has gone.
+/// Tracy's thread ends only after its receiver has gone.
 struct Connection(TcpStream);
 
 impl Drop for Connection {
@@ -57,9 +58,8 @@ fn plot(client: &Client, elements: u64) {
     }
 }
 
-/// The client's connection, once it has said welcome. One that says something else is that of a
-/// process which is ending, or has its profiler already: then the next port is tried, and all of
-/// them again.
+/// The client's connection, after its welcome message. Another message comes from a process that is
+/// ending, or that has its profiler already: then the next port is tried, and all of them again.
 fn connect() -> Result<TcpStream> {
     let named = std::env::var(TRACY_PORT).ok();
     let first = named.and_then(|port| port.parse().ok());
@@ -90,7 +90,7 @@ fn connect() -> Result<TcpStream> {
     }
 }
 
-/// Says the protocol's first words and hears the answer.
+/// Performs the handshake of the protocol.
 fn welcome(stream: &mut TcpStream) -> std::io::Result<u8> {
     stream.write_all(b"TracyPrf")?;
     stream.write_all(&PROTOCOL_VERSION.to_le_bytes())?;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The choice of T_M, d and R against trying every period.
+//! Compares the choice of T_M, d and R with an exhaustive search over all periods.
 
 mod simulator;
 
@@ -43,14 +43,14 @@ prop_compose! {
     }
 }
 
-/// The least utilisation over every period.
+/// The least utilisation over all periods.
 fn counted(loads: &[SensorLoad], request: &AdmissionRequest) -> Option<ReservationPlan> {
     (1..=200)
         .filter_map(|t_m| choose_for_period(loads, Nanos::from_ns(t_m), request).unwrap())
         .min_by_key(ReservationPlan::utilisation)
 }
 
-/// Whether a choice keeps what it promises.
+/// Whether the bounds of a choice hold.
 fn keeps(plan: &ReservationPlan, loads: &[SensorLoad], request: &AdmissionRequest) {
     let d = plan.deadline.as_ns() + request.lateness.as_ns();
     assert_eq!(plan.task.deadline(), Nanos::from_ns(d));
@@ -100,9 +100,8 @@ fn nothing_fits(error: PlanError) -> bool {
     )
 }
 
-/// The same cases every time: with limited buffers the choice is a heuristic, and among tens of
-/// thousands of random cases there is one now and then in which it is beaten by far or finds
-/// nothing.
+/// The same cases in each run: with limited buffers the choice is a heuristic. Some random cases
+/// out of tens of thousands have a much better solution, or only the exhaustive search finds one.
 fn config(cases: u32) -> ProptestConfig {
     ProptestConfig {
         cases,
@@ -146,9 +145,9 @@ proptest! {
         }
     }
 
-    /// Several sensors and limited buffers: nothing is promised falsely, nothing that fits is
-    /// refused. How close the choice comes to trying everything is not promised: mostly it is
-    /// equal, now and then more than 10 % are lost (the numbers here are tiny, so one step weighs
+    /// Several sensors and limited buffers: every guaranteed bound holds, and no feasible case is
+    /// refused. There is no guarantee that the choice equals the exhaustive search: mostly it is
+    /// equal, sometimes it is more than 10 % worse (the numbers here are tiny, so one step weighs
     /// much).
     #[test]
     fn several_sensors_come_close(
@@ -189,7 +188,7 @@ proptest! {
     }
 }
 
-/// Sizes as they occur: the search ends soon, and the result can be given to the kernel.
+/// Realistic sizes: the search ends soon, and the kernel accepts the result.
 #[test]
 fn choice_of_real_sizes_reaches_the_kernel() {
     let load = |t, d, tau, buffer| SensorLoad {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parameters of any size: every function answers or refuses, none panics or wraps. Tests are built
-//! with overflow checks, so an unchecked operation would panic.
+//! Parameters of any size: every function returns a result or an error, none panics or wraps. Tests
+//! are built with overflow checks, so an unchecked operation would panic.
 
 use overhear_admission::{
     choose, fit_strip, fit_strip_stream, largest_period, reserve, runtime_for_whole_evaluations,
@@ -11,7 +11,7 @@ use overhear_admission::{
 use overhear_event::{Nanos, Rate, Timestamp};
 use proptest::prelude::*;
 
-/// Numbers near the borders as often as others.
+/// Numbers near the limits are as frequent as others.
 fn any_u64() -> impl Strategy<Value = u64> {
     prop_oneof![
         0_u64..4,
@@ -71,7 +71,7 @@ prop_compose! {
     }
 }
 
-/// A nanosecond less, if there is any.
+/// One nanosecond less, or 0.
 fn less_than(span: Span) -> Option<Span> {
     Span::from_signed_ns(span.as_ns().checked_sub(1)?).filter(|less| *less >= Span::ZERO)
 }
@@ -212,7 +212,7 @@ proptest! {
         }
         if let Ok(pool) = Pool::new(&loads, m) {
             let pool = pool.with_steps(500);
-            // What is exact keeps the latency, and less would not.
+            // An exact result keeps the latency, and a smaller one would not.
             let latency = |q: Span| match pool.latency(q) {
                 Ok(Some(bound)) if bound.exact => Some(bound.value),
                 _ => None,
@@ -236,14 +236,14 @@ proptest! {
             }
             for place in [0, 9] {
                 if let Ok(Some(backlog)) = pool.backlog(place, q) {
-                    // There is no tenth sensor; every other may have one element waiting.
+                    // There is no tenth sensor; each of the others may have one waiting element.
                     prop_assert_eq!(backlog.value > 0, place < loads.len(), "{:?}", backlog);
                 }
             }
         }
     }
 
-    // The searches are bounded, so each case answers in a fraction of a second.
+    // The searches are bounded, so each case returns in a fraction of a second.
     #[test]
     fn plans_never_panic(
         loads in prop::collection::vec(any_load(), 0..3), latency in any_span(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Parameters that make no sense, one at a time: each is refused with one message that names it
-//! and says what to do.
+//! Invalid parameters, one at a time: each is refused with one message, which names the parameter
+//! and the remedy.
 
 use overhear_admission::{
     choose, reserve, AdmissionRequest, ArrivalBound, Parameters, PeriodicTask, Ratio, SensorLoad,
@@ -12,7 +12,7 @@ const fn ns(ns: u64) -> Nanos {
     Nanos::from_ns(ns)
 }
 
-/// One message that names what is wrong, with what is to be done behind a semicolon.
+/// One message that names the error, a semicolon, and the remedy.
 fn says(error: &dyn std::error::Error, words: &[&str]) {
     let message = error.to_string();
     for word in words {
@@ -72,7 +72,7 @@ fn each_parameter_of_a_stream_is_refused_by_name() {
             },
             &["the earliness tau is -7 ns"],
         ),
-        // It must not hide behind a larger tau.
+        // A larger tau must not hide it.
         (
             Parameters {
                 lateness_ns: -3,
@@ -163,7 +163,7 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
         joint_bound: false,
     };
     assert!(choose(&[load(10), load(990)], &request).is_ok());
-    // WCET above the period, even by one.
+    // A WCET above the period, even by one.
     let chosen = choose(&[load(10), load(1_001)], &request);
     says(
         &chosen.unwrap_err(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several sensors: joint latency and backlog hold and are attained; GRTMon's sum is enough for
+//! Several sensors: joint latency and backlog hold and are attained. GRTMon's sum is sufficient for
 //! evaluations that can be throttled, and not for others.
 
 mod simulator;
@@ -34,7 +34,7 @@ impl Case {
         )
     }
 
-    /// Behind every burst, and some periods more.
+    /// After every burst, and some periods more.
     fn until(&self) -> i64 {
         let burst = |x: &Plain| {
             if x.d < x.t {
@@ -70,7 +70,7 @@ impl Case {
     }
 }
 
-/// All others before sensor `last`, where elements come at the same time.
+/// All other sensors come before sensor `last` at equal times.
 fn last_of_all(sensors: usize, last: usize) -> Vec<usize> {
     (0..sensors).map(|i| usize::from(i == last)).collect()
 }
@@ -112,7 +112,7 @@ proptest! {
         let bound = pool.latency(q).unwrap().unwrap();
         prop_assert!(bound.exact);
         prop_assert!(bound.value <= case.l);
-        // No smaller runtime does it.
+        // No smaller runtime is sufficient.
         if let Some(less) = Span::from_signed_ns(q_min.value.as_ns() - 1) {
             let latency = pool.latency(less).unwrap();
             prop_assert!(latency.is_none_or(|bound| bound.value > case.l));
@@ -126,8 +126,8 @@ proptest! {
             let rank = last_of_all(dense.len(), last);
             reached = case.run(&dense, &rank, q, Evaluations::Divisible).0.max(reached);
         }
-        // The bound holds for the dense streams, and they come within the shortest evaluation of
-        // it: the simulator orders whole streams where elements come at one time, not elements.
+        // The bound holds for the dense streams. They reach it within the shortest evaluation: at
+        // equal times the simulator orders complete streams, not elements.
         let (reached, bound) = (i128::from(reached), bound.value.as_ns());
         prop_assert!(reached <= bound, "{} exceeds {}", reached, bound);
         prop_assert!(reached + 10 > bound, "{} is far below {}", reached, bound);
@@ -170,8 +170,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The exact backlog of a sensor: over all ways to let one of its elements come late, and all
-    /// that follow as early as possible, while the other sensors are dense.
+    /// The exact backlog of a sensor: over all cases in which one of its elements comes late and
+    /// all later ones come as early as possible, while the other sensors are dense.
     #[test]
     fn backlog_is_nearly_attained(case in case(7, 1)) {
         let pool = Pool::new(&case.loads, case.m).unwrap();
@@ -196,12 +196,12 @@ proptest! {
                     }
                 }
             }
-            // Within one element: see above on elements that come at one time.
+            // Within one element: see above on elements with equal times.
             prop_assert!(reached as u128 + 1 >= bound.value, "{} of {}", reached, bound.value);
         }
     }
 
-    /// A search that is cut short returns more, never less, and says so.
+    /// An interrupted search returns an upper bound, never less, and marks it.
     #[test]
     fn short_searches_are_safe(case in case(15, 1), steps in 1_u32..6) {
         let pool = Pool::new(&case.loads, case.m).unwrap();
@@ -251,7 +251,7 @@ fn whole_evaluations_break_the_thesis_sum() {
     assert!(worst(enough, Evaluations::Whole) <= 3);
 }
 
-/// Evaluations that take no time are allowed: they wait for the others only.
+/// Evaluations of zero length are allowed: they wait for the others only.
 #[test]
 fn free_evaluations_wait_for_the_others() {
     let load = |wcet| SensorLoad {
@@ -271,7 +271,7 @@ fn free_evaluations_wait_for_the_others() {
     let free = pool.backlog(0, q).unwrap().unwrap();
     assert!(free.value >= loads[0].stream.elements_within(m.l_min()));
     assert!(free.value <= loads[0].stream.elements_within(Span::from_ns(40)));
-    // Alone they wait for nobody, even without any runtime.
+    // Alone they wait for no other sensor, even without any runtime.
     let alone = Pool::new(&loads[..1], m).unwrap();
     assert_eq!(alone.latency(Span::ZERO).unwrap().unwrap().value, m.l_min());
     let none = Pool::new(&[], m).unwrap();

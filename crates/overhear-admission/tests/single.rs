@@ -12,8 +12,8 @@ fn ns(value: i64) -> Span {
     Span::from_signed_ns(value.into()).unwrap()
 }
 
-/// Every stream of some instants, for every tiny set of parameters: none exceeds a bound. The dense
-/// stream is among them, so E is also attained.
+/// Every stream up to a number of instants, for every tiny set of parameters: none exceeds a bound.
+/// The dense stream is among them, so E is also attained.
 #[test]
 fn bounds_hold_for_all_streams_of_few_instants() {
     const UNTIL: i64 = 8;
@@ -69,7 +69,7 @@ prop_compose! {
     }
 }
 
-/// Long enough for the burst and some periods behind it.
+/// Long enough for the burst and some periods after it.
 fn long_enough(plain: Plain, (t_m, _): (i64, i64)) -> i64 {
     let burst = if plain.d < plain.t {
         plain.tau * plain.d / (plain.t - plain.d)
@@ -186,7 +186,7 @@ proptest! {
         }
     }
 
-    /// What becomes visible late keeps the constraint that says so.
+    /// Elements that become visible late keep the constraint for late publication.
     #[test]
     fn late_publications_keep_their_own_constraint(
         t in 1_u64..20, d in 0_u64..20, tau in 0_u64..60, delay in 0_u64..15,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Fit and conformance against brute force over all pairs of elements.
+//! Compares fit and conformance with brute force over all pairs of elements.
 
 mod simulator;
 
@@ -27,7 +27,7 @@ fn trace() -> impl Strategy<Value = Vec<i64>> {
     })
 }
 
-/// tau(T) over all pairs: by how much the earliest comes early.
+/// tau(T) over all pairs: the largest earliness.
 fn least_jitter(trace: &[i64], t: i64) -> i64 {
     let pairs = (0..trace.len()).flat_map(|i| (i..trace.len()).map(move |j| (i, j)));
     pairs
@@ -52,7 +52,7 @@ proptest! {
         let fitted = front.stream(period).unwrap();
         let plain = Plain::of(fitted);
         prop_assert!(plain.admits(&trace));
-        // Less jitter, or a larger distance, does not cover it.
+        // A smaller jitter, or a larger distance, does not cover it.
         if plain.tau > 0 {
             let tighter = Plain { d: 0, tau: plain.tau - 1, ..plain };
             prop_assert!(!tighter.admits(&trace));
@@ -61,7 +61,7 @@ proptest! {
             let wider = Plain { d: plain.d + 1, ..plain };
             prop_assert!(!wider.admits(&trace));
         }
-        // No larger period does with this jitter.
+        // No larger period is possible with this jitter.
         let mut counted: Option<Ratio> = None;
         for i in 0..trace.len() {
             for j in i + 1..trace.len() {
@@ -111,7 +111,7 @@ proptest! {
                 let sensor = SingleSensor::new(found.stream, m);
                 prop_assert_eq!(sensor.least_r(l).unwrap(), Some(found.r));
                 prop_assert_eq!(sensor.b_max(found.r).unwrap(), Some(found.b_max));
-                // No whole period up to the margin needs fewer evaluations.
+                // No integer period up to the margin needs fewer evaluations.
                 let longest = front.mean_gap().numerator() * 9 / (front.mean_gap().denominator() * 10);
                 for t in 1..=longest as u64 {
                     let other = SingleSensor::new(front.stream(Nanos::from_ns(t)).unwrap(), m);
@@ -214,7 +214,8 @@ proptest! {
         prop_assert!(plain.admits(&passed));
     }
 
-    /// Lost elements never turn a good stream into a bad one, and are counted in the place.
+    /// Lost elements never turn a valid stream into an invalid one, and they are counted in its
+    /// place.
     #[test]
     fn losses_accuse_nobody_wrongly(
         (t, d, tau) in (1_u64..12).prop_flat_map(|t| (Just(t), 0..=t, 0_u64..40)),

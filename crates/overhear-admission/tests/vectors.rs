@@ -24,8 +24,8 @@ struct File {
     vectors: Vec<Vector>,
 }
 
-/// The union of all kinds: 128-bit numbers are read only where serde need not look ahead, so the
-/// kind cannot choose the type.
+/// The union of all kinds: serde reads 128-bit numbers only without look-ahead, so the kind cannot
+/// choose the type.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 #[allow(non_snake_case)]

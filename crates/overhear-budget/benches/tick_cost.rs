@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What one tick of a budget costs, at 5, 60 and 400 sources.
+//! The cost of one tick of a budget, at 5, 60 and 400 sources.
 //!
 //! `cargo bench -p overhear-budget --bench tick_cost -- [TICKS [ROUNDS]]`
 //!
-//! The demands are so that shares have to be computed in every tick: everything on would cost
-//! several times the target. The median of the rounds is printed, and its share of a CPU at 100
-//! ticks per second.
+//! The demands require new shares in every tick: all sources together would cost several times the
+//! target. The median of the rounds is printed, and its share of a CPU at 100 ticks per second.
 #![allow(missing_docs)]
 
 use std::error::Error;

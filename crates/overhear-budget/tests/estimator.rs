@@ -39,7 +39,7 @@ fn slope(pairs: &[StretchPair]) -> PriceSlope {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The slope meets the true price within 5 of its own standard errors, and these are small.
+    /// The slope equals the true price within 5 of its own standard errors, and these are small.
     #[test]
     fn slope_is_the_true_price(price in 0.05..3.0, share in 0.02..0.5, seed: u64) {
         let mut function = Function::new(price, |_| 1.0, seed);
@@ -59,7 +59,7 @@ proptest! {
         for step in 0..30_000 {
             let (stretch, _) = planner.next(&end, share, 30.0, random.word());
             end = function.run(stretch.arm, stretch.passes);
-            // The first stretches are monitored and find the length of the others.
+            // The first stretches are monitored and determine the length of the others.
             if step > 100 {
                 passes[usize::from(stretch.arm == Arm::Monitored)] += stretch.passes as f64;
             }
@@ -77,17 +77,18 @@ fn random_order_keeps_a_changing_machine_out_of_the_price() {
     let price = 0.2;
     let mut function = Function::new(price, speed, 3);
     let mut random = Random::new(1);
-    // A share of a half: pairs without gaps between them in most cases.
+    // A share of a half: most pairs have no gap between them.
     let found = slope(&pairs(&mut function, 0.45, 8_000, || random.word()));
     assert!((found.ns - price * 1.08).abs() < 0.05, "{found:?}");
 
     let mut function = Function::new(price, speed, 3);
-    // Bit 0 is the coin; the gaps are of constant length.
+    // Bit 0 is the random choice; the gaps are of constant length.
     let fixed = slope(&pairs(&mut function, 0.45, 8_000, || 0));
     assert!((fixed.ns - price).abs() > 0.2, "{fixed:?}");
 }
 
-/// Calls of another function are noise in the times. Its passes as covariates explain them.
+/// Calls of another function are noise in the times. With its passes as covariates the estimator
+/// explains them.
 #[test]
 fn covariates_reduce_the_error() {
     let mut function = Function::new(0.2, |_| 1.0, 3);
@@ -107,7 +108,7 @@ fn covariates_reduce_the_error() {
     );
 }
 
-/// One long pair among many short ones has a tiny residual: without the guard its slope would look
+/// One long pair among many short ones has a tiny residual: without the guard its slope would seem
 /// exact.
 #[test]
 fn single_lever_is_no_price() {
@@ -168,7 +169,7 @@ fn function_without_pairs_has_the_price_of_the_others() {
     pool.pool((0..50).map(|_| slope(0.5, 0.01)));
     let pooled = pool.price(None, None).as_ns();
     assert!((pooled - 0.5).abs() < 0.01, "{pooled}");
-    // Many pairs outweigh the pool, few do not, and a book outweighs the pool.
+    // Many pairs outweigh the pool, few do not, and a price book outweighs the pool.
     let [many, few] = [0.005, 5.0].map(|error| pool.price(Some(slope(0.2, error)), None).as_ns());
     assert!(
         (many - 0.2).abs() < 0.001 && (few - pooled).abs() < 0.01,

@@ -14,15 +14,15 @@ use simulator::{demands, prices, steady, Program, Random};
 
 const WINDOW: f64 = 1.0;
 
-/// Phases of random length, at least two windows, in which random sources are active, and the
-/// program sleeps now and then. Observing everything costs between 1.5 and 8 times the target in
-/// every phase.
+/// Phases of random length, at least two windows. In each phase random sources are active, and the
+/// program sleeps sometimes. All sources together cost between 1.5 and 8 times the target in every
+/// phase.
 #[derive(Clone, Debug)]
 struct Phases {
     n: usize,
     target: f64,
     phase_seconds: f64,
-    /// Part of the sources that are active in a phase.
+    /// Share of the sources that are active in a phase.
     active: f64,
     /// Sources of the upper half appear and end with the phases.
     come_and_go: bool,
@@ -171,8 +171,8 @@ proptest! {
     }
 }
 
-/// 60 s without CPU use, or with little of it, or with full use and nothing to observe; then a
-/// burst of which everything costs 158 %.
+/// 60 s without CPU use, or with little of it, or with full use and without events; then a burst in
+/// which all sources together cost 158 %.
 #[test]
 fn first_burst_after_idleness_is_observed_and_bounded() {
     for style in [Style::Units, Style::Ticks] {
@@ -248,8 +248,8 @@ fn step_of_sources_that_are_off_is_bounded() {
     }
 }
 
-/// A price that was measured three times too low for 10 s: the debt becomes known at once, and is
-/// paid within the run.
+/// A price that was measured three times too low for 10 s: the debt becomes known at once, and the
+/// run pays it.
 #[test]
 fn debt_is_paid_in_full() {
     let target = 0.1;
@@ -268,7 +268,7 @@ fn debt_is_paid_in_full() {
     }
     let debt = law.budget.report().debt_ns;
     assert!(debt > 1e9, "{debt}");
-    // What is spent for exploration meanwhile is a twentieth of the target.
+    // Exploration meanwhile gets a twentieth of the target.
     let truth = law.run(20.0);
     let paying = truth.overhead_between(11.0, 20.0);
     assert!(paying < 0.1 * target, "{paying}");
@@ -276,7 +276,7 @@ fn debt_is_paid_in_full() {
     assert!((whole - target).abs() < 0.001, "{whole}");
 }
 
-/// A price that becomes three times as high is known as a change: the past is not charged again.
+/// A known price change by a factor of three: the past is not charged again.
 #[test]
 fn changed_price_makes_no_debt() {
     let target = 0.1;
@@ -385,7 +385,7 @@ fn always_on_source_is_paid_first() {
         (unavoidable.always_on - 0.15).abs() < 0.01,
         "{unavoidable:?}"
     );
-    // The others get what exploration gets: a twentieth of the target.
+    // The others get the share of exploration: a twentieth of the target.
     let seen = law.truth.overhead();
     assert!((seen - 0.155).abs() < 0.005, "{seen}");
 }
@@ -420,7 +420,7 @@ fn own_cost_is_part_of_the_overhead() {
     assert!((own - 0.031).abs() < 0.001, "{own}");
 }
 
-/// A monitor on a busy machine ticks late, now and then by many periods.
+/// A monitor on a busy machine has late ticks, sometimes by many periods.
 #[test]
 fn late_ticks_do_not_move_the_mean() {
     for style in [Style::Units, Style::Ticks] {
@@ -434,8 +434,8 @@ fn late_ticks_do_not_move_the_mean() {
     }
 }
 
-/// Probes that stay for 50 ms. A piece of one of them may be more than a window's budget at small
-/// targets, so that the mean is kept and not every window.
+/// Probes that stay on for 50 ms. At small targets one such period can cost more than the budget of
+/// a window, so the mean is at the target, and not every window.
 #[test]
 fn dwell_keeps_the_mean() {
     for n in [5, 60, 400] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Everything together: four functions whose prices nobody knows, a budget, and prices that are
-//! learnt from stretches while the program runs.
+//! Everything together: four functions with unknown prices, a budget, and prices that are learnt
+//! from stretches while the program runs.
 #![allow(missing_docs)]
 
 mod simulator;
@@ -13,7 +13,7 @@ use overhear_event::{Nanos, Timestamp};
 use simulator::function::Function;
 use simulator::Random;
 
-/// A function with all that a runtime keeps of it.
+/// A function with the state that a runtime keeps of it.
 struct Instrumented {
     source: SourceId,
     function: Function,
@@ -34,7 +34,7 @@ struct Run {
     random: Random,
     target: f64,
     cpu_ns: f64,
-    /// The truth.
+    /// The true costs.
     cost_ns: f64,
 }
 
@@ -74,7 +74,7 @@ impl Run {
         }
     }
 
-    /// Runs for that much CPU time in seconds, and returns the true overhead of it.
+    /// Runs for this CPU time in seconds, and returns the true overhead of it.
     fn run(&mut self, seconds: f64) -> f64 {
         let (cpu, cost) = (self.cpu_ns, self.cost_ns);
         while self.cpu_ns < cpu + seconds * 1e9 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The controllers of the paper, as published: what the paper claims of them holds on a steady load
-//! with few sources, and where they fail is shown next to the default law on the same program.
+//! The controllers of the paper, as published. The claims of the paper hold on a steady load with
+//! few sources. Other tests show their failures, next to the default law on the same program.
 #![allow(missing_docs)]
 
 mod simulator;
@@ -78,8 +78,8 @@ fn cascade_oscillates_with_hundreds_of_sources_and_the_default_law_does_not() {
     assert!(ours < 0.1, "{ours}");
 }
 
-/// The failure that the default law exists for: the paper's clocks run while the program sleeps,
-/// and every idle second is a surplus that may be spent at once.
+/// The default law avoids this failure: the clocks of the paper run while the program sleeps, and
+/// every idle second is a surplus that may be spent at once.
 #[test]
 fn paper_spends_the_surplus_of_idleness_on_the_first_burst_and_the_default_law_does_not() {
     let target = 0.1;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Bad input: each error has one clear message, and leaves the budget as it was.
+//! Bad input: each error has one clear message, and does not change the budget.
 #![allow(missing_docs)]
 
 use overhear_budget::{
@@ -106,7 +106,7 @@ fn removed_requirement_switches_off_what_requires_it() {
     assert!(outcome.settings.iter().all(|it| it.is_on));
     assert_eq!(budget.remove(entry).unwrap().name.as_ref(), "entry");
     assert_eq!(budget.remove(entry), None);
-    // The index is used again, by a source that nobody requires.
+    // The index is used again, by a source that no source requires.
     let other = budget.add(spec("other")).unwrap();
     assert_eq!(other.index(), entry.index());
     let outcome = budget.tick(&input(10, &[count(exit, 3)])).unwrap();
@@ -221,7 +221,7 @@ fn prices_of_removed_sources_are_not_accepted() {
     assert!(!budget.refine_price(source, price) && !budget.change_price(source, price));
 }
 
-/// Numbers at the ends of their ranges are no panic and no NaN.
+/// Numbers at the ends of their ranges cause no panic and no NaN.
 #[test]
 fn extreme_numbers_are_survived() {
     for (ns, target) in [(0.0, 5.0), (1e300, 5.0), (1.0, 1e12), (f64::MAX, 0.0)] {

@@ -2,9 +2,8 @@
 //! Budgets on sensors of programs: the target against the CPU time that the program really takes.
 //!
 //! This program is its own workload. Each workload runs without sensors, with a budget, and with
-//! everything observed, in turns. Compared is the CPU
-//! time of the process, by the kernel's account, as the median of the pairs' quotients with the
-//! interval that contains the median of the population by 95 %.
+//! everything observed, alternately. The result is the CPU time of the process by the kernel's
+//! account: the median of the pairs' quotients, with its confidence interval of 95 %.
 //!
 //! `cargo bench -p overhear-cli --bench budget -- [ROUNDS]`
 #![allow(missing_docs)]
@@ -73,7 +72,7 @@ fn pairs(workload: &str, rounds: usize, target: Option<f64>) -> (Vec<f64>, f64) 
             estimates += report["budget"]["observed"].as_f64().unwrap_or(0.0) / rounds as f64;
             ns
         };
-        // Either may be first: the machine may slow down meanwhile.
+        // The order alternates: the machine may become slower meanwhile.
         let (plain, observed) = match round % 2 {
             0 => (plain(), observe()),
             _ => {
@@ -90,7 +89,7 @@ fn own() -> std::path::PathBuf {
     std::env::current_exe().expect("this program has a path")
 }
 
-/// Runs the workload; the CPU time that it says it took.
+/// Runs the workload and returns the CPU time that it prints.
 fn cpu_time(command: &mut Command, workload: &str) -> f64 {
     let output = command
         .env(ROLE, workload)

@@ -2,8 +2,8 @@
 //! A slow, obvious simulator: streams by their pairwise definition, monitors period by period.
 //!
 //! Nothing here uses the formulas under test. Times are small whole numbers. An evaluation that
-//! ends just before an instant is booked at that instant, and elements that come at it do not count
-//! yet: that is the limit which the bounds promise to stay below.
+//! ends just before an instant is counted at that instant, and elements of that instant do not
+//! count yet. The bounds must stay below this limit.
 
 #![allow(dead_code)] // Each test program uses its own part.
 
@@ -39,7 +39,7 @@ impl Plain {
         (e * self.d).max(e * self.t - self.tau)
     }
 
-    /// Whether an element at `at` may follow `earlier`, compared with each of them.
+    /// Whether an element at `at` may follow `earlier`, compared with each earlier element.
     pub(crate) fn may_follow(self, earlier: &[i64], at: i64) -> bool {
         earlier.iter().rev().zip(1..).all(|(&a, e)| {
             let apart = at - a;
@@ -86,7 +86,7 @@ impl Plain {
     }
 }
 
-/// What a run showed at worst.
+/// The worst values of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Worst {
     pub(crate) latency: i64,
@@ -98,8 +98,8 @@ pub(crate) fn before(times: &[i64], at: i64) -> usize {
     times.iter().filter(|&&time| time < at).count()
 }
 
-/// One sensor under a monitor that behaves, in period k, as `late(k)` says: how long after the
-/// begin it checks, and how long after the begin it has finished (the length itself is not
+/// One sensor under a monitor. In period k the monitor behaves as `late(k)` returns: the time of
+/// its check after the begin, and the time of its end after the begin (the length itself is not
 /// reached).
 pub(crate) fn run(
     elements: &[i64],
@@ -120,7 +120,7 @@ pub(crate) fn run(
             worst.latency = worst.latency.max(end - elements[done]);
             done += n;
         }
-        // What has come by the latest end waits at least until the next period.
+        // Elements that have arrived by the latest end wait at least until the next period.
         worst.backlog = worst
             .backlog
             .max(before(elements, begin + t_m).saturating_sub(done));
@@ -185,7 +185,7 @@ pub(crate) fn run_rate(elements: &[i64], (t_m, d): (i64, i64), r: usize, copies:
     worst
 }
 
-/// How evaluations meet the end of the runtime.
+/// The behaviour of evaluations at the end of the runtime.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Evaluations {
     /// They are throttled and continue in the next period.

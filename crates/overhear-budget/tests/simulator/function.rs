@@ -5,8 +5,8 @@ use overhear_budget::{Arm, StretchEnd};
 
 use super::Random;
 
-/// A function: each pass takes about 100 ns and has about 20 events when it is monitored, and calls
-/// another function now and then, which takes 2 us.
+/// A function: each pass takes about 100 ns and has about 20 events if it is monitored. Sometimes
+/// it calls another function, which takes 2 us.
 pub(crate) struct Function {
     random: Random,
     pub(crate) price_ns: f64,

@@ -9,7 +9,7 @@ use overhear_event::{Nanos, Timestamp};
 
 use super::{Piece, Program, Random, Truth};
 
-/// How the simulated actuators work.
+/// The kinds of simulated actuators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// They draw units themselves and stop at the burst cap, as instrumented functions do.
@@ -29,9 +29,9 @@ pub(crate) struct Simulation {
     ids: Vec<Option<SourceId>>,
     /// Source by index of its handle.
     by_index: Vec<usize>,
-    /// What the budget is told of each source.
+    /// The settings of each source in the budget.
     spec: Box<dyn Fn(usize, SourceSpec) -> SourceSpec>,
-    /// The price that is known at a time, if it differs from the one before; see [`Self::run`].
+    /// The known price at a time, if it differs from the one before; see [`Self::run`].
     knows_changes: bool,
     known_price: Vec<f64>,
     events: Vec<u64>,
@@ -42,8 +42,7 @@ pub(crate) struct Simulation {
     capped: Vec<bool>,
     at: f64,
     cpu_ns: f64,
-    /// Ticks in which a source was on although one that it requires was off, or was to be on for a
-    /// larger share.
+    /// Ticks in which a source was on although a required source was off, or had a smaller share.
     pub(crate) useless: u64,
     requires: Vec<Option<usize>>,
     /// CPU time of control per CPU time of the program. It is part of the cost.
@@ -92,7 +91,7 @@ impl Simulation {
         }
     }
 
-    /// Changes what the budget is told of the sources.
+    /// Changes the settings of the sources in the budget.
     pub(crate) fn with_spec(
         mut self,
         spec: impl Fn(usize, SourceSpec) -> SourceSpec + 'static,
@@ -176,7 +175,7 @@ impl Simulation {
         }
     }
 
-    /// One tick of wall time: the program uses its CPUs, and what is on costs its price.
+    /// One tick of wall time: the program uses its CPUs, and enabled sources cost their price.
     fn step(&mut self) {
         let n = self.program.sources;
         let tick = TICK * (1.0 + self.random.exponential(self.lateness));

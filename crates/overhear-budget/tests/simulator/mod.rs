@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Simulated programs whose true costs are known, driven by a budget or by the paper's controllers.
 //!
-//! Nothing here uses the estimates of the laws under test: the overhead of a run is what the
-//! simulator itself charged.
+//! Nothing here uses the estimates of the laws under test: the overhead of a run is the cost that
+//! the simulator charged.
 
 #![allow(dead_code)] // Each test program uses its own part.
 
@@ -58,7 +58,7 @@ impl Random {
 /// A function of the time since the start in seconds and of the index of a source.
 pub(crate) type Course = Box<dyn Fn(f64, usize) -> f64>;
 
-/// A program: what it does at which time, if nothing is observed.
+/// A program: its behaviour at each time without observation.
 pub(crate) struct Program {
     pub(crate) sources: usize,
     /// CPUs in use; 0 is sleep.
@@ -99,7 +99,7 @@ pub(crate) fn steady(n: usize, total: f64, seed: u64) -> Program {
     }
 }
 
-/// What happened in one piece of a run. Times in ns.
+/// Events and costs of one piece of a run. Times in ns.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Piece {
     /// Wall time since the start in seconds, at the end.
@@ -107,7 +107,7 @@ pub(crate) struct Piece {
     pub(crate) plain: f64,
     /// True cost of observing, with the base.
     pub(crate) cost: f64,
-    /// What observing everything would have cost.
+    /// Cost of observing everything.
     pub(crate) full: f64,
     /// Events recorded.
     pub(crate) recorded: f64,
@@ -144,7 +144,7 @@ impl Truth {
         self.overhead_between(0.0, f64::INFINITY)
     }
 
-    /// Largest overhead of any sliding window of that much CPU time in seconds.
+    /// Largest overhead of any sliding window of this CPU time in seconds.
     pub(crate) fn worst_window(&self, window: f64) -> f64 {
         self.windows(window).fold(0.0, f64::max)
     }

@@ -18,7 +18,7 @@ const PIECE_NS: f64 = 10e6;
 
 /// A controller as the plant sees it. Times in ns since the start.
 trait Plant {
-    /// An event of source `i` happens. Is it monitored?
+    /// An event of source `i` happens. Returns whether it is monitored.
     fn happens(&mut self, i: usize, now: u64) -> bool;
     /// The event has been processed for `p`.
     fn processed(&mut self, i: usize, now: u64, p: u64);
@@ -50,7 +50,7 @@ impl Plant for Global {
 struct Cascade {
     primary: PrimaryController,
     secondary: Vec<SecondaryController>,
-    /// When a source is enabled next: `None` while m_lt permits no event.
+    /// The time at which a source is enabled next: `None` while m_lt permits no event.
     enabled: Vec<Option<u64>>,
     /// Processing time of the last event.
     p: Vec<u64>,

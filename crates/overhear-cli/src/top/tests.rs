@@ -17,8 +17,8 @@ use crate::text::width::Width;
 use overhear_session::listing::State;
 use overhear_session::quantities::{BucketReport, HistogramReport, Quantiles};
 
-/// Two sensors for four seconds: `queue` at its declared kilohertz less a gap, `job` at 2 Hz, then
-/// silent and switched off.
+/// Two sensors for four seconds: `queue` at its declared kilohertz with one gap, `job` at 2 Hz,
+/// then without elements and switched off.
 fn snapshot() -> Snapshot {
     let (queue, job) = (declared_stream(), plain_stream());
     let mut recent = RecentSensors::new(Nanos::from_ms(500), 4);
@@ -325,7 +325,7 @@ fn rows_are_sorted_filtered_and_followed() {
     assert_eq!(names(&model), ["job"]);
     assert_eq!(press(&mut model, "\x1b"), None);
     assert_eq!(names(&model).len(), 2);
-    // While typing, letters are no commands.
+    // In the input mode, letters are no commands.
     assert_eq!(press(&mut model, "/q?"), None);
     assert_eq!((model.filter.as_str(), model.help), ("q?", false));
     // Backwards from the first key is the last one.

@@ -12,7 +12,8 @@ fn cost(ns: f64) -> Value {
     json!({ "mean_ns": ns, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 })
 }
 
-/// A calibration by which each element of the kernel costs 100 ns, wake-ups none that is known.
+/// A calibration in which each element of the kernel costs 100 ns; the price of wake-ups is
+/// unknown.
 pub(crate) fn calibration(path: &Path, sensors: &[&str]) {
     let kernel: Vec<Value> = sensors
         .iter()
@@ -61,11 +62,11 @@ pub(crate) fn number(value: &Value, member: &str) -> u64 {
         .unwrap_or_else(|| panic!("no {member} in {value:#}"))
 }
 
-/// A price that no sensor of a machine of today has, by far: with another unit, or a loop counted
-/// wrongly, it is beyond.
+/// An upper limit that no sensor of a current machine reaches. A wrong unit or a miscounted loop
+/// exceeds it.
 const MOST_NS: f64 = 100_000.0;
 
-/// Prices that are nothing, or more than any sensor costs, and what sensors they are of.
+/// Sensors whose price is zero or above the limit, with the price.
 fn implausible(calibration: &Value) -> Vec<String> {
     let of_programs = calibration["programs"].as_array().unwrap().iter();
     let of_programs = of_programs.map(|cost| (&cost["kind"], &cost["write"]));
@@ -101,7 +102,7 @@ fn sensors_are_measured_and_kept() {
         let found = implausible(&printed);
         match found.is_empty() {
             true => Ok(()),
-            // Prices are differences of times, and on a busy machine those may be anything.
+            // Prices are differences of times. On a busy machine they have any value.
             false => Err(Doubt {
                 excuse: match machine.was_crowded() {
                     true => Excuse::Seen,
@@ -113,7 +114,7 @@ fn sensors_are_measured_and_kept() {
     });
 }
 
-/// The printed calibration, which equals that in the file, for every sensor.
+/// The printed calibration, which equals the one in the file, for every sensor.
 fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
     let named = file.to_str().unwrap();
     ended.has_only_message(0, &["calibration:", named]);
@@ -145,7 +146,7 @@ fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
     for name in ["sched_wake", "syscall", "page_fault"] {
         assert_eq!(of(name).unwrap()["assumed"], false, "{printed:#}");
     }
-    // Every sensor has a price, and none that was not measured is without a reason.
+    // Every sensor has a price, or a reason for its absence.
     for name in [
         "task_life",
         "block_io",
@@ -170,7 +171,7 @@ fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
             );
         }
     }
-    // Probes interrupt the program: nothing else stands in for them.
+    // Probes interrupt the program: no other price replaces theirs.
     if cfg!(target_arch = "x86_64") {
         for name in ["probe", "probe/return", "usdt"] {
             let missing = printed["notes"]
@@ -260,9 +261,9 @@ fn reports_say_what_observing_has_cost() {
         100 * (priced + number(&live, "missed_total"))
     );
 
-    // Metrics subtract them: each departure of a thread lies in its life, and costs 100 ns. A
-    // wake-up that it writes lies there, too; it has a price only if all elements have the same
-    // one.
+    // Metrics subtract them: each departure of a thread lies in its life, and costs 100 ns. The
+    // element of a wake-up by the thread lies there, too; it has a price only if all elements have
+    // the same one.
     let life = place.path().join("life.metric");
     std::fs::write(&life, LIFE).unwrap();
     let total = |cost: &str| {
@@ -282,7 +283,7 @@ fn reports_say_what_observing_has_cost() {
         "{calibrated} {uniform} {unpriced}"
     );
 
-    // The recording knows its prices, and others can be named.
+    // The recording contains its prices; the command line can name other ones.
     let ended = finish(&mut overhear(&["report", out, "--json"]));
     let replayed: Value = serde_json::from_str(&ended.stdout).unwrap();
     assert_eq!(replayed["overhead"], *overhead);
@@ -342,7 +343,7 @@ fn perf_records_have_a_price_of_their_own() {
         let printed: Value = serde_json::from_str(&ended.stdout).unwrap();
         Some(printed["overhead"].clone())
     };
-    // That of the BPF programs is not theirs.
+    // The price of the BPF programs does not apply to them.
     let Some(found) = overhead(&document) else {
         return;
     };
@@ -444,7 +445,7 @@ fn assumed_prices_and_old_calibrations_are_named() {
     // The probe has its price.
     assert_eq!(overhead["unpriced"], json!([]), "{overhead:#}");
 
-    // One of an older version knows neither reasons nor probes.
+    // A calibration of an older version contains neither reasons nor probes.
     let older = document.as_object_mut().unwrap();
     older.remove("format");
     let kernel = older["kernel"].as_array_mut().unwrap();

@@ -74,7 +74,7 @@ fn held_violated_and_inconclusive_are_statuses_and_test_cases() {
     assert_eq!(report["constraints"][0]["reasons"][0], "3 missed");
     assert_eq!(report["constraints"][1]["verdict"], "held");
     assert!(xml.contains("errors=\"1\""), "{xml}");
-    // An offence that nothing excuses stands, whatever was missed elsewhere.
+    // An offence without an excuse stays, independent of missed elements elsewhere.
     assert_eq!(judged(&torn, "2us").0, 1);
 }
 
@@ -132,7 +132,7 @@ fn damaged_recording_violates_nothing() {
          quantile = 0.9\nat_most = 0\n\
          [[constraint]]\nname = \"never\"\nof = \"kernel:sched_wake [kind == 1]\"\nnever = true\n";
     fs::write(&file, text).unwrap();
-    // The gap in the switches makes two packets of them; the second one holds nearly all.
+    // The gap in the switches splits them into two packets; the second one contains nearly all.
     let judged = |name: &str, damage: &dyn Fn(&mut Vec<u8>)| {
         let dir = folder.path().join(name);
         record(&dir, true, 3);

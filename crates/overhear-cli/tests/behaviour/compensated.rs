@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `--compensate`: reports in which observing has cost nothing.
+//! `--compensate`: reports without the cost of observing.
 
 use std::path::Path;
 
@@ -104,7 +104,7 @@ fn live_compensation_equals_that_of_the_recording() {
         text.stdout.contains("all times are compensated"),
         "{text:#?}"
     );
-    // The page has both, and shows first what the report is about.
+    // The page has both, and shows the subject of the report first.
     let page = std::fs::read_to_string(Path::new(out).join("report.html")).unwrap();
     for member in ["\"moved_end_ns\":", "\"shrinks\":", "\"compensated\":true"] {
         assert!(page.contains(member), "{member}");

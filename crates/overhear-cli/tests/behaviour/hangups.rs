@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Terminals that hang up, readers that close, and signals when nothing can be damaged any more.
+//! Terminals that hang up, readers that close, and late signals.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::support::{
     awaited, eventually, finish, folder, hangups, is_root, overhear, path, report_json, Started,
 };
 
-/// A command on a terminal whose hang-up is not ignored.
+/// A command on a terminal, with the default action for its hang-up.
 fn on_terminal(mut command: Command) -> OnTerminal {
     hangups(&mut command, libc::SIG_DFL);
     OnTerminal::spawn(command)
@@ -94,7 +94,7 @@ fn hung_up_view_and_calibrate_end() {
     assert_eq!(left, ["out"]);
 }
 
-/// Verbs that only print end by themselves if the terminal is gone and the hangup ignored.
+/// Verbs that only print end by themselves if the terminal is closed and SIGHUP is ignored.
 #[test]
 fn verbs_that_print_end_on_a_terminal_that_is_gone() {
     let folder = folder();
@@ -119,7 +119,7 @@ fn verbs_that_print_end_on_a_terminal_that_is_gone() {
         let mut command = overhear(verb);
         hangups(&mut command, libc::SIG_IGN);
         let status = OnTerminal::spawn(command).hang_up();
-        // Ended by itself, without a panic.
+        // It ended by itself, without a panic.
         assert!([0, 2, 3, 5].contains(&status), "{verb:?}: {status}");
     }
 }
@@ -133,7 +133,7 @@ fn requests_end_the_command_once_the_recording_is_finished() {
     fs::write(&config, text).unwrap();
     for signal in [libc::SIGTERM, libc::SIGINT] {
         fs::create_dir(&out).unwrap();
-        // Nobody will ever read from the page.
+        // No process will read from the page.
         let page = out.join("report.html");
         let fifo = rustix::fs::FileType::Fifo;
         rustix::fs::mknodat(rustix::fs::CWD, &page, fifo, 0o600.into(), 0).unwrap();

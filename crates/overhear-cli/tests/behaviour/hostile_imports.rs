@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear import` of traces that crash libbabeltrace2 or keep it busy: what was read before is
+//! `overhear import` of traces that crash libbabeltrace2 or keep it busy: the part before is
 //! imported, and the rest is a gap.
 
 use std::fs;
@@ -89,7 +89,7 @@ fn damaged(out: &Path) -> (u64, u64) {
     (number(&sensor["elements"]), number(&sensor["missed"]))
 }
 
-/// All verbs that read a recording do, and none panics or fails.
+/// All verbs that read a recording read this one, and none panics or fails.
 #[track_caller]
 fn every_verb_reads(out: &Path, elsewhere: &Path, status: i32) {
     let config = elsewhere.join("constraints.toml");
@@ -123,13 +123,13 @@ fn every_verb_reads(out: &Path, elsewhere: &Path, status: i32) {
             path(&perfetto),
         ],
     ] {
-        // As the memory of docs/memory.md is bounded.
+        // The bound of docs/memory.md.
         let ended = finish(&mut limited(words));
         ended.does_not_panic();
         let is_expected = match words[0] {
-            // The events may come too seldom.
+            // The events may be too rare.
             "check" => [1, status].contains(&ended.status),
-            // Nothing of the kernel is in the trace.
+            // The trace contains no events of the kernel.
             "metrics" => ended.status == 3,
             _ => ended.status == status,
         };
@@ -164,7 +164,7 @@ fn trace_that_fails_an_assertion_is_imported_up_to_it() {
     let folder = folder();
     let out = folder.path().join("out");
     // Ten packets of ten events. The ninth packet states a number of discarded events that the
-    // library takes for unknown, and asserts to be known.
+    // library interprets as "unknown"; then an assertion of the library fails.
     let hostile = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/behaviour/hostile");
     let ended = import(&hostile.join("unknown-discarded"), &out, &[]);
     let has_message = [
@@ -174,7 +174,7 @@ fn trace_that_fails_an_assertion_is_imported_up_to_it() {
     ];
     ended.has_message(3, &has_message);
     let (elements, missed) = damaged(&out);
-    // The library hands events over in batches of 15.
+    // The library delivers events in batches of 15.
     assert!((60..=80).contains(&elements), "{elements}");
     assert_eq!(missed, 1);
     every_verb_reads(&out, folder.path(), 3);
@@ -188,7 +188,7 @@ fn trace_that_crashes_the_library_at_once_is_refused() {
     let folder = folder();
     let out = folder.path().join("out");
     let hostile = folder.path().join("hostile");
-    // An array with more elements than the library has memory for.
+    // An array whose elements exceed the memory of the library.
     let packet = (0, 1_000, vec![0; 64]);
     trace(&hostile, STAMPED, "uint32_t all[4000000000];", &[packet]);
     let ended = import(&hostile, &out, &[]);
@@ -209,7 +209,7 @@ fn trace_with_a_length_that_no_array_has_is_imported_up_to_it() {
     let mut content = Vec::new();
     for number in 0..100_u32 {
         content.extend(u64::from(number).to_le_bytes());
-        // Number of bytes that follow: 2^32 - 1 in the last event.
+        // Number of the following bytes: 2^32 - 1 in the last event.
         let length = if number == 99 { u32::MAX } else { 1 };
         content.extend(length.to_le_bytes());
         content.push(0);
@@ -248,10 +248,10 @@ fn trace_of_events_without_bits_has_an_end() {
     assert!(is_named, "{ended:#?}");
 }
 
-/// Events of the trace that readers are killed in.
+/// Events of the traces for the tests that kill readers.
 const EVENTS: u64 = 200_000;
 
-/// A trace with that many events.
+/// A trace with this number of events.
 fn large(dir: &Path) -> PathBuf {
     let schema = TypeSchema::builder("sample").field("number", FieldKind::U64, "");
     let stream = StreamDescriptor::new(
@@ -274,7 +274,7 @@ fn large(dir: &Path) -> PathBuf {
     dir.join("trace")
 }
 
-/// Starts an import of a large trace into `out`, waits until `is_so` for its process id, and
+/// Starts an import of a large trace into `out`, waits until `is_so` holds for its process id, and
 /// signals its reader in the middle of the work. Returns the reader, too.
 fn disturbed(
     out: &Path,
@@ -287,7 +287,7 @@ fn disturbed(
     let import = Started::spawn(&mut overhear(&words));
     let pid = import.pid();
     eventually("the import has come so far", || is_so(pid));
-    // Neither end comes while the other one is looked at.
+    // Neither process ends while the test examines the other one.
     import.signal(libc::SIGSTOP);
     let readers = children(pid);
     let [reader] = readers[..] else {
@@ -378,7 +378,7 @@ fn reader_has_no_more_rights_than_it_needs() {
     }
     let folder = folder();
     let trace = large(&folder.path().join("large"));
-    // Nobody reads what it sends, so it waits with its rights given up.
+    // No process reads its output, so it waits without its rights.
     let mut command = overhear(&["import", "--send", path(&trace)]);
     let mut reader = command
         .stdout(Stdio::piped())
@@ -423,7 +423,8 @@ fn far_times_take_no_time_and_no_memory() {
     let begin = 1_700_000_000_000_000_000_u64;
     let usual: Vec<u64> = (0..50).map(|event| begin + 1_000 * event).collect();
     let usual_end = *usual.last().unwrap();
-    // Of one event, and of a packet of its own: 1970, 2106, and the end of all recordings in 2116.
+    // Times of one event, in a packet of its own: 1970, 2106, and the end of all recordings in
+    // 2116.
     for (number, far) in [0, 1, 4_300_000_000_000_000_000, 1 << 62, (1 << 62) + 1]
         .into_iter()
         .enumerate()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear import`: a trace as LTTng writes it, of the kernel and of a program, becomes a
-//! recording that metrics and constraints run on.
+//! `overhear import`: a trace in the format of LTTng, of the kernel and of a program, becomes a
+//! recording for metrics and constraints.
 
 use std::fs;
 use std::path::Path;
@@ -61,8 +61,8 @@ fn switch(bytes: &mut Vec<u8>, us: u64, (prev, state): (u32, i64), next: u32) {
     bytes.extend(next.to_le_bytes());
 }
 
-/// Thread 7 is woken, runs after 100 us, is displaced for 50 us, and sleeps; per period a request
-/// is noted by the program.
+/// Thread 7 is woken, runs after 100 us, is displaced for 50 us, and sleeps; in each period the
+/// program writes one event for a request.
 fn period(bytes: &mut Vec<u8>, period: u64) {
     let us = 1_000 * (period + 1);
     for (id, later) in [(1, 0), (2, 10)] {
@@ -95,7 +95,7 @@ fn foreign(dir: &Path, discarded: u64, packets: u64) {
     foreign_of(dir, discarded, packets, period);
 }
 
-/// As [`foreign`], with these events in each period.
+/// Like [`foreign`], with these events in each period.
 fn foreign_of(dir: &Path, discarded: u64, packets: u64, period: impl Fn(&mut Vec<u8>, u64)) {
     let mut stream = Vec::new();
     for (packet, number, lost) in [(0, 0, 0), (1, 1 + packets, discarded)] {
@@ -112,7 +112,7 @@ fn foreign_of(dir: &Path, discarded: u64, packets: u64, period: impl Fn(&mut Vec
     trace_of(dir, &[stream]);
 }
 
-/// A packet of a CPU between two times in microseconds, with its number and how many events were
+/// A packet of a CPU between two times in microseconds, with its number and the number of events
 /// discarded until then.
 fn packet_of(
     cpu: u32,
@@ -140,7 +140,7 @@ fn trace_of(dir: &Path, streams: &[Vec<u8>]) {
     }
 }
 
-/// Switches on two CPUs: time in microseconds, who leaves, who enters.
+/// Switches on two CPUs: time in microseconds, leaving thread, entering thread.
 fn two_cpus(dir: &Path, switches: [&[(u64, u32, u32)]; 2]) {
     let streams = [0, 1].map(|cpu: u32| {
         let mut events = Vec::new();
@@ -204,7 +204,7 @@ fn metrics_and_constraints_run_on_a_trace_of_lttng() {
     );
     assert_eq!(report["constraints"][0]["judged"], 20);
     assert_eq!(report["constraints"][1]["judged"], 19);
-    // It is a recording like others.
+    // It is an ordinary recording.
     let report = json(&["report", path(&out), "--json"], 0);
     assert_eq!(report["sensors"][0]["task"], "worker(7)");
     assert_eq!(report["sensors"][0]["elements"], 20);
@@ -233,7 +233,7 @@ fn discarded_events_are_missed_by_metrics() {
         "--json",
     ];
     let report = json(&arguments, 3);
-    // In each of the two streams that it listens to.
+    // In each of its two subscribed streams.
     assert_eq!(report["metrics"][0]["missed"], 6);
 }
 
@@ -265,7 +265,7 @@ fn traces_below_a_folder_are_one_recording() {
     let import = ["import", path(&traces), "--out", path(&out)];
     let ended = finish(&mut overhear(&import));
     ended.has_message(0, &["from 160 events"]);
-    // They are listed, for the folder may hold those of several sessions.
+    // They are listed, because the folder may contain traces of several sessions.
     ended.has_message(
         0,
         &[
@@ -277,7 +277,8 @@ fn traces_below_a_folder_are_one_recording() {
     let (_, report) = report_json(&out);
     let source = report["sources"][0]["message"].as_str().unwrap();
     assert!(source.ends_with(": deeper/ust, kernel"), "{source}");
-    // One below the folder is named by what it is part of, one that is named itself is not listed.
+    // A trace below the folder is named by its relative path; a trace that the user names itself is
+    // not listed.
     fs::remove_dir_all(traces.join("kernel")).unwrap();
     let out = folder.path().join("one");
     let import = ["import", path(&traces), "--out", path(&out)];
@@ -294,7 +295,7 @@ fn reported(trace: &Path, out: &Path, status: i32, has_message: &[&str]) -> Valu
     json(&["report", path(out), "--json"], status)
 }
 
-/// The time that a thread has run.
+/// The running time of a thread.
 fn run_ns(report: &Value, tid: u32) -> u64 {
     let threads = report["threads"].as_array().unwrap();
     let row = threads.iter().find(|row| row["tid"] == tid).unwrap();
@@ -347,8 +348,8 @@ fn run_that_never_was_is_not_counted() {
     }
     let folder = folder();
     let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
-    // 7 has left CPU 0 unseen, and nothing happens there any more. That it ran for 3.7 s on CPU 0
-    // is not so.
+    // Thread 7 has left CPU 0 without an event, and CPU 0 has no further events. The report must
+    // not show that it ran for 3.7 s on CPU 0.
     let elsewhere: &[_] = &[(3_702_000, 0, 7), (3_702_100, 7, 0)];
     two_cpus(&trace, [&[(1_500, 9, 0), (2_000, 0, 7)], elsewhere]);
     let report = reported(&trace, &out, 3, &["at least 1 context switches"]);
@@ -363,12 +364,12 @@ fn clocks_of_cpus_that_disagree_prove_nothing() {
     }
     let folder = folder();
     let (trace, out) = (folder.path().join("lttng"), folder.path().join("out"));
-    // The clock of CPU 1 is behind: 7 enters it before it has left CPU 0.
+    // The clock of CPU 1 is late: thread 7 enters it before it has left CPU 0.
     let first: &[_] = &[(1_500, 9, 0), (2_000, 0, 7), (3_000, 7, 0), (4_000, 0, 9)];
     two_cpus(&trace, [first, &[(2_990, 0, 7), (3_990, 7, 0)]]);
     let report = reported(&trace, &out, 0, &["elements in"]);
     assert_eq!(report["losses"], Value::Array(Vec::new()));
-    // A loss that only its CPU proves is found as well, at the latest at the end.
+    // A loss that only its own CPU proves is found as well, at the end at the latest.
     let (trace, out) = (folder.path().join("second"), folder.path().join("again"));
     let second: &[_] = &[(2_990, 0, 7), (3_990, 7, 0), (4_500, 0, 9)];
     two_cpus(&trace, [first, second]);
@@ -407,7 +408,7 @@ fn folder_without_trace_is_refused() {
         path(&out),
     ]));
     ended.has_message(2, &["is no trace", "metadata", path(&empty)]);
-    // A folder that does not exist, and a file.
+    // An absent folder, and a file.
     let file = folder.path().join("file");
     fs::write(&file, METADATA).unwrap();
     for trace in [&folder.path().join("absent"), &file] {
@@ -415,7 +416,7 @@ fn folder_without_trace_is_refused() {
         let ended = finish(&mut overhear(&import));
         ended.has_only_message(2, &["is no trace", "metadata", path(trace)]);
     }
-    // A trace with an empty description, and one that was cut.
+    // A trace with empty metadata, and one with metadata that are cut off.
     let (bare, cut) = (folder.path().join("bare"), folder.path().join("cut"));
     fs::create_dir(&bare).unwrap();
     fs::write(bare.join("metadata"), "/* CTF 1.8 */ nothing").unwrap();

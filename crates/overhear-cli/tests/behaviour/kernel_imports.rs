@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The built-in metrics over a trace of the shape that LTTng's kernel tracer gives, and metrics
-//! over one of ros2_tracing in the same session.
+//! The built-in metrics over a trace in the form of LTTng's kernel tracer, and metrics over a trace
+//! of ros2_tracing in the same session.
 
 use std::fs;
 use std::path::Path;
@@ -25,7 +25,7 @@ stream {
     event.context := struct { CONTEXT }; };
 "#;
 
-/// A value of a field, which gives the field its type.
+/// A value of a field, which also determines the type of the field.
 #[derive(Clone, Copy)]
 enum Field {
     U32(u32),
@@ -35,11 +35,10 @@ enum Field {
 }
 use Field::{Text, I64, U32, U64};
 
-/// A trace with a stream per CPU. An event is declared with the fields that it has when it is first
-/// written.
+/// A trace with a stream per CPU. The first write of an event declares it with its fields.
 #[derive(Default)]
 struct Tracer {
-    // How many fields of each event, the first ones, are the stream's context.
+    // Number of the first fields of each event that are the stream's context.
     contexts: usize,
     context: String,
     events: Vec<(&'static str, String)>,
@@ -125,7 +124,7 @@ fn kernel() -> Tracer {
     let mut trace = Tracer::default();
     let present = [("tid", U32(7)), ("pid", U32(5)), ("name", Text("worker"))];
     trace.event(0, 1_000, "lttng_statedump_process_state", &present);
-    // Before any switch of this CPU: that thread 7 runs is known from the first one.
+    // Before any switch of this CPU: the first switch shows that thread 7 runs.
     trace.event(
         0,
         1_100,
@@ -153,7 +152,7 @@ fn kernel() -> Tracer {
     let futex = [("uaddr", U64(0x1000)), ("op", U32(128)), ("val", U32(2))];
     trace.event(0, 1_190, "syscall_entry_futex", &futex);
     trace.switch(1_195, (7, 1), 0);
-    // No thread is known of the other CPU, and none is needed.
+    // The thread of the other CPU is unknown, and not needed.
     trace.event(1, 1_300, "block_rq_complete", &request);
     let start = [("hrtimer", U64(0xabc)), ("expires", I64(2_000_000))];
     trace.event(0, 1_400, "timer_hrtimer_start", &start);
@@ -208,7 +207,7 @@ fn json(arguments: &[&str]) -> Value {
     serde_json::from_str(&ended.stdout).unwrap()
 }
 
-/// How many measurements thread 7 has, whatever their keys, and the longest.
+/// The number of measurements of thread 7 with any keys, and the longest.
 fn of_worker(metric: &Value) -> (u64, u64) {
     let rows = metric["tasks"].as_array().unwrap().iter();
     let rows = rows.filter(|row| row["task"] == 7 && row["comm"] == "worker");
@@ -242,7 +241,7 @@ fn built_in_metrics_measure_a_trace_of_lttngs_kernel_tracer() {
         ("block_io", 1, 120_000),
         ("timer_latency", 1, 20_000),
         ("timer_handler", 1, 4_000),
-        // That the page fault was served is not traced: it lasts until the thread leaves.
+        // The end of the page fault is not traced: it lasts until the thread leaves.
         ("system_blocking", 6, 150_000),
     ] {
         let report = json(&["metrics", path(&out), "--metric", metric, "--json"]);
@@ -252,7 +251,7 @@ fn built_in_metrics_measure_a_trace_of_lttngs_kernel_tracer() {
             "{metric}"
         );
     }
-    // Fields that are put together of several events, or named otherwise.
+    // Fields that combine several events, or have other names.
     let config = folder.path().join("overhear.toml");
     let value = |of: &str, field: &str, value: i64| {
         format!(

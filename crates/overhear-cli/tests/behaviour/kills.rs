@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recorders that are killed at a hundred moments: from the first system call to the middle of a
-//! recording. Whatever is on disk is shown at once, and the same after a repair, which lets others
-//! read it too.
+//! recording. The report works at once, and gives the same result after a repair. After the repair
+//! other tools can read the recording, too.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -16,7 +16,7 @@ use crate::support::{
     babeltrace, eventually, finish, folder, has_babeltrace, overhear, path, report_json, Started,
 };
 
-/// Number of kills, and of threads that make them at the same time: a recorder often sleeps.
+/// Number of kills, and of threads that kill in parallel: a recorder often sleeps.
 const KILLS: usize = 100;
 const THREADS: usize = 4;
 
@@ -29,7 +29,7 @@ struct Found {
     with_events: usize,
 }
 
-/// Processes of a group that have not ended. Zombies wait for their new parent alone.
+/// Processes of a group that still run. Zombies only wait for their new parent.
 fn members(group: i32) -> usize {
     let entries = fs::read_dir("/proc").unwrap().flatten();
     let stats = entries.filter_map(|entry| fs::read_to_string(entry.path().join("stat")).ok());
@@ -42,7 +42,7 @@ fn members(group: i32) -> usize {
         .count()
 }
 
-/// Runs a busy program, kills the recorder after a while, and looks at what is left.
+/// Runs a busy program, kills the recorder after a while, and checks the remaining files.
 fn kill_after(
     begun: bool,
     delay: Duration,
@@ -50,8 +50,8 @@ fn kill_after(
     runtime: &Path,
     has_babeltrace: bool,
 ) -> Found {
-    // Busy enough to fill packets, and it ends by itself: only the recorder is killed. The
-    // small blocks make the pipe's ends take turns.
+    // Busy enough to fill packets, and it ends by itself: only the recorder is killed. The small
+    // blocks make both ends of the pipe alternate.
     let script =
         "dd if=/dev/zero bs=64 count=150000 2>/dev/null | dd bs=64 of=/dev/null 2>/dev/null";
     let mut command = overhear(&["run", "--out", path(out), "--", "sh", "-c", script]);
@@ -67,12 +67,12 @@ fn kill_after(
     run.signal(libc::SIGKILL);
     run.end().does_not_panic();
 
-    // A child that was held for its first instruction ends with the recorder; a program that runs
-    // goes on to its own end. Until it executes the
-    // program the child shares the recorder's lock, so nothing is read before.
+    // A child that was held for its first instruction ends with the recorder; a running program
+    // continues until its own end. Until it executes the program the child shares the recorder's
+    // lock, so the test reads only after that.
     eventually("the program ends by itself", || members(group) == 0);
 
-    // Events that can be read before the repair.
+    // Number of readable events before the repair.
     let mut found = Found::default();
     let (mut events, mut torn) = (None, 0);
     if let Ok(reader) = TraceReader::open(out) {
@@ -88,7 +88,7 @@ fn kill_after(
         }
         Some(events) => {
             let (ended, report) = report_json(out);
-            // Killed before the end, or between the last write and the message about it.
+            // It was killed before the end, or between the last write and the message about it.
             assert!([0, 3].contains(&ended.status), "{ended:#?}");
             assert_eq!(report["complete"].as_bool(), Some(ended.status == 0));
             assert_eq!(
@@ -126,13 +126,14 @@ fn killed_recorders_leave_readable_recordings() {
         for thread in 0..THREADS {
             let (all, runtime, folder) = (&all, &runtime, folder.path());
             scope.spawn(move || {
-                // Moments from all over the range, the same in every run.
+                // Moments over the complete range, the same in every run.
                 let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ thread as u64;
                 for kill in 0..KILLS / THREADS {
                     state ^= state << 13;
                     state ^= state >> 7;
                     state ^= state << 17;
-                    // Every other one after the recording has begun, however long that takes.
+                    // Every second kill comes after the begin of the recording, independent of the
+                    // time until then.
                     let begun = kill % 2 == 1;
                     let range = if begun { 600_000 } else { 300_000 };
                     let delay = Duration::from_micros(state % range);
@@ -153,10 +154,10 @@ fn killed_recorders_leave_readable_recordings() {
     assert!(all.without_trace < KILLS, "{all:?}");
 
     // A killed recorder cannot clean up: its folder for the socket stays, private and small, until
-    // the next recorder in the same place removes it.
+    // the next recorder of the same location removes it.
     for left in fs::read_dir(&runtime).unwrap().flatten() {
         use std::os::unix::fs::PermissionsExt;
-        // Nobody else can list or change it.
+        // No other user can list or change it.
         assert_eq!(left.metadata().unwrap().permissions().mode() & 0o066, 0);
         let inside: Vec<_> = fs::read_dir(left.path()).unwrap().flatten().collect();
         assert!(
@@ -175,7 +176,7 @@ fn killed_recorders_leave_readable_recordings() {
 fn folder_of_a_killed_recorder_can_be_used_again() {
     let folder = folder();
     let out = folder.path().join("out");
-    // As it is left before the first stream is known.
+    // The state on disk before the first stream is known.
     fs::create_dir_all(out.join("trace/overhear")).unwrap();
     fs::write(out.join("trace/overhear/lock"), "").unwrap();
     let arguments = ["run", "--kernel", "off", "--out", path(&out), "--", "true"];

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Resource limits of `overhear` itself, and what a program that it runs gets of limits and
-//! signals.
+//! Resource limits of `overhear` itself, and the limits and signals of its programs.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -23,7 +22,7 @@ fn limited(command: &mut Command, resource: Resource, limit: u64) -> &mut Comman
 fn file_size_limit_ends_the_recording_and_not_the_program() {
     let folder = folder();
     let out = folder.path().join("out");
-    // Some thousand context switches; then the program meets the limit itself, with the default
+    // Some thousand context switches; then the program exceeds the limit itself, with the default
     // action.
     let beyond = folder.path().join("beyond");
     let script = format!(

@@ -13,26 +13,26 @@ use crate::support::{
     eventually, finish, folder, has_libbabeltrace, is_root, overhear, path, send,
 };
 
-/// How often the program calls its callback.
+/// Number of calls of the callback.
 const TURNS: u64 = 50;
-/// The user of LTTng where these tests are root: a session daemon of root is the machine's.
+/// The user of LTTng if root runs these tests: the session daemon of root belongs to the machine.
 const NOBODY: &str = "65534";
 
-/// How long each callback takes: a metric over foreign events.
+/// The length of each callback: a metric over foreign events.
 const METRIC: &str = "metric callback\nevent begins = user:ros2.callback_start\n\
     event ends = user:ros2.callback_end\nby begins.callback\nstate idle out\nstate first begin\n\
     state called in\nstate done end\nidle -> first: begins, i\nfirst -> called: lambda\n\
     called -> done: ends, i\ndone -> idle: lambda\n";
 
-/// LTTng in a place of its own.
+/// LTTng in a folder of its own.
 struct Lttng {
     home: PathBuf,
     daemon: Child,
-    // Files that its programs leave in shared memory, and that were not there before.
+    // New files of its programs in shared memory.
     left: Vec<PathBuf>,
 }
 
-/// A program that knows nothing of other session daemons.
+/// A program without access to other session daemons.
 fn command(home: &Path, words: &[&str]) -> Command {
     let mut command = if is_root() {
         let mut command = Command::new("setpriv");
@@ -50,7 +50,7 @@ fn command(home: &Path, words: &[&str]) -> Command {
 }
 
 impl Lttng {
-    /// `None`, and the reason is printed, where LTTng does not work.
+    /// Returns `None` and prints the reason if LTTng does not work.
     fn start(home: &Path) -> Option<Self> {
         let user = if is_root() {
             NOBODY.to_owned()
@@ -105,7 +105,7 @@ impl Drop for Lttng {
     }
 }
 
-/// The program with the tracepoints; `None` where LTTng's headers are not there.
+/// The program with the tracepoints; `None` if LTTng's headers are not installed.
 fn compiled(place: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/behaviour/lttng");
     let program = place.join("callbacks");
@@ -174,7 +174,7 @@ fn lttng_trace_becomes_a_recording() {
     ]));
     let events = format!("{} events", 2 * TURNS);
     ended.has_message(0, &[&events]);
-    // Others can write to the folder of the session, from which root takes no metric.
+    // Other users can write to the folder of the session; root uses no metric of it.
     let own = crate::support::folder();
     let metric = own.path().join("callback.metric");
     fs::write(&metric, METRIC).unwrap();

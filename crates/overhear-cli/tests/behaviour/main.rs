@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear` as its user meets it: exit statuses, messages, signals, terminals, full disks,
-//! damaged recordings, and recorders that are killed.
+//! `overhear` from the user's view: exit statuses, messages, signals, terminals, full disks,
+//! damaged recordings, and killed recorders.
 
 mod calibrate;
 mod check;

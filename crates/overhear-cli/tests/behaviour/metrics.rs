@@ -60,7 +60,7 @@ pub(crate) fn wake(kind: u32) -> [u8; 24] {
     .to_payload()
 }
 
-/// A thread that is woken, displaced and asleep again and again, with growing latencies; without
+/// A thread that is woken, displaced and asleep repeatedly, with growing latencies; without
 /// wake-ups if they are not recorded, and with a gap in the tenth period if elements are `missed`.
 pub(crate) fn record(dir: &Path, records_wakeups: bool, missed: u64) {
     let switches = stream(1, SCHED_SWITCH, Switch::schema());
@@ -191,7 +191,7 @@ fn measurements_are_listed_with_the_values_of_the_paper() {
         ("length_ns", 1_007.into()),
         ("begin_ns", 1_100_000.into()),
         ("end_ns", 1_101_007.into()),
-        // The wake-up that follows the waking.
+        // The wake-up element after the waking element.
         ("intermediate_events", 1.into()),
         ("own_events", 1.into()),
         ("missed", 0.into()),
@@ -226,7 +226,7 @@ fn measurements_are_listed_with_the_values_of_the_paper() {
 
     let text = finish(&mut overhear(&[&measure[..], &["--measurements"]].concat()));
     let heads = " task  name   length        begin          end  events  own  missed";
-    // Counted from the first element, where there is no run.
+    // Counted from the first element, if there is no run.
     let row = " 4242        1.01 us  0.000100000 s  0.000101007 s       1    1       0";
     for line in [heads, row] {
         let squeeze = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -308,8 +308,7 @@ fn missed_and_unrecorded_events_are_named_and_set_the_status() {
         "time_slice",
     ]));
     assert_eq!(ended.status, 0, "{ended:?}");
-    // What a recorder that was killed had not written yet is missing, and it is not known how much
-    // that is.
+    // A killed recorder has not written its newest elements; their number is unknown.
     fs::remove_file(without_wake_ups.join("trace/overhear/summary.json")).unwrap();
     let metrics = [
         "metrics",
@@ -406,7 +405,7 @@ fn metrics_can_be_named_in_a_file_without_a_monitor() {
         (metrics.len(), &metrics[0]["name"]),
         (1, &"time_slice".into())
     );
-    // The same file serves a run.
+    // The same file works for a run.
     let run = [
         "run",
         "--quiet",

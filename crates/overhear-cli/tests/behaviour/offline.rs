@@ -91,7 +91,8 @@ fn fit_covers_the_recording_or_fails() {
     assert_eq!(text.status, 0, "{text:?}");
     assert!(text.stdout.contains("period = \""), "{text:?}");
 
-    // Each element 10 us later than the one before: as many streams cover them, and each is a bend.
+    // Each element comes 10 us later than its predecessor: the number of covering streams equals
+    // that of the elements, and each is a bend.
     let slower = folder.path().join("slower");
     let times: Vec<u64> = (0..=40).map(|k| k * (k + 1) * 5).collect();
     record(&slower, &times, 0);
@@ -101,7 +102,7 @@ fn fit_covers_the_recording_or_fails() {
     let periods = front.iter().map(|it| it["period_ns"].as_u64().unwrap());
     assert!(periods.eq((1..=40).map(|k| k * 10_000)), "{front:?}");
     for point in front {
-        // The k-th distance is as long as the period; those before are shorter by 10 us each.
+        // The k-th distance equals the period; earlier ones are shorter by 10 us each.
         let k = point["period_ns"].as_u64().unwrap() / 10_000;
         assert_eq!(point["jitter_ns"], k * (k - 1) * 5_000, "{point}");
     }
@@ -168,7 +169,8 @@ fn admission_is_an_exit_status_a_message_and_a_document() {
     ] {
         assert!(!json["sensors"][0][key].is_null(), "{key}");
     }
-    // Whoever may not reserve learns what would be, and that the kernel would not give it.
+    // A user without the right to reserve gets the hypothetical result, and the message that the
+    // kernel would refuse it.
     if let Some(mut command) = as_nobody(&["admit", "--json", "--config", "/dev/stdin"]) {
         let text = fs::read_to_string(&file).unwrap();
         let text = text.replace("fitted = \"whole\"", "period = \"1ms\"");
@@ -272,7 +274,7 @@ fn closed_export_prints_its_number_of_elements() {
             .unwrap_or_else(|| panic!("{messages}"))
             .parse()
             .unwrap();
-        // Without the line of heads and the line that is cut.
+        // Without the line of headings and the line that is cut.
         let read = String::from_utf8_lossy(&first).lines().count() - 2;
         assert!(elements < 50_000, "{messages}");
         assert!(format != "csv" || elements >= read, "{read}: {messages}");

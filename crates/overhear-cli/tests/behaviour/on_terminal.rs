@@ -22,7 +22,7 @@ pub(crate) struct OnTerminal {
     pub(crate) child: Child,
     pub(crate) keyboard: File,
     shown: Arc<Mutex<Vec<u8>>>,
-    // Dropped to end the reading before the command ends.
+    // Dropped to end the reader before the command ends.
     stop: PipeWriter,
     reading: std::thread::JoinHandle<()>,
 }
@@ -64,7 +64,8 @@ impl OnTerminal {
                 if !both[1].revents().is_empty() {
                     break;
                 }
-                // A closed other side is an error here, not an end of file.
+                // If the other side is closed, a read returns an error here, not the end of the
+                // file.
                 match screen.read(&mut some) {
                     Ok(0) | Err(_) => break,
                     Ok(count) => all.lock().unwrap().extend(&some[..count]),
@@ -80,12 +81,12 @@ impl OnTerminal {
         }
     }
 
-    /// Everything that was written so far.
+    /// The complete output until now.
     pub(crate) fn screen(&self) -> String {
         String::from_utf8_lossy(&self.shown.lock().unwrap()).into_owned()
     }
 
-    /// Waits until these words were written.
+    /// Waits until the output contains this text.
     #[track_caller]
     pub(crate) fn shows(&self, words: &str) {
         eventually(&format!("the screen shows {words:?}"), || {
@@ -118,8 +119,8 @@ impl OnTerminal {
     }
 }
 
-/// Both sides of a new terminal of this width. No process that another thread starts meanwhile
-/// inherits them: it would keep the terminal from hanging up.
+/// Both sides of a new terminal of this width. Processes that another thread starts meanwhile must
+/// not inherit them: they would keep the terminal open.
 #[track_caller]
 fn pty(columns: u16) -> (OwnedFd, OwnedFd) {
     let flags = libc::O_RDWR | libc::O_NOCTTY | libc::O_CLOEXEC;

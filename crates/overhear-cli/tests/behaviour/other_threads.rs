@@ -67,7 +67,7 @@ fn displacing_thread_outside_the_program_has_a_name() {
         kinds.iter().any(|kind| kind["key_name"] == *name),
         "{kinds:?}"
     );
-    // No thread of the program is among them, and no payer is nameless whose name is known.
+    // No thread of the program is among them, and every payer with a known name has it.
     let threads = report["threads"].as_array().unwrap();
     let is_other = |thread: &&Value| others.iter().any(|other| other["tid"] == thread["tid"]);
     assert_eq!(threads.iter().find(is_other), None);

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{eventually, finish, folder, overhear, path, wait};
 
-/// A named pipe: opening it for writing waits for a reader.
+/// A named pipe: open for writing waits for a reader.
 fn pipe(place: &Path) {
     let mode = rustix::fs::Mode::from(0o600);
     rustix::fs::mkfifoat(rustix::fs::CWD, place, mode).unwrap();
@@ -29,7 +29,7 @@ fn record(out: &Path, command: &[&str]) {
     assert_eq!(ended.status, 0, "{ended:#?}");
 }
 
-/// A child that was shown to wait is not left behind if the test fails.
+/// A child that was stopped to show the wait is killed if the test fails.
 struct Waiting(Child);
 
 impl Drop for Waiting {
@@ -67,7 +67,7 @@ fn run_shows_tables_and_verdicts_before_it_begins_the_page() {
             .stderr(fs::File::create(&messages).unwrap())
             .spawn();
         let mut child = Waiting(child.unwrap());
-        // All of it is there while the page waits for a reader.
+        // All files exist while the page waits for a reader.
         if as_json {
             eventually("the report is written", || {
                 let report = fs::read_to_string(&json).unwrap_or_default();
@@ -88,7 +88,7 @@ fn run_shows_tables_and_verdicts_before_it_begins_the_page() {
         let report = document(&page, "report-data");
         let expected = match report["check"]["verdict"].as_str() {
             Some("violated") => 1,
-            // Where kernel sensors do not work.
+            // If kernel sensors do not work.
             _ => 3,
         };
         assert_eq!(wait(&mut child.0), expected);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear record`: what already runs, until it ends.
+//! `overhear record`: of running processes, until they end.
 
 use std::io::Write;
 use std::path::Path;
@@ -20,10 +20,10 @@ fn shell(mut command: Command) -> Child {
     command.spawn().unwrap()
 }
 
-/// Records a shell while it creates children; `None` if kernel sensors do not work here.
+/// Records a shell that creates children; `None` if kernel sensors do not work here.
 fn record(mut shell: Child, place: &Path, recorder: &mut Command) -> Option<(u32, Ended)> {
     let mut recording = Started::spawn(recorder);
-    // This document is written when everything has been selected.
+    // This document is written when all threads have been selected.
     let begun = Instant::now();
     while !place.join("trace/overhear/run.json").exists() {
         if recording.child.try_wait().unwrap().is_some() {
@@ -95,7 +95,7 @@ fn running_process_is_recorded_to_its_end() {
     let source = &live["sources"][0];
     let message = source["message"].as_str().unwrap();
     assert!(message.contains("page_fault"), "{message}");
-    // The recording has the same.
+    // The recording has the same counts.
     let kept = finish(&mut overhear(&["report", out, "--json"]));
     assert_eq!(kept.status, 3, "{kept:#?}");
     assert_eq!(report(&kept), live);
@@ -183,7 +183,7 @@ fn unavailable_named_kernel_sensors_are_refused_before_the_start() {
             assert_eq!(ended.status, 5, "{ended:#?}");
         }
     }
-    // Where all of them are named on the command line alone.
+    // If the command line names all of them.
     let words = [&run[..], &["syscall", "--kernel", "off"], &program].concat();
     finish(&mut overhear(&words)).has_only_message(2, &["--kernel off", "--kernel-sensors"]);
     assert!(!ran.exists() && !out.exists());

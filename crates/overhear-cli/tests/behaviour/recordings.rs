@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear report` on what is no recording, or a damaged one.
+//! `overhear report` on damaged recordings, and on folders that are no recordings.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ fn report(directory: &Path) -> Ended {
     ended
 }
 
-/// A recording with kernel elements, or with none where kernel sensors do not work.
+/// A recording with kernel elements, or without them if kernel sensors do not work.
 fn record(out: &Path) {
     let arguments = [
         "run",
@@ -115,7 +115,7 @@ fn page_is_written_to_devices_but_not_through_links() {
     // No half-written file is left.
     assert_eq!(fs::read_dir(target.parent().unwrap()).unwrap().count(), 1);
 
-    // As /dev/null, which root must not replace by a page.
+    // A device such as /dev/null, which root must not replace by a page.
     let device = folder.path().join("null");
     let made = rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -140,7 +140,7 @@ fn page_is_written_to_devices_but_not_through_links() {
     assert_eq!(fs::read(&device).unwrap(), b"");
 }
 
-/// Chance, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -152,7 +152,7 @@ impl Chance {
     }
 }
 
-/// Damages each file in turn, some times, and reads the recording.
+/// Damages each file in turn, several times, and reads the recording.
 fn damaged(times: usize, mut damage: impl FnMut(&mut Vec<u8>, &mut Chance)) {
     let folder = folder();
     let good = folder.path().join("good");
@@ -180,7 +180,7 @@ fn damaged(times: usize, mut damage: impl FnMut(&mut Vec<u8>, &mut Chance)) {
                     ended.status != 2 || ended.stderr.lines().count() >= 1,
                     "{what}"
                 );
-                // No exit with 0 and without data.
+                // It never exits with 0 and without data.
                 assert!(
                     ended.status != 0 || ended.stdout.contains("complete:"),
                     "{what}"
@@ -243,8 +243,7 @@ fn truncated_stream_is_reported_and_repaired() {
         .unwrap()
         .set_len(length - 10)
         .unwrap();
-    // A recorder that was killed has not noted where the streams end: nothing is known to be
-    // missing.
+    // A killed recorder has not written the ends of the streams: no missing element is known.
     fs::remove_file(out.join("trace/overhear/ends.json")).unwrap();
     let name = stream.file_name().unwrap().to_string_lossy().into_owned();
     let before = fs::read(&stream).unwrap();

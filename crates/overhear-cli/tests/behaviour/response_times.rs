@@ -21,14 +21,14 @@ use crate::support::{finish, folder, overhear, path};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Besides {
     Nothing,
-    /// Whatever is needed for system times. All but 899 us of a job is in a system call, and the
-    /// return from that of the longest job is missed.
+    /// All sensors for system times. All but 899 us of a job is in a system call, and the return
+    /// from that of the longest job is missed.
     Calls,
     /// Locks: from 10 us to 310 us a thread called `low` has the priority of `control`.
     Locks,
     /// Wake-ups in a stream without the thread.
     Unfit,
-    /// More threads than find room, in a job each.
+    /// More threads than the limit, each in a job.
     Crowd,
 }
 
@@ -59,7 +59,7 @@ fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
     let mut sequences = [0; 8];
     let mut write = |index: usize, us: u64, payload: &[u8]| {
         let time = Timestamp::from_monotonic_ns(us * 1_000);
-        // Before the next switch something is missing, and before the last call.
+        // Elements are missing before the next switch, and before the last call.
         let is_behind_gap = match index {
             0 => missed.is_some_and(|job| us == (job + 1) * 10_000 + 5),
             _ => index == 3 && us == 501_200,
@@ -204,7 +204,7 @@ fn computed_and_observed_response_times_are_in_one_table() {
         (&task["observed_ns"], &task["exceeded"]),
         (&1_500_000.into(), &false.into())
     );
-    // A job that took longer than computed: the file is wrong about the program.
+    // A job that took longer than computed: the file describes the program incorrectly.
     let report = rta("1300us", 1);
     assert_eq!(report["tasks"][0]["exceeded"], true);
     let report = rta("9950us", 1);
@@ -235,7 +235,7 @@ fn computed_and_observed_response_times_are_in_one_table() {
     assert_eq!(longest(&[]) - longest(&["--element-cost", "1us"]), 2_000);
 }
 
-/// A job whose end was missed seems to last until the end of the next one.
+/// A job with a missed end seems to last until the end of the next one.
 #[test]
 fn missed_elements_exceed_no_bound() {
     let folder = folder();
@@ -266,13 +266,13 @@ fn missed_elements_exceed_no_bound() {
         (&1_500_000.into(), &49.into()),
         "{task:#}"
     );
-    // Behind what can be read of the switches there was more.
+    // After the readable switches there were more.
     fs::write(&file, text.replace("1500us", "1400us")).unwrap();
     let tear = |dir: &Path| {
         let switches = dir.join("trace/stream-1");
         let bytes = fs::read(&switches).unwrap();
         fs::write(&switches, [&bytes[..], &bytes[..9]].concat()).unwrap();
-        // The recorder wrote one element more than can be read.
+        // The recorder wrote one more element than is readable.
         let file = dir.join("trace/overhear/summary.json");
         let mut summary: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
         summary["events"] = (summary["events"].as_u64().unwrap() + 1).into();
@@ -288,7 +288,7 @@ fn missed_elements_exceed_no_bound() {
     );
     let notes = report["notes"].to_string();
     assert!(notes.contains("may not have exceeded R"), "{report:#}");
-    // Nor is it known what a recorder that was killed had not written yet.
+    // A killed recorder has not written its newest elements; their number is unknown.
     let kill = |dir: &Path| fs::remove_file(dir.join("trace/overhear/summary.json")).unwrap();
     let report = rta("killed", None, &kill);
     assert_eq!(report["tasks"][0]["exceeded"], false, "{report:#}");
@@ -296,7 +296,7 @@ fn missed_elements_exceed_no_bound() {
     assert!(notes.contains("the recorder did not finish"), "{report:#}");
 }
 
-/// An overhead that is known in part makes R no shorter, and nothing exceeds R then.
+/// A partly known overhead does not reduce R, and no job exceeds R then.
 #[test]
 fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
     let folder = folder();
@@ -328,7 +328,7 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
     let system_time = "job_system_time";
     let others = ["system_blocking", "delay_until_wakeup"];
     let all = [system_time, others[0], others[1]];
-    // Its longest system time was not seen: with that, R is 1.5 ms at least.
+    // Its longest system time was missed: with it, R is 1.5 ms at least.
     let report = rta(Besides::Calls, "899us", &others, 3);
     let task = &report["tasks"][0];
     assert_eq!(
@@ -347,16 +347,16 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
         "{report:#}"
     );
     assert!(!notes.contains("missed of its longest"), "{report:#}");
-    // None is known without its sensor; and a complete job is no system time.
+    // Without its sensor none is known; and a complete job is no system time.
     rta(Besides::Nothing, "1400us", &[system_time], 3);
     let report = rta(Besides::Nothing, "9ms", &others, 3);
     assert_eq!(report["tasks"][0]["response_ns"], 9_000_000, "{report:#}");
-    // Other threads take nothing from a job that was recorded completely, but from an overhead.
+    // Other threads do not change the time of a completely recorded job, but that of an overhead.
     let report = rta(Besides::Crowd, "1400us", &all, 1);
     let notes = report["notes"].to_string();
     assert!(notes.contains("found no room"), "{report:#}");
     assert!(!notes.contains("may not have exceeded"), "{report:#}");
-    // Wake-ups that cannot be used may have been those of its jobs.
+    // Unusable wake-ups may belong to its jobs.
     rta(Besides::Unfit, "1400us", &all, 3);
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests to end, without a terminal: the program ends, and the report is written all the same.
+//! Requests to end, without a terminal: the program ends, and the report is written in each case.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +12,7 @@ use crate::support::{
     send, Ended, Started,
 };
 
-/// A shell script that writes its process id to a file, and then does `rest`.
+/// A shell script that writes its process id to a file, and then runs `rest`.
 fn script(started: &Path, rest: &str) -> String {
     format!("echo $$ > {}; {rest}", started.display())
 }
@@ -39,11 +39,11 @@ fn interrupted(rest: &str, signals: &[i32], status: i32) {
     hangups(&mut command, libc::SIG_DFL);
     let run = Started::spawn(&mut command);
     let program: i32 = awaited(&started).trim().parse().unwrap();
-    // The script goes from its first line to what it waits for.
+    // Time for the script to go from its first line to its wait.
     sleep(Duration::from_millis(100));
     for signal in signals {
         run.signal(*signal);
-        // Two signals of one kind at once are one.
+        // Two pending signals of one kind are merged.
         sleep(Duration::from_millis(100));
     }
     let ended = run.end();
@@ -113,13 +113,13 @@ fn requests_escalate() {
         &[libc::SIGINT],
         3,
     );
-    // The first is ignored, the second is SIGTERM whatever was sent.
+    // The first is ignored, the second becomes SIGTERM, independent of its kind.
     interrupted(
         "trap : INT; while :; do sleep 0.02; done",
         &[libc::SIGINT, libc::SIGINT],
         143,
     );
-    // Nobody can ignore the third.
+    // The third cannot be ignored.
     let three = [libc::SIGINT, libc::SIGINT, libc::SIGINT];
     interrupted(
         "trap '' INT TERM; while :; do sleep 0.02; done",
@@ -155,7 +155,7 @@ fn ignored_hangup_stays_ignored() {
     let folder = folder();
     let started = folder.path().join("started");
     let script = script(&started, "sleep 0.5; exit 4");
-    // As `nohup` does: the program is to survive the terminal.
+    // As `nohup` does: the program must survive the terminal.
     let line = format!(
         "trap '' HUP; exec {} run --kernel off -- sh -c '{script}'",
         env!("CARGO_BIN_EXE_overhear")
@@ -194,11 +194,11 @@ fn children_that_outlive_the_program_do_not_hold_up_the_report() {
 }
 
 /// A program that leaves a process in a session of its own. That process writes its id to a file,
-/// and then does `rest`.
+/// and then runs `rest`.
 fn leaves_behind(folder: &Path, rest: &str) -> String {
     let there = folder.join("there");
     let inner = format!("echo $$ > {}; {rest}", there.display());
-    // It ends once the other one is there.
+    // It ends after the start of the other one.
     format!(
         "setsid sh -c '{inner}' & until [ -s {} ]; do sleep 0.01; done; exit 3",
         there.display()
@@ -239,7 +239,7 @@ fn run_until_all_ended_outlasts_its_program() {
         if !knows_processes(&ended) {
             continue;
         }
-        // The program's own status, when all was over.
+        // The program's own status, after the end of everything.
         assert_eq!(ended.status, 3, "{ended:#?}");
         assert!(late.exists(), "{ended:#?}");
         assert!(!ended.stderr.contains("still alive"), "{ended:#?}");
@@ -281,7 +281,7 @@ fn requests_go_to_the_remaining_processes() {
         });
         for signal in signals {
             run.signal(*signal);
-            // Two signals of one kind at once are one.
+            // Two pending signals of one kind are merged.
             sleep(Duration::from_millis(100));
         }
         let ended = run.end();

@@ -18,7 +18,7 @@ fn nonsense_on_the_command_line_is_refused_with_a_hint() {
         (&["frobnicate"][..], "unrecognized subcommand 'frobnicate'"),
         (&["run"][..], "required arguments were not provided"),
         (&["run", "--"][..], "required arguments were not provided"),
-        // A program without `--` before it could be taken for an option of ours.
+        // A program without `--` before it could be read as an option of `overhear`.
         (&["run", "true"][..], "unexpected argument 'true'"),
         (
             &["run", "--kernel", "loud", "--", "true"][..],
@@ -182,7 +182,7 @@ fn program_keeps_its_input_and_output() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.stdout, b"in\n");
     assert!(String::from_utf8_lossy(&output.stderr).starts_with("err\n"));
-    // A document on standard output is alone there.
+    // A document on standard output is the only output there.
     let ended = finish(&mut overhear(&[
         "run", "--kernel", "off", "--json", "--", "echo", "hello",
     ]));
@@ -316,7 +316,7 @@ fn full_disk_ends_the_recording_and_not_the_program() {
         return;
     };
     let out = folder.path().join("out");
-    // Some thousand context switches, of which the disk holds the first ones.
+    // Some thousand context switches; the disk has room for the first ones only.
     let script = |status| {
         format!(
             "i=0; while [ $i -lt 1500 ]; do /bin/true; i=$((i+1)); done; echo done; exit {status}"
@@ -402,7 +402,7 @@ fn closed_standard_output_is_no_error() {
             .spawn();
         assert_eq!(wait(child.as_mut().unwrap()), 0, "{verb}");
     }
-    // The reader is gone before the first byte.
+    // The reader has closed before the first byte.
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
     let mut command = overhear(&["report", path(&out)]);
@@ -413,7 +413,7 @@ fn closed_standard_output_is_no_error() {
         .unwrap();
     assert_eq!(output.status.code(), Some(0));
     assert_eq!(output.stderr, b"");
-    // And a terminal-less standard output that is full is one.
+    // A full standard output without a terminal is an error.
     let full = fs::OpenOptions::new()
         .write(true)
         .open("/dev/full")
@@ -430,8 +430,8 @@ fn closed_standard_output_is_no_error() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Runs a shell script with `$0` as the command `overhear`; the script may close or redirect what a
-/// `Command` cannot.
+/// Runs a shell script with `$0` as the command `overhear`; the script can close or redirect
+/// descriptors that a `Command` cannot.
 #[track_caller]
 fn by_shell(script: &str, arguments: &[&str]) -> Ended {
     let mut command = Command::new("sh");
@@ -463,14 +463,14 @@ fn unwritable_standard_error_changes_no_status() {
             let ended = by_shell(&run, &[]);
             assert_eq!(ended.status, status, "{run}: {ended:#?}");
         }
-        // A recording is made all the same.
+        // The recording is complete nevertheless.
         let run = format!("\"$0\" run --kernel off --out \"$1\" -- true {lost}");
         let ended = by_shell(&run, &[path(&out)]);
         assert_eq!(ended.status, 0, "{run}: {ended:#?}");
         assert_eq!(report_json(&out).0.status, 0);
         assert!(out.join("report.html").exists());
         fs::remove_dir_all(&out).unwrap();
-        // A refusal stays one, though its message has no reader.
+        // A refusal has its status, even if nobody can read its message.
         let ended = by_shell(&format!("\"$0\" report /nonexistent {lost}"), &[]);
         assert_eq!(ended.status, 2, "{lost}: {ended:#?}");
     }
@@ -487,8 +487,8 @@ fn ignored_sigchld_of_the_parent_keeps_the_status() {
         let json = format!("--json={}", file.display());
         let arguments = ["run", "--kernel", "off", &json, "--", "sh", "-c", program];
         let mut command = overhear(&arguments);
-        // Ignored signals stay ignored across exec, and such a process' children are reaped unseen.
-        // Shells do not pass this signal on, even with a trap.
+        // Ignored signals stay ignored across exec, and the kernel reaps the children of such a
+        // process. Shells do not pass this signal on, even with a trap.
         let ignore = || {
             // SAFETY: in the child, a system call without memory.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
@@ -514,13 +514,13 @@ fn mistyped_program_keeps_existing_files() {
         let arguments = ["run", "--kernel", "off", &json, "--", program];
         finish(&mut overhear(&arguments))
     };
-    // A file that was made for nothing is taken away again.
+    // An unused new file is removed again.
     run("treu").has_only_message(127, &["treu"]);
     assert!(!file.exists());
     fs::write(&file, "precious").unwrap();
     run("treu").has_only_message(127, &["treu"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "precious");
-    // Once the program has run, the file holds the report and nothing else.
+    // After the run of the program, the file contains the report and nothing else.
     assert_eq!(run("true").status, 0);
     let report: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
@@ -556,7 +556,7 @@ fn mistyped_program_keeps_existing_folders() {
             file.display()
         );
     }
-    // Nor is anything left that was not there; so the command can be corrected and repeated.
+    // All new files are removed, so the command can be corrected and repeated.
     assert_eq!(fs::read_dir(out.join("trace")).unwrap().count(), 2);
     assert_eq!(fs::read_dir(out.join("trace/overhear")).unwrap().count(), 1);
     assert_eq!(run("true").status, 0);

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// Longer than any test may need on a busy machine: what takes longer hangs.
+/// Longer than any test needs on a busy machine: a command that takes longer hangs.
 pub(crate) const WATCHDOG: Duration = Duration::from_secs(300);
 
 /// The command `overhear` with these arguments.
 pub(crate) fn overhear(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_overhear"));
     command.args(arguments).stdin(Stdio::null());
-    // The tests are not themselves listened to.
+    // The sensors of the tests themselves are not connected.
     command.env_remove("OVERHEAR_DIRECTORY");
-    // They may run in the background of a script, which has its programs ignore interrupts.
+    // They may run in the background of a script, whose programs ignore interrupts.
     disposition(&mut command, libc::SIGINT, libc::SIG_DFL);
     command
 }
@@ -163,7 +163,7 @@ pub(crate) fn send(pid: i32, signal: i32) {
     let _ = unsafe { libc::kill(pid, signal) };
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 #[track_caller]
 pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -184,7 +184,7 @@ pub(crate) fn awaited(file: &Path) -> String {
     text
 }
 
-/// A fresh folder. Everybody may enter it, as some tests run the command as another user.
+/// A fresh folder. All users can enter it, because some tests run the command as another user.
 pub(crate) fn folder() -> tempfile::TempDir {
     tempfile::tempdir().unwrap()
 }
@@ -193,7 +193,7 @@ pub(crate) fn path(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs a program under `overhear run --json` and gives the report.
+/// Runs a program under `overhear run --json` and returns the report.
 #[track_caller]
 pub(crate) fn run_json(options: &[&str], program: &[&str]) -> (Ended, Value) {
     let (ended, report) = run_json_with_panics(options, program);
@@ -256,7 +256,7 @@ pub(crate) fn babeltrace(directory: &Path) -> (u64, u64) {
     let errors = String::from_utf8_lossy(&counter.stderr);
     assert!(counter.status.success(), "babeltrace2: {errors}");
     let counter = String::from_utf8_lossy(&counter.stdout).into_owned();
-    // It prints its counts again and again; the last ones are those of the complete trace.
+    // It prints its counts repeatedly; the last ones are those of the complete trace.
     let events = counter
         .lines()
         .rev()
@@ -352,7 +352,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Compiles a plug-in of this repository; `None` where there is no compiler.
+/// Compiles a plug-in of this repository; `None` if there is no compiler.
 pub(crate) fn plugin(
     compiler: &str,
     standard: &str,

@@ -13,7 +13,7 @@ const CLEAR: &str = "\r\x1b[K";
 fn runs_of_more_than_a_second_show_progress_and_wipe_it_away() {
     let folder = folder();
     let enough = folder.path().join("enough");
-    // The program ends when the line has been seen, however late that is.
+    // The program ends when the test has read the line, independent of the time.
     let script = format!(
         "until [ -e {} ]; do sleep 0.05; done; true",
         enough.display()
@@ -40,7 +40,7 @@ fn runs_of_more_than_a_second_show_progress_and_wipe_it_away() {
 fn short_and_quiet_runs_and_those_without_a_terminal_show_none() {
     let (_, screen) =
         OnTerminal::spawn(overhear(&["run", "--kernel", "off", "--", "sleep", "0.1"])).end();
-    // On a machine on which this takes more than a second, the line is right.
+    // On a machine where this takes more than a second, the line is correct.
     let was_short = screen.contains(" ms\r\n");
     assert!(!was_short || !screen.contains("overhear:"), "{screen:?}");
     let quiet = ["run", "--quiet", "--kernel", "off", "--", "sleep", "1.3"];
@@ -77,7 +77,7 @@ fn output_fits_a_narrow_terminal_and_is_unbroken_in_files() {
         assert!(file.lines().any(|line| line.chars().count() > 80), "{file}");
         for columns in [60, 80] {
             let (_, screen) = OnTerminal::spawn_in(columns, overhear(verb)).end();
-            // A path or a name that fits into no line is the only exception.
+            // The only exception is a path or a name that is longer than any line.
             let too_long = screen
                 .lines()
                 .find(|line| line.chars().count() > columns.into() && line.trim().contains(' '));
@@ -86,7 +86,7 @@ fn output_fits_a_narrow_terminal_and_is_unbroken_in_files() {
                 assert!(screen.contains(word), "{word} at {columns}: {screen}");
             }
         }
-        // A window that is wide enough shows what a file holds.
+        // A sufficiently wide window shows the content of a file.
         let (_, screen) = OnTerminal::spawn_in(400, overhear(verb)).end();
         assert_eq!(screen.replace("\r\n", "\n"), file);
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Recordings and output folders of another user: root reads them without a change on disk, follows
-//! no link in them, waits for nothing, takes bounded memory, and writes none.
+//! no link in them, does not block, uses bounded memory, and writes no file there.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{chown, symlink, FileTypeExt, PermissionsExt};
@@ -52,7 +52,7 @@ fn record(dir: &Path) {
     writer.finish().unwrap();
 }
 
-/// Files below a folder with what they hold, links with where they lead.
+/// Files below a folder with their content, and links with their targets.
 fn content(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in fs::read_dir(folder).unwrap() {
@@ -150,7 +150,8 @@ fn root_viewer_writes_nothing_chosen_by_the_owner_of_a_recording() {
     assert!(fs::read_to_string(own.join("streams.json"))
         .unwrap()
         .contains("library.so"));
-    // Something to repair: metadata and a torn tail; and links for whatever name is written.
+    // A damaged recording: metadata and a torn tail; and links in place of every name that a repair
+    // writes.
     fs::write(out.join("trace/metadata"), "damaged").unwrap();
     let stream = File::options()
         .write(true)
@@ -263,7 +264,7 @@ fn root_recorder_writes_only_to_folders_of_root() {
     fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
     run(&shared).has_only_message(5, &["can be written to by other users"]);
     assert_eq!(content(&shared), []);
-    // Root's own, with the links still in it: none is followed.
+    // Root's own folder, which still contains the links: none is followed.
     let lock = folder.path().join("lock");
     fs::create_dir_all(lock.join("trace/overhear")).unwrap();
     symlink(&precious, lock.join("trace/overhear/lock")).unwrap();
@@ -291,14 +292,14 @@ fn root_recorder_writes_only_to_folders_of_root() {
     {
         assert!(fs::symlink_metadata(link).unwrap().is_symlink());
     }
-    // A new folder in a sticky one is root's; other users can write to the sticky folder.
+    // A new folder in a sticky one belongs to root; other users can write to the sticky folder.
     let sticky = folder.path().join("sticky");
     fs::create_dir(&sticky).unwrap();
     fs::set_permissions(&sticky, fs::Permissions::from_mode(0o1777)).unwrap();
     assert_eq!(run(&sticky.join("out")).status, 0);
 }
 
-/// A name, and what makes it at a path.
+/// A name, and the function that creates it at a path.
 type Intruder = (&'static str, Box<dyn Fn(&Path)>);
 
 /// Kinds of entries that can replace a file.
@@ -365,7 +366,7 @@ fn special_files_do_not_block_readers() {
             for (words, ended) in all {
                 let what = format!("{kind} for {file}, {words:?}: {ended:#?}");
                 assert!([0, 2, 3].contains(&ended.status), "{what}");
-                // One message, and the folder for a file is called that.
+                // One message, which names the folder of a file.
                 assert!(
                     ended.status != 2 || ended.stderr.lines().count() == 1,
                     "{what}"
@@ -396,7 +397,7 @@ fn special_files_do_not_block_readers() {
             }
         }
     }
-    // So are the folders.
+    // The same holds for the folders.
     for inner in ["trace", "trace/overhear"] {
         let at = out.join(inner);
         fs::rename(&at, &kept).unwrap();
@@ -415,7 +416,7 @@ fn special_files_do_not_block_readers() {
     assert_eq!(restored.status, 0, "{restored:#?}");
 }
 
-/// The most memory that a command had, in KiB, and how it ended.
+/// The maximum memory of a command, in KiB, and its end.
 fn with_memory(arguments: &[&str]) -> (Ended, u64) {
     let folder = folder();
     let peak = folder.path().join("peak");
@@ -472,7 +473,8 @@ fn large_files_take_no_memory() {
         }
         fs::rename(&good, &at).unwrap();
     }
-    // Documents whose values take more than their text: refused by their size, or within the bound.
+    // Documents whose values need more memory than their text: refused by their size, or within the
+    // bound.
     let run = out.join("trace/overhear/run.json");
     for (unit, bytes) in [
         ("\"\",", 60 << 20),
@@ -576,7 +578,7 @@ fn readers_need_no_permission_to_write() {
         }
     }
     assert_eq!(content(&out), before);
-    // The repair changes no result. That the recorder has finished is known, so what was torn is
+    // The repair changes no result. The recorder is known to have finished, so the torn part is
     // missing.
     assert_eq!(finish(&mut overhear(&["repair", path(&out)])).status, 3);
     assert_eq!(run(None), expected);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page on a local address: who gets it, what follows, and how it ends.
+//! The page on a local address: its access, its updates, and its end.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::support::{eventually, overhear, send, wait, WATCHDOG};
 
-/// `overhear` with the address that it has printed.
+/// `overhear` with its printed address.
 struct Viewer {
     child: Child,
     address: String,
@@ -77,7 +77,7 @@ impl Drop for Viewer {
     }
 }
 
-/// The last piece of news, after which the server ends the stream.
+/// The last update, after which the server ends the stream.
 fn last_of(news: BufReader<TcpStream>) -> Value {
     let mut last = String::new();
     for line in news.lines() {
@@ -109,7 +109,7 @@ fn view(arguments: &[&Path]) -> Viewer {
     Viewer::of(child, output)
 }
 
-/// A program that lasts until its input is closed, recorded into `dir`.
+/// A program that runs until its input is closed, recorded into `dir`.
 fn held_run(dir: &Path, more: &[&str]) -> (Child, ChildStdin) {
     let mut child = overhear(&["run", "--out"])
         .arg(dir)
@@ -216,14 +216,14 @@ fn run_is_shown_from_begin_to_end() {
 #[test]
 fn picture_of_a_run_ends_with_the_run() {
     let folder = tempfile::tempdir().unwrap();
-    // With elements of the kernel, where kernel sensors work.
+    // With elements of the kernel, if kernel sensors work.
     let (mut child, stdin) = held_run(&folder.path().join("run"), &["--view"]);
     let output = child.stderr.take().unwrap();
     let viewer = Viewer::of(child, output);
     drop(stdin);
     let last = last_of(viewer.news());
     let time = |name: &str| last["timeline"][name].as_u64().unwrap();
-    // A moment of this run, not the end of all time.
+    // A time in this run, not the maximum time.
     assert!(time("origin_ns") <= time("end_ns"), "{last}");
     assert!(time("end_ns") < 1 << 62, "{last}");
     assert_eq!(viewer.interrupt(), 0);
@@ -253,14 +253,14 @@ fn growing_recording_is_followed() {
     drop(output);
     assert_eq!(viewer.interrupt(), 0);
 
-    // Now it is a recording like any other.
+    // Now it is an ordinary recording.
     let viewer = view(&[&dir]);
     let (_, body) = viewer.get("GET", &viewer.path, &viewer.address);
     assert!(body.contains("connect-src 'none'"));
 }
 
-/// Connections whose user is another one: the file system's user id of the thread that makes a
-/// socket is its owner.
+/// Connections of another user: the owner of a socket is the file system's user id of the thread
+/// that makes it.
 fn connections_of(uid: u32, address: &str, number: usize) -> Vec<TcpStream> {
     let connect = || {
         // SAFETY: system calls without memory, which concern this thread alone.
@@ -281,8 +281,8 @@ fn slow_connections_of_others_do_not_keep_the_owner_out() {
         println!("skipped: only root can connect as another user");
         return;
     }
-    // One user has as many connections as there may be, each with half a request; they go on
-    // sending, and are made again when they are closed.
+    // One user has the maximum number of connections, each with half a request; they continue to
+    // send, and are renewed when they are closed.
     let address = viewer.address.clone();
     let stop = &std::sync::RwLock::new(false);
     let (began, begun) = std::sync::mpsc::channel();

@@ -121,7 +121,7 @@ impl Counts {
     }
 }
 
-/// Why there are no differences.
+/// The reason why there are no differences.
 enum Lack {
     /// This user or kernel cannot monitor, or calibrate.
     Refused(String),
@@ -288,7 +288,7 @@ fn compensation_removes_the_cost_of_observing() {
         println!("skipped: there is one CPU");
         return;
     };
-    // All processes that this test starts inherit the CPU, but the workload, which binds itself.
+    // All processes of this test inherit the CPU, except the workload, which binds itself.
     run_on(other).unwrap();
     let bare: Vec<f64> = {
         let laps = Workload::start(cpu, 1).run(5 * LAPS, TRIPS);
@@ -336,7 +336,7 @@ fn compensation_removes_the_cost_of_observing() {
     });
 }
 
-/// Most of what observing adds is taken away, or the doubt in it.
+/// The compensation removes most of the added time; otherwise the reason for doubt.
 fn takes_away(found: &Differences, machine: &Machine) -> Result<(), Doubt> {
     let (with, without) = (found.uncompensated, found.compensated);
     let reasons = format!(

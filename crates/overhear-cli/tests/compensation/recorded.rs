@@ -17,7 +17,7 @@ use crate::OVERHEAR;
 
 /// The exit status of a run of which something was missed.
 const INCONCLUSIVE: i32 = 3;
-/// The monitor begins and ends within this, or something is wrong.
+/// Timeout for the begin and the end of the monitor.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The times of the workload's switches, recorded or compensated.
@@ -42,8 +42,8 @@ pub(crate) struct Monitored {
     pub(crate) compensated_ns: Vec<u64>,
 }
 
-/// Runs laps under a monitor. `None` if something was missed, as where the monitor was kept from
-/// running.
+/// Runs laps under a monitor. `None` if elements were missed, for example if the monitor did not
+/// get a CPU.
 pub(crate) fn run(
     workload: &mut Workload,
     out: &Path,
@@ -59,7 +59,7 @@ pub(crate) fn run(
     }
     command.stdout(Stdio::null()).stderr(Stdio::piped());
     let mut monitor = command.spawn().unwrap();
-    // The trace is created when all are selected.
+    // The trace is created when all threads are selected.
     let begun = Instant::now();
     while !out.join("trace").exists() {
         if monitor.try_wait().unwrap().is_some() {

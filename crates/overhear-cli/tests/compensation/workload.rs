@@ -18,7 +18,7 @@ use overhear_monitor::scheduler::{allowed_cpus, run_on, take_precedence};
 const VARIABLE: &str = "OVERHEAR_TEST_PING_PONG";
 /// Steps of work before each returned byte, for the other process.
 const ANSWER: &str = "OVERHEAR_TEST_PONG";
-/// Between laps, for the monitor to catch up.
+/// Pause between laps, so that the monitor catches up.
 const PAUSE: Duration = Duration::from_millis(1);
 /// End of each line of numbers, which distinguishes it from lines of the test harness.
 const MARK: &str = "of the workload";
@@ -26,7 +26,7 @@ const MARK: &str = "of the workload";
 /// One lap: a number of round trips of the byte.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lap {
-    /// By the monotonic clock.
+    /// Length by the monotonic clock.
     pub(crate) begin_ns: u64,
     pub(crate) end_ns: u64,
     /// Work of the asking process in the lap: the sum of its interference probes.
@@ -116,7 +116,7 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        // The other one ends with its pipe.
+        // The other process ends with its pipe.
         let _ = self.asking.kill();
         let _ = self.asking.wait();
     }
@@ -188,7 +188,7 @@ fn ping_pong() {
             send(&lap);
         }
     }
-    // The other one ends with its input.
+    // The other process ends with its input.
     drop((out, back));
     answerer.wait().unwrap();
 }
