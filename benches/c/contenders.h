@@ -6,7 +6,7 @@
  * capacity and stride are constants, read the hardware counter, store it, store the element counter
  * with release. A sensor finds all of these at run time, in its own cache line.
  *
- * The unit defines CONTENDERS_TABLE, the name of the table that it exports. /
+ * The unit defines CONTENDERS_TABLE, the name of the table that it exports.
  */
 #include <stdint.h>
 
@@ -51,7 +51,7 @@ extern "C" {
  * enlist registers a sensor as any program does. It returns the memory that put and fill write to,
  * and the C sensor of it; NULL if that fails or if the sensor has no reader. put copies whole
  * payloads, fill fills slots in place: oh_sensor_put, oh_sensor_write and oh_sensor_commit in C,
- * sensor<T>::write, begin and commit in C++. /
+ * sensor<T>::write, begin and commit in C++.
  */
 struct contender {
     uint32_t payload_size;

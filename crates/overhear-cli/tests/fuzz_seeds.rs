@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzzers of `overhear.toml` and of the documents of a recording run, over their seeds
-//! and what is near them.
+//! Runs the fuzz targets of `overhear.toml` and of the documents of a recording over their seeds
+//! and inputs near them.
 
 #[path = "../../../fuzz/subjects/config.rs"]
 mod config;

@@ -10,7 +10,7 @@ use serde_json::{json, Value};
 
 use crate::harness::{called, turn, Backend, OVERHEAR};
 
-/// From the static probe to the return of the function behind it, with the call between them.
+/// From the static probe to the return of the function after it, with the call between them.
 const METRIC: &str = r#"metric turn "A turn of the loop, from the static probe on"
 event turn = kernel:usdt/called/turn [argument_1 != 7]
 event call = kernel:probe/doubled
@@ -198,7 +198,7 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
         [99, 0, 0, 0]
     );
 
-    // Without one of them it could only be silent.
+    // Without one of them it would measure nothing.
     refused(
         &words,
         &[
@@ -207,7 +207,7 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
             "there is kernel:probe/doubled, ",
         ],
     );
-    // A static probe has no more arguments than its note describes.
+    // A static probe has only the arguments that its note describes.
     fs::write(&metric, METRIC.replace("argument_1", "argument_2")).unwrap();
     refused(
         &[&words[..], &["--usdt", &usdt]].concat(),

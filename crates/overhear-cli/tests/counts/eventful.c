@@ -120,8 +120,8 @@ static void *wants(void *nothing)
 }
 
 /*
- * Two of these want the lock of one pipe. Copying takes nearly all of their time, under the lock:
- * one that is displaced keeps it, so they wait for each other on a single CPU, too.
+ * Two of these threads want the lock of one pipe. Copying takes nearly all of their time, under the
+ * lock. A displaced thread keeps the lock, so they wait for each other on a single CPU, too.
  */
 static void *pushes(void *nothing)
 {
@@ -205,7 +205,7 @@ int main(int count, char **words)
 	together((struct role){"holds", holds}, (struct role){"wants", wants});
 	if (pipe2(channel, O_NONBLOCK) != 0)
 		abort();
-	/* Ordinary users may not have it so large: the lock is kept for less long then. */
+	/* Ordinary users may not make it so large: the lock is held for a shorter time then. */
 	fcntl(channel[1], F_SETPIPE_SZ, CHANNEL);
 	together((struct role){"pushes", pushes}, (struct role){"pushes", pushes});
 	sched_getaffinity(0, sizeof(first), &first);

@@ -20,7 +20,7 @@ use serde_json::Value;
 use crate::harness::{turn, Backend, OVERHEAR};
 
 const TASKS: usize = 15;
-/// Enough for the longest period ten times, and for all phases of the first second.
+/// Long enough for ten longest periods, and for all phases of the first second.
 const SECONDS: u64 = 2;
 /// What an element costs the observed program here, in the short run: of the calibrations in
 /// docs/calibration.md the least, so that not too much is subtracted.
@@ -29,8 +29,8 @@ const ELEMENT_COST: &str = "200ns";
 const ALLOWED: Nanos = Nanos::from_ms(1_000);
 /// Kernel sensors that the metrics of the overheads need.
 const SENSORS: &str = "syscall,page_fault,irq,softirq,timer,schedule,lock";
-/// Other programs on the machine and its host delay jobs, which no equation knows. So many runs are
-/// tried for one whose jobs all keep what is computed.
+/// Other programs on the machine and its host delay jobs, which no equation contains. Number of
+/// attempts for a run whose jobs all meet the computed times.
 const RUNS: usize = 5;
 
 fn folder() -> PathBuf {
@@ -86,7 +86,7 @@ fn print(tasks: &[Value]) {
     }
 }
 
-/// The longest execution times that the program has printed, by task.
+/// The longest execution times by task, as the program printed them.
 fn reported(messages: &str) -> Vec<u64> {
     let of_line = |line: &str| {
         let (_, length) = line.split_once(": computed for at most ")?;
@@ -159,11 +159,11 @@ impl Since for Nanos {
 
 /// Result of a run.
 enum Outcome {
-    /// Every job kept what was computed.
+    /// Every job met the computed time.
     Kept,
-    /// It did not, and the watchdog was late by as much.
+    /// A job exceeded it, and the watchdog was late by at least the excess.
     Disturbed(String),
-    /// It did not, and nothing is known that would explain it.
+    /// A job exceeded it, for an unknown reason.
     Unexplained(String),
 }
 
@@ -229,8 +229,8 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             println!("something was missed: {}; once more", report["notes"]);
             continue;
         }
-        // Where others take so much of the CPU that jobs pile up, a thread does not sleep between
-        // them, and several are seen as one.
+        // If others use the CPU for so long that jobs queue up, a thread does not sleep between
+        // them, and several seem to be one.
         let lacks = |task: &&Value| {
             let released = seconds * 1_000_000_000 / ns(task, "period_ns").as_ns();
             task["jobs"].as_u64().unwrap() + 2 < released

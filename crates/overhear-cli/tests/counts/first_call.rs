@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Actions of the child of `overhear run` before its program are not the program's.
+//! Actions of the child of `overhear run` before its program starts do not belong to the program.
 
 use std::env;
 use std::ffi::OsString;
@@ -10,7 +10,7 @@ use overhear_trace::TraceReader;
 
 use crate::harness::{turn, Backend, Overhear};
 
-/// System calls: begin or end, and the number; and how often a page fault came before the first of
+/// System calls: begin or end, and the number; and the number of page faults before the first of
 /// them.
 #[derive(Default)]
 struct Calls {

@@ -52,7 +52,7 @@ impl Backend {
     }
 }
 
-/// Tests take turns: each needs the machine's few CPUs for its program and its monitor.
+/// One test at a time: each needs the machine's few CPUs for its program and its monitor.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -97,13 +97,13 @@ fn compiled(cell: &'static OnceLock<PathBuf>, name: &str) -> &'static Path {
     })
 }
 
-/// Does different kinds of work; see `workload.c`.
+/// A program with different kinds of work; see `workload.c`.
 pub(crate) fn workload() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     compiled(&PROGRAM, "workload")
 }
 
-/// Does each thing that a built-in metric measures; see `eventful.c`.
+/// A program with every event of the built-in metrics; see `eventful.c`.
 pub(crate) fn eventful() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     compiled(&PROGRAM, "eventful")
@@ -121,7 +121,7 @@ pub(crate) fn wrapper() -> &'static Path {
     compiled(&PROGRAM, "wrapper")
 }
 
-/// An `overhear run` to be: its report and trace go to a folder of the test.
+/// A prepared `overhear run`: its report and trace go to a folder of the test.
 pub(crate) struct Overhear {
     /// The command, with the program last: a wrapper may come first.
     front: Vec<OsString>,
@@ -147,13 +147,13 @@ impl Overhear {
         self
     }
 
-    /// With these kernel sensors beyond scheduling.
+    /// With these kernel sensors in addition to scheduling.
     pub(crate) fn sensors(mut self, sensors: &'static str) -> Self {
         self.sensors = Some(sensors);
         self
     }
 
-    /// Another copy of the program, or one started by others.
+    /// Another copy of the program, or one that another program starts.
     pub(crate) fn front(mut self, front: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
         self.front = front.into_iter().map(Into::into).collect();
         self
@@ -176,7 +176,7 @@ impl Overhear {
         command
     }
 
-    /// Runs it to its end and reads what it found. It must end well and miss nothing.
+    /// Runs it to its end and reads its results. It must end well and miss nothing.
     pub(crate) fn run(&self, program: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Found {
         let output = self.command(program).output().unwrap();
         let messages = String::from_utf8_lossy(&output.stderr);
@@ -231,7 +231,7 @@ impl Found {
         self.report["threads"].as_array().unwrap().iter()
     }
 
-    /// The thread that was first to have this id.
+    /// The first thread with this id.
     pub(crate) fn thread(&self, tid: u32) -> &Value {
         self.threads().find(|thread| thread["tid"] == tid).unwrap()
     }
@@ -302,7 +302,7 @@ pub(crate) struct Parked {
     output: BufReader<ChildStdout>,
 }
 
-/// Voluntary and involuntary switches by thread, and when they were read.
+/// Voluntary and involuntary switches by thread, and the time of the reading.
 pub(crate) type Counts = (Timestamp, BTreeMap<u32, (u64, u64)>);
 
 impl Parked {
@@ -348,8 +348,8 @@ impl Drop for Parked {
     }
 }
 
-/// The kernel's counts once all threads sleep and the counts stand still, and a time at which
-/// they did.
+/// The kernel's counts when all threads sleep and the counts are stable, and a time at which they
+/// were.
 fn settled_counts(pid: u32) -> Counts {
     let mut last = None;
     let mut same = 0;

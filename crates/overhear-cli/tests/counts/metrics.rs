@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Every built-in metric on a run of a program that does what it measures.
+//! Every built-in metric on a run of a program with its events.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -10,8 +10,8 @@ use serde_json::Value;
 
 use crate::harness::{eventful, turn, Backend, OVERHEAR};
 
-/// `eventful.c` does each thing twice as often. On a machine that is late enough a sleep is over
-/// before it has begun, and so on.
+/// `eventful.c` does each thing twice as often. On a busy machine a sleep can be over before it has
+/// begun, for example.
 const HALF: u64 = 10;
 
 /// Minimum number of measurements of a metric, by threads.
@@ -43,11 +43,11 @@ const LEAST: [(&str, &str, u64); 25] = [
     ("lock_wait", "pushes", HALF),
 ];
 
-/// Why a metric cannot measure anything here, whatever the program does.
+/// The reason why a metric cannot measure anything here, with any program.
 fn lacks(metric: &str, place: &Path) -> Option<&'static str> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
-    // File systems without a device have the major number 0; what is behind those of several
-    // devices is not known.
+    // File systems without a device have the major number 0; the devices of those with several are
+    // unknown.
     let device = std::fs::metadata(place).unwrap().dev();
     match metric {
         "lock_wait" if cpus == 1 => Some("one CPU: nobody wants a lock while another holds it"),
@@ -111,7 +111,7 @@ fn every_built_in_metric_measures_its_program() {
             "{name}: {found} of `{comm}`, {} in all",
             metric["completed"]
         );
-        // Missed elements may have been the others; a hook that is not entered is counted as well.
+        // Missed elements may be those of the others; a missing hook counts as well.
         let missed = metric["missed"].as_u64().unwrap();
         assert!(
             found + missed >= least,

@@ -33,7 +33,7 @@ fn metric_enables_its_kernel_sensors() {
     let metric = &report["metrics"]["metrics"][0];
     assert_eq!(metric["absent_events"], serde_json::json!([]), "{metric}");
     assert!(metric["completed"].as_u64().unwrap() > 0, "{metric}");
-    // Exactly that one: no others are recorded.
+    // Exactly this sensor: no others are recorded.
     assert!(message.ends_with("besides syscall"), "{message}");
 }
 
@@ -75,7 +75,7 @@ fn unneeded_wake_ups_are_not_recorded() {
         all
     );
     assert_eq!(recorded(&run(&["--metric", "time_slice"])), all);
-    // Named sensors are on, and those that are required.
+    // Named sensors and required sensors are on.
     let named = ["--kernel-sensors", "sched_switch", "--metric"];
     assert_eq!(recorded(&run(&[&named[..], &["time_slice"]].concat())), few);
     assert_eq!(
@@ -111,14 +111,14 @@ fn recording_without_wake_ups_has_a_note() {
         (output.status.code(), text)
     };
     let (status, text) = overhear(&["report", out, "--json"]);
-    // 3 where the machine was so busy that something was missed.
+    // 3 if the machine was busy and elements were missed.
     assert!(matches!(status, Some(0 | 3)), "{text}");
     let kept: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(kept["sources"], live["sources"]);
     assert_eq!(kept["threads"], live["threads"]);
     let (_, text) = overhear(&["report", out]);
     assert!(text.contains("without wake-ups"), "{text}");
-    // A metric without what it requires is inconclusive.
+    // A metric without its required sensors is inconclusive.
     let (status, text) = overhear(&["metrics", out, "--metric", "wakeup_latency", "--json"]);
     assert_eq!(status, Some(3), "{text}");
     let found: Value = serde_json::from_str(&text).unwrap();
@@ -128,7 +128,7 @@ fn recording_without_wake_ups_has_a_note() {
         serde_json::json!(["kernel:sched_wake"])
     );
     assert_eq!(metric["completed"], 0);
-    // A compensation names the sensors that it lacks.
+    // A compensation names its missing sensors.
     let prices = folder.path().join("prices.json");
     let cost = serde_json::json!({ "mean_ns": 100.0, "deviation_ns": 1.0, "within_ns": 1.0, "samples": 41 });
     let sensor = serde_json::json!({

@@ -17,7 +17,8 @@ use crate::unmodified::{assert_sums, write_numbers};
 /// The user id of `nobody` in every distribution.
 const NOBODY: u32 = 65_534;
 
-/// A user with a folder and copies of all programs: the build's folder may be closed to others.
+/// A user with a folder and copies of all programs: the folder of the build may be closed to other
+/// users.
 struct User {
     place: TempDir,
     /// Owner of the folders, where root runs the tests.
@@ -76,7 +77,7 @@ impl User {
         }
     }
 
-    /// An `overhear run` of this user, behind a wrapper or none.
+    /// An `overhear run` of this user, with or without a wrapper.
     fn overhear(&self, place: &TempDir, wrapper: &[OsString]) -> Overhear {
         let own = [self.overhear.clone().into_os_string()];
         let front = self.front.iter().chain(wrapper).chain(&own);
@@ -164,7 +165,7 @@ fn ordinary_user_gets_perf_records_of_own_programs() {
         for thread in found.threads().filter(long) {
             assert!(thread["runnable_ns"].is_u64(), "{thread}");
         }
-        // All threads have ended, and no line denies it.
+        // All threads have ended, and no line contradicts that.
         assert_eq!(found.report["notes"], serde_json::json!([]));
         assert_sums(&found, &usage, Backend::Perf);
         if index == 2 {
@@ -199,7 +200,7 @@ fn program_with_other_privileges_makes_the_report_incomplete() {
         let overhear = user.overhear(&folder, &[]);
         let output = overhear.command(program).output().unwrap();
         let messages = String::from_utf8_lossy(&output.stderr).into_owned();
-        // Read by itself: what is incomplete misses elements.
+        // Read separately: an incomplete report misses elements.
         let report = fs::read(folder.path().join("report.json")).unwrap();
         let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
         fs::remove_dir_all(folder.path().join("out")).unwrap();
@@ -238,8 +239,8 @@ fn is_nosuid(folder: &Path) -> bool {
     about.f_flag.contains(rustix::fs::StatVfsMountFlags::NOSUID)
 }
 
-/// Where neither way is permitted the run goes on with the sensors of programs, and only who
-/// insists on kernel sensors is refused, before anything is run.
+/// If neither backend is permitted, the run continues with the sensors of programs. Only a request
+/// for kernel sensors is refused, before anything runs.
 fn sensors_alone(user: &User, front: &[OsString]) {
     let program = sensing::command(&user.tests);
     let folder = user.folder();
@@ -280,9 +281,9 @@ fn sensors_of_programs_work_where_root_is_refused() {
         return;
     }
     if let Some(mut user) = User::new() {
-        // Root can do all that `nobody` can do; the filter binds both.
+        // Root has all permissions of `nobody`; the filter applies to both.
         user.front = vec!["env".into()];
-        // Root records in no folder of others.
+        // Root records in no folder of other users.
         user.id = 0;
         chown(user.place.path(), Some(0), Some(0)).unwrap();
         sensors_alone(&user, &user.refused());

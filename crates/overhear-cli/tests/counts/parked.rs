@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads at rest: our counts are the kernel's, to the switch.
+//! Threads at rest: our counts equal the kernel's exactly.
 
 use overhear_event::Timestamp;
 
 use crate::harness::{turn, Backend, Overhear, Parked};
 
-/// The kernel's counts are read while all threads rest, so every departure that it counts lies
-/// before the reading and every later one after it: the recorded departures up to that time are
-/// the same number, thread by thread and kind by kind.
+/// The kernel's counts are read while all threads rest. So every counted departure lies before the
+/// reading, and every later one after it. The number of recorded departures up to that time is the
+/// same, for each thread and each kind.
 fn counts_are_the_kernels(backend: Backend) {
     let _turn = turn();
     if !backend.works() {
@@ -25,7 +25,7 @@ fn counts_are_the_kernels(backend: Backend) {
     assert_eq!(counts.len(), 9);
     let (mut voluntary, mut involuntary) = (0, 0);
     for (&tid, &kernels) in &counts {
-        // The main thread existed before it was followed: for it the first rest is the start.
+        // The main thread existed before it was followed: its counts start at the first rest.
         let (start, before) = if tid == pid {
             (first_time, first[&tid])
         } else {

@@ -17,13 +17,13 @@ use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 /// Wake-ups of one kind of one thread, ascending.
 type Times = BTreeMap<(u32, u32), Vec<Timestamp>>;
 
-/// Farther apart than this two observations are not of one wake-up.
+/// Two observations with a larger distance do not belong to one wake-up.
 pub(crate) const WINDOW: Nanos = Nanos::from_ms(1);
-/// This close are nearly all of them.
+/// Nearly all distances are below this.
 pub(crate) const CLOSE: Nanos = Nanos::from_us(20);
 
-/// Runs the rest of the command line in a mount namespace of its own, in which tracefs is mounted
-/// where it is not: perf needs it, and the machine stays as it is.
+/// Runs the rest of the command line in a mount namespace of its own, and mounts tracefs there if
+/// it is not mounted: perf needs it, and the machine is not changed.
 const WITH_TRACEFS: &str = "test -e /sys/kernel/tracing/events || \
     mount -t tracefs nodev /sys/kernel/tracing || exit 77; exec \"$@\"";
 
@@ -32,11 +32,11 @@ fn with_tracefs(program: &[&str]) -> Vec<OsString> {
     front.iter().chain(program).map(OsString::from).collect()
 }
 
-/// What comes before the arguments of `overhear`: perf records all CPUs from before it starts until
-/// after it has ended. These events are recorded besides what `perf sched` does by itself.
+/// The command line before that of `overhear`: perf records all CPUs from before it starts until
+/// after it has ended. These events are recorded in addition to those of `perf sched`.
 pub(crate) fn recorded_by_perf(file: &Path, events: &[&str]) -> Vec<OsString> {
     let mut front = with_tracefs(&["perf", "sched", "record", "-k", "mono", "-a"]);
-    // A ring of 32 MiB per CPU: perf, too, must get a CPU before its ring is full.
+    // A ring of 32 MiB per CPU: perf must get a CPU before its ring is full, too.
     front.extend(["-m", "8192"].map(OsString::from));
     for event in events {
         front.extend(["-e", event].map(OsString::from));
@@ -99,7 +99,7 @@ impl HeardByPerf {
         events
     }
 
-    /// `None` where the line is no event.
+    /// `None` if the line is no event.
     fn line(&mut self, line: &str) -> Option<()> {
         let mut words = line.split_whitespace();
         let (current, cpu) = (words.next()?, words.next()?);
@@ -138,7 +138,7 @@ impl HeardByPerf {
     }
 }
 
-/// Our wake-ups, and how many were left out because perf did not record their waker.
+/// Our wake-ups, and the number of omitted ones, because perf did not record their waker.
 fn recorded_by_us(events: &KernelEvents, unrecorded_idle_cpus: &BTreeSet<u32>) -> (Times, u64) {
     let mut times = Times::new();
     let mut left_out = 0;
@@ -152,7 +152,7 @@ fn recorded_by_us(events: &KernelEvents, unrecorded_idle_cpus: &BTreeSet<u32>) -
     (times, left_out)
 }
 
-/// The distances of the pairs: each of `ours` goes with the nearest of `theirs` that is left.
+/// The distances of the pairs: each of `ours` is paired with the nearest remaining one of `theirs`.
 fn pair(ours: &[Timestamp], theirs: &[Timestamp]) -> Vec<Nanos> {
     let distance = |a: Timestamp, b: Timestamp| a.max(b).since(a.min(b));
     let mut pairs = Vec::new();
@@ -211,7 +211,7 @@ fn wake_ups_are_those_of_perf_sched_record() {
         let tids: BTreeSet<u32> = ours.keys().map(|key| key.1).collect();
         let first = ours.values().flatten().min().copied().unwrap();
         let last = ours.values().flatten().max().copied().unwrap();
-        // The two observe the first and the last one at slightly different times.
+        // The two tools observe the first and the last one at slightly different times.
         let span = first.minus(CLOSE)..=last.plus(CLOSE);
         let theirs: Times = perf
             .wakes
@@ -251,7 +251,7 @@ fn wake_ups_are_those_of_perf_sched_record() {
             });
         }
         assert!(pairs.len() * 100 >= ours.max(theirs) * 99);
-        // A systematic difference is none of the machine's.
+        // A systematic difference is not caused by the machine.
         assert!(close * 10 >= pairs.len() * 9);
         if close * 100 >= pairs.len() * 99 {
             return Ok(());

@@ -34,7 +34,7 @@ struct Listed {
     run_delay: Delays,
     /// End of the first run of each listed thread. timehist does not know earlier events.
     since: BTreeMap<u32, Timestamp>,
-    /// How each thread left its CPU last.
+    /// The last departure of each thread.
     displaced: BTreeMap<u32, bool>,
 }
 
@@ -72,11 +72,11 @@ impl Listed {
             });
         };
         match self.displaced.insert(tid, state.starts_with('R')) {
-            // How it left before is not known.
+            // Its earlier departure is unknown.
             None => {
                 self.since.insert(tid, end);
             }
-            // It went on wanting a CPU: all that it waited is run delay.
+            // It was still runnable: all of its wait is run delay.
             Some(true) => add(&mut self.run_delay, waited),
             Some(false) => {
                 add(&mut self.run_delay, delay);
@@ -107,7 +107,7 @@ fn unrecorded(
     by_lack.map(|(time, _, wake)| (wake.tid, *time)).collect()
 }
 
-/// When each wake-up began, by thread and enqueue: timehist counts from there.
+/// The begin of each wake-up, by thread and enqueue: timehist counts from there.
 fn wakings(events: &KernelEvents) -> BTreeMap<(u32, Timestamp), Timestamp> {
     let (mut latest, mut wakings) = (BTreeMap::new(), BTreeMap::new());
     for (time, _, wake) in &events.wakes {
@@ -120,7 +120,7 @@ fn wakings(events: &KernelEvents) -> BTreeMap<(u32, Timestamp), Timestamp> {
     wakings
 }
 
-/// Our measurements of a metric that timehist can know of. One that begins with an enqueue is as
+/// Our measurements of a metric that timehist measures, too. One that begins with an enqueue is as
 /// long as if it began with the waking.
 fn ours(
     results: &[MetricResult],
@@ -144,9 +144,9 @@ fn ours(
     delays
 }
 
-/// By how much the lengths of the pairs differ: each of `ours` goes with the one of `theirs` that
-/// ended at the same microsecond. Those that cannot be compared are left out;
-/// how many of theirs those are is the second value.
+/// The differences of the lengths of the pairs: each of `ours` is paired with the one of `theirs`
+/// that ended at the same microsecond. Incomparable ones are omitted; the second value is the
+/// number of those of `theirs`.
 fn differences(ours: &Delays, theirs: &Delays) -> (Vec<Nanos>, usize) {
     let distance = |a: Timestamp, b: Timestamp| a.max(b).since(a.min(b));
     let (mut differences, mut left_out) = (Vec::new(), 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Probes of a program against what it calls, from the run to the table, the report and the export.
+//! Probes of a program compared with its calls, from the run to the table, the report and the
+//! export.
 
 use std::process::{Command, Output};
 
@@ -74,7 +75,7 @@ fn calls_of_a_probed_function_have_arguments_and_results() {
         )
     );
     assert_eq!(first("probe/doubled/return")["max"], json!(198.0));
-    // One that was never called was listened to all the same.
+    // A function that was never called was probed, too.
     assert_eq!(of(&report, "probe/never")["elements"], 0);
     let ipc: Vec<&str> = (of(&report, "ipc")["fields"].as_array().unwrap().iter())
         .map(|field| field["name"].as_str().unwrap())

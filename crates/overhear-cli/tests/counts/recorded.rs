@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The recording: it gives the same report as the run did, and to others the same count.
+//! The recording: it gives the report of the run, and the same counts to other tools.
 
 use std::env;
 use std::ffi::OsString;
@@ -72,7 +72,7 @@ fn babeltrace2_counts_the_same_events() {
         let events = text.lines().count() as u64;
         println!("{events} events by babeltrace2");
         assert_eq!(found.report["trace"]["events"], events);
-        // No line is anything but an event, and all elements of the sensors are there.
+        // Every line is an event, and all elements of the sensors are there.
         assert!(text.lines().all(|line| line.starts_with('[')));
         let sensors = found.report["sensors"].as_array().unwrap();
         if !sensors.is_empty() {

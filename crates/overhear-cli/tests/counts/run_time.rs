@@ -81,9 +81,9 @@ fn compare(backend: Backend) -> Result<(), Doubt> {
         true => Ok(()),
         false => Err(Doubt {
             excuse: match (backend, steal) {
-                // A stall between a switch and its record is in no account.
+                // No account contains a stall between a switch and its record.
                 (Backend::Perf, 0) => Excuse::Unseen,
-                // Where nothing was stolen there is no excuse.
+                // Without steal there is no excuse.
                 _ => Excuse::seen(steal > 0),
             },
             reasons: format!("{} ms stolen; {differ:?}", steal / 1_000_000),

@@ -15,9 +15,9 @@ use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
 /// As strace prints lengths.
 const STEP: Nanos = Nanos::from_us(1);
-/// The call that does next to nothing: its length in strace is strace's own.
+/// A call with almost no work: its length in strace is the time of strace itself.
 const NOTHING: u64 = libc::SYS_getppid as u64;
-/// The call with which the program begins.
+/// The first call of the program.
 const BEGIN: u64 = libc::SYS_execve as u64;
 
 /// A call with number and length by strace.
@@ -42,7 +42,7 @@ impl Call {
     }
 }
 
-/// The calls from the begin of the program on that both have completely.
+/// The calls from the begin of the program on that both tools have completely.
 fn ours(trace: &Path, tid: u32) -> Vec<MetricResult> {
     let mut engine = Metrics::new(Results::default());
     engine.add(system_metric("system_call").unwrap());
@@ -152,13 +152,13 @@ fn system_calls_are_those_of_strace() {
             quantile(&of_others, 50),
             of_others.len(),
         );
-        // A systematic difference is none of the machine's.
+        // A systematic difference is not caused by the machine.
         assert!(quantile(&of_others, 50) <= overhead);
         if within * 100 >= of_others.len() * 95 {
             return Ok(());
         }
-        // Strace must get a CPU at each stop, and others may have it: at some stops for less time
-        // than a witness sees.
+        // Strace must get a CPU at each stop, and other programs may use it: at some stops for less
+        // time than a witness measures.
         let is_seen = machine.was_crowded() || machine.was_late(LATE);
         Err(Doubt {
             excuse: if is_seen {

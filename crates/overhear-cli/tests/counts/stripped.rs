@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Probes on programs as they are installed: stripped, with a debug file or none, in C, C++ and
-//! Rust, and the C library itself.
+//! Probes on programs in their installed form: stripped, with or without a debug file, in C, C++
+//! and Rust, and the C library itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn source(name: &str) -> PathBuf {
     folder.join(name)
 }
 
-/// Runs a tool to its good end.
+/// Runs a tool, which must succeed.
 fn tool(name: &str, arguments: &[&str]) {
     let output = Command::new(name).args(arguments).output().unwrap();
     assert!(output.status.success(), "{name} {arguments:?}: {output:?}");
@@ -26,8 +26,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// What a run with a probe came to: how often it was passed, or the message of the error, which is
-/// one of usage.
+/// The result of a run with a probe: the number of its events, or the message of a usage error.
 fn passed(probe: &str, program: &Path) -> Result<u64, String> {
     let output = run(&["--probe", probe], program);
     let messages = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -65,7 +64,7 @@ fn address(program: &Path, symbol: &str) -> u64 {
     u64::from_str_radix(own.unwrap().split(' ').next().unwrap(), 16).unwrap()
 }
 
-/// The C program, which knows `priced` dynamically, not stripped yet.
+/// The C program, not stripped yet. `priced` is a dynamic symbol.
 fn shop(place: &TempDir) -> PathBuf {
     let program = place.path().join("shop");
     let sources = ["shop.c", "again.c"].map(source);
@@ -110,7 +109,7 @@ fn stripped_program_is_probed_by_its_remaining_symbols() {
     assert_eq!(passed(&of(&format!("{weighed:#x}")), &program), Ok(20));
     let error = passed(&of("0x0"), &program).unwrap_err();
     assert!(error.contains("has no code at 0x0"), "{error}");
-    // An offset in the file, as the kernel counts it: of the segment that the address is in.
+    // An offset in the file, as the kernel counts it: in the segment that contains the address.
     let headers = Command::new("readelf")
         .args(["-lW", text(&program)])
         .output();
@@ -157,7 +156,7 @@ fn debug_file_of_a_stripped_program_has_its_names() {
     fs::rename(&debug, &beside).unwrap();
     assert_eq!(passed(&of("weighed"), &program), Ok(20));
 
-    // That of another build is none.
+    // The file of another build does not match.
     fs::remove_file(&beside).unwrap();
     let other = place.path().join("other");
     tool(
@@ -199,7 +198,8 @@ fn debug_file_of_a_stripped_program_has_its_names() {
     assert_eq!(passed(&of("weighed"), &program), Ok(20));
 }
 
-/// A file among the system's debug files, and the folders that were made for it; gone with this.
+/// A file among the system's debug files, and the folders that were created for it; dropping this
+/// removes them.
 struct Kept {
     file: PathBuf,
     made: Vec<PathBuf>,

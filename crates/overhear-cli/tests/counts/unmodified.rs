@@ -23,10 +23,10 @@ pub(crate) fn read_usage(file: &Path) -> (u32, Sums) {
     (pid, (word(), word()))
 }
 
-/// Departures of all threads but the wrapper's: up to their exits, and after them.
+/// Departures of all threads except the wrapper's: before their exits, and after them.
 fn sums(found: &Found, wrapper_pid: u32) -> (Sums, Sums) {
     let events = &found.events;
-    // When threads began to end. A thread id that comes again belongs to a new thread.
+    // The times at which threads began to end. A reused thread id belongs to a new thread.
     let mut lives = events.lives.iter().peekable();
     let mut ending = BTreeSet::new();
     let (mut before, mut after) = ((0, 0), (0, 0));
@@ -74,7 +74,7 @@ pub(crate) fn assert_sums(found: &Found, usage: &Path, backend: Backend) {
     let threads = threads.count() as u64;
     println!("{threads} threads: {before:?} before and {after:?} after exits; wait4 {theirs:?}");
 
-    // The report counts what the trace holds.
+    // The report has the counts of the trace.
     let reported = |member: &str| -> u64 {
         let ours = found.threads().filter(|t| t["pid"] != wrapper_pid);
         ours.map(|thread| thread[member].as_u64().unwrap()).sum()
@@ -98,7 +98,7 @@ pub(crate) fn assert_sums(found: &Found, usage: &Path, backend: Backend) {
     );
 }
 
-/// Lines of numbers without an order, from Marsaglia's xorshift64: the same on every machine.
+/// Lines of pseudo-random numbers, from Marsaglia's xorshift64: the same on every machine.
 pub(crate) fn write_numbers(file: &Path, lines: u32) {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut text = String::new();

@@ -91,7 +91,7 @@ fn waiting_time_is_that_of_schedstat_and_all_states_add_up_to_the_life() {
         }
         stolen += steal;
     }
-    // Where nothing was stolen there is no excuse.
+    // Without steal there is no excuse.
     assert!(stolen > 0, "waiting time is not that of schedstat");
     println!(
         "skipped: machine lateness, {} ms stolen",

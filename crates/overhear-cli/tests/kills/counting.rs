@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that writes elements and makes system calls until it is stopped, and then writes
-//! the begin of each of them to a file.
+//! A program that writes elements and makes system calls until it is stopped. Then it writes the
+//! begin of each of them to a file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use overhear::{Element, Sensor};
 
 use crate::support::eventually;
 
-/// Names the folder in which program and test meet.
+/// The variable with the folder that program and test share.
 pub(crate) const FOLDER: &str = "OVERHEAR_KILLS_FOLDER";
-/// Exists once the program has written its first element,
+/// A file that exists after the first element of the program,
 pub(crate) const BEGUN: &str = "begun";
-/// and once it is to end.
+/// and a file that ends the program.
 pub(crate) const STOP: &str = "stop";
 const TIMES: &str = "times";
 
@@ -30,12 +30,12 @@ struct Counted {
 
 /// The account of the program.
 pub(crate) struct Account {
-    /// When each element was begun, on `CLOCK_MONOTONIC`.
+    /// The begin of each element, on `CLOCK_MONOTONIC`.
     pub(crate) times: Vec<u64>,
 }
 
 impl Account {
-    /// Waits for the program to write it down.
+    /// Waits until the program has written it.
     pub(crate) fn awaited(folder: &Path) -> Self {
         let file = folder.join(TIMES);
         eventually("the program writes down what it did", || file.exists());
@@ -64,7 +64,7 @@ fn program() {
     let mut sensor = Sensor::<Counted>::builder(SENSOR).register().unwrap();
     let mut times = Vec::new();
     let begun = Instant::now();
-    // Nobody stops a program whose test has died.
+    // A program whose test has died ends by itself.
     while begun.elapsed() < Duration::from_secs(60) {
         if times.len() % 16 == 1 && folder.join(STOP).exists() {
             break;

@@ -32,10 +32,10 @@ use support::{
 
 /// Kills of each recorder in the short form.
 const FEW: usize = 20;
-/// What a recorder may keep in memory, and what a round of it may take on a machine that is not
-/// busy.
+/// Time that a recorder may keep elements in memory, and the maximum time of its rounds on a
+/// machine that is not busy.
 const PROMISED_NS: u64 = 200_000_000 + 30_000_000;
-/// Kills for each that may be inconclusive.
+/// One inconclusive kill is permitted for each of this number.
 const KILLS_PER_INCONCLUSIVE: usize = 4;
 /// Number of recordings of which one is read by babeltrace2, too.
 const SAMPLED: usize = 10;
@@ -44,8 +44,7 @@ const SAMPLED: usize = 10;
 struct Recorder {
     name: &'static str,
     seed: u64,
-    /// Whether it records the counting program from its first element on, and not from some later
-    /// time.
+    /// Whether it records the counting program from its first element on.
     records_all: bool,
 }
 
@@ -57,8 +56,8 @@ struct Tally {
     recorded: u64,
     missed: u64,
     lost: u64,
-    /// Kills that lost elements older than promised, by no more than the machine stalled the
-    /// recorder.
+    /// Kills that lost elements older than permitted. The stalls of the recorder explain the
+    /// excess.
     inconclusive: usize,
     /// Inconclusive kills that waits for a CPU alone do not explain: the recorder slept
     /// uninterruptibly, too.
@@ -101,7 +100,7 @@ impl Tally {
     }
 }
 
-/// Chance, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 struct Chance(u64);
 
 impl Chance {
@@ -196,7 +195,7 @@ impl Analysis for RecordedElements {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Compares what a killed recorder left with what the program knows.
+/// Compares the recording of a killed recorder with the account of the program.
 fn examine(
     out: &Path,
     account: Option<&Account>,
@@ -237,8 +236,7 @@ fn examine(
         assert_eq!(count + recorded.missed, last - first + 1);
     }
     let first = if records_all { 0 } else { first };
-    // Streams are written at different times: the program may have changed from one CPU to the
-    // other.
+    // Streams are written at different times: the program may have moved from one CPU to another.
     let written = (first..).zip(&account.times[first as usize..]);
     let written = written.take_while(|(_, time)| **time < killed.at_ns);
     let there: BTreeSet<u64> = places.into_iter().collect();
@@ -338,7 +336,7 @@ fn run(options: &[&str], counting: &Counting) -> Command {
     run
 }
 
-/// Processes besides the recorder, which end by themselves with the program.
+/// Processes in addition to the recorder, which end by themselves with the program.
 #[derive(Default)]
 struct Others(Vec<std::process::Child>);
 
@@ -378,7 +376,7 @@ fn killed_recorders_of_running_programs_lose_young_elements_only() {
         let arguments = ["record", "--pid", &pid, "--out", path(out), "--quiet"];
         let mut recorder = overhear(&arguments);
         let (recorder, witness) = spawn(recorder.args(["--kernel-sensors", "syscall"]));
-        // Where kernel sensors do not work it ends at once, with a message.
+        // If kernel sensors do not work, it ends at once, with a message.
         let recorded = out.join("trace/overhear/run.json");
         eventually("the recorder begins", || {
             recorded.exists() || witness.has_ended()
@@ -414,7 +412,7 @@ fn killed_monitors_lose_young_elements_only() {
 
 #[test]
 fn processes_that_were_started_can_be_killed() {
-    // The watchdog of the others relies on it.
+    // The watchdog of the other tests relies on it.
     let mut child = Command::new("sleep").arg("60").spawn().unwrap();
     send(child.id().cast_signed(), libc::SIGKILL);
     assert_eq!(wait(&mut child), 128 + libc::SIGKILL);

@@ -23,15 +23,15 @@ use crate::counting::now_ns;
 
 /// Between two samples.
 const PERIOD: Duration = Duration::from_millis(4);
-/// A runnable thread is stalled if its counters stand still for longer. The kernel brings them up
-/// to date with its tick, which takes 10 ms at most.
+/// A runnable thread is stalled if its counters do not change for longer. The kernel updates them
+/// with its tick, which takes 10 ms at most.
 const LONGER_THAN_TICKS_NS: u64 = 20_000_000;
 
 /// The kernel's counters of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Counters {
     ran_ns: u64,
-    /// Waits for a CPU that are over.
+    /// Completed waits for a CPU.
     waited_ns: u64,
     slices: u64,
 }
@@ -64,7 +64,7 @@ impl Sample {
         still_since_ns: 0,
     };
 
-    /// Nothing if the thread has gone.
+    /// Does nothing if the thread has gone.
     fn at(thread: &Path) -> Option<Self> {
         let from_ns = now_ns();
         let stat = fs::read_to_string(thread.join("stat")).ok()?;
@@ -87,10 +87,10 @@ impl Sample {
     }
 }
 
-/// A time in which a thread was stalled.
+/// A time during which a thread was stalled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stall {
-    /// Whether the thread slept, and did not wait for a CPU.
+    /// Whether the thread slept instead of waiting for a CPU.
     is_sleep: bool,
     length_ns: u64,
     /// It ended at this time or later,
@@ -99,7 +99,7 @@ pub(crate) struct Stall {
     ended_until_ns: u64,
 }
 
-/// When threads of a process were stalled.
+/// The times at which threads of a process were stalled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stalls {
     /// In any order; they may overlap.
@@ -147,7 +147,7 @@ impl Stalls {
         self.all.clone()
     }
 
-    /// Those that were waits for a CPU.
+    /// Only the waits for a CPU.
     pub(crate) fn waits(&self) -> Vec<Stall> {
         let waits = self.all.iter().filter(|stall| !stall.is_sleep);
         waits.copied().collect()
@@ -208,7 +208,7 @@ impl Witness {
     }
 }
 
-/// Samples at all threads of a process. Says whether it lives.
+/// Samples all threads of a process. Returns whether it lives.
 fn sample(pid: i32, threads: &mut BTreeMap<u32, Sample>, stalls: &mut Stalls) -> bool {
     let folder = fs::read_dir(format!("/proc/{pid}/task"));
     let mut is_alive = false;
@@ -258,8 +258,8 @@ mod tests {
 
     #[test]
     fn waits_count_where_they_overlap_the_time() {
-        // The wait began before the time, or it ended after it: then it may have ended as late as
-        // the sample was taken.
+        // The wait began before the time, or it ended after it: then its end is at most the time of
+        // the sample.
         assert_eq!(
             stalled(&[sample(116, b'R', 0, 0), sample(120, b'S', 30, 1)]),
             20
@@ -287,7 +287,7 @@ mod tests {
     fn sleeps_are_stalls_if_they_are_uninterruptible() {
         let sleeps = |state| stalled(&[sample(110, state, 0, 0), sample(150, state, 0, 0)]);
         assert_eq!([b'S', b'D', b'R', b'T'].map(sleeps), [0, 40, 40, 0]);
-        // One that ran in between has not slept all the time.
+        // A thread that ran in between did not sleep all the time.
         assert_eq!(
             stalled(&[sample(110, b'D', 0, 0), sample(150, b'D', 0, 1)]),
             0

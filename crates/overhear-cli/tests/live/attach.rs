@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Attaching: early, late, while sensors come, go and die, and with an output that does not keep
-//! up.
+//! Attaching: early, late, while sensors begin, end and die, and with an output that is too slow.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
@@ -47,7 +46,8 @@ fn attaching_late_at_any_moment_misses_nothing_after_the_first_element() {
         std::thread::sleep(Duration::from_millis(pause_ms));
         started.push(Started::spawn(&mut live.verb(&attach(&["--until-ended"]))));
     }
-    // When a monitor is attached depends on when its process runs, so their order is not asserted.
+    // The time of attachment depends on the scheduling of its process, so their order is not
+    // asserted.
     let mut first_of_last = 0;
     for attached in started {
         let output = AttachOutput::of(attached.end());
@@ -72,8 +72,8 @@ fn lanes_of_a_sensor_are_streams_of_one_sensor() {
         (&sensors[0]["elements"], &sensors[0]["missed"]),
         (&1_000.into(), &0.into())
     );
-    // Each worker's numbers are the sequence of its lane, unless a thread went on with the lane of
-    // one that had ended; its thread stands in front.
+    // Each worker's numbers equal the sequence in its lane, unless the thread adopted the lane of
+    // an ended one; the thread id is the first column.
     let mut next = std::collections::BTreeMap::new();
     for element in &output.elements {
         let sequence = element["sequence"].as_u64().unwrap();
@@ -179,9 +179,9 @@ fn killed_directory_loses_no_element() {
     let sensor = Started::spawn(&mut command);
     let options = ["--start", "oldest", "--socket", path(&socket)];
     let mut attached = crate::support::overhear(&attach(&options));
-    // Attached too early, it waits: the first element is the first that is written either way.
+    // Attached too early, it waits: in both cases the first element is the first written one.
     let attached = Started::spawn(&mut attached);
-    // One monitor is attached, and the sensor is there.
+    // One monitor is attached, and the sensor exists.
     let ready = || listed().stdout.lines().any(|line| line.ends_with(",1"));
     eventually("the sensor is attached to", ready);
     std::thread::sleep(Duration::from_millis(200));
@@ -229,7 +229,7 @@ fn closed_output_is_no_error() {
 
 #[test]
 fn slow_output_has_gaps_at_their_positions() {
-    // 65,536 slots at most, two million elements, and a pipe without a reader for a while.
+    // 65,536 slots at most, two million elements, and a pipe without a reader for some time.
     let gate = crate::support::folder();
     let (go, count) = (gate.path().join("go"), 2_000_000_u64);
     let command = format!(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `attach` and `top` whose terminal hangs up, or whose output is closed or not read.
+//! `attach` and `top` with a terminal that hangs up, or with an output that is closed or not read.
 
 use std::fs::File;
 use std::io::{pipe, Read};
@@ -34,7 +34,7 @@ fn top_ends_at_each_request() {
         crate::support::send(top.child.id().cast_signed(), signal);
         let (status, screen) = top.end();
         assert_eq!(status, 0, "{signal}");
-        // The terminal is as it was.
+        // The terminal has its old settings.
         assert!(screen.contains("\x1b[?1049l"), "{screen:?}");
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* A program whose names and values act on what shows them, until its standard input is closed. */
+/* A program with names and values that contain control sequences. It runs until its standard input
+   is closed. */
 #define _GNU_SOURCE
 #include <stdio.h>
 #include <string.h>

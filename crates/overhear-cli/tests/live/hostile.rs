@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Names and values that act on terminals and spreadsheets, through every verb and form of output.
+//! Names and values with control sequences for terminals and spreadsheets, through every verb and
+//! form of output.
 
 use std::process::Stdio;
 
@@ -29,7 +30,7 @@ fn shows(what: &str, ended: &Ended) {
     is_harmless(what, &ended.stderr);
 }
 
-/// No cell is a formula. What the program writes has no line feed left, so lines are rows.
+/// No cell is a formula. The output contains no line feed of the program, so lines are rows.
 #[track_caller]
 fn is_plain_csv(what: &str, text: &str) {
     is_harmless(what, text);

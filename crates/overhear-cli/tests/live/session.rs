@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that runs under a directory which others can find.
+//! A program under a directory that other processes can find.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// Runs the C program with these arguments, once its sensors are there.
+    /// Runs the C program with these arguments, and waits for its sensors.
     #[track_caller]
     pub(crate) fn program(arguments: &[&str]) -> Self {
         let live = Self::start(&[&[path(program())], arguments].concat());
@@ -87,7 +87,7 @@ impl Live {
         listing["sensors"].as_array().cloned().unwrap_or_default()
     }
 
-    /// Ends the program, wherever it is.
+    /// Ends the program in any state.
     pub(crate) fn kill_program(&self) {
         let pid = self.listed()[0]["pid"].as_i64().unwrap();
         send(i32::try_from(pid).unwrap(), libc::SIGKILL);
@@ -152,8 +152,8 @@ impl AttachOutput {
         self.summary[key].as_u64().unwrap()
     }
 
-    /// Asserts that the elements of one sensor follow one another, or a gap accounts for what is
-    /// between; times never go back. The C program writes an element's number into it.
+    /// Asserts that the elements of one sensor follow one another, or that a gap explains the
+    /// difference; times never go back. The payload of the C program is the element's number.
     #[track_caller]
     pub(crate) fn is_gapless(&self) {
         let sequence = |record: &Value| record["sequence"].as_u64().unwrap();

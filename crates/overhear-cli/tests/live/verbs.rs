@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Listing, switching, looking, and what comes from the definitions of the command line.
+//! Listing, switching, `top`, and texts from the definitions of the command line.
 
 use std::io::Write;
 use std::process::Command;
@@ -78,7 +78,7 @@ fn disabled_sensor_is_silent_until_it_is_enabled() {
     // The program may have been in the middle of one write.
     let since = elements() - before;
     assert!(since <= 1, "{since} elements of a sensor that is off");
-    // `attach` prints why no element comes.
+    // `attach` prints the reason for the lack of elements.
     let ended = live.run_verb(&["attach", "pace", "--duration", "30ms"]);
     assert_eq!((ended.status, &*ended.stdout), (0, ""), "{ended:#?}");
     let why = "1 sensor, 1 of them switched off";
@@ -146,7 +146,7 @@ fn top_draws_obeys_keys_and_leaves_the_terminal_as_it_was() {
     assert_eq!(live.listed()[0]["state"], "on");
 }
 
-/// `top --pid` of a program that runs and sleeps in turns; `None` where kernel sensors do not work.
+/// `top --pid` of a program that runs and sleeps alternately; `None` if kernel sensors do not work.
 fn top_of_threads(arguments: &[&str]) -> Option<(Started, Command)> {
     // It ends by itself, if the test does not end it.
     let script = "i=0; while [ $i -lt 5000 ]; do sleep 0.01; i=$((i+1)); done";
@@ -180,7 +180,7 @@ fn threads_alone_need_no_directory() {
         (&look["sensors"], &look["socket"]),
         (&Value::Array(Vec::new()), &"".into())
     );
-    // Whoever names sensors wants them.
+    // A user who names sensors requires them.
     command.arg("queue");
     finish(&mut command).has_only_message(5, &["no directory", "--socket"]);
     program.signal(libc::SIGKILL);

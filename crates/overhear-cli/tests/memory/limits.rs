@@ -13,7 +13,7 @@ use rustix::process::{setrlimit, Resource, Rlimit};
 
 use crate::support::{overhear, Ended};
 
-/// The memory that a command may take.
+/// The memory limit of a command.
 pub(crate) const BOUND: u64 = 128 << 20;
 
 /// A command with a limit of private memory: beyond it allocations fail, and the command aborts.
@@ -32,8 +32,8 @@ pub(crate) fn limited(bytes: u64, arguments: &[&str]) -> Command {
     command
 }
 
-/// Runs a command to its end, however long that takes. Its output is as large as what it reports
-/// on, so it goes to files.
+/// Runs a command to its end, without a timeout. Its output can be as large as its input, so it
+/// goes to files.
 #[track_caller]
 pub(crate) fn run(command: &mut Command) -> Ended {
     let (stdout, stderr) = (tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap());
@@ -73,8 +73,8 @@ pub(crate) fn bounded(arguments: &[&str]) -> Ended {
     ended
 }
 
-/// Finds the most memory of its own that a process has: private, or shared with others. The kernel
-/// keeps no such number, so it is looked at again and again.
+/// Finds the maximum memory of a process: private, or shared with others. The kernel keeps no such
+/// number, so the memory is sampled repeatedly.
 pub(crate) struct Watch {
     end: mpsc::Sender<()>,
     thread: JoinHandle<u64>,
@@ -113,7 +113,7 @@ fn own_bytes(pid: u32) -> u64 {
 pub(crate) struct Group(PathBuf);
 
 impl Group {
-    /// `None` where there are none, or only root makes them.
+    /// `None` if there are none, or if only root can create them.
     pub(crate) fn with_memory(bytes: u64) -> Option<Self> {
         let name = format!("overhear-test-{}", std::process::id());
         for (root, limit) in [
@@ -135,14 +135,14 @@ impl Group {
         None
     }
 
-    /// Has the command run in the group.
+    /// Starts the command in the group.
     pub(crate) fn take(&self, command: &mut Command) {
         let members = File::options()
             .write(true)
             .open(self.0.join("cgroup.procs"))
             .unwrap();
         let enter = move || {
-            // Whoever writes 0 enters itself.
+            // Writing 0 adds the writer itself.
             rustix::io::write(&members, b"0").map_err(std::io::Error::from)?;
             Ok(())
         };
@@ -150,7 +150,7 @@ impl Group {
         unsafe { command.pre_exec(enter) };
     }
 
-    /// Processes of the group that were killed for want of memory.
+    /// Number of processes of the group that were killed because of lack of memory.
     pub(crate) fn killed(&self) -> u64 {
         let files = ["memory.events", "memory.oom_control"].map(|name| self.0.join(name));
         let texts = files
@@ -169,7 +169,7 @@ impl Drop for Group {
     }
 }
 
-/// Started with its output in files, and watched.
+/// A process with its output in files, whose memory is sampled.
 pub(crate) struct Watched {
     child: Child,
     stdout: File,
@@ -196,7 +196,7 @@ impl Watched {
         }
     }
 
-    /// How it ended, and the most memory that it had.
+    /// Its status, and its maximum memory.
     #[track_caller]
     pub(crate) fn end(mut self) -> (Ended, u64) {
         let status = self.child.wait().unwrap();

@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::limits::{limited, Group, Watched, BOUND};
 use crate::support::{eventually, lives, path, send, wait, WATCHDOG};
 
-/// Tells the program that it was started as one: how many sensors, elements and threads.
+/// The variable that starts the program, with the numbers of sensors, elements and threads.
 const WORK: &str = "OVERHEAR_TEST_MEMORY_PROGRAM";
 
 #[derive(Element)]
@@ -45,7 +45,7 @@ fn program() {
         sensor.register().unwrap()
     });
     let mut sensors: Vec<_> = sensors.collect();
-    // A token goes round, so that each turn is a wake-up and a switch of each thread.
+    // A token goes round, so that each step is a wake-up and a switch of each thread.
     let (first, mut receiver) = mpsc::channel::<u64>();
     let mut members = Vec::new();
     for _ in 0..threads {
@@ -73,7 +73,7 @@ fn program() {
             let place = (number % sensors.len() as u64) as usize;
             sensors[place].write(&Tick { length, number });
         }
-        // Slow enough for a monitor on a busy machine: a ring holds some of these pauses.
+        // Slow enough for a monitor on a busy machine: a ring has room for several pauses.
         if number % 1_000 == 0 {
             thread::sleep(std::time::Duration::from_millis(1));
         }
@@ -85,7 +85,7 @@ fn program() {
         .for_each(|member| member.join().unwrap());
 }
 
-/// How the program is started.
+/// The parameters of the program.
 fn program_words(work: [u64; 4]) -> Vec<String> {
     let here = std::env::current_exe().unwrap();
     let work = work.map(|number| number.to_string()).join(" ");
@@ -117,7 +117,7 @@ fn watched(options: &[&str], work: [u64; 4], group: Option<&Group>) -> (Value, S
         group.take(&mut command);
     }
     let (ended, most_bytes) = Watched::start(&mut command).end();
-    // Something may be missed where the machine is busy: that is not what is tested here.
+    // Elements may be missed on a busy machine: this test is not about that.
     assert!([0, 3].contains(&ended.status), "{ended:#?}");
     let report = fs::read_to_string(&json).unwrap();
     let report = serde_json::from_str(&report).unwrap();
@@ -179,7 +179,7 @@ fn viewer(mut command: Command) -> (Child, String, String) {
         .spawn()
         .unwrap();
     let (stdout, stderr) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-    // Both are read to their end, so that no writer waits for room in a pipe.
+    // Both are read to their end, so that no writer blocks on a full pipe.
     let (messages, address) = mpsc::channel();
     let streams: [Box<dyn Read + Send>; 2] = [Box::new(stdout), Box::new(stderr)];
     for stream in streams {
@@ -209,7 +209,7 @@ fn get(host: &str, path: &str) -> BufReader<TcpStream> {
     BufReader::new(stream)
 }
 
-/// The size of the page that a command shows, which is interrupted then.
+/// The size of the page of a command, which is then interrupted.
 #[track_caller]
 pub(crate) fn viewed(command: Command) -> usize {
     let (mut child, host, path) = viewer(command);

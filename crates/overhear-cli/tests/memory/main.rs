@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use limits::{bounded, limited, run, BOUND};
 use recordings::{Recording, OTHER_THREADS, TASKS};
 
-/// No page is larger than that.
+/// The maximum size of a page.
 const PAGE_BYTES: u64 = 24 << 20;
 
 /// A folder that is removed at the end of a test. It is on the disk that the build is on: where
@@ -103,7 +103,7 @@ fn report_of_tens_of_millions_of_elements_is_bounded() {
     let sensors = report["sensors"].as_array().unwrap();
     let elements = sensors.iter().map(|sensor| sensor["elements"].as_u64());
     assert_eq!(elements.collect::<Vec<_>>(), [Some(7_000_000), Some(1_000)]);
-    // The page has the beginning, all of what is slow, and states the rest.
+    // The page has the beginning and everything slow, and states the bounds of the rest.
     let left_out = timeline["left_out"].to_string();
     for part in [
         "states of threads from",
@@ -145,7 +145,7 @@ fn report_of_a_thousand_sensors_is_bounded() {
     let folder = recorded(recording);
     let (report, timeline) = report(folder.path(), 0);
     let sensors = report["sensors"].as_array().unwrap();
-    // Those that write fast and slowly write nothing.
+    // Fast and slow sensors write nothing.
     let written = sensors.iter().filter(|sensor| sensor["elements"] == 3_000);
     assert_eq!(written.count(), 1_000);
     assert!(timeline["left_out"].to_string().contains("of 1000 sensors"));

@@ -21,7 +21,7 @@ const PID: u32 = FIRST_TID;
 /// Contents of a recording.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Recording {
-    /// Threads that take turns on the CPUs.
+    /// Threads that alternate on the CPUs.
     pub(crate) threads: u32,
     /// Runs of all threads together: each has two wake-up elements and a switch, and is three
     /// intervals of a thread.
@@ -43,7 +43,7 @@ pub(crate) const TASKS: u32 = 16_384;
 /// Names of threads that are not tracked, where there are metrics.
 pub(crate) const OTHER_THREADS: u32 = 65_536;
 
-/// A sequence of numbers that look random and are the same each time.
+/// A sequence of pseudo-random numbers, the same each time.
 struct Numbers(u64);
 
 impl Numbers {
@@ -99,7 +99,7 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// A thread is woken, waits for the CPU, and runs there until the next one comes.
+    /// A thread is woken, waits for the CPU, and runs there until the next switch.
     fn run(&mut self, writer: &mut TraceWriter, tid: u32, latency_ns: u64, run_ns: u64) {
         for (kind, offset_ns) in [(Wake::WAKING, 0), (Wake::WAKEUP, 1)] {
             let wake = Wake {
@@ -227,7 +227,7 @@ impl Recording {
         let mut numbers = Numbers(88_172_645_463_325_252);
         for run in 0..self.runs {
             let (place, cpu) = (run / u64::from(CPUS), run % u64::from(CPUS));
-            // The threads of a CPU take turns there.
+            // The threads of a CPU alternate there.
             let turns = u64::from(self.threads / CPUS).max(1);
             let tid = FIRST_TID + (place % turns) as u32 * CPUS + cpu as u32;
             let tid = tid.min(FIRST_TID + self.threads - 1);

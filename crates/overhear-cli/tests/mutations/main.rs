@@ -27,14 +27,14 @@ use recordings::Files;
 const FEW: u64 = 120;
 const ADDRESS_SPACE: u64 = 1 << 30;
 const CPU_SECONDS: u64 = 15;
-/// Memory that a verb may take besides the files, which it maps.
+/// Memory of a verb in addition to the files, which it maps.
 const MOST_MEMORY: u64 = 128 << 20;
-/// A command that waits instead of computing hangs.
+/// A command that blocks instead of computing hangs.
 const WATCHDOG: Duration = Duration::from_secs(120);
 
-/// How a command ended, and the most memory that it took.
+/// The end of a command, and its maximum memory.
 struct Ended {
-    /// As a shell would show it.
+    /// The status that a shell would show.
     status: i32,
     memory: u64,
 }
@@ -93,7 +93,7 @@ fn limited(command: &mut Command) {
     }
 }
 
-/// Waits for the end, and for the kernel's accounts of it.
+/// Waits for the end, and returns the kernel's accounts of it.
 fn wait(child: &Child) -> Ended {
     let begun = Instant::now();
     let pid = child.id().cast_signed();
@@ -122,7 +122,7 @@ fn wait(child: &Child) -> Ended {
     }
 }
 
-/// Has every verb read one recording. Returns messages about what must not be.
+/// Runs every verb on one recording. Returns messages about forbidden results.
 fn read(
     recordings: &[Files],
     number: u64,

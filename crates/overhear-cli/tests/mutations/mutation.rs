@@ -9,13 +9,13 @@ use serde_json::Value;
 
 use crate::recordings::Files;
 
-/// Chance, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 pub(crate) struct Chance(u64);
 
 impl Chance {
     pub(crate) fn of(seed: u64) -> Self {
         let mut chance = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        // The first numbers of neighbours are alike.
+        // Neighbouring seeds have similar first numbers.
         for _ in 0..8 {
             chance.next();
         }
@@ -37,7 +37,7 @@ impl Chance {
         of.get(self.below(of.len()))
     }
 
-    /// A number that somebody may have forgotten.
+    /// A number that a parser may not handle.
     fn number(&mut self) -> u64 {
         let power = 1 << self.below(64);
         match self.below(6) {
@@ -50,7 +50,7 @@ impl Chance {
         }
     }
 
-    /// A time that no recording has, but a file can state.
+    /// A time that no real recording has, but a file can state.
     fn far_time(&mut self) -> u64 {
         (1 << (40 + self.below(23))) + self.next() % 1_000
     }
@@ -59,7 +59,7 @@ impl Chance {
 /// A recording whose files were changed.
 pub(crate) struct Mutated {
     files: Files,
-    /// Files that are longer than what is in them.
+    /// Files whose length exceeds their content.
     sparse: Vec<(PathBuf, u64)>,
 }
 
@@ -80,8 +80,8 @@ impl Mutated {
                 _ => mutated.change_files(&mut chance),
             }
         }
-        // Half of them have the checksums that they should have, or nothing beyond these would be
-        // found.
+        // Half of them have the correct checksums; otherwise the tests would find nothing except
+        // the checksums.
         if chance.below(2) == 0 {
             mutated.seal();
         }
@@ -103,7 +103,7 @@ impl Mutated {
         }
     }
 
-    /// Bytes of all files, as programs see them.
+    /// Bytes of all files, as programs read them.
     pub(crate) fn bytes(&self) -> u64 {
         let bytes: u64 = self.files.values().map(|it| it.len() as u64).sum();
         bytes + self.sparse.iter().map(|(_, length)| length).sum::<u64>()
@@ -161,7 +161,8 @@ impl Mutated {
             }
             5 => bytes.splice(hit.start..hit.start, foreign).for_each(drop),
             6 => {
-                // Begin, end, a record's time, both times of a gap: often those that must be alike.
+                // Begin, end, a record's time, both times of a gap: often values that must be
+                // equal.
                 let far = chance.far_time();
                 let trailer = hit.end.saturating_sub(48);
                 let mut places = vec![hit.start + 16, hit.start + 24];
@@ -179,7 +180,7 @@ impl Mutated {
                 put(bytes, places[chance.below(places.len())], chance.number());
             }
             _ => {
-                // A record: its payload has thread numbers and the like.
+                // A record: its payload contains thread numbers and similar values.
                 let at = hit.start + 60 + chance.below(hit.len().saturating_sub(100));
                 put(bytes, at, chance.number());
             }
@@ -265,7 +266,7 @@ impl Mutated {
                 let new = stream.with_file_name(format!("stream-{number}"));
                 self.files.insert(new, copy);
             }
-            // Less than the address space of a command has room for, and more.
+            // Less than the address space of a command, or more.
             _ => {
                 let length = 1_u64 << (12 + chance.below(22));
                 let length = length.max(self.files[name].len() as u64);
@@ -274,7 +275,7 @@ impl Mutated {
         }
     }
 
-    /// Gives packets and documents the checksums that their bytes have.
+    /// Gives packets and documents the checksums of their bytes.
     fn seal(&mut self) {
         for (name, bytes) in &mut self.files {
             if name.to_string_lossy().contains("stream-") {
@@ -312,7 +313,7 @@ fn put(bytes: &mut [u8], at: usize, number: u64) {
     }
 }
 
-/// The packets of a stream, as far as their sizes can be true.
+/// The packets of a stream, as long as their sizes are plausible.
 fn packets(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut all = Vec::new();
     let mut begin = 0;

@@ -80,7 +80,7 @@ fn streams() -> Vec<StreamDescriptor> {
     all
 }
 
-/// Two threads take turns on two CPUs, and a program writes what it sees.
+/// Two threads alternate on two CPUs, and a program writes elements.
 fn make(folder: &Path, has_checksums: bool) {
     let identity = TraceIdentity {
         hostname: "machine".to_owned(),

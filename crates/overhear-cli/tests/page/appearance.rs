@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How the page looks and what it withstands: hostile names, missing parts, narrow windows.
+//! The layout of the page, and its robustness: hostile names, missing parts, narrow windows.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::browser::Browser;
 use crate::synthetic::{self, BLOCKED, RUNNING};
 use crate::{assert_silent, plain, set_view, simple_timeline, Plot};
 
-/// A name that tries to break out of every place it is put in.
+/// A name that tries to break out of every context of the page.
 const EVIL: &str = "</script><script>window.pwned=1</script><img src=x onerror=pwned=1>{{SCRIPT}}\u{2028}&amp;<!--";
 
 fn hostile_timeline() -> Value {
@@ -153,7 +153,7 @@ fn page_fits_windows_of_all_widths() {
         let sideways = browser
             .number("document.documentElement.scrollWidth - document.documentElement.clientWidth");
         assert_eq!(sideways, 0.0, "the page of {width} pixels scrolls sideways");
-        // The plot ends where the scroll bar begins, and has a pixel for each of the screen.
+        // The plot ends at the scroll bar, and has one pixel for each screen pixel.
         let place = "document.getElementById('plot').getBoundingClientRect()";
         let scroller = "document.getElementById('scroller')";
         let rest = browser.number(&format!(
@@ -196,7 +196,7 @@ fn panel_is_as_high_as_its_content() {
         assert!((height("scroller") - rows).abs() < 1.0, "{rows} at {width}");
         let rest = empty("statistics-body");
         assert!((0.0..20.0).contains(&rest), "{rest} pixels at {width}");
-        // Nothing below the panel moves with the view, though a part has fewer lines.
+        // Nothing below the panel moves with the view, even if a part has fewer lines.
         let full = height("panel");
         set_view(&browser, 1_200_000.0, 1_300_000.0);
         browser.evaluate("overhear.showStatistics()");
@@ -462,7 +462,7 @@ fn verdicts_come_first_and_a_bad_one_is_never_shown_as_good() {
             shown.contains("few") && shown.contains("First offence"),
             "{shown}"
         );
-        // Before whatever else is shown of the run.
+        // It comes before everything else of the run.
         let first = "document.querySelector('main > section:not([hidden]):not(#facts)').id";
         assert_eq!(browser.text(first), "verdicts");
     }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A headless Chromium, led by the DevTools protocol over a pair of pipes.
+//! A headless Chromium, controlled by the DevTools protocol over a pair of pipes.
 //!
-//! Chromium reads commands from descriptor 3 and writes answers to descriptor 4, JSON
-//! texts that end in a zero byte. A shell moves its standard input and output
-//! there, so that neither a port nor a WebSocket nor unsafe code is needed.
+//! Chromium reads commands from descriptor 3 and writes answers to descriptor 4, JSON texts that
+//! end in a zero byte. A shell moves its standard input and output there, so that neither a port
+//! nor a WebSocket nor unsafe code is needed.
 
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -42,7 +42,7 @@ pub(crate) struct Browser {
     home: TempDir,
 }
 
-/// The mouse's buttons and the keys that can be held with them.
+/// The mouse's buttons, and modifier keys.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Held {
     pub(crate) shift: bool,
@@ -118,7 +118,7 @@ impl Browser {
         Some(browser)
     }
 
-    /// Sends a command and waits for its answer; what happens meanwhile is noted.
+    /// Sends a command and waits for its answer; events meanwhile are recorded.
     pub(crate) fn call(&self, method: &str, parameters: Value) -> Value {
         let id = {
             let mut last = self.last_id.borrow_mut();
@@ -152,7 +152,7 @@ impl Browser {
         }
     }
 
-    /// Collects messages that a page without faults never prints.
+    /// Collects messages that a correct page never prints.
     fn note(&self, event: &Value) {
         let parameters = &event["params"];
         let complaint = match event["method"].as_str() {
@@ -163,7 +163,7 @@ impl Browser {
                 Some(parameters["args"].to_string())
             }
             Some("Log.entryAdded") => Some(parameters["entry"].to_string()),
-            // The page itself is the only thing that may be loaded.
+            // The page must load nothing but itself.
             Some("Network.requestWillBeSent") if parameters["type"] != "Document" => {
                 Some(format!("request of {}", parameters["request"]["url"]))
             }
@@ -193,7 +193,7 @@ impl Browser {
         self.settle();
     }
 
-    /// Goes to an address, and waits until its page is there.
+    /// Goes to an address, and waits for its page.
     pub(crate) fn visit(&self, url: &str) {
         self.call("Page.navigate", json!({"url": url}));
         let there = json!(url);

@@ -10,7 +10,7 @@ use crate::{assert_silent, plain};
 
 const NO_CPU: u16 = u16::MAX;
 
-/// Two threads that take turns on a CPU, and a sensor; with what observing them has cost.
+/// Two threads that alternate on a CPU, and a sensor; with the cost of observing them.
 fn turns() -> Value {
     let one = synthetic::thread(
         10,
@@ -129,7 +129,7 @@ fn both_times_are_shown(browser: &Browser) {
     );
     let note = plain(&browser.text("document.getElementById('time-note').textContent"));
     assert_eq!(note, "without its observation the run ends 1 ms earlier");
-    // The lines and the view stay: what moves is seen against them.
+    // The lines and the view do not move: they show the movement of the rest.
     assert_eq!(
         browser.evaluate("overhear.meter"),
         json!([1_000_000, 2_600_000])

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The page of a run that goes on, in a browser: rows that appear and grow, and the end.
+//! The page of a running program, in a browser: rows that appear and grow, and the end.
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{Analysis, ElementView, Origin, StreamDescriptor, StreamId, Timestamp};
@@ -59,7 +59,7 @@ impl Machine {
     }
 }
 
-/// A calibration by which a context switch costs a millisecond.
+/// A calibration in which a context switch costs a millisecond.
 fn calibration() -> Calibration {
     let cost = json!({ "mean_ns": 1e6, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 });
     let kernel = json!([{ "sensor": SCHED_SWITCH, "by": "hand", "cost_per_event": cost, "constant": null, "assumed": false }]);
@@ -101,7 +101,7 @@ fn growing_run_is_shown_in_both_times() {
     feed.update().advance(now(1_100));
     browser.wait_for(&format!("{} === 9e6", run_of("thread 11")));
     browser.wait_for(&format!("{} === 19e6", run_of("thread 12")));
-    // It grows on in the time that was chosen, and is there in the other one as well.
+    // It continues to grow in the chosen time, and is visible in the other one, too.
     machine.switch(1_200, 0, 11);
     machine.switch(1_220, 11, 0);
     feed.update().advance(now(1_300));
@@ -148,7 +148,7 @@ fn run_grows_on_the_page_until_it_ends() {
     browser.wait_for("overhear.extent === 10e6");
     browser.wait_for("document.getElementById('live-text').textContent.startsWith('Live')");
 
-    // Another thread comes and keeps running: it has a row, and lasts until now on both rows.
+    // Another thread appears and continues to run: it has a row, and lasts until now on both rows.
     machine.switch(1_020, 0, 12);
     machine.switch(1_040, 12, 11);
     browser.wait_for(&format!("{rows}.endsWith('thread 11 thread 12')"));
@@ -163,7 +163,7 @@ fn run_grows_on_the_page_until_it_ends() {
     browser.wait_for(&format!("{} === 70e6", run_of("thread 11")));
     browser.wait_for("overhear.statistics(0, overhear.extent).cpus[0].busy === 90e6");
 
-    // A complete view stays complete; a part follows the end, until the user stops that.
+    // A complete view stays complete; a partial view follows the end, until the user stops that.
     browser.wait_for("overhear.view.from === 0 && overhear.view.to === 100e6");
     set_view(&browser, 60e6, 100e6);
     feed.update()

@@ -32,7 +32,7 @@ const RIGHT: Held = Held {
 };
 const ALT: Held = Held { alt: true, ..PLAIN };
 
-/// Where the plot's rectangles are on the screen, and what time a pixel of it is.
+/// The position of the plot's rectangles on the screen, and the time of one pixel.
 struct Plot {
     left: f64,
     top: f64,
@@ -55,7 +55,7 @@ impl Plot {
         }
     }
 
-    /// The place of a moment in the row with this name.
+    /// The position of a time in the row with this name.
     fn at(&self, browser: &Browser, row: &str, t: f64) -> (f64, f64) {
         let (from, to) = view(browser);
         let middle = browser.number(&format!(
@@ -80,7 +80,7 @@ fn set_view(browser: &Browser, from: f64, to: f64) {
     browser.evaluate(&format!("overhear.setView({from}, {to})"));
 }
 
-/// Texts as a reader sees them, with plain spaces for the narrow ones.
+/// The visible texts, with plain spaces instead of narrow ones.
 fn plain(text: &str) -> String {
     text.replace('\u{202f}', " ")
 }
@@ -123,7 +123,7 @@ fn drawing_is_bounded_by_the_window_alone() {
     let mut counts = Vec::new();
     for intervals in [10_000, 1_000_000] {
         browser.open(&render(&synthetic::report(), &synthetic::run(intervals)));
-        // The places of the plot settle with the layout, and the bound with them.
+        // The positions in the plot become stable with the layout, and the bound with them.
         browser.settle();
         let width = browser.number("document.getElementById('plot').clientWidth");
         let rows = browser.number("overhear.rows.length");
@@ -214,7 +214,7 @@ fn serration_shows_where_switches_are_hidden() {
         &synthetic::timeline(100_000_000, vec![thread], vec![]),
     ));
     let hidden = || browser.number("overhear.rows.find((r) => r.kind === 'thread').hidden");
-    // The uppermost line of the bar: teeth cut it where switches are hidden, and nowhere else.
+    // The top line of the bar: it is serrated above hidden switches, and nowhere else.
     let edge_colors = || {
         browser.number(
             "(() => { const plot = document.getElementById('plot'); const r = overhear.rows.find((r) => r.kind === 'thread');
@@ -229,18 +229,18 @@ fn serration_shows_where_switches_are_hidden() {
     assert!(hidden() >= width - 2.0, "{} of {width} columns", hidden());
     assert!(edge_colors() >= 2.0);
 
-    // Within one interval of a thousand nanoseconds nothing is hidden.
+    // Inside one interval of a thousand nanoseconds nothing is hidden.
     set_view(&browser, 50_000_100.0, 50_000_900.0);
     assert_eq!(hidden(), 0.0);
     assert_eq!(edge_colors(), 1.0);
-    // Nor where each interval is many pixels wide.
+    // Nothing is hidden if each interval is many pixels wide.
     set_view(&browser, 50_000_000.0, 50_010_000.0);
     assert_eq!(hidden(), 0.0);
     assert_silent(&browser);
 }
 
-/// What a column of pixels is to show, found the slow and obvious way: the state that fills
-/// more of it, or `None` if it hides more than one change.
+/// The expected content of a column of pixels, by a slow and obvious method: the state with the
+/// larger part, or `None` if the column hides more than one change.
 fn expected_column(ends: &[f64], from: f64, to: f64) -> Option<(u8, f64)> {
     let changes = ends
         .iter()
@@ -268,7 +268,7 @@ fn every_column_shows_its_state() {
     let mut dice = synthetic::Dice::new(11);
     let mut intervals = Vec::new();
     for i in 0..4000_u32 {
-        // Bursts of short intervals between long ones, so that columns of all kinds occur.
+        // Bursts of short intervals between long ones, so that all kinds of columns occur.
         let scale = if i / 100 % 2 == 0 { 400 } else { 60_000 };
         let length = 1 + u32::try_from(dice.below(scale)).unwrap();
         intervals.push((length, if i % 2 == 0 { RUNNING } else { BLOCKED }, u16::MAX));
@@ -304,11 +304,11 @@ fn every_column_shows_its_state() {
             let per_column = (to - from) / pixels.len() as f64;
             let mut hidden = 0;
             for (x, pixel) in pixels.iter().enumerate() {
-                // As the page computes them: a change at a border belongs to one column.
+                // The same rule as in the page: a change at a border belongs to one column.
                 let border = |x: usize| from + x as f64 * per_column;
                 match expected_column(&ends, border(x), border(x + 1)) {
                     None => hidden += 1,
-                    // Where both states fill half of the column, either is right.
+                    // If both states fill half of the column, both are correct.
                     Some((_, margin)) if margin < 1e-6 => {}
                     Some((state, _)) => {
                         let color = &mut colors[usize::from(state == RUNNING)];
@@ -343,14 +343,14 @@ fn mouse_and_keyboard_change_the_view() {
     let plot = Plot::of(&browser);
     let near = |a: f64, b: f64| (a - b).abs() <= 2.0 * 10_000_000.0 / plot.width;
 
-    // The wheel keeps the moment under the pointer where it is.
+    // The wheel keeps the time under the pointer at its position.
     let at = plot.at(&browser, "simple", 2_500_000.0);
     browser.wheel(at, -200.0);
     let (from, to) = view(&browser);
     assert!(to - from < 9_000_000.0, "{from} {to}");
     assert!(near(from + (to - from) * 0.25, 2_500_000.0), "{from} {to}");
 
-    // Dragging to the left by a quarter shows what is a quarter later.
+    // A drag to the left by a quarter shows the time a quarter later.
     set_view(&browser, 2_000_000.0, 6_000_000.0);
     let start = plot.at(&browser, "simple", 5_000_000.0);
     browser.drag(start, (start.0 - plot.width / 4.0, start.1), PLAIN);
@@ -376,7 +376,7 @@ fn mouse_and_keyboard_change_the_view() {
         "{from} {to}"
     );
 
-    // The bar below the rows moves the view to where it is pressed.
+    // The bar below the rows moves the view to the pressed position.
     let track = |name: &str| {
         browser.number(&format!(
             "document.getElementById('track').getBoundingClientRect().{name}"
@@ -439,7 +439,7 @@ fn metering_lines_tell_the_time_between_them() {
     let b = browser.number("overhear.meter[1]");
     assert!((b - 5_000_000.0).abs() <= pixel, "{b}");
 
-    // A line is taken by the mouse and put elsewhere; the view stays.
+    // The mouse takes a line and moves it; the view does not change.
     let line = plot.at(&browser, "simple", b);
     browser.drag(line, plot.at(&browser, "simple", 9_000_000.0), PLAIN);
     let b = browser.number("overhear.meter[1]");
@@ -461,7 +461,7 @@ fn metering_lines_tell_the_time_between_them() {
     assert_eq!(browser.evaluate("overhear.meter"), json!([null, null]));
     browser.hover((2.0, 2.0));
     browser.evaluate("document.getElementById('frame').focus(); overhear.setView(0, 2100000)");
-    // Threads alone; else the CPUs' rows come first.
+    // Threads alone; otherwise the CPUs' rows come first.
     for key in ["c", "ArrowDown", ",", "[", ".", "]"] {
         browser.key(key);
     }

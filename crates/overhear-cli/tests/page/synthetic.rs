@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Reports and time-lines made up for the tests, of any size and always the same.
+//! Synthetic reports and time-lines of any size, the same in each run.
 
 use base64::engine::general_purpose::STANDARD;
 use base64::Engine as _;
@@ -80,8 +80,8 @@ pub(crate) fn sensor(
     })
 }
 
-/// Says by how much a thread's intervals shrink in compensated time and how much earlier the first
-/// begins, or by how much more than the one before each element of a sensor is moved.
+/// Sets by how much a thread's intervals shrink in compensated time and how much earlier the first
+/// begins, or by how much more than its predecessor each element of a sensor is moved.
 pub(crate) fn with_shrinks(mut of: Value, delay_ns: u64, shrinks: &[i64]) -> Value {
     let mut bytes = Vec::new();
     for shrink in shrinks {
@@ -97,7 +97,7 @@ pub(crate) fn with_shrinks(mut of: Value, delay_ns: u64, shrinks: &[i64]) -> Val
     of
 }
 
-/// How many intervals a thread has.
+/// The number of intervals of a thread.
 pub(crate) fn intervals_of(thread: &Value) -> usize {
     let states = STANDARD.decode(thread["states"].as_str().unwrap());
     states.unwrap().len()
@@ -121,7 +121,7 @@ pub(crate) fn timeline(duration_ns: u64, threads: Vec<Value>, sensors: Vec<Value
     })
 }
 
-/// The numbers of a linear congruential generator: no crate is worth a few dice.
+/// The numbers of a linear congruential generator, without another crate.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -146,8 +146,8 @@ impl Dice {
     }
 }
 
-/// The program of the pictures: what its threads do, as (comm, period, run time, how often
-/// in a hundred it is displaced).
+/// The program of the pictures: the actions of its threads, as (comm, period, run time, percentage
+/// of displacements).
 const PLAN: [(u32, &str, u64, u64, u64); 9] = [
     (4210, "planner", 20, 4, 5),
     (4210, "worker/0", 9, 7, 30),
@@ -201,7 +201,7 @@ pub(crate) fn run(intervals: usize) -> Value {
                     push(dice.around(cycle * 3), UNKNOWN, NO_CPU);
                 }
             }
-            // Every wake-up comes from the next thread, so that there are as many arrows as can be.
+            // Every wake-up comes from the next thread, so that the number of arrows is maximal.
             let waker = PLAN[(index as usize + 1) % PLAN.len()].0 + (index + 1) % PLAN.len() as u32;
             let reasons: Vec<_> = columns
                 .iter()
@@ -262,7 +262,7 @@ pub(crate) fn run(intervals: usize) -> Value {
     line
 }
 
-/// The report that belongs to [`run`].
+/// The report of [`run`].
 pub(crate) fn report() -> Value {
     let threads: Vec<Value> = PLAN
         .iter()

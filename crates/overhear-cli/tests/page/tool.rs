@@ -83,7 +83,7 @@ fn tooltip(browser: &Browser, plot: &Plot, row: &str, t: f64) -> String {
     plain(&browser.text("document.getElementById('tooltip').innerText"))
 }
 
-/// Asks a page something; the name is printed.
+/// Evaluates an expression in the page; the name is printed.
 type Question = (&'static str, fn(&Browser));
 
 /// The start of a browser takes longer than most tests, so several share one.
@@ -258,7 +258,7 @@ fn statistics_are_those_of_the_interval(browser: &Browser) {
         (json!(2), json!(-1), json!(1))
     );
 
-    // The panel shows what is between the lines as soon as there are two.
+    // The panel shows the statistics between the lines as soon as there are two.
     browser.evaluate("overhear.setMeter(1000000, 5500000); overhear.showStatistics()");
     let shown = plain(&browser.text("document.getElementById('statistics').innerText"));
     for part in [
@@ -388,7 +388,7 @@ fn sensors_are_marks_graphs_or_spans(browser: &Browser) {
         text.contains("3 ms") && text.contains("1.000 000 ms"),
         "{text}"
     );
-    // One that has not ended lasts until the end of the run.
+    // A call without an end lasts until the end of the run.
     let text = upper(browser, plot.at(browser, "work", 9_000_000.0).0);
     assert!(
         text.contains("3 ms") && text.contains("7.000 000 ms"),
@@ -538,7 +538,7 @@ fn kernel_rows_show_actor_action_and_length(browser: &Browser) {
         text.contains("server 11") && text.contains("0x7fff00001000"),
         "{text}"
     );
-    // Statistics are of durations, and not of ids.
+    // Statistics exist for durations, and not for ids.
     let found = browser.evaluate("overhear.statistics(0, 5000000)");
     let all = found["sensors"].as_array().unwrap();
     let of = |name: &str| all.iter().find(|one| one["name"] == name).unwrap();
@@ -659,7 +659,7 @@ fn compared_runs_share_one_scale(browser: &Browser) {
             .filter(|one| one[0] == run)
             .count()
     };
-    // Both runs have the same threads, and none is counted in the other.
+    // Both runs have the same threads, and each thread is counted in its own run only.
     assert_eq!((named(0), named(1)), (2, 2), "{runs}");
     let comparison = plain(&browser.text("document.getElementById('comparison').innerText"));
     for part in ["runs/old", "runs/new", "Running", "+5 ms (× 2)", "equal"] {

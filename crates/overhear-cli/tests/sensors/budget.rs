@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Budgets: what is not observed is counted to the last write, live and in the recording, and
-//! judged as users ask.
+//! Budgets: unobserved events are counted to the last write, live and in the recording, and judged
+//! as users request.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -66,7 +66,7 @@ fn every_write_is_observed_or_counted() {
     );
     assert_eq!(written + skipped, frequent, "{of_frequent}");
     assert!(written > 0 && skipped > frequent / 2, "{of_frequent}");
-    // What costs next to nothing is always on, but while its price is not known.
+    // A source of nearly no cost is always on, except while its price is unknown.
     let of_rare = sensor(&report, "/rare");
     assert_eq!(
         number(of_rare, "written") + number(of_rare, "skipped"),
@@ -121,7 +121,7 @@ fn constraint_over_a_budget_is_judged_as_the_file_says() {
     assert_eq!(verdict(1), expected, "{report:#}");
     let reasons = constraints[1]["reasons"].to_string();
     assert!(reasons.contains("judged as a sample: "), "{reasons}");
-    // What is always on has no gap of the budget.
+    // A source that is always on has no gap of the budget.
     assert_eq!(number(sensor(&report, "/rare"), "written"), rare);
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Programs that overwrite their own streams: one message that names the stream and what is wrong
-//! with it, an honest status, and no crash.
+//! Programs that overwrite their own streams: one message that names the stream and the damage, a
+//! correct status, and no crash.
 
 use serde_json::Value;
 
 use crate::program::{evaluated, number, only_sensor, program, run_program};
 use crate::support::{folder, path, report_json, run_json};
 
-/// Damages the stream after 50 elements and asserts that one note has these words.
+/// Damages the stream after 50 elements and asserts that one note contains these words.
 #[track_caller]
 fn damage(what: &str, words: &[&str]) -> Value {
     let (ended, report) = run_program(&["damage", what]);
@@ -44,7 +44,7 @@ fn overwritten_header_is_named_field_by_field() {
         ("clock", ["clock 99", "recorded"]),
     ] {
         let report = damage(what, &words);
-        // Readers use the directory's numbers, so nothing is lost by a header that lies.
+        // Readers use the directory's numbers, so a false header loses nothing.
         assert_eq!(number(only_sensor(&report), "elements"), 100, "{what}");
     }
 }
@@ -74,7 +74,7 @@ fn counter_far_ahead_counts_as_missed() {
         note.contains("jumped ahead") && note.contains("damaged its stream"),
         "{note}"
     );
-    // Every position is accounted for all the same.
+    // Nevertheless every position is counted.
     let (elements, missed) = (number(sensor, "elements"), number(sensor, "missed"));
     assert!((100..=102).contains(&elements), "{sensor}");
     assert_eq!(elements + missed, 100 + (1 << 60), "{sensor}");

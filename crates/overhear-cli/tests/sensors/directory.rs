@@ -32,7 +32,7 @@ fn alone(directory: Option<&str>, message: &str) {
         .collect();
     assert_eq!(why.len(), 2, "{ended:#?}");
     assert!(why[0].contains(message), "{why:?}");
-    // The library itself is silent: a program's output belongs to the program.
+    // The library itself prints nothing: a program's output belongs to the program.
     assert_eq!(ended.stderr, "");
 }
 
@@ -79,7 +79,7 @@ fn silent_directory_is_given_up() {
     alone(Some(path(&socket)), "cannot receive from");
 }
 
-/// The folders for sockets in a place.
+/// The folders for sockets in a folder.
 fn scratch_folders(place: &Path) -> Vec<std::path::PathBuf> {
     let all = std::fs::read_dir(place).unwrap().flatten();
     let ours = all.filter(|entry| entry.file_name().to_string_lossy().starts_with("overhear-"));
@@ -91,7 +91,7 @@ fn leftovers_of_a_killed_command_are_removed_by_the_next() {
     let folder = folder();
     let started = folder.path().join("started");
     let stop = folder.path().join("stop");
-    // Whatever somebody has made there beforehand.
+    // Files that already exist there.
     let foreign = folder
         .path()
         .join(format!("overhear-{}-0", std::process::id()));
@@ -105,7 +105,7 @@ fn leftovers_of_a_killed_command_are_removed_by_the_next() {
     let killed = Started::spawn(&mut run(&patient));
     let pid: i32 = awaited(&started).trim().parse().unwrap();
     assert_eq!(scratch_folders(folder.path()).len(), 2);
-    // One that runs meanwhile keeps its own, and leaves that of the other.
+    // A second run keeps its own socket, and does not change that of the other.
     assert_eq!(finish(&mut run(&["true"])).status, 0);
     assert_eq!(scratch_folders(folder.path()).len(), 2);
     killed.signal(libc::SIGKILL);
@@ -144,7 +144,7 @@ fn unconnected_sensor_is_reported_on_request_and_listed() {
     command.env("OVERHEAR_NOT_CONNECTED", "stderr");
     let ended = finish(&mut command);
     assert_eq!(ended.status, 0, "{ended:#?}");
-    // Once, whatever the number of sensors.
+    // One message, for any number of sensors.
     let lines: Vec<&str> = ended.stderr.lines().collect();
     assert_eq!(lines.len(), 1, "{ended:#?}");
     assert!(lines[0].starts_with("overhear: sensor `"), "{ended:#?}");
@@ -167,14 +167,14 @@ fn program_outlives_its_directory() {
     let (started, stop) = (folder.path().join("started"), folder.path().join("stop"));
     let mut command = overhear(&["run", "--kernel", "off", "--"]);
     command.args([path(program()), "patient", path(&started), path(&stop)]);
-    // The scratch folder of a killed recorder stays behind: here, where it is removed.
+    // The scratch folder of a killed recorder remains; the test removes it here.
     command.env("XDG_RUNTIME_DIR", folder.path());
     let run = Started::spawn(&mut command);
     let pid: i32 = awaited(&started).trim().parse().unwrap();
     assert_eq!(children(run.pid()), [pid]);
     run.signal(libc::SIGKILL);
     assert_eq!(run.end().status, 128 + libc::SIGKILL);
-    // It goes on writing into memory without a reader, and registers another sensor in vain.
+    // It continues to write into memory without a reader, and its next registration fails.
     std::thread::sleep(std::time::Duration::from_millis(50));
     assert!(lives(pid));
     std::fs::write(&stop, "").unwrap();

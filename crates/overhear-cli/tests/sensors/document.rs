@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::program::{program, run_program};
 use crate::support::{folder, path, report_json, run_json};
 
-/// Members of every document. Others are there if their option was given.
+/// Members of every document. Others are present if their option was given.
 const ALWAYS: [&str; 15] = [
     "overhear_version",
     "command",
@@ -89,7 +89,7 @@ fn json_report_has_the_documented_members() {
         } else {
             agree("`threads[]`", list(&report, "threads"));
         }
-        // A missing value is null; the member is there.
+        // A missing value is null; the member is present.
         let sensor = &list(&report, "sensors")[0];
         assert!(sensor["declared"]["period_ns"].is_u64(), "{sensor:#}");
         for name in ["count", "min", "median", "p99", "max"] {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * An update that takes memory and keeps it until it is destroyed. Its argument says how many KiB,
- * and when: `create 64`, `open 64`, `warm_up 64` or `element 64` (at the first).
+ * An update that allocates memory and keeps it until it is destroyed. Its argument contains the
+ * function and the size in KiB: `create 64`, `open 64`, `warm_up 64` or `element 64` (at the
+ * first).
  */
 #include <overhear/update.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Sensors in programs, from registration to the report: a C program linked with liboverhear
-//! (`program.c`) and one in Rust (`rust.rs`) do what programs do, `overhear run` listens, and the
-//! report must equal exactly what was written.
+//! (`program.c`) and one in Rust (`rust.rs`) write elements under `overhear run`, and the report
+//! must contain exactly the written elements.
 
 mod budget;
 mod damage;
@@ -112,7 +112,7 @@ fn sensors_of_one_program_are_distinguished() {
 #[test]
 fn second_sensor_of_the_same_name_is_refused_with_a_message() {
     let (ended, report) = run_program(&["twin"]);
-    // Whatever the second one wrote is missing.
+    // All elements of the second one are missing.
     assert_eq!(ended.status, 3, "{ended:#?}");
     assert_eq!(
         (&report["not_connected"], &report["complete"]),

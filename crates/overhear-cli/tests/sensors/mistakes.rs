@@ -9,7 +9,7 @@ use crate::program::program;
 use crate::support::{finish, folder, overhear, path, plugin, run_json_with_panics, Ended};
 use crate::updates::in_rust;
 
-/// A file in which one thing is wrong at a time.
+/// A valid file, of which each case replaces one part by an error.
 const RIGHT: &str = r#"
 [monitor]
 latency = "50ms"
@@ -108,7 +108,7 @@ const WRONG: [(&str, &str, i32, &[&str]); 31] = [
             "update `count` has a wcet of 2.00 ms, above the period of sensor `pace`, 1.00 ms",
         ],
     ),
-    // Two that are only too much together.
+    // Two values that are invalid only together.
     (
         "[[update]]",
         "[[update]]\nname = \"other\"\nwcet = \"999us\"\n[[update]]",
@@ -161,7 +161,7 @@ const WRONG: [(&str, &str, i32, &[&str]); 31] = [
         2,
         &["[monitor] `cpu_percent` is 101; give 1 to 100"],
     ),
-    // Whether anybody copies or not.
+    // With and without copies.
     (
         LATENCY,
         "latency = \"50ms\"\nbuffered_elements = 1",
@@ -258,7 +258,7 @@ fn each_mistake_in_a_file_is_named_with_its_entry() {
         }
         ended.does_not_panic();
     }
-    // As it stands it is right.
+    // The unchanged file is valid.
     let file = wrong(folder.path(), PERIOD, PERIOD);
     let right = finish(&mut overhear(&["admit", "--config", path(&file)]));
     assert!(
@@ -357,10 +357,10 @@ fn failing_plug_in_is_named_with_its_entry() {
     ) {
         refused(path(&empty), &["lacks the function `oh_plugin_v1`"]);
     }
-    // Called, they end with a message, and the run goes on.
+    // Updates that end with a message at their call; the run continues.
     let fails = |plugin: &str, words: &[&str]| {
         let (ended, report) = run(NAME, &entry(plugin));
-        // One does, inside its own walls.
+        // One ends its own process boundary only.
         assert_eq!(ended.status, 3, "{ended:#?}");
         let update = &report["guarantee"]["updates"][0]["plugin"][0];
         assert_eq!(update["state"], "failed", "{update:#}");
@@ -375,8 +375,8 @@ fn failing_plug_in_is_named_with_its_entry() {
         let panics = ["update `panicking`: ", "it panicked: the third is too much"];
         fails(&format!("{}:panicking", path(&rust)), &panics);
     }
-    // To want sensors that the file does not have is no failure, but nothing was evaluated; nor are
-    // types that do not fit.
+    // Sensors that the recording does not contain are no failure, but nothing was evaluated; the
+    // same holds for types that do not fit.
     for (name, words) in [
         (
             "elsewhere",

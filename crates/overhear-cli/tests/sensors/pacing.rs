@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Producers that are as fast as their declared rate allows: the recorded times, which are those
-//! that monitors see, keep it exactly.
+//! Producers at their declared rate: the recorded times, which are those of monitors, keep it
+//! exactly.
 
 use overhear::{Element, Nanos, Rate, Sensor};
 use overhear_admission::{AfterViolation, ArrivalBound, ConformanceCheck};

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Forks, execs, closed descriptors and crashes: what the life of a process does to its sensors.
+//! Forks, execs, closed descriptors and crashes: the effects of the life of a process on its
+//! sensors.
 
 use crate::program::{evaluated, number, only_sensor, run_program};
 

@@ -85,7 +85,7 @@ static void write_some(oh_sensor *sensor, uint64_t count, useconds_t pause_us)
     }
 }
 
-/* Ends as the child did, if that was not well. */
+/* Ends with the status of the child, unless that is 0. */
 static void await(pid_t child)
 {
     int status;
@@ -147,7 +147,7 @@ static void padding(void)
     printf("einval %d\nmessage: %s\n", result == -EINVAL && sensor == NULL, oh_last_error());
 }
 
-/* As fast as it can: far beyond what a buffer holds. */
+/* As fast as possible: far more than the size of a buffer. */
 static void tight(uint64_t count)
 {
     oh_sensor *sensor = sensor_of("tight");
@@ -155,7 +155,7 @@ static void tight(uint64_t count)
     printf("written %llu\n", (unsigned long long)count);
 }
 
-/* Writes until the file `stop` appears, whatever happens to the directory. */
+/* Writes until the file `stop` exists, with or without a directory. */
 static void patient(const char *started, const char *stop)
 {
     oh_sensor *sensor = sensor_of("patient"), *late;
@@ -355,7 +355,7 @@ static void films(uint64_t count)
     oh_sensor_unregister(sensor);
 }
 
-/* Messages of up to 500 bytes, faster than anybody reads them. */
+/* Messages of up to 500 bytes, faster than any reader. */
 static void talks(uint64_t count)
 {
     static const oh_field parts[] = {OH_PART_FIELDS(40)};
@@ -380,7 +380,7 @@ static void talks(uint64_t count)
     oh_sensor_unregister(sensor);
 }
 
-/* Forked workers that are heard through their copies of one sensor. */
+/* Forked workers that register their copies of one sensor. */
 static void workers(void)
 {
     oh_sensor *sensor = sensor_of("work");
@@ -535,7 +535,7 @@ static void rubbish(uint64_t seed)
     chance = seed * 0x9e3779b97f4a7c15u + 1;
     for (unsigned turn = 0; turn < 3000; turn++) {
         const size_t header = OH_HEADER_SIZE;
-        /* Which kind of rubbish comes first is another one with each seed. */
+        /* The order of the kinds of rubbish depends on the seed. */
         const unsigned round = turn + (unsigned)seed;
         scribble(simple->base, header + (simple->mask + 1) * simple->stride, round);
         scribble(laned->lanes[0].base - header, header, round);
@@ -547,7 +547,7 @@ static void rubbish(uint64_t seed)
                  (size_t)(queue->elements - queue->base) + (size_t)(queue->mask + 1) * queue->stride,
                  round);
         write_some(sound, 1, 0);
-        /* Some of it stays for as long as a monitor needs to look. */
+        /* Some of it stays long enough for a monitor to read it. */
         if (round % 64 < 4)
             usleep(1000);
     }
@@ -557,7 +557,7 @@ int main(int argc, char **argv)
 {
     const char *mode = argc > 1 ? argv[1] : "";
     const char *argument = argc > 2 ? argv[2] : "";
-    /* Whatever hangs is ended before the suite's watchdog loses patience. */
+    /* A program that hangs is ended before the suite's watchdog expires. */
     alarm(50);
     if (strcmp(mode, "paced") == 0)
         paced(strtoull(argument, NULL, 10));

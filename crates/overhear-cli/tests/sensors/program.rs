@@ -15,8 +15,8 @@ pub(crate) fn program() -> &'static Path {
     PROGRAM.get_or_init(|| compiled("tests/sensors/program.c", "program"))
 }
 
-/// A C program of this repository, linked with the library in this test's folder.
-/// The place of its source is relative to this crate's.
+/// A C program of this repository, linked with the library in this test's folder. The path of its
+/// source is relative to this crate's.
 pub(crate) fn compiled(source: &str, name: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let libraries = here.parent().unwrap();

@@ -77,13 +77,13 @@ fn too_fast_sensor_triggers_a_reaction_per_element() {
     let (ended, report) = run(folder.path(), &text, &[]);
     let sensor = &report["guarantee"]["sensors"][0];
     assert_eq!(number(sensor, "elements"), ELEMENTS, "{report:#}");
-    // An hour has not passed: the first was good, and all others were not.
+    // An hour has not passed: the first element was good, and all others were not.
     assert_eq!(number(sensor, "exceeding"), ELEMENTS - 1);
     assert_eq!(number(&report["reactions"], "lost"), 0);
     let each = reaction(&report, "each");
     let counts = (number(each, "carried_out"), number(each, "failed"));
     assert_eq!(counts, (ELEMENTS - 1, 0), "{each:#}");
-    // Noticed at the very element, each of them, in order.
+    // Decided at the element itself, for each of them, in order.
     let lines = lines(&folder.path().join("each.log"));
     assert_eq!(lines.len() as u64, ELEMENTS - 1);
     for (element, line) in (1..).zip(&lines) {
@@ -181,7 +181,7 @@ fn update_triggers_a_function_under_every_executor() {
     for executor in ["auto", "bandwidth", "best_effort"] {
         let out = folder.path().join(executor);
         fs::create_dir(&out).unwrap();
-        // The file's update counts, and another one requests reactions.
+        // The file's update counts elements, and another one requests reactions.
         let entries = r#"
             [[update]]
             name = "asks"
@@ -223,7 +223,7 @@ fn update_triggers_a_function_under_every_executor() {
         assert_eq!(lines(&written), expected, "{executor}: {ended:#?}");
         let answer = reaction(&report, "answer");
         assert_eq!(number(answer, "carried_out"), ELEMENTS / 50, "{answer:#}");
-        // The same run has read the result sensor, which is this command's own.
+        // The same run has read the result sensor, which belongs to this command.
         let sensors = report["sensors"].as_array().unwrap();
         let alarms = sensors.iter().find(|sensor| sensor["id"] == "alarms");
         let alarms = alarms.unwrap_or_else(|| panic!("{report:#}"));
@@ -326,7 +326,7 @@ fn constraints_react_when_they_are_decided() {
         let field = fields.iter().find(|field| field["name"] == name).unwrap();
         (field["min"].as_f64(), field["max"].as_f64())
     };
-    // A decision at the last elements of a program comes too late for its own run.
+    // A decision at the last elements of a program is too late for its own run.
     let (least, most) = of("observed");
     assert!(least == Some(16.0) && most <= Some(19.0), "{alarms:#}");
     assert_eq!(of("bound"), (Some(15.0), Some(15.0)));
@@ -342,7 +342,7 @@ fn constraints_react_when_they_are_decided() {
 #[test]
 fn missed_elements_are_exact_and_updates_follow_their_policy() {
     let folder = folder();
-    // Messages of up to twelve elements, through a ring of 64, faster than anybody reads.
+    // Messages of up to twelve elements, through a ring of 64, faster than any reader.
     let text = r#"
         [monitor]
         latency = "600ms"
@@ -369,7 +369,7 @@ fn missed_elements_are_exact_and_updates_follow_their_policy() {
         format!("[[update]]\nname = \"foreign\"\nplugin = \"{place}:asking\"\nmissed = \"stop\"\n")
     });
     let text = &text.replace("PLUGIN", &plugin);
-    // Until it was faster than anybody reads.
+    // Until it was faster than any reader.
     let mut messages = 20_000;
     let (ended, report) = loop {
         let words = [path(program()), "talk", &messages.to_string()];
@@ -390,7 +390,7 @@ fn missed_elements_are_exact_and_updates_follow_their_policy() {
     assert_eq!(number(goes_on, "elements"), elements, "{report:#}");
     assert_eq!(number(goes_on, "missed"), missed);
     assert_eq!(goes_on["state"], "finished");
-    // Whoever listens to the same sensor knows how many there were.
+    // A reader of the same sensor counts them.
     let sensor = only_sensor(&report);
     let written = number(sensor, "elements") + number(sensor, "missed");
     assert_eq!(elements + missed, written, "{report:#}");

@@ -63,7 +63,7 @@ fn recorded_report_equals_the_live_document() {
     let update = plugin.map(|plugin| format!("{}:late_elements=1", path(&plugin)));
     options.extend(update.iter().flat_map(|update| ["--update", update]));
     let (ended, live) = run_json(&options, &[path(program()), "eager", "400"]);
-    // Violated, whatever else became of it.
+    // Violated, independent of later elements.
     assert_eq!(ended.status, 1, "{ended:#?}");
     assert_eq!(live["outcome"], "violated");
     assert_eq!(live["findings"][0]["of"], "constraints");
@@ -77,7 +77,7 @@ fn recorded_report_equals_the_live_document() {
     let (again, recorded) = report_json(&out);
     assert_eq!(again.status, 1, "{again:#?}");
     is_equal(&live, &recorded);
-    // The page has the verdicts, live and made again.
+    // The page has the verdicts, live and rebuilt.
     let made = folder.path().join("again.html");
     let ended = finish(&mut overhear(&[
         "report",

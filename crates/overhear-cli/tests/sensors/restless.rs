@@ -29,7 +29,7 @@ impl Exported for Panicking {
     }
 }
 
-/// Asks at each element, with its position.
+/// Requests a reaction at each element, with its position.
 struct Asking;
 
 impl Analysis for Asking {

@@ -44,7 +44,7 @@ fn program_in_rust() {
     }
     let twin = builder().register().unwrap();
     messages.push(twin.not_connected_reason().unwrap_or("heard").to_string());
-    // Sensors may move to other threads; dropping gives the name back.
+    // Sensors may move to other threads; dropping releases the name.
     std::thread::spawn(move || drop(sensor)).join().unwrap();
     let mut again = builder().register().unwrap();
     again.write(&Depth {

@@ -40,7 +40,7 @@ fn has_strace() -> bool {
     false
 }
 
-/// One element more or less must not matter: the first one is written in both runs.
+/// One more or one less element must not matter: the first one is written in both runs.
 const WRITES: [u64; 2] = [1, 1_000_001];
 
 #[track_caller]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files that decide what root does are used only if no other user could have chosen their content.
-//! Two other users own what root is to use.
+//! Two other users own the files that root uses.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{chown, symlink, PermissionsExt};
@@ -31,8 +31,8 @@ fn run_verb(arguments: &[&str]) -> Ended {
     finish(overhear(arguments).env_remove("SUDO_UID"))
 }
 
-/// The ways in which another user could have chosen the content of a file in the inner folder; each
-/// is undone.
+/// The methods by which another user could have chosen the content of a file in the inner folder;
+/// each is undone.
 fn each_way(inner: &Path, file: &Path, refused: &dyn Fn(&str)) {
     for (place, uid, mode, part) in [
         (file, ONE, 0o644, "belongs to user 65534"),
@@ -146,7 +146,7 @@ fn ordinary_user_uses_files_of_others() {
     };
     own(folder.path(), OTHER, 0o755);
     own(&file, OTHER, 0o644);
-    // It is read: what is wrong with it is its text.
+    // It is read: the message is about its text.
     finish(&mut command).has_only_message(2, &["overhear.toml: line 1"]);
 }
 
@@ -213,7 +213,7 @@ fn root_uses_no_code_and_no_metrics_of_others() {
             .has_only_message(2, &["late.so is not used", part]);
     });
     assert!(!run_verb(&run).stderr.contains("is not used"));
-    // Loaded, and searched for the function.
+    // It is loaded, and searched for the function.
     react("function = \"inner/late.so:no_such_function\"")
         .has_only_message(2, &["has no function `no_such_function`"]);
 }
@@ -266,7 +266,7 @@ fn no_exec_runs_no_program_of_a_file() {
     run(&[]);
     assert!(folder.path().join("ran").exists());
 
-    // Results of a plug-in must not be left out silently.
+    // Results of a plug-in must not be omitted without a message.
     let update = SLOW.replace("field = \"number\"", "plugin = \"late.so\"");
     fs::write(&file, update).unwrap();
     let words = ["update `numbers`", "--no-exec"];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Updates that the suite `sensors` loads: what goes well with types, and what goes wrong. */
+/* Updates that the suite `sensors` loads: correct and faulty ones. */
 #include <stdexcept>
 
 #include <overhear/update.hpp>
@@ -22,7 +22,7 @@ struct swapped {
 OVERHEAR_FIELDS(swapped, "sample", OVERHEAR_FIELD(load, "%"), OVERHEAR_FIELD(number, ""),
                 OVERHEAR_FIELD(change, "K"), OVERHEAR_FIELD(word, ""));
 
-/* Reads payloads as what they are, and hears of its streams and of time. */
+/* Reads payloads as their own type, and gets its streams and the time. */
 class typed : public overhear::update {
   public:
     explicit typed(const char *argument) : said(argument) {}
@@ -74,7 +74,7 @@ static int at_third(void *self, oh_host *, const oh_element_view *) noexcept
     return ++*static_cast<int *>(self) == 3 ? 7 : 0;
 }
 
-/* By hand, as in C: returns a failure and says nothing. */
+/* By hand, as in C: returns a failure without a message. */
 static constexpr oh_update by_hand()
 {
     oh_update raw{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Updates of plug-ins: the same one in three languages, live and over the recording, and what the
-//! user gets a message when something is wrong with one.
+//! Updates of plug-ins: the same one in three languages, live and over the recording, and the
+//! messages for faulty updates.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ pub(crate) fn in_rust(name: &str) -> Option<PathBuf> {
     Some(plugin)
 }
 
-/// The plug-ins of the example, each language that can be had.
+/// The plug-ins of the example, in each available language.
 fn examples(folder: &Path) -> Vec<PathBuf> {
     let example = |ending| format!("examples/updates/late_elements.{ending}");
     let compiled = [
@@ -78,7 +78,7 @@ fn update_has_equal_results_in_all_languages_live_and_recorded() {
         // Each pause of the program is a millisecond at least.
         assert!(update["results"]["longest_ns"].as_u64().unwrap() >= 1_000_000);
     }
-    // The recording remembers what was found live, and yields the same once more.
+    // The recording contains the live results, and yields the same again.
     assert_eq!(report_json(&out).1["updates"], live["updates"]);
     let mut again = vec!["report", path(&out), "--json"];
     again.extend(options(&specifications));
@@ -169,7 +169,7 @@ fn error_in_an_update_is_one_message_with_its_name() {
         let update = &updates(&report)[0];
         assert_eq!(update["state"], state);
         assert_eq!(report["complete"], false);
-        // Others go on: every element was evaluated.
+        // Other updates continue: they evaluated every element.
         assert_eq!(report["sensors"][0]["elements"], 5);
         let message = update["message"].as_str().unwrap();
         assert!(
@@ -237,7 +237,7 @@ fn unloadable_plug_in_is_refused_before_the_program_runs() {
         )
     };
     let header = "#include <overhear/update.h>\n";
-    // Resolved at once: what is missing is found here, not at the first call.
+    // Symbols are resolved at once: a missing one is found here, not at the first call.
     let unresolved = "extern int nowhere(void);\nint here(void) { return nowhere(); }\n";
     let update = "static void *create(oh_host *h, const char *a) { (void)h, (void)a; return 0; }
         static int element(void *s, oh_host *h, const oh_element_view *e)
@@ -381,7 +381,7 @@ fn plug_in_distribution_is_drawn_live_and_recorded() {
         "{widths:?}"
     );
     assert!(widths[1].1 == widths[1].0 + 999_999, "{widths:?}");
-    // The recording has them, for people and in the page, and evaluates them again.
+    // The recording contains them, for people and in the page, and evaluates them again.
     let text = finish(&mut overhear(&["report", path(&out)]));
     assert!(text.stdout.contains("distances: distances"), "{text:#?}");
     let page = folder.path().join("page.html");

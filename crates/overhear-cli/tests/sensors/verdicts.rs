@@ -27,7 +27,7 @@ fn verdicts(check: &Value) -> Vec<&str> {
     all.map(|one| one["verdict"].as_str().unwrap()).collect()
 }
 
-/// Runs `program paced`, and keeps what it did.
+/// Runs `program paced`, and keeps the results.
 #[track_caller]
 fn run_paced(out: &Path, constraint: [&str; 2], count: &str) -> (Ended, Value) {
     let options = [&["--kernel", "off", "--out", path(out)], &constraint[..]].concat();
@@ -89,7 +89,7 @@ fn run_and_recording_have_equal_verdicts() {
 fn check_judges_a_program_as_its_run_does() {
     let folder = folder();
     let junit = folder.path().join("junit.xml");
-    // Losses of the kernel on a busy machine make no verdict inconclusive, but the run.
+    // Losses of the kernel on a busy machine make the run inconclusive, but no verdict.
     for (most, statuses, verdict) in [(250, &[1][..], "violated"), (299, &[0, 3], "held")] {
         let config = constraints(folder.path(), most);
         let json = folder.path().join("report.json");

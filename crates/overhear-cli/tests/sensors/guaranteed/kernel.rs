@@ -15,7 +15,7 @@ use crate::program::{compiled, number};
 use crate::support::{finish, folder, is_root, overhear, path, run_json, Ended};
 use crate::witness::{keeps, Doubt, Excuse};
 
-/// A monitor for a machine that may be very late, as these tests are about what is stated.
+/// A monitor for a machine that may be very late: these tests check the statements only.
 const MONITOR: &str = r#"
     [monitor]
     latency = "600ms"
@@ -47,7 +47,7 @@ const FILE: &str = r#"
     name = "run_delay"
 "#;
 
-/// Probes of the napper: PROGRAM stands for it.
+/// Probes of the napper; PROGRAM stands for its path.
 const PROBES: &str = r#"
     [[probe]]
     function = "PROGRAM:nap"
@@ -153,9 +153,9 @@ fn guaranteed_kernel_metric_equals_that_of_the_run() {
         // Each nap ends by a wake-up.
         let values = &guarantee["updates"][0]["values"];
         assert!(number(values, "count") >= NAPS, "{guarantee:#}");
-        // The run and its guaranteed monitor track the program one after the other. Beside load it
-        // is displaced in between, before its first instruction, and only the first one measures
-        // that.
+        // The run and its guaranteed monitor track the program one after the other. Under load it
+        // can be displaced in between, before its first instruction, and only the first one
+        // measures that.
         let [count, longest] = measured(&report);
         let guaranteed = ["count", "max"].map(|key| number(values, key));
         assert!(count.abs_diff(guaranteed[0]) <= 1, "{count} {guarantee:#}");
@@ -207,7 +207,8 @@ fn updates_over_probes_are_guaranteed_and_as_the_run_measures_them() {
         assert_eq!(number(naps, "count"), NAPS, "{guarantee:#}");
         assert!(number(naps, "min") >= 4_000_000, "{guarantee:#}");
         assert_eq!(least(lengths), [NAPS, 4000]);
-        // The run has probes of its own at the same places, which stamp a moment earlier or later.
+        // The run has probes of its own at the same addresses, with stamps a moment earlier or
+        // later.
         if report["complete"] == true {
             assert_eq!(measured(&report)[0], NAPS);
         }
@@ -215,7 +216,7 @@ fn updates_over_probes_are_guaranteed_and_as_the_run_measures_them() {
     });
 }
 
-/// How often the run itself measured the metric, and the longest.
+/// The number of the run's own measurements of the metric, and the longest.
 fn measured(report: &Value) -> [u64; 2] {
     let metrics = report["metrics"]["metrics"].as_array().unwrap();
     let tasks = metrics[0]["tasks"].as_array().unwrap();
@@ -262,7 +263,7 @@ fn losses_of_a_kernel_ring_are_counted_and_end_the_guarantee() {
     // Rings for a slow program, and a fast one.
     let text = config(FILE, "auto").replace("150ms", "10ms");
     let text = text.replace("period = \"1ms\"", "period = \"50ms\"");
-    // Until it was faster than its rings were read, which a monitor that loses nothing never is.
+    // Until it was faster than the reader of its rings; a lossless monitor never allows that.
     let mut turns = 20_000;
     loop {
         let program = [path(napper()), "pingpong", &turns.to_string()];
@@ -425,7 +426,7 @@ fn invalid_kernel_sensor_is_refused_by_name() {
         let admitted = finish(&mut overhear(&["admit", "--config", path(&place)]));
         assert_eq!(admitted.status, status, "{to}: {admitted:#?}");
     }
-    // A probe that is none of the file's, and one of a function that is not there.
+    // A probe that the file does not contain, and one of an absent function.
     let text = config(PROBES, "auto");
     let text = text.replace("    metric = \"nap.metric\"\n", "");
     let text = text.replace("    [[metric]]\n    file = \"nap.metric\"\n", "");
@@ -547,7 +548,7 @@ fn recorded_kernel_sensor_is_fitted_over_all_cpus() {
     // Every nap leaves a CPU and arrives on one.
     assert!(number(&fitted, "elements") >= 2 * NAPS, "{fitted:#}");
     fit("kernel:nothing").has_message(2, &["there is no kernel sensor `nothing`", "sched_switch"]);
-    // The recording is what the monitor is admitted by.
+    // Admission used this recording.
     let text = config(FILE, "auto").replacen(
         "period = \"1ms\"\n    jitter = \"150ms\"",
         &format!("fitted = \"{}\"", path(&out)),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The memory of a guaranteed monitor is stated before the start; more is a complaint.
+//! The memory of a guaranteed monitor is stated before the start; the use of more is a breach.
 
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ fn stated_memory_is_not_exceeded() {
     }
     assert_eq!(number(guarantee, "stated_memory_bytes"), stated);
     assert!(taken <= stated, "{taken} of {stated}");
-    // Stated for elements of 256 bytes, and these have 8: with their size it is closer.
+    // Stated for elements of 256 bytes, and these have 8: with the correct size it is closer.
     let exact = FILE
         .replace("EXECUTOR", "auto")
         .replace("\"eager\"", "\"eager\"\n    payload = 8");
@@ -35,7 +35,7 @@ fn stated_memory_is_not_exceeded() {
         number(guarantee, "stated_memory_bytes"),
     );
     assert!(taken <= stated && 3 * taken > stated, "{taken} of {stated}");
-    // Sensors that take more memory than stated in the file are a complaint.
+    // Sensors that use more memory than the file states cause a breach.
     let small = exact.replace("payload = 8", "payload = 8\n    buffer = 500");
     let (ended, report) = run(&small, &[]);
     let stated = number(&report["guarantee"], "stated_memory_bytes");
@@ -43,7 +43,7 @@ fn stated_memory_is_not_exceeded() {
     exceeds(&ended, &report, "its sensors take ");
 }
 
-/// The monitor took more memory than stated, and names the update.
+/// The monitor used more memory than stated, and the message names the update.
 fn exceeds(ended: &Ended, report: &Value, whose: &str) {
     let guarantee = &report["guarantee"];
     let found = guarantee["reasons"].as_array().unwrap();
@@ -103,7 +103,7 @@ fn memory_of_plug_ins_is_stated_and_counted() {
     );
     let others = |answer: &Value| number(answer, "memory_bytes") - plugins(answer);
     assert_eq!(others(&small), others(&messages));
-    // Refused where it is known beforehand.
+    // Refused if it is known before the start.
     let (ended, answer) = admit(&text("create 8192", "memory = 1048576"));
     assert_eq!((ended.status, &answer["accepted"]), (4, &false.into()));
     let reason = answer["reason"].as_str().unwrap();
@@ -122,7 +122,7 @@ fn memory_of_plug_ins_is_stated_and_counted() {
         &["update `numbers` has a `memory`, which is for updates of plug-ins"],
     );
 
-    // Memory that it takes for a sensor, in its warm-up, or in evaluation is found as well.
+    // Memory that the update takes for a sensor, in its warm-up, or in evaluation is found as well.
     for (when, memory, is_more) in [
         ("create 8192", "", false),
         ("open 8192", "", true),

@@ -67,7 +67,7 @@ fn run_of(text: &str, options: &[&str], command: &[&str]) -> (Ended, Value) {
     run_json(&[&["--config", path(&file)], options].concat(), command)
 }
 
-/// The session listens as well, and may have missed something that the monitor did not.
+/// The session reads the stream as well, and may have missed elements that the monitor did not.
 fn unharmed(report: &Value) -> i32 {
     if report["complete"] == true {
         0
@@ -76,11 +76,10 @@ fn unharmed(report: &Value) -> i32 {
     }
 }
 
-/// How late the machine may be by the files of these tests, the half of it: the witness wakes at
-/// other times.
+/// Half of the lateness that the files of these tests permit: the witness wakes at other times.
 const LATE: Nanos = Nanos::from_ms(20);
 
-/// What the machine can be blamed for of a message with which a guarantee is inconclusive.
+/// The excuse by the machine for the message of an inconclusive guarantee.
 fn excuse(message: &str, machine: &Machine) -> Excuse {
     let contains_any = |words: &[&str]| words.iter().any(|it| message.contains(it));
     if contains_any(&["reserved CPU time", "the kernel refuses"]) {
@@ -107,7 +106,7 @@ fn messages(guarantee: &Value) -> Vec<&str> {
     reasons.iter().map(|it| it.as_str().unwrap()).collect()
 }
 
-/// The guarantee was held and the run complete, or the doubt in it.
+/// The guarantee held and the run was complete; otherwise the reason for doubt.
 fn is_held(report: &Value, machine: &Machine) -> Result<(), Doubt> {
     let guarantee = &report["guarantee"];
     assert_ne!(guarantee["verdict"], "violated", "{guarantee:#}");
@@ -144,14 +143,14 @@ fn is_complete(report: &Value, machine: &Machine) -> Result<(), Doubt> {
     })
 }
 
-/// Result of `run`, and of the witness meanwhile.
+/// Result of `run`, and of the witness during it.
 pub(crate) fn witnessed<T>(run: impl FnOnce() -> T) -> (T, Machine) {
     let witness = Witness::start();
     let result = run();
     (result, witness.stop())
 }
 
-/// A locked page that the kernel moves meanwhile has a fault all the same.
+/// A locked page that the kernel moves meanwhile can fault nevertheless.
 fn has_no_faults(guarantee: &Value, machine: &Machine) -> Result<(), Doubt> {
     match number(guarantee, "page_faults") {
         0 => Ok(()),
@@ -346,7 +345,7 @@ fn suggests(measured: &str, report: &Value, machine: &Machine) -> Result<(), Dou
         });
     }
     let config = suggestion["config"].as_str().unwrap();
-    // The file as it was, with its comments and in its order, but for what is suggested.
+    // The original file, with its comments and in its order, except for the suggestions.
     let suggested = ["wcet", "overhead", "latency"];
     let stays = |line: &&str| !suggested.iter().any(|key| line.trim().starts_with(key));
     let stay = |text| str::lines(text).filter(stays).collect::<Vec<_>>();
@@ -431,7 +430,7 @@ fn cpu_is_set_apart_for_the_monitor_and_given_back() {
         "level = \"shared\"",
         "level = \"exclusive\"\ndedicated_cpu = \"any\"",
     );
-    // The next one finds a free one, too.
+    // The next one finds a free CPU, too.
     for _ in 0..2 {
         keeps(|| {
             let ((ended, report), machine) = witnessed(|| run(&text, &[]));
@@ -489,8 +488,8 @@ fn plug_in_update_runs_under_its_executor() {
     let Some(plugin) = plugin("gcc", "-std=c11", source, &folder.path().join("late.so")) else {
         return;
     };
-    // The same library under each. Later than a nanosecond after its predecessor is every element
-    // but the first.
+    // The same library under each executor. Every element but the first comes more than a
+    // nanosecond after its predecessor.
     let line = format!("plugin = \"{}:late_elements=1\"", path(&plugin));
     let text = FILE.replace("field = \"number\"", &line);
     for executor in ["auto", "bandwidth", "buffered", "best_effort"] {
