@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One user at full effort against a directory of root: the time until the programs of others are
-//! registered, and the time of a list. Each way alone, then all together.
+//! registered, and the time of a list. Each attack alone, then all together.
 //!
-//! The promise, on a calm machine: of 100 programs all are registered within half a second, and a
-//! list takes at most a second. Whether the machine is calm is measured before: by the delay of a
-//! thread that sleeps for a millisecond at a time. On any other machine the table is printed
-//! without a conclusion.
+//! The limit on a calm machine: of 100 programs all are registered within half a second, and a list
+//! takes at most a second. Whether the machine is calm is measured before: by the delay of a thread
+//! that sleeps for a millisecond at a time. On any other machine the table is printed without a
+//! conclusion.
 //!
 //! `cargo bench -p overhear-directory --bench hostile`, as root; `make hostile` runs it with the
 //! long forms of the tests.
@@ -27,7 +27,7 @@ use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
 
 /// Number of programs of the other user, and of root.
 const PROGRAMS: usize = 50;
-/// The promise.
+/// The limits.
 const CONNECTED_WITHIN: Duration = Duration::from_millis(500);
 const LISTED_WITHIN: Duration = Duration::from_secs(1);
 /// A machine is busy if its threads wake up later than this.

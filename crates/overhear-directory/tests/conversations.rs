@@ -64,7 +64,7 @@ fn broken_connections_leave_no_resources() {
             ) == (0, 0, 0, 0)
         });
     };
-    // Allocations that happen only once: tables, the allocator's first pieces.
+    // Memory that is allocated only once: tables, and the allocator's first pieces.
     talk(500);
     settle();
     let (files, heap) = (
@@ -107,7 +107,7 @@ fn mallory_talks_rubbish() {
     );
 }
 
-/// One conversation; whether it was answered.
+/// One conversation; returns whether it was answered.
 fn converse(socket: &Path, number: u64, chance: &mut Chance) -> bool {
     let raw = Raw::connect(socket);
     rustix::net::sockopt::set_socket_timeout(

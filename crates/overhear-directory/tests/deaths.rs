@@ -17,7 +17,7 @@ use support::{
     eventually, register_packet, register_patiently, Raw, Received, TestDirectory, Writer,
 };
 
-/// What a process does before it is killed.
+/// The actions of a process before it is killed.
 const ROLE: &str = "ROLE_OF_A_CHILD";
 /// Steps of a registration, as the root documentation counts the hand-over; the last one writes.
 const STEPS: [&str; 7] = [
@@ -126,8 +126,8 @@ fn program_may_die_at_any_step_of_its_registration() {
         witness.write(10);
         victim.kill();
         witness.write(10);
-        // From "told" on monitors may have the sensor, from "sealed" on they do. All its elements
-        // are read, and then nothing of it is left, so the name is free again.
+        // From the step "told" on monitors may have the sensor, from "sealed" on they have it. All
+        // its elements are read, and then nothing of it is left, so the name is free again.
         let written = if *role == "written" { WRITTEN } else { 0 };
         seen += 20 + written;
         received.until(&mut source, |received| received.elements == seen);
@@ -161,7 +161,7 @@ fn elements_of_a_killed_program_are_read_or_counted() {
         let victim = Played::start("tireless", &here.socket());
         let mut source = connect().attach(Query::all(), Begin::Buffer).unwrap();
         let mut received = Received::default();
-        // It laps the reader all the time, and dies somewhere in a write.
+        // It laps the reader continuously, and dies inside a write.
         received.until(&mut source, |received| !received.gaps.is_empty());
         victim.kill();
         let record = || connect().list(&Query::all()).unwrap().remove(0);
@@ -190,7 +190,7 @@ fn monitors_may_die_while_they_read() {
     let mut written = 0;
     for round in 0..20 {
         let monitor = Played::start("monitor", &here.socket());
-        // It reads a ring that is lapped again and again, and dies somewhere in there.
+        // It reads a ring that is lapped repeatedly, and dies inside a read.
         for _ in 0..=round {
             writer.write(capacity / 2);
             written += capacity / 2;
@@ -204,7 +204,7 @@ fn monitors_may_die_while_they_read() {
     }
     // The living monitor has missed nothing: it always read in time.
     assert_eq!((received.elements, received.gaps.len()), (written, 0));
-    // Nothing is left of the dead ones, and the sensor goes on.
+    // Nothing of the dead processes remains, and the sensor continues.
     let monitors = || connect().list(&Query::all()).unwrap()[0].monitors;
     eventually(monitors, |monitors| *monitors == 1);
     writer.write(1);

@@ -223,7 +223,7 @@ fn ended_programs_are_not_deferred_any_more() {
     first.unregister().unwrap();
     drop(first);
     until_admitted(&all[1]);
-    // It is its own memory; the directory does not know it any more.
+    // The memory belongs to the program; the directory has no record of it any more.
     let status = here.directory.status();
     assert_eq!((status.sensors, status.deferred), (1, 1));
 }

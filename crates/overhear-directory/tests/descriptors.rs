@@ -108,7 +108,7 @@ fn programs_and_monitors_close_what_they_have_mapped() {
     received.until(&mut source, |received| received.elements == 3);
     assert_eq!(received.opened.len(), 4);
     eventually(open_memory, Vec::is_empty);
-    // The test would notice a file that is kept.
+    // The test notices a file that stays open.
     let _kept = rustix::fs::memfd_create("overhear-kept", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     assert!(open_memory()
         .iter()

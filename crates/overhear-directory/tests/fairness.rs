@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! With one user at full effort all others are served: measured by counts, with as many attempts as
-//! a busy machine needs. `make hostile` measures the times.
+//! With one user at full effort all others are served: measured by counts, with enough attempts for
+//! a busy machine.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -16,7 +16,7 @@ use support::mallory::{attack, WAYS};
 use support::users::{directory_of_root, is_root, socket, Other, Prepared, ALICE, MALLORY};
 use support::{eventually, request, Raw};
 
-/// The variable with the way of a process of another user.
+/// The variable with the attack for a process of another user.
 const WAY: &str = "OVERHEAR_TEST_WAY";
 /// Sensors that each other user registers.
 const SENSORS: usize = 25;
@@ -177,7 +177,7 @@ fn ordinary_users_leave_monitors_to_root() {
     }
     let mut root = MonitorConnection::connect(&manager.socket).unwrap();
     assert!(root.status().is_ok());
-    // And sensors are registered all the same.
+    // Sensors are registered nevertheless.
     let (_sensors, attempts) = register_all(&manager.socket, "root");
     println!("root: {attempts} attempts");
     drop(users);

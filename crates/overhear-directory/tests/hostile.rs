@@ -73,7 +73,7 @@ fn monitors_of_one_user_are_counted() {
         .iter()
         .filter(|answer| answer["status"].is_object())
         .count();
-    // Root may use all places, other users some of them.
+    // Root may use all connections, other users some of them.
     let most = if rustix::process::geteuid().is_root() {
         256
     } else {
@@ -168,7 +168,7 @@ fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
 /// The variable with the directory for a process that writes random bytes.
 const VANDAL: &str = "OVERHEAR_TEST_VANDAL";
 
-/// A process that writes random bytes to all memory that it may write, until it is ended.
+/// A process that writes random bytes to all its writable memory, until it is ended.
 struct Vandal(Child);
 
 impl Vandal {
@@ -220,7 +220,7 @@ fn vandal() {
                 chance ^= chance << 13;
                 chance ^= chance >> 7;
                 chance ^= chance << 17;
-                // Also plausible numbers: small ones, and those of a queue's positions.
+                // Also plausible numbers: small ones, and positions in a queue.
                 let value = match round % 4 {
                     0 => chance,
                     1 => chance >> 48,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A program that a timer interrupts all the time, as profilers do it, waits no longer for a
-//! directory than any other: every wait is for the rest of the client's patience, not for all of it
+//! A timer interrupts a program continuously, as profilers do. The program waits for a directory no
+//! longer than any other: every wait lasts for the rest of the client's timeout, not for all of it
 //! again.
 
 mod support;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overheard` is killed again and again, as fast as a manager starts it, while sensors write,
-//! begin and end: every element is delivered, in order and at its time, and all counts agree.
+//! `overheard` is killed repeatedly, as fast as a manager starts it, while sensors write, begin and
+//! end: every element is delivered, in order and at its time, and all counts agree.
 #![cfg(feature = "daemon")]
 #![allow(
     clippy::disallowed_types,
@@ -23,7 +23,7 @@ use support::{eventually, request, request_until_granted, Writer};
 
 /// Default number of kills; `make hostile` sets another one in the environment.
 const KILLS: u64 = 50;
-/// Sensors that write all the time.
+/// Sensors that write continuously.
 const STEADY: usize = 4;
 /// Maximum error of a time; a clock with a break would have a larger one.
 const TOLERANCE_NS: u64 = 20_000_000;

@@ -275,8 +275,8 @@ fn concurrent_sensor_is_one_stream_in_the_order_of_commits() {
     let held: Vec<_> = std::iter::from_fn(|| writer.take().ok()).collect();
     let before = received.payloads.len();
     source.poll(&mut received).unwrap();
-    // All elements are held, so the three unread ones are lost; they are reported with the refused
-    // ones.
+    // All elements are held by writers, so the three unread ones are lost; they are reported with
+    // the refused ones.
     let stream = registration.stream;
     let gone = (stream, 200, 3, GapCause::Overwritten);
     let full = (stream, 203, 1, GapCause::Full);

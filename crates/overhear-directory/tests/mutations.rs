@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Thousands of broken packets: the directory answers each or closes, and goes on serving.
+//! Thousands of broken packets: the directory answers each or closes, and continues to serve.
 
 mod support;
 
@@ -57,7 +57,7 @@ fn broken_packets_harm_nobody() {
         let raw = Raw::connect(&here.socket());
         raw.send_bytes(&bytes);
         if silent {
-            // A monitor's report of what it has read is not answered.
+            // The read report of a monitor is not answered.
             continue;
         }
         let (answer, _file) = raw.receive();

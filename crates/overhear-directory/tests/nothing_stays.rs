@@ -77,7 +77,7 @@ fn ended_clients_leave_no_resources() {
 
     // One descriptor for each sensor, for monitors that attach later.
     register_and_take_out(&here, 1_000, Some(settled));
-    // Nor does a sensor that was unregistered.
+    // An unregistered sensor leaves none either.
     eventually(descriptors, |now| *now <= settled);
     let grown = resident().saturating_sub(before);
     assert!(grown < MOST_GROWTH_BYTES, "grown by {grown} bytes");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Quotas bound the resources that a user can take from a directory of root: with all that the user
-//! keeps, enlarges or describes.
+//! Quotas bound the resources that a user can take from a directory of root: by keeping, enlarging
+//! or describing sensors.
 #![cfg(feature = "daemon")]
 
 mod support;
@@ -58,7 +58,7 @@ enum Kept {
     Message(OwnedFd, OwnedFd),
 }
 
-/// Keeps a file in one of the ways that the kernel knows.
+/// Keeps a file by one of the methods of the kernel.
 fn keep(file: OwnedFd, way: usize) -> Kept {
     match way % 4 {
         0 => Kept::Descriptor(file),
@@ -125,7 +125,7 @@ fn mallory_keeps_what_is_unregistered() {
             .unwrap();
         status.bytes
     };
-    // All of them count, though the directory has no sensor of them.
+    // All of them count, although the directory has no sensor of them.
     assert_eq!(kept.len(), 10);
     assert!(bytes() > 7 * MIB && bytes() <= 8 * MIB, "{}", bytes());
     assert!(MonitorConnection::connect(&socket)

@@ -101,7 +101,7 @@ fn detached_monitor_leaves_switches_as_they_were() {
         .set_enabled(&Query::parse("d").unwrap(), false)
         .unwrap();
     assert_eq!(on(&here), ["a", "b", "c"]);
-    // The needs of other monitors are respected, before and after.
+    // The requirements of other monitors are respected, before and after.
     let _other = attach(&here, "b", Needs::all());
     let sparing = attach(
         &here,

@@ -87,7 +87,7 @@ fn killed_directory_comes_back_with_everything() {
     assert!(!is_on(&writers[3].registration));
     connect(&manager).set_enabled(&Query::all(), true).unwrap();
     assert!(is_on(&writers[3].registration));
-    // Numbers continue, names are taken, tokens are valid.
+    // Numbers continue, used names are refused, tokens are valid.
     let next = register(&manager, "next");
     assert!(next.stream > writers[19].registration.stream);
     let Err(RegisterError::Refused { message, .. }) =
@@ -347,7 +347,7 @@ fn sensor_freed_during_a_restart_is_not_kept() {
         let kept: Vec<String> = manager.shelf.lock().unwrap().keys().cloned().collect();
         (status.sensors, status.bytes, kept)
     };
-    // Neither the buffer nor the control page of its process is left.
+    // Neither the buffer nor the control page of its process remains.
     let (.., kept) = eventually(look, |(sensors, bytes, kept)| {
         (*sensors, *bytes, kept.len()) == (0, 0, 3)
     });
@@ -390,7 +390,7 @@ fn user_cannot_exhaust_the_store_of_others() {
     eventually(look, |retained| *retained == 12);
 }
 
-/// What another user runs; nothing otherwise.
+/// The action of another user; does nothing in an ordinary run.
 #[test]
 fn child_that_registers_ten() {
     let Some(socket) = socket() else { return };
@@ -599,7 +599,7 @@ impl Inbox for Times {
 }
 
 /// The clock page continues: times ascend over a restart, including those of the time in between,
-/// and a later monitor gets the very same ones.
+/// and a later monitor gets exactly the same ones.
 #[test]
 fn times_go_on_without_a_break_over_a_restart() {
     const TOLERANCE_NS: u64 = 50_000_000;

@@ -73,7 +73,7 @@ fn buffer_of_a_killed_process_is_read_by_a_later_monitor() {
     let mut received = Received::default();
     received.until(&mut one, |received| !received.closed.is_empty());
     assert_eq!(received.elements, 30);
-    // The second has not read it yet.
+    // The second monitor has not read it yet.
     std::thread::sleep(Duration::from_millis(50));
     assert_eq!(here.directory.status().sensors, 1);
     let mut received = Received::default();
@@ -101,7 +101,7 @@ fn unread_buffer_is_freed_after_the_retention_and_counted() {
         || here.directory.status(),
         |status| status.freed_unread == 2,
     );
-    // But it still has its map, whose elements can be read.
+    // But it still has its map, with readable elements.
     let mut received = Received::default();
     lazy.poll(&mut received).unwrap();
     assert_eq!((received.elements, received.closed.len()), (30, 1));
@@ -135,7 +135,7 @@ fn retained_buffers_make_room_for_new_sensors() {
     assert_eq!(here.directory.status().freed_unread, 1);
     let _second = here.register("second");
     assert_eq!(here.directory.status().freed_unread, 2);
-    // Those of living processes stay.
+    // Buffers of living processes stay.
     let third = register_at(&here.socket(), request("third")).unwrap();
     assert!(third.is_deferred(), "{third:?}");
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The interceptor pattern in C: a program waits for the verdict on each element, of a monitor of
-//! its own and of another process.
+//! The interceptor pattern in C: a program waits for the verdict on each element, by a monitor of
+//! its own and by one in another process.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use overhear_directory::{Directory, SOCKET_VARIABLE};
 /// The example in C, compiled into `folder`; `None` without the library or a compiler.
 fn example(folder: &Path) -> Option<PathBuf> {
     let here = std::env::current_exe().unwrap();
-    // Cargo builds a library of this kind only when it is asked to: no test of Rust can link it.
+    // Cargo builds a library of this kind only on request: no Rust test can link it.
     let libraries = here.parent().unwrap().parent().unwrap();
     if !libraries.join("liboverhear_monitor.so").exists() {
         println!("skipped: the library liboverhear_monitor is not built; type `cargo build -p overhear-monitor-c`");

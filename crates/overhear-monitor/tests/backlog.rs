@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rings that hold more than fits into memory are read and evaluated by turns.
+//! Rings whose content exceeds the memory are read and evaluated alternately.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -26,7 +26,7 @@ struct Backlog {
     read: u64,
 }
 
-/// What the source has delivered, poll by poll.
+/// The deliveries of the source, poll by poll.
 #[derive(Default)]
 struct Polls {
     bytes: Vec<usize>,
@@ -34,7 +34,7 @@ struct Polls {
     left: usize,
 }
 
-/// Delivers no more than the inbox has room for.
+/// Delivers at most the capacity of the inbox.
 struct Rings {
     backlogs: Vec<Backlog>,
     is_open: bool,

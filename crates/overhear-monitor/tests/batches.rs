@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Elements that are handed over together are evaluated as elements one by one are.
+//! The evaluation of a batch equals that of its elements one by one.
 
 mod support;
 
@@ -13,14 +13,14 @@ use support::{at, descriptor, ring};
 
 const SENSORS: [&str; 3] = ["a", "b", "c"];
 
-/// What all members of a set were called with, in the order in which they were.
+/// The calls of all members of a set, in their order.
 type Log = Arc<Mutex<Vec<(usize, String)>>>;
 
-/// Writes down what it is called with, until something becomes of it.
+/// Records its calls, until it ends.
 struct Scribe {
     member: usize,
     log: Log,
-    // How many elements it bears, and how it ends then.
+    // The number of elements until it ends, and the kind of its end.
     left: u32,
     panics: bool,
     failure: Option<String>,
@@ -43,7 +43,7 @@ impl Analysis for Scribe {
         self.write(format!("{time}: {sequence} of {sensor}, {payload:?}"));
         self.left = self.left.saturating_sub(1);
         if self.left == 0 && self.panics {
-            // Quietly.
+            // Without a message.
             std::panic::resume_unwind(Box::new("too much"));
         }
         self.failure = (self.left == 0).then(|| "enough".to_string());
@@ -58,7 +58,7 @@ impl Analysis for Scribe {
     }
 }
 
-/// Hands on elements one by one alone.
+/// Delivers elements only one by one.
 struct OneByOne<'a>(&'a mut UpdateSet);
 
 impl Analysis for OneByOne<'_> {
@@ -83,8 +83,7 @@ impl Analysis for OneByOne<'_> {
 /// then panics.
 type UpdateSpec = (u8, u64, u32, bool);
 
-/// What became of a set: all that its members were called with, how they are doing, and how many
-/// elements were counted.
+/// The result of a set: all calls of its members, their states, and the number of counted elements.
 type Outcome = (Vec<(usize, String)>, Vec<UpdateStatus>, u64, u64);
 
 /// Writes to the sensors and evaluates after each step.
@@ -157,7 +156,7 @@ proptest! {
     }
 }
 
-/// Writes down each call, with all elements that came by it.
+/// Records each call, with all its elements.
 #[derive(Default)]
 struct Calls(Vec<String>);
 
@@ -183,7 +182,7 @@ impl Analysis for Calls {
     }
 }
 
-/// Calls the update as a monitor of two sensors does, whose second one is written too fast.
+/// Calls the update like a monitor of two sensors; the second one is written too fast.
 fn observe(update: &mut dyn Analysis) {
     let mut monitor = Monitor::new(Nanos::ZERO);
     let (mut slow, source) = ring(descriptor(1, "slow", 16));

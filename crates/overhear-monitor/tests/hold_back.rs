@@ -31,7 +31,7 @@ fn now() -> Timestamp {
     at(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
 }
 
-/// Memory that this process and its children share. It is never given back: the test ends soon.
+/// Memory that this process and its children share. It is never freed: the test ends soon.
 fn shared_words() -> impl Fn() -> SharedWords {
     let geometry = Geometry::new(8, CAPACITY).unwrap();
     // SAFETY: a new map, of which nothing is known to anybody else.
@@ -91,7 +91,7 @@ impl Preempted {
         status
     }
 
-    /// Lets it go on, and waits for its end.
+    /// Lets it continue, and waits for its end.
     fn go_on(self) {
         // SAFETY: a signal to our own child.
         unsafe { libc::kill(self.0, libc::SIGCONT) };
@@ -102,7 +102,7 @@ impl Preempted {
 }
 
 impl Drop for Preempted {
-    /// Where an assertion has failed.
+    /// After a failed assertion.
     fn drop(&mut self) {
         // SAFETY: a signal to our own child, which has not been waited for.
         unsafe { libc::kill(self.0, libc::SIGKILL) };
@@ -165,7 +165,7 @@ fn names(received: &Received) -> Vec<(&str, u64)> {
 
 #[test]
 fn within_the_hold_back_a_preempted_writers_element_has_its_place() {
-    // Longer than any machine keeps this test waiting.
+    // Longer than any delay of this test.
     let hour = Nanos::from_ms(3_600_000);
     let received = hear(hour, |monitor, received, stopped| {
         monitor.round(stopped.plus(Nanos::from_ms(1)), received);

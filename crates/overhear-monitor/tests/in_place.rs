@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Large elements, evaluated where they lie: the same results as by copies, and exact about what
-//! was overwritten before, or while, it was evaluated.
+//! Large elements, evaluated in place: the same results as by copies, and exact counts of the
+//! elements that were overwritten before or during the evaluation.
 
 mod support;
 
@@ -18,7 +18,7 @@ use support::{at, descriptor};
 const CAPACITY: u64 = 8;
 const PIXELS: u16 = 1000;
 
-/// A sensor whose frames have a number, and pixels that are all the same.
+/// A sensor whose frames have a number, and equal pixels.
 #[derive(Clone)]
 struct Camera(Arc<Mutex<SimpleWriter<OwnedWords>>>);
 
@@ -93,7 +93,7 @@ impl Source for Film {
     }
 }
 
-/// What an update learned.
+/// The records of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Learned {
     Frame(u64, u64),
@@ -101,8 +101,8 @@ enum Learned {
     Gap(u64, u64, u64, u64),
 }
 
-/// Notes each frame with its last pixel, in place or not, and films further frames while it
-/// prepares the one of this number.
+/// Records each frame with its last pixel, in place or not, and writes further frames while it
+/// prepares the one with this number.
 struct Notes {
     in_place: bool,
     prepared: Option<(u64, u64)>,
@@ -187,7 +187,7 @@ fn results_in_place_and_by_copies_are_equal() {
         let mut notes = Notes::new(in_place);
         for number in 0..20 {
             camera.film(number..number + 1);
-            // Six frames lie in the buffer before the first is old enough.
+            // Six frames are in the buffer before the first is old enough.
             monitor.round(at(10 * number + 50), &mut notes);
         }
         monitor.finish(at(1_000), &mut notes);
@@ -214,7 +214,7 @@ fn adjacent_overwritten_elements_are_one_gap() {
     camera.film(0..5);
     monitor.round(at(120), &mut notes);
     assert_eq!(notes.learned, frames(0..2));
-    // Laps frames 2 and 3: seven can be read. The fourth, at 40 ns, is still there.
+    // Laps frames 2 and 3: seven are readable. The fourth, at 40 ns, still exists.
     camera.film(5..11);
     monitor.round(at(200), &mut notes);
     let mut expected = frames(0..2);
@@ -232,7 +232,7 @@ fn element_overwritten_during_prepare_is_dropped_and_missed() {
     let (camera, film) = camera();
     let mut monitor = monitor(film);
     let mut notes = Notes::new(true);
-    // While frame 1 is prepared its slot and the next are taken for the frames 9 and 10.
+    // While frame 1 is prepared, its slot and the next are used for the frames 9 and 10.
     notes.meanwhile = Some((1, camera.clone(), 4..10));
     camera.film(0..4);
     monitor.round(at(140), &mut notes);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rounds of a monitor with reserved memory allocate nothing and free nothing, whatever they find:
-//! elements of several streams, missed ones, late ones, updates that end and updates that go.
+//! Rounds of a monitor with reserved memory allocate nothing and free nothing: with elements of
+//! several streams, missed and late ones, updates that end and updates that are removed.
 
 #[path = "support/counting.rs"]
 mod counting;
@@ -23,7 +23,7 @@ use overhear_monitor::{
 use counting::calls;
 use support::{at, descriptor, ring};
 
-/// Sums up what it is called with.
+/// Adds up its calls.
 #[derive(Default)]
 struct Sum {
     elements: u64,
@@ -84,7 +84,7 @@ fn rounds_neither_allocate_nor_free() {
     for round in 0..400_u64 {
         now += 1_000;
         for (index, writer) in (0..).zip(&mut writers) {
-            // Now and then more than the ring holds.
+            // Sometimes more than the capacity of the ring.
             let elements = match round % 50 {
                 49 => CAPACITY + 40,
                 _ => (round * 7 + index * 13) % 100,
@@ -122,7 +122,7 @@ fn rounds_neither_allocate_nor_free() {
     assert!(first.elements > 0 && first.elements < all.elements);
 }
 
-/// Deciding allocates nothing either, however far the other end lags behind. Called by the test of
+/// Deciding allocates nothing either, even if the other thread is far behind. Called by the test of
 /// rounds, in whose thread calls are counted.
 fn reactions_are_decided() {
     let condition = Condition {
@@ -183,7 +183,7 @@ fn of_kernel(id: u32, sensor: &str, schema: TypeSchema) -> StreamDescriptor {
     }
 }
 
-/// Elements of threads that come, run, are woken and end, and gaps between them.
+/// Elements of threads that begin, run, are woken and end, and gaps between them.
 fn live(metrics: &mut Metrics<Lengths>, streams: &[StreamDescriptor; 2]) {
     let mut chance = 1_u64;
     let mut below = |limit: u64| {
@@ -193,7 +193,7 @@ fn live(metrics: &mut Metrics<Lengths>, streams: &[StreamDescriptor; 2]) {
         chance % limit
     };
     for sequence in 0..20_000_u64 {
-        // Others come and go, some more than there is room for.
+        // Others begin and end, some more than the capacity.
         let first = 1 + sequence / 500 * 10;
         let mut thread = || (first + below(60)) as u32;
         let (prev_tid, next_tid) = (thread(), thread());
@@ -282,7 +282,7 @@ fn metrics_with_reserved_memory_neither_allocate_nor_free() {
             let after = calls();
             let (_, statistics) = metrics.statistics().next().unwrap();
             assert_eq!(after, before, "{name}, {counts}: {statistics:?}");
-            // It has met all that could take memory.
+            // It has used every function that could allocate memory.
             assert!(statistics.completed > 100, "{name}: {statistics:?}");
             assert!(statistics.refused > 0, "{name}: {statistics:?}");
             assert!(statistics.incomplete > 0, "{name}: {statistics:?}");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Plug-ins in Rust at the C border: what they are called with, and what becomes of their panics.
-//! Plug-ins in C and C++ are tested where they are run, with the command line.
+//! Plug-ins in Rust at the C border: their calls, and the effects of their panics. Plug-ins in C
+//! and C++ are tested with the command line, which runs them.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn texts(update: &mut PluginUpdate) -> Vec<String> {
     texts.collect()
 }
 
-/// Calls an update with one of each.
+/// Calls an update with one item of each kind.
 fn call(update: &mut PluginUpdate, stream: &StreamDescriptor, payload: &[u8]) {
     update.open(stream);
     update.warm_up();
@@ -95,7 +95,7 @@ fn items_cross_the_border_as_they_are() {
     assert_eq!((update.failure(), update.refuses(&stream)), (None, None));
     assert_eq!(update.sensors(), None);
     assert_eq!(update.missed_policy(), MissedPolicy::Continue);
-    // A stream that nobody announced, and payloads that lie anywhere.
+    // A stream without an announcement, and payloads at any address.
     for shift in 0..8 {
         let mut update = create(&plugin, "faithful", "");
         let bytes = [&vec![0xff; shift][..], &(-12_i64).to_ne_bytes()].concat();
@@ -119,7 +119,7 @@ fn items_cross_the_border_as_they_are() {
     assert_eq!(texts(&mut update), expected);
 }
 
-/// Payloads of which each word holds its own number twice, behind the writer's where there is one.
+/// Payloads in which each word contains its own number twice, after the writer if there is one.
 #[derive(Debug)]
 struct Numbered {
     is_whole: bool,
@@ -239,7 +239,7 @@ fn set_counts_only_elements_that_reach_an_update() {
     }
     set.gap(&other, &gap(&other));
     set.advance(at(90));
-    // Two were of another type, and it knows of no gap there.
+    // Two were of another type, and the update gets no gap there.
     let status = typed.status();
     assert_eq!((status.elements, status.missed), (2, 0));
     assert_eq!(status.complaints, [REFUSED]);
@@ -249,7 +249,7 @@ fn set_counts_only_elements_that_reach_an_update() {
     let status = broken.status();
     assert_eq!((status.elements, status.missed), (1, 0));
     assert_eq!(status.state, UpdateState::Failed(why.to_string()));
-    // The first reached the broken one, the third nobody.
+    // The first call reached the broken one, the third nobody.
     assert_eq!(set.elements(), 3);
 }
 
@@ -269,11 +269,11 @@ fn panic_becomes_a_message_and_the_update_is_called_no_more() {
         assert_eq!(update.failure(), Some(message.as_str()));
         assert_eq!(told.is_empty(), place == "report");
     }
-    // Without a panic, because it says so.
+    // Without a panic, because it returns a failure.
     let mut update = create(&plugin, "fragile", "failure");
     update.open(&descriptor(1, "any", 64));
     assert_eq!(update.failure(), Some("`open` failed: it says so itself"));
-    // In a destructor there is nobody to tell.
+    // In a destructor nobody can receive the message.
     drop(create(&plugin, "fragile", "drop"));
     let error = plugin
         .create(Some("fragile"), "create")
@@ -298,7 +298,7 @@ fn invalid_plugin_is_refused_with_file_and_entry() {
     let text = here.join("text.so");
     std::fs::write(&text, "no shared object").unwrap();
     refused(&text, "does not load: ");
-    // Which all programs have loaded.
+    // A library that all programs have loaded.
     let all = std::fs::read_to_string("/proc/self/maps").unwrap();
     let libraries = all.lines().filter_map(|line| line.split_once('/'));
     let mut libraries = libraries.map(|(_, path)| format!("/{path}"));

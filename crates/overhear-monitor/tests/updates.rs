@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Several updates in one monitor: who is called for what, from when on, until when.
+//! Several updates in one monitor: the items of each, and its first and last call.
 
 mod support;
 
@@ -17,7 +17,7 @@ use overhear_monitor::{
 
 use support::{at, descriptor, ring, schema};
 
-/// Remembers what it was called with.
+/// Records its calls.
 #[derive(Debug, Default, PartialEq)]
 struct Received {
     elements: Vec<(u64, String, u64)>,
@@ -127,7 +127,7 @@ fn update_added_after_the_warm_up_is_warmed_up() {
         guest.unwrap(),
         supervisor.add(broken(), Binding::new("worse")),
     );
-    // It has no place until the end of a round.
+    // It has no position until the end of a round.
     assert!(set.get_mut(&guest).is_none());
     set.advance(at(1));
     assert_eq!(set.get_mut(&guest).map(|it| it.times), Some(1));
@@ -173,14 +173,14 @@ fn added_and_removed_updates_do_not_affect_others() {
     a.write(50, 4);
     monitor.round(at(60), &mut set);
     assert_eq!(guest.status().state, UpdateState::Removed);
-    // The sensor goes as well; what was written to it later is nobody's.
+    // The sensor ends as well; later writes to it reach nobody.
     assert!(monitor.remove_source(key).is_some());
     assert!(monitor.remove_source(key).is_none());
     b.write(70, 5);
     a.write(71, 6);
     monitor.finish(at(80), &mut set);
 
-    // Removal took effect at the end of the round that was under way.
+    // Removal took effect at the end of the current round.
     let elements = guest.take().unwrap().elements;
     assert_eq!(
         elements,
@@ -211,7 +211,7 @@ fn start_discards_what_is_older_and_what_was_missed_before() {
     let strict = binding.on_missed(MissedPolicy::Stop);
     let late = set.add(Received::default(), strict).unwrap();
     let early = set.add(Received::default(), Binding::new("early")).unwrap();
-    // Room for three: two are overwritten unread.
+    // Capacity for three: two are overwritten unread.
     for (index, time) in [10, 20, 30, 40, 50].into_iter().enumerate() {
         a.write(time, index as u64);
     }
@@ -258,7 +258,7 @@ fn missed_elements_stop_an_update_or_are_counted() {
     assert_eq!((gap.from, gap.to), (at(10), at(40)));
     assert!(!set.is_idle());
     monitor.finish(at(90), &mut set);
-    // It learned of the gap, and of nothing after it.
+    // It received the gap, and nothing after it.
     assert_eq!(stopped.status().elements, 1);
     assert_eq!(other.status().state, UpdateState::Running);
     assert_eq!(other.status().elements, 1);
@@ -345,7 +345,7 @@ fn panic_ends_one_update_and_is_reported() {
     assert_eq!(sound.status().elements, 3);
 }
 
-/// Says in which thread it is dropped.
+/// Records the thread in which it is dropped.
 struct Mortal(Sender<ThreadId>);
 
 impl Analysis for Mortal {
@@ -387,7 +387,7 @@ fn update_is_destroyed_with_its_last_reference_outside_rounds() {
     forgotten.remove();
     drop(forgotten);
     round();
-    // Removed, and nobody has reaped: nothing is destroyed in the round.
+    // Removed, and not reaped: nothing is destroyed in the round.
     assert!(death.try_recv().is_err());
     assert_eq!(supervisor.reap(), 2);
     let here = std::thread::current().id();
@@ -427,7 +427,7 @@ fn program_waits_until_its_element_has_been_evaluated() {
         })
     };
     waiting.recv().unwrap();
-    // The hold-back keeps it until 15, then rounds go on until the waiter has seen it.
+    // The hold-back keeps it until 15, then rounds continue until the waiter has read it.
     monitor.round(at(14), &mut set);
     assert_eq!(supervisor.evaluated(), at(9));
     let mut now = 16;

@@ -92,7 +92,7 @@ fn sensor(kind: WriterKind, clock: ClockId, id: u32) -> (Memory, ReadableSensor)
     (memory, registered)
 }
 
-/// What was recorded, in order: elements by stream and time, gaps by stream, position and cause.
+/// The recorded items, in order: elements by stream and time, gaps by stream, position and cause.
 #[derive(Debug, Default, PartialEq)]
 struct RecordedItems(Vec<(u32, String)>);
 
@@ -184,7 +184,7 @@ fn clock_jump_is_a_gap_in_every_stream_of_the_clock() {
     assert_eq!(hear(&mut set).len(), 3);
 }
 
-/// An inbox with room for some elements of each stream per poll.
+/// An inbox with capacity for some elements of each stream per poll.
 struct LimitedInbox {
     room: u64,
     recorded: RecordedItems,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Ways in which an ordinary user can keep a directory of root busy: each one at full effort, until
+//! Attacks by which an ordinary user can keep a directory of root busy: each at full effort, until
 //! the process is ended.
 #![allow(dead_code, unreachable_pub, missing_docs)]
 
@@ -17,7 +17,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{json, Value};
 
-/// The ways, by the names that [`attack`] takes.
+/// The attacks, by the names that [`attack`] takes.
 pub const WAYS: [&str; 7] = [
     "grants", "patterns", "lanes", "maps", "buffers", "flood", "requests",
 ];
@@ -28,7 +28,7 @@ fn begun() {
     let _ = std::io::stdout().flush();
 }
 
-/// Goes one way until this process is ended.
+/// Runs one attack until this process is ended.
 pub fn attack(way: &str, socket: &Path) {
     match way {
         "grants" => never_map(socket),
@@ -103,7 +103,7 @@ fn never_map(socket: &Path) {
             }
         }
         if round == 0 {
-            // Until each has its grant, or was turned away.
+            // Until each has its grant, or was refused.
             connections.iter().flatten().for_each(|fd| {
                 receive(fd);
             });
@@ -189,7 +189,7 @@ fn own_many_lanes(socket: &Path) {
     }
 }
 
-/// A process with very many maps that registers the same names again and again.
+/// A process with very many maps, which registers the same names again and again.
 fn register_twins(socket: &Path) {
     let folder = std::env::temp_dir().join("x".repeat(200));
     std::fs::create_dir_all(&folder).unwrap();
@@ -238,7 +238,7 @@ fn register_large_buffers(socket: &Path) {
                     if let Some(fd) = connect(socket) {
                         send(&fd, &register_packet(&name, 32 << 20));
                         receive(&fd);
-                        // Not a page of it is allocated by this process.
+                        // This process allocates no page of it.
                         send(&fd, &json!("mapped"));
                         receive(&fd);
                     }

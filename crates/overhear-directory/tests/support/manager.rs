@@ -83,7 +83,7 @@ impl Manager {
         }
     }
 
-    /// Starts the service with everything that was kept, and waits until it is ready.
+    /// Starts the service with all kept files, and waits until it is ready.
     #[track_caller]
     pub fn start(&mut self) -> u32 {
         assert!(self.service.is_none());
@@ -133,7 +133,7 @@ impl Manager {
         self.pass_barrier();
     }
 
-    /// Waits until everything that was sent before has been received.
+    /// Waits until all earlier messages have been received.
     fn pass_barrier(&self) {
         let before = *self.barrier.lock().unwrap();
         let sender = UnixDatagram::unbound().unwrap();

@@ -52,7 +52,7 @@ impl TestDirectory {
         Self::with(Directory::builder().quota_bytes(bytes))
     }
 
-    /// A directory as `overheard` is one: no thread of its process reads.
+    /// A directory in the form of `overheard`: no thread of its process reads.
     pub fn standalone() -> Self {
         Self::with(Directory::builder().quota_bytes(64 << 20).standalone())
     }
@@ -65,7 +65,7 @@ impl TestDirectory {
         self.directory.socket().to_path_buf()
     }
 
-    /// A registration as programs make it. The client gives up on a busy machine; that is no
+    /// A registration as programs make it. The client times out on a busy machine; that is no
     /// refusal, so it tries again.
     #[track_caller]
     pub fn register(&self, sensor: &str) -> Registration {
@@ -146,7 +146,7 @@ impl Raw {
         Self::of(fd)
     }
 
-    /// A connection that another part has opened.
+    /// A connection that another part of the test has opened.
     #[track_caller]
     pub fn of(fd: OwnedFd) -> Self {
         // A watchdog: the directory answers every packet or closes.

@@ -132,7 +132,7 @@ impl Prepared {
         let mut other = self.start();
         let child = other.0.as_mut().unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-        // If it printed another line, it would wait for its end after that, and so would this.
+        // If it printed another line, it would wait for its end after that, and this test with it.
         let announced = lines.find_map(|found| found.ok().filter(|found| found.contains("@ ")));
         let begun = announced
             .as_ref()

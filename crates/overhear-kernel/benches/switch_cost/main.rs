@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The cost of recording a context switch for the threads that switch. Two processes on one CPU
 //! pass a byte to and fro through pipes [MKM, section 5.5]: with nothing, with kernel monitors,
-//! with ftrace and with `perf record`, in turns. Then the same with a sensor that one of them
+//! with ftrace and with `perf record`, alternately. Then the same with a sensor that one of them
 //! invokes, with and without recorded switches [GRTMon, table 3].
 //!
 //! A measurement is a lap of less than half a millisecond between two runs of an interference

@@ -15,7 +15,7 @@ use overhear_stream::{
     QueueWriter, Shape, SimpleWriter, Words,
 };
 
-/// The sensor that the asking process invokes before each byte [GRTMon, table 3].
+/// The sensor that the sending process invokes before each byte [GRTMon, table 3].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Invoked {
     Nothing,
@@ -200,7 +200,7 @@ impl Drop for Players {
     }
 }
 
-/// The asking process: runs the number of laps and the sensor that it is sent.
+/// The sending process: runs the requested laps with the requested sensor.
 fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) -> ! {
     let Ok(mut sensors) = Sensors::new() else {
         exit(1);

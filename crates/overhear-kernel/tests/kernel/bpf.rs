@@ -275,8 +275,8 @@ fn invalid_requests_fail_with_messages() {
     }
 }
 
-/// What is off for a budget: everything but begins and ends of threads, which stay exact. What was
-/// recorded contradicts nothing that was not.
+/// The budget switches everything off except begins and ends of threads, which stay exact. No
+/// recorded element contradicts a skipped one.
 #[test]
 fn lives_are_recorded_while_a_budget_has_the_sensors_off() {
     let _turn = turn();
@@ -288,7 +288,7 @@ fn lives_are_recorded_while_a_budget_has_the_sensors_off() {
     let mut rounds = 0;
     program.until_parked(|| {
         rounds += 1;
-        // Three of four rounds off, sometimes on for a moment only.
+        // Off in three of four rounds, sometimes on for a moment only.
         match rounds % 4 {
             0 => assert!(kernel.set_budget(true)),
             3 => assert!(kernel.set_budget(false)),

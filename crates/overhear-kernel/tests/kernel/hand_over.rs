@@ -142,7 +142,7 @@ fn socket() -> UnixStream {
     UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned().unwrap())
 }
 
-/// Role: a process that tracks the first thread, reads on demand, and gives the monitor away.
+/// Role: a process that tracks the first thread, reads on demand, and hands the monitor over.
 pub(crate) fn giver() {
     let mut socket = socket();
     let builder = || KernelMonitor::builder().elements(4096);
@@ -364,7 +364,7 @@ pub(crate) fn perf_giver() {
     socket.read_exact(&mut [0]).unwrap();
     let mut heard = Departures::default();
     heard.read(&mut monitor);
-    // The records that are there when it is given go with it, delivered or not.
+    // The records that exist at the hand-over go with it, delivered or not.
     socket.read_exact(&mut [0]).unwrap();
     monitor.give(&socket).unwrap();
     assert_eq!(monitor.resume(), Err(SelectError::HandedOver));

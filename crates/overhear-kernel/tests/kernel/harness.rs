@@ -23,7 +23,7 @@ use overhear_kernel::Kernel;
 
 use crate::roles::{ENTRY, ROLE};
 
-/// Tests take turns: each needs the machine's few CPUs for its program and its monitor.
+/// One test at a time: each needs the machine's few CPUs for its program and its monitor.
 pub(crate) fn turn() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
@@ -144,7 +144,7 @@ impl Program {
         }
     }
 
-    /// Calls `meanwhile` again and again until the program's threads are parked.
+    /// Calls `meanwhile` repeatedly until the program's threads are parked.
     pub(crate) fn until_parked(&mut self, mut meanwhile: impl FnMut()) {
         loop {
             meanwhile();
@@ -223,7 +223,7 @@ fn settled_switches(pid: u32) -> BTreeMap<u32, (u64, u64)> {
     while same < 3 {
         thread::sleep(Duration::from_millis(10));
         let now = switches_now(pid);
-        // A thread that waits for a CPU does not rest, however long it waits.
+        // A thread that waits for a CPU is not at rest, independent of the time.
         same = if now == last && !anyone_runs(pid) {
             same + 1
         } else {
@@ -277,7 +277,7 @@ fn switches_now(pid: u32) -> BTreeMap<u32, (u64, u64)> {
     switches
 }
 
-/// Everything a source delivers, checked against the contract of [`Inbox`].
+/// All items of a source, checked against the contract of [`Inbox`].
 #[derive(Default)]
 pub(crate) struct Recorder {
     streams: BTreeMap<StreamId, Stream>,

@@ -2,7 +2,7 @@
 //! The kernel sensors against the kernel's own account of real programs.
 //!
 //! The programs under observation are this test binary itself, executed again with a role
-//! (`roles`). A test that the machine or the user does not permit prints "skipped: why".
+//! (`roles`). A test prints "skipped: REASON" if the machine or the user does not permit it.
 
 mod bpf;
 mod continuity;

@@ -117,7 +117,7 @@ fn perf_events_of(pid: u32) -> usize {
     names.filter(is_event).count()
 }
 
-/// The instruction at an address of another process, as it is in its memory: a probe replaces it.
+/// The instruction at an address of another process, as it is in memory: a probe replaces it.
 fn instruction(pid: u32, address: u64) -> Vec<u8> {
     let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
     let mut bytes = vec![0; 8];

@@ -47,7 +47,7 @@ pub(crate) fn pointed() {
 
 type Fields = BTreeMap<String, i128>;
 
-/// The recorded elements of the program at these points, and the children that it named; `None`
+/// The recorded elements of the program at these points, and the children that it printed; `None`
 /// after printing "skipped" if this kernel lacks one of the points.
 fn recorded(builder: KernelBuilder, probes: &[&Probe]) -> Option<(Recorder, Vec<i128>, Program)> {
     let probes = probes.iter().copied().cloned();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Probes on this very binary, and on places that cannot be probed.
+//! Probes on this binary, and at addresses that cannot be probed.
 
 use std::collections::BTreeMap;
 use std::hint::black_box;
@@ -97,7 +97,7 @@ fn own(place: &str) -> String {
     format!("{}:{place}", path.display())
 }
 
-/// The places that [`probed`] passes.
+/// The probes that [`probed`] passes.
 pub(crate) fn probes() -> Vec<Probe> {
     let mut probes = vec![
         Probe::function(&own("overhear_test_probed")).unwrap(),
@@ -136,7 +136,7 @@ fn probes_record_arguments() {
     let mut recorder = Recorder::default();
     let mut program = Program::start("probed", |_| {});
     program.until_parked(|| {});
-    // Another process passes the same places, untracked.
+    // Another process passes the same probes, untracked.
     let mut stranger = Program::start("probed", |_| {});
     stranger.until_parked(|| {});
     monitor.process_monitor(program.pid).unwrap();

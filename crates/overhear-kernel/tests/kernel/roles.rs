@@ -65,7 +65,7 @@ fn play() {
 /// The work of a thread until the time is over.
 type Work = fn(&mut Turns);
 
-/// All ways to leave a CPU: for a partner, for a timer, by a yield, by preemption.
+/// All methods to leave a CPU: for a partner, for a timer, by a yield, by preemption.
 const MIXED: &[Work] = &[ping, pong, sleep, give_way, spin, mix, sleep, give_way];
 
 /// Time of a thread's work, and the pipes of threads with a partner.

@@ -72,7 +72,7 @@ fn whole_numbers_have_the_limits_of_lengths() {
         let expected = lengths.buckets().into_iter();
         let expected = expected.map(|it| bucket(it.low as f64, it.high as f64, it.count));
         assert_eq!(found.buckets(), expected.collect::<Vec<_>>(), "{values:?}");
-        // And in the mirror.
+        // The same for negative values.
         let mirrored: Vec<f64> = values.iter().map(|value| 0.0 - *value as f64).collect();
         let mut mirrored = of(&mirrored).buckets();
         mirrored.reverse();
@@ -115,7 +115,7 @@ fn infinite_values_and_nan_are_refused() {
 fn least_powers_count_as_zero_beyond_the_table() {
     let mut distribution = Distribution::preallocated();
     let bytes = distribution.memory_bytes();
-    // From small to large, so that room has to be made.
+    // From small to large, so that the range must grow.
     for exponent in -200..=200 {
         for value in [2_f64.powi(exponent), -1.5 * 2_f64.powi(exponent)] {
             (0..300).for_each(|_| assert!(distribution.record(value)));
@@ -134,7 +134,7 @@ fn least_powers_count_as_zero_beyond_the_table() {
     );
     let ends = (distribution.min(), distribution.max());
     assert_eq!(ends, (Some(-1.5 * 2_f64.powi(200)), Some(2_f64.powi(200))));
-    // 64 powers of each sign are told apart.
+    // 64 powers of each sign are separate.
     let kept = (MAX_TABLES / 2) as f64;
     let share = |powers: f64| powers / 802.0;
     let told = distribution.quantile(1.0 - share(kept - 0.5)).unwrap();

@@ -177,7 +177,7 @@ fn intervals_have_a_reason() {
         (1, 100, Reason::Unknown),
         (4, 50, Reason::Displaced(9)),
         (1, 50, Reason::Unknown),
-        // It was chosen again at once: two runs side by side.
+        // The scheduler chose it again at once: two adjacent runs.
         (1, 10, Reason::Again),
         (4, 10, Reason::Yielded(8)),
         (1, 30, Reason::Unknown),
@@ -198,7 +198,7 @@ fn flutter_is_two_adjacent_runs_and_no_switch() {
     let mut payload = [0; 8];
     payload[..4].copy_from_slice(&7_u32.to_ne_bytes());
     script.feed(&stream, 130, &payload);
-    // A thread whose arrival was not seen runs.
+    // A thread with a missed arrival is running.
     payload[..4].copy_from_slice(&8_u32.to_ne_bytes());
     script.feed(&stream, 140, &payload);
     script.switch(150, 1, (7, 1), 0, 0);
@@ -380,7 +380,7 @@ fn reused_thread_ids_are_new_threads() {
     assert_eq!(script.0.threads().len(), 2);
 }
 
-/// Wakes threads by turns, each after a latency of its own choice.
+/// Wakes threads alternately, each after a latency of its own choice.
 fn wake_by_turns(scheduling: &mut Scheduling, threads: u32, turns: u64) -> Vec<Vec<u64>> {
     let wakes = stream(SCHED_WAKE, 0, Wake::schema());
     let switches = stream(SCHED_SWITCH, 0, Switch::schema());
@@ -450,7 +450,7 @@ fn latencies_stay_within_their_memory() {
         let found = found.quantile(0.5).unwrap() as f64;
         assert!((found - exact).abs() <= exact * error, "{found}: {exact}");
     }
-    // All together they are as exact as ever.
+    // Their sum is exact.
     let all = scheduling.wakeup_latencies();
     let exact = median(&mut latencies.concat());
     let found = all.quantile(0.5).unwrap() as f64;
@@ -476,13 +476,13 @@ fn states_add_up_to_the_life_if_the_kernel_charges_more() {
     script.switch(160, 0, (9, 0), 7, 0);
     script.switch_after(260, 0, (7, 1), 0, 0, 95);
     assert_eq!(sums(&script, 0), [225, 35, 0, 0]);
-    // More than the wait: the rest was asleep by the account.
+    // More than the wait: by the account the rest was sleep.
     script.wake(300, 7, Wake::WAKING);
     script.wake(305, 7, Wake::WAKEUP);
     script.switch(310, 0, (0, 0), 7, 0);
     script.switch_after(410, 0, (7, 1), 0, 0, 150);
     assert_eq!(sums(&script, 0), [375, 0, 35, 0]);
-    // No wake-up was recorded: it was asleep until it ran.
+    // No wake-up was recorded: it slept until it ran.
     script.switch(460, 0, (0, 0), 7, 0);
     script.switch_after(560, 0, (7, 1), 0, 0, 101);
     assert_eq!(sums(&script, 0), [476, 0, 84, 0]);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary metrics and traces: the engine has the results of the reference, and printed metrics
-//! can be read again.
+//! Arbitrary metrics and traces: the engine and the reference have equal results, and printed
+//! metrics can be parsed again.
 
 use overhear_event::EventName;
 use overhear_metrics::automaton::{
@@ -180,7 +180,7 @@ fn metric_of<L: Strategy<Value = Label>>(
     })
 }
 
-/// Labels of one symbol that the third kind may make useless: they are kept apart.
+/// The third kind may make labels of one symbol useless: they are kept separately.
 fn hides(a: &Label, b: &Label) -> bool {
     match (a, b) {
         (Label::Symbol(a, Ownership::Anyone), Label::Symbol(b, Ownership::Other))
@@ -265,7 +265,7 @@ fn lines(parts: &[(u64, u8, u32, u32)]) -> Vec<Line> {
     each.collect()
 }
 
-/// The comparison would be worth nothing if arbitrary metrics measured nothing.
+/// The comparison would be useless if arbitrary metrics measured nothing.
 #[test]
 fn arbitrary_metrics_measure() {
     let mut runner = TestRunner::deterministic();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The rules of the automata, as specifications that can be run, and against a slow interpreter.
+//! The rules of the automata: as runnable specifications, and compared with a slow interpreter.
 
 mod arbitrary;
 mod page;

@@ -129,7 +129,7 @@ impl Automaton<'_> {
         state.expect("declared").kind
     }
 
-    /// The transition from the present state that a label rule chooses.
+    /// The transition from the current state that a label rule chooses.
     fn go(&self, applies: impl Fn(&Label) -> bool) -> Option<usize> {
         let mut transitions = self.specification.transitions.iter();
         transitions.position(|it| it.from.text == self.state && applies(&it.label))
@@ -144,7 +144,7 @@ impl Automaton<'_> {
     fn input(&mut self, input: &Input, found: &mut Vec<Found>) {
         let own = input.task == Some(self.task);
         self.named |= own;
-        // Over the whole event: all symbols by one rule of the table, then all by the next one.
+        // Over the complete event: all symbols by one rule of the table, then all by the next one.
         let by_rule = |whose| {
             let mut symbols = input.symbols.iter();
             symbols.find_map(|(symbol, is_tasked)| {

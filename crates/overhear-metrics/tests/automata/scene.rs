@@ -207,7 +207,8 @@ impl Sink for Rows {
     }
 }
 
-/// Passes every element of the lines to `take`; they have no gaps, and events of Linux only.
+/// Passes every element of the lines to `take`. The lines contain no gaps, and events of Linux
+/// only.
 pub(crate) fn each_element(lines: &[Line], mut take: impl FnMut(&ElementView<'_>)) {
     each(lines, &Catalogue::linux(), |_, line, item| match item {
         Item::Element(element) => take(&element),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Metrics that share one engine, many elements at once, without intermediate events, with
-//! positions or without: this is the fast path of the engine. Each metric by itself, element by
-//! element, with intermediate events, is the slow path. The results are equal.
+//! positions or without: this is the fast path of the engine. The slow path evaluates each metric
+//! separately, element by element, with intermediate events. The results are equal.
 
 use overhear_event::{Analysis, ElementView, Gap, Item, StreamDescriptor, StreamId, Timestamp};
 use overhear_metrics::automaton::{
@@ -263,7 +263,7 @@ proptest! {
         batch in 1..40_usize,
         // Small numbers of streams, and large ones.
         by in prop_oneof![0..1_u32, 65_530..65_537_u32],
-        // More metrics than there are bits for.
+        // More metrics than the number of bits.
         copies in prop_oneof![20 => 1..2_usize, 1 => 12..13_usize],
     ) {
         let mut time = 110;
@@ -276,7 +276,7 @@ proptest! {
         let mut metrics: Vec<Metric> = arbitrary.into_iter().chain(own).flatten().collect();
         let names = names.iter().cycle().take(names.len() * copies);
         metrics.extend(names.map(|name| system_metric(name).unwrap()));
-        // Of the names of unknown events, all that arbitrary metrics contain.
+        // All names of unknown events that arbitrary metrics contain.
         let specification = metrics[0].specification();
         let items = kept(&lines, &catalogue(Some(specification)), by);
         let values = play(&metrics, &items, limit, batch, Wants::Values);

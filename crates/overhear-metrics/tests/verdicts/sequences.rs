@@ -65,12 +65,12 @@ fn order_within_clock_error_is_inconclusive() {
         end(play(order(), 5, close), 999),
         "inconclusive 0/5: 1 inside the clock error"
     );
-    // The wrong way round, and close.
+    // In the wrong order, and close.
     let crossed = "100 a; 200 c; 205 b; 300 a; 400 b; 500 c; 600 a";
     let played = play(order(), 5, crossed);
     assert_eq!(played.judge().0, [] as [&str; 0]);
     assert!(end(played, 999).starts_with("inconclusive 0/"));
-    // The wrong way round, and far enough apart: decided when no closer element can come any more.
+    // In the wrong order, and far enough apart: decided when no closer element can come any more.
     let played = play(order(), 5, "100 a; 200 c; 210 advance");
     assert_eq!(played.judge().0, [] as [&str; 0]);
     let played = play(order(), 5, "100 a; 100 open b; 200 c; 211 advance");
@@ -93,7 +93,7 @@ fn order_within_clock_error_is_inconclusive() {
 
 #[test]
 fn missed_element_may_be_the_due_one() {
-    // The gap is known before: the order begins anew.
+    // The gap is known before: the order starts again.
     let played = play(order(), 0, "1 a; 5 gap b 2 1; 6 c; 7 a");
     assert_eq!(end(played, 9), "inconclusive 0/2: 1 missed");
     // It becomes known later.
@@ -136,8 +136,8 @@ fn missed_element_may_be_the_first_one() {
         end(play(sensors(), 0, "5 gap a@7 0 1; 6 a@8 2"), 99),
         "violated 1/1: 1 missed"
     );
-    // It is removed when its process ends, with or without an element: there may be more processes
-    // than the room at one time.
+    // It is removed when its process ends, with or without an element: over time there may be more
+    // processes than the capacity.
     let short = |pid: u32| match pid % 2 {
         0 => format!("5 gap a@{pid} 0 1; 6 a@{pid} 2; 7 exit {pid}; "),
         _ => format!("5 gap a@{pid} 0 1; 7 exit {pid}; "),
@@ -184,7 +184,7 @@ fn answers_belong_to_the_asking_task_or_number() {
     let numbers = "0 a 1; 10 a 2; 50 b 2; 90 b 1";
     let of_numbers = each(Each::Field("wait".into()));
     assert_eq!(end(play(of_numbers, 0, numbers), 999), "held 0/2");
-    // A task that ends without an answer has not answered.
+    // If a task ends without an answer, the answer is absent.
     let ends = "0 a@7; 1 b@8; 5 exit 7; 200 advance";
     assert_eq!(end(play(each(Each::Task), 0, ends), 999), "violated 1/1");
 }
@@ -207,7 +207,7 @@ fn deadline_within_clock_error_is_inconclusive() {
         assert_eq!(judged(close), "inconclusive 0/0: 1 inside the clock error");
     }
     assert_eq!(judged("0 a; 111 b"), "violated 1/1");
-    // The answer may have come just after the question, although it seems to come before.
+    // The answer may have come just after the question, although its stamp is earlier.
     assert_eq!(
         judged("200 b; 205 a"),
         "inconclusive 0/0: 1 inside the clock error"
@@ -254,7 +254,7 @@ fn answer_within_clock_error_is_ambiguous() {
 
 #[test]
 fn event_without_a_stream_is_not_absent() {
-    // There is never a stream of `b`.
+    // There is no stream of `b`.
     let played = play(deadline(), 0, "0 a; 200 advance; 300 a");
     assert_eq!(played.judge().0, [] as [&str; 0]);
     assert_eq!(end(played, 999), "inconclusive 0/0: no stream of user:b");
@@ -286,7 +286,7 @@ fn events_of_an_unreadable_stream_are_not_absent() {
     assert_eq!(cut(3, "other", 0), "violated 2/4");
     // Unreadable questions do not excuse a missing answer either.
     assert_eq!(cut(1, "a", 0), "violated 2/4");
-    // The answers break off: neither those that were due nor those that are due at the end are
+    // The answers end early: neither those that were due nor those that are due at the end are
     // certain.
     assert_eq!(
         cut(2, "b", 150),

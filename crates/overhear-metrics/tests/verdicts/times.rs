@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Rates, periods, absences, and what must never happen.
+//! Rates, periods, absences, and forbidden events.
 
 use overhear_event::{Analysis, ElementView, Origin, Timestamp};
 use overhear_metrics::automaton::Catalogue;
@@ -49,7 +49,7 @@ fn window_with_too_few_elements_is_decided_by_advance() {
     let two = || rate(Some(2), None);
     let played = play(two(), 0, "0 a; 50 a; 100 a; 150 a; 199 advance");
     assert_eq!(played.judge().0, [] as [&str; 0]);
-    // 50 + 100 is passed and has 100 and 150; 100 + 100 has only 150.
+    // 50 + 100 is over and has 100 and 150; 100 + 100 has only 150.
     let played = play(
         two(),
         0,
@@ -67,7 +67,7 @@ fn window_with_too_few_elements_is_decided_by_advance() {
         end(play(two(), 0, "0 a; 50 a; 100 a; 150 a"), 199),
         "held 0/2"
     );
-    // Nor those that a gap falls into.
+    // Windows with a gap are not judged either.
     assert_eq!(
         end(play(two(), 0, "0 a; 90 gap a 10 1; 90 a; 91 a; 92 a"), 150),
         "inconclusive 0/1: 1 missed"
@@ -87,7 +87,7 @@ fn sensors_are_judged_separately_until_their_process_ends() {
     assert_eq!(end(play(absence(), 0, two), 190), "violated 1/3");
     let exits = format!("{two}; 120 exit 7; 180 a@8");
     assert_eq!(end(play(absence(), 0, &exits), 250), "held 0/3");
-    // All together, one of them suffices.
+    // All sensors together; one of them is sufficient.
     let all = absence().each(Each::All, &Catalogue::linux()).unwrap();
     assert_eq!(end(play(all, 0, "0 a@7; 90 a@8; 180 a@7"), 279), "held 0/2");
 }
@@ -177,7 +177,8 @@ fn period_has_jitter_to_both_sides() {
             "2: the next one did not come within 110 ns, at 0.000000089 s, p1(1) (p1(1)/a #1)",
         ]
     );
-    // Too close is certain whatever was missed, too far is not.
+    // A distance that is too small is certain in spite of missed elements; one that is too large is
+    // not.
     assert_eq!(
         end(play(period(), 0, "0 a; 89 a; 95 gap a 0 1; 180 a"), 200),
         "violated 1/1: 1 missed"
@@ -205,7 +206,7 @@ fn forbidden_event_holds_if_its_stream_exists() {
         end(play(never(), 0, "1 b 1"), 9),
         "inconclusive 0/0: no stream of user:a"
     );
-    // Nor without a task that it judges: the name may be wrong.
+    // It does not exist without a task either: the name may be wrong.
     let named = |name: &str| never().of_task(TaskFilter::parse(name));
     assert_eq!(end(play(named("p?"), 0, "1 a 1"), 9), "held 0/0");
     assert_eq!(end(play(named("1"), 0, "1 a 1"), 9), "held 0/0");
@@ -254,7 +255,7 @@ fn process_has_the_name_of_its_registration() {
     assert_eq!(offences("early"), None);
 }
 
-/// A run learns of a sensor when it is registered, a replay of all of them before their first
+/// A run receives a sensor at its registration, a replay receives all of them before their first
 /// elements.
 #[test]
 fn name_of_a_later_sensor_does_not_matter_to_an_earlier_one() {

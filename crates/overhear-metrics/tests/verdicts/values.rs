@@ -36,7 +36,7 @@ fn bounds_include_their_ends() {
         ]
     );
     assert_eq!(end(played, 9), "violated 3/4");
-    // The condition chooses.
+    // The condition selects the values.
     let of = field("user:a [value != 6]", "value", false);
     let (min, max) = (None, Some(5.0));
     let some = constraint(Demand::Bounds { of, min, max });
@@ -80,14 +80,14 @@ fn sample_is_judged_where_a_budget_left_elements_out() {
     assert_eq!(sampled(trace), format!("held 0/2: {reason}"));
     let offends = "1 a 6; 9 gap a 1 3 budget";
     assert_eq!(sampled(offends), format!("violated 1/1: {reason}"));
-    // Other losses count as ever.
+    // Other losses count as before.
     let both = format!("{trace}; 12 gap a 9 2");
     assert_eq!(
         sampled(&both),
         format!("inconclusive 0/2: 2 missed, {reason}")
     );
     assert_eq!(sampled("1 a 5"), "held 0/1");
-    // An offence that a left-out element excuses is not judged, and no doubt.
+    // An offence that an omitted element excuses is not judged, and causes no doubt.
     let within = 4;
     let answered = |is_sampled| {
         let demand = Demand::Deadline {
@@ -124,9 +124,9 @@ fn inconclusive_constraint_is_reported_once_and_at_once() {
     };
     let at_once = reported("1 a 5; 9 gap a 1 3; 12 gap a 9 1; 13 a 5");
     assert_eq!(at_once, (vec![9], vec![9]));
-    // A violation is certain, whatever was missed.
+    // A violation is certain, in spite of missed elements.
     assert_eq!(reported("1 a 6; 9 gap a 1 3"), (vec![], vec![]));
-    // A gap of another stream does not matter; that it has no stream is known at the end.
+    // A gap of another stream does not matter; the lack of a stream is known at the end.
     assert_eq!(reported("1 b 5; 9 gap b 1 3"), (vec![], vec![90]));
     assert_eq!(reported("1 a 5"), (vec![], vec![]));
     // For a metric: the elements that its automaton missed.
@@ -190,7 +190,8 @@ fn quantile_is_exact_and_allows_for_missed_elements() {
         end(play(quantile(0.07), 0, &values(7, 93)), 999),
         "held 0/100"
     );
-    // Five more could all be within: 98 + 102 of 202 are more than 0.99, 98 + 5 of 105 are not.
+    // Five more could all be within the bound: 98 + 102 of 202 are more than 0.99, 98 + 5 of 105
+    // are not.
     let some = |missed: u64| format!("{} 300 gap a 200 {missed}", values(98, 2));
     assert_eq!(
         end(play(quantile(0.99), 0, &some(102)), 999),
@@ -200,7 +201,7 @@ fn quantile_is_exact_and_allows_for_missed_elements() {
         end(play(quantile(0.99), 0, &some(5)), 999),
         "violated 1/100: 5 missed"
     );
-    // Each task by itself.
+    // Each task separately.
     let each = |each| quantile(0.5).each(each, &Catalogue::linux()).unwrap();
     let two = "1 a@7 5; 2 a@7 5; 3 a@8 6";
     assert_eq!(end(play(each(Each::All), 0, two), 9), "held 0/3");
@@ -295,7 +296,7 @@ fn gap_excuses_a_spread_at_both_ends() {
     let played = play(spread(), 0, trace);
     let reported = &played.judge().0;
     assert_eq!(reported[1], "retracted: c", "{reported:#?}");
-    // It is no end of a later one either: the others are 10, 5 and 2 long.
+    // A later one does not end with it either: the others are 10, 5 and 2 long.
     assert!(
         reported[2].starts_with("1: 2 ns and 10 ns"),
         "{reported:#?}"

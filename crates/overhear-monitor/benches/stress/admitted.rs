@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Two sensors with bursts, an update with a WCET, and the admission of both: what a guarantee
-//! needs before it can begin.
+//! Two sensors with bursts, an update with a WCET, and the admission of both: the prerequisites of
+//! a guarantee.
 
 use overhear_admission::{
     choose, AdmissionRequest, ArrivalBound, DeadlineReservation, JobEnd, Lateness, Level, Ratio,
@@ -95,7 +95,7 @@ pub(crate) fn sensor_of(terms: &Terms, stream: &StreamDescriptor) -> Option<Sens
     place.map(SensorIndex)
 }
 
-/// What came of a run.
+/// The result of a run.
 pub(crate) struct Ended {
     pub(crate) run: DeadlineRun,
     pub(crate) guarantee: Guarantee,
@@ -139,7 +139,7 @@ pub(crate) fn run_telling(
     })
 }
 
-/// Goes on for so long after its first call.
+/// Runs for this time after its first call.
 pub(crate) fn lasting(length: Nanos) -> impl FnMut(&mut Monitor, &Guarantee) -> bool {
     let mut begun = None;
     move |_, _| {

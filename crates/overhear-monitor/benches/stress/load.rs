@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What makes a machine busy: threads that never sleep, files, processes that come and go, and
-//! real-time threads that take every CPU for longer than a guaranteed latency.
+//! The load of the machine: threads that never sleep, files, short-lived processes, and real-time
+//! threads that take every CPU for longer than a guaranteed latency.
 
 use std::io::Write;
 use std::process::{Child, Command, Stdio};
@@ -52,10 +52,10 @@ impl Drop for Load {
     }
 }
 
-/// A thread for each CPU that takes it for a while, all at the same time, again and again, with the
-/// lowest real-time priority: nothing of normal priority runs meanwhile.
+/// A thread for each CPU that takes it for some time, all at the same time, again and again, with
+/// the lowest real-time priority: no thread of normal priority runs meanwhile.
 pub(crate) struct RealTimeHogs {
-    // Of each thread the end that is dropped to end it.
+    // For each thread, the sender whose drop ends it.
     stop: Vec<Sender<()>>,
     threads: Vec<JoinHandle<bool>>,
     real: bool,
@@ -91,7 +91,7 @@ impl RealTimeHogs {
         }
     }
 
-    /// Whether the kernel gave the priority.
+    /// Whether the kernel granted the priority.
     pub(crate) fn are_real(&self) -> bool {
         self.real
     }

@@ -28,7 +28,7 @@ use overhear_monitor::executor::{SensorFigures, Terms};
 
 use scenario::{Judgement, LoadProof, Stress, Try, ASSUMED};
 
-/// How often it is tried while an assumption does not hold.
+/// Number of attempts while an assumption does not hold.
 const TRIES: usize = 3;
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     ExitCode::from(3)
 }
 
-/// The same without a guarantee, behind each try.
+/// The same without a guarantee, after each try.
 fn is_load_real(stress: &Stress) -> bool {
     let (proof, figures) = stress.without_guarantee();
     let figures = sensors(&figures);

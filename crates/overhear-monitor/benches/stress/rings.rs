@@ -33,7 +33,7 @@ impl Ring {
         self.write_at(value, now);
     }
 
-    /// With a stamp that the test makes up.
+    /// With a synthetic stamp.
     pub(crate) fn write_at(&mut self, value: u64, stamp: impl FnOnce() -> Timestamp) {
         let stamp = || Ticks::from_raw(stamp().as_monotonic_ns());
         self.writer.write(&value.to_ne_bytes(), stamp);
@@ -105,7 +105,7 @@ pub(crate) struct Producer {
     thread: JoinHandle<Produced>,
 }
 
-/// What a producer did.
+/// The results of a producer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Produced {
     /// Elements written.
@@ -115,7 +115,7 @@ pub(crate) struct Produced {
 }
 
 impl Produced {
-    /// Of several producers.
+    /// The results of several producers.
     pub(crate) fn of_all(all: impl IntoIterator<Item = Self>) -> Self {
         all.into_iter().fold(Self::default(), |sum, one| Self {
             written: sum.written + one.written,
@@ -132,7 +132,7 @@ impl Producer {
             let mut produced = Produced::default();
             while !is_stopped(&told) {
                 if produced.written % burst == 0 {
-                    // Until all earliness has been paid back.
+                    // Waits until no element is early any more.
                     let pause = stream.jitter().as_ns() + stream.period().as_ns();
                     std::thread::sleep(std::time::Duration::from_nanos(pause));
                 }
@@ -154,7 +154,7 @@ impl Producer {
         Self { stop, thread }
     }
 
-    /// Ends it.
+    /// Ends the thread.
     pub(crate) fn stop(self) -> Produced {
         drop(self.stop);
         self.thread.join().unwrap()

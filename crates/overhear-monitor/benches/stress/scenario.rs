@@ -24,23 +24,23 @@ use crate::admitted::{lasting, run, sensor_of, streams, terms, terms_with, Ended
 use crate::load::{Load, RealTimeHogs};
 use crate::rings::{now, rings, Produced, Producer, Rings};
 
-/// How late a machine may be that nobody said more of: what a virtual machine among others does now
-/// and then.
+/// The lateness of a machine if the user states no other: a virtual machine among others reaches it
+/// sometimes.
 pub(crate) const ASSUMED: Nanos = Nanos::from_ms(20);
 
-/// A CPU's clock counts interrupts for whoever runs, and what a hypervisor takes unseen: an update
-/// that adds one has a WCET of at least this, and of three times the longest that was measured
-/// under the load, but never more than what the density of the streams leaves.
+/// A CPU's clock charges the running thread with interrupts and with time that a hypervisor takes.
+/// So an update that adds one has a WCET of at least this, and of three times the longest time that
+/// was measured under the load, but never more than the density of the streams permits.
 const LEAST_WCET: Nanos = Nanos::from_us(200);
 const LARGEST_WCET: Nanos = Nanos::from_us(300);
 
-/// What is run, for how long and under which load.
+/// The update, the length and the load of a try.
 pub(crate) struct Stress {
     pub(crate) terms: Terms,
     length: Nanos,
-    // Whether a try goes on although it is decided.
+    // Whether a try continues after its result is decided.
     to_the_end: bool,
-    // How long best effort takes to be caught by the real-time threads.
+    // Time until the real-time threads delay best effort.
     without: Nanos,
     hogs: RealTimeHogs,
     _load: Load,
@@ -48,38 +48,38 @@ pub(crate) struct Stress {
 
 /// One run under the deadline executor.
 pub(crate) struct Try {
-    /// What the executor knows, with what the watchdog saw.
+    /// The measurements of the executor, with those of the watchdog.
     pub(crate) ended: Ended,
     pub(crate) seen: WatchdogStats,
-    /// What the sensors wrote, a few elements of it after the end.
+    /// The elements that the sensors wrote, a few of them after the end.
     pub(crate) produced: Produced,
 }
 
-/// What a try shows.
+/// The result of a try.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Judgement {
     /// Every element was evaluated in time.
     Kept,
-    /// An assumption did not hold, and the verdict says so: the message begins with which.
+    /// An assumption did not hold, and the verdict says so: the message begins with its name.
     Inconclusive(String),
-    /// What must not happen.
+    /// A forbidden result.
     Broken(String),
 }
 
-/// What best effort shows.
+/// The result of best effort.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum LoadProof {
     /// It missed elements, or was later than the bound.
     Real,
-    /// Nothing of it, because the kernel gave no real-time priority.
+    /// The load failed, because the kernel granted no real-time priority.
     NoRealTime,
-    /// It was in time, so the guarantee was not put to the test.
+    /// It was in time, so the load did not test the guarantee.
     TooLight,
 }
 
 impl Stress {
-    /// Begins to load every CPU of a machine that is assumed to be at most so late. With
-    /// `to_the_end` each try lasts for `length`, else a decided one ends.
+    /// Begins to load every CPU of a machine whose lateness is assumed to be at most this. With
+    /// `to_the_end` each try lasts for `length`; otherwise a decided one ends.
     pub(crate) fn begin(length: Nanos, assumed: Nanos, to_the_end: bool) -> Self {
         let times = |factor: u64, divisor: u64| Nanos::from_ns(assumed.as_ns() * factor / divisor);
         let lateness = Lateness {
@@ -87,9 +87,9 @@ impl Stress {
             tardiness: times(1, 2),
             hold_back: times(1, 4),
         };
-        // Longer than the latency, and seldom enough for the kernel's limit of real-time threads.
+        // Longer than the latency, and rare enough for the kernel's limit of real-time threads.
         let (busy, period) = (times(9, 2), times(20, 1));
-        // All on which best effort could escape.
+        // All CPUs that best effort could use.
         let cpus = overhear_monitor::scheduler::allowed_cpus().len();
         let mut stress = Self {
             terms: terms(times(7, 2), lateness),
@@ -118,7 +118,8 @@ impl Stress {
     /// # Errors
     /// Why there can be no guarantee here, or no watchdog.
     pub(crate) fn attempt(&self) -> Result<Try, String> {
-        // A watchdog is late by the executor's own work, which is no lateness of the machine.
+        // A watchdog is late because of the executor's own work; that is no lateness of the
+        // machine.
         let allowed = self.terms.lateness.wake_up;
         let allowed = allowed.plus(self.terms.reservation.runtime);
         let watchdog = LatencyWatchdog::start(allowed).map_err(|error| error.to_string())?;
@@ -143,7 +144,7 @@ impl Stress {
         })
     }
 
-    /// Runs the set by best effort, and looks whether the load is one.
+    /// Runs the set by best effort, and checks whether the load delays it.
     pub(crate) fn without_guarantee(&self) -> (LoadProof, Vec<SensorFigures>) {
         let figures: Vec<SensorFigures> =
             self.watched(duration(self.without), |watch| watch.figures().collect());
@@ -157,7 +158,8 @@ impl Stress {
         (proof, figures)
     }
 
-    /// Evaluates by best effort for so long, with the CPU time of each step, and asks the watch.
+    /// Evaluates by best effort for this time, with the CPU time of each step, and returns the
+    /// results of the watch.
     fn watched<T>(&self, length: Duration, ask: impl FnOnce(&Watch<'_, SystemClock>) -> T) -> T {
         let (producers, source) = produce();
         let mut monitor =
@@ -183,7 +185,7 @@ impl Stress {
 }
 
 impl Try {
-    /// What this try shows.
+    /// The result of this try.
     pub(crate) fn judge(&self, terms: &Terms) -> Judgement {
         let Ended {
             run,
@@ -210,7 +212,7 @@ impl Try {
             GuaranteeVerdict::Inconclusive if guarantee.since().is_none() || because.is_empty() => {
                 Judgement::Broken("inconclusive, and nobody says since when or why".to_string())
             }
-            // Nobody but the guarantee itself found the machine late, by far.
+            // Only the guarantee itself measured a lateness of the machine, and a large one.
             GuaranteeVerdict::Inconclusive
                 if failed && self.seen.is_within() && late < half(terms.lateness.wake_up) =>
             {
@@ -225,7 +227,7 @@ impl Try {
     }
 }
 
-/// Which assumption did not hold, before all others.
+/// The first assumption that did not hold.
 fn named(cause: BreachCause, late: Nanos, terms: &Terms) -> String {
     let assumed = terms.lateness.wake_up;
     let lateness = match late > assumed {

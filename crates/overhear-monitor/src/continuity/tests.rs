@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Proofs by literals, and by a scheduler that forgets to record some of its switches.
+//! Proofs with literal values, and with a scheduler that omits some of its switches.
 
 use overhear_event::kernel::{Life, Switch};
 use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest, ProptestConfig};
@@ -7,10 +7,10 @@ use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest, ProptestConf
 use super::{Continuity, CpuIndex, Scope, DIRECT_ENTRIES};
 
 const UNKNOWN: u32 = Switch::UNKNOWN;
-/// A process of all threads of a scene, unless it says another.
+/// The process of all threads of a scene, unless the scene names another one.
 const PID: u32 = 7;
 
-/// A switch between threads, 0 where nobody is tracked, after a run of unknown length.
+/// A switch between threads, 0 for an untracked one, after a run of unknown length.
 fn switch(prev: u32, next: u32) -> Switch {
     let flag = |tid, flag| if tid == 0 { 0 } else { flag };
     Switch {
@@ -65,7 +65,7 @@ impl Scene {
         self.take(cpu, &switch(prev, next))
     }
 
-    /// As [`Self::then`], and nothing is missing.
+    /// Like [`Self::then`], and nothing is missing.
     fn fine(&mut self, cpu: usize, prev: u32, next: u32) -> &mut Self {
         assert_eq!(
             self.then(cpu, prev, next),
@@ -90,7 +90,7 @@ fn complete_switches_prove_nothing() {
         .fine(0, 0, 1)
         .fine(1, 2, 0)
         .fine(0, 1, 0);
-    // Untracked threads come and go unseen.
+    // Untracked threads arrive and leave without an element.
     scene.fine(1, 0, 1).fine(1, 1, 0).fine(1, 0, 1);
 }
 
@@ -99,7 +99,7 @@ fn two_departures_without_arrival_prove_it_missing() {
     let mut scene = Scene::tracked();
     scene.fine(0, 0, 1).fine(0, 1, 0);
     assert_eq!(scene.then(0, 1, 0), [0]);
-    // On a CPU of which nothing was known, too.
+    // On a CPU without earlier elements, too.
     assert_eq!(scene.then(2, 1, 0), [2]);
     assert_eq!(scene.then(2, 1, 0), [2]);
     scene.fine(2, 0, 1).fine(2, 1, 0);
@@ -114,7 +114,7 @@ fn known_run_stands_in_for_arrival() {
         ..switch(1, 0)
     };
     assert_eq!(scene.take(0, &known), [0_usize; 0]);
-    // But nothing stands in for the departure of another thread from that CPU.
+    // But nothing replaces the departure of another thread from that CPU.
     scene.fine(0, 0, 2);
     assert_eq!(scene.take(0, &known), [0]);
 }
@@ -140,7 +140,7 @@ fn appearance_elsewhere_proves_departure_missing_there() {
         .fine(0, 0, 2)
         .fine(0, 2, 0)
         .fine(0, 0, 1);
-    // Its arrival on the CPU that it leaves is missing besides.
+    // Its arrival on the CPU that it leaves is missing, too.
     assert_eq!(scene.then(2, 1, 0), [0, 2]);
     scene.fine(0, 0, 3).fine(1, 0, 1);
     assert_eq!(scene.then(2, 3, 1), [0, 2, 1]);
@@ -151,7 +151,7 @@ fn thread_selected_while_it_runs_proves_nothing() {
     let mut scene = Scene::tracked();
     scene.fine(0, 0, 1).fine(0, 1, 0);
     scene.life(Life::TRACKED, 2, 0).fine(0, 2, 0);
-    // Without an announcement, too; but once only.
+    // Without an announcement, too; but only once.
     scene.fine(0, 3, 0);
     assert_eq!(scene.then(0, 3, 0), [0]);
     scene.life(Life::UNTRACKED, 1, 0).life(Life::TRACKED, 1, 0);
@@ -163,7 +163,7 @@ fn thread_untracked_while_it_runs_proves_nothing() {
     let mut scene = Scene::tracked();
     scene.fine(0, 0, 1).life(Life::UNTRACKED, 1, 0);
     scene.fine(0, 0, 2).fine(0, 2, 0);
-    // A switch at the same moment may be recorded behind it.
+    // A switch at the same time may be recorded after it.
     scene.life(Life::UNTRACKED, 2, 0);
     scene.fine(0, 0, 2).fine(0, 0, 3).fine(0, 3, 0);
     scene.life(Life::TRACKED, 2, 0).fine(0, 0, 2);
@@ -175,7 +175,7 @@ fn thread_that_ends_need_not_leave() {
     let mut scene = Scene::tracked();
     scene.fine(0, 0, 1).life(Life::EXIT, 1, 0).fine(0, 0, 2);
     scene.life(Life::EXIT, 2, 0).fine(0, 2, 0);
-    // The next one with its id is another one.
+    // The next thread with its id is another one.
     scene.life(Life::FORK, 1, 2).fine(1, 0, 1).fine(1, 1, 0);
     scene.life(Life::FORK, 2, 1);
     assert_eq!(scene.then(0, 2, 0), [0], "a child begins with an arrival");
@@ -193,7 +193,7 @@ fn thread_takes_over_id_of_its_leader() {
         scene.fine(0, 0, leader).life(Life::EXIT, leader, 0);
         assert_eq!(scene.take(0, &dead), [0_usize; 0]);
     };
-    // It leaves before the element says so, or after it.
+    // It leaves before the element, or after it.
     let mut scene = Scene::tracked();
     enter(&mut scene);
     scene.fine(0, leader, 0).fine(1, 0, leader);
@@ -203,7 +203,7 @@ fn thread_takes_over_id_of_its_leader() {
     enter(&mut scene);
     scene.life(Life::EXEC, leader, 8).fine(0, leader, 0);
     assert_eq!(scene.then(0, leader, 0), [0]);
-    // The leader leaves for the last time after the exchange of ids, under that of the other.
+    // The leader leaves for the last time after the exchange of ids, with the id of the other.
     let mut scene = Scene::tracked();
     scene.fine(1, 0, leader).fine(0, 0, 8);
     scene.life(Life::EXIT, leader, 0);
@@ -214,11 +214,11 @@ fn thread_takes_over_id_of_its_leader() {
     assert_eq!(scene.take(1, &last), [0_usize; 0]);
     scene.fine(0, leader, 0).life(Life::EXEC, leader, 8);
     scene.fine(1, 0, leader).fine(1, leader, 0);
-    // One that has not exited does not.
+    // A thread that has not exited does not.
     let mut scene = Scene::tracked();
     scene.fine(1, 0, leader).fine(0, 0, 8);
     assert_eq!(scene.take(1, &last), [1, 0]);
-    // A stranger does not.
+    // An unrelated thread does not.
     let mut scene = Scene::tracked();
     scene.fine(0, 0, 8);
     let stranger = Switch {
@@ -233,9 +233,9 @@ fn counted_losses_explain_what_follows() {
     let mut scene = Scene::tracked();
     scene.fine(0, 0, 1).fine(1, 0, 2).fine(1, 2, 0);
     scene.continuity.gap(scene.cpus[0]);
-    // Whatever happened on that CPU: 1 has left it, 2 has come.
+    // Any events on that CPU: 1 has left it, 2 has arrived.
     scene.fine(1, 0, 1).fine(0, 2, 0);
-    // On the others nothing is explained.
+    // The loss does not explain anything on the others.
     assert_eq!(scene.then(1, 3, 0), [1]);
     scene.fine(2, 0, 3).fine(2, 3, 0);
     scene.continuity.gap(scene.cpus[0]);
@@ -277,14 +277,14 @@ fn perf_records_are_halves_of_switches() {
 fn idle_cpu_of_machine_has_no_unseen_thread() {
     let machine = || Scene::new(Continuity::new(Scope::Machine));
     let mut scene = machine();
-    // Who ran when the trace began is not known; afterwards it is.
+    // The running thread at the begin of the trace is unknown; afterwards it is known.
     scene.fine(0, 1, 0).fine(1, 2, 3);
     assert_eq!(scene.then(0, 4, 0), [0]);
     assert_eq!(scene.then(1, 0, 4), [1]);
     // A thread of the machine leaves after its exit, too.
     scene.fine(0, 0, 5).life(Life::EXIT, 5, 0);
     assert_eq!(scene.then(0, 0, 6), [0]);
-    // Where only some threads are tracked, nobody knows.
+    // If only some threads are tracked, this is unknown.
     let mut scene = Scene::tracked();
     scene.fine(0, 1, 0).fine(0, 4, 0);
 }
@@ -292,7 +292,7 @@ fn idle_cpu_of_machine_has_no_unseen_thread() {
 #[test]
 fn clocks_that_disagree_are_noticed_and_forgiven() {
     let unordered = || Scene::new(Continuity::new(Scope::Machine).unordered());
-    // 1 leaves CPU 0 and enters CPU 1, whose clock is behind.
+    // Thread 1 leaves CPU 0 and enters CPU 1, whose clock is late.
     let mut scene = unordered();
     scene.fine(0, 0, 1).fine(1, 0, 1);
     assert!(!scene.continuity.is_disordered());
@@ -300,7 +300,7 @@ fn clocks_that_disagree_are_noticed_and_forgiven() {
     scene.fine(0, 1, 0).fine(1, 1, 0);
     assert!(scene.continuity.is_disordered());
     assert_eq!(scene.continuity.unfinished().count(), 0);
-    // It does not leave CPU 0: that is found when the next one does, or at the end.
+    // It does not leave CPU 0: the next departure shows that, or the end.
     let mut scene = unordered();
     scene.fine(0, 0, 1).fine(1, 0, 1).fine(1, 1, 0);
     let unfinished: Vec<_> = scene.continuity.unfinished().map(CpuIndex::get).collect();
@@ -331,7 +331,7 @@ fn threads_that_share_an_entry_are_told_apart() {
     assert_eq!(scene.then(0, 19_999, 0), [0]);
 }
 
-/// A machine whose threads run on CPUs as they are told to.
+/// A machine with scripted threads on its CPUs.
 struct Machine {
     /// The thread on each CPU, 0 for none.
     on: [u32; 3],
@@ -340,7 +340,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// The tracked thread that this one is.
+    /// The number of a thread if it is tracked, otherwise 0.
     fn seen(&self, tid: u32) -> u32 {
         match tid {
             0 => 0,
@@ -349,7 +349,7 @@ impl Machine {
         }
     }
 
-    /// The thread that is to run next on a CPU; 0 if it runs elsewhere.
+    /// The next thread of a CPU; 0 if it runs elsewhere.
     fn choose(&self, wish: u32) -> u32 {
         match self.on.contains(&wish) {
             true => 0,
@@ -361,7 +361,8 @@ impl Machine {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-    /// Whatever runs where, complete streams prove nothing; and no more is proven than is missing.
+    /// Complete streams prove nothing for any schedule, and the number of proofs never exceeds the
+    /// number of missing switches.
     #[test]
     fn proofs_do_not_exceed_missing_switches(
         steps in proptest::collection::vec((0..3_usize, 0..7_u32, 0..12_u32), 1..200),
@@ -375,7 +376,7 @@ proptest! {
         for (cpu, wish, chance) in steps {
             let (tid, at) = (wish.max(1), wish.max(1) as usize - 1);
             if chance == 0 {
-                // A thread becomes tracked, or tracked no more, wherever it is.
+                // Tracking of a thread begins or ends, in any state.
                 machine.tracked[at] = !machine.tracked[at];
                 let kind = if machine.tracked[at] { Life::TRACKED } else { Life::UNTRACKED };
                 scene.life(kind, tid, 0);
@@ -403,7 +404,7 @@ proptest! {
         }
     }
 
-    /// A missing switch is proven as soon as something contradicts that it never was.
+    /// A missing switch is proven as soon as a later switch contradicts its absence.
     #[test]
     fn missing_switch_is_proven_by_next_of_its_threads_or_cpu(
         steps in proptest::collection::vec((0..3_usize, 0..7_u32), 1..200),
@@ -419,7 +420,7 @@ proptest! {
                 continue;
             }
             machine.on[cpu] = next;
-            // Something is known of the thread that enters: else its first departure proves
+            // The entering thread has an earlier element: otherwise its first departure proves
             // nothing.
             let is_known = prev != 0 || known[next as usize];
             if missing.is_none() && number >= lost && is_known {

@@ -65,7 +65,7 @@ fn put(merge: &mut Merge, stream: u32, sequence: u64, time: u64, (prev, next): (
     merge.element(id(stream), sequence, at(time), &switch(prev, next));
 }
 
-/// Time or times, stream, sequence, and how many are missed for which cause.
+/// Time or times, stream, sequence, and the number of missing elements with their cause.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Seen {
     Element(u64, u32, u64),
@@ -110,7 +110,7 @@ fn proof_is_released_before_the_element_in_the_stream_that_lacks_the_switch() {
         put(&mut merge, 1, 0, 10, (0, 5));
         put(&mut merge, 2, 0, 20, (0, 6));
         put(&mut merge, 2, 1, 30, (6, 0));
-        // 5 has left CPU 0 unseen; positions of that stream move.
+        // Thread 5 has left CPU 0 without an element; positions of that stream move.
         put(&mut merge, 2, 2, 40, (0, 5));
         put(&mut merge, 1, 1, 50, (0, 6));
         put(&mut merge, 1, 2, 60, (6, 0));
@@ -124,7 +124,7 @@ fn proof_is_released_before_the_element_in_the_stream_that_lacks_the_switch() {
             Seen::Element(60, 1, 3),
         ];
         assert_eq!(release(&mut merge, 1_000), expected, "{room:?}");
-        // So do those of gaps that the source counts.
+        // The positions of gaps that the source counts move, too.
         merge.begin_round(at(2_000));
         merge.gap(id(1), 3, 4, GapCause::Overwritten);
         put(&mut merge, 1, 7, 1_500, (0, 8));
@@ -179,7 +179,7 @@ fn element_by_element_is_released_alike() {
 fn counted_loss_is_not_proven_besides() {
     let mut merge = merge(QueueMemory::Growing);
     put(&mut merge, 1, 0, 10, (0, 5));
-    // It was counted, but comes out with the element behind it.
+    // It was counted, but is released with the next element.
     merge.gap(id(1), 1, 3, GapCause::Nested);
     put(&mut merge, 1, 4, 90, (0, 6));
     put(&mut merge, 2, 0, 20, (0, 5));
@@ -268,6 +268,6 @@ fn proof_behind_a_batch_that_panics_is_released_afterwards() {
         Seen::Gap((20, 20), 2, 0, 1, GapCause::Late),
         Seen::Element(30, 2, 1),
     ];
-    // The element that was lost would have been contradicted: its loss explains as much.
+    // The lost element would have contradicted it: the loss explains the same.
     assert_eq!(release(&mut merge, 1_000), expected);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The order of what comes out, whatever comes in.
+//! The order of released items, for any order of arrival.
 
 use std::panic::{catch_unwind, resume_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -140,8 +140,8 @@ fn gap_ends_with_the_next_element_or_with_its_round() {
             Seen::Advance(100),
         ]
     );
-    // The gap of stream 2 was found at 100; an element that was stamped at 90 but published
-    // only now pulls its end forward.
+    // The gap of stream 2 was found at 100; an element with the stamp 90 that was published later
+    // moves its end forward.
     merge.begin_round(at(120));
     put(&mut merge, 2, 8, 105);
     assert_eq!(
@@ -237,8 +237,8 @@ fn closed_streams_go_once_they_are_empty() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// What comes in as a run has the fate of what comes in one by one, whatever the times and
-    /// wherever a queue is full, and what is released at once is what is released one by one.
+    /// Runs and single elements have the same fate, for any times and any full queue, and elements
+    /// that are released together are those that are released one by one.
     #[test]
     fn runs_are_elements_one_after_the_other(
         arrivals in prop::collection::vec(
@@ -286,8 +286,8 @@ proptest! {
         }
     }
 
-    /// Whatever the arrival, the order that comes out is the sorted order of what went in,
-    /// and nothing is lost without a gap.
+    /// For any order of arrival, the released order is the sorted order of the input, and every
+    /// loss has a gap.
     #[test]
     fn order_is_total_whatever_the_arrival(
         arrivals in prop::collection::vec((1_u32..5, 0_u64..40, 0_u64..60), 1..200),
@@ -320,14 +320,14 @@ proptest! {
     }
 }
 
-/// Releases, and has the sink panic at its so-manyth element.
+/// Releases; the sink panics at its element with this number.
 fn release_until_panic(merge: &mut Merge, fatal: usize) -> Vec<Seen> {
     let mut seen = Vec::new();
     let released = catch_unwind(AssertUnwindSafe(|| {
         merge.release(at(u64::MAX), |item| {
             seen.push(Seen::of(item));
             if seen.len() == fatal {
-                // A panic that says nothing.
+                // A panic without a message.
                 resume_unwind(Box::new(()));
             }
         });
@@ -347,7 +347,7 @@ fn elements_of_a_panic_are_missed_in_the_next_release() {
     // The second batch has the elements 32 to 63 of each stream.
     let seen = release_until_panic(&mut merge, 64 + 4);
     assert_eq!(seen.len(), 64 + 4);
-    // More comes in before the next release.
+    // More elements arrive before the next release.
     merge.begin_round(at(2_000));
     put(&mut merge, 2, 100, 1_500);
     let mut rest = Vec::new();

@@ -31,7 +31,7 @@ fn stream(raw: u32) -> Arc<StreamDescriptor> {
     })
 }
 
-/// What one poll of a [`Script`] does.
+/// The action of one poll of a [`Script`].
 #[derive(Clone)]
 enum Act {
     /// Delivers an element of this time.

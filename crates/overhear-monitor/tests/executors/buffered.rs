@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Copies in private rings: complete, in order, and exact about what was lapped.
+//! Copies in private rings: complete, in order, and with exact counts of lapped elements.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::deadline::may_reserve;
 use crate::rings::{rings, Produced, Producer};
 use crate::witness::{keeps, Doubt, Excuse, Witness};
 
-/// What came, as (sequence, value) and gaps.
+/// The received items, as (sequence, value) and gaps.
 #[derive(Default)]
 struct Log {
     elements: Vec<(u64, u64)>,
@@ -35,7 +35,7 @@ impl Analysis for Log {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// Hands on what another source delivers, with a gap behind it.
+/// Delivers the items of another source, with a gap after them.
 struct WithGap<S>(S, Option<(u64, u64, GapCause)>);
 
 impl<S: Source> Source for WithGap<S> {
@@ -64,7 +64,7 @@ fn lapped_elements_are_counted_and_gaps_keep_their_position() {
     copier.copy(&mut source, at(1_000));
     monitor.round(horizon.now(), &mut log);
     assert_eq!(log.elements, [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]);
-    // Thirty more, of which the private ring holds fifteen.
+    // Thirty more elements; the private ring has room for fifteen.
     (0..30).for_each(|number| writers[0].write_at(number, || at(2_000 + number)));
     copier.copy(&mut source, at(3_000));
     monitor.finish(horizon.now(), &mut log);
@@ -99,7 +99,7 @@ fn slow_evaluation_misses_nothing_that_the_private_rings_hold() {
             return Ok(());
         }
         let excuses = log.gaps.iter().map(|(.., cause)| match cause {
-            // A machine that stands still for longer than the rings hold.
+            // A machine that stops for longer than the capacity of the rings.
             GapCause::Overwritten => Excuse::seen(machine.was_late(RING)),
             GapCause::Late => Excuse::seen(produced.held_up > hold_back),
             _ => Excuse::None,
@@ -111,11 +111,10 @@ fn slow_evaluation_misses_nothing_that_the_private_rings_hold() {
     });
 }
 
-/// Less than the rings of the producers hold.
+/// Less than the capacity of the producers' rings.
 const RING: Nanos = Nanos::from_ms(100);
 
-/// Evaluates what two producers write behind a copying thread, by an evaluation that takes its
-/// time.
+/// Evaluates the elements of two producers after a copying thread, with a slow evaluation.
 fn evaluate_slowly(hold_back: Nanos) -> (Log, Produced) {
     let (writers, mut source) = rings(&[("a", 256), ("b", 256)]);
     let (mut copier, copies) = buffer(16 * 1024);
@@ -138,7 +137,7 @@ fn evaluate_slowly(hold_back: Nanos) -> (Log, Produced) {
     let mut monitor = Monitor::new(hold_back);
     monitor.add_source(Box::new(copies));
     let mut log = Log::default();
-    // Longer than the rings of the producers hold, and shorter than the private ones.
+    // Longer than the capacity of the producers' rings, and shorter than that of the private ones.
     for _ in 0..4 {
         monitor.round(horizon.now(), &mut log);
         std::thread::sleep(Duration::from_millis(400));

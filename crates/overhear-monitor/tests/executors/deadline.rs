@@ -33,7 +33,7 @@ impl Ended {
     }
 }
 
-/// Whether this user may reserve; says why not.
+/// Whether this user may reserve; prints the reason if not.
 pub(crate) fn may_reserve() -> bool {
     let terms = terms(Nanos::from_ms(50), lateness());
     match ReservedThread::reserve(terms.reservation, false) {
@@ -70,7 +70,7 @@ fn admitted_guarantee_holds() {
         let produced = Produced::of_all(producers.into_iter().map(Producer::stop));
         let machine = witness.stop();
         let ended = ended.map_err(|refusal| refused(&refusal, &machine))?;
-        // Whatever the machine does.
+        // In any state of the machine.
         assert_eq!(
             (after, begun > 0),
             (begun, true),
@@ -108,7 +108,7 @@ fn update_that_takes_too_long_is_named_with_its_element() {
     }
     let terms = terms(Nanos::from_ms(50), lateness());
     let (mut writers, source) = rings(&[("a", 512), ("b", 512)]);
-    // Far more than its WCET, by the CPU's clock, whatever else runs.
+    // Far more than its WCET, by the CPU's clock, independent of other load.
     let mut sum = Sum(0, |element| {
         let begun = SystemClock.cpu_time();
         let mut used = Nanos::ZERO;
@@ -118,7 +118,8 @@ fn update_that_takes_too_long_is_named_with_its_element() {
     });
     let mut judged = 0;
     let ended = run(&terms, source, &mut sum, |monitor, _| {
-        // One element per period, a long way below what is admitted, until the bad one is through.
+        // One element per period, far below the admitted rate, until the bad one has been
+        // evaluated.
         if judged < 6 {
             writers[0].write(judged);
         }
@@ -131,7 +132,7 @@ fn update_that_takes_too_long_is_named_with_its_element() {
     let all = ended.messages.join("; ");
     let by_name =
         all.contains(named) && all.contains(" for element 3 of sensor `a`, its wcet is 100 us");
-    // Where the thread was preempted for as long in the same period, only the period is to blame.
+    // If the thread was preempted for as long in the same period, only the period is the cause.
     assert!(
         by_name || ended.has(|cause| matches!(cause, BreachCause::JobOverrun { .. })),
         "{all}"
@@ -164,7 +165,7 @@ fn sensor_that_exceeds_its_stream_is_noticed_within_one_element() {
                 _ => None,
             });
         if found.is_some() {
-            // With the very element, and in the round in which it was evaluated.
+            // At the element itself, and in the round of its evaluation.
             assert_eq!(found, Some((SensorIndex(1), 5)));
             assert_eq!(monitor.elements(), 6);
         }
@@ -229,7 +230,7 @@ fn foreign_reservation_makes_it_inconclusive() {
     );
 }
 
-/// Not a test: a guarantee in a process of its own, which is stopped from outside.
+/// Not a test: a guarantee in a process of its own, which the test stops from outside.
 #[test]
 #[ignore = "started by another test"]
 fn stopped_process() {
@@ -321,7 +322,7 @@ fn refused_guarantee_is_evaluated_without_one() {
         refusal.is_lack_of_permission()
     };
     let good = terms(Nanos::from_ms(50), lateness());
-    // A CPU of its own, where there are several.
+    // A CPU of its own, if there are several.
     if std::thread::available_parallelism().map_or(1, |cpus| cpus.get()) > 1 {
         let exclusive = Terms {
             level: Level::Exclusive,
@@ -329,7 +330,7 @@ fn refused_guarantee_is_evaluated_without_one() {
         };
         assert!(refused(&exclusive, "cpuset partition of one CPU"));
     }
-    // More than there is.
+    // More than the machine has.
     let mut crowded = good.clone();
     crowded.reservation.runtime = crowded.reservation.deadline.plus(Nanos::from_ns(1));
     assert!(!refused(&crowded, "runtime <= deadline <= period"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A CPU that is set apart, for real: a guarantee on it, and what a killed process leaves.
+//! A CPU that is really set apart: a guarantee on it, and the remains of a killed process.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -19,7 +19,8 @@ use crate::excuse::{doubt, refused};
 use crate::rings::{now, rings, Produced};
 use crate::witness::{keeps, Witness};
 
-/// A partition; says why there is none. Reservations of other programs go by.
+/// A partition; prints the reason if there is none. It waits until reservations of other programs
+/// are over.
 fn partition() -> Option<Partition> {
     let begun = now();
     loop {
@@ -72,7 +73,7 @@ fn guarantee_has_a_cpu_of_its_own_and_gives_it_back() {
             }
             Err(refusal) => panic!("{refusal}"),
         }
-        // On the other CPUs, too: what it sees there excuses as much.
+        // On the other CPUs, too: a lateness there is an excuse as well.
         let witness = Witness::start();
         let inside = partition.enter().unwrap();
         assert_eq!(allowed_cpus(), [cpu]);
@@ -126,7 +127,7 @@ fn killed_with_a_partition() {
 #[test]
 fn partition_of_a_killed_process_is_cleared() {
     let _alone = alone();
-    // Whether it can be had at all.
+    // Whether a partition is possible here.
     if partition().is_none() {
         return;
     }
@@ -147,8 +148,8 @@ fn partition_of_a_killed_process_is_cleared() {
         return println!("skipped: {said}");
     }
     assert_eq!(groups_of(child.id()).len(), 1);
-    // `overhear doctor` tells of it as soon as its threads are gone, unless whoever else makes a
-    // partition has cleared it.
+    // `overhear doctor` reports it as soon as its threads have gone, unless another program that
+    // makes a partition has removed it.
     let begun = now();
     while let [name] = groups_of(child.id()).as_slice() {
         if Partition::leftovers().unwrap().contains(name) {
@@ -157,15 +158,15 @@ fn partition_of_a_killed_process_is_cleared() {
         assert!(now().since(begun) < Nanos::from_ms(30_000), "not told");
         std::thread::yield_now();
     }
-    // The kernel may still be letting go of its threads; whoever else makes a partition clears it,
-    // too.
+    // The kernel may still be removing its threads; another program that makes a partition removes
+    // it, too.
     let begun = now();
     while !groups_of(child.id()).is_empty() {
         let _ = Partition::clear_leftovers();
         assert!(now().since(begun) < Nanos::from_ms(30_000), "not cleared");
         std::thread::yield_now();
     }
-    // And its CPU can be had again.
+    // Its CPU is available again.
     assert!(partition().is_some());
 }
 
@@ -174,7 +175,7 @@ fn impossible_partition_is_refused_with_a_message() {
     let _alone = alone();
     let Some(own) = partition() else { return };
     let before = groups_of(std::process::id());
-    // No machine has the one, and the other is taken.
+    // No machine has the first CPU, and the other one is in use.
     for cpu in [1_000_000, own.cpu()] {
         let error = Partition::make(Some(cpu)).unwrap_err();
         assert!(matches!(error, PartitionError::NotFree { .. }), "{error}");
@@ -183,7 +184,7 @@ fn impossible_partition_is_refused_with_a_message() {
             format!("CPU {cpu} cannot be set apart: it is not there, or in another partition")
         );
     }
-    // It has left nothing behind, and the one that is there is no leftover.
+    // It has left nothing, and the existing partition is in use.
     assert_eq!(groups_of(std::process::id()), before);
     let left = Partition::leftovers().unwrap();
     assert!(!left.iter().any(|name| before.contains(name)), "{left:?}");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which broken assumptions of a guarantee the machine can be blamed for, by what witnesses saw.
+//! The broken assumptions of a guarantee that the machine explains, by the observations of
+//! witnesses.
 
 use overhear_event::{GapCause, Nanos};
 use overhear_monitor::executor::{BreachCause, DeadlineRefusal, Terms};
@@ -8,7 +9,7 @@ use crate::admitted::Ended;
 use crate::rings::Produced;
 use crate::witness::{Doubt, Excuse, Machine};
 
-/// The doubt in a guarantee that is inconclusive: each broken assumption needs its excuse.
+/// The reason for doubt in an inconclusive guarantee: each broken assumption needs its excuse.
 pub(crate) fn doubt(ended: &Ended, terms: &Terms, machine: &Machine, produced: Produced) -> Doubt {
     let breaches = ended.guarantee.breaches();
     Doubt {
@@ -21,15 +22,16 @@ pub(crate) fn doubt(ended: &Ended, terms: &Terms, machine: &Machine, produced: P
 
 fn excuse(cause: &BreachCause, terms: &Terms, machine: &Machine, produced: Produced) -> Excuse {
     let lateness = terms.lateness;
-    // The witness wakes at other times than the executor, and may see half of it.
+    // The witness wakes at other times than the executor, and may observe half of the lateness.
     let was_late = |than: Nanos| machine.was_late(half(than));
-    // A CPU's clock counts interrupts for whoever runs, and what a hypervisor takes unseen.
+    // A CPU's clock charges the running thread with interrupts and with time that a hypervisor
+    // takes.
     let overran = |is_true: bool| match (is_true, was_late(lateness.tardiness)) {
         (false, _) => Excuse::None,
         (true, true) => Excuse::Seen,
         (true, false) => Excuse::Unseen,
     };
-    // What is not more than was assumed breaks nothing, whatever the machine does.
+    // A value within the assumption breaks nothing, in any state of the machine.
     match *cause {
         BreachCause::WakeUp { late } | BreachCause::Machine { late, .. } => {
             Excuse::seen(late > lateness.wake_up && was_late(lateness.wake_up))
@@ -59,8 +61,8 @@ fn excuse(cause: &BreachCause, terms: &Terms, machine: &Machine, produced: Produ
     }
 }
 
-/// The doubt in a guarantee that could not begin: whoever else reserves CPU time may leave too
-/// little.
+/// The reason for doubt in a guarantee that could not begin: other reservations of CPU time may
+/// leave too little.
 pub(crate) fn refused(refusal: &DeadlineRefusal, machine: &Machine) -> Doubt {
     Doubt {
         excuse: Excuse::seen(machine.was_reserved()),

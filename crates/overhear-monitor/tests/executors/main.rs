@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Executors on real threads, clocks and rings: what they promise, and what they say when the
-//! machine does not let them.
+//! Executors on real threads, clocks and rings: their guarantees, and their messages if the machine
+//! does not permit these.
 //!
 //! No machine is late here by the test's fault: a run in which the machine was later than the terms
 //! allow proves nothing about the executor but that it said so, and is tried again. Whether it was

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The stress scenario for 20 seconds, and what is made of its tries. For ten minutes: `make
+//! The stress scenario for 20 seconds, and the judgement of its tries. For ten minutes: `make
 //! stress`.
 
 use overhear_event::{Nanos, Timestamp};
@@ -100,7 +100,7 @@ fn tries_are_judged_by_what_the_machine_did() {
     });
     assert!(is_broken(&violated));
 
-    // The machine was later than assumed: whatever was missed, the verdict has said so.
+    // The machine was later than assumed: the verdict contains that, in spite of missed elements.
     let late = terms.lateness.wake_up.plus(Nanos::from_ms(1));
     let breach = Breach {
         from: at(4),
@@ -109,7 +109,7 @@ fn tries_are_judged_by_what_the_machine_did() {
     };
     let mut excused = ended(&terms, later, 7);
     excused.ended.guarantee.breach(breach);
-    // Without a message nobody learns since when.
+    // Without a message nobody gets the time of the breach.
     assert!(is_broken(&excused));
     excused.ended.messages = excused.ended.guarantee.messages(&terms, Timestamp::ZERO);
     excused.seen = WatchdogStats {
@@ -149,7 +149,7 @@ fn tries_are_judged_by_what_the_machine_did() {
             && message.contains("element 7 of sensor `b`"),
         "{message}"
     );
-    // The same with a machine that nobody saw late.
+    // The same on a machine without observed lateness.
     excused.seen = WatchdogStats::default();
     assert!(is_broken(&excused));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The first element of a guarantee finds everything there: plug-ins in C, C++ and Rust count the
-//! page faults of the thread that evaluates, from within.
+//! All memory is ready at the first element of a guarantee: plug-ins in C, C++ and Rust count the
+//! page faults of the evaluating thread.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +16,7 @@ use crate::excuse::refused;
 use crate::rings::rings;
 use crate::witness::{keeps, Doubt, Excuse, Witness};
 
-/// Compiles a plug-in of the tests; `None` where there is no compiler.
+/// Compiles a plug-in of the tests; `None` if there is no compiler.
 fn compiled(compiler: &str, standard: &str, source: &str) -> Option<PathBuf> {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let name = format!("{}-{compiler}.so", source.replace('.', "-"));
@@ -79,7 +79,7 @@ fn first_element_of_a_guarantee_finds_all_memory_mapped() {
     }
 }
 
-/// Guarantees an update of a plug-in, and asks it which page faults its first elements had.
+/// Guarantees an update of a plug-in, and returns the page faults of its first elements.
 fn first_elements(terms: &Terms, plugin: &Path) -> Result<(), Doubt> {
     let witness = Witness::start();
     let mut made = Plugin::load(plugin).unwrap().create(None, "").unwrap();
@@ -88,7 +88,7 @@ fn first_elements(terms: &Terms, plugin: &Path) -> Result<(), Doubt> {
     let mut last = lasting(Nanos::from_ms(100));
     let mut calls = 0;
     let ended = run(terms, source, &mut update, |monitor, guarantee| {
-        // No element has come before the guarantee began.
+        // No element came before the guarantee began.
         if calls < 3 {
             writers[0].write(calls);
             calls += 1;
@@ -105,7 +105,7 @@ fn first_elements(terms: &Terms, plugin: &Path) -> Result<(), Doubt> {
     if faults == (0, 0) {
         return Ok(());
     }
-    // Whoever touches a page that the kernel moves meanwhile has a fault, though it is locked.
+    // An access to a page that the kernel moves meanwhile faults, even if the page is locked.
     Err(Doubt {
         excuse: Excuse::seen(machine.moved_pages()),
         reasons: format!("{place}: {faults:?} page faults"),

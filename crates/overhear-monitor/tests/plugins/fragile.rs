@@ -8,7 +8,7 @@ use overhear_event::{
 use overhear_monitor::plugin::{Exported, ResultValue, Results};
 use overhear_monitor::MissedPolicy;
 
-/// Panics in the function that its argument names, or says that it has failed.
+/// Panics in the function that its argument names, or returns a failure.
 struct Fragile(String);
 
 impl Fragile {
@@ -68,7 +68,7 @@ impl Exported for Fragile {
     }
 }
 
-/// Tells everything it was called with, of elements of one type.
+/// Returns all its calls as text, with elements of one type.
 struct Faithful {
     seen: Vec<String>,
 }

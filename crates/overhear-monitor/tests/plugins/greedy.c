@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * An update that uses memory of every kind, all of it for the first time when the first element
- * comes, and counts the page faults that its thread has meanwhile.
+ * An update that uses memory of every kind. It uses all of it for the first time at the first
+ * element, and counts the page faults of its thread meanwhile.
  */
 #define _GNU_SOURCE
 #include <overhear/update.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * An update that uses memory of every kind, all of it for the first time when the first element
- * comes, and counts the page faults that its thread has meanwhile.
+ * An update that uses memory of every kind. It uses all of it for the first time at the first
+ * element, and counts the page faults of its thread meanwhile.
  */
 #include <overhear/update.hpp>
 
@@ -24,7 +24,7 @@ std::int64_t faults()
     return getrusage(RUSAGE_THREAD, &usage) != 0 ? -1 : usage.ru_minflt + usage.ru_majflt;
 }
 
-/* Found by a table of functions, like what an evaluation calls of its own classes. */
+/* Found by a table of functions, like the virtual functions of an evaluation. */
 struct shape {
     virtual ~shape() = default;
     virtual std::uint64_t area(std::uint64_t side) const = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! An update that uses memory of every kind, all of it for the first time when the first element
-//! comes, and counts the page faults that its thread has meanwhile.
+//! An update that uses memory of every kind. It uses all of it for the first time at the first
+//! element, and counts the page faults of its thread meanwhile.
 
 use std::cell::Cell;
 use std::hint::black_box;

@@ -4,7 +4,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Counts what the calling thread asks of the allocator.
+/// Counts the allocator calls of the calling thread.
 struct Counting;
 
 thread_local! {
@@ -12,7 +12,7 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that is being torn down is not measured.
+    // A thread that is being destroyed is not measured.
     let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
 }
 
@@ -40,7 +40,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// How often the calling thread has called the allocator.
+/// The number of allocator calls of the calling thread.
 pub(crate) fn calls() -> u64 {
     CALLS.with(Cell::get)
 }

@@ -58,7 +58,7 @@ fn geometry(descriptor: &StreamDescriptor) -> Geometry {
     Geometry::new(descriptor.schema.size(), descriptor.capacity).unwrap()
 }
 
-/// A stream of this process: who writes it, and what reads it.
+/// A stream of this process: its writer and its reader.
 pub(crate) fn ring(descriptor: Arc<StreamDescriptor>) -> (Writer, RingSource<OwnedWords>) {
     let geometry = geometry(&descriptor);
     let memory = OwnedWords::zeroed(geometry.words());

@@ -18,16 +18,16 @@ use std::time::Duration;
 use overhear_event::Nanos;
 use overhear_monitor::{LatencyWatchdog, WatchdogStats};
 
-/// Between two looks at who runs and who reserves.
+/// Time between two samples of running and reserving threads.
 const LOOKS: Duration = Duration::from_millis(20);
 /// The scheduling policy SCHED_DEADLINE.
 const DEADLINE: u32 = 6;
-/// A machine that is later than this disturbs what is compared to microseconds.
+/// A machine with a larger lateness disturbs comparisons in microseconds.
 pub(crate) const LATE: Nanos = Nanos::from_ms(1);
-/// How often a promise is tried.
+/// The maximum number of tries.
 const TRIES: usize = 3;
 
-/// Watches until it is stopped.
+/// Samples until it is stopped.
 pub(crate) struct Witness {
     watchdog: Option<LatencyWatchdog>,
     stop: Sender<()>,
@@ -35,7 +35,7 @@ pub(crate) struct Witness {
     moved: u64,
 }
 
-/// What was seen at the looks.
+/// The results of the samples.
 #[derive(Clone, Copy, Debug, Default)]
 struct Looks {
     count: u64,
@@ -44,10 +44,10 @@ struct Looks {
     apart: usize,
 }
 
-/// What the machine did.
+/// The observations of the machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    /// `None` without a watchdog: this user may have none, or it was not wished for.
+    /// `None` without a watchdog: this user may have none, or it was not requested.
     seen: Option<WatchdogStats>,
     looks: Looks,
     moved: u64,
@@ -57,14 +57,13 @@ impl Witness {
     /// Begins to watch. This process and its children are no others.
     pub(crate) fn start() -> Self {
         Self {
-            // What it is late by is asked afterwards.
+            // Its lateness is read afterwards.
             watchdog: LatencyWatchdog::start(Nanos::from_ms(1_000_000)).ok(),
             ..Self::without_watchdog()
         }
     }
 
-    /// One that does not know whether the machine is late: a watchdog would disturb what is
-    /// measured to nanoseconds.
+    /// A witness without a watchdog: a watchdog would disturb measurements in nanoseconds.
     pub(crate) fn without_watchdog() -> Self {
         let (stop, stopped) = channel::<()>();
         let looks = std::thread::spawn(move || {
@@ -88,7 +87,7 @@ impl Witness {
         }
     }
 
-    /// What was seen since.
+    /// The observations since the start.
     pub(crate) fn stop(self) -> Machine {
         drop(self.stop);
         Machine {
@@ -100,43 +99,42 @@ impl Witness {
 }
 
 impl Machine {
-    /// Whether a thread of the highest priority woke later than this, or the hypervisor took more.
-    /// Unknown is yes.
+    /// Whether a thread of the highest priority woke later than this, or the hypervisor took more
+    /// time. If unknown, true.
     pub(crate) fn was_late(&self, than: Nanos) -> bool {
         let seen = self.seen.as_ref();
         seen.is_none_or(|seen| seen.worst() > than || seen.stolen() > than)
     }
 
-    /// Whether somebody else had reserved CPU time.
+    /// Whether another process had reserved CPU time.
     pub(crate) const fn was_reserved(&self) -> bool {
         self.looks.foreign > 0
     }
 
-    /// Whether somebody else had set CPUs apart.
+    /// Whether another process had set CPUs apart.
     pub(crate) const fn was_set_apart(&self) -> bool {
         self.looks.apart > 0
     }
 
-    /// Whether more threads wanted a CPU than there are, at one of ten looks or more.
+    /// Whether more threads wanted a CPU than there are, in at least one of ten samples.
     pub(crate) const fn was_crowded(&self) -> bool {
         self.looks.crowded * 10 >= self.looks.count
     }
 
-    /// Whether the kernel moved pages: locked ones, too, and whoever touches one meanwhile has a
-    /// fault.
+    /// Whether the kernel moved pages. It moves locked ones, too, and an access meanwhile faults.
     pub(crate) const fn moved_pages(&self) -> bool {
         self.moved > 0
     }
 }
 
-/// Why a try is inconclusive.
+/// The reason for an inconclusive try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Excuse {
-    /// The witness saw it.
+    /// The witness observed it.
     Seen,
-    /// It can be, and the witness could not see it.
+    /// It is possible, and the witness could not observe it.
     Unseen,
-    /// It cannot be on this machine.
+    /// It is impossible on this machine.
     None,
 }
 
@@ -162,7 +160,7 @@ pub(crate) struct Doubt {
     pub(crate) reasons: String,
 }
 
-/// Tries until the promise is kept, and says skipped if the machine did not allow it.
+/// Tries until the guarantee is kept, and prints "skipped" if the machine did not allow it.
 pub(crate) fn keeps(mut attempt: impl FnMut() -> Result<(), Doubt>) {
     let mut doubts = Vec::new();
     for _ in 0..TRIES {
@@ -179,7 +177,7 @@ fn cpus() -> u64 {
     std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64)
 }
 
-/// Threads that run or want to: the first half of the fourth word of /proc/loadavg.
+/// Running or runnable threads: the first half of the fourth word of /proc/loadavg.
 fn running() -> u64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let halves = text.split(' ').nth(3).and_then(|word| word.split_once('/'));
@@ -188,7 +186,7 @@ fn running() -> u64 {
         .unwrap_or(0)
 }
 
-/// What the kernel has done to pages that were mapped and locked.
+/// The kernel's operations on mapped and locked pages.
 fn moved_pages() -> u64 {
     const MOVES: [&str; 4] = [
         "pgmigrate_success",
@@ -225,7 +223,7 @@ fn others() -> (usize, usize) {
         let count = policies.filter(|policy| *policy == DEADLINE).count();
         reserving.push((pid, count));
     }
-    // The kernel's own, which are children of this one, are nobody's reservations.
+    // The kernel's own threads, which are children of this one, are nobody's reservations.
     let (own, kernel) = (std::process::id(), 2);
     let is_own = |mut pid: u32| loop {
         match parents.get(&pid) {
@@ -236,12 +234,12 @@ fn others() -> (usize, usize) {
     };
     let foreign = reserving.iter().filter(|(pid, _)| !is_own(*pid));
     let foreign = foreign.map(|(_, count)| count).sum();
-    // Of a process that has ended nobody knows whose it was.
+    // The owner of an ended process is unknown.
     let apart = partitions().filter(|pid| parents.contains_key(pid) && !is_own(*pid));
     (foreign, apart.count())
 }
 
-/// The processes that made the partitions of CPUs that there are.
+/// The processes that made the existing partitions of CPUs.
 fn partitions() -> impl Iterator<Item = u32> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let cgroups = mounts.lines().filter(|line| line.contains(" - cgroup"));
@@ -258,10 +256,10 @@ fn partitions() -> impl Iterator<Item = u32> {
     })
 }
 
-/// The parent and the scheduling policy that a `stat` of /proc says.
+/// The parent and the scheduling policy in a `stat` of /proc.
 fn stat(place: &str) -> Option<(u32, u32)> {
     let text = fs::read_to_string(place).ok()?;
-    // Behind the name come the fields from the third one on.
+    // After the name come the fields from the third one on.
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
     Some((fields.get(1)?.parse().ok()?, fields.get(38)?.parse().ok()?))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Pictures that have no room for all items.
+//! Pictures with a limit below the number of items.
 
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ fn write(picture: &mut Picture, stream: &StreamDescriptor, us: u64) {
     });
 }
 
-/// Threads 7 and 8 enter the CPU by turns.
+/// Threads 7 and 8 enter the CPU alternately.
 fn switch(picture: &mut Picture, us: u64, number: u64) {
     let tids = [7 + (number % 2) as u32, 7 + ((number + 1) % 2) as u32];
     let switch = Switch {
@@ -146,7 +146,7 @@ fn picture_of_a_run_that_goes_on_stops_taking_elements() {
     }
     let kept = count(&picture, &fast);
     assert!((20..100).contains(&kept), "{kept}");
-    // Everything that is shown ends there.
+    // All displayed items end there.
     assert_eq!(document(&picture)["end_ns"], kept * 1_000);
     let (first, _) = picture.piece(at(0), &mut Cursor::default(), 10);
     let first = serde_json::to_value(first).unwrap();
@@ -177,7 +177,7 @@ fn full_picture_shows_states_up_to_one_moment_and_says_so() {
         left_out.contains("no room for states of threads from"),
         "{left_out}"
     );
-    // The other sensor goes on, and the states of the threads are unknown from then on.
+    // The other sensor continues, and the states of the threads are unknown from then on.
     let marks = sensor(2, "marks");
     write(&mut picture, &marks, 0);
     picture.open(&marks);

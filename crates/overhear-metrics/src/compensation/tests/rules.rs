@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Each rule by itself, and other times: accounts in payloads, gaps, intervals.
+//! Each rule separately, and other times: accounts in payloads, gaps, intervals.
 
 use overhear_event::kernel::{
     Life, SchedStat, Switch, Wake, SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE,
@@ -12,7 +12,7 @@ use overhear_event::{
 use crate::compensation::{Compensation, Delays};
 use crate::{Costs, Scheduling, Timeline};
 
-/// What an element of each kind costs in these tests.
+/// The cost of an element of each kind in these tests.
 const COST: u64 = 100;
 const ASLEEP: u16 = 1;
 const BOTH: u16 = Switch::PREV_TRACKED | Switch::NEXT_TRACKED;
@@ -124,7 +124,7 @@ fn stamp_is_moved_by_the_costs_before_it() {
     }
     assert_eq!(delays.last(), Nanos::from_ns(4 * COST));
     assert_eq!(delays.greatest(), Nanos::from_ns(5 * COST));
-    // A moment between two elements is moved like the one before.
+    // A time between two elements is moved like the element before.
     assert_eq!(delays.moved(1, at(14_000)), at(13_600));
     assert_eq!(delays.moved(1, at(14_500)), at(14_100));
     assert_eq!(delays.moved(99, at(14_500)), at(14_500));
@@ -147,7 +147,7 @@ fn wake_up_carries_the_delay_to_another_cpu() {
     let mut delays = delays();
     place(&mut delays, &switches(0), 10_000, &switch(0, 1, 0));
     place(&mut delays, &marks(1), 11_000, &[]);
-    // Thread 2 has slept on CPU 1, which rests.
+    // Thread 2 has slept on CPU 1, which is idle.
     place(&mut delays, &switches(1), 9_000, &switch(2, 0, ASLEEP));
     assert_eq!(place(&mut delays, &wakes(0), 12_000, &wake(2, 1)), 11_800);
     // 1.9 us after the cost of the waking.
@@ -166,7 +166,7 @@ fn rest_absorbs_the_delay() {
         place(&mut delays, &switches(0), 12_000, &switch(1, 0, ASLEEP)),
         11_800
     );
-    // A timer comes when it comes.
+    // A timer does not depend on the cost.
     assert_eq!(place(&mut delays, &wakes(0), 20_000, &wake(1, 0)), 20_000);
     assert_eq!(
         place(&mut delays, &switches(0), 21_000, &switch(0, 1, 0)),
@@ -186,7 +186,7 @@ fn untracked_thread_passes_the_delay_on() {
         place(&mut delays, &switches(0), 11_000, &leave.to_payload()),
         10_900
     );
-    // Others took turns meanwhile, unseen.
+    // Other threads ran meanwhile, without elements.
     let enter = Switch {
         flags: Switch::NEXT_TRACKED,
         ..Switch::parse(&switch(78, 1, 0)).unwrap()
@@ -227,7 +227,7 @@ fn unknown_writer_is_the_thread_with_the_least_delay() {
     place(&mut delays, &wakes(0), 11_000, &wake(99, 7));
     // Thread 7 is 200 ns late, thread 8 only 100.
     assert_eq!(place(&mut delays, &marks(7), 12_000, &[]), 11_900);
-    // An element that names its writer is moved with it.
+    // An element that names its writer is moved with the writer.
     let schema = TypeSchema::builder("mark").field("n", FieldKind::U64, "");
     let told = program(90, 7, schema.build().unwrap().with_writer().unwrap());
     let mut payload = [0; 16];
@@ -292,7 +292,7 @@ fn concurrent_sensors_have_a_price_of_their_own() {
     assert_eq!(ns(&costs, &lane), Some(20));
 }
 
-/// Keeps what comes.
+/// Stores its items.
 #[derive(Default)]
 struct Kept {
     elements: Vec<(u64, Vec<u8>)>,
@@ -345,14 +345,14 @@ fn cpu_rests_until_the_entering_thread_is_ready() {
     for beat in 0..10 {
         elements.push((&marks, 11_000 + beat * 200, &[]));
     }
-    // Thread 2 is woken on another CPU, which rests, while thread 1 is a microsecond late.
+    // Thread 2 is woken on another CPU, which is idle, while thread 1 is a microsecond late.
     elements.push((&wakes, 12_900, &wakes_it));
     elements.push((&zero, 13_000, &last));
     let kept = compensated(&elements);
     let [.., (woken, _), (entered, second)] = &kept.elements[..] else {
         panic!("too few");
     };
-    // It left at 13000 - 12 * 100, and the other one is ready at 12900 only.
+    // It left at 13000 - 12 * 100, and the other one is ready only at 12900.
     assert_eq!((*woken, *entered), (12_900, 12_900));
     let leaves = kept.elements.iter().find_map(|(time, payload)| {
         let switch = Switch::parse(payload)?;
@@ -404,7 +404,7 @@ fn accounts_of_cpu_time_shrink_with_the_runs() {
         (&lives, 15_000, &life),
     ]);
     let payload = |place: usize| &kept.elements[place].1[..];
-    // Entering has cost, too: the thread had the CPU, but did not work.
+    // Entering has a cost, too: the thread had the CPU, but did not work.
     assert_eq!(Switch::parse(payload(2)).unwrap().prev_run_ns, 5_000 - 200);
     let sample = SchedStat::parse(payload(3)).unwrap();
     assert_eq!((sample.run_ns, sample.wait_ns), (8_000 - 200, 3));
@@ -473,12 +473,12 @@ fn time_line_has_both_lengths() {
         .settle(|tid, at| delays.moved(tid, at));
     let row = &scheduling.observer().rows()[0];
     assert_eq!(row.lengths, [3_000, 7_000, 3_000, 7_000, 3_000, 17_000]);
-    // Each run is shorter by what entering and the mark have cost; rest absorbs it.
+    // Each run is shorter by the costs of entering and of the mark; idle time absorbs them.
     assert_eq!(row.shrinks, [200, -200, 200, -200, 200, 0]);
     assert_eq!(row.first_delay, Nanos::ZERO);
 }
 
-/// Checks the order of what it gets.
+/// Checks the order of its items.
 #[derive(Default)]
 struct Ordered {
     last: Timestamp,
@@ -511,7 +511,7 @@ fn held_back_items_are_bounded() {
             time: at(1_000),
             payload: &switch(0, 1, 0),
         });
-        // One CPU never rests, and its delay grows; the other one's elements wait for it.
+        // One CPU is never idle, and its delay grows; the elements of the other one wait for it.
         for round in 0..rounds {
             for (stream, offset) in [(&marks, 0), (&interrupts, 500)] {
                 compensation.element(&ElementView {
@@ -528,7 +528,7 @@ fn held_back_items_are_bounded() {
         assert_eq!(ordered.elements, 1 + 2 * rounds);
         delays
     };
-    // Few have room: nothing is handed on early.
+    // The capacity is for few: nothing is released early.
     assert_eq!(run(200, 1_000).hurried(), 0);
     let delays = run(200, 20_000);
     assert!(delays.hurried() > 1_000, "{}", delays.hurried());

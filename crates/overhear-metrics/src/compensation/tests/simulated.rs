@@ -59,7 +59,7 @@ fn streams(recorded: &[Recorded]) -> BTreeMap<(u8, usize), StreamDescriptor> {
     streams
 }
 
-/// Collects the elements in the form of the simulator.
+/// Stores the elements in the form of the simulator.
 #[derive(Default)]
 struct Collected {
     recorded: Vec<Recorded>,
@@ -122,7 +122,7 @@ fn compensate(recorded: &[Recorded], prices: Prices) -> Compensated {
     }
 }
 
-/// What happens to a thread.
+/// The events of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fate {
     Enters(usize),
@@ -190,7 +190,7 @@ fn ascends(times: impl Iterator<Item = u64>) -> bool {
     times.is_sorted()
 }
 
-/// What holds of every compensation: rule 6.
+/// The properties of every compensation: rule 6.
 fn check_order(intruded: &[Recorded], compensated: &Compensated) {
     let recorded = &compensated.recorded;
     assert!(
@@ -198,7 +198,7 @@ fn check_order(intruded: &[Recorded], compensated: &Compensated) {
         "the new order is that of time"
     );
     assert_eq!(recorded.len(), intruded.len() + compensated.rests as usize);
-    // Per CPU and per thread the order is the recorded one: all happens in the same sequence.
+    // For each CPU and each thread the order is the recorded one.
     let (before, after) = (lives(intruded), lives(recorded));
     assert_eq!(fates(&before), fates(&after));
     for (tid, life) in &before {
@@ -330,7 +330,7 @@ fn chain_over_three_cpus_is_restored() {
     gives_back(&players.collect::<Vec<_>>());
 }
 
-/// The displaced thread would have been ahead; the work that it would have done is not done twice.
+/// The displaced thread would have been ahead; its skipped work is not repeated.
 #[test]
 fn displaced_thread_keeps_its_delay() {
     let mut worker = vec![Step::Until(2_500_000)];
@@ -366,7 +366,8 @@ fn displaced_thread_keeps_its_delay() {
     );
 }
 
-/// The rule of [MKM, section 5.2] on one CPU that never rests: each stamp less the costs before it.
+/// The rule of [MKM, section 5.2] on one CPU that is never idle: each stamp less the costs before
+/// it.
 fn simple_subtraction(recorded: &[Recorded], prices: Prices) -> Vec<u64> {
     let mut sum = 0;
     let mut moved = Vec::new();
@@ -403,7 +404,7 @@ fn players(threads: usize, cpus: usize, timers: bool) -> impl Strategy<Value = V
     prop::collection::vec(player, threads)
 }
 
-/// Players of which none is displaced.
+/// Threads of which none is displaced.
 fn equals(threads: usize, cpus: usize) -> impl Strategy<Value = Vec<Player>> {
     players(threads, cpus, false).prop_map(|players| {
         let calm = players.into_iter().map(|player| Player {
@@ -414,7 +415,7 @@ fn equals(threads: usize, cpus: usize) -> impl Strategy<Value = Vec<Player>> {
     })
 }
 
-/// The run without cost and the one with, if in both each thread does and suffers the same in the
+/// The run without cost and the run with cost, if in both each thread has the same events in the
 /// same sequence, and each CPU serves the same threads one after the other.
 fn in_one_sequence(players: &[Player]) -> Option<(Vec<Recorded>, Vec<Recorded>)> {
     let (ideal, steps) = run_with_log(players, NOTHING);
@@ -458,7 +459,7 @@ proptest! {
         check_order(&intruded, &compensate(&intruded, wrong));
     }
 
-    /// Where all happens in the same sequence, what comes back is the run without cost.
+    /// If the sequences are equal, the result is the run without cost.
     #[test]
     fn run_in_the_same_sequence_is_restored(players in equals(4, 3)) {
         let Some((ideal, intruded)) = in_one_sequence(&players) else {
@@ -471,7 +472,7 @@ proptest! {
         prop_assert_eq!(difference(&lives(&compensated.recorded), &lives(&ideal)), None);
     }
 
-    /// Displaced threads and timers, too: no time is further off than all costs together.
+    /// With displaced threads and timers, too: no time differs by more than all costs together.
     #[test]
     fn error_is_bounded_by_the_costs(players in players(4, 3, true)) {
         let Some((ideal, intruded)) = in_one_sequence(&players) else {
@@ -486,21 +487,21 @@ proptest! {
         }
     }
 
-    /// On one CPU that never rests it is the subtraction of [MKM, section 5.2].
+    /// On one CPU that is never idle it is the subtraction of [MKM, section 5.2].
     #[test]
     fn busy_cpu_follows_the_rule_of_the_report(players in equals(5, 1)) {
         let intruded = run(&players, PRICES);
         let is_switch = |one: &Recorded, to_rest: bool| {
             matches!(one.what, Written::Switch(switch) if (switch.next_tid == 0) == to_rest)
         };
-        // From the first run on, and as long as somebody is there.
+        // From the first run on, as long as a thread exists.
         let begin = intruded.iter().position(|one| is_switch(one, false)).unwrap();
         let end = begin + intruded[begin..].iter().position(|one| is_switch(one, true)).unwrap();
         let compensated = compensate(&intruded, PRICES);
         prop_assert_eq!(compensated.rests, 0);
         let times = |recorded: &[Recorded]| recorded[begin..=end].iter().map(|one| one.at).collect::<Vec<_>>();
-        // The timer that wakes the first thread finds a CPU at rest: its two elements have kept the
-        // thread waiting.
+        // The timer that wakes the first thread finds an idle CPU: its two elements delayed the
+        // thread.
         let woken = 2 * PRICES.wake;
         let expected = simple_subtraction(&intruded[begin..=end], PRICES);
         let expected: Vec<_> = expected.into_iter().map(|at| at - woken).collect();

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Threads on CPUs and the elements that a monitor gets: the slow oracle of the compensation.
 //!
-//! It knows nothing of delays. A workload runs once with a cost for every element and once without
-//! any; what the compensation makes of the first run is compared with the second one.
+//! It contains no delays. A workload runs once with a cost for every element and once without any;
+//! the compensated first run is compared with the second one.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use overhear_event::kernel::{Switch, Wake};
 
-/// From a wake-up to the run on a resting CPU.
+/// From a wake-up to the run on an idle CPU.
 pub(super) const LATENCY: u64 = 2_000;
 /// Between the two elements of a wake-up.
 const HALVES: u64 = 10;
@@ -16,10 +16,10 @@ const HALVES: u64 = 10;
 pub(super) const FIRST_TID: u32 = 100;
 const ASLEEP: u16 = 1;
 
-/// What a thread does next.
+/// The next action of a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
-    /// Works so long.
+    /// Works for this time.
     Work(u64),
     /// Writes an element of its own sensor.
     Mark,
@@ -27,9 +27,9 @@ pub(super) enum Step {
     Post(usize),
     /// Waits for its own semaphore.
     Wait,
-    /// Sleeps until this moment, unless it is over.
+    /// Sleeps until this time, unless it is over.
     Until(u64),
-    /// Lets the others on its CPU go first.
+    /// Yields to the others on its CPU.
     Yield,
 }
 
@@ -66,10 +66,10 @@ pub(super) struct Recorded {
 
 #[derive(Clone, Debug, Default)]
 struct Cpu {
-    /// Time at which the thread on the CPU has done its step, or enters.
+    /// Time at which the thread on the CPU completes its step, or enters.
     clock: u64,
     current: Option<usize>,
-    /// It has been woken, and is on its way in.
+    /// It has been woken, and will enter.
     entering: Option<usize>,
     queue: VecDeque<usize>,
     /// Begin of its idle time, after the cost of the switch.
@@ -79,7 +79,7 @@ struct Cpu {
 #[derive(Clone, Debug, Default)]
 struct State {
     step: usize,
-    /// Rest of a work that was displaced.
+    /// Remaining work of a displaced thread.
     left: Option<u64>,
     posts: u32,
     waits: bool,
@@ -105,7 +105,7 @@ pub(super) fn run(players: &[Player], prices: Prices) -> Vec<Recorded> {
     run_with_log(players, prices).0
 }
 
-/// The same, and the steps at which each thread left its CPU, which no element contains.
+/// The same, and the steps at which each thread left its CPU; no element contains these.
 pub(super) fn run_with_log(
     players: &[Player],
     prices: Prices,
@@ -163,7 +163,7 @@ impl World<'_> {
         self.recorded.push(Recorded { at, cpu, what });
     }
 
-    /// From `prev` to `next` at `at`; the entering thread continues after the cost.
+    /// Switches from `prev` to `next` at `at`; the entering thread continues after the cost.
     fn switch(
         &mut self,
         number: usize,
@@ -223,7 +223,7 @@ impl World<'_> {
         self.cpus[number].clock += length;
     }
 
-    /// Both halves of a wake-up, written on `number`; returns when they have been.
+    /// Writes both halves of a wake-up on CPU `number`; returns the time after that.
     fn wake(&mut self, number: usize, mut at: u64, waker: Option<usize>, thread: usize) -> u64 {
         for kind in [Wake::WAKING, Wake::WAKEUP] {
             let waker = waker.map_or(0, tid);
@@ -285,7 +285,7 @@ impl World<'_> {
         }
     }
 
-    /// The thread on this CPU has done its work, and takes its next step.
+    /// The thread on this CPU has completed its work, and takes its next step.
     fn proceed(&mut self, number: usize) {
         let at = self.cpus[number].clock;
         if let Some(thread) = self.cpus[number].entering.take() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Steps, latencies and gaps, with time that the tests make.
+//! Steps, latencies and gaps, with synthetic time.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::executor::terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, Updat
 use crate::reaction::{decider, Condition, Measure, Occurrence, ReactionIndex, Trigger};
 use crate::updates::MissedPolicy;
 
-/// Time that the test makes: (now, CPU time).
+/// Synthetic time: (now, CPU time).
 #[derive(Default)]
 struct Made {
     now: Cell<u64>,
@@ -53,7 +53,7 @@ impl Analysis for Takes<'_> {
         self.0.pass(now, cpu);
         true
     }
-    // Half as long again.
+    // Longer by a half.
     fn commit(&mut self, _: &ElementKey<'_>, _: bool) {
         let (now, cpu) = self.1.get();
         self.0.pass(now / 2, cpu / 2);
@@ -118,7 +118,7 @@ fn element(stream: &StreamDescriptor, sequence: u64, time: u64) -> ElementView<'
     }
 }
 
-/// A watch over sensor `a`, stream 1, and what its update takes for the next elements.
+/// A watch over sensor `a`, stream 1, and the times of its update for the next elements.
 fn watched(test: impl FnOnce(&Made, &Cell<(u64, u64)>, &mut Watch<'_, &Made>)) {
     let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
     made.pass(10_000, 0);
@@ -140,7 +140,7 @@ fn watched(test: impl FnOnce(&Made, &Cell<(u64, u64)>, &mut Watch<'_, &Made>)) {
 #[test]
 fn smaller_buffer_than_assumed_is_inconclusive() {
     let (made, mut terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
-    // Of 64 slots one may be in the making.
+    // Of 64 slots the writer may be in one.
     for (assumed, verdict) in [
         (63, GuaranteeVerdict::Held),
         (64, GuaranteeVerdict::Inconclusive),
@@ -165,7 +165,7 @@ fn smaller_buffer_than_assumed_is_inconclusive() {
     }
 }
 
-/// Nothing but zeros, whole or not.
+/// Zeros, in complete and incomplete measurements.
 #[derive(Debug)]
 struct Zeros(bool);
 
@@ -379,7 +379,7 @@ fn judgements_trigger_reactions_with_the_element() {
             cause: GapCause::Overwritten,
         },
     );
-    // The thread sleeps between rounds; a step behind that is measured all the same.
+    // The thread sleeps between rounds; a step after that is measured nevertheless.
     watch.advance(at(9_900));
     made.pass(1_000_000, 100);
     takes.set((70, 70));
@@ -443,7 +443,7 @@ fn update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
         to: at(9_500),
         cause: GapCause::Overwritten,
     };
-    // Before anything is guaranteed it learns of one, and goes on.
+    // Before the guarantee it receives a gap, and continues.
     watch.gap(&a, &gap(0, 2));
     watch.begin_judging();
     watch.element(&element(&a, 0, 9_000));
@@ -467,7 +467,7 @@ fn unadmitted_sensor_makes_guarantee_inconclusive_from_its_appearance() {
         assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
         watch.open(&stream(2, "a"));
         assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Inconclusive);
-        // It is evaluated all the same.
+        // It is evaluated nevertheless.
         watch.element(&element(&stream(2, "a"), 0, 9_000));
         assert_eq!(watch.longest()[0].elements, 1);
         assert_eq!(watch.figures().next().unwrap().elements, 0);
@@ -497,7 +497,7 @@ fn only_admitted_number_of_sensors_is_evaluated() {
     watch.open(&other);
     assert!(watch.is_complete());
     watch.begin_judging();
-    // Each of them as fast as both may be: one of its own stream each.
+    // Each at the maximum rate of both: one in its own stream each.
     for sequence in 0..3 {
         for stream in [&one, &other] {
             watch.element(&element(stream, sequence, 9_000 + 100 * sequence));
@@ -591,7 +591,7 @@ fn rings_of_a_kernel_sensor_are_one_sensor_and_bounded_together() {
         assert_eq!(watch.guarantee().verdict(), GuaranteeVerdict::Held);
         let labels: Vec<&str> = watch.labels(SensorIndex(0)).collect();
         assert_eq!(labels, ["kernel/a"]);
-        // Each by itself keeps its distance, and both together as well.
+        // Each keeps its distance separately, and both together as well.
         watch.element(&element(&first, 0, 9_000));
         watch.element(&element(&second, 0, 9_100));
         watch.element(&element(&first, 1, 9_200));
@@ -603,7 +603,7 @@ fn rings_of_a_kernel_sensor_are_one_sensor_and_bounded_together() {
         assert_eq!(watch.figures().next().unwrap().exceeding, 1);
         assert_eq!(watch.figures().next().unwrap().elements, 4);
     });
-    // What comes of the same term from somewhere else was not counted.
+    // An element of the same term from another source was not counted.
     watched_rings(|_, watch| {
         watch.open(&stream(3, "a"));
         let message = watch
@@ -624,8 +624,8 @@ fn loss_of_a_ring_lies_between_two_of_its_elements() {
         to: at(9_500),
         cause: GapCause::Overwritten,
     };
-    // Four elements fit between 9,000 and 9,500, five do not. Nobody knows which of them came
-    // before the element of the other ring, so there is room for four around it.
+    // Four elements fit between 9,000 and 9,500, five do not. Their order relative to the element
+    // of the other ring is unknown, so four may be around it.
     for (missed, verdict) in [
         (4, GuaranteeVerdict::Violated),
         (5, GuaranteeVerdict::Inconclusive),
