@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Runs what the fuzzers run, on a stable toolchain: the seeds of a target, and inputs near them.
+//! Runs the fuzz targets on a stable toolchain: the seeds of a target, and inputs near them.
 //!
 //! Every change is drawn from the same numbers in each run, so a failure comes again. What is found
 //! stays in `fuzz/seeds/TARGET` as a further seed.
 
 use std::path::{Path, PathBuf};
 
-/// Chance, the same in every run.
+/// Pseudo-random numbers, the same in every run.
 pub(crate) struct Chance(u64);
 
 impl Default for Chance {
@@ -33,7 +33,7 @@ impl Chance {
     }
 }
 
-/// Texts that parsers, allocators and printers like least.
+/// Texts that are difficult for parsers, allocators and printers.
 const WORDS: [&str; 16] = [
     "0",
     "-1",
@@ -96,7 +96,7 @@ fn mutate(input: &mut Vec<u8>, chance: &mut Chance) {
     }
 }
 
-/// Where the seeds of a target lie.
+/// The folder of a target's seeds.
 pub(crate) fn seeds_of(target: &str) -> PathBuf {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds");
     Path::new(folder).join(target)

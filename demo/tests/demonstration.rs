@@ -17,11 +17,11 @@ const CALLS: u32 = 400;
 const PERIOD_US: u32 = 500;
 const DEMO: &str = env!("CARGO_BIN_EXE_demo");
 
-/// One session at a time: a session listens to the signals of its whole process.
+/// One session at a time: a session handles the signals of its complete process.
 static SESSION: Mutex<()> = Mutex::new(());
 
-/// The server's own view of its IPC: the thread time from each P after to the next P before. One
-/// such time belongs to two calls, the sum of all to all calls.
+/// The server's own measurement of its IPC: the thread time from each P after to the next P before.
+/// One such time belongs to two calls, their sum to all calls.
 #[derive(Default)]
 struct BetweenCalls {
     left_at_cpu_ns: Option<u64>,
@@ -57,9 +57,9 @@ fn sum(histogram: &Histogram) -> f64 {
 fn four_spans_are_measured_with_every_kernel_sensor() {
     let _session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
     for backend in [KernelBackend::Bpf, KernelBackend::Perf, KernelBackend::Off] {
-        // Context switches and the thread's CPU clock tell the same, on average: within a factor of
-        // two, since the calls are few, and a single one that the machine held up counts for the
-        // clock alone. Not three times in a row.
+        // Context switches and the thread's CPU clock agree on average, within a factor of two: the
+        // calls are few, and a single delayed one counts only for the clock. The test fails after
+        // three failures in a row.
         let alike = |_| match four_spans(backend) {
             Some((by_switches, by_clock)) => {
                 println!("{backend:?}: IPC by switches {by_switches:.0} ns, by the clock {by_clock:.0} ns");
@@ -72,8 +72,8 @@ fn four_spans_are_measured_with_every_kernel_sensor() {
 }
 
 /// Runs both programs once. Mean nanoseconds of a call in the kernel: by context switches, and by
-/// the thread's clock; no numbers if the machine spoiled most of the calls. `None` where nobody
-/// hears the kernel.
+/// the thread's clock; no numbers if the machine disturbed most of the calls. `None` if kernel
+/// sensors do not work.
 fn four_spans(backend: KernelBackend) -> Option<(f64, f64)> {
     let folder = tempfile::tempdir().unwrap();
     let command = programs::command(Path::new(DEMO), folder.path(), CALLS, PERIOD_US).unwrap();
@@ -126,7 +126,7 @@ fn four_spans(backend: KernelBackend) -> Option<(f64, f64)> {
     Some((by_switches, by_clock))
 }
 
-/// The server serves another client at the same time, which invokes no sensor that anybody hears.
+/// The server serves another client at the same time, whose sensors are not connected.
 #[test]
 fn only_calls_of_the_test_client_are_measured() {
     let _session = SESSION.lock().unwrap_or_else(PoisonError::into_inner);
@@ -201,7 +201,7 @@ fn output_fits_a_terminal_and_the_report_shows_the_spans() {
 fn both_programs_run_without_directory_and_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let command = programs::command(Path::new(DEMO), folder.path(), 20, 0).unwrap();
-    // An empty variable switches sensors off, wherever a directory may listen on this machine.
+    // An empty variable switches sensors off, even if this machine has a directory.
     let run = |arguments: &[std::ffi::OsString]| {
         Command::new(&command[0])
             .args(arguments)
@@ -219,7 +219,7 @@ fn both_programs_run_without_directory_and_leave_nothing() {
     left.sort();
     assert_eq!(left, [CLIENT, SERVER]);
 
-    // The same with commands that the server refuses, and one that it takes.
+    // The same with commands that the server refuses, and one that it accepts.
     for (text, reply) in [
         ("settitle 0 \"a \\\"b\\\"\"", None),
         ("describe 3", None),
@@ -239,7 +239,7 @@ fn both_programs_run_without_directory_and_leave_nothing() {
     }
 }
 
-/// gcc and clang find nothing to warn of, neither with sensors nor with sensors compiled out.
+/// gcc and clang print no warning, neither with sensors nor with sensors compiled out.
 #[test]
 fn c_programs_compile_without_warnings() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whatever anybody sends to a directory: it answers or closes, keeps its counts, and goes on
-//! serving.
+//! Arbitrary packets to a directory: it answers or closes, keeps its counts, and continues to
+//! serve.
 //!
 //! The input is a conversation: packets, separated by zero bytes, which no JSON contains. `seeds`
 //! has one of each kind.
@@ -39,11 +39,11 @@ fuzz_target!(|conversation: &[u8]| {
         if rustix::net::send(&fd, packet, SendFlags::NOSIGNAL).is_err() {
             break;
         }
-        // What is there already; a monitor that reports what it has read gets no answer.
+        // A sensor and a monitor exist before; a read report of a monitor gets no answer.
         let _ = rustix::net::recv(&fd, &mut answer[..], RecvFlags::DONTWAIT);
     }
     drop(fd);
-    // Served all the same, and within its bounds.
+    // Others are served nevertheless, and the directory is within its bounds.
     let mut witness = MonitorConnection::connect(directory.socket()).expect("it listens");
     let status = witness.status().expect("it answers");
     assert!(status.bytes <= QUOTA, "{status:?}");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Segments from a clock page: any bytes convert any stamp without a panic, and what is parsed is
+//! Segments from a clock page: any bytes convert any stamp without a panic, and parsed segments are
 //! written again unchanged.
 
 use overhear_event::Ticks;

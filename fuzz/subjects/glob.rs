@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Arbitrary patterns over arbitrary names: each is refused with a message, or decides.
+//! Arbitrary patterns over arbitrary names: each is refused with a message, or matches or does not
+//! match.
 
 use overhear_directory::Query;
 use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};

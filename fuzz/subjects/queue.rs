@@ -9,7 +9,7 @@ use overhear_event::{ClockId, Ticks};
 use overhear_stream::sync::Ordering;
 use overhear_stream::{OwnedWords, QueueGeometry, QueueWriter, Reader, Shape, Words};
 
-/// Geometry, memory, and what happens to it.
+/// Geometry, memory, and the operations on it.
 #[derive(Arbitrary, Debug)]
 pub(crate) struct Input {
     payload_bytes: u16,
@@ -21,7 +21,7 @@ pub(crate) struct Input {
 
 #[derive(Arbitrary, Debug)]
 enum Step {
-    /// `head` (false) or `tail` moves by so many positions, its index follows.
+    /// `head` (false) or `tail` moves by this number of positions, its index follows.
     Move(bool, i16),
     /// A word of the stream changes.
     Store(u16, u64),

@@ -7,7 +7,7 @@ use arbitrary::Arbitrary;
 use overhear_stream::sync::Ordering;
 use overhear_stream::{Geometry, OwnedWords, Reader, Words, COUNTER_OFFSET};
 
-/// Geometry, memory, and what happens to it.
+/// Geometry, memory, and the operations on it.
 #[derive(Arbitrary, Debug)]
 pub(crate) struct Input {
     payload_bytes: u16,
@@ -22,7 +22,7 @@ pub(crate) struct Input {
 enum Step {
     /// The counter jumps.
     Counter(u64),
-    /// The counter advances as an honest writer's would.
+    /// The counter advances like that of an honest writer.
     Advance(u8),
     /// A word of the stream changes.
     Store(u16, u64),

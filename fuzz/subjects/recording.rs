@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A small recording of which the input replaces one file.
+//! A small recording, of which the input replaces one file.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -16,7 +16,7 @@ pub(crate) const FILES: [&str; 5] = [
     "overhear/ends.json",
 ];
 
-/// Counts what it is called for.
+/// Counts its calls.
 #[derive(Default)]
 struct Counted {
     elements: u64,

@@ -15,15 +15,15 @@
 
 #include "tap.h"
 
-/* The library that comes first on the command line. */
+/* The library that is first on the command line. */
 #ifndef FIRST_LIBRARY
 #define FIRST_LIBRARY "liboverhear.so"
 #endif
 
-/* Waits are for conditions; they take this long only if something is broken. */
+/* Waits end by conditions; they take this long only if something is broken. */
 #define PATIENCE_NS (60u * (uint64_t)1000000000u)
 
-/* The file of the library that a function of this program's is taken from. */
+/* The file of the library that contains a function of this program. */
 static const char *library_of(uintptr_t function)
 {
     Dl_info library;

@@ -87,7 +87,7 @@ static void writes_without_elements_are_refused(void)
     tap_check(oh_concurrent_write(&sensor) == NULL && oh_concurrent_put(&sensor, &value) == 0,
               "without an element the write is refused");
     tap_check(queue_lost_full(&sensor) == 2, "refused writes are counted");
-    /* Given back in another order than taken. */
+    /* Enqueued in another order than dequeued. */
     for (element = CAPACITY; element-- > 0;)
         oh_concurrent_commit(&sensor, payloads[element]);
     tap_check(queue_published(&sensor) == CAPACITY && oh_concurrent_put(&sensor, &value) == 1,

@@ -61,7 +61,8 @@ static void *write_all(void *argument)
 
 static uint64_t delivered, missed, broken, last_stamp, next_number[WRITERS + 1];
 
-/* Checks a copied element: whole, after those before it, the thread's next or later. */
+/* Checks a copied element: intact, later than the earlier ones, and with the thread's next or a
+   later number. */
 static void check(const uint64_t *copy)
 {
     uint32_t tid;
@@ -82,7 +83,7 @@ static void check(const uint64_t *copy)
     next_number[tid] = number + 1;
 }
 
-/* Reads what is published from `sequence` on; returns where it ends. */
+/* Reads published elements from `sequence` on; returns the end position. */
 static uint64_t read_some(uint64_t sequence)
 {
     const uint64_t published = queue_published(&sensor);

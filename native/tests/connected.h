@@ -13,7 +13,7 @@
 
 #include <overhear/sensor.h>
 
-/* Goes on as `overhear run -- PROGRAM connected`; returns if that command is not built. */
+/* Continues as `overhear run -- PROGRAM connected`; returns if that command is not built. */
 static inline void start_connected(const char *program)
 {
     static char path[PATH_MAX + 16];

@@ -5,8 +5,8 @@
  *
  * The program starts itself again under `overhear run`, which cargo builds beside the library.
  * There a child for each kind registers a sensor of its own, and writes between two counts of its
- * page faults, under a filter that kills at any system call but that count and exit_group. Both
- * guards are shown to bite.
+ * page faults, under a filter that kills at any system call but that count and exit_group. The test
+ * shows that both guards detect a violation.
  */
 #define _GNU_SOURCE 1
 #include <signal.h>
@@ -26,7 +26,7 @@
 
 enum { WRITES = 10000000, NOT_CONNECTED = 98, FAULTED = 97, TRIES = 3 };
 
-/* Whether filters are permitted here, and the clock needs no kernel. */
+/* Whether filters are permitted here, and the clock does not need the kernel. */
 static int filter_works;
 
 static oh_sensor *simple;
@@ -137,12 +137,12 @@ static long faults(void)
     return usage.ru_minflt + usage.ru_majflt;
 }
 
-/* Under the filter, unless that is refused: getrusage is all that is permitted. */
+/* Under the filter, unless it is refused: only getrusage is permitted. */
 static int stays_in_the_program(const struct kind *kind)
 {
     long before;
     int whole;
-    /* The pages of code and stack are the program's own affair: a first sensor maps them. */
+    /* The test does not check the pages of code and stack: a first sensor maps them. */
     if (!kind->begin() || !kind->write(2) || !kind->begin() || faults() < 0)
         return NOT_CONNECTED;
     if (filter_works && forbid_system_calls_but(SYS_getrusage) != 0)
@@ -204,7 +204,7 @@ static void guards_bite(void)
     else
         tap_skip("writes without system call", "seccomp filters are refused here");
 #else
-    /* Whether CLOCK_MONOTONIC enters the kernel is the vDSO's affair. */
+    /* The vDSO decides whether CLOCK_MONOTONIC enters the kernel. */
     tap_skip("writes without system call", "this CPU's counter has no clock id");
 #endif
     tap_check(ended_with(in_child(touches_a_new_page, NULL), FAULTED), "faults are counted");

@@ -3,9 +3,9 @@
  * links: nothing. A writer dies at every instruction of its writes and commits.
  *
  * The memory is shared with a child, which writes. This process lets it execute one instruction
- * after the other, and treats the memory behind each as if the child had died there: what was
- * committed is whole, and another writer goes on. Then the memory becomes what the child has left,
- * and it goes on itself. At some places it dies indeed.
+ * after the other, and treats the memory after each as if the child had died there: committed
+ * elements are intact, and another writer continues. Then the memory gets the child's state again,
+ * and the child continues. At some instructions it really dies.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -20,7 +20,7 @@
 #include "stream.h"
 #include "tap.h"
 
-/* More is written than the memory holds. Every so many instructions one child dies for good. */
+/* The writes exceed the memory. At every n-th instruction one child really dies. */
 enum { CAPACITY = 4, WRITES = 6, WORDS = 3, PLACES = 53 };
 
 #if defined(__x86_64__)
@@ -31,31 +31,31 @@ enum { CAPACITY = 4, WRITES = 6, WORDS = 3, PLACES = 53 };
 #define CLOCK OH_CLOCK_MONOTONIC
 #endif
 
-/* Every word of the element with a number is that number and one. */
+/* Every word of an element is its number plus one. */
 struct sample {
     uint64_t words[WORDS];
 };
 
-/* A kind of sensor: what the child does, and what can be said of the memory. */
+/* A kind of sensor: the work of the child, and the checks of the memory. */
 struct subject {
     const char *whole, *goes_on;
     void (*begin)(void);
     /* Writes the elements with the numbers from .. to - 1. */
     void (*write)(uint64_t from, uint64_t to);
-    /* How many elements were committed; -1 if one that can be read is not whole. */
+    /* The number of committed elements; -1 if a readable one is torn. */
     int64_t (*look)(void);
 };
 
 static void *memory;
 static size_t memory_bytes;
-/* A copy, for as long as another writer has the memory. */
+/* A copy of the memory, while another writer uses it. */
 static void *left_by_child;
 static oh_sensor simple;
 static oh_concurrent_sensor queue;
 static oh_laned_sensor laned;
 static oh_lane_ lane;
 
-/* What liboverhear does where lanes are claimed or nested, which this test does not let happen. */
+/* liboverhear has these functions for claimed lanes and nested writes. This test causes neither. */
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -76,7 +76,7 @@ void oh_lane_refuse_(oh_lane_ *at)
     (void)at;
 }
 
-/* The thread's slot, which says that lane 0 is its own. */
+/* The thread's slot, which contains lane 0 as its own. */
 enum { KEY = 1 << 13 };
 static __thread uint64_t entry = KEY ^ 0;
 
@@ -118,7 +118,7 @@ static void begin_simple(void)
 static void write_simple(uint64_t from, uint64_t to)
 {
     uint64_t number;
-    /* Another writer goes on where the memory says. */
+    /* Another writer continues at the position in the memory. */
     simple.count = stream_counter(memory);
     for (number = from; number < to; number++) {
         const struct sample sample = sample_of(number);
@@ -208,7 +208,7 @@ static void begin_lane(void)
 static void write_lane(uint64_t from, uint64_t to)
 {
     uint64_t number;
-    /* The next owner takes the lane as the memory says. */
+    /* The next owner takes the lane as the memory describes it. */
     lane.count = stream_counter(memory);
     lane.open = 0;
     lane.mark = 0;
@@ -251,7 +251,7 @@ static const struct subject subjects[] = {
      "and the others go on, wherever one has died", begin_queue, write_queue, look_queue},
 };
 
-/* A child that is about to write, stopped; -1 if this machine does not let us step. */
+/* A child that is stopped before its write; -1 if this machine does not permit single steps. */
 static pid_t start(const struct subject *subject)
 {
     int status = 0;
@@ -269,7 +269,7 @@ static pid_t start(const struct subject *subject)
     return child > 0 && waitpid(child, &status, 0) == child && WIFSTOPPED(status) ? child : -1;
 }
 
-/* One instruction; 0 if the child has ended. */
+/* Executes one instruction; returns 0 if the child has ended. */
 static int step(pid_t child)
 {
     int status = 0;
@@ -277,7 +277,7 @@ static int step(pid_t child)
            waitpid(child, &status, 0) == child && WIFSTOPPED(status);
 }
 
-/* Whether others go on, around the memory and past the place. */
+/* Whether others continue, around the memory and past the position. */
 static int goes_on(const struct subject *subject, int64_t left)
 {
     if (left < 0)
@@ -286,7 +286,7 @@ static int goes_on(const struct subject *subject, int64_t left)
     return subject->look() == left + 3 * CAPACITY;
 }
 
-/* What became of a child that lived on behind every instruction. */
+/* The end of a child that continued after every instruction. */
 struct life {
     uint64_t steps;
     int whole, others_go_on;
@@ -309,7 +309,7 @@ static struct life look_everywhere(const struct subject *subject, pid_t child)
     return life;
 }
 
-/* Dies behind so many instructions; whether others go on. */
+/* Dies after this number of instructions; returns whether others continue. */
 static int die(const struct subject *subject, uint64_t steps)
 {
     const pid_t child = start(subject);

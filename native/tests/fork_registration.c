@@ -27,7 +27,7 @@ struct sample {
 
 static const oh_field fields[] = {OH_FIELD_U64(struct sample, number, "")};
 
-/* A sensor with at least this many slots; 0: as the directory likes. */
+/* A sensor with at least this number of slots; 0: the directory decides. */
 static oh_sensor *sensor_with(const char *id, const char *instance, uint64_t capacity)
 {
     oh_sensor_options options;
@@ -82,7 +82,7 @@ static void child_has_streams_of_its_own(void)
     child = fork();
     if (child == 0) {
         oh_sensor *own;
-        /* The copy stays usable: a program need not know that a library has forked it. */
+        /* The copy stays usable: the program may not know that a library has forked it. */
         write_some(sensor, 1000);
         if (oh_sensor_is_connected(sensor))
             _exit(1);
@@ -149,7 +149,7 @@ static void thread_that_ends_may_fork(void)
     oh_sensor_unregister(sensor);
 }
 
-/* Makes a copy of the parent's sensor connected. 0, or which step went wrong. */
+/* Connects a copy of the parent's sensor. Returns 0, or the number of the failed step. */
 static int speaks_again(oh_sensor *copy)
 {
     write_some(copy, 3);
@@ -271,11 +271,11 @@ static void concurrent_copy_is_connected_after_one_call(void)
     taken = oh_concurrent_write(sensor);
     child = fork();
     if (child == 0) {
-        /* It finds no element in the empty memory, and does not look for one for ever. */
+        /* It finds no element in the empty memory, and does not search for ever. */
         alarm(40);
         for (int write = 0; write < 1000; write++)
             (void)oh_concurrent_put(sensor, &sample);
-        /* Nor does the end of a write that its parent began last for ever. */
+        /* The end of a write that its parent began does not block for ever either. */
         if (taken != NULL)
             oh_concurrent_commit(sensor, taken);
         if (oh_concurrent_is_connected(sensor) || is_shared(sensor->base) != 0)
@@ -371,7 +371,7 @@ static int spawned(void)
 
 extern char **environ;
 
-/* Apart, because a child made by vfork runs on its parent's stack. */
+/* A separate function, because a child of vfork runs on its parent's stack. */
 static __attribute__((noinline)) pid_t vfork_and_exec(char *program, char **arguments)
 {
     const pid_t child = vfork();

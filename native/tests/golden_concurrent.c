@@ -94,7 +94,7 @@ static void commit(struct sample *payload, uint64_t sequence)
     oh_concurrent_commit(&sensor, payload);
 }
 
-/* The story of the image, as golden_queue.rs tells it. */
+/* The history of the image, as in golden_queue.rs. */
 static void write_all(void)
 {
     struct sample *held, *second;

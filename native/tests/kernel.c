@@ -23,7 +23,7 @@
 
 enum { TURNS = 200 };
 
-/* A thread that goes to sleep once for each turn. */
+/* A thread that sleeps once in each round. */
 struct sleeper {
     pthread_t thread;
     sem_t turn, done;
@@ -43,7 +43,7 @@ static void *sleep_in_turns(void *argument)
     return NULL;
 }
 
-/* Whether it has left its CPU to sleep: the kernel shows the system call of such threads alone. */
+/* Whether it sleeps: the kernel shows the system call of sleeping threads only. */
 static int sleeps(const struct sleeper *sleeper)
 {
     char path[64], line[64] = "";
@@ -87,7 +87,7 @@ static void end(struct sleeper *sleeper)
     pthread_join(sleeper->thread, NULL);
 }
 
-/* How often it has left its CPU, by the kernel's count, once it sleeps. */
+/* The kernel's count of its departures, once it sleeps. */
 static uint64_t switches(const struct sleeper *sleeper)
 {
     char path[64], line[256];
@@ -108,7 +108,7 @@ static uint64_t switches(const struct sleeper *sleeper)
     return sum;
 }
 
-/* Of tracked threads: an element may also name the untracked thread that one gives its CPU to. */
+/* Elements of tracked threads: they may also name the untracked thread that gets the CPU. */
 static uint64_t departures(const oh_kernel_event *events, uint64_t count, pid_t tid)
 {
     uint64_t found = 0, at;
@@ -146,7 +146,7 @@ static int reads_alone(oh_kernel_monitor *monitor, oh_kernel_event *events, uint
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/* One end gives, the other reads on; the events that were not read yet come, too. */
+/* One end hands over, the other continues to read; the unread events arrive, too. */
 static void of_hand_over(struct sleeper *sleeper)
 {
     oh_kernel_monitor_options options;

@@ -55,7 +55,7 @@ static const oh_thread_element *element(const oh_lane_ *lane, uint64_t position)
     return (const oh_thread_element *)(const void *)oh_lane_slot_(lane, position);
 }
 
-/* The element says what its thread wrote at this position. */
+/* The element contains the value that its thread wrote at this position. */
 static int is(const oh_lane_ *lane, uint64_t position, uint64_t value)
 {
     const oh_thread_element *at = element(lane, position);

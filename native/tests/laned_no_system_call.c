@@ -5,8 +5,8 @@
  * gettid.
  *
  * Each case runs in a child of its own. One filter kills at any system call but exit_group; the
- * other counts system calls, by the signal that it sends for each. Both are shown to bite, as is
- * the log of faults.
+ * other counts system calls, by the signal that it sends for each. The test shows that both filters
+ * and the log of faults detect a violation.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
@@ -97,7 +97,7 @@ static int call_the_kernel(void)
     return syscall(SYS_getppid) > 0;
 }
 
-/* Returns how many writes were refused. */
+/* Returns the number of refused writes. */
 static uint64_t write_all(oh_laned_sensor *sensor)
 {
     uint64_t value, refused = 0;
@@ -137,7 +137,7 @@ static int write_and_log_faults(int prepares)
     const uint64_t value = 1;
     if (first == NULL || sensor == NULL || (prepares && !oh_laned_prepare_thread(sensor)))
         return 1;
-    /* The pages of code and stack are the program's own affair: another sensor maps them. */
+    /* The test does not check the pages of code and stack: another sensor maps them. */
     if (!oh_laned_put(first, &value) || fault_log_begin(&faults) != 0)
         return UNLOGGED;
     if (write_all(sensor) != 0)
@@ -218,7 +218,7 @@ static int unprepared_writes(void)
         return REFUSED;
     if (!oh_laned_put(sensor, &value) || calls != 1 || last_call != SYS_gettid)
         return 1;
-    /* The id is known now: another sensor needs a lane, but no kernel. */
+    /* The id is known now: another sensor needs a lane, but no system call. */
     if (write_all(sensor) != 0 || write_all(other) != 0 || calls != 1)
         return 2;
     (void)syscall(SYS_getppid);
@@ -251,7 +251,7 @@ int main(void)
         tap_check(good(in_child(prepared_by_id_alone)),
                   "a thread that knows its id claims a lane without the kernel");
 #else
-        /* Whether CLOCK_MONOTONIC enters the kernel is the vDSO's affair. */
+        /* The vDSO decides whether CLOCK_MONOTONIC enters the kernel. */
         tap_skip("ten million writes without system call", "this CPU's counter has no clock id");
 #endif
     }

@@ -23,7 +23,7 @@ struct sample {
 
 static oh_laned_sensor *sensor;
 static volatile uint64_t handled, published_inside, refused_inside, jumps;
-/* A number for the next element; a handler may draw the same as the program that it interrupts. */
+/* A number for the next element; a handler may get the same number as the interrupted program. */
 static volatile uint64_t next;
 static sigjmp_buf landing;
 static volatile sig_atomic_t may_jump;
@@ -69,7 +69,7 @@ static const oh_lane_ *lane(void)
     return NULL;
 }
 
-/* The lane's elements are whole, and their stamps do not go back. Void ones are passed over. */
+/* The lane's elements are intact, and their stamps do not go back. Void ones are skipped. */
 static int whole(uint64_t *voids)
 {
     const oh_lane_ *at = lane();
@@ -140,7 +140,8 @@ static void stop(void)
     signal(SIGALRM, SIG_IGN);
 }
 
-/* Writes until enough signals have come; returns how many elements the program itself published. */
+/* Writes until enough signals have arrived; returns the number of elements that the program itself
+   published. */
 static uint64_t write_through_the_storm(uint64_t *refused)
 {
     uint64_t published = 0;
@@ -196,7 +197,7 @@ static void storm(int flags, const char *name)
     oh_laned_unregister(sensor);
 }
 
-/* The handler jumps out of the program's writes, wherever it finds them. */
+/* The handler jumps out of the program's writes, at any instruction. */
 static void jumping_storm(int flags, const char *name)
 {
     volatile uint64_t refused = 0, published = 0;

@@ -57,7 +57,7 @@ static void write_phase(oh_sensor *to, uint64_t number)
     oh_sensor_put(to, &phase);
 }
 
-/* What a metric has measured until now. */
+/* The measurements of a metric until now. */
 static oh_results *results_of(oh_monitor *monitor, int metric)
 {
     oh_results *results = NULL;
@@ -143,7 +143,7 @@ static void of_the_kernel(oh_monitor *monitor)
         tap_check(oh_monitor_add_kernel(monitor, kernel, oh_kernel_monitor_resume, oh_kernel_monitor_read,
                                   status.max_events) == 0,
                   "a monitor reads a kernel monitor");
-        /* Until something comes, it need not have been resumed yet. */
+        /* Until an element arrives, it may not have been resumed yet. */
         do {
             syscall(SYS_getppid);
             results = results_of(monitor, number);
@@ -203,7 +203,7 @@ int main(void)
                   oh_monitor_add_kernel(monitor, NULL, NULL, NULL, 0) == -EINVAL,
               "arguments must be there");
     of_the_kernel(monitor);
-    /* The directory hears of the end by itself. */
+    /* The directory notices the end by itself. */
     while (!oh_sensor_enabled(unneeded))
         usleep(1000);
     tap_check(1, "what was switched off is on again");

@@ -14,7 +14,7 @@
 
 #include "tap.h"
 
-/* Waits are for conditions; this long only if something is broken. */
+/* Waits end by conditions; they take this long only if something is broken. */
 #define PATIENCE_NS (60u * (uint64_t)1000000000u)
 
 struct sum {

@@ -3,8 +3,8 @@
  * links: nothing. Ten million writes do not enter the kernel, and a million do not allocate.
  *
  * A child process installs a filter that kills it at any system call but exit_group, writes, and
- * ends with a status. malloc and its kin are replaced by ones that count. Both guards are shown
- * to bite before they are believed.
+ * ends with a status. malloc and its kin are replaced by ones that count. The test first shows that
+ * both guards detect a violation.
  */
 #define _GNU_SOURCE 1
 #include <signal.h>
@@ -160,7 +160,7 @@ int main(void)
         status = guarded(write_hardware);
         tap_check(WIFEXITED(status) && WEXITSTATUS(status) == 0, name);
 #else
-        /* Whether CLOCK_MONOTONIC enters the kernel is the vDSO's affair. */
+        /* The vDSO decides whether CLOCK_MONOTONIC enters the kernel. */
         tap_skip(name, "this CPU's counter has no clock id");
 #endif
     }

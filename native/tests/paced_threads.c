@@ -70,7 +70,7 @@ static void *write_to_a_lane(void *argument)
     return NULL;
 }
 
-/* Runs a function in all threads; the time that it took, or 0 if one of them failed. */
+/* Runs a function in all threads; returns its time, or 0 if one of them failed. */
 static uint64_t run(void *(*function)(void *))
 {
     pthread_t threads[THREADS];

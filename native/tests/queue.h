@@ -16,7 +16,7 @@ enum { QUEUE_FIRST_TID = 4242 };
     (QUEUE_ELEMENTS(capacity) + (capacity) * QUEUE_STRIDE(payload_size))
 
 static uint32_t queue_enabled = 1;
-/* What liboverhear keeps for each thread: 0 until it is asked for. */
+/* The state of liboverhear for each thread: 0 until its first use. */
 static __thread uint32_t queue_tid;
 
 #ifdef __cplusplus
@@ -72,7 +72,7 @@ static inline oh_concurrent_sensor queue_begin(void *memory, uint32_t payload_si
     return sensor;
 }
 
-/* How many elements have been published. SYNC(advance): pairs with the CAS of `head`. */
+/* The number of published elements. SYNC(advance): pairs with the CAS of `head`. */
 static inline uint64_t queue_published(const oh_concurrent_sensor *sensor)
 {
     const uint64_t head = __atomic_load_n(oh_queue_word_(sensor, OH_COUNTER_OFFSET), __ATOMIC_ACQUIRE);

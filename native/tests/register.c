@@ -108,7 +108,7 @@ static void registers_and_writes(void)
               "geometry");
     tap_check(sensor->mask >= 1 && (sensor->mask & (sensor->mask + 1)) == 0,
               "the capacity is a power of two");
-    /* Private memory has no readers, so its size is the library's affair. */
+    /* Private memory has no readers, so the library chooses its size. */
     if (oh_sensor_is_connected(sensor))
         tap_check(sensor->mask >= 127, "the capacity is not below what was asked for");
     else
@@ -121,7 +121,7 @@ static void registers_and_writes(void)
     tap_check(1, "NULL may be unregistered");
 }
 
-/* A sensor that lies in the caller's memory writes as any other, and may be moved. */
+/* A sensor in the caller's memory writes like any other, and may be moved. */
 static void registers_in_place(void)
 {
     struct part {

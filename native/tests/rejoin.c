@@ -18,7 +18,7 @@ static uint8_t room[64];
 
 static const oh_field fields[] = {OH_PART_FIELDS(DATA)};
 
-/* Of 1, 3, 1, 4 and 1 parts. */
+/* With 1, 3, 1, 4 and 1 parts. */
 static const char *const texts[MESSAGES] = {"one", "three parts of it", "", "four parts are a bit longer",
                                             "the end"};
 static const int parts_of[MESSAGES] = {1, 3, 1, 4, 1};
@@ -30,7 +30,7 @@ static int is_text(const oh_rejoiner *rejoiner, uint64_t number)
            memcmp(rejoiner->buffer, texts[number], rejoiner->length) == 0;
 }
 
-/* For all 1,024 choices of parts that are missing. */
+/* For all 1,024 sets of missing parts. */
 static void all_come_whole_or_are_counted(const oh_sensor *sensor)
 {
     uint32_t missing;
@@ -56,7 +56,7 @@ static void all_come_whole_or_are_counted(const oh_sensor *sensor)
                 }
             }
             good &= came == (misses == 0);
-            /* What nothing comes behind of is not known to be missing. */
+            /* A loss without a later part is not known. */
             lost += misses > 0;
         }
         oh_rejoiner_interrupted(&rejoiner);
@@ -140,7 +140,7 @@ static uint32_t writer_of(const uint8_t *element)
     return tid;
 }
 
-/* How many messages come whole out of elements of one stream. */
+/* The number of complete messages in the elements of one stream. */
 static int feed(oh_rejoiner *rejoiners, const uint8_t *element, int *strange)
 {
     oh_rejoiner *rejoiner = oh_rejoiner_of(rejoiners, THREADS, writer_of(element));

@@ -71,7 +71,7 @@ static void simple_sensor_counts(void)
     oh_sensor_unregister(sensor);
 }
 
-/* The lane of this thread, the only one that has written. */
+/* The lane of this thread, which is the only writer. */
 static const uint8_t *lane_of(const oh_laned_sensor *sensor)
 {
     uint32_t lane = 0;

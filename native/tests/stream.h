@@ -36,7 +36,7 @@ static inline oh_sensor stream_begin(void *memory, uint32_t payload_size, uint64
     return sensor;
 }
 
-/* The counter as a reader sees it. SYNC(publish): pairs with the writer's store. */
+/* The counter in the reader's view. SYNC(publish): pairs with the writer's store. */
 static inline uint64_t stream_counter(const void *memory)
 {
     const uint8_t *base = (const uint8_t *)memory;

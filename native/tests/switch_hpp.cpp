@@ -81,7 +81,7 @@ std::uint64_t published(const overhear::laned_sensor<sample> &sensor)
     return count;
 }
 
-/* Of a queue the writes themselves say whether they were published. */
+/* For a queue the writes themselves return whether they were published. */
 template <class sensor_type> bool writes(sensor_type &sensor)
 {
     return sensor.write({1});
@@ -98,7 +98,7 @@ template <> bool writes(overhear::laned_sensor<sample> &sensor)
     return sensor.write({1}) && published(sensor) == before + 1;
 }
 
-/* In a forked child. 0, or which step went wrong. */
+/* In a forked child. Returns 0, or the number of the failed step. */
 template <class sensor_type> int follows_the_switch(sensor_type &sensor)
 {
     turn(sensor, false);
@@ -131,7 +131,7 @@ template <class sensor_type> int outlives_its_registration(sensor_type &sensor)
 {
     if (again(sensor) != 1)
         return 1;
-    /* The library looks at what it keeps at the next registration. */
+    /* The library checks its state at the next registration. */
     const sensor_type other("other");
     if (!sensor.is_enabled() || !writes(sensor))
         return 1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The least of the Test Anything Protocol: numbered lines, the plan at the end. */
+/* A minimum of the Test Anything Protocol: numbered lines, the plan at the end. */
 #ifndef OVERHEAR_TESTS_TAP_H
 #define OVERHEAR_TESTS_TAP_H
 

@@ -3,7 +3,7 @@
  * links: nothing; sanitizes: threads. A writer against a reader in another thread, the protocol of
  * section 5.1 in full.
  *
- * Both use atomic words only, so that -fsanitize=thread has nothing to say: writes go through
+ * Both use atomic words only, so that -fsanitize=thread reports nothing: writes go through
  * oh_sensor_put, and the reader below is the page's, one element at a time.
  */
 #include <pthread.h>
@@ -39,7 +39,8 @@ static void *write_all(void *argument)
     return NULL;
 }
 
-/* Copies the element at a position; 1 if the copy is whole. Section 5.1, the reader: 2, 3, 4. */
+/* Copies the element at a position; returns 1 if the copy is intact. Section 5.1, the reader: 2, 3,
+   4. */
 static int copy(const oh_sensor *view, uint64_t position, uint64_t *into)
 {
     const uint64_t *slot = (const uint64_t *)(const void *)stream_element(view, position);

@@ -110,7 +110,7 @@ static const oh_update sum = {
 
 OH_EXPORT_UPDATES(&sum)
 
-/* A host that remembers the last thing of each kind. */
+/* A host that stores the last item of each kind. */
 static char failed[64], told[256];
 
 static void on_fail(oh_host *host, const char *message)

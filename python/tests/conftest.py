@@ -14,7 +14,7 @@ from support import run_source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
-# A shell without job control lets what it starts in the background ignore interrupts, and programs
+# A shell without job control starts background programs with ignored interrupts, and their children
 # inherit that. Tests that send one expect the default.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

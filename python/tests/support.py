@@ -54,7 +54,7 @@ def run_script(program: pathlib.Path, folder: pathlib.Path, script: pathlib.Path
     done = subprocess.run(
         [*command, sys.executable, script], capture_output=True, text=True, check=False
     )
-    # 3: it did what it should, and something was missed.
+    # 3: it succeeded, and elements were missed.
     assert done.returncode in (0, 3), done.stderr
-    # What the script itself prints comes before the report.
+    # The output of the script itself comes before the report.
     return json.loads(done.stdout[done.stdout.index("{") :]), out

@@ -54,7 +54,7 @@ def test_elements_are_read_while_the_program_runs(run):
         assert (nothing.elements, nothing.missed) == (0, 0)
         assert nothing.advanced_to_ns > times[-1]
         queue.write(8)
-    # What was read when it was closed is still there; then comes the end.
+    # Elements that were read before the close are still there; then comes the end.
     rest = list(attachment)
     assert [depth for batch in rest for depth in batch["queue"]["depth"].tolist()] == [8]
     assert attachment.read() is None
@@ -69,7 +69,7 @@ def test_slow_reader_counts_missed_elements(run):
         """
     fast = overhear.Sensor("fast", {"x": "u64"})
     attachment = overhear.attach("fast")
-    # More than waits for Python and lies in the ring together.
+    # More than the capacity of Python's queue and the ring together.
     for turn in range(30):
         fast.write_many(np.arange(50_000))
     attachment.close()

@@ -107,7 +107,7 @@ def test_code_in_documents_runs(program, tmp_path, monkeypatch, document):
     for number, block in enumerate(found):
         code = compile(block, f"{document}, block {number}", "exec")
         if "overhear.attach" in block:
-            # It would wait for programs that are not there.
+            # It would wait for absent programs.
             continue
         folder = tmp_path / str(number)
         folder.mkdir()

@@ -45,7 +45,7 @@ class Sleeper:
     def switches(self):
         """What the kernel has counted of it, once it sleeps."""
         task = pathlib.Path(f"/proc/self/task/{self.tid}")
-        # The kernel shows the system call of threads alone that have left their CPUs.
+        # The kernel shows the system call of sleeping threads only.
         while (task / "syscall").read_text().startswith("running"):
             time.sleep(0.001)
         lines = [line.split() for line in (task / "status").read_text().splitlines()]
@@ -70,7 +70,7 @@ def test_kernel_monitor_has_the_documented_states(monitor):
     sleeper, other = Sleeper(), Sleeper()
     monitor.thread_monitor(sleeper.tid, 77)
     sleeper.turns(5)
-    # Suspended, it tells of the tracking alone.
+    # While it is suspended, it has only the element of the tracking.
     batch = monitor.read()
     life = batch["task_life"]
     assert batch.elements == 0 or (life["kind"] == TRACKED).all()
@@ -82,7 +82,7 @@ def test_kernel_monitor_has_the_documented_states(monitor):
     counted = sleeper.switches() - before
     batch = monitor.read()
     assert (departures(batch, sleeper.tid), departures(batch, other.tid)) == (counted, 0)
-    # A turn that finds the thread still awake is no switch.
+    # If the thread is still awake, the round causes no switch.
     assert batch.missed == 0 and counted >= 100
     assert (np.diff(batch["sched_switch"]["time_ns"].astype("i8")) >= 0).all()
 
@@ -144,7 +144,7 @@ def test_monitor_is_handed_over_to_another_process():
     sleeper.turns(20)
     child = os.fork()
     if child == 0:
-        # What it has of its parent's by the fork is no matter here: it receives.
+        # The descriptors that it inherited by the fork do not matter: it receives.
         received = overhear.KernelMonitor.receive(there)
         there.recv(1)
         batch = received.read()

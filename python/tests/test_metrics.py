@@ -47,7 +47,7 @@ def test_measurements_are_those_of_the_elements(run):
     assert (result.array["end_ns"] == times[1::2]).all()
     assert (result.array["length_ns"] == times[1::2] - times[0::2]).all()
     assert set(result.array["task"]) == {report["sensors"][0]["pid"]}
-    # The kernel may have had something to do in between.
+    # The kernel may have had other work in between.
     assert (result.array["own_events"] <= result.array["intermediate_events"]).all()
     assert not result.array["missed"].any()
     assert not result.array["has_key"].any()
@@ -60,11 +60,10 @@ def test_gaps_that_fell_into_measurements_are_named(run):
         if overhear.read(out).gaps.size > 1:
             break
     else:
-        # Then whoever reads the ring had no CPU before it was lapped for the last time.
+        # Then the reader of the ring got no CPU before the ring was lapped for the last time.
         assert os.getloadavg()[0] > os.cpu_count()
         pytest.skip("machine lateness: nothing was read before the ring was lapped, five times")
-    # From each element to the next one: whatever is missed behind the first one falls into a
-    # measurement.
+    # From each element to the next one: any loss after the first one falls into a measurement.
     text = REQUEST.replace("user:phase [number == 1]", "user:fast").replace("ends, i", "begins, i")
     text = text.replace("done  -> idle:", "done  -> first:")
     lines = [line for line in text.splitlines() if "event ends" not in line]
@@ -72,8 +71,8 @@ def test_gaps_that_fell_into_measurements_are_named(run):
     gaps = overhear.read(out).gaps
     assert result.missed == gaps["missed"].sum() > 0
     assert result.gaps.size and set(result.gaps["cause"]) == {"overwritten"}
-    # Each is one of the recording's, and lies in its measurement; together they are what that has
-    # missed.
+    # Each gap is in the recording, and inside its measurement; their sum is the missed number of
+    # the measurement.
     assert set(result.gaps["first"]) <= set(gaps["first"])
     hit = result.array[result.gaps["measurement"]]
     assert (result.gaps["from_ns"] < hit["end_ns"]).all() and (hit["begin_ns"] < result.gaps["to_ns"]).all()
@@ -96,7 +95,7 @@ def test_metrics_of_one_name_have_results_of_their_own(run):
 def test_measurements_without_a_kind_say_so(run):
     _, out = run(WRITES)
     text = REQUEST.replace("state idle  out", "by begins.number\n    state idle  out")
-    # The other metric is divided by an event that never comes.
+    # The other metric is grouped by an event that never comes.
     kinds = text.replace("number == 1", "number != 2").replace("begins.number", "none.number")
     kinds = kinds.replace("event ends", "event none = user:phase [number == 3]\n    event ends")
     [named], [unnamed] = (overhear.measure(out, overhear.Metric(one)) for one in (text, kinds))
@@ -111,7 +110,7 @@ def test_metrics_of_the_system_and_between_two_events(run):
     mine = overhear.new_user_metric("mine", "user:a", "user:b")
     assert {"user:a", "user:b"} < overhear.events_required_by(mine)
     _, out = run(WRITES)
-    # The kernel was not heard: there is nothing, and it says so.
+    # The kernel was not recorded: there is no result, and the status shows it.
     found, other = overhear.measure(out, latency, mine)
     assert len(found) == 0 and not found.is_complete
     assert found.absent_events == ["kernel:sched_wake", "kernel:sched_switch"]
@@ -163,7 +162,7 @@ def test_live_metrics_equal_recorded_ones(run):
             phase.write(2)
         phase.write(1)
         [found] = live.read(60)
-        # Where the machine is late something is missed, and counted.
+        # On a busy machine elements are missed, and counted.
         assert len(found) == 50 or found.missed
         assert found.is_complete or found.missed
         assert (found.array["length_ns"] == found.array["end_ns"] - found.array["begin_ns"]).all()

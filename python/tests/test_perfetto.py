@@ -78,7 +78,7 @@ def test_switches_are_those_of_the_report(exported):
         for event in packet.ftrace_events.event:
             if event.HasField("sched_switch"):
                 switch = event.sched_switch
-                # Who leaves is who came: Perfetto draws nothing else.
+                # The leaving thread is the one that entered: Perfetto draws nothing else.
                 assert running[cpu] == switch.prev_pid
                 running[cpu] = switch.next_pid
                 left[switch.prev_pid] += 1

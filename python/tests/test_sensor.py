@@ -257,7 +257,7 @@ def test_sensors_that_are_disabled_do_nothing(monkeypatch):
     monkeypatch.setenv("OVERHEAR_DIRECTORY", "/nonexistent/directory.sock")
     for kind in ({}, {"lanes": 2}, {"writers": 2}):
         sensor = overhear.Sensor("a", {"x": "u64"}, **kind)
-        # Not even its values are looked at.
+        # Not even its values are evaluated.
         sensor.write("no number")
         sensor.write(nonsense=True)
         sensor.write_many([1, 2, 3])

@@ -233,7 +233,7 @@ def test_programs_end_with_their_status_or_by_a_signal_that_python_ignores():
 def test_other_threads_go_on_during_a_run(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    # The program ends when a thread of this process has written.
+    # The program ends after a write of a thread of this process.
     writer = threading.Thread(target=lambda: pipe.write_text("go\n"))
     writer.start()
     report = overhear.run(["sh", "-c", 'read word < "$0"; test "$word" = go', pipe], kernel="off")
@@ -313,7 +313,7 @@ def test_interrupt_ends_the_program_and_is_raised_after_it(tmp_path, program, in
     )
     try:
         for _ in range(interrupts):
-            # The program runs, or has got the interrupt before.
+            # The program runs, or has received the interrupt before.
             assert pipe.read_text() == "here\n"
             python.send_signal(signal.SIGINT)
         printed, _ = python.communicate(timeout=120)
@@ -375,8 +375,7 @@ def test_terminal_interrupt_reaches_the_program_once(tmp_path):
         [pid] = lines(1)
         os.write(keyboard, b"\x03")
         assert lines(2) == ["1\n", "python\n"]
-        # A whole run takes longer than the round of a session in which it would pass the interrupt
-        # on.
+        # A complete run takes longer than the round in which a session would pass the interrupt on.
         overhear.run(["true"], kernel="off")
         os.kill(int(pid), signal.SIGTERM)
         assert lines(2) == ["ended 1\n", "raised\n"]

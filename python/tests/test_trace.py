@@ -95,7 +95,7 @@ def test_batches_of_any_size_give_the_same(recorded, size):
         assert (together == whole[sensor]).all()
     advances = [b.advanced_to_ns for b in batches if b.advanced_to_ns is not None]
     assert advances == sorted(advances) and advances[-1] == whole.advanced_to_ns
-    # The promise of an advance: nothing older comes in a later batch.
+    # The guarantee of an advance: no later batch has older elements.
     promised = 0
     for batch in batches:
         assert all(int(array["time_ns"][0]) >= promised for array in batch.arrays.values())
@@ -153,7 +153,7 @@ def test_missed_elements_are_counted(run):
     assert fast["elements"] + fast["missed"] == 300_000
     assert (whole.elements, whole.missed) == (fast["elements"], fast["missed"])
     assert whole.missed > 0 and set(whole.gaps["cause"]) == {"overwritten"}
-    # Positions and gaps cover the stream without holes: each gap lies where the sequence jumps.
+    # Positions and gaps cover the stream without holes: each gap is at a jump of the sequence.
     array = whole["fast"]
     assert (array["x"] == array["sequence"] % 100_000).all()
     covered = np.concatenate([array["sequence"], whole.gaps["first"]])

@@ -10,7 +10,7 @@ use crate::words::OwnedWords;
 use crate::writer::SimpleWriter;
 
 /// A writer of `writes` elements against a reader that polls `polls` times while it runs and once
-/// afterwards. Every element delivered must be whole; delivered and missed must add up.
+/// afterwards. Every delivered element must be intact; delivered and missed elements must add up.
 fn race(capacity: u64, writes: u64, polls: usize) {
     loom::model(move || {
         let geometry = Geometry::new(8, capacity).expect("a valid geometry");
@@ -48,8 +48,8 @@ fn race(capacity: u64, writes: u64, polls: usize) {
 }
 
 /// A writer of `writes` elements against a reader whose bound is taken first and may be outdated
-/// when it is used: what lies before it is delivered whole or reported as missed, nothing behind
-/// it.
+/// when it is used: earlier elements are delivered intact or counted as missed, and no later
+/// element is delivered.
 fn race_to_a_bound(capacity: u64, writes: u64) {
     loom::model(move || {
         let geometry = Geometry::new(8, capacity).expect("a valid geometry");

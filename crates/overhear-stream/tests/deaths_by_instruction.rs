@@ -2,10 +2,10 @@
 //! A writer dies at every instruction of a write and a commit, and of a claim.
 //!
 //! The memory is shared. A child process writes; this process lets it execute one instruction after
-//! the other (`ptrace`), and behind each takes a copy of the memory, which is all that a death
-//! would leave: what was committed is readable, nothing is torn, the count never goes back, and
-//! another writer goes on. Around every change, and at some of the other places, the child dies
-//! indeed. `native/tests/deaths.c` is the same for C.
+//! the other (`ptrace`), and copies the memory after each, because only the memory would survive a
+//! death: committed elements are readable, nothing is torn, the count never goes back, and another
+//! writer continues. Around every change, and at some other instructions, the child really dies.
+//! `native/tests/deaths.c` is the same for C.
 #![cfg(all(target_os = "linux", not(any(loom, miri))))]
 
 use std::fs::File;
@@ -23,9 +23,9 @@ use overhear_stream::{
 
 const PAYLOAD: u32 = 16;
 const CAPACITY: u64 = 2;
-/// Elements that are there before the child writes: the ring is lapped.
+/// Elements that exist before the child writes: the ring is lapped.
 const BEFORE: u64 = 3;
-/// What the child writes: one in one call, one in several.
+/// Numbers of the child's elements: one in one call, one in several.
 const WRITES: u64 = 2;
 const CHILD: Claimant = Claimant {
     tid: 77,
@@ -35,25 +35,25 @@ const CHILD: Claimant = Claimant {
 /// The numbers of the child's elements.
 const WRITTEN: std::ops::Range<u64> = BEFORE..BEFORE + WRITES;
 
-/// What the child writes into, and who goes on afterwards.
+/// The sensor that the child writes to, and the writer that continues afterwards.
 trait Subject: Sized {
-    /// The same memory in the hands of others: a copy of what a death would leave.
+    /// The same memory with other owners: a copy of the state after a death.
     fn left(&self) -> Self;
-    /// What the child does: elements with the numbers of [`WRITTEN`].
+    /// The work of the child: elements with the numbers of [`WRITTEN`].
     fn live(&self);
     /// A reader from the stream's start.
     fn reader(&self) -> Reader<SharedWords>;
-    /// What a death may change besides the elements: who owns the lane.
+    /// The state that a death may change besides the elements: the owner of the lane.
     fn owner(&self) -> u64 {
         0
     }
-    /// Another writer goes on, behind a death or at the beginning, with an element of this value.
+    /// Another writer continues, after a death or at the beginning, with an element of this value.
     fn go_on(&self, value: u64);
-    /// What a death may take away for good, looked at last of all.
+    /// Elements that a death may lose for ever, checked last.
     fn conclude(&self) {}
 }
 
-/// Zeros that a forked child shares: a file that has no name any more.
+/// Zeros that a forked child shares: a file without a name.
 fn shared_memory(bytes: usize) -> MmapRaw {
     // SAFETY: the name is a string that ends with a zero byte; the descriptor belongs to the file.
     let file = unsafe {
@@ -74,14 +74,14 @@ fn words(map: &MmapRaw, start: usize) -> SharedWords {
     }
 }
 
-/// The memory of a sensor as its directory makes it.
+/// The memory of a sensor, as its directory makes it.
 fn sensor_memory(shape: Shape) -> MmapRaw {
     let map = shared_memory(shape.bytes());
     shape.store(&words(&map, 0), ClockId::Monotonic, 1);
     map
 }
 
-/// Words of their own, as these are now. The child that writes them is stopped.
+/// A copy of the words. The child that writes them is stopped.
 fn copy(from: &impl Words, to: &impl Words) {
     for index in 0..from.len() {
         let word = from.word(index).load(Ordering::Relaxed);
@@ -150,7 +150,7 @@ impl Subject for Simple {
 struct Pool {
     claims: LaneClaims<SharedWords, OwnedWords>,
     control: ControlLine<OwnedWords>,
-    // What the line lies in.
+    // The memory of the control line.
     page: OwnedWords,
     lane: Lane<SharedWords>,
     shape: LanePool,
@@ -298,8 +298,8 @@ impl Subject for Queue {
     }
 }
 
-/// How many elements were committed, as a reader that reads them all finds: each is whole or was
-/// overwritten.
+/// The number of committed elements, as a reader that reads them all finds it: each is intact or
+/// was overwritten.
 fn committed(subject: &impl Subject) -> u64 {
     let mut reader = subject.reader();
     let mut passed = 0;
@@ -318,17 +318,17 @@ fn committed(subject: &impl Subject) -> u64 {
     });
     let report = report.unwrap();
     assert_eq!((report.delivered + report.missed, report.void), (passed, 0));
-    // One slot of a ring belongs to its writer; of a queue one element, while it is taken.
+    // One slot of a ring belongs to its writer; of a queue one element, while it is dequeued.
     let (least, most) = (passed.min(CAPACITY - 1), passed.min(CAPACITY));
     assert!((least..=most).contains(&report.delivered), "{report:?}");
     passed
 }
 
-/// A child that is about to live, stopped.
+/// A child that is stopped before its work.
 struct Child(libc::pid_t);
 
 impl Child {
-    /// `None` if this machine does not let us step.
+    /// `None` if this machine does not permit single steps.
     fn start(subject: &impl Subject) -> Option<Self> {
         // SAFETY: the child calls nothing that another thread could have left locked: ptrace,
         // raise, the writer, which does not allocate, and _exit.
@@ -358,7 +358,7 @@ impl Child {
         libc::WIFSTOPPED(status)
     }
 
-    /// One instruction; false if the child has ended.
+    /// Executes one instruction; returns false if the child has ended.
     fn step(&self) -> bool {
         // SAFETY: the child is stopped and traced by this thread.
         let stepped = unsafe {
@@ -380,7 +380,7 @@ impl Child {
     }
 }
 
-/// Dies behind every instruction as far as the others can tell, and for good where something has
+/// Dies after every instruction from the view of the others, and really dies if something has
 /// changed.
 fn die_everywhere<S: Subject>(make: impl Fn() -> S) {
     let make = || {
@@ -412,7 +412,7 @@ fn die_everywhere<S: Subject>(make: impl Fn() -> S) {
     assert_eq!(before, WRITTEN.end);
     println!("{steps} instructions, changes behind {changes:?}");
 
-    // The same for good: right before and behind each change, and at places in between.
+    // Real deaths: right before and after each change, and at instructions in between.
     let places = changes
         .iter()
         .flat_map(|change| [change - 1, *change])

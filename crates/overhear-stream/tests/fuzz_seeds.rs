@@ -17,12 +17,12 @@ mod reader;
 #[path = "../../../fuzz/runner.rs"]
 mod runner;
 
-/// Inputs made of each seed.
+/// Number of inputs derived from each seed.
 const NEAR: usize = 400;
-/// Inputs made of nothing, where a target has no seeds.
+/// Number of generated inputs, if a target has no seeds.
 const FROM_NOTHING: usize = 2_000;
 
-/// Runs a target over the input that these bytes make.
+/// Runs a target over the input that these bytes form.
 fn one<I: for<'a> Arbitrary<'a>>(run: impl Fn(I)) -> impl Fn(&[u8]) {
     move |bytes| {
         if let Ok(input) = I::arbitrary_take_rest(Unstructured::new(bytes)) {

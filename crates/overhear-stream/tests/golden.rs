@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The golden image of layout v1 (`docs/abi/stream-layout.md`): what Rust reads and writes, C
-//! reads and writes too (`native/tests/golden.c`).
+//! The golden image of layout v1 (`docs/abi/stream-layout.md`): Rust and C both read and write it
+//! (`native/tests/golden.c`).
 //!
-//! The image is a simple stream of 8 slots with payloads of three words of 32 bits,
-//! `{ number: u32, square: u32, negative: i32 }`, whose rest up to the stride is zero. Eleven
-//! elements were written, so that the ring wrapped and seven are readable; position p holds
-//! `{ p, p * p, -p }` and the stamp `1,000,000 + 250 p` of the x86 time stamp counter. The
-//! stream's id is 7.
+//! The image is a simple stream of 8 slots with payloads of three words of 32 bits, `{ number: u32,
+//! square: u32, negative: i32 }`, whose rest up to the stride is zero. Eleven elements were
+//! written, so that the ring wrapped and seven are readable; position p holds `{ p, p * p, -p }`
+//! and the stamp `1,000,000 + 250 p` of the x86 time stamp counter. The stream's id is 7.
 //!
 //! `OVERHEAR_GOLDEN=write cargo test -p overhear-stream --test golden` makes the image anew. That
 //! is right after a change of the layout page only, never to make this test pass.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The golden image of a concurrent stream (`docs/abi/stream-layout.md`, section 5.3): what Rust
-//! reads and writes, C reads and writes too (`native/tests/golden_concurrent.c`).
+//! The golden image of a concurrent stream (`docs/abi/stream-layout.md`, section 5.3): Rust and C
+//! both read and write it (`native/tests/golden_concurrent.c`).
 //!
 //! The image is a queue of 8 elements with the payloads of `golden.rs`. The element of sequence s
 //! holds `{ s, s * s, -s }`, was written by thread `100 + s % 3` and stamped `1,000,000 + 250 s`.
@@ -74,7 +74,7 @@ fn write() -> Vec<u8> {
     let (first, second) = (writer.take().unwrap(), writer.take().unwrap());
     commit(second, 9);
     commit(first, 10);
-    // The refused write: another sensor would have to be full, so it is counted by hand.
+    // The refused write: it needs a full sensor, so the test increments the counter by hand.
     memory.word(144 / 8).store(1, Ordering::Relaxed);
     (0..memory.len())
         .flat_map(|index| memory.word(index).load(Ordering::Relaxed).to_ne_bytes())

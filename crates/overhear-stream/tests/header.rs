@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the C header refuses at compile time, which the tests in C cannot show: a member whose size
-//! or class is not the one its `OH_FIELD_*` claims, or a pointer where an array is claimed.
+//! Compile errors of the C header, which the tests in C cannot show: a member whose size or class
+//! is not the one its `OH_FIELD_*` claims, or a pointer where an array is claimed.
 #![cfg(not(any(loom, miri)))]
 
 use std::io::Write;
@@ -14,8 +14,8 @@ const COMPILERS: [(&str, &str); 4] = [
     ("clang++-19", "-std=c++17"),
 ];
 
-/// What a compiler says to a program with one described field: `Ok`, or its errors. `None` where
-/// there is no such compiler.
+/// The result of compiling a program with one described field: `Ok`, or its errors. `None` if the
+/// compiler is not installed.
 fn compile(compiler: &str, standard: &str, field: &str) -> Option<Result<(), String>> {
     let program = format!(
         "#include <overhear/sensor.h>\n\
@@ -35,7 +35,7 @@ fn compile(compiler: &str, standard: &str, field: &str) -> Option<Result<(), Str
         println!("skipped: {compiler} is not installed");
         return None;
     };
-    // Dropped at the end of the statement, which tells the compiler that it has read all.
+    // Dropped at the end of the statement; the compiler reads the end of its input then.
     let written = child.stdin.take().unwrap().write_all(program.as_bytes());
     written.unwrap();
     let output = child.wait_with_output().unwrap();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A million writes neither enter the kernel nor allocate.
 //!
-//! A forked child installs a filter that kills it at any system call but `exit_group`, writes,
-//! and ends with a status. The allocator counts per thread. Both guards are shown to bite before
-//! they are believed; `native/tests/no_system_call.c` is the same for C.
+//! A forked child installs a filter that kills it at any system call but `exit_group`, writes, and
+//! ends with a status. The allocator counts per thread. The tests first show that both guards
+//! detect a violation; `native/tests/no_system_call.c` is the same for C.
 #![cfg(not(any(loom, miri)))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -73,7 +73,7 @@ fn queue_writer() -> QueueWriter<OwnedWords> {
     QueueWriter::new(memory, queue).unwrap()
 }
 
-/// Writes, abandons, and meets an empty queue.
+/// Writes, abandons, and gets an empty queue.
 fn write_queue(writer: &QueueWriter<OwnedWords>, mut stamp: impl FnMut() -> Ticks) -> bool {
     let mut written = true;
     for number in 0..WRITES {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A writer in C, compiled here, against the reader in Rust: two processes, one file.
 //!
-//! Loom explores the protocol; this shows that the header's plain and atomic stores keep it on the
-//! CPU at hand. The ring is small, so that the reader is lapped all the time.
+//! Loom explores the protocol; this test shows that the header's plain and atomic stores keep it on
+//! a real CPU. The ring is small, so that the reader is lapped continuously.
 #![cfg(not(any(loom, miri)))]
 
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ use overhear_stream::{Geometry, Header, OwnedWords, Reader, SharedWords, Words, 
 const PAYLOAD_BYTES: u32 = 64;
 const ELEMENTS: u64 = 1_000_000;
 
-/// The helper built by a compiler, `None` with a line that says why where there is no such
-/// compiler.
+/// The helper built by a compiler; `None`, with a line that contains the reason, if the compiler is
+/// not installed.
 fn helper(compiler: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("shared_writer-{compiler}"));
@@ -101,7 +101,7 @@ fn race(compiler: &str, capacity: u64) {
     std::fs::remove_file(file).unwrap();
 }
 
-/// Whether the writer has ended; asked before the last poll, so that it finds everything.
+/// Whether the writer has ended; read before the last poll, so that this poll finds everything.
 fn has_ended(writer: &mut Child) -> bool {
     let ended = writer.try_wait().unwrap();
     ended.inspect(|status| assert!(status.success())).is_some()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Writers of a queue that are killed at every step of a write, while others go on.
 //!
-//! The queue lies in a file. Each victim is a process of its own: this test's binary again, told by
-//! its environment where to die. What was published before a death is read; the dead keep one
-//! element at most; nobody else is held up.
+//! The queue lies in a file. Each victim is a process of its own: this test's binary again, its
+//! environment contains the step of its death. What was published before a death is read; the dead
+//! keep one element at most; no other thread is blocked.
 #![cfg(all(target_os = "linux", not(any(loom, miri))))]
 
 use std::fs::{File, OpenOptions};
@@ -63,7 +63,7 @@ fn payload(tid: u32, number: u64) -> [u8; PAYLOAD as usize] {
     payload
 }
 
-/// Where a victim dies, after a write that it completes.
+/// The step at which a victim dies, after a write that it completes.
 const DEATHS: [&str; 5] = ["taken", "filled", "published", "committed", "anywhere"];
 
 fn victim(file: &str, death: &str, tid: u32) {
@@ -100,7 +100,7 @@ fn victim(file: &str, death: &str, tid: u32) {
     die();
 }
 
-/// The steps of a write up to the index word, by hand: `head` is left behind. The victim is alone.
+/// The steps of a write up to the index word, by hand: `head` is not moved. The victim is alone.
 fn publish(writer: &QueueWriter<Memory>, words: &Memory, queue: QueueGeometry, tid: u32) {
     let at = |position: u64| queue.index_word(position);
     let load = |index: usize| words.word(index).load(Ordering::Acquire);
@@ -126,7 +126,7 @@ fn die() -> ! {
     unreachable!("the signal cannot be refused")
 }
 
-/// Not a test of its own: what a victim runs.
+/// Not a test of its own: the program of a victim.
 #[test]
 fn victims_begin_here() {
     if let (Ok(file), Ok(death), Ok(tid)) = (
@@ -150,8 +150,8 @@ fn spawn(file: &Path, capacity: u64, death: &str, tid: u32) -> Child {
         .unwrap()
 }
 
-/// Reads all there is: whole elements, each thread's in its order. Returns (thread, number), and
-/// how many were missed: with those seen they are all that the reader has passed.
+/// Reads everything: intact elements, those of each thread in order. Returns (thread, number), and
+/// the number of missed ones. Together these are all positions that the reader has passed.
 fn read(reader: &mut Reader<Memory>) -> (Vec<(u32, u64)>, u64) {
     let from = reader.position();
     let mut seen = Vec::new();
@@ -170,7 +170,7 @@ fn read(reader: &mut Reader<Memory>) -> (Vec<(u32, u64)>, u64) {
     (seen, report.missed)
 }
 
-/// Takes all elements that are left.
+/// Dequeues all remaining elements.
 fn left(writer: &QueueWriter<Memory>) -> u64 {
     let mut taken = Vec::new();
     while let Ok(element) = writer.take() {
@@ -193,7 +193,7 @@ fn death_at_each_step_costs_one_element_at_most() {
         let expected: Vec<_> = (0..published).map(|number| (7, number)).collect();
         assert_eq!((seen, missed), (expected, 0), "{death}");
 
-        // The others go on, around the ring and past the place of the death.
+        // The others continue, around the ring and past the position of the death.
         let writer = QueueWriter::new(map(&file), queue).unwrap();
         for number in 0..3 * CAPACITY {
             let written = writer.write(8, &payload(8, number), || Ticks::from_raw(2));
@@ -230,7 +230,7 @@ fn deaths_anywhere_disturb_nobody() {
     };
     for tid in 1..=VICTIMS {
         let mut child = spawn(&file, CAPACITY, "anywhere", tid);
-        // Until the victim writes, then for a while; always writing and reading.
+        // Until the victim writes, then for some time; always writing and reading.
         let mut turns = 0;
         while reader.published() <= mine + u64::from(tid) || turns < 300 + 37 * tid {
             writer
@@ -257,7 +257,7 @@ fn deaths_anywhere_disturb_nobody() {
     assert_eq!(reader.published(), published);
     poll(&mut reader);
     assert_eq!(delivered + missed, published, "each is read or counted");
-    // What nobody overwrites is read: the last of those who live.
+    // Elements that are not overwritten are read: the last ones of the living threads.
     assert_eq!(next[0], mine + 2 * CAPACITY);
     let left = left(&writer);
     assert!(left >= CAPACITY - u64::from(VICTIMS), "{left} are left");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The queue under many real threads: order, wholeness and counts, checked afterwards.
 //!
-//! Loom explores small runs completely; this runs long ones on the CPU at hand. What is checked is
+//! Loom explores small runs completely; this test runs long ones on a real CPU. It checks
 //! linearizability: there is one order, that of positions, and it agrees with real time and with
 //! the stamps.
 #![cfg(not(any(loom, miri)))]
@@ -23,7 +23,7 @@ use overhear_stream::{
 };
 
 const THREADS: u32 = 6;
-/// Payload: thread, number, and a word that tells whether the others belong together.
+/// Payload: thread, number, and a word that shows whether the others belong together.
 const PAYLOAD: u32 = 24;
 
 fn queue(capacity: u64) -> QueueWriter<OwnedWords> {
@@ -63,11 +63,11 @@ fn seal(tid: u32, number: u64) -> u64 {
     (u64::from(tid) << 32 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// What a reader has seen; checks order and wholeness as it goes.
+/// The elements of a reader; checks order and integrity during the run.
 struct Seen {
     next: u64,
     last: Ticks,
-    // The next number that each thread may have.
+    // The next permitted number of each thread.
     numbers: [u64; THREADS as usize],
     delivered: u64,
     missed: u64,
@@ -86,7 +86,7 @@ impl Seen {
         }
     }
 
-    /// Polls and hands on (sequence, thread, number, stamp).
+    /// Polls and delivers (sequence, thread, number, stamp).
     fn poll(
         &mut self,
         reader: &mut Reader<OwnedWords>,
@@ -125,8 +125,8 @@ impl Seen {
     }
 }
 
-/// Every thread remembers when each write began and ended. One that ended before another began
-/// stands before it, and each stamp lies inside its write.
+/// Every thread records the begin and the end of each write. A write that ended before another
+/// began has the lower position, and each stamp lies inside its write.
 #[test]
 fn order_of_positions_is_that_of_time() {
     const WRITES: u64 = 10_000;
@@ -155,7 +155,7 @@ fn order_of_positions_is_that_of_time() {
     seen.poll(&mut reader(&writer), |_, tid, number, stamp| {
         let (begin, end) = spans[tid as usize][number as usize];
         assert!(begin <= stamp && stamp <= end, "stamped inside the write");
-        // The latest beginning of those before it.
+        // The latest begin of all earlier ones.
         assert!(latest <= end, "nothing before it began after it ended");
         latest = latest.max(begin);
     });
@@ -164,14 +164,14 @@ fn order_of_positions_is_that_of_time() {
     assert_eq!(writer.lost_full(), 0);
 }
 
-/// What a reader of [`contend`] has seen of one element.
+/// A reader's record of one element in [`contend`].
 type Read = (u64, u32, u64, Ticks);
-/// When the writes of one thread began and ended.
+/// The begin and the end of each write of one thread.
 type Spans = Vec<(Ticks, Ticks)>;
 
-/// The same while the ring begins anew again and again, every element is taken out and put back,
-/// and readers read and are lapped meanwhile. All readers must see the same order, and what one
-/// misses is counted.
+/// The same while the ring wraps again and again, every element is dequeued and enqueued, and
+/// readers read and are lapped meanwhile. All readers must get the same order, and every missed
+/// element is counted.
 fn contend(capacity: u64) {
     const WRITES: u64 = 3_000;
     const READERS: usize = 2;
@@ -206,7 +206,7 @@ fn contend(capacity: u64) {
                         let mut taken = writer.take().expect("an element for each thread");
                         taken.fill(&payload(tid, number));
                         if number % 1024 == 0 {
-                            // The others go around with one element less.
+                            // The others continue with one element less.
                             thread::yield_now();
                         }
                         taken.commit(tid, || now(start));
@@ -260,8 +260,8 @@ fn order_of_positions_is_that_of_time_in_a_ring_that_is_used_again() {
     [8, 64, 256].into_iter().for_each(contend);
 }
 
-/// A small queue, so that the reader is lapped; every tenth write is abandoned, some are held for
-/// as long as it takes to be preempted.
+/// A small queue, so that the reader is lapped. Every tenth write is abandoned; some are held until
+/// the thread is preempted.
 fn race(capacity: u64, writes: u64) {
     let (writer, start) = (queue(capacity), Instant::now());
     let (running, refused) = (AtomicBool::new(true), AtomicU64::new(0));
@@ -317,7 +317,7 @@ fn race(capacity: u64, writes: u64) {
     if capacity >= u64::from(THREADS) {
         assert_eq!(refused, 0, "an element for each thread");
     }
-    // Nobody holds one: all elements are there again, each once.
+    // No thread holds one: all elements are there again, each once.
     let all: Vec<_> = (0..capacity).map(|_| writer.take().unwrap()).collect();
     assert!(writer.take().is_err());
     drop(all);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What checksums cost: the same elements, written and replayed with them (the current format) and
-//! without (format 2).
+//! The cost of checksums: the same elements, written and replayed with them (the current format)
+//! and without (format 2).
 //!
 //! `cargo bench -p overhear-trace --bench checksum_cost -- [EVENTS [ROUNDS]]`
 //!
-//! The formats take turns, so that both see the same noise, and the medians of the times are
+//! The formats alternate, so that both have the same noise, and the medians of the times are
 //! compared.
 #![allow(missing_docs)]
 
@@ -21,7 +21,7 @@ use support::{arguments, number, replay_switches, write_switches};
 fn main() -> Result<(), Box<dyn Error>> {
     let words = arguments();
     let (events, rounds) = (number(&words, 0, 2_000_000)?, number(&words, 1, 11_usize)?);
-    // By what is done, and whether with checksums.
+    // By operation, with and without checksums.
     let mut times: [[Vec<f64>; 2]; 2] = Default::default();
     for round in 0..rounds {
         for turn in 0..2 {

@@ -23,7 +23,7 @@ use overhear_trace::{import_trace, send_foreign_trace, ForeignReader, TraceIdent
 
 use support::{arguments, number};
 
-/// Writes a recording, which is a trace in the format of other tracers, too.
+/// Writes a recording, which is also a trace in the format of other tracers.
 fn write(dir: &Path, events: u64) -> Result<(), Box<dyn Error>> {
     let schema = TypeSchema::builder("sample")
         .field("number", FieldKind::U64, "")

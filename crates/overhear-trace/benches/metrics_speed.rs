@@ -157,7 +157,7 @@ fn compare(rounds: usize) -> Result<()> {
         });
     }
     if let Some(events) = perf_events {
-        // Not right before the first one: that would find its program in the caches.
+        // Not right before the first one: its program would be in the caches.
         contenders.push(Contender {
             name: WITH_DURATIONS,
             command: vec![std::env::current_exe()?, "measure".into(), known],
@@ -244,7 +244,7 @@ fn limit(contenders: &[Contender]) -> u64 {
 }
 
 /// Arithmetic that needs all units of a core. Returns its CPU time, which is longer while other
-/// threads use them.
+/// threads use these units.
 fn sentinel() -> u64 {
     let begun = thread_cpu_ns();
     let mut words: [u64; 8] = std::array::from_fn(|at| at as u64);
@@ -377,7 +377,7 @@ impl Sink for SumLess {
     }
 }
 
-/// The time of each stage; each stage includes the one before. They take turns.
+/// The time of each stage; each stage includes the one before. The stages alternate.
 fn stages(reader: &TraceReader, rounds: usize) {
     let names = [
         "reading in order",
@@ -423,7 +423,7 @@ fn thread_cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The cost by number of metrics and by number of ended tasks; they take turns, too.
+/// The cost by number of metrics and by number of ended tasks; the cases alternate, too.
 fn growth(reader: &TraceReader, rounds: usize) {
     // Copies of the metrics, ended tasks, the case to compare with, and the largest good ratio. Two
     // results are equal if they differ by no more than one measurement from the next.

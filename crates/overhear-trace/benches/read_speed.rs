@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How fast traces are written and read, compared with babeltrace2 on the same trace.
+//! The speed of writing and reading traces, compared with babeltrace2 on the same trace.
 //!
 //! `cargo bench -p overhear-trace --bench read_speed -- [EVENTS [ROUNDS]]`
 //!
-//! The readers take turns, so that both see the same noise, and the medians are compared.
+//! The readers alternate, so that both have the same noise, and the medians are compared.
 #![allow(missing_docs)]
 
 mod support;

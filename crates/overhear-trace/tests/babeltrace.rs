@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A foreign reader agrees: babeltrace2 prints every element with its fields, and reports the same
-//! discarded events at the same places.
+//! A foreign reader gives equal results: babeltrace2 prints every element with its fields, and
+//! reports the same discarded events at the same positions.
 
 mod support;
 
@@ -19,7 +19,7 @@ use support::{
     program, Memory, Owned,
 };
 
-/// The line babeltrace2 prints for an element.
+/// The line of babeltrace2 for an element.
 fn line(item: &Owned, streams: &[StreamDescriptor]) -> Option<String> {
     let Owned::Element {
         stream,
@@ -218,8 +218,8 @@ fn every_kind_of_field_and_gap_reads_the_same() {
         .iter()
         .any(|field| matches!(field.kind, FieldKind::Text(_))));
 
-    // The wall clock is shown, the only warnings are those about discarded events, and our own
-    // files in the folder disturb no reader.
+    // The wall clock is shown, all warnings are about discarded events, and our own files in the
+    // folder disturb no reader.
     let mut writer = TraceWriter::create(dir.path().join("b"), identity()).unwrap();
     writer
         .attach_document("run", &serde_json::json!({}))

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Recordings with checksums and time bounds: every change in them is found, at its place, and
+//! Recordings with checksums and time bounds: every change in them is found, at its position, and
 //! costs the packet that contains it.
 
 mod support;

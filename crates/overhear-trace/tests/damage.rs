@@ -226,7 +226,7 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
     let good = fs::read(&file).unwrap();
     let all = packets(&good);
     let is_padded = |[_, whole, content]: &[usize; 3]| *whole > content + TRAILER;
-    // Independent of other writes in between, from the next block on they are as before.
+    // Independent of other writes in between: from the next block on they are as before.
     for block in 1..good.len() / PAGES {
         assert!(
             all.iter().any(|[begin, ..]| *begin == block * PAGES),
@@ -248,8 +248,8 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
         assert_eq!(babeltrace_events(dir.path()), 4_000);
     }
 
-    // Less content than there is room for, or more, is damage, and so is a time that goes back, at
-    // its place.
+    // Content that is shorter or longer than stated is damage, and so is a time that goes back, at
+    // its position.
     let [begin, _, content] = *padded[1];
     let record = begin + content - 3 * RECORD;
     let damages = [
@@ -296,7 +296,7 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
 fn wherever_a_packet_ends_early_later_ones_end_with_blocks() {
     const BLOCK: usize = 4_096;
     let stream = &streams()[0];
-    // Numbers that leave from some records to none before the end of the block.
+    // Numbers for which some records, or none, fit before the end of the block.
     for early in 155..172 {
         let dir = tempfile::tempdir().unwrap();
         let writer = TraceWriter::create(dir.path(), identity()).unwrap();

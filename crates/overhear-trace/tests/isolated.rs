@@ -37,7 +37,7 @@ fn read(mut command: Command, patience: Duration) -> (Vec<ForeignMessage>, Strin
     }
 }
 
-/// An event without a time, as the process sends it.
+/// An event without a time, in the format of the process.
 const TIMELESS: &str = r"printf '\001\000\000\000\004'";
 
 #[test]

@@ -100,7 +100,7 @@ fn whole(file: &Path, record_bytes: usize) -> (u64, u64) {
     (at as u64, records as u64)
 }
 
-/// Checks the trace that was left, repairs it, and checks it again with babeltrace2.
+/// Checks the trace of the killed recorder, repairs it, and checks it again with babeltrace2.
 fn examine(dir: &Path, babeltrace: bool) -> u64 {
     let reader = TraceReader::open(dir).unwrap();
     assert!(reader.corrupt().is_empty(), "{:?}", reader.corrupt());
@@ -219,7 +219,7 @@ fn traces_with_a_hundred_torn_tails_are_readable() {
             let file = File::options().write(true).open(&file).unwrap();
             file.set_len(cut).unwrap();
             if round % 7 == 3 && id == 2 {
-                // A crashed machine leaves this: the length was on disk before the data.
+                // A state after a crash of the machine: the length was on disk before the data.
                 file.set_len(cut + 1 + chance.below(5_000)).unwrap();
             }
         }

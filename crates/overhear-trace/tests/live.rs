@@ -129,7 +129,7 @@ fn release(merge: &mut Merge, until: Timestamp, update: &mut dyn Analysis) {
     });
 }
 
-/// Stores everything; rounds without items repeat the same time.
+/// Stores all items; rounds without items repeat the same time.
 #[derive(Default)]
 struct Live(Memory);
 

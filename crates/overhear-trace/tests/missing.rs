@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Packets that were cut out of a stream's file: each is a gap at its place, with the number of its
-//! elements.
+//! Packets that were cut out of a stream's file: each is a gap at its position, with the number of
+//! its elements.
 
 mod support;
 
@@ -151,7 +151,7 @@ fn missing_packet_of_a_killed_recorder_is_noticed_before_the_last_one() {
         cut(&file, &good, |it| it == number);
         assert_eq!(read(dir.path()).0.len(), usize::from(number < 11));
     }
-    // The document counts only if the recorder has finished, and it is whole.
+    // The document counts only if the recorder has finished and the document is intact.
     fs::remove_file(own.join("ends.json")).unwrap();
     cut(&file, &good, |it| it == 11);
     assert_eq!(read(dir.path()).0, []);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Sensors that a monitor switches off to keep a budget: no skipped write is lost without a count,
-//! and each run of them stands between the right elements.
+//! Sensors that a monitor switches off to keep a budget: every skipped write is counted, and each
+//! run of them is between the correct elements.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ struct Value {
     value: u64,
 }
 
-/// What a monitor reads of one sensor, in its order.
+/// The items of one sensor in a monitor, in their order.
 #[derive(Debug, PartialEq, Eq)]
 enum Item {
     Value(u64),
@@ -30,7 +30,7 @@ impl Inbox for Items {
     fn open(&mut self, _: Arc<StreamDescriptor>) {}
 
     fn element(&mut self, _: StreamId, _: u64, _: Timestamp, payload: &[u8]) {
-        // The value is last: the writer comes first, where there is one.
+        // The value is last: the writer comes first, if there is one.
         let value = payload[payload.len() - 8..].try_into().unwrap();
         self.0.push(Read(u64::from_ne_bytes(value)));
     }
@@ -70,7 +70,7 @@ impl Monitor {
         let stream = [self.stream];
         let (off, on): (&[_], &[_]) = if on { (&[], &stream) } else { (&stream, &[]) };
         assert_eq!(self.budget.switch_for_budget(off, on).unwrap(), 1);
-        // The same again changes nothing.
+        // The same request again changes nothing.
         assert_eq!(self.budget.switch_for_budget(off, on).unwrap(), 0);
     }
 
@@ -81,7 +81,7 @@ impl Monitor {
     }
 }
 
-/// Writes 1 to 8 with switches between them, polls where it says so, and compares.
+/// Writes 1 to 8 with switches between them, polls where the script requires it, and compares.
 fn skipped_writes_are_counted_at_their_place(
     directory: &Directory,
     id: &str,
@@ -105,7 +105,7 @@ fn skipped_writes_are_counted_at_their_place(
     monitor.switch(true);
     assert!(write(6));
     assert_eq!(monitor.read(), [Read(4), Skipped(3), Read(6)]);
-    // Twice off between two polls: the place of the first run is not known, so it may be anywhere.
+    // Twice off between two polls: the position of the first run is unknown, so it may be anywhere.
     assert!(write(7));
     for value in [8, 9] {
         monitor.switch(false);
@@ -122,7 +122,7 @@ fn skipped_writes_are_counted_at_their_place(
         Read(9),
     ];
     assert_eq!(monitor.read(), expected);
-    // The request ends with its connection; a switch that is off for another reason counts nothing.
+    // The request ends with its connection. A sensor that is off for another reason counts nothing.
     monitor.switch(false);
     let query = Query::parse(id).unwrap();
     let mut user = MonitorConnection::connect(directory.socket()).unwrap();
@@ -140,7 +140,7 @@ fn skipped_writes_are_counted_at_their_place(
     assert_eq!(last.last(), Some(&Read(10)), "{last:?}");
 }
 
-/// One test, because the environment says where the directory is.
+/// One test, because the environment contains the address of the directory.
 #[test]
 fn budgets_keep_account_of_what_they_skip() {
     let place = tempfile::tempdir().unwrap();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `#[derive(Element)]`: what it makes, in a crate that forbids unsafe code.
+//! The output of `#[derive(Element)]`, in a crate that forbids unsafe code.
 
 #![forbid(unsafe_code)]
 

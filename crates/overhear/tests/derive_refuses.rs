@@ -9,7 +9,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::fs;
 
-/// Programs that must not compile: a name, the struct, and what the compiler must say.
+/// Programs that must not compile: a name, the struct, and the expected message of the compiler.
 const REFUSED: [(&str, &str, &str); 12] = [
     (
         "no_repr",
@@ -74,7 +74,7 @@ const REFUSED: [(&str, &str, &str); 12] = [
     ),
 ];
 
-/// One that must, so that the others fail for their own reason.
+/// One program that must compile, so that the others fail for their own reason.
 const ACCEPTED: &str = "#[derive(Element)] #[repr(C)] struct A { a: u64 }";
 
 #[test]
@@ -94,8 +94,7 @@ fn mistake_is_refused_with_its_message() {
     }
 }
 
-/// Lets cargo build a package with one binary for each program; returns what the compiler says of
-/// each.
+/// Builds a package with one binary for each program; returns the compiler's messages for each.
 fn build<'a>(programs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, String> {
     let package = support::package("refused", "");
     let binaries = package.join("src/bin");

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the feature `disable` leaves of a program's sensors: no instruction where it writes.
+//! The effect of the feature `disable` on a program's sensors: no instruction for a write.
 
 mod support;
 
 use std::fs;
 
-/// A program whose functions differ from each other only in what they write.
+/// A program whose functions differ only in their writes.
 const PROGRAM: &str = r#"
 use overhear::{ConcurrentSensor, Element, LanedSensor, Sensor};
 
@@ -50,7 +50,7 @@ pub fn begins_concurrent(sensors: &mut Sensors, depth: u64) {
 
 /// The instructions of a function, without labels and directives.
 fn instructions<'a>(assembly: &'a str, function: &str) -> Vec<&'a str> {
-    // Of functions that are equal the compiler keeps one, and gives it the names of the others.
+    // The compiler keeps one of several equal functions, and gives it the names of the others.
     let same = format!("{function} = ");
     let same = assembly.lines().find_map(|line| line.strip_prefix(&same));
     let label = format!("{}:", same.unwrap_or(function));

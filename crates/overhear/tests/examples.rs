@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The examples: the same programs in C, C++ and Rust. Each runs under `overhear run`, where all
-//! its elements must be heard, described in the same way and with the same values whatever the
-//! language; and where nobody listens. Those in Python are held to the same in
-//! `python/tests/test_examples.py`.
+//! The examples: the same programs in C, C++ and Rust. Each runs under `overhear run`, which must
+//! receive all its elements, with the same schema and values in every language; and each runs
+//! without a monitor. The same holds for those in Python, in `python/tests/test_examples.py`.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,10 +9,10 @@ use std::sync::OnceLock;
 
 use serde_json::{json, Value};
 
-/// What no two runs have alike.
+/// Values that differ in every run.
 const ACCIDENTAL: [&str; 2] = ["cpu_ns", "writer_tid"];
 
-/// Every example, and what a monitor must hear of its sensors; of fields name, unit, least and
+/// Every example, and the sensors that a monitor must find; for fields the name, unit, least and
 /// largest value.
 fn examples() -> Vec<(&'static str, Value)> {
     vec![
@@ -61,14 +60,14 @@ fn examples() -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Where cargo has put what it built: the folder of the tests, and the one above it.
+/// The folders of cargo's results: the folder of the tests, and the one above it.
 fn built() -> (PathBuf, PathBuf) {
     let here = std::env::current_exe().unwrap();
     let tests = here.parent().unwrap();
     (tests.to_owned(), tests.parent().unwrap().to_owned())
 }
 
-/// The program of each example in each language, with both; those that can be had here.
+/// The program of each example in each language, with both; only the available ones.
 fn programs() -> &'static [(&'static str, &'static str, PathBuf)] {
     static PROGRAMS: OnceLock<Vec<(&str, &str, PathBuf)>> = OnceLock::new();
     PROGRAMS.get_or_init(|| {
@@ -109,8 +108,8 @@ fn programs_of(name: &str) -> Vec<(&'static str, PathBuf)> {
             .arg("-L")
             .arg(&tests)
             .arg("-loverhear")
-            // The old kind of run path goes before LD_LIBRARY_PATH, in which cargo names a folder
-            // that may hold the library of an earlier build.
+            // A run path of the old kind is searched before LD_LIBRARY_PATH, in which cargo names a
+            // folder that may contain the library of an earlier build.
             .arg(format!(
                 "-Wl,--disable-new-dtags,-rpath,{}",
                 tests.display()
@@ -127,7 +126,7 @@ fn programs_of(name: &str) -> Vec<(&'static str, PathBuf)> {
     programs
 }
 
-/// What the report says of the sensors, without what differs from run to run.
+/// The sensors in the report, without values that differ from run to run.
 fn heard(report: &Value) -> Value {
     let sensors = report["sensors"].as_array().unwrap().iter();
     let sensors = sensors.map(|sensor| {

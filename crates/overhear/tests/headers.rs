@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The C and C++ headers as compilers see them: what `sensor.hpp` refuses and with which words, and
-//! what is left of a program's sensors where `OVERHEAR_DISABLE` compiles them away.
+//! The C and C++ headers in the view of compilers: the errors of `sensor.hpp` with their messages,
+//! and the rest of a program's sensors if `OVERHEAR_DISABLE` compiles them away.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ const COMPILERS: [(&str, &[&str]); 4] = [
     ("clang++-19", CXX),
 ];
 
-/// The compilers of this language that this machine has.
+/// The installed compilers of this language.
 fn compilers(language: &'static [&'static str]) -> impl Iterator<Item = &'static str> {
     let here = |name: &&str| {
         let found = Command::new(name).arg("--version").output().is_ok();
@@ -29,7 +29,7 @@ fn compilers(language: &'static [&'static str]) -> impl Iterator<Item = &'static
     all.map(|(name, _)| name).filter(here)
 }
 
-/// Compiles a source; returns what comes out, or what the compiler says.
+/// Compiles a source; returns the result, or the messages of the compiler.
 fn compile(
     compiler: &str,
     language: &[&str],
@@ -63,7 +63,7 @@ fn compile(
     }
 }
 
-/// Payloads that `sensor.hpp` refuses, and the words that say why.
+/// Payloads that `sensor.hpp` refuses, and the words of the message.
 const REFUSED: [(&str, &str); 9] = [
     (
         "struct a { uint32_t b; uint64_t c; };\n\
@@ -105,7 +105,7 @@ const REFUSED: [(&str, &str); 9] = [
     ),
 ];
 
-/// One that is accepted, so that the others are refused for their own reason.
+/// One accepted payload, so that the others are refused for their own reason.
 const ACCEPTED: &str = "struct a { uint64_t b; char c[8]; };\n\
     OVERHEAR_FIELDS(a, \"a\", OVERHEAR_FIELD(b, \"\"), OVERHEAR_FIELD(c, \"\"));";
 
@@ -124,7 +124,7 @@ fn wrong_payload_description_does_not_compile() {
     }
 }
 
-/// An instrumented program, and below what must be left of it.
+/// An instrumented program, and the expected rest of it below.
 const PROGRAM_IN_C: &str = r#"
 #include <overhear/sensor.h>
 struct sample { uint64_t depth; double load; };
@@ -254,7 +254,7 @@ fn disabled_sensor_leaves_no_instruction() {
                     "{compiler}: {function}"
                 );
             }
-            // The same source with sensors calls the library and has more to do.
+            // The same source with sensors calls the library and has more instructions.
             let enabled = compile(compiler, language, &how[..2], program).unwrap();
             assert!(enabled.contains("oh_sensor_register_"), "{compiler}");
             assert!(instructions(&enabled, "put").len() > instructions(&bare, "put").len());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The monitoring framework as a part of an application, with sensors of its own: results that are
-//! elements again, and a program that is steered by what its monitor finds.
+//! elements again, and a program that the results of its monitor control.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ struct Sum {
     value: u64,
 }
 
-/// The first level of the hierarchy: sums up ten values and tells the sum, by a sensor.
+/// The first level of the hierarchy: adds up ten values and writes the sum to a sensor.
 struct Summing {
     results: Sensor<Sum>,
     pending: Sum,
@@ -47,10 +47,10 @@ impl Analysis for Summing {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// How long each level holds elements back.
+/// The hold-back of each level.
 const HOLD_BACK: Nanos = Nanos::from_ms(2);
 
-/// The second level: what it hears are results; and when it has heard them.
+/// The second level: its elements are results. It also records the time at which it received them.
 #[derive(Default)]
 struct Received(Vec<(Timestamp, Timestamp, String)>);
 
@@ -74,7 +74,7 @@ fn results_of_one_monitor_are_elements_of_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
     let _directory = Directory::builder().start(&socket).unwrap();
-    // No other test of this binary looks for a directory.
+    // No other test of this binary uses a directory.
     std::env::set_var(SOCKET_VARIABLE, &socket);
 
     let attach = |names: &str| {
@@ -84,7 +84,7 @@ fn results_of_one_monitor_are_elements_of_the_next() {
         monitor.add_source(Box::new(connection.attach(query, Begin::Now).unwrap()));
         monitor
     };
-    // The second is there before its sensor: it binds late.
+    // The second level exists before its sensor: it binds late.
     let (mut first, mut second) = (attach("level"), attach("sum"));
     let mut levels = Sensor::<Level>::builder("level").register().unwrap();
     let mut set = UpdateSet::new();
@@ -123,8 +123,8 @@ fn results_of_one_monitor_are_elements_of_the_next() {
         .map(|(.., fields)| fields.as_str())
         .collect();
     assert_eq!(fields, ["10: 45", "10: 145", "10: 245", "10: 345"]);
-    // A result is stamped when it was found: each level adds its hold-back to what it was found
-    // from.
+    // The stamp of a result is the time of its computation: each level adds its hold-back to the
+    // stamp of its input.
     for ((found, evaluated, _), begun) in received.0.iter().zip(begun) {
         assert!(*found >= begun.plus(HOLD_BACK), "{found} of {begun}");
         assert!(

@@ -3,10 +3,11 @@
 //! allocation.
 //!
 //! The memory is a directory's, and for lanes private once more. Each case is a process of its own,
-//! this test started again, because a forked child would not be heard. Its thread writes under a
-//! filter that kills at any system call but `exit_group` and the one that counts page faults. All
-//! guards are shown to bite. `native/tests/connected_hot_path.c` is the same for C, and
-//! `laned_no_system_call.c` counts the calls of a thread that is not prepared.
+//! this test started again, because the sensors of a forked child are not connected. Its thread
+//! writes under a filter that kills at any system call but `exit_group` and the one that counts
+//! page faults. The test shows that all guards detect a violation.
+//! `native/tests/connected_hot_path.c` is the same for C, and `laned_no_system_call.c` counts the
+//! calls of a thread that is not prepared.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -20,17 +21,17 @@ use overhear_directory::{Directory, SOCKET_VARIABLE};
 
 const WRITES: u64 = 10_000_000;
 
-/// More than any ring has slots here, so that it begins anew.
+/// More than the number of slots of any ring here, so that it wraps.
 const WARM_UP: u64 = 200_000;
 
-/// What a case ends with.
+/// The exit statuses of a case.
 const REFUSED: i32 = 99;
 const NOT_CONNECTED: i32 = 98;
 const FAULTED: i32 = 97;
 const ALLOCATED: i32 = 96;
 const UNPUBLISHED: i32 = 95;
 
-/// Which case this process is.
+/// The case of this process.
 const CASE: &str = "OVERHEAR_TEST_HOT_PATH";
 
 thread_local! {
@@ -101,7 +102,7 @@ impl Prepared {
         }
     }
 
-    /// Whether all writes were published: of the kinds that can be begun, half are.
+    /// Whether all writes were published: for the kinds with a begin, half are.
     fn write(&mut self, writes: u64) -> bool {
         match self {
             Self::Simple(sensor) => {
@@ -173,7 +174,7 @@ fn end(status: i32) -> ! {
     unsafe { libc::_exit(status) }
 }
 
-/// What this process is if a case is asked for; else this is no test.
+/// Runs a case if the variable names one; otherwise this is no test.
 #[test]
 fn child_with_one_case() {
     let Ok(case) = std::env::var(CASE) else {
@@ -201,14 +202,14 @@ fn child_with_one_case() {
                 Some(kind) => (kind, false),
                 None => (kind, true),
             };
-            // The pages of code and stack are the program's own affair: a first sensor maps them.
+            // The test does not check the pages of code and stack: a first sensor maps them.
             let mut first = Prepared::new(kind, "first");
             let mut sensor = Prepared::new(kind, "second");
             if !first.write(WARM_UP) || sensor.is_connected() != heard {
                 end(NOT_CONNECTED);
             }
             if !forbid_system_calls() {
-                // The line of the harness before it is not at its end.
+                // The previous line of the harness is not complete.
                 println!("\nskipped: seccomp filters are refused here");
             }
             let (before, faults_before) = (allocations(), faults());
@@ -249,7 +250,7 @@ fn prepared_write_does_not_enter_kernel_or_allocate() {
     let status = run("guard of faults", &socket);
     assert_eq!(status.code(), Some(FAULTED), "faults are counted");
 
-    // Nobody listens yet.
+    // No monitor reads yet.
     writes_stay_in_the_program("laned, private", &socket);
     let _directory = Directory::builder().standalone().start(&socket).unwrap();
     for kind in ["simple", "laned", "concurrent"] {
@@ -258,8 +259,8 @@ fn prepared_write_does_not_enter_kernel_or_allocate() {
 }
 
 fn writes_stay_in_the_program(case: &str, socket: &Path) {
-    // A kernel that is short of memory may take pages of code away, once: each process begins anew,
-    // so that a write that faults does so in all of them.
+    // A kernel with little free memory may evict pages of code, once. Each process runs again, so a
+    // write that faults does so in all of them.
     let mut ends = (0..3).map(|_| run(case, socket));
     let status = ends.find(|status| status.code() != Some(FAULTED));
     let status = status.unwrap_or_else(|| panic!("{case}: page faults"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Laned sensors that a directory owns: threads that come and go, and the switch.
+//! Laned sensors that a directory owns: threads that begin and end, and the switch.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ struct Value {
     value: u64,
 }
 
-/// What a monitor hears: of each thread its values, in the order of their streams.
+/// The elements of a monitor: for each thread its values, in the order of their streams.
 #[derive(Debug, Default)]
 struct Received {
     values: BTreeMap<u64, Vec<u64>>,
@@ -44,7 +44,7 @@ impl Inbox for Received {
     fn close(&mut self, _: StreamId) {}
 }
 
-/// Asks until the answer is yes; a watchdog ends tests that wait for what does not come.
+/// Repeats a check until it is true; a watchdog ends tests whose condition never holds.
 #[track_caller]
 fn eventually(mut ask: impl FnMut() -> bool) {
     let begun = Instant::now();
@@ -57,7 +57,7 @@ fn eventually(mut ask: impl FnMut() -> bool) {
     }
 }
 
-/// One test, because the environment says where the directory is.
+/// One test, because the environment contains the address of the directory.
 #[test]
 fn directory_reclaims_lanes_and_switches_sensors() {
     let folder = tempfile::tempdir().unwrap();
@@ -92,7 +92,7 @@ fn threads_come_and_go(directory: &Directory) {
                 let (sensor, thread) = (&sensor, round * LANES + index);
                 scope.spawn(move || {
                     let mut refused = 0;
-                    // The threads before have ended, but the directory may not have seen it.
+                    // The earlier threads have ended, but the directory may not have noticed it.
                     eventually(|| match sensor.prepare_thread() {
                         Ok(()) => true,
                         Err(reason) => {
@@ -114,7 +114,7 @@ fn threads_come_and_go(directory: &Directory) {
         });
     }
     let mut received = Received::default();
-    // Refused writes are missed elements, which a gap tells.
+    // Refused writes are missed elements, which a gap counts.
     eventually(|| {
         source.poll(&mut received).unwrap();
         received.elements == THREADS * VALUES && received.missed >= refused
@@ -126,10 +126,11 @@ fn threads_come_and_go(directory: &Directory) {
     }
 }
 
-/// What a thread writes before it ends by the bare system call.
+/// The elements of a thread that ends by the bare system call.
 const LAST_WORDS: u64 = 5;
 
-/// Claims the only lane once it is free, writes, and ends as no library does: no destructor runs.
+/// Claims the only lane as soon as it is free, writes, and ends as no library does: no destructor
+/// runs.
 extern "C" fn end_abruptly(sensor: *mut libc::c_void) -> *mut libc::c_void {
     // SAFETY: the test keeps the sensor until this thread has ended.
     let sensor = unsafe { &*sensor.cast::<LanedSensor<Value>>() };

@@ -7,7 +7,7 @@ use overhear::{Announcement, NotEvaluated, Waiter, WaiterError};
 use overhear_directory::{monotonic_now, Directory, SOCKET_VARIABLE};
 use overhear_event::{Analysis, Timestamp};
 
-/// Waits are for conditions; they take this long only if something is broken.
+/// Waits end by conditions; they take this long only if something is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[test]

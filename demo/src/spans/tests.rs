@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The state machine, call by call: scripted elements in, spans and counts out.
+//! The state machine, call by call: scripted elements as input, spans and counts as output.
 
 use overhear_event::kernel::{Switch, SCHED_SWITCH};
 use overhear_event::{
@@ -23,7 +23,7 @@ struct Script {
     parser: StreamDescriptor,
     function: StreamDescriptor,
     switch: StreamDescriptor,
-    /// Whether switches look as perf records them: one element for each side.
+    /// Whether switches have the form of perf records: one element for each side.
     perf: bool,
 }
 
@@ -130,7 +130,7 @@ impl Script {
         self.switch(time, SERVER, to, flags);
     }
 
-    /// The server goes to wait, and the kernel says for how long it has run.
+    /// The server begins to wait, and the kernel states its running time.
     fn leaves_after(&mut self, time: u64, run_ns: u32) {
         let flags = Switch::PREV_TRACKED | Switch::VOLUNTARY;
         self.switch_after(time, SERVER, 0, flags, run_ns);
@@ -287,7 +287,7 @@ fn awake_server_costs_only_the_ipc() {
 fn calls_of_others_are_not_measured_and_take_the_switches_with_them() {
     let mut script = Script::new(false);
     script.c(1_000, 500, 0, BEFORE);
-    // Awake for this call, but another client's is served first.
+    // It was awake for this call, but first served another client.
     script.other_c(1_005, 900, 0, BEFORE);
     script.enters(1_010);
     script.p(1_012, 700, 0, BEFORE, OTHER);
@@ -333,7 +333,7 @@ fn call_without_kernel_sensor_has_three_spans() {
 #[test]
 fn unexpected_order_discards_the_call() {
     let mut script = Script::new(false);
-    // No function between P and P: the server has refused the command.
+    // No function between P and P: the server refused the command.
     script.c(1_000, 500, 0, BEFORE);
     script.enters(1_010);
     script.p(1_020, 1_000, 0, BEFORE, CLIENT);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The protocol of the pool under loom: claims against claims, against the directory, and a reader
-//! that looks on while a lane changes hands.
+//! that polls while a lane changes its owner.
 
 use alloc::sync::Arc;
 use core::num::NonZeroU64;
@@ -59,7 +59,7 @@ impl Pool {
     }
 }
 
-/// The values that a poll delivers: whole, and numbered by their positions.
+/// The values of a poll: intact, and equal to their positions.
 fn poll(reader: &mut Reader<OwnedWords>) -> (u64, u64) {
     let report = reader
         .poll(usize::MAX, |element| {
@@ -93,7 +93,7 @@ fn loom_a_reclaimed_lane_goes_on_behind_its_last_owner() {
             assert!(pool.claim(7, 1));
             thread::spawn(move || {
                 pool.write(0);
-                // The thread ends, the directory sees it.
+                // The thread ends, and the directory notices it.
                 pool.control.reclaim(0, 1 << 32 | 7);
             })
         };
@@ -144,7 +144,7 @@ fn loom_a_lane_that_changes_hands_while_it_is_lapped_is_read_whole() {
 fn loom_a_tid_that_comes_back_and_a_late_directory_give_one_owner() {
     loom::model(|| {
         let pool = pool(2);
-        // A thread has claimed the lane and ended; the directory saw it end.
+        // A thread has claimed the lane and ended; the directory noticed its end.
         assert!(pool.claim(7, 1));
         let directory = {
             let pool = Arc::clone(&pool);

@@ -81,7 +81,7 @@ fn put(lane: &Lane<OwnedWords>, value: u64) -> Result<(), Nested> {
     })
 }
 
-/// Writers and values, in order, and how many void elements lay between them.
+/// Writers and values, in order, and the number of void elements between them.
 fn read(reader: &mut Reader<OwnedWords>) -> (Vec<(u32, u64)>, u64) {
     let mut seen = Vec::new();
     let report = reader.poll(usize::MAX, |element| {
@@ -117,7 +117,7 @@ fn lane_is_free_when_its_own_claim_was_reclaimed() {
     assert_eq!(pool.claim(thread(7, 1)), Some(0));
     pool.control.reclaim(0, pool.owner(0));
     assert_eq!(pool.claim(thread(8, 2)), Some(0));
-    // What the directory says of the first claim does not free the second.
+    // The directory's report about the first claim does not free the second.
     pool.control.reclaim(0, 1 << 32 | 7);
     assert_eq!(pool.claim(thread(9, 3)), None);
     assert_eq!(pool.owner(0), 2 << 32 | 8);
@@ -198,7 +198,7 @@ fn abandoned_write_becomes_void_and_is_no_loss() {
     let begin = |frame| lane.begin(frame, by_depth, || Ticks::from_raw(1)).is_ok();
     let deep = Frame::from_raw(0x1000, 0);
     assert!(begin(deep));
-    // The same frame begins anew, unless a guard there is alive.
+    // The same frame begins a new write, unless a guard there is alive.
     assert!(begin(deep));
     assert!(begin(deep.guarded()));
     assert!(!begin(deep));
@@ -247,7 +247,7 @@ fn wrong_abandonment_tears_no_element() {
         || Ticks::from_raw(5),
     )
     .unwrap();
-    // The open write was alive, and goes on filling.
+    // The open write was alive, and continues.
     lane.words.word(slot + 2).store(99, Ordering::Relaxed);
     assert!(!lane.is_open(outer, position));
     assert_eq!(read(&mut pool.reader(0)), ([(7, 5)].to_vec(), 1));
@@ -256,16 +256,16 @@ fn wrong_abandonment_tears_no_element() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// The reference: a map from living threads to lanes. Threads claim, end with or without being
-    /// noticed, and tids come back.
+    /// The reference: a map from living threads to lanes. Threads claim, end with or without
+    /// notice, and tids are reused.
     #[test]
     fn claims_are_those_of_the_reference(
         steps in prop::collection::vec((0_u32..6, any::<bool>(), any::<bool>()), 1..60),
     ) {
         const LANES: u32 = 3;
         let pool = pool(LANES);
-        // Of each tid: the number of the living thread. Of each lane: its owner and whether this
-        // thread lives, or is known to be dead.
+        // For each tid: the number of the living thread. For each lane: its owner, and whether this
+        // thread lives or is known to be dead.
         let mut living = BTreeMap::new();
         let mut owners: BTreeMap<u32, (u32, u64)> = BTreeMap::new();
         let mut free: Vec<u32> = (0..LANES).collect();
@@ -335,7 +335,7 @@ fn many_threads_share_few_lanes_and_lose_nothing() {
             seen.extend(read(reader).0);
         }
     }
-    // Each round has two threads too many.
+    // Each round has two threads more than the pool has lanes.
     assert_eq!(refused, THREADS as usize / 6 * 2);
     assert_eq!(
         seen.len() as u64,

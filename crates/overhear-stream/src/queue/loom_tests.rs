@@ -18,8 +18,8 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// Behind `before` elements of thread 1, threads 2, 3, ... write so often each; the model's own
-/// thread polls meanwhile and afterwards.
+/// After `before` elements of thread 1, threads 2, 3, ... write this number of elements each; the
+/// model's own thread polls meanwhile and afterwards.
 fn race(preemptions: usize, before: u64, writes: &'static [u64], polls: usize) {
     explore(preemptions, move || {
         let run = Arc::new(Run::new(2));
@@ -118,7 +118,7 @@ fn loom_queue_head_is_helped() {
 #[test]
 fn loom_queue_what_lags_is_not_empty() {
     // One of two elements is free, the other was enqueued by a thread that died before it moved
-    // `head`. Two threads need both, so that one of them must find it behind the lagging `head`.
+    // `head`. Two threads need both, so one of them must find it after the lagging `head`.
     explore(3, || {
         let run = Arc::new(Run::new(2));
         run.die_before_advancing(3);
@@ -135,8 +135,8 @@ fn loom_queue_what_lags_is_not_empty() {
 
 #[test]
 fn loom_queue_what_lags_is_read_while_it_is_overwritten() {
-    // One of two elements is dead, the other was enqueued by a thread that died behind it, and is
-    // taken while the reader looks at it.
+    // One of two elements is dead. The other was enqueued by a thread that died after that, and is
+    // dequeued while the reader copies it.
     explore(3, || {
         let run = Arc::new(Run::new(2));
         core::mem::forget(run.writer.take().expect("an element is free"));

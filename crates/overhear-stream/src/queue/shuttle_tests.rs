@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Shuttle runs the queue with more threads and writes than loom can explore, by random schedules.
-//! It knows no weak memory: that is loom's part.
+//! It does not model weak memory: loom does that.
 
 use std::sync::Arc;
 use std::vec::Vec;
@@ -24,7 +24,7 @@ fn race(capacity: u64) {
                     let mut taken = run.writer.take().expect("an element is free");
                     taken.fill(&payload(tid, number));
                     match (tid, number) {
-                        // The inner element, which is committed first, is of another thread's name.
+                        // The inner element is committed first, and has the name of another thread.
                         (2, 3) => run.write(9, 1),
                         (3, 1 | 4) => {
                             drop(taken);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The queue by one thread, against what is obvious, and against rubbish.
+//! The queue with one thread, compared with an obvious reference, and with rubbish in memory.
 
 extern crate std;
 
@@ -32,7 +32,7 @@ fn queue(capacity: u64) -> (QueueWriter<OwnedWords>, Reader<OwnedWords>) {
     (writer, Reader::from_start(memory, queue).unwrap())
 }
 
-/// Thread 7 writes the numbers, stamped tenfold.
+/// Thread 7 writes the numbers; the stamp is ten times the number.
 fn write(writer: &QueueWriter<OwnedWords>, numbers: core::ops::Range<u64>) {
     for number in numbers {
         let stamp = || Ticks::from_raw(number * 10);
@@ -74,7 +74,7 @@ fn lapped_reader_keeps_the_newest_and_counts_the_rest() {
     let (writer, mut reader) = queue(4);
     assert_eq!(read(&mut reader, 9), ([].to_vec(), [].to_vec()));
     write(&writer, 0..4);
-    // Nobody holds an element: all of the capacity are readable.
+    // No thread holds an element: the complete capacity is readable.
     assert_eq!(read(&mut reader, 9), (numbered(0..4), [].to_vec()));
     write(&writer, 4..1_000);
     assert_eq!(
@@ -121,7 +121,7 @@ fn empty_queue_refuses_and_counts() {
         Err(QueueFull)
     );
     assert_eq!(writer.lost_full(), 2);
-    // All are given up: all are free again, and nothing is missed.
+    // All were abandoned: all are free again, and nothing is missed.
     drop(held);
     write(&writer, 0..2);
     assert_eq!(
@@ -156,7 +156,7 @@ fn held_element_does_not_block_others() {
     slow.fill(&100_u64.to_ne_bytes());
     slow.commit(7, || Ticks::from_raw(1_000));
     let (seen, gaps) = read(&mut reader, 101);
-    // Of four, one was forgotten.
+    // Of four, one was leaked.
     assert_eq!((seen, gaps), (numbered(98..101), [(0, 98)].to_vec()));
     assert_eq!(writer.lost_full(), 0);
 }
@@ -203,7 +203,7 @@ fn damage_is_an_error_and_ends_a_write() {
     let error = reader.poll_until(9, |_| ()).unwrap_err();
     assert_eq!(error, LayoutError::BadIndex { position: 1 });
     words.word(at).store(good, Ordering::Relaxed);
-    // An index word that is ahead of a `head` and a `tail` that stand still.
+    // An index word that is ahead of a `head` and a `tail` that do not move.
     let all = writer.geometry().index_word(0);
     (0..4).for_each(|slot| {
         words
@@ -226,7 +226,8 @@ fn damage_is_an_error_and_ends_a_write() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// The reference: what is held is not there, the rest of the newest `capacity` is.
+    /// The reference: held elements are absent, the other ones of the newest `capacity` are
+    /// readable.
     #[test]
     fn polls_are_those_of_the_reference(
         steps in prop::collection::vec((0_u64..20, 0_u64..200, 0_usize..3), 1..30),
@@ -245,7 +246,7 @@ proptest! {
             written += writes;
             let from = reader.position();
             let end = bound.min(written).max(from);
-            // Every write and every holder has taken one.
+            // Every write and every holder has dequeued one.
             let gone = (written + taken_before).saturating_sub(capacity).clamp(from, end);
             let (seen, gaps) = read(&mut reader, bound);
             assert_eq!(seen, numbered(gone..end));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader against writers that are honest, fast, and neither.
+//! The reader against honest, fast and hostile writers.
 
 use alloc::vec::Vec;
 
@@ -68,20 +68,21 @@ fn bound_counts_elements_that_can_be_delivered() {
     assert_eq!(poll(&mut reader, 2), (2, 0, false));
     assert_eq!(poll(&mut reader, 1), (1, 0, true));
     assert_eq!(poll(&mut reader, 0), (0, 0, true));
-    // What was lapped takes no room, however much it is.
+    // Lapped elements need no memory, in any number.
     write(&mut writer, 1_000_000);
     let (delivered, missed, is_all) = poll(&mut reader, 2);
     assert!(delivered <= 2 && missed >= 999_996 && !is_all);
     let (rest, _, is_all) = poll(&mut reader, 9);
     assert_eq!((delivered + rest, is_all), (3, true));
-    // A counter that goes back is for the poll to find.
+    // The poll detects a counter that goes back.
     let position = reader.published();
     assert_eq!(reader.bound_within(position - 1, 0), position - 1);
 }
 
 #[test]
 fn every_stride_is_read_alike_across_the_wrap() {
-    // With no words between the elements, with a few, and with so many that they are left out.
+    // With no words between the elements, with a few, and with a number that makes the reader omit
+    // them.
     for (payload, stride) in [(8, 16), (8, 24), (20, 32), (8, 128), (72, 128)] {
         let geometry = Geometry::with_stride(payload, stride, 16).unwrap();
         let memory = OwnedWords::zeroed(geometry.words());
@@ -138,7 +139,7 @@ fn poll_keeps_its_bound_whatever_the_writer_does() {
     assert_eq!(read_until(&mut reader, 2), ([].to_vec(), [].to_vec()));
     assert_eq!(read_until(&mut reader, 99), ([3, 4].to_vec(), [].to_vec()));
     write(&mut writer, 95);
-    // All before the bound is gone: one gap, and nothing behind the bound.
+    // All elements before the bound are overwritten: one gap, and nothing after the bound.
     assert_eq!(
         read_until(&mut reader, 50),
         ([].to_vec(), [(5, 45)].to_vec())
@@ -163,7 +164,7 @@ fn elements_overwritten_during_a_poll_are_missed() {
         }
         ReadItem::Missed { first, count } => gaps.push((first, count)),
     });
-    // The first batch was copied before; of the second, 256 to 299 are gone.
+    // The first batch was copied before; of the second, 256 to 299 are overwritten.
     assert_eq!((seen[255], seen[256], seen.len()), (255, 300, 467));
     assert_eq!(gaps, [(256, 44)]);
     assert_eq!(report.unwrap().missed, 44);
@@ -232,8 +233,8 @@ proptest! {
         assert_eq!(delivered + missed + lost + seen.len() as u64, writer.count());
     }
 
-    /// The reference: of the positions before the bound, those that the ring still holds are
-    /// read and the others are one gap.
+    /// The reference: of the positions before the bound, those in the ring are read and the others
+    /// are one gap.
     #[test]
     fn bounded_polls_are_those_of_the_reference(
         steps in prop::collection::vec((0_u64..40, 0_u64..2_000), 1..30),
@@ -275,7 +276,7 @@ proptest! {
         }
     }
 
-    /// Whatever the memory holds, also void elements of lanes.
+    /// Any content of the memory, with void elements of lanes.
     #[test]
     fn runs_equal_single_elements(
         words in prop::collection::vec(any::<u64>(), 640),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the benches share: arguments, and a recording of context switches that is written and
+//! Shared parts of the benches: arguments, and a recording of context switches that is written and
 //! replayed.
 #![allow(dead_code, reason = "no bench uses everything")]
 

@@ -127,7 +127,7 @@ impl Owned {
     }
 }
 
-/// Stores everything, and checks that time does not go back.
+/// Stores all items, and checks that time does not go back.
 #[derive(Debug, Default)]
 pub struct Memory {
     pub items: Vec<Owned>,
@@ -159,7 +159,7 @@ impl Analysis for Memory {
     }
 }
 
-/// Whether babeltrace2 can be asked; says so if not.
+/// Whether babeltrace2 is installed; prints "skipped" if not.
 pub fn has_babeltrace() -> bool {
     let found = Command::new("babeltrace2")
         .arg("--version")

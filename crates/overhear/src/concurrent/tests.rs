@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Concurrent sensors that nobody hears, read back from their private memory.
+//! Concurrent sensors without a reader, read back from their private memory.
 
 use overhear_admission::{AfterViolation, ArrivalBound, ConformanceCheck};
 use overhear_event::{ClockId, Nanos, Rate, Timestamp, TypeSchema};
@@ -96,8 +96,8 @@ fn begun_element_is_committed_or_void() {
 fn write_without_free_element_is_refused() {
     let sensor = sensor(100);
     let capacity = sensor.open.geometry().capacity();
-    // 64 that a sensor has that nobody hears, and 100 spare. A directory of this machine gives
-    // more.
+    // The 64 elements of a sensor without a reader, and 100 spare ones. A directory of this machine
+    // grants more.
     assert!(sensor.is_connected() || capacity == 256, "{capacity}");
     let held: Vec<_> = (0..capacity).map(|_| sensor.begin().unwrap()).collect();
     assert_eq!(sensor.write(&Value(1)), Err(Refused::Full));
@@ -113,7 +113,7 @@ fn queue_beyond_capacity_limit_is_refused() {
     assert!(message.contains("65,536"), "{message}");
 }
 
-/// Whether these stamps, in order, keep the rate that was declared, exactly.
+/// Whether these stamps, in order, keep the declared rate exactly.
 fn conforms(rate: Rate, stamps: &[u64]) -> bool {
     let constraint = ArrivalBound::from_rate(&rate).unwrap();
     let mut check = ConformanceCheck::new(constraint, AfterViolation::Keep);
@@ -165,7 +165,7 @@ fn paced_threads_keep_rate_of_stream() {
             scope.spawn(move || {
                 for number in 0..12 {
                     sensor.pace().unwrap();
-                    // Held up between the two, as by a preemption.
+                    // Delayed between the two, as by a preemption.
                     if number % 4 == thread {
                         std::thread::sleep(std::time::Duration::from_micros(700));
                     }
@@ -190,8 +190,8 @@ fn unused_grant_ends_with_next_call_or_timeout() {
         .rate(rate)
         .register()
         .unwrap();
-    // The turn of this thread, which does not write: another waits until it is over, unless it
-    // begins to wait as late as that by chance.
+    // The grant of this thread, which does not write: another thread waits until it is over, unless
+    // by chance it begins to wait that late.
     let other_waits = |_| {
         sensor.pace().unwrap();
         sensor.pace().unwrap();

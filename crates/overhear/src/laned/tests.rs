@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Laned sensors that nobody hears, read back from their private memory.
+//! Laned sensors without a reader, read back from their private memory.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::Duration;
@@ -33,7 +33,7 @@ fn sensor(lanes: u32) -> LanedSensor<Value> {
         .unwrap()
 }
 
-/// Of each lane: thread ids and values.
+/// For each lane: thread ids and values.
 fn read(sensor: &LanedSensor<Value>) -> Vec<Vec<(u32, u64)>> {
     let stream = &sensor.open.stream;
     let Shape::Laned(pool) = stream.shape else {
@@ -141,7 +141,7 @@ fn guard_returned_to_writing_caller_is_refused() {
     }
     let sensor = sensor(1);
     let write = begin(&sensor);
-    // Not deeper than the frame that began: taken for abandoned.
+    // Not deeper than the frame that began: it counts as abandoned.
     sensor.write(&Value(1)).unwrap();
     assert_eq!(write.commit(&Value(99)), Err(Refused::Nested));
     assert_eq!(read(&sensor), [[(tid(), 1)].to_vec()]);
@@ -184,7 +184,7 @@ fn paced_thread_keeps_rate_of_its_lane() {
         .rate(rate)
         .register()
         .unwrap();
-    // Two threads fill the pool; this one finds none and need not wait.
+    // Two threads own the lanes of the pool; this one gets none and need not wait.
     let barrier = std::sync::Barrier::new(3);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -194,7 +194,7 @@ fn paced_thread_keeps_rate_of_its_lane() {
                 let mut last = None;
                 for number in 0..8 {
                     sensor.pace().unwrap();
-                    // Nothing before it and behind it lies in the distance.
+                    // The distance contains no element before it or after it.
                     let allowed = std::time::Instant::now();
                     assert!(last.is_none_or(|last| allowed - last >= Duration::from_millis(2)));
                     sensor.write(&Value(number)).unwrap();

@@ -5,8 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Makes an empty package with this dependency on `overhear`, in a folder of its own; what an
-/// earlier test has left there goes, but for what was built.
+/// Makes an empty package with this dependency on `overhear`, in a folder of its own. It removes
+/// the files of an earlier test, except the build results.
 pub(crate) fn package(name: &str, settings: &str) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -17,13 +17,13 @@ pub(crate) fn package(name: &str, settings: &str) -> PathBuf {
          [dependencies]\noverhear = {{ path = {here:?}{settings} }}\n[profile.dev]\ndebug = false\n"
     );
     fs::write(package.join("Cargo.toml"), manifest).unwrap();
-    // The versions that the workspace has, so that nothing is fetched.
+    // The versions of the workspace, so that nothing is fetched.
     fs::copy(here.join("../../Cargo.lock"), package.join("Cargo.lock")).unwrap();
     package
 }
 
-/// A cargo command in it, which fetches nothing. All packages share what they build, because it is
-/// the same dependencies.
+/// A cargo command in it, which fetches nothing. All packages share their build results, because
+/// their dependencies are the same.
 pub(crate) fn cargo(package: &Path, command: &str) -> Command {
     let mut cargo = Command::new(env!("CARGO"));
     cargo

@@ -22,7 +22,7 @@ fn at(ns: u64) -> Timestamp {
     Timestamp::from_monotonic_ns(ns)
 }
 
-/// Feeds an export and reads back its packets.
+/// Writes an export and reads its packets.
 fn exported(feed: impl FnOnce(&mut PerfettoExport<&mut Vec<u8>>)) -> Vec<Data> {
     let mut bytes = Vec::new();
     let mut export = PerfettoExport::new(&mut bytes, Nanos::from_ns(1_000));
