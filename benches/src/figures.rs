@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn equality_is_met_within_what_one_thing_differs_from_itself() {
+    fn equality_is_met_within_the_error_of_measurement() {
         let outcomes = [
             outcome("floor", 10.0, None),
             outcome("floor, again", 9.8, None),

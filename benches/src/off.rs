@@ -167,7 +167,7 @@ mod tests {
     use crate::race::{Batches, Outcome};
 
     #[test]
-    fn best_place_of_each_is_kept() {
+    fn fastest_offset_of_each_is_kept() {
         let outcome = |name: &str, median: f64| Outcome {
             section: "one",
             name: name.to_owned(),

@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn too_few_calm_batches_say_nothing() {
+    fn too_few_calm_batches_are_inconclusive() {
         let mut batches = vec![batch(1.0, 100.0); 1];
         batches.extend([batch(2.0, 140.0); 9]);
         let (spans, counts) = calm(&batches, usual(&[vec![batch(1.0, 100.0)]]));

@@ -233,9 +233,12 @@ fn both_programs_run_without_directory_and_leave_nothing() {
         let mut arguments = command[1..].to_vec();
         *arguments.last_mut().unwrap() = text.into();
         let output = run(&arguments);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.success(), reply.is_none(), "{text}: {said}");
-        assert!(said.contains(reply.unwrap_or_default()), "{text}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.success(), reply.is_none(), "{text}: {errors}");
+        assert!(
+            errors.contains(reply.unwrap_or_default()),
+            "{text}: {errors}"
+        );
     }
 }
 

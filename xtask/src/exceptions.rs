@@ -41,7 +41,7 @@ mod tests {
     use super::Exceptions;
 
     #[test]
-    fn file_is_read_whole_or_refused() {
+    fn file_is_read_completely_or_refused() {
         let text = r#"{"shared_type_names": ["Choice"]}"#;
         let exceptions = Exceptions::parse(text).unwrap();
         assert_eq!(exceptions.shared_type_names, ["Choice"]);

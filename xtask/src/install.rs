@@ -385,7 +385,7 @@ mod tests {
                 );
             }
             match library {
-                KERNEL => hears_the_kernel(&program, prefix),
+                KERNEL => check_kernel_example(&program, prefix),
                 _ => runs(&program, prefix),
             }
         }
@@ -402,8 +402,8 @@ mod tests {
 
     fn documents_and_units_are_installed(prefix: &Path) {
         let mut overhear = Command::new(prefix.join("bin/overhear"));
-        let said = shell::output(overhear.arg("--version")).unwrap();
-        assert!(said.contains(VERSION.full), "{said}");
+        let printed = shell::output(overhear.arg("--version")).unwrap();
+        assert!(printed.contains(VERSION.full), "{printed}");
         assert!(prefix.join("share/man/man1/overhear.1").is_file());
         let notices = prefix.join("share/doc/overhear").join(super::notices::FILE);
         assert!(notices.is_file());
@@ -443,17 +443,17 @@ mod tests {
             .args([&service, &units.join("overheard.socket")])
             .env("XDG_RUNTIME_DIR", prefix);
         let output = analyze.output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        if said.contains("Failed to initialize manager") {
+        let printed = String::from_utf8_lossy(&output.stderr);
+        if printed.contains("Failed to initialize manager") {
             println!("skipped: systemd-analyze does not run here");
             return;
         }
-        assert!(!said.contains("overheard"), "{said}");
+        assert!(!printed.contains("overheard"), "{printed}");
     }
 
     /// The example of kernel monitors runs with the installed library, or says what it may not.
     #[track_caller]
-    fn hears_the_kernel(program: &Path, prefix: &Path) {
+    fn check_kernel_example(program: &Path, prefix: &Path) {
         let mut command = Command::new(program);
         let output = command
             .env("LD_LIBRARY_PATH", prefix.join("lib"))
@@ -496,7 +496,7 @@ mod tests {
             assert!(!needs(&program, &VERSION.soname(SENSORS)));
             runs(&program, prefix);
         }
-        hears_the_kernel(&build.join("of_kernel"), prefix);
+        check_kernel_example(&build.join("of_kernel"), prefix);
         // Another version is refused.
         let old = format!("Overhear {}.{}", VERSION.major, VERSION.minor);
         fs::write(
@@ -504,7 +504,7 @@ mod tests {
             lists.replace(&old, "Overhear 99.0"),
         )
         .unwrap();
-        let said = configure(&project).unwrap_err().to_string();
-        assert!(said.contains("99.0"), "{said}");
+        let printed = configure(&project).unwrap_err().to_string();
+        assert!(printed.contains("99.0"), "{printed}");
     }
 }

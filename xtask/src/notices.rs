@@ -235,7 +235,7 @@ mod tests {
     use super::linked;
 
     #[test]
-    fn only_what_is_linked_counts() {
+    fn only_linked_packages_count() {
         let package = |name: &str, kind: &str| {
             json!({"id": name, "name": name, "version": "1.0.0", "license": "MIT", "source": "registry",
                    "manifest_path": format!("/r/{name}/Cargo.toml"), "targets": [{"kind": [kind]}]})

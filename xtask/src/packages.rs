@@ -226,7 +226,7 @@ mod tests {
     use super::{advice, Advice, System, BUILD};
 
     #[test]
-    fn root_is_told_and_others_get_the_command_line() {
+    fn root_gets_a_line_and_others_get_the_command_line() {
         let missing = &BUILD[..2];
         assert_eq!(
             advice(System::DebianRoot, missing),

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn files_have_a_place_and_chapters_come_back_from_it() {
+    fn files_have_a_target_and_chapters_are_mapped_back() {
         let put = |target: &str, is_chapter| staged(Path::new(target), is_chapter);
         let source = put("crates/b.rs", false);
         assert_eq!(source, Path::new("repository/crates/b.rs.txt"));

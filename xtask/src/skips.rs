@@ -140,7 +140,7 @@ mod tests {
     use super::{version, Policy};
 
     #[test]
-    fn machine_with_all_permissions_permits_what_is_listed_alone() {
+    fn machine_with_all_permissions_allows_only_listed_skips() {
         let status = "Uid:\t0\nCapEff:\t000001ffffffffff\nSeccomp:\t0\n";
         let of = |status: &str, release| Policy::of(true, status, release);
         let here = of(status, "6.18.44-fc");

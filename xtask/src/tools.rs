@@ -95,7 +95,7 @@ mod tests {
     use super::has_version;
 
     #[test]
-    fn version_is_compared_whole() {
+    fn version_is_compared_completely() {
         assert!(has_version("mdbook v0.5.4\n", "0.5.4"));
         assert!(has_version("tool 0.5.4 (abc)", "0.5.4"));
         assert!(!has_version("mdbook v0.5.41\n", "0.5.4"));

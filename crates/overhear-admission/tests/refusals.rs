@@ -13,7 +13,7 @@ const fn ns(ns: u64) -> Nanos {
 }
 
 /// One message that names the error, a semicolon, and the remedy.
-fn says(error: &dyn std::error::Error, words: &[&str]) {
+fn assert_message(error: &dyn std::error::Error, words: &[&str]) {
     let message = error.to_string();
     for word in words {
         assert!(message.contains(word), "{word}: {message}");
@@ -112,7 +112,7 @@ fn each_parameter_of_a_stream_is_refused_by_name() {
         ),
     ];
     for (given, words) in wrong {
-        says(&ArrivalBound::from_parameters(&given).unwrap_err(), words);
+        assert_message(&ArrivalBound::from_parameters(&given).unwrap_err(), words);
     }
     for (given, words) in [
         ((0, 1), "the monitor's period T_M is 0 ns"),
@@ -120,7 +120,7 @@ fn each_parameter_of_a_stream_is_refused_by_name() {
         ((5, 6), "d = 6 ns exceeds its period T_M = 5 ns"),
     ] {
         let (period, deadline) = given;
-        says(
+        assert_message(
             &PeriodicTask::new(ns(period), ns(deadline)).unwrap_err(),
             &[words],
         );
@@ -138,7 +138,7 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
     let task = PeriodicTask::new(ns(5_000), ns(4_000)).unwrap();
     // l_min = T_M + d.
     let reserved = reserve(&[load(10)], task, Span::from_ns(8_999), Nanos::ZERO);
-    says(
+    assert_message(
         &reserved.unwrap_err(),
         &["the latency 9.00 us is below", "T_M + d = 9.00 us"],
     );
@@ -148,7 +148,7 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
         ..load(10)
     };
     let reserved = reserve(&[load(10), small], task, Span::from_ns(9_000), Nanos::ZERO);
-    says(
+    assert_message(
         &reserved.unwrap_err(),
         &["the buffer of sensor 1 holds 3 elements"],
     );
@@ -165,7 +165,7 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
     assert!(choose(&[load(10), load(990)], &request).is_ok());
     // A WCET above the period, even by one.
     let chosen = choose(&[load(10), load(1_001)], &request);
-    says(
+    assert_message(
         &chosen.unwrap_err(),
         &[
             "sensor 1 is evaluated for 1.00 us",
@@ -173,17 +173,17 @@ fn loads_and_latencies_that_cannot_be_are_refused_by_name() {
         ],
     );
     let huge = choose(&[load(u64::MAX)], &request);
-    says(&huge.unwrap_err(), &["sensor 0 is evaluated for "]);
+    assert_message(&huge.unwrap_err(), &["sensor 0 is evaluated for "]);
     let short = AdmissionRequest {
         latency: Span::from_ns(900),
         ..request
     };
-    says(
+    assert_message(
         &choose(&[load(10)], &short).unwrap_err(),
         &["keeps the latency below 900 ns"],
     );
     for density in [Ratio::whole(0), Ratio::whole(2)] {
         let wrong = AdmissionRequest { density, ..request };
-        says(&choose(&[load(10)], &wrong).unwrap_err(), &["the density "]);
+        assert_message(&choose(&[load(10)], &wrong).unwrap_err(), &["the density "]);
     }
 }

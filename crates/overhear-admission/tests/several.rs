@@ -223,7 +223,7 @@ proptest! {
 /// GRTMon claims that borrowing never costs latency. Vector 160 of the reference refutes it
 /// for evaluations that cannot be interrupted.
 #[test]
-fn whole_evaluations_break_the_thesis_sum() {
+fn uninterruptible_evaluations_break_the_sum_of_grtmon() {
     let load = |t, tau, wcet| SensorLoad {
         stream: stream(t, 0, tau),
         wcet: Nanos::from_ns(wcet),

@@ -121,7 +121,7 @@ proptest! {
     }
 
     #[test]
-    fn searches_find_what_counting_finds((sensor, _, m, _) in small(), more in 0_i64..150) {
+    fn searches_agree_with_counting((sensor, _, m, _) in small(), more in 0_i64..150) {
         let l = Span::from_signed_ns(sensor.task().l_min().as_ns() + i128::from(more)).unwrap();
         let counted = (1..).find(|&r| sensor.latency(r).unwrap().is_some_and(|x| x <= l));
         prop_assert_eq!(sensor.least_r(l).unwrap(), counted);

@@ -182,8 +182,8 @@ proptest! {
                 let gap = elements[first] - elements[first - 1];
                 let named = match violation.broken {
                     Broken::Order => gap < 0,
-                    Broken::Distance { gap: told, least } => {
-                        gap >= 0 && told.as_ns() as i64 == gap && least == s.distance() && gap < plain.d
+                    Broken::Distance { gap: reported, least } => {
+                        gap >= 0 && reported.as_ns() as i64 == gap && least == s.distance() && gap < plain.d
                     }
                     Broken::Jitter { early, allowed } => {
                         let worst = least_jitter(&elements[..=first], plain.t);
@@ -217,7 +217,7 @@ proptest! {
     /// Lost elements never turn a valid stream into an invalid one, and they are counted in its
     /// place.
     #[test]
-    fn losses_accuse_nobody_wrongly(
+    fn losses_cause_no_false_offender(
         (t, d, tau) in (1_u64..12).prop_flat_map(|t| (Just(t), 0..=t, 0_u64..40)),
         seen in prop::collection::vec(any::<bool>(), 40),
     ) {
@@ -237,7 +237,7 @@ proptest! {
 }
 
 #[test]
-fn losses_count_in_the_place_of_an_offender() {
+fn losses_count_instead_of_an_offender() {
     let mut check = ConformanceCheck::new(stream(10, 4, 0), AfterViolation::Ignore);
     assert_eq!(check.push(Timestamp::from_monotonic_ns(0)), None);
     let at = Timestamp::from_monotonic_ns(35);

@@ -349,7 +349,7 @@ fn floor_is_kept_next_to_heavy_sources_and_in_debt() {
 }
 
 #[test]
-fn weights_divide_what_is_scarce() {
+fn weights_divide_a_scarce_budget() {
     let spec = |i: usize, spec: SourceSpec| spec.weight([1.0, 2.0, 5.0][i]);
     let program = Program {
         cost: Box::new(|_, _| 0.5),

@@ -98,7 +98,7 @@ fn requirement_must_be_in_the_budget_and_always_on_if_the_source_is() {
 }
 
 #[test]
-fn removed_requirement_switches_off_what_requires_it() {
+fn removed_requirement_switches_its_dependents_off() {
     let mut budget = budget();
     let entry = budget.add(spec("entry")).unwrap();
     let exit = budget.add(spec("return").requires(entry)).unwrap();

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use overhear_directory::client::register_at;
 use overhear_directory::{MonitorConnection, Query};
 
-use support::mallory::{attack, WAYS};
+use support::mallory::{attack, ATTACKS};
 use support::request;
 use support::users::{directory_of_root, is_root, socket, Other, ALICE, MALLORY};
 
@@ -32,12 +32,12 @@ const CONNECTED_WITHIN: Duration = Duration::from_millis(500);
 const LISTED_WITHIN: Duration = Duration::from_secs(1);
 /// A machine is busy if its threads wake up later than this.
 const CALM: Duration = Duration::from_millis(20);
-const WAY: &str = "OVERHEAR_TEST_WAY";
+const ATTACK: &str = "OVERHEAR_TEST_WAY";
 
 fn main() -> ExitCode {
     if let Some(socket) = socket() {
-        match std::env::var(WAY) {
-            Ok(way) => attack(&way, &socket),
+        match std::env::var(ATTACK) {
+            Ok(attack_name) => attack(&attack_name, &socket),
             Err(_) => {
                 println!("test one ... ok\n1 passed");
                 for took in register_all(&socket, "alice") {
@@ -57,11 +57,14 @@ fn main() -> ExitCode {
         "way", "heard", "median", "longest", "list"
     );
     let mut holds = true;
-    let mut ways: Vec<Vec<&str>> = WAYS.iter().map(|way| vec![*way]).collect();
-    ways.insert(0, Vec::new());
-    ways.push(WAYS.to_vec());
-    for ways in &ways {
-        holds &= measure(ways);
+    let mut attacks: Vec<Vec<&str>> = ATTACKS
+        .iter()
+        .map(|attack_name| vec![*attack_name])
+        .collect();
+    attacks.insert(0, Vec::new());
+    attacks.push(ATTACKS.to_vec());
+    for attacks in &attacks {
+        holds &= measure(attacks);
     }
     match (holds, late <= CALM) {
         (true, _) => println!("The promise holds."),
@@ -102,14 +105,14 @@ fn register_all(socket: &Path, of: &str) -> Vec<Duration> {
     each.collect()
 }
 
-fn measure(ways: &[&str]) -> bool {
+fn measure(attacks: &[&str]) -> bool {
     let manager = directory_of_root("");
-    let mallory: Vec<Other> = ways
+    let mallory: Vec<Other> = attacks
         .iter()
-        .map(|way| {
+        .map(|attack_name| {
             let mut mallory = Other::prepare(MALLORY, "mallory", &manager.socket);
-            mallory.env(WAY, way);
-            if *way == "lanes" {
+            mallory.env(ATTACK, attack_name);
+            if *attack_name == "lanes" {
                 mallory.in_pid_namespace();
             }
             mallory.begin("@ begun")
@@ -132,9 +135,9 @@ fn measure(ways: &[&str]) -> bool {
     drop(mallory);
     all.sort_unstable();
     let connected = all.iter().filter(|took| **took <= CONNECTED_WITHIN).count();
-    let name = match ways {
+    let name = match attacks {
         [] => "nobody",
-        [way] => way,
+        [attack_name] => attack_name,
         _ => "together",
     };
     println!(

@@ -62,8 +62,8 @@ fn deferred_sensor_opens_when_memory_is_released() {
         (status.deferred, status.sensors, status.not_connected),
         (1, 1, 1)
     );
-    let told = here.directory.take_not_connected().messages;
-    assert!(told[0].contains("waits for memory"), "{told:?}");
+    let refusals = here.directory.take_not_connected().messages;
+    assert!(refusals[0].contains("waits for memory"), "{refusals:?}");
 
     first.unregister().unwrap();
     drop(first);

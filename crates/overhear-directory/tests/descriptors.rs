@@ -84,7 +84,7 @@ fn open_memory() -> Vec<String> {
 }
 
 #[test]
-fn programs_and_monitors_close_what_they_have_mapped() {
+fn programs_and_monitors_close_mapped_files() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("directory.sock");
     let _service = Service::start(&socket, 400);

@@ -12,12 +12,12 @@ use overhear_directory::client::{register_at, Registration};
 use overhear_directory::{MonitorConnection, Query};
 use serde_json::json;
 
-use support::mallory::{attack, WAYS};
+use support::mallory::{attack, ATTACKS};
 use support::users::{directory_of_root, is_root, socket, Other, Prepared, ALICE, MALLORY};
 use support::{eventually, request, Raw};
 
 /// The variable with the attack for a process of another user.
-const WAY: &str = "OVERHEAR_TEST_WAY";
+const ATTACK: &str = "OVERHEAR_TEST_WAY";
 /// Sensors that each other user registers.
 const SENSORS: usize = 25;
 /// Attempts of half a second each.
@@ -26,10 +26,10 @@ const ATTEMPTS: usize = 10;
 /// The other user's part; does nothing in an ordinary run.
 #[test]
 fn mallory_attacks() {
-    let (Some(socket), Some(way)) = (socket(), std::env::var(WAY).ok()) else {
+    let (Some(socket), Some(attack_name)) = (socket(), std::env::var(ATTACK).ok()) else {
         return;
     };
-    attack(&way, &socket);
+    attack(&attack_name, &socket);
 }
 
 /// Registers as programs do; returns the number of attempts, too.
@@ -46,7 +46,7 @@ fn register_all(socket: &Path, of: &str) -> (Vec<Registration>, usize) {
                 Err(error) => last = error.to_string(),
             }
         }
-        panic!("sensor {number} of {of} is not heard: {last}");
+        panic!("sensor {number} of {of} is not connected: {last}");
     });
     let sensors: Vec<Registration> = sensors.collect();
     (sensors, attempts)
@@ -61,17 +61,17 @@ fn alice_registers_all() {
 }
 
 #[track_caller]
-fn other_programs_are_connected(ways: &[&str]) {
+fn other_programs_are_connected(attacks: &[&str]) {
     if !is_root() {
         return;
     }
     let manager = directory_of_root("");
-    let mallory: Vec<Other> = ways
+    let mallory: Vec<Other> = attacks
         .iter()
-        .map(|way| {
+        .map(|attack_name| {
             let mut mallory = Other::prepare(MALLORY, "mallory_attacks", &manager.socket);
-            mallory.env(WAY, way);
-            if *way == "lanes" {
+            mallory.env(ATTACK, attack_name);
+            if *attack_name == "lanes" {
                 mallory.in_pid_namespace();
             }
             mallory.begin("@ begun")
@@ -91,38 +91,38 @@ fn other_programs_are_connected(ways: &[&str]) {
 }
 
 #[test]
-fn grants_that_are_never_mapped_keep_nobody_out() {
+fn unmapped_grants_block_no_other_user() {
     other_programs_are_connected(&["grants"]);
 }
 
 #[test]
-fn patterns_delay_nobody() {
+fn patterns_delay_no_other_user() {
     other_programs_are_connected(&["patterns"]);
 }
 
 #[test]
-fn lanes_of_many_threads_delay_nobody() {
+fn lanes_of_many_threads_delay_no_other_user() {
     other_programs_are_connected(&["lanes"]);
 }
 
 #[test]
-fn many_maps_delay_nobody() {
+fn many_maps_delay_no_other_user() {
     other_programs_are_connected(&["maps"]);
 }
 
 #[test]
-fn large_buffers_delay_nobody() {
+fn large_buffers_delay_no_other_user() {
     other_programs_are_connected(&["buffers"]);
 }
 
 #[test]
-fn connections_and_requests_without_end_delay_nobody() {
+fn endless_connections_and_requests_delay_no_other_user() {
     other_programs_are_connected(&["flood", "requests"]);
 }
 
 #[test]
-fn all_ways_together_delay_nobody() {
-    other_programs_are_connected(&WAYS);
+fn attacks_together_delay_no_other_user() {
+    other_programs_are_connected(&ATTACKS);
 }
 
 /// The other user's part; does nothing in an ordinary run. It opens connections, sends a request on
@@ -132,9 +132,9 @@ fn one_of_many_connects() {
     let Some(socket) = socket() else { return };
     let count = std::env::var("OVERHEAR_TEST_CONNECTIONS").unwrap();
     let count: usize = count.parse().unwrap();
-    let asks = std::env::var("OVERHEAR_TEST_ASKS").is_ok();
+    let sends_request = std::env::var("OVERHEAR_TEST_ASKS").is_ok();
     let all: Vec<Raw> = (0..count).map(|_| Raw::connect(&socket)).collect();
-    if asks {
+    if sends_request {
         let status = json!({ "status": { "version": 1 } });
         let served = all.iter().filter(|raw| {
             raw.send(&status);
@@ -148,10 +148,10 @@ fn one_of_many_connects() {
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
 }
 
-fn connections(uid: u32, count: usize, asks: bool, socket: &Path) -> Prepared {
+fn connections(uid: u32, count: usize, sends_request: bool, socket: &Path) -> Prepared {
     let mut other = Other::prepare(uid, "one_of_many_connects", socket);
     other.env("OVERHEAR_TEST_CONNECTIONS", &count.to_string());
-    if asks {
+    if sends_request {
         other.env("OVERHEAR_TEST_ASKS", "1");
     }
     other

@@ -8,6 +8,6 @@ mod glob;
 mod runner;
 
 #[test]
-fn patterns_survive_the_fuzzers_seeds_and_what_is_near_them() {
+fn patterns_survive_fuzz_seeds_and_mutations() {
     runner::near_seeds("glob", 1_500, glob::run);
 }

@@ -22,7 +22,7 @@ fn connect(here: &TestDirectory) -> MonitorConnection {
 }
 
 #[test]
-fn monitor_that_never_reads_holds_nobody_up() {
+fn monitor_that_never_reads_blocks_no_other_client() {
     let here = TestDirectory::standalone();
     let attach = json!({ "attach": { "version": 1, "query": {} } });
     let list = json!({ "list": { "version": 1, "query": {} } });
@@ -128,7 +128,7 @@ fn sizes_beyond_reason_are_refused_with_a_message() {
 }
 
 #[test]
-fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
+fn rubbish_in_the_complete_buffer_disturbs_no_other_sensor() {
     let here = TestDirectory::standalone();
     let victim = here.register("rubbish");
     let mut laned = request("rubbish in lanes");
@@ -161,7 +161,7 @@ fn rubbish_over_the_whole_buffer_disturbs_no_other_sensor() {
     assert!(received
         .complaints
         .iter()
-        .any(|said| said.contains("damaged") || said.contains("over")));
+        .any(|it| it.contains("damaged") || it.contains("over")));
     assert!(!received.gaps.is_empty());
 }
 

@@ -4,7 +4,7 @@
 #![cfg(feature = "daemon")]
 #![allow(
     clippy::disallowed_types,
-    reason = "the test's own threads tell each other how far they are"
+    reason = "the test's own threads publish their progress"
 )]
 
 mod support;
@@ -117,7 +117,7 @@ fn directory_may_be_killed_at_any_step_of_a_registration() {
                 again.unwrap().unregister().unwrap();
             }
             Step::Told => assert!(names() <= 1),
-            Step::Sealed => assert_eq!(names(), 1, "what it said it has done"),
+            Step::Sealed => assert_eq!(names(), 1, "a completed step has its effect"),
         }
         assert_eq!(known(&manager)["witness"].published, written);
     }

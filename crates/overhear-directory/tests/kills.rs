@@ -4,7 +4,7 @@
 #![cfg(feature = "daemon")]
 #![allow(
     clippy::disallowed_types,
-    reason = "the test's own threads tell each other how far they are"
+    reason = "the test's own threads publish their progress"
 )]
 
 mod support;

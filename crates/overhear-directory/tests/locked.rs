@@ -38,13 +38,13 @@ fn unlocked_buffers_are_reported_once() {
     };
     let mut service = command.spawn().unwrap();
     let lines = BufReader::new(service.stderr.take().unwrap()).lines();
-    let said = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::new(Mutex::new(Vec::new()));
     let reader = {
-        let said = Arc::clone(&said);
+        let log = Arc::clone(&log);
         std::thread::spawn(move || {
             lines
                 .map_while(Result::ok)
-                .for_each(|line| said.lock().unwrap().push(line));
+                .for_each(|line| log.lock().unwrap().push(line));
         })
     };
     eventually(
@@ -52,9 +52,9 @@ fn unlocked_buffers_are_reported_once() {
         |listens| *listens,
     );
     let _first = register_patiently(&socket, "first").unwrap();
-    let told = eventually(|| said.lock().unwrap().clone(), |said| !said.is_empty());
-    assert!(told[0].contains("locked in memory"), "{told:?}");
-    assert!(told[0].contains("RLIMIT_MEMLOCK"), "{told:?}");
+    let reports = eventually(|| log.lock().unwrap().clone(), |log| !log.is_empty());
+    assert!(reports[0].contains("locked in memory"), "{reports:?}");
+    assert!(reports[0].contains("RLIMIT_MEMLOCK"), "{reports:?}");
     let _second = register_patiently(&socket, "second").unwrap();
     let mut connection = MonitorConnection::connect(&socket).unwrap();
     assert_eq!(connection.list(&Query::all()).unwrap().len(), 2);
@@ -64,5 +64,5 @@ fn unlocked_buffers_are_reported_once() {
     rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(service.wait().unwrap().success());
     reader.join().unwrap();
-    assert_eq!(*said.lock().unwrap(), told);
+    assert_eq!(*log.lock().unwrap(), reports);
 }

@@ -57,7 +57,7 @@ fn list_has_all_fields_of_a_sensor() {
 }
 
 #[test]
-fn list_of_many_sensors_comes_in_packets_and_is_whole() {
+fn list_of_many_sensors_comes_in_packets_and_is_complete() {
     let here = TestDirectory::standalone();
     let registrations: Vec<_> = (0..500).map(|n| here.register(&format!("{n}"))).collect();
     let all = connect(&here).list(&Query::all()).unwrap();
@@ -80,7 +80,7 @@ fn bad_pattern_is_refused_and_the_connection_goes_on_elsewhere() {
 }
 
 #[test]
-fn monitor_begins_now_or_with_what_lies_in_the_buffer() {
+fn monitor_begins_now_or_with_the_buffered_elements() {
     let here = TestDirectory::standalone();
     let mut writer = Writer::new(here.register("queue"));
     writer.write(100);

@@ -13,7 +13,7 @@ use support::{register_packet, Raw, Received, TestDirectory};
 const PACKETS: u64 = 4_000;
 
 #[test]
-fn broken_packets_harm_nobody() {
+fn broken_packets_disturb_no_other_client() {
     let here = TestDirectory::start();
     let mut source = ProgramSource::new(&here.directory);
     let mut chance = Chance::new(0xD1B5_4A32_D192_ED03);
@@ -89,11 +89,15 @@ fn broken_packets_harm_nobody() {
     // Mutations that change nothing are granted; most change something.
     assert!(granted > 10 && refused > PACKETS / 4 && closed > 10 && answered > 10);
     // Messages about them are bounded.
-    let told = here.directory.take_not_connected();
-    assert_eq!(told.messages.len(), 100, "the first hundred");
+    let not_connected = here.directory.take_not_connected();
+    assert_eq!(not_connected.messages.len(), 100, "the first hundred");
     // Refused monitors get a reply and are not counted: no sensor is refused because of them.
-    assert!(told.count > PACKETS / 5, "{} counted", told.count);
-    assert!(told
+    assert!(
+        not_connected.count > PACKETS / 5,
+        "{} counted",
+        not_connected.count
+    );
+    assert!(not_connected
         .messages
         .iter()
         .all(|message| message.len() < 2_000 + 2 * 20_000));

@@ -90,7 +90,7 @@ fn memory_counts_until_the_last_reference_to_it_is_gone() {
     let manager = directory_of_root("[quota]\nbytes = 8388608\n");
     Other::start(
         MALLORY,
-        "mallory_keeps_what_is_unregistered",
+        "mallory_keeps_unregistered_buffers",
         &manager.socket,
     )
     .passes();
@@ -101,7 +101,7 @@ fn memory_counts_until_the_last_reference_to_it_is_gone() {
 
 /// The other user's part; does nothing in an ordinary run.
 #[test]
-fn mallory_keeps_what_is_unregistered() {
+fn mallory_keeps_unregistered_buffers() {
     let Some(socket) = socket() else { return };
     let mut kept = Vec::new();
     let message = loop {

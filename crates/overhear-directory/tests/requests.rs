@@ -67,10 +67,10 @@ fn another_version_is_refused_by_number() {
     let mut packet = register_packet("queue");
     packet["register"]["version"] = json!(99);
     Raw::connect(&here.socket()).is_refused(&packet, &["version 99", "version 1"]);
-    let told = here.directory.take_not_connected().messages;
+    let refused = here.directory.take_not_connected().messages;
     assert!(
-        told.len() == 1 && told[0].contains("sensor `queue`"),
-        "{told:?}"
+        refused.len() == 1 && refused[0].contains("sensor `queue`"),
+        "{refused:?}"
     );
     here.register("queue");
 }
@@ -86,8 +86,8 @@ fn names_that_would_spoil_a_terminal_or_a_trace_are_refused() {
     let mut packet = register_packet("good");
     packet["register"]["instance"] = json!("\t");
     Raw::connect(&here.socket()).is_refused(&packet, &["its instance"]);
-    for told in here.directory.take_not_connected().messages {
-        assert!(!told.chars().any(char::is_control), "{told:?}");
+    for refused in here.directory.take_not_connected().messages {
+        assert!(!refused.chars().any(char::is_control), "{refused:?}");
     }
     here.register(&"x".repeat(128));
     here.register("Länge µs");
@@ -137,7 +137,7 @@ fn repeated_registration_leaves_nothing_of_the_first_attempt() {
 }
 
 #[test]
-fn quota_bounds_what_all_buffers_take() {
+fn quota_bounds_the_sum_of_all_buffers() {
     let one = smallest();
     let here = TestDirectory::with_quota(2 * one);
     let mut source = ProgramSource::new(&here.directory);
@@ -186,7 +186,7 @@ fn grants_that_are_not_mapped_yet_count() {
 }
 
 #[test]
-fn silent_programs_delay_nobody_and_are_closed() {
+fn silent_programs_delay_no_other_user_and_are_closed() {
     let here = TestDirectory::start();
     let mute: Vec<Raw> = (0..50).map(|_| Raw::connect(&here.socket())).collect();
     let granted = Raw::connect(&here.socket());
@@ -262,7 +262,7 @@ fn three_hundred_registrations_at_once_are_all_granted() {
 }
 
 #[test]
-fn files_that_nobody_asked_for_are_closed() {
+fn unrequested_files_are_closed() {
     let here = TestDirectory::start();
     // Kept, so that the others are refused at once.
     let _before = here.register("before");

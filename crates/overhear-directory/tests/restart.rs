@@ -638,5 +638,5 @@ fn times_go_on_without_a_break_over_a_restart() {
     }
     let mut late = Times::default();
     late.until(&mut attach(&manager), brackets.len());
-    assert_eq!(late.0, times.0, "what was said of a stamp is never revised");
+    assert_eq!(late.0, times.0, "the time of a stamp is never revised");
 }

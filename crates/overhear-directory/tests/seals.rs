@@ -54,7 +54,7 @@ fn sealed_stream_cannot_be_changed_by_others() {
 }
 
 #[test]
-fn monitor_can_change_nothing_of_what_it_gets() {
+fn monitor_cannot_change_its_streams() {
     let here = TestDirectory::standalone();
     let registration = here.register("watched");
     let raw = Raw::connect(&here.socket());
@@ -106,7 +106,7 @@ fn seals_bind_an_ordinary_user_too() {
     command
         .args([
             "sealed_stream_cannot_be_changed_by_others",
-            "monitor_can_change_nothing_of_what_it_gets",
+            "monitor_cannot_change_its_streams",
             "program_can_only_read_its_control_page",
         ])
         .uid(65_534)

@@ -101,10 +101,10 @@ fn rounds_over_kernel_rings_neither_allocate_nor_fault() {
     let before = sum.elements;
     for _ in 0..300 {
         wake_up();
-        let (faults, asked) = (PageFaults::so_far(), calls());
+        let (faults, calls_before) = (PageFaults::so_far(), calls());
         monitor.round(SystemClock.now(), &mut sum);
         let faults = PageFaults::so_far().since(faults);
-        allocated += calls() - asked;
+        allocated += calls() - calls_before;
         faulted += faults.minor + faults.major;
     }
     assert_eq!(allocated, 0);

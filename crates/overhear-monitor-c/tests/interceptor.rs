@@ -38,8 +38,8 @@ fn example(folder: &Path) -> Option<PathBuf> {
         println!("skipped: the compiler gcc is not installed");
         return None;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
     Some(binary)
 }
 
@@ -55,13 +55,13 @@ fn run(program: &Path, argument: &str, socket: &Path) -> Child {
 
 /// The rest of a program's output. Its exit status must be 0.
 fn rest(mut child: Child) -> String {
-    let mut said = String::new();
+    let mut text = String::new();
     drop(child.stdin.take());
     if let Some(mut out) = child.stdout.take() {
-        out.read_to_string(&mut said).unwrap();
+        out.read_to_string(&mut text).unwrap();
     }
-    assert!(child.wait().unwrap().success(), "{said}");
-    said
+    assert!(child.wait().unwrap().success(), "{text}");
+    text
 }
 
 #[test]
@@ -71,8 +71,8 @@ fn interceptor_in_c_waits_for_monitor_of_its_own_and_of_another_process() {
         return;
     };
     let none = folder.path().join("none");
-    let said = rest(run(&program, "", &none));
-    assert_eq!(said, "10 orders, 1 refused, the valve is at 90\n");
+    let text = rest(run(&program, "", &none));
+    assert_eq!(text, "10 orders, 1 refused, the valve is at 90\n");
 
     let socket = folder.path().join("directory.sock");
     let _directory = Directory::builder().start(&socket).unwrap();
@@ -81,7 +81,7 @@ fn interceptor_in_c_waits_for_monitor_of_its_own_and_of_another_process() {
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
     assert_eq!(line, "judging\n");
-    let said = rest(run(&program, "client", &socket));
-    assert_eq!(said, "every order was judged before the next one\n");
+    let text = rest(run(&program, "client", &socket));
+    assert_eq!(text, "every order was judged before the next one\n");
     assert_eq!(rest(judge), "10 orders, 1 refused\n");
 }

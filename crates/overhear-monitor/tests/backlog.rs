@@ -85,10 +85,10 @@ impl Analysis for Seen {
         let (time, stream) = (element.time, element.stream.id.as_raw());
         assert!((time, stream) >= self.last && time >= self.advanced);
         self.last = (time, stream);
-        let place = stream as usize;
-        self.elements.resize(self.elements.len().max(place + 1), 0);
-        assert_eq!(element.sequence, self.elements[place]);
-        self.elements[place] += 1;
+        let index = stream as usize;
+        self.elements.resize(self.elements.len().max(index + 1), 0);
+        assert_eq!(element.sequence, self.elements[index]);
+        self.elements[index] += 1;
     }
 
     fn gap(&mut self, _: &StreamDescriptor, gap: &Gap) {

@@ -133,7 +133,10 @@ impl Analysis for Received {
 
 /// What is heard of a writer that is stopped while `rounds` are run, and of another one that writes
 /// once meanwhile. `rounds` gets the time at which the writer was found stopped.
-fn hear(hold_back: Nanos, rounds: impl FnOnce(&mut Monitor, &mut Received, Timestamp)) -> Received {
+fn observe(
+    hold_back: Nanos,
+    rounds: impl FnOnce(&mut Monitor, &mut Received, Timestamp),
+) -> Received {
     let words = shared_words();
     let mut monitor = Monitor::new(hold_back);
     monitor.add_source(Box::new(RingSource::new(
@@ -164,10 +167,10 @@ fn names(received: &Received) -> Vec<(&str, u64)> {
 }
 
 #[test]
-fn within_the_hold_back_a_preempted_writers_element_has_its_place() {
+fn element_of_a_preempted_writer_keeps_its_order_within_the_hold_back() {
     // Longer than any delay of this test.
     let hour = Nanos::from_ms(3_600_000);
-    let received = hear(hour, |monitor, received, stopped| {
+    let received = observe(hour, |monitor, received, stopped| {
         monitor.round(stopped.plus(Nanos::from_ms(1)), received);
         assert!(received.elements.is_empty(), "everything is held back");
     });
@@ -186,7 +189,7 @@ fn within_the_hold_back_a_preempted_writers_element_has_its_place() {
 #[test]
 fn beyond_the_hold_back_it_is_missed_as_late_and_counted() {
     let hold_back = Nanos::from_ms(2);
-    let received = hear(hold_back, |monitor, received, stopped| {
+    let received = observe(hold_back, |monitor, received, stopped| {
         // The first round whose watermark has passed the stamp.
         monitor.round(stopped.plus(hold_back).plus(Nanos::from_ns(1)), received);
         assert_eq!(names(received), [("preempted", 0), ("other", 0)]);

@@ -95,7 +95,7 @@ impl Source for Film {
 
 /// The records of an update.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Learned {
+enum Record {
     Frame(u64, u64),
     Dropped(u64),
     Gap(u64, u64, u64, u64),
@@ -107,7 +107,7 @@ struct Notes {
     in_place: bool,
     prepared: Option<(u64, u64)>,
     meanwhile: Option<(u64, Camera, std::ops::Range<u64>)>,
-    learned: Vec<Learned>,
+    records: Vec<Record>,
     copies: u64,
 }
 
@@ -117,7 +117,7 @@ impl Notes {
             in_place,
             prepared: None,
             meanwhile: None,
-            learned: Vec::new(),
+            records: Vec::new(),
             copies: 0,
         }
     }
@@ -142,9 +142,9 @@ impl Analysis for Notes {
 
     fn commit(&mut self, element: &ElementKey<'_>, valid: bool) {
         let (number, pixel) = self.prepared.take().unwrap();
-        self.learned.push(match valid {
-            true => Learned::Frame(number, pixel),
-            false => Learned::Dropped(element.sequence),
+        self.records.push(match valid {
+            true => Record::Frame(number, pixel),
+            false => Record::Dropped(element.sequence),
         });
     }
 
@@ -152,15 +152,15 @@ impl Analysis for Notes {
         let number = element.field("number").and_then(|number| number.as_u64());
         let pixel = *element.payload.last().unwrap();
         self.copies += 1;
-        self.learned
-            .push(Learned::Frame(number.unwrap(), pixel.into()));
+        self.records
+            .push(Record::Frame(number.unwrap(), pixel.into()));
     }
 
     fn gap(&mut self, _: &StreamDescriptor, gap: &Gap) {
         assert_eq!(gap.cause, GapCause::Overwritten);
         let (from, to) = (gap.from.as_monotonic_ns(), gap.to.as_monotonic_ns());
-        self.learned
-            .push(Learned::Gap(gap.first, gap.missed, from, to));
+        self.records
+            .push(Record::Gap(gap.first, gap.missed, from, to));
     }
 
     fn advance(&mut self, _: Timestamp) {}
@@ -172,9 +172,9 @@ fn monitor(film: Film) -> Monitor {
     monitor
 }
 
-fn frames(numbers: std::ops::Range<u64>) -> Vec<Learned> {
+fn frames(numbers: std::ops::Range<u64>) -> Vec<Record> {
     numbers
-        .map(|number| Learned::Frame(number, number))
+        .map(|number| Record::Frame(number, number))
         .collect()
 }
 
@@ -191,7 +191,7 @@ fn results_in_place_and_by_copies_are_equal() {
             monitor.round(at(10 * number + 50), &mut notes);
         }
         monitor.finish(at(1_000), &mut notes);
-        assert_eq!(notes.learned, frames(0..20), "{in_place}");
+        assert_eq!(notes.records, frames(0..20), "{in_place}");
         assert_eq!(notes.copies, if in_place { 0 } else { 20 });
         assert_eq!((monitor.elements(), monitor.losses().missed()), (20, 0));
         // Without copies the monitor's memory holds times and sequences.
@@ -213,17 +213,17 @@ fn adjacent_overwritten_elements_are_one_gap() {
     let mut notes = Notes::new(true);
     camera.film(0..5);
     monitor.round(at(120), &mut notes);
-    assert_eq!(notes.learned, frames(0..2));
+    assert_eq!(notes.records, frames(0..2));
     // Laps frames 2 and 3: seven are readable. The fourth, at 40 ns, still exists.
     camera.film(5..11);
     monitor.round(at(200), &mut notes);
     let mut expected = frames(0..2);
-    expected.push(Learned::Gap(2, 2, 10, 30));
+    expected.push(Record::Gap(2, 2, 10, 30));
     expected.extend(frames(4..10));
-    assert_eq!(notes.learned, expected);
+    assert_eq!(notes.records, expected);
     monitor.finish(at(1_000), &mut notes);
     expected.extend(frames(10..11));
-    assert_eq!(notes.learned, expected);
+    assert_eq!(notes.records, expected);
     assert_eq!((monitor.elements(), monitor.losses().missed()), (9, 2));
 }
 
@@ -237,13 +237,13 @@ fn element_overwritten_during_prepare_is_dropped_and_missed() {
     camera.film(0..4);
     monitor.round(at(140), &mut notes);
     let mut expected = frames(0..1);
-    expected.push(Learned::Dropped(1));
-    expected.push(Learned::Gap(1, 2, 0, 20));
+    expected.push(Record::Dropped(1));
+    expected.push(Record::Gap(1, 2, 0, 20));
     expected.extend(frames(3..4));
-    assert_eq!(notes.learned, expected);
+    assert_eq!(notes.records, expected);
     monitor.finish(at(2_000), &mut notes);
     expected.extend(frames(4..10));
-    assert_eq!(notes.learned, expected);
+    assert_eq!(notes.records, expected);
     assert_eq!((monitor.elements(), monitor.losses().missed()), (8, 2));
 }
 
@@ -276,14 +276,14 @@ fn updates_in_a_set_evaluate_an_element_all_or_none() {
         [copied, placed, late].map(|update| update.take().unwrap());
     assert_eq!((copied.copies, placed.copies, late.copies), (9, 0, 0));
     let mut expected = frames(0..2);
-    expected.push(Learned::Gap(2, 1, 10, 20));
+    expected.push(Record::Gap(2, 1, 10, 20));
     expected.extend(frames(3..10));
-    assert_eq!(copied.learned, expected);
+    assert_eq!(copied.records, expected);
     for placed in [&mut placed, &mut late] {
-        placed.learned.retain(|it| *it != Learned::Dropped(2));
+        placed.records.retain(|it| *it != Record::Dropped(2));
     }
-    assert_eq!(placed.learned, expected);
-    assert_eq!(late.learned, expected[1..]);
+    assert_eq!(placed.records, expected);
+    assert_eq!(late.records, expected[1..]);
 }
 
 #[test]
@@ -301,7 +301,7 @@ fn update_added_to_a_copied_stream_gets_copies() {
     let (first, second) = (first.take().unwrap(), second.take().unwrap());
     assert_eq!((first.copies, second.copies), (3, 2));
     assert_eq!(
-        second.learned,
-        [Learned::Frame(101, 101), Learned::Frame(102, 102)]
+        second.records,
+        [Record::Frame(101, 101), Record::Frame(102, 102)]
     );
 }

@@ -35,7 +35,7 @@ fn create(plugin: &Plugin, name: &str, argument: &str) -> PluginUpdate {
 
 fn texts(update: &mut PluginUpdate) -> Vec<String> {
     let results = update.report();
-    let texts = results.iter().filter_map(|(_, told)| match told {
+    let texts = results.iter().filter_map(|(_, returned)| match returned {
         ResultValue::Text(text) => Some(text.clone()),
         _ => None,
     });
@@ -162,12 +162,15 @@ fn large_elements_cross_the_border_in_place() {
             ElementInPlace::new(key, &payloads).evaluate(&mut update);
         }
         let results = update.report();
-        let told: Vec<(&str, &ResultValue)> = results.iter().collect();
+        let returned: Vec<(&str, &ResultValue)> = results.iter().collect();
         let expected = [
             ("sum", &ResultValue::Signed(74)),
             ("dropped", &ResultValue::Signed(74)),
         ];
-        assert_eq!((told.as_slice(), update.failure()), (&expected[..], None));
+        assert_eq!(
+            (returned.as_slice(), update.failure()),
+            (&expected[..], None)
+        );
         // A panic in prepare commits nothing.
         let key = ElementKey {
             stream: &stream,
@@ -179,10 +182,10 @@ fn large_elements_cross_the_border_in_place() {
             shift: 100,
         };
         ElementInPlace::new(key, &payloads).evaluate(&mut update);
-        let said = update.failure().unwrap();
+        let failure_text = update.failure().unwrap();
         assert!(
-            said.contains("`prepare` failed: it panicked: it broke"),
-            "{said}"
+            failure_text.contains("`prepare` failed: it panicked: it broke"),
+            "{failure_text}"
         );
     }
 }
@@ -264,10 +267,10 @@ fn panic_becomes_a_message_and_the_update_is_called_no_more() {
         for _ in 0..2 {
             call(&mut update, &stream, &7_u64.to_ne_bytes());
         }
-        let told = texts(&mut update);
+        let returned = texts(&mut update);
         let message = format!("`{place}` failed: it panicked: it broke in {place}");
         assert_eq!(update.failure(), Some(message.as_str()));
-        assert_eq!(told.is_empty(), place == "report");
+        assert_eq!(returned.is_empty(), place == "report");
     }
     // Without a panic, because it returns a failure.
     let mut update = create(&plugin, "fragile", "failure");

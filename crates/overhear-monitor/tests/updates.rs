@@ -202,7 +202,7 @@ fn added_and_removed_updates_do_not_affect_others() {
 }
 
 #[test]
-fn start_discards_what_is_older_and_what_was_missed_before() {
+fn start_discards_older_and_earlier_missed_elements() {
     let (mut a, source) = ring(descriptor(1, "a", 4));
     let mut monitor = Monitor::new(Nanos::from_ns(0));
     monitor.add_source(Box::new(source));
@@ -270,7 +270,7 @@ fn missed_elements_stop_an_update_or_are_counted() {
 }
 
 #[test]
-fn missed_elements_stop_nobody_before_the_guarantee_begins() {
+fn missed_elements_stop_no_update_before_the_guarantee() {
     let (mut a, source) = ring(descriptor(1, "a", 4));
     let mut monitor = Monitor::new(Nanos::from_ns(0));
     monitor.add_source(Box::new(source));
@@ -417,11 +417,11 @@ fn program_waits_until_its_element_has_been_evaluated() {
     let (until, reached) = (at(11), at(0));
     assert_eq!(not_yet, Err(WaitError::TimedOut { until, reached }));
 
-    let (told, waiting) = channel();
+    let (sender, waiting) = channel();
     let waiter = {
         let (supervisor, update) = (supervisor.clone(), update.clone());
         std::thread::spawn(move || {
-            told.send(()).unwrap();
+            sender.send(()).unwrap();
             let reached = supervisor.wait_evaluated(at(11), Duration::from_secs(600));
             (reached, update.status().elements)
         })

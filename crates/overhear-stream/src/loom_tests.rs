@@ -87,7 +87,7 @@ fn loom_reader_keeps_its_bound() {
 }
 
 #[test]
-fn loom_reader_rejects_what_the_writer_overwrites() {
+fn loom_reader_rejects_overwritten_elements() {
     race(2, 3, 1);
 }
 

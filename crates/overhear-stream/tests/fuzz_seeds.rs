@@ -32,12 +32,12 @@ fn one<I: for<'a> Arbitrary<'a>>(run: impl Fn(I)) -> impl Fn(&[u8]) {
 }
 
 #[test]
-fn readers_survive_the_fuzzers_seeds_and_what_is_near_them() {
+fn readers_survive_fuzz_seeds_and_mutations() {
     runner::near_seeds("reader", NEAR, one(reader::run));
 }
 
 #[test]
-fn queues_survive_the_fuzzers_seeds_and_what_is_near_them() {
+fn queues_survive_fuzz_seeds_and_mutations() {
     runner::near_seeds("queue", NEAR, one(queue::run));
 }
 

@@ -108,13 +108,13 @@ fn has_ended(writer: &mut Child) -> bool {
 }
 
 #[test]
-fn every_element_of_a_writer_built_by_gcc_is_whole_or_missed() {
+fn every_element_of_a_writer_built_by_gcc_is_intact_or_missed() {
     race("gcc", 16);
     race("gcc", 4096);
 }
 
 #[test]
-fn every_element_of_a_writer_built_by_clang_is_whole_or_missed() {
+fn every_element_of_a_writer_built_by_clang_is_intact_or_missed() {
     race("clang-19", 16);
     race("clang-19", 4096);
 }

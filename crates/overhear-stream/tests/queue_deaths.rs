@@ -209,7 +209,7 @@ fn death_at_each_step_costs_one_element_at_most() {
 }
 
 #[test]
-fn deaths_anywhere_disturb_nobody() {
+fn deaths_at_any_step_disturb_no_other_process() {
     const CAPACITY: u64 = 64;
     const VICTIMS: u32 = 20;
     let (file, queue) = create("queue-deaths", CAPACITY);

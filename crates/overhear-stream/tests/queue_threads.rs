@@ -225,7 +225,7 @@ fn contend(capacity: u64) {
     let published = u64::from(THREADS) * WRITES;
     assert_eq!(writer.lost_full(), 0);
     let mut all = BTreeMap::new();
-    let mut places = BTreeMap::new();
+    let mut positions = BTreeMap::new();
     for (seen, elements) in &readers {
         assert_eq!(seen.delivered + seen.missed, published, "exact");
         assert_eq!((seen.delivered, seen.void), (elements.len() as u64, 0));
@@ -236,7 +236,7 @@ fn contend(capacity: u64) {
         for &(sequence, tid, number, stamp) in elements {
             let first = *all.entry(sequence).or_insert((tid, number, stamp));
             assert_eq!(first, (tid, number, stamp), "one element at a position");
-            let place = *places.entry((tid, number)).or_insert(sequence);
+            let place = *positions.entry((tid, number)).or_insert(sequence);
             assert_eq!(place, sequence, "one position of an element");
         }
     }
@@ -328,7 +328,7 @@ fn race(capacity: u64, writes: u64) {
 }
 
 #[test]
-fn every_element_of_many_threads_is_whole_or_counted() {
+fn every_element_of_many_threads_is_intact_or_counted() {
     race(8, 30_000);
     race(256, 30_000);
 }

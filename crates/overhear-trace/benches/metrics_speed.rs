@@ -120,8 +120,8 @@ fn compare(rounds: usize) -> Result<()> {
     let place = tempfile::tempdir()?;
     let [dir, known, data] =
         ["recording", "with-durations", "perf.data"].map(|name| place.path().join(name));
-    let listened = listen(&data).and_then(|()| convert(&data, &dir, &known));
-    let perf_events = match listened {
+    let recorded = record(&data).and_then(|()| convert(&data, &dir, &known));
+    let perf_events = match recorded {
         Ok(events) => Some(events),
         Err(why) => {
             println!("perf is left out, the recording is made up: {why}");
@@ -531,7 +531,7 @@ const EVENTS: &str =
     "sched:sched_switch,sched:sched_waking,sched:sched_wakeup,sched:sched_wakeup_new";
 
 /// Runs the work under `perf record`. The rings hold the events until perf gets a CPU.
-fn listen(data: &Path) -> Result<()> {
+fn record(data: &Path) -> Result<()> {
     let this = std::env::current_exe()?;
     let script = "test -e /sys/kernel/tracing/events || \
         mount -t tracefs nodev /sys/kernel/tracing || exit 77; exec \"$@\"";

@@ -77,9 +77,9 @@ type Missed = (u64, u64, u64, u64);
 /// the packet before, so of two gaps at one place the second has no duration.
 fn missed(items: &[Owned]) -> BTreeMap<u32, Vec<Missed>> {
     let mut missed: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    let mut places: BTreeMap<u32, (u64, Option<u64>)> = BTreeMap::new();
+    let mut positions: BTreeMap<u32, (u64, Option<u64>)> = BTreeMap::new();
     for item in items {
-        let place = places.entry(item.stream()).or_default();
+        let place = positions.entry(item.stream()).or_default();
         let now = item.time().as_monotonic_ns();
         match item {
             Owned::Element { .. } => place.0 += 1,

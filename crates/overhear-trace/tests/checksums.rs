@@ -235,7 +235,7 @@ fn times_outside_the_recording_are_damage() {
 }
 
 #[test]
-fn copy_with_an_older_file_time_is_read_whole() {
+fn copy_with_an_older_file_time_is_read_completely() {
     let dir = recorded();
     fs::remove_file(dir.path().join("trace/overhear/summary.json")).unwrap();
     for seconds in [0, 1_000] {

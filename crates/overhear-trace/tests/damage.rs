@@ -269,9 +269,9 @@ fn packets_of_pages_end_with_blocks_of_the_file_and_lose_nothing() {
         (begin + 32, content as u64 * 8 + 1, begin, "content of"),
         (record, 1, record, "comes after"),
     ];
-    for (place, number, offset, reason) in damages {
+    for (damaged_at, number, offset, reason) in damages {
         let mut bytes = good.clone();
-        put(&mut bytes, place, number);
+        put(&mut bytes, damaged_at, number);
         fs::write(&file, &bytes).unwrap();
         let reader = TraceReader::open(dir.path()).unwrap();
         let replayed = reader.replay(&mut []);
@@ -340,14 +340,14 @@ fn record_with_a_wrong_time_costs_the_rest_of_its_packet() {
     let reader = TraceReader::open(dir.path()).unwrap();
     reader.replay(&mut [&mut whole]);
     let (own, other): (Vec<_>, Vec<_>) = whole.items.iter().partition(|it| it.stream() == 1);
-    let place = |index: usize| packet(index / 4 + 1) + HEAD + index % 4 * RECORD;
+    let damaged_at = |index: usize| packet(index / 4 + 1) + HEAD + index % 4 * RECORD;
     // The head has the times of a packet's first and last record, too.
     for index in (0..20).filter(|index| matches!(index % 4, 1 | 2)) {
         let [before, after] = [index - 1, index + 1].map(|it| own[it].time().as_monotonic_ns());
         let just_before = before.saturating_sub(1);
         for time in [0, just_before, before, after, after + 1, 1 << 40, u64::MAX] {
             let mut bytes = good.clone();
-            put(&mut bytes, place(index), time);
+            put(&mut bytes, damaged_at(index), time);
             fs::write(&file, &bytes).unwrap();
             let reader = TraceReader::open(dir.path()).unwrap();
             let mut memory = Memory::default();
@@ -359,7 +359,7 @@ fn record_with_a_wrong_time_costs_the_rest_of_its_packet() {
                 _ => None,
             };
             let offsets: Vec<_> = replayed.corrupt.iter().map(|it| it.offset).collect();
-            let expected_offset = bad.map(|bad| place(bad) as u64);
+            let expected_offset = bad.map(|bad| damaged_at(bad) as u64);
             assert_eq!(
                 offsets,
                 Vec::from_iter(expected_offset),
@@ -496,15 +496,15 @@ fn thousands_of_mutations_never_panic() {
         let (file, good) = &files[[0, 0, 0, 1, 1, 2, 2, 3, 4, 5][below(10)]];
         let mut bytes = good.clone();
         for _ in 0..=below(3) {
-            let place = below(bytes.len().max(1));
+            let damaged_at = below(bytes.len().max(1));
             match below(5) {
-                0 => bytes.truncate(place),
+                0 => bytes.truncate(damaged_at),
                 1 => bytes
-                    .splice(place..place, [below(256) as u8; 3])
+                    .splice(damaged_at..damaged_at, [below(256) as u8; 3])
                     .for_each(drop),
-                2 => drop(bytes.drain(place..bytes.len().min(place + 5))),
+                2 => drop(bytes.drain(damaged_at..bytes.len().min(damaged_at + 5))),
                 _ => {
-                    if let Some(byte) = bytes.get_mut(place) {
+                    if let Some(byte) = bytes.get_mut(damaged_at) {
                         *byte ^= 1 << below(8);
                     }
                 }

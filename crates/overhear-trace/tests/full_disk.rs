@@ -35,7 +35,7 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn full_disk_costs_only_what_no_longer_fits() {
+fn full_disk_costs_only_the_unwritten_part() {
     let dir = tempfile::tempdir().unwrap();
     let Some(disk) = SmallDisk::mount(dir.path(), "size=256k") else {
         println!("skipped: mounting a small file system needs root");

@@ -26,14 +26,14 @@ fn bless(target: &str, files: &[&str], recording: &Recording) {
 }
 
 #[test]
-fn recordings_survive_the_fuzzers_seeds_and_what_is_near_them() {
+fn recordings_survive_fuzz_seeds_and_mutations() {
     let recording = Recording::new();
     bless("trace", &trace::FILES, &recording);
     runner::near_seeds("trace", 400, |input| trace::run(&recording, input));
 }
 
 #[test]
-fn imports_survive_the_fuzzers_seeds_and_what_is_near_them() {
+fn imports_survive_fuzz_seeds_and_mutations() {
     if let Err(error) = overhear_trace::ForeignTrace::available() {
         println!("skipped: {error}");
         return;

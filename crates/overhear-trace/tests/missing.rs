@@ -70,7 +70,7 @@ fn held(packet: usize) -> (u64, u64, Timestamp) {
 }
 
 #[test]
-fn missing_packet_is_a_gap_at_its_place() {
+fn missing_packet_is_a_gap_at_its_position() {
     let (dir, file) = recorded();
     let good = fs::read(&file).unwrap();
     let all = packets(&good);
@@ -158,7 +158,7 @@ fn missing_packet_of_a_killed_recorder_is_noticed_before_the_last_one() {
 }
 
 #[test]
-fn missing_packet_next_to_a_damaged_one_is_one_place() {
+fn missing_packet_next_to_a_damaged_one_is_one_damage() {
     let (dir, file) = recorded();
     let good = fs::read(&file).unwrap();
     let all = packets(&good);
@@ -261,6 +261,6 @@ fn babeltrace_reports_missing_packets() {
         .arg(dir.path().join("trace"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("discarded 2 packets"), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("discarded 2 packets"), "{errors}");
 }

@@ -48,16 +48,16 @@ proptest! {
 /// The advances of a replay, each with the number of items before it: before an item that comes
 /// more than a millisecond after the last one, and at the end.
 fn advances(items: &[Owned], end: Timestamp) -> Vec<(usize, Timestamp)> {
-    let mut told = Vec::new();
+    let mut positions = Vec::new();
     let mut now = Timestamp::ZERO;
     for (index, item) in items.iter().enumerate() {
         if item.time() > now.plus(Nanos::from_ms(1)) {
             now = item.time();
-            told.push((index, now));
+            positions.push((index, now));
         }
     }
-    told.extend((end > now).then_some((items.len(), end)));
-    told
+    positions.extend((end > now).then_some((items.len(), end)));
+    positions
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn writer_refuses_disorder_in_a_stream() {
 }
 
 #[test]
-fn documents_are_replaced_whole() {
+fn documents_are_replaced_atomically() {
     let dir = tempfile::tempdir().unwrap();
     let mut writer = TraceWriter::create(dir.path(), identity()).unwrap();
     writer.attach_document("run", &json!({"a": 1})).unwrap();

@@ -82,7 +82,7 @@ impl Monitor {
 }
 
 /// Writes 1 to 8 with switches between them, polls where the script requires it, and compares.
-fn skipped_writes_are_counted_at_their_place(
+fn skipped_writes_are_counted_at_their_position(
     directory: &Directory,
     id: &str,
     mut write: impl FnMut(u64) -> bool,
@@ -142,14 +142,14 @@ fn skipped_writes_are_counted_at_their_place(
 
 /// One test, because the environment contains the address of the directory.
 #[test]
-fn budgets_keep_account_of_what_they_skip() {
-    let place = tempfile::tempdir().unwrap();
-    let socket = place.path().join("socket");
+fn budget_counts_skipped_writes() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
     let directory = Directory::builder().standalone().start(&socket).unwrap();
     std::env::set_var(SOCKET_VARIABLE, &socket);
 
     let mut simple = Sensor::<Value>::builder("simple").register().unwrap();
-    skipped_writes_are_counted_at_their_place(&directory, "simple", |value| {
+    skipped_writes_are_counted_at_their_position(&directory, "simple", |value| {
         let is_on = simple.is_enabled();
         if is_on {
             simple.write(&Value { value });
@@ -157,7 +157,7 @@ fn budgets_keep_account_of_what_they_skip() {
         is_on
     });
     let laned = LanedSensor::<Value>::builder("laned").register().unwrap();
-    skipped_writes_are_counted_at_their_place(&directory, "laned", |value| {
+    skipped_writes_are_counted_at_their_position(&directory, "laned", |value| {
         let written = laned.write(&Value { value });
         assert!(matches!(written, Ok(()) | Err(Refused::Off)));
         written.is_ok()
@@ -165,7 +165,7 @@ fn budgets_keep_account_of_what_they_skip() {
     let queue = ConcurrentSensor::<Value>::builder("concurrent")
         .register()
         .unwrap();
-    skipped_writes_are_counted_at_their_place(&directory, "concurrent", |value| {
+    skipped_writes_are_counted_at_their_position(&directory, "concurrent", |value| {
         let written = queue.write(&Value { value });
         assert!(matches!(written, Ok(()) | Err(Refused::Off)));
         written.is_ok()

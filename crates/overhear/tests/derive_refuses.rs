@@ -79,17 +79,17 @@ const ACCEPTED: &str = "#[derive(Element)] #[repr(C)] struct A { a: u64 }";
 
 #[test]
 fn mistake_is_refused_with_its_message() {
-    let said = build(
+    let messages = build(
         REFUSED
             .iter()
             .map(|&(name, code, _)| (name, code))
             .chain([("accepted", ACCEPTED)]),
     );
-    assert!(said
+    assert!(messages
         .get("accepted")
         .is_none_or(|text| !text.contains("error")));
     for (name, code, message) in REFUSED {
-        let text = said.get(name).map_or("", |text| text);
+        let text = messages.get(name).map_or("", |text| text);
         assert!(text.contains(message), "{name}: {code}\n{text}");
     }
 }
@@ -108,20 +108,20 @@ fn build<'a>(programs: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<Str
         .args(["--bins", "--keep-going", "--message-format=json"])
         .output()
         .unwrap();
-    let mut said = BTreeMap::<String, String>::new();
+    let mut messages = BTreeMap::<String, String>::new();
     for line in String::from_utf8_lossy(&output.stdout).lines() {
         let message: serde_json::Value = serde_json::from_str(line).unwrap();
         if let (Some(name), Some(text)) = (
             message["target"]["name"].as_str(),
             message["message"]["rendered"].as_str(),
         ) {
-            said.entry(name.to_owned()).or_default().push_str(text);
+            messages.entry(name.to_owned()).or_default().push_str(text);
         }
     }
     assert!(
-        !said.is_empty(),
+        !messages.is_empty(),
         "cargo: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    said
+    messages
 }

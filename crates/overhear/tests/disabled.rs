@@ -74,8 +74,8 @@ fn disabled_sensor_leaves_no_instruction() {
         .args(["-Copt-level=3", "-Ccodegen-units=1"])
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     let assembly = fs::read_to_string(file).unwrap();
     let nothing = instructions(&assembly, "nothing");
     assert_eq!(nothing.len(), 1, "a return: {nothing:?}");

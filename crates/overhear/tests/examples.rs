@@ -116,8 +116,8 @@ fn programs_of(name: &str) -> Vec<(&'static str, PathBuf)> {
             ));
         match command.output() {
             Ok(output) => {
-                let said = String::from_utf8_lossy(&output.stderr);
-                assert!(output.status.success(), "{said}");
+                let errors = String::from_utf8_lossy(&output.stderr);
+                assert!(output.status.success(), "{errors}");
                 programs.push((language, program));
             }
             Err(_) => println!("skipped: the compiler {compiler} is not installed"),
@@ -127,7 +127,7 @@ fn programs_of(name: &str) -> Vec<(&'static str, PathBuf)> {
 }
 
 /// The sensors in the report, without values that differ from run to run.
-fn heard(report: &Value) -> Value {
+fn described(report: &Value) -> Value {
     let sensors = report["sensors"].as_array().unwrap().iter();
     let sensors = sensors.map(|sensor| {
         let fields = sensor["fields"].as_array().unwrap().iter();
@@ -172,15 +172,15 @@ fn example_gives_same_report_in_every_language() {
                 .stdin(Stdio::null())
                 .output()
                 .unwrap();
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success(), "{name} in {language}: {said}");
+            let errors = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{name} in {language}: {errors}");
             assert!(
-                !said.contains("not connected"),
-                "{name} in {language}: {said}"
+                !errors.contains("not connected"),
+                "{name} in {language}: {errors}"
             );
             let report = std::fs::read_to_string(&file).unwrap();
             let report: Value = serde_json::from_str(&report).unwrap();
-            assert_eq!(heard(&report), expected, "{name} in {language}");
+            assert_eq!(described(&report), expected, "{name} in {language}");
             assert_eq!(report["complete"], true, "{name} in {language}");
         }
     }
@@ -194,10 +194,10 @@ fn example_without_directory_runs_and_reports_it() {
             .stdin(Stdio::null())
             .output()
             .unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{name} in {language}: {said}");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{name} in {language}: {errors}");
         assert_eq!(output.stdout, b"", "{name} in {language}");
         let begin = "not connected: no directory listens";
-        assert!(said.starts_with(begin), "{name} in {language}: {said}");
+        assert!(errors.starts_with(begin), "{name} in {language}: {errors}");
     }
 }

@@ -118,8 +118,8 @@ fn wrong_payload_description_does_not_compile() {
         };
         assert_eq!(check(ACCEPTED), Ok(String::new()), "{compiler}");
         for (code, words) in REFUSED {
-            let said = check(code).expect_err(code);
-            assert!(said.contains(words), "{compiler}: {code}\n{said}");
+            let message = check(code).expect_err(code);
+            assert!(message.contains(words), "{compiler}: {code}\n{message}");
         }
     }
 }

@@ -152,10 +152,10 @@ fn player_adapts_to_results_of_its_own_monitor() {
         .env_remove(SOCKET_VARIABLE)
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
+    let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{output:?}");
     let expected = "frame 9: ten frames were late, quality is 70 now\n\
                     frame 19: ten frames were late, quality is 40 now\n\
                     23 frames, 23 evaluated, 0 missed, 20 late, quality 40\n";
-    assert_eq!(said, expected);
+    assert_eq!(text, expected);
 }

@@ -84,8 +84,8 @@ fn implausible(calibration: &Value) -> Vec<String> {
 
 #[test]
 fn sensors_are_measured_and_kept() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("new/calibration.json");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("new/calibration.json");
     let named = file.to_str().unwrap();
     keeps(|| {
         let witness = Witness::without_watchdog();
@@ -186,11 +186,11 @@ fn measured_and_kept(file: &Path, ended: &Ended) -> Value {
 
 #[test]
 fn program_sensors_are_measured_without_bpf() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("calibration.json");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("calibration.json");
     // The user `nobody` must be able to write there.
     std::fs::set_permissions(
-        place.path(),
+        folder.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o777),
     )
     .unwrap();
@@ -216,9 +216,9 @@ fn program_sensors_are_measured_without_bpf() {
 }
 
 #[test]
-fn reports_say_what_observing_has_cost() {
-    let place = tempfile::tempdir().unwrap();
-    let (prices, out) = (place.path().join("prices.json"), place.path().join("out"));
+fn reports_contain_the_cost_of_observing() {
+    let folder = tempfile::tempdir().unwrap();
+    let (prices, out) = (folder.path().join("prices.json"), folder.path().join("out"));
     calibration(&prices, &["sched_switch", "task_life"]);
     let (prices, out) = (prices.to_str().unwrap(), out.to_str().unwrap());
     let script = "for i in 1 2 3 4 5; do (:); done";
@@ -264,7 +264,7 @@ fn reports_say_what_observing_has_cost() {
     // Metrics subtract them: each departure of a thread lies in its life, and costs 100 ns. The
     // element of a wake-up by the thread lies there, too; it has a price only if all elements have
     // the same one.
-    let life = place.path().join("life.metric");
+    let life = folder.path().join("life.metric");
     std::fs::write(&life, LIFE).unwrap();
     let total = |cost: &str| {
         let mut command = overhear(&["metrics", out, "--metric", life.to_str().unwrap(), "--json"]);
@@ -317,8 +317,8 @@ fn reports_say_what_observing_has_cost() {
 
 #[test]
 fn perf_records_have_a_price_of_their_own() {
-    let place = tempfile::tempdir().unwrap();
-    let prices = place.path().join("prices.json");
+    let folder = tempfile::tempdir().unwrap();
+    let prices = folder.path().join("prices.json");
     calibration(&prices, &["sched_switch", "sched_wake", "task_life"]);
     let text = std::fs::read_to_string(&prices).unwrap();
     let mut document: Value = serde_json::from_str(&text).unwrap();
@@ -363,12 +363,12 @@ fn perf_records_have_a_price_of_their_own() {
 
 #[test]
 fn lengths_cannot_be_calibrated_by_nothing() {
-    let place = tempfile::tempdir().unwrap();
-    let out = place.path().join("out");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
     let out = out.to_str().unwrap();
     // Without a calibration.
     let run =
-        finish(overhear(&["run", "--out", out, "--", "true"]).env("XDG_CACHE_HOME", place.path()));
+        finish(overhear(&["run", "--out", out, "--", "true"]).env("XDG_CACHE_HOME", folder.path()));
     run.does_not_panic();
     let ended = finish(&mut overhear(&[
         "metrics",
@@ -383,8 +383,8 @@ fn lengths_cannot_be_calibrated_by_nothing() {
 
 #[test]
 fn invalid_calibration_is_refused() {
-    let place = tempfile::tempdir().unwrap();
-    let file = place.path().join("prices.json");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("prices.json");
     let named = file.to_str().unwrap();
     let run = ["run", "--calibration", named, "--", "true"];
     finish(&mut overhear(&run)).has_only_message(2, &[named, "is no calibration", "No such file"]);
@@ -410,8 +410,8 @@ fn invalid_calibration_is_refused() {
 
 #[test]
 fn assumed_prices_and_old_calibrations_are_named() {
-    let place = tempfile::tempdir().unwrap();
-    let prices = place.path().join("prices.json");
+    let folder = tempfile::tempdir().unwrap();
+    let prices = folder.path().join("prices.json");
     calibration(&prices, &["sched_switch", "sched_wake", "probe"]);
     let text = std::fs::read_to_string(&prices).unwrap();
     let mut document: Value = serde_json::from_str(&text).unwrap();

@@ -109,11 +109,11 @@ fn unrecorded_event_is_inconclusive_and_mistakes_have_positions() {
         "[[constraint]]\nname = \"c\"\nof = \"user:a [x = 1]\"\nnever = true\n",
     )
     .unwrap();
-    let place = format!(
+    let location = format!(
         "{}: line 3, column 17: constraint `c`: expected",
         path(&file)
     );
-    check(&without_wake_ups, &file, &[]).has_only_message(2, &[&place]);
+    check(&without_wake_ups, &file, &[]).has_only_message(2, &[&location]);
     let nowhere = folder.path().join("nowhere.toml");
     check(&without_wake_ups, &nowhere, &[]).has_only_message(2, &["cannot read"]);
     let file = config(folder.path(), "3us");

@@ -16,8 +16,8 @@ fn document(text: &str) -> Value {
 
 #[test]
 fn compensation_needs_a_calibration() {
-    let place = tempfile::tempdir().unwrap();
-    let (out, ran) = (place.path().join("out"), place.path().join("ran"));
+    let folder = tempfile::tempdir().unwrap();
+    let (out, ran) = (folder.path().join("out"), folder.path().join("ran"));
     let (out, ran) = (out.to_str().unwrap(), ran.to_str().unwrap());
     let refused = ["--compensate", "overhear calibrate", "--calibration"];
     let calls: [&[&str]; 2] = [
@@ -25,12 +25,12 @@ fn compensation_needs_a_calibration() {
         &["record", "--compensate", "--pid", "1", "--out", out],
     ];
     for call in calls {
-        let ended = finish(overhear(call).env("XDG_CACHE_HOME", place.path()));
+        let ended = finish(overhear(call).env("XDG_CACHE_HOME", folder.path()));
         ended.has_only_message(2, &refused);
         assert!(!Path::new(ran).exists() && !Path::new(out).exists());
     }
     let run = ["run", "--out", out, "--", "true"];
-    finish(overhear(&run).env("XDG_CACHE_HOME", place.path())).does_not_panic();
+    finish(overhear(&run).env("XDG_CACHE_HOME", folder.path())).does_not_panic();
     let calls: [&[&str]; 3] = [
         &["report", "--compensate", out],
         &["metrics", "--compensate", out],
@@ -45,7 +45,7 @@ fn compensation_needs_a_calibration() {
         ],
     ];
     for call in calls {
-        let ended = finish(overhear(call).env("XDG_CACHE_HOME", place.path()));
+        let ended = finish(overhear(call).env("XDG_CACHE_HOME", folder.path()));
         ended.has_only_message(2, &refused);
     }
     assert!(!Path::new(ran).exists());
@@ -53,8 +53,8 @@ fn compensation_needs_a_calibration() {
 
 #[test]
 fn live_compensation_equals_that_of_the_recording() {
-    let place = tempfile::tempdir().unwrap();
-    let (prices, out) = (place.path().join("prices.json"), place.path().join("out"));
+    let folder = tempfile::tempdir().unwrap();
+    let (prices, out) = (folder.path().join("prices.json"), folder.path().join("out"));
     calibration(&prices, &SENSORS);
     let (prices, out) = (prices.to_str().unwrap(), out.to_str().unwrap());
     let script = "for i in 1 2 3 4 5 6 7 8 9; do (:) | cat; done";
@@ -109,12 +109,12 @@ fn live_compensation_equals_that_of_the_recording() {
     for member in ["\"moved_end_ns\":", "\"shrinks\":", "\"compensated\":true"] {
         assert!(page.contains(member), "{member}");
     }
-    exports_and_metrics_are_compensated(out, place.path());
+    exports_and_metrics_are_compensated(out, folder.path());
 }
 
-fn exports_and_metrics_are_compensated(out: &str, place: &Path) {
+fn exports_and_metrics_are_compensated(out: &str, folder: &Path) {
     let rows = |arguments: &[&str]| -> Vec<(u64, String)> {
-        let file = place.join("rows.csv");
+        let file = folder.join("rows.csv");
         let mut command = overhear(&["export", out, "--to", "csv", "--output"]);
         let ended = finish(command.arg(&file).args(arguments));
         // Incomplete is not wrong.

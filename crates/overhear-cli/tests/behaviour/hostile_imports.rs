@@ -70,8 +70,8 @@ fn numbers(times: &[u64]) -> Vec<u8> {
 }
 
 fn import(trace: &Path, out: &Path, more: &[&str]) -> Ended {
-    let words = [&["import", path(trace), "--out", path(out)], more].concat();
-    finish(&mut overhear(&words))
+    let arguments = [&["import", path(trace), "--out", path(out)], more].concat();
+    finish(&mut overhear(&arguments))
 }
 
 /// Elements and missed elements of the only sensor of a recording that ends with a gap for damage.
@@ -108,7 +108,7 @@ fn every_verb_reads(out: &Path, elsewhere: &Path, status: i32) {
     fs::write(&config, text).unwrap();
     let (page, csv) = (elsewhere.join("page.html"), elsewhere.join("out.csv"));
     let perfetto = elsewhere.join("out.pb");
-    for words in [
+    for arguments in [
         &["report", path(out), "--html", path(&page)][..],
         &["report", path(out), "--json"],
         &["metrics", path(out), "--json"],
@@ -124,23 +124,23 @@ fn every_verb_reads(out: &Path, elsewhere: &Path, status: i32) {
         ],
     ] {
         // The bound of docs/memory.md.
-        let ended = finish(&mut limited(words));
+        let ended = finish(&mut limited(arguments));
         ended.does_not_panic();
-        let is_expected = match words[0] {
+        let is_expected = match arguments[0] {
             // The events may be too rare.
             "check" => [1, status].contains(&ended.status),
             // The trace contains no events of the kernel.
             "metrics" => ended.status == 3,
             _ => ended.status == status,
         };
-        assert!(is_expected, "{words:?} {ended:#?}");
+        assert!(is_expected, "{arguments:?} {ended:#?}");
     }
 }
 
 /// The command under a limit of private memory of 128 MiB.
-fn limited(words: &[&str]) -> std::process::Command {
+fn limited(arguments: &[&str]) -> std::process::Command {
     use std::os::unix::process::CommandExt;
-    let mut command = overhear(words);
+    let mut command = overhear(arguments);
     let limit = libc::rlimit {
         rlim_cur: 128 << 20,
         rlim_max: 128 << 20,
@@ -283,8 +283,8 @@ fn disturbed(
     is_so: impl Fn(i32) -> bool,
 ) -> (Ended, i32) {
     let trace = large(&out.with_file_name("large"));
-    let words = [&["import", path(&trace), "--out", path(out)], options].concat();
-    let import = Started::spawn(&mut overhear(&words));
+    let arguments = [&["import", path(&trace), "--out", path(out)], options].concat();
+    let import = Started::spawn(&mut overhear(&arguments));
     let pid = import.pid();
     eventually("the import has come so far", || is_so(pid));
     // Neither process ends while the test examines the other one.

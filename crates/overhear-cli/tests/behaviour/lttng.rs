@@ -33,17 +33,17 @@ struct Lttng {
 }
 
 /// A program without access to other session daemons.
-fn command(home: &Path, words: &[&str]) -> Command {
+fn command(home: &Path, arguments: &[&str]) -> Command {
     let mut command = if is_root() {
         let mut command = Command::new("setpriv");
         let user = [format!("--reuid={NOBODY}"), format!("--regid={NOBODY}")];
         command.args(user).args(["--clear-groups", "--"]);
-        command.arg(words[0]);
+        command.arg(arguments[0]);
         command
     } else {
-        Command::new(words[0])
+        Command::new(arguments[0])
     };
-    command.args(&words[1..]);
+    command.args(&arguments[1..]);
     command.env("LTTNG_HOME", home).env("HOME", home);
     command.env("LTTNG_UST_REGISTER_TIMEOUT", "-1");
     command
@@ -88,9 +88,9 @@ impl Lttng {
         Some(lttng)
     }
 
-    fn run(&self, words: &[&str]) -> bool {
-        let words = [&["lttng", "--no-sessiond"], words].concat();
-        let output = command(&self.home, &words).output();
+    fn run(&self, arguments: &[&str]) -> bool {
+        let arguments = [&["lttng", "--no-sessiond"], arguments].concat();
+        let output = command(&self.home, &arguments).output();
         output.is_ok_and(|output| output.status.success())
     }
 }
@@ -141,7 +141,7 @@ fn lttng_trace_becomes_a_recording() {
     };
     let trace = folder.path().join("trace");
     let output = format!("--output={}", path(&trace));
-    for words in [
+    for arguments in [
         &["create", "own", &output][..],
         &["enable-event", "-u", "-s", "own", "ros2:*"],
         &[
@@ -158,7 +158,7 @@ fn lttng_trace_becomes_a_recording() {
         ],
         &["start", "own"],
     ] {
-        assert!(lttng.run(words), "lttng {words:?}");
+        assert!(lttng.run(arguments), "lttng {arguments:?}");
     }
     let ran = command(folder.path(), &[path(&program)]).status().unwrap();
     assert!(ran.success());

@@ -347,7 +347,7 @@ fn automata_are_drawn_without_a_recording() {
 }
 
 #[test]
-fn metrics_of_files_are_read_or_refused_with_their_place() {
+fn metrics_of_files_are_read_or_refused_with_their_location() {
     let folder = folder();
     let dir = folder.path().join("whole");
     record(&dir, true, 0);
@@ -358,8 +358,8 @@ fn metrics_of_files_are_read_or_refused_with_their_place() {
     let measure = |name: &str| finish(&mut overhear(&["metrics", path(&dir), "--metric", name]));
     assert_eq!(measure(path(&file)).status, 0);
     fs::write(&file, own.replace("1 -> 2: in", "1 -> 2: out")).unwrap();
-    let place = format!("{}: line 7, column 9: unknown event `out`", path(&file));
-    measure(path(&file)).has_only_message(2, &[&place]);
+    let location = format!("{}: line 7, column 9: unknown event `out`", path(&file));
+    measure(path(&file)).has_only_message(2, &[&location]);
     measure("wakeup").has_only_message(
         2,
         &["there is no system metric `wakeup`; there are wakeup_latency,"],

@@ -205,7 +205,7 @@ fn admission_is_an_exit_status_a_message_and_a_document() {
 }
 
 #[test]
-fn exports_tell_gaps_and_close_quietly() {
+fn exports_contain_gaps_and_close_without_a_message() {
     let folder = folder();
     let (whole, torn) = (folder.path().join("whole"), folder.path().join("torn"));
     record(&whole, &pairs(), 0);

@@ -21,11 +21,11 @@ fn shell(mut command: Command) -> Child {
 }
 
 /// Records a shell that creates children; `None` if kernel sensors do not work here.
-fn record(mut shell: Child, place: &Path, recorder: &mut Command) -> Option<(u32, Ended)> {
+fn record(mut shell: Child, kept_path: &Path, recorder: &mut Command) -> Option<(u32, Ended)> {
     let mut recording = Started::spawn(recorder);
     // This document is written when all threads have been selected.
     let begun = Instant::now();
-    while !place.join("trace/overhear/run.json").exists() {
+    while !kept_path.join("trace/overhear/run.json").exists() {
         if recording.child.try_wait().unwrap().is_some() {
             break;
         }
@@ -59,10 +59,10 @@ fn pids(report: &Value) -> Vec<u64> {
 #[test]
 fn running_process_is_recorded_to_its_end() {
     let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().join("kept");
+    let kept_path = folder.path().join("kept");
     let shell = shell(Command::new("sh"));
     let pid = shell.id().to_string();
-    let out = place.to_str().unwrap();
+    let out = kept_path.to_str().unwrap();
     let arguments = ["record", "--pid", &pid, "--out", out, "--json", "--quiet"];
     let metric = folder.path().join("phase.metric");
     let phase = "metric phase\nevent a = user:phase\nstate 0 out\nstate 1 begin\nstate 2 end\n\
@@ -78,7 +78,7 @@ fn running_process_is_recorded_to_its_end() {
     ];
     let mut recorder = overhear(&arguments);
     let recorder = recorder.args(sensors).arg("--metric").arg(&metric);
-    let Some((pid, ended)) = record(shell, &place, recorder) else {
+    let Some((pid, ended)) = record(shell, &kept_path, recorder) else {
         return;
     };
     // There are no sensors of programs.
@@ -99,7 +99,7 @@ fn running_process_is_recorded_to_its_end() {
     let kept = finish(&mut overhear(&["report", out, "--json"]));
     assert_eq!(kept.status, 3, "{kept:#?}");
     assert_eq!(report(&kept), live);
-    let page = std::fs::read_to_string(place.join("report.html")).unwrap();
+    let page = std::fs::read_to_string(kept_path.join("report.html")).unwrap();
     assert!(page.contains(&pid.to_string()));
     if source["active"] == "bpf" {
         let export = ["export", out, "--to", "csv", "--output", "-"];
@@ -132,7 +132,7 @@ fn ordinary_user_records_own_processes() {
     use std::os::unix::fs::PermissionsExt;
     use std::os::unix::process::CommandExt;
     let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().join("kept");
+    let kept_path = folder.path().join("kept");
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o777)).unwrap();
     let Some(mut recorder) = as_nobody(&[]) else {
         return;
@@ -141,9 +141,9 @@ fn ordinary_user_records_own_processes() {
     own.uid(65_534).gid(65_534);
     let shell = shell(own);
     let pid = shell.id().to_string();
-    let out = place.to_str().unwrap();
+    let out = kept_path.to_str().unwrap();
     recorder.args(["record", "--pid", &pid, "--out", out, "--json", "--quiet"]);
-    let Some((pid, ended)) = record(shell, &place, &mut recorder) else {
+    let Some((pid, ended)) = record(shell, &kept_path, &mut recorder) else {
         return;
     };
     let found = report(&ended);
@@ -217,15 +217,15 @@ fn unrecordable_target_is_refused_in_one_message() {
         }
         ended.has_only_message(2, &[words]);
     }
-    for (flag, place, words) in [
+    for (flag, kept_path, words) in [
         ("--probe", "/bin/sh", "FILE:SYMBOL"),
         ("--usdt", "/bin/sh:name", "FILE:PROVIDER:NAME"),
         ("--probe", "/etc/passwd:main", "not ELF"),
         ("--probe", "/no/such/file:main", "cannot be probed"),
     ] {
-        let ended = finish(&mut overhear(&["record", "--all", flag, place]));
+        let ended = finish(&mut overhear(&["record", "--all", flag, kept_path]));
         ended.has_message(2, &[words]);
-        let ended = finish(&mut overhear(&["run", flag, place, "--", "true"]));
+        let ended = finish(&mut overhear(&["run", flag, kept_path, "--", "true"]));
         ended.has_message(2, &[words]);
     }
     let ended = finish(&mut overhear(&["record"]));

@@ -19,7 +19,7 @@ use crate::support::{finish, folder, overhear, path};
 
 /// Further kernel sensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Besides {
+enum Extra {
     Nothing,
     /// All sensors for system times. All but 899 us of a job is in a system call, and the return
     /// from that of the longest job is missed.
@@ -34,23 +34,23 @@ enum Besides {
 
 /// A thread `control` with 50 jobs of 1 ms and 10 us more each time. The end of a `missed` job is
 /// not recorded.
-fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
+fn record(dir: &Path, missed: Option<u64>, extra: Extra) {
     let mut streams = vec![
         stream(1, SCHED_SWITCH, Switch::schema()),
         stream(2, SCHED_WAKE, Wake::schema()),
         stream(3, TASK_LIFE, Life::schema()),
     ];
-    match besides {
-        Besides::Calls => streams.extend([
+    match extra {
+        Extra::Calls => streams.extend([
             stream(4, SYSCALL, syscall_schema()),
             stream(5, SCHEDULE, schedule_schema()),
             stream(6, TIMER, timer_schema()),
             stream(7, PAGE_FAULT, page_fault_schema()),
             stream(8, IRQ, irq_schema()),
         ]),
-        Besides::Locks => streams.push(stream(4, LOCK, lock_schema())),
-        Besides::Unfit => streams.push(stream(4, SCHED_WAKE, Switch::schema())),
-        Besides::Nothing | Besides::Crowd => {}
+        Extra::Locks => streams.push(stream(4, LOCK, lock_schema())),
+        Extra::Unfit => streams.push(stream(4, SCHED_WAKE, Switch::schema())),
+        Extra::Nothing | Extra::Crowd => {}
     }
     let mut writer = TraceWriter::create(dir, TraceIdentity::default()).unwrap();
     for stream in &streams {
@@ -101,12 +101,12 @@ fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
         life.to_payload()
     };
     write(2, 1, &named(TID, b"control"));
-    if besides == Besides::Locks {
+    if extra == Extra::Locks {
         write(2, 2, &named(LOW, b"low"));
     }
     write(0, 10, &switch(true, 0, 0));
     write(0, 20, &switch(false, 1, 10_000));
-    if besides == Besides::Locks {
+    if extra == Extra::Locks {
         write(3, 10, &lock(3));
         write(3, 310, &lock(4));
     }
@@ -115,7 +115,7 @@ fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
         write(1, begin, &wake(Wake::WAKING));
         write(1, begin + 1, &wake(Wake::WAKEUP));
         write(0, begin + 5, &switch(true, 0, 0));
-        if besides == Besides::Calls {
+        if extra == Extra::Calls {
             write(4, begin + 5, &scheduled());
             if job < 50 {
                 write(3, begin + 100 + job * 10, &call(2));
@@ -124,15 +124,15 @@ fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
             }
         }
         if missed != Some(job) {
-            if besides == Besides::Calls {
+            if extra == Extra::Calls {
                 write(3, begin + 999 + job * 10, &call(1));
             }
             write(0, begin + 1_000 + job * 10, &switch(false, 1, 995_000));
         }
     }
-    match besides {
-        Besides::Unfit => write(3, 600_000, &switch(true, 0, 0)),
-        Besides::Crowd => {
+    match extra {
+        Extra::Unfit => write(3, 600_000, &switch(true, 0, 0)),
+        Extra::Crowd => {
             for tid in 10_000..30_000 {
                 let begin = 600_000 + u64::from(tid) * 4;
                 let of = |mut payload: [u8; 24], place: usize| {
@@ -145,7 +145,7 @@ fn record(dir: &Path, missed: Option<u64>, besides: Besides) {
                 write(0, begin + 3, &of(switch(false, 1, 0), 0));
             }
         }
-        Besides::Nothing | Besides::Calls | Besides::Locks => {}
+        Extra::Nothing | Extra::Calls | Extra::Locks => {}
     }
     writer.finish().unwrap();
 }
@@ -176,7 +176,7 @@ fn call(kind: u32) -> Vec<u8> {
 fn computed_and_observed_response_times_are_in_one_table() {
     let folder = folder();
     let (dir, file) = (folder.path().join("out"), folder.path().join("tasks.toml"));
-    record(&dir, None, Besides::Nothing);
+    record(&dir, None, Extra::Nothing);
     let rta = |wcet: &str, status: i32| -> Value {
         let text = format!(
             "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"{wcet}\"\n\
@@ -245,7 +245,7 @@ fn missed_elements_exceed_no_bound() {
     fs::write(&file, text).unwrap();
     let rta = |name: &str, missed, damage: &dyn Fn(&Path)| -> Value {
         let dir = folder.path().join(name);
-        record(&dir, missed, Besides::Nothing);
+        record(&dir, missed, Extra::Nothing);
         damage(&dir);
         let arguments = [
             "response-times",
@@ -301,7 +301,7 @@ fn missed_elements_exceed_no_bound() {
 fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
     let folder = folder();
     let file = folder.path().join("tasks.toml");
-    let rta = |besides, wcet: &str, given: &[&str], status: i32| -> Value {
+    let rta = |extra, wcet: &str, given: &[&str], status: i32| -> Value {
         let mut text = format!(
             "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"{wcet}\"\n"
         );
@@ -309,9 +309,9 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
             text += &format!("{overhead} = \"0s\"\n");
         }
         fs::write(&file, text).unwrap();
-        let dir = folder.path().join(format!("{besides:?}"));
+        let dir = folder.path().join(format!("{extra:?}"));
         if !dir.exists() {
-            record(&dir, None, besides);
+            record(&dir, None, extra);
         }
         let arguments = [
             "response-times",
@@ -329,7 +329,7 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
     let others = ["system_blocking", "delay_until_wakeup"];
     let all = [system_time, others[0], others[1]];
     // Its longest system time was missed: with it, R is 1.5 ms at least.
-    let report = rta(Besides::Calls, "899us", &others, 3);
+    let report = rta(Extra::Calls, "899us", &others, 3);
     let task = &report["tasks"][0];
     assert_eq!(
         (&task["job_system_time_ns"], &task["response_ns"]),
@@ -348,16 +348,16 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
     );
     assert!(!notes.contains("missed of its longest"), "{report:#}");
     // Without its sensor none is known; and a complete job is no system time.
-    rta(Besides::Nothing, "1400us", &[system_time], 3);
-    let report = rta(Besides::Nothing, "9ms", &others, 3);
+    rta(Extra::Nothing, "1400us", &[system_time], 3);
+    let report = rta(Extra::Nothing, "9ms", &others, 3);
     assert_eq!(report["tasks"][0]["response_ns"], 9_000_000, "{report:#}");
     // Other threads do not change the time of a completely recorded job, but that of an overhead.
-    let report = rta(Besides::Crowd, "1400us", &all, 1);
+    let report = rta(Extra::Crowd, "1400us", &all, 1);
     let notes = report["notes"].to_string();
     assert!(notes.contains("found no room"), "{report:#}");
     assert!(!notes.contains("may not have exceeded"), "{report:#}");
     // Unusable wake-ups may belong to its jobs.
-    rta(Besides::Unfit, "1400us", &all, 3);
+    rta(Extra::Unfit, "1400us", &all, 3);
 }
 
 /// By hand: R = 1500 + ceil(R / 1000) 10 + 300 us, where `low` had the priority of `control` for
@@ -366,7 +366,7 @@ fn overheads_that_are_not_completely_known_are_exceeded_by_nothing() {
 fn recorded_interrupts_and_locks_are_in_the_response_time() {
     let folder = folder();
     let (dir, file) = (folder.path().join("out"), folder.path().join("tasks.toml"));
-    record(&dir, None, Besides::Locks);
+    record(&dir, None, Extra::Locks);
     let rta = |blocking: &str, words: &[&str]| -> Value {
         let given =
             "job_system_time = \"0s\"\nsystem_blocking = \"0s\"\ndelay_until_wakeup = \"0s\"\n";
@@ -414,10 +414,10 @@ fn recorded_interrupts_and_locks_are_in_the_response_time() {
 }
 
 #[test]
-fn compensated_times_are_shorter_by_what_elements_have_cost() {
+fn compensated_times_are_shorter_by_the_costs_of_elements() {
     let folder = folder();
     let (dir, file) = (folder.path().join("out"), folder.path().join("tasks.toml"));
-    record(&dir, None, Besides::Nothing);
+    record(&dir, None, Extra::Nothing);
     let text = "[[task]]\nname = \"control\"\npriority = 9\nperiod = \"10ms\"\nwcet = \"1600us\"\n\
          job_system_time = \"0s\"\nsystem_blocking = \"0s\"\ndelay_until_wakeup = \"0s\"\n";
     fs::write(&file, text).unwrap();
@@ -456,7 +456,7 @@ fn compensated_times_are_shorter_by_what_elements_have_cost() {
 }
 
 #[test]
-fn tasks_that_make_no_sense_are_refused_with_their_place() {
+fn invalid_tasks_are_refused_with_their_location() {
     let folder = folder();
     let file = folder.path().join("tasks.toml");
     for (text, part) in [

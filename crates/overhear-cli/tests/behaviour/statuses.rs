@@ -192,7 +192,7 @@ fn program_keeps_its_input_and_output() {
 }
 
 #[test]
-fn places_that_cannot_hold_a_recording_are_refused_before_the_program_runs() {
+fn invalid_output_paths_are_refused_before_the_program_runs() {
     let folder = folder();
     let file = folder.path().join("file");
     fs::write(&file, "precious").unwrap();
@@ -249,7 +249,7 @@ fn folder_of_another_user_is_refused() {
 }
 
 #[test]
-fn bpf_that_is_asked_for_and_not_permitted_is_refused() {
+fn requested_bpf_without_permission_is_refused() {
     let Some(mut command) = as_nobody(&["run", "--backend", "bpf", "--", "echo", "ran"]) else {
         return;
     };

@@ -231,9 +231,9 @@ fn half(workload: &mut Workload, all_work_ns: &mut Vec<u64>) -> Vec<Lap> {
     laps
 }
 
-fn pairs(plan: Plan, place: &TempDir) -> Result<Differences, Lack> {
-    let out = place.path().join("out");
-    let prices = place.path().join("calibration.json");
+fn pairs(plan: Plan, folder: &TempDir) -> Result<Differences, Lack> {
+    let out = folder.path().join("out");
+    let prices = folder.path().join("calibration.json");
     let mut workload = Workload::start(plan.cpu, plan.steps);
     let mut all_work_ns = Vec::new();
     half(&mut workload, &mut all_work_ns);
@@ -296,10 +296,10 @@ fn compensation_removes_the_cost_of_observing() {
     };
     let work_ns = median(&bare) as u64 * WORK_TENTHS / 10;
     let steps = InterferenceProbe::with_length(work_ns).steps();
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let requested = std::env::var("OVERHEAR_COMPENSATION_BENCH").ok();
     if let Some(pairs) = requested.and_then(|pairs| pairs.parse().ok()) {
-        bench(pairs, cpu, steps, &place);
+        bench(pairs, cpu, steps, &folder);
         return;
     }
     let plan = Plan {
@@ -310,7 +310,7 @@ fn compensation_removes_the_cost_of_observing() {
     };
     keeps(|| {
         let (witness, begun) = (Witness::without_watchdog(), Instant::now());
-        let found = self::pairs(plan, &place);
+        let found = self::pairs(plan, &folder);
         let machine = witness.stop();
         let ended = match found {
             Ok(found) => takes_away(&found, &machine),
@@ -370,14 +370,14 @@ fn takes_away(found: &Differences, machine: &Machine) -> Result<(), Doubt> {
 }
 
 /// The bench: makes this number of pairs, and asserts the target.
-fn bench(pairs: usize, cpu: u32, steps: u64, place: &TempDir) {
+fn bench(pairs: usize, cpu: u32, steps: u64, folder: &TempDir) {
     let plan = Plan {
         pairs,
         rounds: 5,
         cpu,
         steps,
     };
-    let found = match self::pairs(plan, place) {
+    let found = match self::pairs(plan, folder) {
         Ok(found) => found,
         Err(Lack::Refused(reason)) => {
             println!("left out: {reason}");

@@ -53,7 +53,7 @@ fn player() -> Command {
 
 /// The two processes, which wait for requests of laps.
 pub(crate) struct Workload {
-    asking: Child,
+    caller: Child,
     requests: ChildStdin,
     answers: BufReader<ChildStderr>,
     answering: u32,
@@ -62,14 +62,14 @@ pub(crate) struct Workload {
 impl Workload {
     /// Starts them with this number of steps of work before each byte.
     pub(crate) fn start(cpu: u32, steps: u64) -> Self {
-        let mut asking = player()
+        let mut caller = player()
             .env(VARIABLE, format!("{steps} {cpu}"))
             .spawn()
             .unwrap();
-        let requests = asking.stdin.take().unwrap();
-        let answers = BufReader::new(asking.stderr.take().unwrap());
+        let requests = caller.stdin.take().unwrap();
+        let answers = BufReader::new(caller.stderr.take().unwrap());
         let mut workload = Self {
-            asking,
+            caller,
             requests,
             answers,
             answering: 0,
@@ -79,7 +79,7 @@ impl Workload {
     }
 
     pub(crate) fn pids(&self) -> [u32; 2] {
-        [self.asking.id(), self.answering]
+        [self.caller.id(), self.answering]
     }
 
     /// Runs `laps` laps of `trips` trips.
@@ -117,8 +117,8 @@ impl Workload {
 impl Drop for Workload {
     fn drop(&mut self) {
         // The other process ends with its pipe.
-        let _ = self.asking.kill();
-        let _ = self.asking.wait();
+        let _ = self.caller.kill();
+        let _ = self.caller.wait();
     }
 }
 
@@ -151,14 +151,14 @@ fn ping_pong() {
     run_on(u32::try_from(cpu).unwrap()).unwrap();
     let _ = take_precedence();
     // It inherits the CPU and the priority.
-    let mut answerer = player().env(ANSWER, steps.to_string()).spawn().unwrap();
-    let mut out = answerer.stdin.take().unwrap();
-    let mut back = answerer.stderr.take().unwrap();
+    let mut responder = player().env(ANSWER, steps.to_string()).spawn().unwrap();
+    let mut out = responder.stdin.take().unwrap();
+    let mut back = responder.stderr.take().unwrap();
     let send = |numbers: &[u64]| {
         let words: Vec<String> = numbers.iter().map(u64::to_string).collect();
         eprintln!("\n{} {MARK}", words.join(" "));
     };
-    send(&[u64::from(answerer.id())]);
+    send(&[u64::from(responder.id())]);
     let work = InterferenceProbe::new(steps);
     let mut trip = || {
         let mut byte = [0];
@@ -190,5 +190,5 @@ fn ping_pong() {
     }
     // The other process ends with its input.
     drop((out, back));
-    answerer.wait().unwrap();
+    responder.wait().unwrap();
 }

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 
 use serde_json::{json, Value};
 
-use crate::harness::{called, turn, Backend, OVERHEAR};
+use crate::harness::{called, cpu_lock, Backend, OVERHEAR};
 
 /// From the static probe to the return of the function after it, with the call between them.
 const METRIC: &str = r#"metric turn "A turn of the loop, from the static probe on"
@@ -81,8 +81,8 @@ const EVENTS: [(&str, u64); 4] = [
     ("kernel:usdt/called/turn", 100),
 ];
 
-fn overhear(words: &[&str]) -> Output {
-    Command::new(OVERHEAR).args(words).output().unwrap()
+fn overhear(arguments: &[&str]) -> Output {
+    Command::new(OVERHEAR).args(arguments).output().unwrap()
 }
 
 fn read(path: &Path) -> Value {
@@ -95,12 +95,12 @@ fn text(path: &Path) -> &str {
 
 #[test]
 fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() || !cfg!(target_arch = "x86_64") {
         return println!("skipped: static probes of the program are for x86-64, and need BPF");
     }
-    let place = tempfile::tempdir().unwrap();
-    let at = |name: &str| place.path().join(name);
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
     let (config, out, report) = (at("overhear.toml"), at("out"), at("report.json"));
     fs::write(&config, FILE.replace("PROGRAM", text(called()))).unwrap();
     fs::write(at("turn.metric"), METRIC).unwrap();
@@ -181,7 +181,7 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
     let metric = at("turn.metric");
     let probes = ["doubled", "doubled:return"].map(|it| format!("{}:{it}", text(called())));
     let usdt = format!("{}:called:turn", text(called()));
-    let words = [
+    let arguments = [
         "run",
         "--backend",
         "bpf",
@@ -190,8 +190,12 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
         text(&metric),
         &to_report,
     ];
-    let words = [&words[..], &["--probe", &probes[0], "--probe", &probes[1]]].concat();
-    let ended = overhear(&[&words[..], &["--usdt", &usdt, "--", text(called())]].concat());
+    let arguments = [
+        &arguments[..],
+        &["--probe", &probes[0], "--probe", &probes[1]],
+    ]
+    .concat();
+    let ended = overhear(&[&arguments[..], &["--usdt", &usdt, "--", text(called())]].concat());
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     assert_eq!(
         counts(&read(&report)["metrics"]["metrics"][0]),
@@ -200,7 +204,7 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
 
     // Without one of them it would measure nothing.
     refused(
-        &words,
+        &arguments,
         &[
             "`kernel:usdt/called/turn`",
             "--usdt",
@@ -210,7 +214,7 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
     // A static probe has only the arguments that its note describes.
     fs::write(&metric, METRIC.replace("argument_1", "argument_2")).unwrap();
     refused(
-        &[&words[..], &["--usdt", &usdt]].concat(),
+        &[&arguments[..], &["--usdt", &usdt]].concat(),
         &[
             "metric turn cannot use kernel:usdt/called/turn",
             "has no field `argument_2`; its fields are tid, pid, argument_1\n",
@@ -231,10 +235,10 @@ fn probes_are_evaluated_by_the_names_of_exports_alike_live_and_recorded() {
 
 /// The command ends with these words, before a program is run.
 #[track_caller]
-fn refused(words: &[&str], parts: &[&str]) {
-    let place = tempfile::tempdir().unwrap();
-    let mark = place.path().join("begun");
-    let ended = overhear(&[words, &["--", "touch", text(&mark)]].concat());
+fn refused(arguments: &[&str], parts: &[&str]) {
+    let folder = tempfile::tempdir().unwrap();
+    let mark = folder.path().join("begun");
+    let ended = overhear(&[arguments, &["--", "touch", text(&mark)]].concat());
     let messages = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(
         (ended.status.code(), mark.exists()),
@@ -248,12 +252,12 @@ fn refused(words: &[&str], parts: &[&str]) {
 
 #[test]
 fn updates_take_probes_by_their_events_alike_live_and_recorded() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return println!("skipped: probes need BPF");
     }
-    let place = tempfile::tempdir().unwrap();
-    let at = |name: &str| place.path().join(name);
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
     let (plugin, out, report) = (at("arguments.so"), at("out"), at("report.json"));
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let compiled = Command::new("cc")
@@ -266,7 +270,7 @@ fn updates_take_probes_by_their_events_alike_live_and_recorded() {
     assert!(compiled.unwrap().success(), "cc cannot compile arguments.c");
     let probe = format!("{}:doubled", text(called()));
     let (update, to_report) = (text(&plugin), format!("--json={}", text(&report)));
-    let words = [
+    let arguments = [
         "run",
         "--backend",
         "bpf",
@@ -275,8 +279,8 @@ fn updates_take_probes_by_their_events_alike_live_and_recorded() {
         "--update",
         update,
     ];
-    let words = [&words[..], &["--out", text(&out), &to_report, "--"]].concat();
-    let ended = overhear(&[&words[..], &[text(called())]].concat());
+    let arguments = [&arguments[..], &["--out", text(&out), &to_report, "--"]].concat();
+    let ended = overhear(&[&arguments[..], &[text(called())]].concat());
     assert_eq!(ended.status.code(), Some(0), "{ended:?}");
     let results = |report: &Value| report["updates"][0]["results"].clone();
     let expected = json!({"elements": 100, "arguments": 4950});

@@ -17,7 +17,7 @@ use overhear_event::Nanos;
 use overhear_monitor::LatencyWatchdog;
 use serde_json::Value;
 
-use crate::harness::{turn, Backend, OVERHEAR};
+use crate::harness::{cpu_lock, Backend, OVERHEAR};
 
 const TASKS: usize = 15;
 /// Long enough for ten longest periods, and for all phases of the first second.
@@ -51,8 +51,8 @@ fn compiled() -> PathBuf {
 }
 
 /// Runs `overhear`; returns its status and output.
-fn overhear(words: &[&str]) -> (i32, String, String) {
-    let output = Command::new(OVERHEAR).args(words).output().unwrap();
+fn overhear(arguments: &[&str]) -> (i32, String, String) {
+    let output = Command::new(OVERHEAR).args(arguments).output().unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let status = output.status.code().unwrap_or(-1);
     (status, text(&output.stdout), text(&output.stderr))
@@ -129,8 +129,8 @@ fn config(longest: &[u64], are_zero: bool) -> String {
 /// A response time is longer by the overheads: its own, one section of a lower task, the
 /// activations of the lower tasks, and the system times of the higher ones, each once at least.
 fn overheads_are_in_the_response_times(with: &[Value], without: &[Value]) {
-    for (place, (task, bare)) in with.iter().zip(without).enumerate() {
-        let (higher, lower) = (&with[..place], &with[place + 1..]);
+    for (work_folder, (task, bare)) in with.iter().zip(without).enumerate() {
+        let (higher, lower) = (&with[..work_folder], &with[work_folder + 1..]);
         let sum = |tasks: &[Value], key: &str| -> u64 {
             tasks.iter().map(|task| ns(task, key).as_ns()).sum()
         };
@@ -169,7 +169,7 @@ enum Outcome {
 
 #[test]
 fn observed_response_times_are_at_most_the_computed_ones() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return;
     }
@@ -177,8 +177,8 @@ fn observed_response_times_are_at_most_the_computed_ones() {
     let seconds = requested.as_ref().map_or(SECONDS, |it| it.parse().unwrap());
     let program = compiled();
     let example = folder().join("overhear.toml");
-    let place = tempfile::tempdir().unwrap();
-    let calibration = place.path().join("calibration.json");
+    let work_folder = tempfile::tempdir().unwrap();
+    let calibration = work_folder.path().join("calibration.json");
     let mut cost = ELEMENT_COST;
     if requested.is_ok() {
         let (status, _, messages) =
@@ -188,19 +188,19 @@ fn observed_response_times_are_at_most_the_computed_ones() {
     }
     let mut unexplained = 0;
     for attempt in 0..RUNS {
-        let dir = place.path().join(attempt.to_string());
+        let dir = work_folder.path().join(attempt.to_string());
         let dir = dir.to_str().unwrap();
         let Ok(watchdog) = LatencyWatchdog::start(ALLOWED) else {
             return println!("skipped: a watchdog needs a real-time priority");
         };
         let length = seconds.to_string();
-        let mut words = vec!["run", "--quiet", "--out", dir];
-        words.extend(["--kernel-sensors", SENSORS]);
+        let mut arguments = vec!["run", "--quiet", "--out", dir];
+        arguments.extend(["--kernel-sensors", SENSORS]);
         if requested.is_ok() {
-            words.extend(["--calibration", calibration.to_str().unwrap()]);
+            arguments.extend(["--calibration", calibration.to_str().unwrap()]);
         }
-        words.extend(["--", program.to_str().unwrap(), &length]);
-        let (status, printed_by_program, messages) = overhear(&words);
+        arguments.extend(["--", program.to_str().unwrap(), &length]);
+        let (status, printed_by_program, messages) = overhear(&arguments);
         let watched = watchdog.stop();
         if status == 77 {
             return println!("skipped: {}", messages.trim());
@@ -210,13 +210,13 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             return println!("skipped: this kernel does not tell of its scheduler");
         }
         let rta = |config: &Path| -> Value {
-            let words = ["response-times", dir, "--config", config.to_str().unwrap()];
+            let arguments = ["response-times", dir, "--config", config.to_str().unwrap()];
             let (_, found, messages) =
-                overhear(&[&words[..], &["--element-cost", cost, "--json"]].concat());
+                overhear(&[&arguments[..], &["--element-cost", cost, "--json"]].concat());
             serde_json::from_str(&found).unwrap_or_else(|_| panic!("{messages}"))
         };
         let written = |name: &str, text: &str| {
-            let path = place.path().join(name);
+            let path = work_folder.path().join(name);
             std::fs::write(&path, text).unwrap();
             rta(&path)
         };

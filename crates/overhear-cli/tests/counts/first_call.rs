@@ -8,7 +8,7 @@ use overhear_event::kernel::events::{KIND_BEGIN, PAGE_FAULT, SYSCALL};
 use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_trace::TraceReader;
 
-use crate::harness::{turn, Backend, Overhear};
+use crate::harness::{cpu_lock, Backend, Overhear};
 
 /// System calls: begin or end, and the number; and the number of page faults before the first of
 /// them.
@@ -38,22 +38,22 @@ impl Analysis for Calls {
 
 #[test]
 fn first_and_only_execve_is_the_programs_wherever_path_leads() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
+    let work_folder = tempfile::tempdir().unwrap();
     // Many folders without the program, and a file of its name that is no program.
     let mut path: Vec<OsString> = (0..5)
-        .map(|number| place.path().join(format!("folder-{number}")).into())
+        .map(|number| work_folder.path().join(format!("folder-{number}")).into())
         .collect();
     for folder in &path[..3] {
         std::fs::create_dir(folder).unwrap();
     }
-    std::fs::write(place.path().join("folder-1/true"), "nothing").unwrap();
-    std::fs::create_dir(place.path().join("folder-2/true")).unwrap();
+    std::fs::write(work_folder.path().join("folder-1/true"), "nothing").unwrap();
+    std::fs::create_dir(work_folder.path().join("folder-2/true")).unwrap();
     path.push(env::var_os("PATH").unwrap());
-    let overhear = Overhear::new(&place)
+    let overhear = Overhear::new(&work_folder)
         .backend(Backend::Bpf)
         .sensors("syscall,page_fault");
     let mut command = overhear.command(["true"]);

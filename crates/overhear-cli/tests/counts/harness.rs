@@ -37,8 +37,8 @@ impl Backend {
 
     /// Whether it works here. If not, the test prints the reason and counts as skipped.
     pub(crate) fn works(self) -> bool {
-        let place = tempfile::tempdir().unwrap();
-        let output = Overhear::new(&place)
+        let work_folder = tempfile::tempdir().unwrap();
+        let output = Overhear::new(&work_folder)
             .backend(self)
             .command(["true"])
             .output()
@@ -53,7 +53,7 @@ impl Backend {
 }
 
 /// One test at a time: each needs the machine's few CPUs for its program and its monitor.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
+pub(crate) fn cpu_lock() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -132,13 +132,13 @@ pub(crate) struct Overhear {
 }
 
 impl Overhear {
-    pub(crate) fn new(place: &TempDir) -> Self {
+    pub(crate) fn new(work_folder: &TempDir) -> Self {
         Self {
             front: vec![OVERHEAR.into()],
             backend: None,
             sensors: None,
-            json: place.path().join("report.json"),
-            trace: place.path().join("out"),
+            json: work_folder.path().join("report.json"),
+            trace: work_folder.path().join("out"),
         }
     }
 

@@ -8,7 +8,7 @@ use std::process::Command;
 use overhear_metrics::automaton::system_metrics;
 use serde_json::Value;
 
-use crate::harness::{eventful, turn, Backend, OVERHEAR};
+use crate::harness::{cpu_lock, eventful, Backend, OVERHEAR};
 
 /// `eventful.c` does each thing twice as often. On a busy machine a sleep can be over before it has
 /// begun, for example.
@@ -44,11 +44,11 @@ const LEAST: [(&str, &str, u64); 25] = [
 ];
 
 /// The reason why a metric cannot measure anything here, with any program.
-fn lacks(metric: &str, place: &Path) -> Option<&'static str> {
+fn lacks(metric: &str, folder: &Path) -> Option<&'static str> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     // File systems without a device have the major number 0; the devices of those with several are
     // unknown.
-    let device = std::fs::metadata(place).unwrap().dev();
+    let device = std::fs::metadata(folder).unwrap().dev();
     match metric {
         "lock_wait" if cpus == 1 => Some("one CPU: nobody wants a lock while another holds it"),
         "block_io" if libc::major(device) == 0 => {
@@ -66,7 +66,7 @@ fn of_threads(metric: &Value, comm: &str) -> u64 {
 
 #[test]
 fn every_built_in_metric_measures_its_program() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return;
     }
@@ -75,14 +75,14 @@ fn every_built_in_metric_measures_its_program() {
     known.sort_unstable_by_key(|name| named.iter().position(|other| other == name));
     assert_eq!(known, named, "a metric needs a line here");
 
-    let place = tempfile::tempdir().unwrap();
+    let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(OVERHEAR);
     command.args(["run", "--quiet", "--backend", "bpf", "--json"]);
     for name in &named {
         command.args(["--metric", name]);
     }
     command.arg("--").arg(eventful());
-    let output = command.arg(place.path().join("file")).output().unwrap();
+    let output = command.arg(folder.path().join("file")).output().unwrap();
     let messages = String::from_utf8_lossy(&output.stderr);
     let report: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{messages}"));
@@ -94,15 +94,15 @@ fn every_built_in_metric_measures_its_program() {
     let metrics = report["metrics"]["metrics"].as_array().unwrap();
     for (metric, (name, comm, least)) in metrics.iter().zip(LEAST) {
         assert_eq!(metric["name"], name);
-        let unheard = metric["absent_events"].as_array().unwrap();
-        if unheard.iter().any(|event| {
+        let absent = metric["absent_events"].as_array().unwrap();
+        if absent.iter().any(|event| {
             let sensor = event.as_str().unwrap().trim_start_matches("kernel:");
             message.contains(&format!("no sensor {sensor}"))
         }) {
             continue;
         }
-        assert!(unheard.is_empty(), "{metric}");
-        if let Some(lack) = lacks(name, place.path()) {
+        assert!(absent.is_empty(), "{metric}");
+        if let Some(lack) = lacks(name, folder.path()) {
             println!("skipped: {lack}");
             continue;
         }

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{turn, Backend, OVERHEAR};
+use crate::harness::{cpu_lock, Backend, OVERHEAR};
 use crate::sensing;
 
-fn report(words: &[&str], program: &[std::ffi::OsString]) -> Value {
+fn report(arguments: &[&str], program: &[std::ffi::OsString]) -> Value {
     let mut command = Command::new(OVERHEAR);
-    command.args(["run", "--quiet", "--json"]).args(words);
+    command.args(["run", "--quiet", "--json"]).args(arguments);
     let output = command.arg("--").args(program).output().unwrap();
     let messages = String::from_utf8_lossy(&output.stderr);
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{messages}"))
@@ -18,7 +18,7 @@ fn report(words: &[&str], program: &[std::ffi::OsString]) -> Value {
 
 #[test]
 fn metric_enables_its_kernel_sensors() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return;
     }
@@ -45,12 +45,12 @@ fn recorded(report: &Value) -> Vec<&str> {
 
 #[test]
 fn unneeded_wake_ups_are_not_recorded() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return;
     }
     let program = ["sh".into(), "-c".into(), "sleep 0.01; true".into()];
-    let run = |words: &[&str]| report(&[&["--backend", "bpf"], words].concat(), &program);
+    let run = |arguments: &[&str]| report(&[&["--backend", "bpf"], arguments].concat(), &program);
     let all = ["sched_switch", "sched_wake", "task_life"];
     let few = ["sched_switch", "task_life"];
 
@@ -88,15 +88,15 @@ fn unneeded_wake_ups_are_not_recorded() {
 
 #[test]
 fn recording_without_wake_ups_has_a_note() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let place = folder.path().join("kept");
-    let out = place.to_str().unwrap();
+    let kept_path = folder.path().join("kept");
+    let out = kept_path.to_str().unwrap();
     let program = ["sh".into(), "-c".into(), "sleep 0.01; true".into()];
-    let words = [
+    let arguments = [
         "--backend",
         "bpf",
         "--kernel-sensors",
@@ -104,9 +104,9 @@ fn recording_without_wake_ups_has_a_note() {
         "--out",
         out,
     ];
-    let live = report(&words, &program);
-    let overhear = |words: &[&str]| {
-        let output = Command::new(OVERHEAR).args(words).output().unwrap();
+    let live = report(&arguments, &program);
+    let overhear = |arguments: &[&str]| {
+        let output = Command::new(OVERHEAR).args(arguments).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         (output.status.code(), text)
     };
@@ -153,10 +153,10 @@ fn recording_without_wake_ups_has_a_note() {
 
 #[test]
 fn unneeded_sensors_write_nothing() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let program = sensing::command(&std::env::current_exe().unwrap());
-    let elements = |words: &[&str]| -> u64 {
-        let report = report(&[&["--kernel", "off"], words].concat(), &program);
+    let elements = |arguments: &[&str]| -> u64 {
+        let report = report(&[&["--kernel", "off"], arguments].concat(), &program);
         let sensors = report["sensors"].as_array().unwrap();
         assert_eq!(sensors.len() as u64, sensing::SENSORS, "{sensors:?}");
         let each = sensors

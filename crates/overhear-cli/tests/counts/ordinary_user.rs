@@ -10,7 +10,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-use crate::harness::{is_root, turn, workload, wrapper, Backend, Found, Overhear, OVERHEAR};
+use crate::harness::{cpu_lock, is_root, workload, wrapper, Backend, Found, Overhear, OVERHEAR};
 use crate::sensing::{self, ELEMENTS, SENSORS};
 use crate::unmodified::{assert_sums, write_numbers};
 
@@ -20,7 +20,7 @@ const NOBODY: u32 = 65_534;
 /// A user with a folder and copies of all programs: the folder of the build may be closed to other
 /// users.
 struct User {
-    place: TempDir,
+    work_folder: TempDir,
     /// Owner of the folders, where root runs the tests.
     id: u32,
     /// Command that runs a program as this user.
@@ -35,9 +35,9 @@ impl User {
     /// The user who runs the tests, or `nobody` for root. If `nobody` cannot execute copies in the
     /// folder for temporary files, prints "skipped" and returns `None`.
     fn new() -> Option<Self> {
-        let place = tempfile::tempdir().unwrap();
+        let work_folder = tempfile::tempdir().unwrap();
         let copy = |from: &Path| {
-            let to = place.path().join(from.file_name().unwrap());
+            let to = work_folder.path().join(from.file_name().unwrap());
             fs::copy(from, &to).unwrap();
             fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
             to
@@ -49,13 +49,13 @@ impl User {
             tests: copy(&env::current_exe().unwrap()),
             front: Vec::new(),
             id: NOBODY,
-            place,
+            work_folder,
         };
-        let own = format!("TMPDIR={}", user.place.path().display());
+        let own = format!("TMPDIR={}", user.work_folder.path().display());
         let env = ["env", "-u", "XDG_RUNTIME_DIR", &own].map(OsString::from);
         if is_root() {
-            fs::set_permissions(&user.place, fs::Permissions::from_mode(0o755)).unwrap();
-            chown(user.place.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+            fs::set_permissions(&user.work_folder, fs::Permissions::from_mode(0o755)).unwrap();
+            chown(user.work_folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
             let id = NOBODY.to_string();
             let (uid, gid) = (format!("--reuid={id}"), format!("--regid={id}"));
             let words = ["setpriv", &uid, &gid, "--clear-groups", "--"];
@@ -78,15 +78,15 @@ impl User {
     }
 
     /// An `overhear run` of this user, with or without a wrapper.
-    fn overhear(&self, place: &TempDir, wrapper: &[OsString]) -> Overhear {
+    fn overhear(&self, work_folder: &TempDir, wrapper: &[OsString]) -> Overhear {
         let own = [self.overhear.clone().into_os_string()];
         let front = self.front.iter().chain(wrapper).chain(&own);
-        Overhear::new(place).front(front)
+        Overhear::new(work_folder).front(front)
     }
 
     /// A folder that belongs to the user.
     fn folder(&self) -> TempDir {
-        let folder = TempDir::new_in(self.place.path()).unwrap();
+        let folder = TempDir::new_in(self.work_folder.path()).unwrap();
         if is_root() {
             chown(folder.path(), Some(self.id), Some(self.id)).unwrap();
         }
@@ -126,13 +126,13 @@ fn assert_sensors_work(found: &Found) {
 
 #[test]
 fn ordinary_user_gets_perf_records_of_own_programs() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(user) = perf_is_open_to_all().then(User::new).flatten() else {
         return;
     };
-    let numbers = user.place.path().join("numbers");
+    let numbers = user.work_folder.path().join("numbers");
     write_numbers(&numbers, 300_000);
-    let clocks = user.place.path().join("clocks");
+    let clocks = user.work_folder.path().join("clocks");
     let programs: [Vec<OsString>; 3] = [
         vec![user.workload.clone().into(), "burn".into(), clocks.into()],
         ["sort", "--parallel=2", "-S", "64M", "-o", "/dev/null"]
@@ -180,7 +180,7 @@ fn ordinary_user_gets_perf_records_of_own_programs() {
 #[test]
 fn program_with_other_privileges_makes_the_report_incomplete() {
     const ROUNDS: usize = 25;
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !is_root() {
         println!("skipped: not root, so no program can be given other privileges");
         return;
@@ -189,7 +189,7 @@ fn program_with_other_privileges_makes_the_report_incomplete() {
         return;
     };
     let of = |name: &str, mode| {
-        let program = user.place.path().join(name);
+        let program = user.work_folder.path().join(name);
         fs::copy("/bin/true", &program).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(mode)).unwrap();
         program.into_os_string()
@@ -218,7 +218,7 @@ fn program_with_other_privileges_makes_the_report_incomplete() {
         let line = format!("{0}; {0}", program.display());
         ["sh", "-c", &line].map(OsString::from).to_vec()
     };
-    if runs(std::slice::from_ref(&privileged)) == (true, 0) && is_nosuid(user.place.path()) {
+    if runs(std::slice::from_ref(&privileged)) == (true, 0) && is_nosuid(user.work_folder.path()) {
         println!("skipped: the folder for temporary files gives programs no privileges (nosuid)");
         return;
     }
@@ -267,7 +267,7 @@ fn sensors_alone(user: &User, front: &[OsString]) {
 
 #[test]
 fn sensors_of_programs_work_where_perf_is_refused() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if let Some(user) = User::new() {
         sensors_alone(&user, &user.refused());
     }
@@ -275,7 +275,7 @@ fn sensors_of_programs_work_where_perf_is_refused() {
 
 #[test]
 fn sensors_of_programs_work_where_root_is_refused() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !is_root() {
         println!("skipped: not root");
         return;
@@ -285,7 +285,7 @@ fn sensors_of_programs_work_where_root_is_refused() {
         user.front = vec!["env".into()];
         // Root records in no folder of other users.
         user.id = 0;
-        chown(user.place.path(), Some(0), Some(0)).unwrap();
+        chown(user.work_folder.path(), Some(0), Some(0)).unwrap();
         sensors_alone(&user, &user.refused());
     }
 }

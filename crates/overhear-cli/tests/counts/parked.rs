@@ -3,18 +3,18 @@
 
 use overhear_event::Timestamp;
 
-use crate::harness::{turn, Backend, Overhear, Parked};
+use crate::harness::{cpu_lock, Backend, Overhear, Parked};
 
 /// The kernel's counts are read while all threads rest. So every counted departure lies before the
 /// reading, and every later one after it. The number of recorded departures up to that time is the
 /// same, for each thread and each kind.
 fn counts_are_the_kernels(backend: Backend) {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !backend.works() {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let overhear = Overhear::new(&place).backend(backend);
+    let folder = tempfile::tempdir().unwrap();
+    let overhear = Overhear::new(&folder).backend(backend);
     let mut program = Parked::start(&overhear);
     let (pid, (first_time, first)) = program.counts();
     program.go_on();

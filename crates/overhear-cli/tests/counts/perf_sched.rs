@@ -10,7 +10,7 @@ use overhear_event::kernel::Wake;
 use overhear_event::{Nanos, Timestamp};
 
 use crate::harness::{
-    has_tool, is_root, turn, workload, Backend, KernelEvents, Overhear, OVERHEAR,
+    cpu_lock, has_tool, is_root, workload, Backend, KernelEvents, Overhear, OVERHEAR,
 };
 use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
@@ -74,14 +74,14 @@ pub(crate) fn can_record() -> bool {
 
 /// Events that perf has recorded.
 #[derive(Default)]
-pub(crate) struct HeardByPerf {
+pub(crate) struct PerfRecording {
     wakes: Times,
     /// CPUs that became idle, and CPUs with any recorded event of the idle task.
     idle: BTreeSet<u32>,
     idle_recorded: BTreeSet<u32>,
 }
 
-impl HeardByPerf {
+impl PerfRecording {
     /// A line is `TID [CPU] SECONDS.NANOSECONDS: sched:EVENT: comm=NAME pid=TID prio=...`; the
     /// first thread is the current one (the waker), and the name may hold anything.
     pub(crate) fn read(file: &Path) -> Self {
@@ -189,20 +189,20 @@ fn pair(ours: &[Timestamp], theirs: &[Timestamp]) -> Vec<Nanos> {
 /// here as well.
 #[test]
 fn wake_ups_are_those_of_perf_sched_record() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !can_record() || !Backend::Bpf.works() {
         return;
     }
     keeps(|| {
         let witness = Witness::start();
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("perf.data");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("perf.data");
         let front = recorded_by_perf(&file, &["sched:sched_wakeup"]);
-        let overhear = Overhear::new(&place).backend(Backend::Bpf).front(front);
+        let overhear = Overhear::new(&folder).backend(Backend::Bpf).front(front);
         let found = overhear.run([workload().as_os_str(), "park".as_ref()]);
 
         let machine = witness.stop();
-        let perf = HeardByPerf::read(&file);
+        let perf = PerfRecording::read(&file);
         let unrecorded_idle_cpus = perf.unrecorded_idle_cpus();
         let (ours, left_out) = recorded_by_us(&found.events, &unrecorded_idle_cpus);
         if left_out > 0 {

@@ -11,8 +11,8 @@ use overhear_event::{Nanos, Timestamp};
 use overhear_metrics::automaton::{system_metric, MetricResult, Metrics, Results};
 use overhear_trace::TraceReader;
 
-use crate::harness::{turn, workload, Backend, KernelEvents, Overhear};
-use crate::perf_sched::{can_record, has_lost, recorded_by_perf, HeardByPerf, CLOSE, WINDOW};
+use crate::harness::{cpu_lock, workload, Backend, KernelEvents, Overhear};
+use crate::perf_sched::{can_record, has_lost, recorded_by_perf, PerfRecording, CLOSE, WINDOW};
 use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
 /// A delay that ends with an arrival on a CPU.
@@ -216,16 +216,16 @@ fn compare(name: &str, ours: &Delays, theirs: &Delays, lacks_idle_cpu: bool) -> 
 /// perf records all CPUs from before `overhear` starts until after it has ended.
 #[test]
 fn delays_are_those_of_perf_sched_timehist() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !can_record() || !Backend::Bpf.works() {
         return;
     }
     keeps(|| {
         let witness = Witness::start();
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("perf.data");
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("perf.data");
         let front = recorded_by_perf(&file, &[]);
-        let overhear = Overhear::new(&place).backend(Backend::Bpf).front(front);
+        let overhear = Overhear::new(&folder).backend(Backend::Bpf).front(front);
         let found = overhear.run([workload().as_os_str(), "park".as_ref()]);
         let machine = witness.stop();
 
@@ -243,7 +243,7 @@ fn delays_are_those_of_perf_sched_timehist() {
                 reasons: "perf has lost records".to_string(),
             });
         }
-        let unrecorded_idle_cpus = HeardByPerf::read(&file).unrecorded_idle_cpus();
+        let unrecorded_idle_cpus = PerfRecording::read(&file).unrecorded_idle_cpus();
         let unrecorded = unrecorded(&found.events, &unrecorded_idle_cpus);
         let lacks_idle_cpu = !unrecorded_idle_cpus.is_empty();
         let wakings = wakings(&found.events);

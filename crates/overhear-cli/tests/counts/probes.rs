@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use serde_json::{json, Value};
 
-use crate::harness::{called, turn, Backend, OVERHEAR};
+use crate::harness::{called, cpu_lock, Backend, OVERHEAR};
 
 /// The account of a kernel sensor.
 fn of<'a>(report: &'a Value, id: &str) -> &'a Value {
@@ -15,23 +15,23 @@ fn of<'a>(report: &'a Value, id: &str) -> &'a Value {
     found.unwrap_or_else(|| panic!("{id}: {report:#}"))
 }
 
-fn overhear(words: &[&str]) -> Output {
-    Command::new(OVERHEAR).args(words).output().unwrap()
+fn overhear(arguments: &[&str]) -> Output {
+    Command::new(OVERHEAR).args(arguments).output().unwrap()
 }
 
 #[test]
 fn calls_of_a_probed_function_have_arguments_and_results() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let out = place.path().join("out");
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
     let out = out.to_str().unwrap();
     let program = called().to_str().unwrap();
     let [call, back, never] = ["doubled", "doubled:return", "never"];
     let probes = [call, back, never].map(|function| format!("{program}:{function}"));
-    let mut words = vec![
+    let mut arguments = vec![
         "run",
         "--backend",
         "bpf",
@@ -41,10 +41,10 @@ fn calls_of_a_probed_function_have_arguments_and_results() {
         out,
     ];
     for probe in &probes {
-        words.extend(["--probe", probe]);
+        arguments.extend(["--probe", probe]);
     }
-    words.extend(["--", program]);
-    let ended = overhear(&words);
+    arguments.extend(["--", program]);
+    let ended = overhear(&arguments);
     let messages = String::from_utf8_lossy(&ended.stderr);
     if ended.status.code() == Some(5) {
         return println!("skipped: {messages}");
@@ -83,10 +83,10 @@ fn calls_of_a_probed_function_have_arguments_and_results() {
     assert_eq!(ipc, ["bytes"], "ids have no statistics");
 
     let rows = |sensor: &str| {
-        let words = [
+        let arguments = [
             "export", out, "--to", "csv", "--output", "-", "--sensor", sensor,
         ];
-        let exported = overhear(&words);
+        let exported = overhear(&arguments);
         let messages = String::from_utf8_lossy(&exported.stderr).into_owned();
         let rows = String::from_utf8_lossy(&exported.stdout).into_owned();
         (exported.status.code(), rows, messages)
@@ -97,8 +97,8 @@ fn calls_of_a_probed_function_have_arguments_and_results() {
     assert!(heads.contains("argument_1"), "{heads}");
     assert_eq!(lines.count(), 100);
     // In Perfetto each call is a slice with the function's name, because returns are recorded too.
-    let words = ["export", out, "--to", "perfetto", "--output", "-"];
-    let exported = overhear(&words).stdout;
+    let arguments = ["export", out, "--to", "perfetto", "--output", "-"];
+    let exported = overhear(&arguments).stdout;
     let slice = b"\xba\x01\x07doubled";
     let slices = exported.windows(slice.len()).filter(|at| at == slice);
     assert_eq!(slices.count(), 100);

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{has_tool, turn, workload, Backend, Overhear, OVERHEAR};
+use crate::harness::{cpu_lock, has_tool, workload, Backend, Overhear, OVERHEAR};
 use crate::sensing::{self, ELEMENTS, SENSORS};
 
 /// A program with all kinds of switches, and one with sensors.
@@ -20,13 +20,13 @@ fn programs() -> [Vec<OsString>; 2] {
 
 /// Equal to the last member: also the trace's path, because both were given the same one.
 fn recorded_is_live(backend: Backend) {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !backend.works() {
         return;
     }
     for program in programs() {
-        let place = tempfile::tempdir().unwrap();
-        let overhear = Overhear::new(&place).backend(backend);
+        let folder = tempfile::tempdir().unwrap();
+        let overhear = Overhear::new(&folder).backend(backend);
         let live = overhear.run(&program).report;
         let output = Command::new(OVERHEAR)
             .arg("report")
@@ -55,13 +55,13 @@ fn recorded_is_live_via_perf() {
 
 #[test]
 fn babeltrace2_counts_the_same_events() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !has_tool("babeltrace2") {
         return;
     }
     for program in programs() {
-        let place = tempfile::tempdir().unwrap();
-        let overhear = Overhear::new(&place);
+        let folder = tempfile::tempdir().unwrap();
+        let overhear = Overhear::new(&folder);
         let found = overhear.run(&program);
         let output = Command::new("babeltrace2")
             .arg(overhear.trace().join("trace"))

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 
-use crate::harness::{turn, workload, Backend, Overhear};
+use crate::harness::{cpu_lock, workload, Backend, Overhear};
 use crate::witness::{keeps, Doubt, Excuse};
 
 /// Time that the host took from this machine, in nanoseconds: the eighth number of the first line
@@ -34,15 +34,15 @@ const SHORTEST_RUN_VIA_PERF_NS: u64 = 400_000;
 ///
 /// If the host takes more than it reports, they differ by more, but never by a tenth.
 fn compare(backend: Backend) -> Result<(), Doubt> {
-    let place = tempfile::tempdir().unwrap();
-    let clocks = place.path().join("clocks");
+    let folder = tempfile::tempdir().unwrap();
+    let clocks = folder.path().join("clocks");
     let program = [
         workload().as_os_str(),
         OsStr::new("burn"),
         clocks.as_os_str(),
     ];
     let before = steal_ns();
-    let found = Overhear::new(&place).backend(backend).run(program);
+    let found = Overhear::new(&folder).backend(backend).run(program);
     let steal = steal_ns() - before;
     println!("steal in the run: {} ms", steal / 1_000_000);
 
@@ -92,7 +92,7 @@ fn compare(backend: Backend) -> Result<(), Doubt> {
 }
 
 fn run_time_is_the_threads_cpu_time(backend: Backend) {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !backend.works() {
         return;
     }

@@ -10,7 +10,7 @@ use overhear_metrics::automaton::{system_metric, MetricResult, Metrics, Results}
 use overhear_monitor::scheduler::allowed_cpus;
 use overhear_trace::TraceReader;
 
-use crate::harness::{has_tool, turn, workload, Backend, Overhear};
+use crate::harness::{cpu_lock, has_tool, workload, Backend, Overhear};
 use crate::witness::{keeps, Doubt, Excuse, Witness, LATE};
 
 /// As strace prints lengths.
@@ -70,7 +70,7 @@ fn quantile(sorted: &[Nanos], percent: usize) -> Nanos {
 /// run, to 99 of 100 calls that do nothing, whatever the digits that it cuts off.
 #[test]
 fn system_calls_are_those_of_strace() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !has_tool("strace") || !has_tool("taskset") || !Backend::Bpf.works() {
         return;
     }
@@ -81,9 +81,9 @@ fn system_calls_are_those_of_strace() {
     };
     keeps(|| {
         let witness = Witness::start();
-        let place = tempfile::tempdir().unwrap();
-        let log = place.path().join("log");
-        let overhear = Overhear::new(&place)
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let overhear = Overhear::new(&folder)
             .backend(Backend::Bpf)
             .sensors("syscall");
         let on_cpu = ["taskset", "-c", &cpu];
@@ -105,7 +105,7 @@ fn system_calls_are_those_of_strace() {
         let machine = witness.stop();
 
         // One thread, so one file, whose name ends with its id.
-        let files = std::fs::read_dir(place.path()).unwrap().flatten();
+        let files = std::fs::read_dir(folder.path()).unwrap().flatten();
         let mut names = files.filter_map(|file| file.file_name().into_string().ok());
         let tid = names
             .find_map(|name| name.strip_prefix("log.")?.parse().ok())

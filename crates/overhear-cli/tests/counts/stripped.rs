@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::harness::{has_tool, is_root, turn, Backend, OVERHEAR};
+use crate::harness::{cpu_lock, has_tool, is_root, Backend, OVERHEAR};
 
 fn source(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/counts/stripped");
@@ -65,8 +65,8 @@ fn address(program: &Path, symbol: &str) -> u64 {
 }
 
 /// The C program, not stripped yet. `priced` is a dynamic symbol.
-fn shop(place: &TempDir) -> PathBuf {
-    let program = place.path().join("shop");
+fn shop(work_folder: &TempDir) -> PathBuf {
+    let program = work_folder.path().join("shop");
     let sources = ["shop.c", "again.c"].map(source);
     let sources = sources.each_ref().map(|path| text(path));
     // With an address for what is exported, and a build id.
@@ -77,12 +77,12 @@ fn shop(place: &TempDir) -> PathBuf {
 
 #[test]
 fn stripped_program_is_probed_by_its_remaining_symbols() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !can_probe(&["cc", "nm", "strip"]) {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let program = shop(&place);
+    let work_folder = tempfile::tempdir().unwrap();
+    let program = shop(&work_folder);
     let weighed = address(&program, "weighed");
     let of = |symbol: &str| format!("{}:{symbol}", program.display());
     assert_eq!(passed(&of("weighed"), &program), Ok(20));
@@ -129,17 +129,17 @@ fn stripped_program_is_probed_by_its_remaining_symbols() {
 
 #[test]
 fn debug_file_of_a_stripped_program_has_its_names() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !can_probe(&["cc", "strip", "objcopy"]) {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let program = shop(&place);
+    let work_folder = tempfile::tempdir().unwrap();
+    let program = shop(&work_folder);
     let of = |symbol: &str| format!("{}:{symbol}", program.display());
-    let folder = place.path().join(".debug");
+    let folder = work_folder.path().join(".debug");
     fs::create_dir(&folder).unwrap();
     let debug = folder.join("shop.debug");
-    let whole = place.path().join("whole");
+    let whole = work_folder.path().join("whole");
     fs::copy(&program, &whole).unwrap();
     tool(
         "objcopy",
@@ -152,13 +152,13 @@ fn debug_file_of_a_stripped_program_has_its_names() {
     let link = format!("--add-gnu-debuglink={}", debug.display());
     tool("objcopy", &[&link, text(&program)]);
     assert_eq!(passed(&of("weighed"), &program), Ok(20));
-    let beside = place.path().join("shop.debug");
-    fs::rename(&debug, &beside).unwrap();
+    let debug_file = work_folder.path().join("shop.debug");
+    fs::rename(&debug, &debug_file).unwrap();
     assert_eq!(passed(&of("weighed"), &program), Ok(20));
 
     // The file of another build does not match.
-    fs::remove_file(&beside).unwrap();
-    let other = place.path().join("other");
+    fs::remove_file(&debug_file).unwrap();
+    let other = work_folder.path().join("other");
     tool(
         "cc",
         &[
@@ -172,7 +172,7 @@ fn debug_file_of_a_stripped_program_has_its_names() {
     );
     tool(
         "objcopy",
-        &["--only-keep-debug", text(&other), text(&beside)],
+        &["--only-keep-debug", text(&other), text(&debug_file)],
     );
     let error = passed(&of("weighed"), &program).unwrap_err();
     assert!(error.contains("has no function weighed"), "{error}");
@@ -231,12 +231,12 @@ impl Drop for Kept {
 
 #[test]
 fn functions_are_named_as_in_cpp() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !can_probe(&["c++"]) {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let program = place.path().join("shop");
+    let work_folder = tempfile::tempdir().unwrap();
+    let program = work_folder.path().join("shop");
     tool(
         "c++",
         &["-O1", "-o", text(&program), text(&source("shop.cpp"))],
@@ -270,13 +270,13 @@ fn functions_are_named_as_in_cpp() {
 
 #[test]
 fn functions_are_named_as_in_rust() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !can_probe(&["rustc"]) {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
+    let work_folder = tempfile::tempdir().unwrap();
     for (mangling, program) in [("legacy", "one"), ("v0", "two")] {
-        let program = place.path().join(program);
+        let program = work_folder.path().join(program);
         let mangling = format!("-Csymbol-mangling-version={mangling}");
         let unstable = [("RUSTC_BOOTSTRAP", "1")];
         let output = Command::new("rustc")
@@ -305,19 +305,19 @@ fn functions_are_named_as_in_rust() {
 
 #[test]
 fn c_library_and_programs_in_path_are_found_by_name() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !can_probe(&["cc"]) {
         return;
     }
-    let place = tempfile::tempdir().unwrap();
-    let program = shop(&place);
+    let work_folder = tempfile::tempdir().unwrap();
+    let program = shop(&work_folder);
     let library = Command::new("ldconfig").arg("-p").output();
     let has_glibc =
         library.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains("libc.so.6"));
     if !has_glibc {
         return println!("skipped: no libc.so.6 is known to the loader");
     }
-    let out = place.path().join("out");
+    let out = work_folder.path().join("out");
     let probe = "libc.so.6:malloc";
     let output = run(&["--probe", probe, "--out", text(&out)], &program);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
@@ -343,7 +343,7 @@ fn c_library_and_programs_in_path_are_found_by_name() {
     assert_eq!(own.count(), 40);
 
     let path = std::env::var_os("PATH").unwrap();
-    let folders = std::env::split_paths(&path).chain([place.path().to_path_buf()]);
+    let folders = std::env::split_paths(&path).chain([work_folder.path().to_path_buf()]);
     let mut command = Command::new(OVERHEAR);
     command.env("PATH", std::env::join_paths(folders).unwrap());
     command.args([

@@ -9,7 +9,7 @@ use std::path::Path;
 use overhear_event::kernel::{Life, Switch};
 use tempfile::TempDir;
 
-use crate::harness::{has_tool, turn, wrapper, Backend, Found, Overhear};
+use crate::harness::{cpu_lock, has_tool, wrapper, Backend, Found, Overhear};
 
 /// Voluntary and involuntary switches.
 type Sums = (u64, u64);
@@ -113,11 +113,11 @@ pub(crate) fn write_numbers(file: &Path, lines: u32) {
 }
 
 fn compare(backend: Backend, programs: &[&[&str]]) {
-    let place = tempfile::tempdir().unwrap();
-    let numbers = place.path().join("numbers");
+    let folder = tempfile::tempdir().unwrap();
+    let numbers = folder.path().join("numbers");
     write_numbers(&numbers, 300_000);
     for words in programs {
-        let run = TempDir::new_in(place.path()).unwrap();
+        let run = TempDir::new_in(folder.path()).unwrap();
         let usage = run.path().join("usage");
         let program: Vec<OsString> = words
             .iter()
@@ -158,14 +158,14 @@ const PIPELINE: &[&str] = &[
 ];
 
 fn sums_are_those_of_getrusage(backend: Backend) {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if backend.works() {
         compare(backend, &[SORT, PIPELINE]);
     }
 }
 
 fn sums_of_xz_are_those_of_getrusage(backend: Backend) {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if has_tool("xz") && backend.works() {
         compare(backend, &[XZ]);
     }

@@ -9,7 +9,7 @@ use overhear_event::kernel::{Switch, Wake};
 use overhear_event::Timestamp;
 use serde_json::Value;
 
-use crate::harness::{turn, workload, Backend, Found, Overhear};
+use crate::harness::{cpu_lock, workload, Backend, Found, Overhear};
 use crate::run_time::steal_ns;
 
 fn number(thread: &Value, member: &str) -> u64 {
@@ -40,15 +40,15 @@ fn life_ns(found: &Found, tid: u32) -> u64 {
 ///
 /// Says whether the waiting times agree, and how much was stolen meanwhile.
 fn compare() -> (bool, u64) {
-    let place = tempfile::tempdir().unwrap();
-    let accounts = place.path().join("accounts");
+    let folder = tempfile::tempdir().unwrap();
+    let accounts = folder.path().join("accounts");
     let program = [
         workload().as_os_str(),
         OsStr::new("pass"),
         accounts.as_os_str(),
     ];
     let before = steal_ns();
-    let found = Overhear::new(&place).backend(Backend::Bpf).run(program);
+    let found = Overhear::new(&folder).backend(Backend::Bpf).run(program);
     let steal = steal_ns() - before;
     let text = fs::read_to_string(&accounts).unwrap();
     assert_eq!(text.lines().count(), 2);
@@ -79,7 +79,7 @@ fn compare() -> (bool, u64) {
 
 #[test]
 fn waiting_time_is_that_of_schedstat_and_all_states_add_up_to_the_life() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !Backend::Bpf.works() {
         return;
     }

@@ -81,7 +81,7 @@ fn program() {
     }
     drop(sensor);
     let bytes: Vec<u8> = times.iter().flat_map(|time| time.to_ne_bytes()).collect();
-    let beside = folder.join("times.new");
-    fs::write(&beside, bytes).unwrap();
-    fs::rename(beside, folder.join(TIMES)).unwrap();
+    let temporary = folder.join("times.new");
+    fs::write(&temporary, bytes).unwrap();
+    fs::rename(temporary, folder.join(TIMES)).unwrap();
 }

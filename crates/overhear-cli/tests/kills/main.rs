@@ -156,9 +156,10 @@ impl RecordedElements {
         if self.numbers.is_empty() {
             // System calls have no number of the program's: each is the last that was begun before
             // it was stamped.
-            let place = |time: u64| account.times.partition_point(|begun| *begun <= time) as u64;
+            let sequence_at =
+                |time: u64| account.times.partition_point(|begun| *begun <= time) as u64;
             let times = self.elements.iter().map(|(_, time)| *time);
-            return times.map(|time| place(time) - 1).collect();
+            return times.map(|time| sequence_at(time) - 1).collect();
         }
         let sequences = self.elements.iter().map(|(sequence, _)| *sequence);
         assert!(sequences.eq(self.numbers.iter().copied()));

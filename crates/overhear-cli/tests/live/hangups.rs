@@ -74,7 +74,7 @@ fn attach_ends_when_its_idle_output_is_closed() {
 }
 
 #[test]
-fn attach_counts_what_it_wrote_before_its_output_was_closed() {
+fn attach_counts_its_output_until_the_close() {
     let live = Live::paced();
     let mut command = live.verb(&["attach", "pace", "--json"]);
     let mut attach = command

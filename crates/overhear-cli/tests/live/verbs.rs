@@ -303,8 +303,8 @@ fn attaching_monitor_enables_its_sensors() {
 
 #[test]
 fn unused_sensors_are_off_while_disable_unused_is_requested() {
-    let place = folder();
-    let socket = place.path().join("directory.sock");
+    let folder = folder();
+    let socket = folder.path().join("directory.sock");
     let directory = Directory::builder().standalone().start(&socket).unwrap();
     let run_verb = |arguments: &[&str]| {
         let mut command = overhear(arguments);
@@ -350,8 +350,8 @@ fn unused_sensors_are_off_while_disable_unused_is_requested() {
 fn growing_distribution_of_a_plug_in_is_drawn() {
     let folder = folder();
     let source = "examples/updates/distances.c";
-    let place = folder.path().join("distances.so");
-    if plugin("gcc", "-std=c11", source, &place).is_none() {
+    let library = folder.path().join("distances.so");
+    if plugin("gcc", "-std=c11", source, &library).is_none() {
         return;
     }
     let live = Live::program(&["paced", "120000"]);

@@ -70,8 +70,8 @@ fn program() {
             random ^= random >> 7;
             random ^= random << 17;
             let length = random >> (random % 40);
-            let place = (number % sensors.len() as u64) as usize;
-            sensors[place].write(&Tick { length, number });
+            let index = (number % sensors.len() as u64) as usize;
+            sensors[index].write(&Tick { length, number });
         }
         // Slow enough for a monitor on a busy machine: a ring has room for several pauses.
         if number % 1_000 == 0 {
@@ -291,7 +291,7 @@ fn record_of_a_running_program_is_bounded() {
     let arguments = ["record", "--pid", &pid, "--out", path(&out)];
     let (ended, most_bytes) = Watched::start(&mut limited(BOUND, &arguments)).end();
     if ended.status == 5 {
-        println!("skipped: the kernel cannot be heard here");
+        println!("skipped: kernel sensors do not work here");
     } else {
         assert!([0, 3].contains(&ended.status), "{ended:#?}");
         assert!(most_bytes < BOUND, "{most_bytes}");

@@ -50,25 +50,32 @@ struct Tally {
 /// recording.
 fn verbs<'a>(recording: &'a str, folder: &'a str) -> [(&'static str, Vec<String>); 7] {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    let beside = |name: &str| format!("{folder}/{name}");
-    let json = format!("--json={}", beside("report.json"));
+    let in_folder = |name: &str| format!("{folder}/{name}");
+    let json = format!("--json={}", in_folder("report.json"));
     [
         ("metrics", words(&["metrics", recording])),
         (
             "check",
-            words(&["check", recording, "--config", &beside("overhear.toml")]),
+            words(&["check", recording, "--config", &in_folder("overhear.toml")]),
         ),
         (
             "csv",
-            words(&["export", recording, "--to", "csv", "-o", &beside("csv")]),
+            words(&["export", recording, "--to", "csv", "-o", &in_folder("csv")]),
         ),
         (
             "perfetto",
-            words(&["export", recording, "--to", "perfetto", "-o", &beside("pb")]),
+            words(&[
+                "export",
+                recording,
+                "--to",
+                "perfetto",
+                "-o",
+                &in_folder("pb"),
+            ]),
         ),
         (
             "html",
-            words(&["report", recording, "--html", &beside("html"), &json]),
+            words(&["report", recording, "--html", &in_folder("html"), &json]),
         ),
         ("report", words(&["report", recording])),
         ("repair", words(&["repair", recording])),

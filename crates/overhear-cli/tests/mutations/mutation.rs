@@ -139,8 +139,8 @@ impl Mutated {
         let second = chance.one(&all).cloned().unwrap_or_else(|| hit.clone());
         match chance.below(9) {
             0 => {
-                let place = hit.start + chance.below(hit.len());
-                bytes[place] ^= 1 << chance.below(8);
+                let offset = hit.start + chance.below(hit.len());
+                bytes[offset] ^= 1 << chance.below(8);
             }
             1 => bytes.truncate(hit.start + chance.below(hit.len())),
             2 => {
@@ -175,7 +175,7 @@ impl Mutated {
             7 => {
                 // Sizes, discarded events, and the numbers of the trailer.
                 let trailer = hit.end.saturating_sub(44);
-                let places = [32, 40, 48].map(|place| hit.start + place);
+                let places = [32, 40, 48].map(|offset| hit.start + offset);
                 let places = [&places[..], &[trailer, trailer + 8, trailer + 32]].concat();
                 put(bytes, places[chance.below(places.len())], chance.number());
             }
@@ -232,16 +232,16 @@ impl Mutated {
             return;
         };
         let bytes = self.files.get_mut(name).unwrap();
-        let place = chance.below(bytes.len());
+        let offset = chance.below(bytes.len());
         let some = chance.below(100);
         match chance.below(4) {
-            0 => bytes.truncate(place),
+            0 => bytes.truncate(offset),
             1 => bytes
-                .splice(place..place, vec![chance.next() as u8; some])
+                .splice(offset..offset, vec![chance.next() as u8; some])
                 .for_each(drop),
-            2 => drop(bytes.drain(place..(place + some).min(bytes.len()))),
+            2 => drop(bytes.drain(offset..(offset + some).min(bytes.len()))),
             _ => {
-                if let Some(byte) = bytes.get_mut(place) {
+                if let Some(byte) = bytes.get_mut(offset) {
                     *byte ^= 1 << chance.below(8);
                 }
             }
@@ -290,8 +290,8 @@ impl Mutated {
             if let Some(at) = at {
                 let digits = format!("{:08x}", crc32c::crc32c(&bytes[..at]));
                 let digits_at = at + member.len();
-                if let Some(place) = bytes.get_mut(digits_at..digits_at + digits.len()) {
-                    place.copy_from_slice(digits.as_bytes());
+                if let Some(offset) = bytes.get_mut(digits_at..digits_at + digits.len()) {
+                    offset.copy_from_slice(digits.as_bytes());
                 }
             }
         }
@@ -308,8 +308,8 @@ fn visit(value: &mut Value, call: &mut impl FnMut(&mut Value)) {
 }
 
 fn put(bytes: &mut [u8], at: usize, number: u64) {
-    if let Some(place) = bytes.get_mut(at..at + 8) {
-        place.copy_from_slice(&number.to_ne_bytes());
+    if let Some(offset) = bytes.get_mut(at..at + 8) {
+        offset.copy_from_slice(&number.to_ne_bytes());
     }
 }
 

@@ -154,14 +154,14 @@ fn page_fits_windows_of_all_widths() {
             .number("document.documentElement.scrollWidth - document.documentElement.clientWidth");
         assert_eq!(sideways, 0.0, "the page of {width} pixels scrolls sideways");
         // The plot ends at the scroll bar, and has one pixel for each screen pixel.
-        let place = "document.getElementById('plot').getBoundingClientRect()";
+        let rectangle = "document.getElementById('plot').getBoundingClientRect()";
         let scroller = "document.getElementById('scroller')";
         let rest = browser.number(&format!(
-            "{scroller}.getBoundingClientRect().left + {scroller}.clientWidth - {place}.right"
+            "{scroller}.getBoundingClientRect().left + {scroller}.clientWidth - {rectangle}.right"
         ));
         assert!((0.0..1.0).contains(&rest), "{rest} at {width}");
         let pixels = browser.number(&format!(
-            "document.getElementById('plot').width / {place}.width"
+            "document.getElementById('plot').width / {rectangle}.width"
         ));
         assert!((pixels - scale).abs() < 0.01, "{pixels} at {scale}");
         assert!(browser.number("overhear.primitives") <= browser.number("overhear.bound"));

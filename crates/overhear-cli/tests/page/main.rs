@@ -382,8 +382,8 @@ fn mouse_and_keyboard_change_the_view() {
             "document.getElementById('track').getBoundingClientRect().{name}"
         ))
     };
-    let place = (track("left") + track("width") * 0.7, track("top") + 5.0);
-    browser.click(place, PLAIN);
+    let point = (track("left") + track("width") * 0.7, track("top") + 5.0);
+    browser.click(point, PLAIN);
     let (from, to) = view(&browser);
     assert!(near((from + to) / 2.0, 7_000_000.0), "{from} {to}");
 
@@ -419,7 +419,7 @@ fn mouse_and_keyboard_change_the_view() {
 }
 
 #[test]
-fn metering_lines_tell_the_time_between_them() {
+fn metering_lines_show_the_time_between_them() {
     let Some(browser) = Browser::start() else {
         return;
     };

@@ -97,7 +97,7 @@ fn budget_that_suffices_leaves_nothing_out() {
 }
 
 #[test]
-fn constraint_over_a_budget_is_judged_as_the_file_says() {
+fn constraint_over_a_budget_follows_the_file() {
     let folder = folder();
     let file = folder.path().join("overhear.toml");
     let text = "[budget]\ntarget = \"1%\"\n\

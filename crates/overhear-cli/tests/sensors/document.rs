@@ -73,7 +73,7 @@ fn json_report_has_the_documented_members() {
     for report in [live, report_json(&out).1] {
         let page = described("Top level");
         let unknown: Vec<_> = members(&report).difference(&page).copied().collect();
-        assert_eq!(unknown, [""; 0], "the page says nothing of them");
+        assert_eq!(unknown, [""; 0], "the page does not list them");
         for name in ALWAYS {
             assert!(
                 members(&report).contains(name) && page.contains(name),

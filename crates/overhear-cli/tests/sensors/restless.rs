@@ -30,9 +30,9 @@ impl Exported for Panicking {
 }
 
 /// Requests a reaction at each element, with its position.
-struct Asking;
+struct Requesting;
 
-impl Analysis for Asking {
+impl Analysis for Requesting {
     fn element(&mut self, element: &ElementView<'_>) {
         react(3, element.sequence.cast_signed());
     }
@@ -42,7 +42,7 @@ impl Analysis for Asking {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-impl Exported for Asking {
+impl Exported for Requesting {
     const NAME: &'static str = "asking";
 
     fn create(_: &str) -> Result<Self, String> {
@@ -50,4 +50,4 @@ impl Exported for Asking {
     }
 }
 
-overhear_monitor::export_updates!(Panicking, Asking);
+overhear_monitor::export_updates!(Panicking, Requesting);

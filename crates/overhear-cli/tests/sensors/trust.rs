@@ -33,7 +33,7 @@ fn run_verb(arguments: &[&str]) -> Ended {
 
 /// The methods by which another user could have chosen the content of a file in the inner folder;
 /// each is undone.
-fn each_way(inner: &Path, file: &Path, refused: &dyn Fn(&str)) {
+fn each_exposure(inner: &Path, file: &Path, refused: &dyn Fn(&str)) {
     for (place, uid, mode, part) in [
         (file, ONE, 0o644, "belongs to user 65534"),
         (file, OTHER, 0o600, "belongs to user 1234"),
@@ -93,7 +93,7 @@ fn root_uses_no_configuration_of_others() {
             &["response-times", "--config", path(config)],
         ];
         for verb in verbs {
-            each_way(&inner, &file, &|part| {
+            each_exposure(&inner, &file, &|part| {
                 run_verb(verb).has_only_message(
                     2,
                     &[
@@ -119,7 +119,7 @@ fn root_uses_no_configuration_of_others() {
     assert!(!good.stderr.contains("is not used"), "{good:#?}");
 
     // The default name, found in the working folder.
-    each_way(&inner, &file, &|part| {
+    each_exposure(&inner, &file, &|part| {
         let ended = finish(
             overhear(&["check", "--", "true"])
                 .env_remove("SUDO_UID")
@@ -163,7 +163,7 @@ fn root_uses_no_code_and_no_metrics_of_others() {
     let metric = inner.join("own.metric");
     let text = include_str!("../../../overhear-metrics/metrics/blocked.metric");
     fs::write(&metric, text).unwrap();
-    each_way(&inner, &metric, &|part| {
+    each_exposure(&inner, &metric, &|part| {
         run_verb(&["metrics", "--dot", "--metric", path(&metric)])
             .has_only_message(2, &["is not used", part]);
     });
@@ -192,7 +192,7 @@ fn root_uses_no_code_and_no_metrics_of_others() {
             "true",
         ])
     };
-    each_way(&inner, &tool, &|part| {
+    each_exposure(&inner, &tool, &|part| {
         react("exec = [\"inner/tool\"]")
             .has_only_message(2, &["reaction `r`", "tool is not used", part]);
     });
@@ -207,7 +207,7 @@ fn root_uses_no_code_and_no_metrics_of_others() {
     }
     let update = format!("{}:late_elements=1", path(&library));
     let run = ["run", "--kernel", "off", "--update", &update, "--", "true"];
-    each_way(&inner, &library, &|part| {
+    each_exposure(&inner, &library, &|part| {
         run_verb(&run).has_only_message(2, &["late.so is not used", part]);
         react("function = \"inner/late.so:alarm\"")
             .has_only_message(2, &["late.so is not used", part]);

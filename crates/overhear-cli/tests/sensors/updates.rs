@@ -111,9 +111,9 @@ fn sensors_of_an_update_are_needed() {
 /// Runs the program under an update of `updates.cpp`; `None` without a compiler.
 fn run_update(name: &str) -> Option<(Ended, Value, Ended)> {
     let folder = folder();
-    let place = folder.path().join("updates.so");
+    let library = folder.path().join("updates.so");
     let source = "crates/overhear-cli/tests/sensors/updates.cpp";
-    let plugin = plugin("g++", "-std=c++17", source, &place)?;
+    let plugin = plugin("g++", "-std=c++17", source, &library)?;
     let specification = format!("{}:{name}", path(&plugin));
     let out = folder.path().join("out");
     let flags = [
@@ -303,8 +303,8 @@ fn unloadable_plug_in_is_refused_before_the_program_runs() {
         let Some(plugin) = build(name, &code) else {
             return;
         };
-        let place = path(&plugin).to_string();
-        refused(&place, &[&["plug-in", place.as_str()], words].concat());
+        let library = path(&plugin).to_string();
+        refused(&library, &[&["plug-in", library.as_str()], words].concat());
     }
     let example = "examples/updates/late_elements.c";
     let Some(example) = plugin("gcc", "-std=c11", example, Path::new(&at("c.so"))) else {
@@ -338,8 +338,8 @@ fn unloadable_plug_in_is_refused_before_the_program_runs() {
 fn plug_in_distribution_is_drawn_live_and_recorded() {
     let folder = folder();
     let source = "examples/updates/distances.c";
-    let place = folder.path().join("distances.so");
-    let Some(plugin) = plugin("gcc", "-std=c11", source, &place) else {
+    let library = folder.path().join("distances.so");
+    let Some(plugin) = plugin("gcc", "-std=c11", source, &library) else {
         return;
     };
     let out = folder.path().join("out");

@@ -166,7 +166,7 @@ fn violation_is_printed_while_the_program_runs() {
         .stderr(File::create(&messages).unwrap())
         .spawn()
         .unwrap();
-    eventually("the violation is said", || {
+    eventually("the violation is printed", || {
         let messages = fs::read_to_string(&messages).unwrap();
         messages.contains("overhear: violated: few: 11 is more than 10")
     });

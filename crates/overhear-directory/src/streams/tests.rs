@@ -146,7 +146,7 @@ fn clock_jump_is_a_gap_in_every_stream_of_the_clock() {
         lane.write(frame, |_, _| false, &[], stamp).unwrap();
         write_simple(&kernel_clock, &kernel_clock_record, ticks);
     };
-    let hear = |set: &mut StreamSet| {
+    let drain = |set: &mut StreamSet| {
         let mut recorded = RecordedItems::default();
         assert_eq!(set.poll(&mut recorded), []);
         recorded.0
@@ -155,7 +155,7 @@ fn clock_jump_is_a_gap_in_every_stream_of_the_clock() {
 
     write_all(500);
     assert_eq!(
-        hear(&mut set),
+        drain(&mut set),
         [
             line(1, "0 at 1000500"),
             line(10, "0 at 1000500"),
@@ -165,12 +165,12 @@ fn clock_jump_is_a_gap_in_every_stream_of_the_clock() {
     // A longer segment of the same epoch is no gap.
     page.publish(1_000, 1_001_000, 0);
     write_all(1_500);
-    assert_eq!(hear(&mut set).len(), 3);
+    assert_eq!(drain(&mut set).len(), 3);
     // The machine slept: the counter stood still, the time did not.
     page.publish(2_000, 9_000_000, 1);
     write_all(2_500);
     assert_eq!(
-        hear(&mut set),
+        drain(&mut set),
         [
             line(1, "0 missed from 2: Epoch"),
             line(1, "2 at 9000500"),
@@ -181,7 +181,7 @@ fn clock_jump_is_a_gap_in_every_stream_of_the_clock() {
     );
     // It is reported once.
     write_all(2_600);
-    assert_eq!(hear(&mut set).len(), 3);
+    assert_eq!(drain(&mut set).len(), 3);
 }
 
 /// An inbox with capacity for some elements of each stream per poll.

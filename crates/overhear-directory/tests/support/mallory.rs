@@ -18,7 +18,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use serde_json::{json, Value};
 
 /// The attacks, by the names that [`attack`] takes.
-pub const WAYS: [&str; 7] = [
+pub const ATTACKS: [&str; 7] = [
     "grants", "patterns", "lanes", "maps", "buffers", "flood", "requests",
 ];
 
@@ -29,8 +29,8 @@ fn begun() {
 }
 
 /// Runs one attack until this process is ended.
-pub fn attack(way: &str, socket: &Path) {
-    match way {
+pub fn attack(attack_name: &str, socket: &Path) {
+    match attack_name {
         "grants" => never_map(socket),
         "patterns" => match_patterns(socket),
         "lanes" => own_many_lanes(socket),

@@ -29,13 +29,13 @@ use players::{bind, Invoked, Players};
 const TRACEFS: &str = "/sys/kernel/tracing";
 
 /// The recorder during a measurement.
-enum Listener {
+enum Recorder {
     Monitors(Vec<KernelMonitor>),
     Ftrace,
     Perf(Child),
 }
 
-impl Drop for Listener {
+impl Drop for Recorder {
     fn drop(&mut self) {
         match self {
             Self::Monitors(monitors) => {
@@ -68,7 +68,7 @@ fn ftrace(on: &str) -> std::io::Result<()> {
     )
 }
 
-fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Listener, Box<dyn Error>> {
+fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Recorder, Box<dyn Error>> {
     let mut all = Vec::new();
     for _ in 0..count {
         let builder = KernelMonitor::builder()
@@ -81,12 +81,12 @@ fn monitors(count: usize, tracked: &[u32], more: &[Sensor]) -> Result<Listener, 
         monitor.resume()?;
         all.push(monitor);
     }
-    Ok(Listener::Monitors(all))
+    Ok(Recorder::Monitors(all))
 }
 
 /// `whom` is `-a`, for all CPUs, or `-p` with processes. The latter costs more, because the kernel
 /// switches their events on and off at each of their context switches.
-fn perf_record(events: &str, whom: &[&str]) -> Result<Listener, Box<dyn Error>> {
+fn perf_record(events: &str, whom: &[&str]) -> Result<Recorder, Box<dyn Error>> {
     let mut child = Command::new("perf")
         .args(["record", "-q", "-e", events, "-o", "/dev/null"])
         .args(whom)
@@ -101,7 +101,7 @@ fn perf_record(events: &str, whom: &[&str]) -> Result<Listener, Box<dyn Error>> 
         let events = targets.filter(|target| target.to_string_lossy().contains("perf_event"));
         if events.count() >= 2 {
             std::thread::sleep(std::time::Duration::from_millis(300));
-            return Ok(Listener::Perf(child));
+            return Ok(Recorder::Perf(child));
         }
         if child.try_wait()?.is_some() {
             return Err("perf ended by itself".into());
@@ -140,7 +140,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let contenders: Vec<(&str, Begin<'_>)> = vec![
         (
             "nothing, again",
-            Box::new(|| Ok(Listener::Monitors(Vec::new()))),
+            Box::new(|| Ok(Recorder::Monitors(Vec::new()))),
         ),
         (
             "a kernel monitor, untracked",
@@ -172,7 +172,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         ),
         (
             "ftrace sched_switch",
-            Box::new(|| ftrace("1").map(|()| Listener::Ftrace).map_err(Into::into)),
+            Box::new(|| ftrace("1").map(|()| Recorder::Ftrace).map_err(Into::into)),
         ),
         (
             "perf record -e sched:sched_switch",
@@ -195,8 +195,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             // Another order each time, so that no contender always follows the same one.
             let index = (step + round) % contenders.len();
             let before = players.play()?;
-            let listener = match (contenders[index].1)() {
-                Ok(listener) => listener,
+            let recorder = match (contenders[index].1)() {
+                Ok(recorder) => recorder,
                 Err(error) => {
                     if round == 0 {
                         println!("{} is left out: {error}", contenders[index].0);
@@ -205,7 +205,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 }
             };
             let during = players.play()?;
-            drop(listener);
+            drop(recorder);
             let after = players.play()?;
             let base = before.zip(after).map(|(one, other)| (one + other) / 2.0);
             added[index].push(during.zip(base).map(|(during, base)| during - base));
@@ -278,7 +278,7 @@ fn judge(what: &str, some: &[Option<f64>], of_what: &str, whole: &[Option<f64>],
     println!("{what}: {ratio:.2} of {of_what}, target {target}: {verdict}");
 }
 
-type Begin<'a> = Box<dyn Fn() -> Result<Listener, Box<dyn Error>> + 'a>;
+type Begin<'a> = Box<dyn Fn() -> Result<Recorder, Box<dyn Error>> + 'a>;
 
 /// [GRTMon, table 3]: a round trip with an invocation of each sensor, without and with a record of
 /// switches. The columns are measured in turns, and so are the sensors.
@@ -300,8 +300,8 @@ fn table_3(
     for round in 0..rounds {
         for step in 0..columns.len() {
             let index = (step + round) % columns.len();
-            let listener = match columns[index].map(|(_, begin)| begin()).transpose() {
-                Ok(listener) => listener,
+            let recorder = match columns[index].map(|(_, begin)| begin()).transpose() {
+                Ok(recorder) => recorder,
                 // The reason was printed above.
                 Err(_) => continue,
             };
@@ -310,7 +310,7 @@ fn table_3(
                 let spent = players.play_with(invoked)?;
                 trips.entry((index, invoked)).or_default().extend(spent);
             }
-            drop(listener);
+            drop(recorder);
         }
     }
     let names = columns

@@ -110,7 +110,7 @@ pub(crate) struct Players {
 
 impl Players {
     pub(crate) fn start(cpu: usize) -> io::Result<Self> {
-        let (control, told) = UnixStream::pair()?;
+        let (control, requests) = UnixStream::pair()?;
         let (mut here, mut there) = (io::pipe()?, io::pipe()?);
         let mut byte = [0];
         // SAFETY: this program has one thread, so a child may go on as its parent does.
@@ -118,21 +118,21 @@ impl Players {
         if answering == 0 {
             bind(cpu);
             let _ = take_precedence();
-            drop((control, told));
+            drop((control, requests));
             drop(here.1);
             while here.0.read_exact(&mut byte).is_ok() && there.1.write_all(&byte).is_ok() {}
             exit(0);
         }
         // SAFETY: as above.
-        let asking = unsafe { libc::fork() };
-        if asking == 0 {
+        let sender = unsafe { libc::fork() };
+        if sender == 0 {
             bind(cpu);
             let _ = take_precedence();
             drop(control);
             drop((here.0, there.1));
-            ask(told, here.1, there.0);
+            run_sender(requests, here.1, there.0);
         }
-        let pids = [answering, asking].map(|pid| pid as u32);
+        let pids = [answering, sender].map(|pid| pid as u32);
         let mut players = Self {
             pids,
             control,
@@ -174,10 +174,10 @@ impl Players {
         }
         let mut all = Vec::new();
         for _ in 0..laps {
-            let (mut spent, mut beside) = ([0; 8], [0; 8]);
+            let (mut spent, mut probe) = ([0; 8], [0; 8]);
             self.control.read_exact(&mut spent)?;
-            self.control.read_exact(&mut beside)?;
-            let probe_ns = u64::from_ne_bytes(beside);
+            self.control.read_exact(&mut probe)?;
+            let probe_ns = u64::from_ne_bytes(probe);
             self.probes_ns.push(probe_ns);
             all.push(Measured {
                 value: u64::from_ne_bytes(spent) as f64 / TRIPS as f64,
@@ -201,7 +201,7 @@ impl Drop for Players {
 }
 
 /// The sending process: runs the requested laps with the requested sensor.
-fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) -> ! {
+fn run_sender(mut requests: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) -> ! {
     let Ok(mut sensors) = Sensors::new() else {
         exit(1);
     };
@@ -209,7 +209,7 @@ fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) 
     let (mut byte, mut words) = ([0], [[0; 8]; 2]);
     loop {
         for word in &mut words {
-            if told.read_exact(word).is_err() {
+            if requests.read_exact(word).is_err() {
                 exit(0);
             }
         }
@@ -232,7 +232,7 @@ fn ask(mut told: UnixStream, mut out: io::PipeWriter, mut back: io::PipeReader) 
             measured.extend([spent, before.max(yardstick.time())]);
         }
         for word in measured {
-            let _ = told.write_all(&word.to_ne_bytes());
+            let _ = requests.write_all(&word.to_ne_bytes());
         }
     }
 }

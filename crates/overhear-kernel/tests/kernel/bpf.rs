@@ -8,7 +8,7 @@ use overhear_event::kernel::{Life, Switch, Wake};
 use overhear_event::{GapCause, StreamId};
 use overhear_kernel::{ActiveBackend, Backend, Kernel, KernelBuilder, SelectError, StartError};
 
-use crate::harness::{turn, Program, Recorder};
+use crate::harness::{cpu_lock, Program, Recorder};
 use crate::roles::BROOD;
 
 /// The kernel's bit for the state of a thread that will never run again.
@@ -31,7 +31,7 @@ fn start(builder: KernelBuilder) -> Option<Kernel> {
 /// Observes a workload up to the point where its threads are parked, compares the counts, and
 /// ends it.
 fn compare_counts(role: &str, mut kernel: Kernel) -> Recorder {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let mut recorder = Recorder::default();
     let mut program = Program::start(role, |pid| kernel.follow(pid).unwrap());
     program.until_parked(|| recorder.poll(&mut kernel));
@@ -90,7 +90,7 @@ fn busy_word_replaces_interrupt_masking() {
 
 #[test]
 fn children_inherit_before_they_run() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut kernel) = start(Kernel::builder()) else {
         return;
     };
@@ -125,8 +125,8 @@ fn children_inherit_before_they_run() {
         let new = |wake: &Wake| wake.tid == tid && wake.kind == Wake::NEW;
         recorder.wakes.iter().any(|(_, wake)| new(wake))
     };
-    assert_eq!(program.said.len(), BROOD as usize);
-    for line in &program.said {
+    assert_eq!(program.printed.len(), BROOD as usize);
+    for line in &program.printed {
         let words: Vec<&str> = line.split(' ').collect();
         let tid: u32 = words[1].parse().unwrap();
         let (Some(fork), Some(exit)) = (forks.get(&tid), exits.get(&tid)) else {
@@ -144,7 +144,7 @@ fn children_inherit_before_they_run() {
         } else {
             assert_eq!((fork.pid, exit.pid), (program.pid, program.pid));
         }
-        let has_run = exit.cpu_ns > 0 || recorder.unseen_arrivals(tid) > 0;
+        let has_run = exit.cpu_ns > 0 || recorder.missing_arrivals(tid) > 0;
         assert!(has_run, "{tid} ended without having run");
         assert!(woken(tid) || not_entered > 0, "no first wake-up of {tid}");
         assert!(died(tid), "no last departure of {tid}");
@@ -174,7 +174,7 @@ fn children_inherit_before_they_run() {
 
 #[test]
 fn exec_by_non_leader_has_old_id() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut kernel) = start(Kernel::builder()) else {
         return;
     };
@@ -185,7 +185,7 @@ fn exec_by_non_leader_has_old_id() {
     kernel.finish();
     recorder.poll(&mut kernel);
     recorder.assert_complete(&kernel);
-    let old_tid: u32 = program.said[0].parse().unwrap();
+    let old_tid: u32 = program.printed[0].parse().unwrap();
     let of = |tid: u32, kind: u32| {
         let lives = recorder.lives.iter().map(|(_, life)| life);
         lives.filter(move |life| life.tid == tid && life.kind == kind)
@@ -205,7 +205,7 @@ fn exec_by_non_leader_has_old_id() {
 
 #[test]
 fn gaps_of_tiny_rings_are_exact() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     for (elements, life_elements) in [(8, 8), (16, 32), (64, 16)] {
         let builder = Kernel::builder()
             .elements(elements)
@@ -239,7 +239,7 @@ fn gaps_of_tiny_rings_are_exact() {
 
 #[test]
 fn running_process_is_followed_with_all_threads() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut kernel) = start(Kernel::builder()) else {
         return;
     };
@@ -279,7 +279,7 @@ fn invalid_requests_fail_with_messages() {
 /// recorded element contradicts a skipped one.
 #[test]
 fn lives_are_recorded_while_a_budget_has_the_sensors_off() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut kernel) = start(Kernel::builder()) else {
         return;
     };
@@ -306,7 +306,7 @@ fn lives_are_recorded_while_a_budget_has_the_sensors_off() {
     recorder.assert_only_gaps_of(GapCause::Budget);
     let gaps = recorder.gaps();
     println!("{rounds} rounds, {} switches", recorder.switches.len());
-    assert!(rounds >= 8, "too few rounds to tell: {rounds}");
+    assert!(rounds >= 8, "too few rounds: {rounds}");
     assert!(
         gaps.iter().any(|gap| gap.contains("sched_switch")),
         "{gaps:?}"
@@ -321,7 +321,7 @@ fn lives_are_recorded_while_a_budget_has_the_sensors_off() {
             .filter(|life| life.tid == tid && life.kind == kind)
             .count()
     };
-    for line in &program.said {
+    for line in &program.printed {
         let tid: u32 = line.split(' ').nth(1).unwrap().parse().unwrap();
         assert_eq!(
             (count(Life::FORK, tid), count(Life::EXIT, tid)),

@@ -15,7 +15,7 @@ use overhear_event::{
 use overhear_kernel::{Backend, Kernel, KernelMonitor};
 use overhear_monitor::{Clock, Monitor, SystemClock, HOLD_BACK};
 
-use crate::harness::{is_root, turn, Program};
+use crate::harness::{cpu_lock, is_root, Program};
 
 /// A source that forwards the items of another one, except some departures of tracked threads.
 struct Forgetful<S> {
@@ -119,14 +119,14 @@ impl Analysis for Account {
 }
 
 /// A monitor of a source, and its results.
-struct Hearing<S> {
+struct Observation<S> {
     source: Rc<RefCell<S>>,
     monitor: Monitor,
     account: Account,
     lost: Rc<Cell<u64>>,
 }
 
-impl<S: Source + 'static> Hearing<S> {
+impl<S: Source + 'static> Observation<S> {
     fn new(source: S, every: u64) -> Self {
         let source = Rc::new(RefCell::new(source));
         let lost = Rc::new(Cell::new(0));
@@ -173,20 +173,20 @@ fn start(backend: Backend) -> Option<Kernel> {
 
 /// Observes a role to its end; every `every`-th departure is lost.
 fn observe(backend: Backend, role: &str, every: u64) -> Option<(u64, u64)> {
-    let _turn = turn();
-    let mut hearing = Hearing::new(start(backend)?, every);
+    let _cpus = cpu_lock();
+    let mut observation = Observation::new(start(backend)?, every);
     let mut program = Program::start(role, |pid| {
-        hearing.source.borrow_mut().follow(pid).unwrap();
+        observation.source.borrow_mut().follow(pid).unwrap();
     });
-    program.until_parked(|| hearing.round());
+    program.until_parked(|| observation.round());
     if role == "churn" {
         program.release(1);
-        program.until_parked_again(|| hearing.round());
+        program.until_parked_again(|| observation.round());
     }
     program.end();
-    hearing.source.borrow_mut().finish();
-    let (lost, proven) = hearing.finish();
-    let elements = hearing.monitor.elements();
+    observation.source.borrow_mut().finish();
+    let (lost, proven) = observation.finish();
+    let elements = observation.monitor.elements();
     println!("{backend:?}, {role}: {elements} elements, {lost} lost, {proven} proven");
     assert!(elements > 0);
     Some((lost, proven))
@@ -230,7 +230,7 @@ fn unrecorded_departures_are_proven() {
 
 #[test]
 fn suspended_monitor_misses_nothing() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !is_root() {
         return println!("skipped: BPF and perf side by side take root");
     }
@@ -239,8 +239,8 @@ fn suspended_monitor_misses_nothing() {
             Ok(monitor) => monitor,
             Err(error) => return println!("skipped: {error}"),
         };
-        let mut hearing = Hearing::new(monitor, 0);
-        let monitor = Rc::clone(&hearing.source);
+        let mut observation = Observation::new(monitor, 0);
+        let monitor = Rc::clone(&observation.source);
         let mut program = Program::start("refrain", |_| {});
         program.until_parked(|| {});
         let threads = crate::monitors::named(&program);
@@ -252,7 +252,7 @@ fn suspended_monitor_misses_nothing() {
             // In the middle of it, independent of the state of the threads.
             let mut left = pauses;
             program.until_parked_again(|| {
-                hearing.round();
+                observation.round();
                 if left > 0 {
                     left -= 1;
                     monitor.borrow_mut().suspend().unwrap();
@@ -265,18 +265,18 @@ fn suspended_monitor_misses_nothing() {
         assert_eq!(verses, 3);
         program.end();
         monitor.borrow_mut().finish().unwrap();
-        assert_eq!(hearing.finish(), (0, 0), "{backend:?}");
+        assert_eq!(observation.finish(), (0, 0), "{backend:?}");
         println!(
             "{backend:?}: {} switches after pauses",
-            hearing.account.resumed
+            observation.account.resumed
         );
-        assert!(hearing.account.resumed > 0);
+        assert!(observation.account.resumed > 0);
     }
 }
 
 #[test]
 fn threads_running_before_and_after_miss_nothing() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !is_root() {
         return println!("skipped: BPF and perf side by side take root");
     }
@@ -299,18 +299,18 @@ fn threads_running_before_and_after_miss_nothing() {
             } else {
                 monitor.process_monitor(program.pid).unwrap();
             }
-            let mut hearing = Hearing::new(monitor, 0);
+            let mut observation = Observation::new(monitor, 0);
             let mut is_finished = false;
             program.until_parked_again(|| {
-                hearing.round();
+                observation.round();
                 // The threads go on.
-                if hearing.monitor.elements() >= 100 && !is_finished {
-                    hearing.source.borrow_mut().finish().unwrap();
+                if observation.monitor.elements() >= 100 && !is_finished {
+                    observation.source.borrow_mut().finish().unwrap();
                     is_finished = true;
                 }
             });
-            hearing.source.borrow_mut().finish().unwrap();
-            assert_eq!(hearing.finish(), (0, 0), "{backend:?}");
+            observation.source.borrow_mut().finish().unwrap();
+            assert_eq!(observation.finish(), (0, 0), "{backend:?}");
         }
     }
 }

@@ -16,7 +16,7 @@ use overhear_kernel::{
     ActiveBackend, Backend, GiveError, KernelMonitor, Probe, ReceiveError, SelectError, Sensor,
 };
 
-use crate::harness::{is_root, turn, Program, Recorder};
+use crate::harness::{cpu_lock, is_root, Program, Recorder};
 use crate::monitors::{create, named};
 use crate::owners::{held_by, Held};
 use crate::perf::NOBODY;
@@ -116,8 +116,8 @@ impl Peer {
     fn line(&mut self) -> String {
         let mut line = String::new();
         while self.lines.read_line(&mut line).unwrap() > 0 {
-            if let Some((_, said)) = line.split_once("@ ") {
-                return said.trim().to_owned();
+            if let Some((_, reply)) = line.split_once("@ ") {
+                return reply.trim().to_owned();
             }
             line.clear();
         }
@@ -157,22 +157,22 @@ pub(crate) fn giver() {
     monitor.resume().unwrap();
     println!("@ ready");
     socket.read_exact(&mut [0]).unwrap();
-    let mut heard = Departures::default();
-    heard.read(&mut monitor);
+    let mut received = Departures::default();
+    received.read(&mut monitor);
     monitor.give(&socket).unwrap();
     assert_eq!(monitor.resume(), Err(SelectError::HandedOver));
     assert_eq!(
         monitor.give(&socket),
         Err(GiveError::Unavailable(SelectError::HandedOver))
     );
-    println!("@ {} {}", heard.of(threads[0]), heard.missed);
+    println!("@ {} {}", received.of(threads[0]), received.missed);
     // It runs until it is killed.
     let _ = socket.read_exact(&mut [0]);
 }
 
 #[test]
 fn given_monitor_survives_giver() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let mut program = Program::start("refrain", |_| {});
     program.until_parked(|| {});
     let threads = named(&program);
@@ -187,13 +187,13 @@ fn given_monitor_survives_giver() {
     let middle = program.switches();
     giver.socket.write_all(&[0]).unwrap();
     let mut monitor = KernelMonitor::receive(&giver.socket).unwrap();
-    let said = giver.line();
-    let (heard, missed) = said.split_once(' ').unwrap();
+    let reply = giver.line();
+    let (received, missed) = reply.split_once(' ').unwrap();
     let sum = |counts: (u64, u64)| counts.0 + counts.1;
     let first = threads[0];
     let before: u64 = sum(middle[&first]) - sum(begin[&first]);
     assert_eq!(
-        (heard.parse(), missed),
+        (received.parse(), missed),
         (Ok(before), "0"),
         "what the giver has read"
     );
@@ -243,14 +243,14 @@ pub(crate) fn receiver() {
     departures.read(&mut monitor);
     // The receiver controls it as its owner.
     let untracked = monitor.thread_unmonitor(threads[0]);
-    let heard = departures.of(threads[0]);
-    println!("@ {heard} {} {untracked:?}", departures.missed);
+    let received = departures.of(threads[0]);
+    println!("@ {received} {} {untracked:?}", departures.missed);
     let _ = socket.read_exact(&mut [0]);
 }
 
 #[test]
 fn receiver_needs_no_privilege_and_leaves_nothing() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !is_root() {
         return println!("skipped: another user takes root");
     }
@@ -285,7 +285,7 @@ fn receiver_needs_no_privilege_and_leaves_nothing() {
 
 #[test]
 fn unreceived_monitor_ends() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut monitor) = create(KernelMonitor::builder().elements(8).dedicated_programs())
     else {
         return;
@@ -309,7 +309,7 @@ fn unreceived_monitor_ends() {
 
 #[test]
 fn refused_monitor_stays_with_giver() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let (here, there) = UnixStream::pair().unwrap();
     let small = || KernelMonitor::builder().elements(8);
     let (Some(mut monitor), Some(mut other)) = (create(small()), create(small())) else {
@@ -362,27 +362,27 @@ pub(crate) fn perf_giver() {
     monitor.resume().unwrap();
     println!("@ ready");
     socket.read_exact(&mut [0]).unwrap();
-    let mut heard = Departures::default();
-    heard.read(&mut monitor);
+    let mut received = Departures::default();
+    received.read(&mut monitor);
     // The records that exist at the hand-over go with it, delivered or not.
     socket.read_exact(&mut [0]).unwrap();
     monitor.give(&socket).unwrap();
     assert_eq!(monitor.resume(), Err(SelectError::HandedOver));
-    println!("@ {} {}", heard.all(), heard.missed);
+    println!("@ {} {}", received.all(), received.missed);
     let _ = socket.read_exact(&mut [0]);
 }
 
 #[test]
 fn perf_monitor_is_given_with_all_events() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let mut program = Program::start("choir", |_| {});
     program.until_parked(|| {});
     let threads = named(&program);
     let begin = program.switches();
     let mut giver = Peer::start("perf_giver", None, &[program.pid]).unwrap();
-    let said = giver.line();
-    if said != "ready" {
-        return println!("{said}");
+    let reply = giver.line();
+    if reply != "ready" {
+        return println!("{reply}");
     }
     let sing = |program: &mut Program| {
         program.release(threads.len());
@@ -396,7 +396,7 @@ fn perf_monitor_is_given_with_all_events() {
     let second = sing(&mut program);
     giver.socket.write_all(&[0]).unwrap();
     let mut monitor = KernelMonitor::receive(&giver.socket).unwrap();
-    let said = giver.line();
+    let reply = giver.line();
     assert_eq!(monitor.status().unwrap().active, ActiveBackend::Perf);
     println!("{}", monitor.status().unwrap().message);
     drop(giver);
@@ -409,20 +409,20 @@ fn perf_monitor_is_given_with_all_events() {
         sum(to) - sum(from)
     };
     // The giver reads while the second verse may have begun, so only the sum of both is known.
-    let (heard, missed) = said.split_once(' ').unwrap();
-    let heard: u64 = heard.parse().unwrap();
+    let (received, missed) = reply.split_once(' ').unwrap();
+    let received: u64 = received.parse().unwrap();
     assert_eq!((missed, departures.missed), ("0", 0));
     assert!(
-        heard >= between(&begin, &first),
-        "{heard} in the first verse"
+        received >= between(&begin, &first),
+        "{received} in the first verse"
     );
     assert!(departures.all() >= between(&second, &third));
-    assert_eq!(heard + departures.all(), between(&begin, &third));
+    assert_eq!(received + departures.all(), between(&begin, &third));
     monitor.suspend().unwrap();
     sing(&mut program);
     departures.read(&mut monitor);
     assert_eq!(
-        heard + departures.all(),
+        received + departures.all(),
         between(&begin, &third),
         "suspended"
     );
@@ -439,7 +439,7 @@ fn perf_monitor_is_given_with_all_events() {
 
 #[test]
 fn unreceived_perf_monitor_stays() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Ok(mut monitor) = KernelMonitor::builder().backend(Backend::Perf).create() else {
         return println!("skipped: no perf records here");
     };
@@ -457,7 +457,10 @@ fn unreceived_perf_monitor_stays() {
     taking.join().unwrap();
     let mut departures = Departures::default();
     departures.read(&mut monitor);
-    assert!(departures.all() > 0, "it has heard that thread come and go");
+    assert!(
+        departures.all() > 0,
+        "it has recorded the begin and end of that thread"
+    );
 }
 
 /// A tracepoint that every program passes, if this kernel has it.
@@ -491,20 +494,20 @@ pub(crate) fn probing_giver() {
 
 #[test]
 fn probes_are_given_with_their_monitor() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let mut program = Program::start("probed", |_| {});
     program.until_parked(|| {});
     let mut giver = Peer::start("probing_giver", None, &[program.pid]).unwrap();
-    let (there, told) = std::sync::mpsc::channel();
+    let (there, result) = std::sync::mpsc::channel();
     let socket = giver.socket.try_clone().unwrap();
     let receiving = std::thread::spawn(move || there.send(KernelMonitor::receive(&socket)));
-    let said = giver.line();
-    if said != "given" {
+    let reply = giver.line();
+    if reply != "given" {
         giver.socket.shutdown(std::net::Shutdown::Both).unwrap();
         receiving.join().unwrap().unwrap();
-        return println!("{said}");
+        return println!("{reply}");
     }
-    let mut monitor = told.recv().unwrap().unwrap();
+    let mut monitor = result.recv().unwrap().unwrap();
     receiving.join().unwrap().unwrap();
     let held = held_by(std::process::id());
     drop(giver);
@@ -514,8 +517,8 @@ fn probes_are_given_with_their_monitor() {
     recorder.poll(&mut monitor);
     let names: Vec<String> = probes().iter().map(Probe::sensor).collect();
     for name in &names {
-        let heard = recorder.others.get(name).map_or(0, Vec::len);
-        assert_eq!(heard, crate::probes::TURNS as usize, "{name}");
+        let received = recorder.others.get(name).map_or(0, Vec::len);
+        assert_eq!(received, crate::probes::TURNS as usize, "{name}");
     }
     assert_eq!(
         recorder.others[&names[0]][7]["argument_2"], -7,
@@ -523,9 +526,9 @@ fn probes_are_given_with_their_monitor() {
     );
     assert!(recorder.others.contains_key("syscall"));
     if let Some(point) = tracepoint() {
-        let heard = &recorder.others[&point.sensor()];
+        let received = &recorder.others[&point.sensor()];
         assert!(
-            heard.iter().all(|fields| fields.contains_key("id")),
+            received.iter().all(|fields| fields.contains_key("id")),
             "a schema came along"
         );
     }

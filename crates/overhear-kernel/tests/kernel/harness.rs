@@ -24,7 +24,7 @@ use overhear_kernel::Kernel;
 use crate::roles::{ENTRY, ROLE};
 
 /// One test at a time: each needs the machine's few CPUs for its program and its monitor.
-pub(crate) fn turn() -> MutexGuard<'static, ()> {
+pub(crate) fn cpu_lock() -> MutexGuard<'static, ()> {
     static TURN: Mutex<()> = Mutex::new(());
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -78,7 +78,7 @@ pub(crate) struct Program {
     lines: Receiver<String>,
     input: Option<OwnedFd>,
     /// The lines that it has printed so far.
-    pub(crate) said: Vec<String>,
+    pub(crate) printed: Vec<String>,
 }
 
 impl Program {
@@ -140,7 +140,7 @@ impl Program {
             ran_before,
             lines,
             input: Some(input_write),
-            said: Vec::new(),
+            printed: Vec::new(),
         }
     }
 
@@ -150,7 +150,7 @@ impl Program {
             meanwhile();
             match self.lines.try_recv() {
                 Ok(line) if line == "parked" => return,
-                Ok(line) => self.said.push(line),
+                Ok(line) => self.printed.push(line),
                 Err(TryRecvError::Empty) => thread::sleep(Duration::from_millis(1)),
                 Err(TryRecvError::Disconnected) => panic!("the program died"),
             }
@@ -181,7 +181,7 @@ impl Program {
 
     /// Waits for the next `parked`, and discards the earlier lines.
     pub(crate) fn until_parked_again(&mut self, meanwhile: impl FnMut()) {
-        self.said.clear();
+        self.printed.clear();
         self.until_parked(meanwhile);
     }
 
@@ -381,9 +381,15 @@ impl Recorder {
     /// untracked one has arrived. Every missing arrival must show there.
     pub(crate) fn assert_counts(&self, tid: u32, counts: (u64, u64)) {
         assert_eq!(self.departures(tid), counts, "thread {tid}");
-        let (arrivals, unseen) = (self.arrivals(tid), self.unseen_arrivals(tid));
-        println!("thread {tid}: {counts:?} departures, {arrivals} arrivals, {unseen} unseen");
-        assert_eq!(arrivals + unseen, counts.0 + counts.1, "thread {tid}");
+        let (arrivals, missing_count) = (self.arrivals(tid), self.missing_arrivals(tid));
+        println!(
+            "thread {tid}: {counts:?} departures, {arrivals} arrivals, {missing_count} unseen"
+        );
+        assert_eq!(
+            arrivals + missing_count,
+            counts.0 + counts.1,
+            "thread {tid}"
+        );
     }
 
     /// Asserts that the running times in the departures of a thread add up to the kernel's account,
@@ -393,22 +399,22 @@ impl Recorder {
             .switches
             .iter()
             .filter(|switch| switch.2.prev_tid == tid);
-        let told: u64 = departures
+        let recorded: u64 = departures
             .map(|(_, _, switch)| {
                 assert_ne!(switch.prev_run_ns, Switch::UNKNOWN, "thread {tid}");
                 u64::from(switch.prev_run_ns)
             })
             .sum();
-        println!("thread {tid}: {told} ns told, {account_ns} ns by the account");
+        println!("thread {tid}: {recorded} ns recorded, {account_ns} ns by the account");
         let allowed = account_ns / 100 + 20_000;
-        assert!(told.abs_diff(account_ns) <= allowed, "thread {tid}");
+        assert!(recorded.abs_diff(account_ns) <= allowed, "thread {tid}");
     }
 
     /// Number of departures of a thread from a CPU on which it did not arrive, while another thread
     /// had been there.
-    pub(crate) fn unseen_arrivals(&self, tid: u32) -> u64 {
+    pub(crate) fn missing_arrivals(&self, tid: u32) -> u64 {
         let mut on_cpu = BTreeMap::new();
-        let mut unseen = 0;
+        let mut missing_count = 0;
         for (stream, _, switch) in &self.switches {
             let before = on_cpu.insert(*stream, switch);
             if switch.prev_tid == tid && before.map(|before| before.next_tid) != Some(tid) {
@@ -417,10 +423,10 @@ impl Recorder {
                     tracked, 0,
                     "a tracked thread never left: {before:?} {switch:?}"
                 );
-                unseen += 1;
+                missing_count += 1;
             }
         }
-        unseen
+        missing_count
     }
 
     pub(crate) fn arrivals(&self, tid: u32) -> u64 {

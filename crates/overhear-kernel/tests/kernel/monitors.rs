@@ -9,7 +9,7 @@ use overhear_event::kernel::{Life, Switch};
 use overhear_event::{GapCause, StreamId};
 use overhear_kernel::{Backend, KernelBuilder, KernelMonitor, SelectError, Sensor};
 
-use crate::harness::{turn, Program, Recorder};
+use crate::harness::{cpu_lock, Program, Recorder};
 use crate::owners::links_of;
 use crate::roles::CHURN;
 
@@ -39,7 +39,7 @@ pub(crate) fn finish(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
 /// The threads whose ids a chorus has printed.
 pub(crate) fn named(program: &Program) -> Vec<u32> {
     program
-        .said
+        .printed
         .iter()
         .map(|tid| tid.parse().unwrap())
         .collect()
@@ -47,7 +47,7 @@ pub(crate) fn named(program: &Program) -> Vec<u32> {
 
 #[test]
 fn eight_monitors_record_only_their_threads() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let mut monitors = Vec::new();
     for index in 0..8 {
         let first = StreamId::from_raw(index * 100);
@@ -82,13 +82,13 @@ fn eight_monitors_record_only_their_threads() {
     poll(&mut monitors);
     for (m, (_, recorder)) in monitors.iter().enumerate() {
         recorder.assert_only_gaps_of(GapCause::Nested);
-        let mut heard = 0;
+        let mut tracked = 0;
         for (i, tid) in threads.iter().enumerate() {
             let (was, is) = (before[tid], after[tid]);
             let expected = (is.0 - was.0) + (is.1 - was.1);
             assert!(expected > 100, "thread {tid} did not work");
             if tracks(m, i) {
-                heard += 1;
+                tracked += 1;
                 assert_eq!(recorder.tracked_departures(*tid), expected, "{m} of {tid}");
                 let id = 1000 * m as u32 + i as u32;
                 let named = |life: &Life| life.tid == *tid && life.code == id;
@@ -100,8 +100,8 @@ fn eight_monitors_record_only_their_threads() {
             }
         }
         assert!(
-            (2..12).contains(&heard),
-            "monitor {m} tracks {heard} threads"
+            (2..12).contains(&tracked),
+            "monitor {m} tracks {tracked} threads"
         );
         // Its streams have its own threads only.
         let tracked = Switch::PREV_TRACKED | Switch::NEXT_TRACKED;
@@ -139,7 +139,7 @@ fn recorder_of_stranger(monitor: &mut KernelMonitor, recorder: &mut Recorder) {
 
 #[test]
 fn ten_thousand_short_lives_are_recorded_once() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let (Some(mut family), Some(mut main), Some(mut nobody)) = (
         resumed(KernelMonitor::builder().life_elements(32_768)),
         resumed(KernelMonitor::builder()),
@@ -192,9 +192,12 @@ fn ten_thousand_short_lives_are_recorded_once() {
     // threads, the creators.
     let not_entered = of_family.missed(GapCause::Kernel) as usize;
     println!("{not_entered} calls not entered");
-    let complete = |told: usize, expected: usize| {
+    let complete = |exit_elements: usize, expected: usize| {
         let (least, most) = (expected.saturating_sub(not_entered), expected);
-        assert!((least..=most).contains(&told), "{told} of {expected}");
+        assert!(
+            (least..=most).contains(&exit_elements),
+            "{exit_elements} of {expected}"
+        );
     };
     complete(of_kind(Life::FORK), CHURN + 4);
     complete(of_kind(Life::EXIT), CHURN + 4 + before.len());
@@ -209,7 +212,7 @@ fn ten_thousand_short_lives_are_recorded_once() {
 
 #[test]
 fn reused_thread_id_is_another_thread() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
         return;
     };
@@ -218,7 +221,7 @@ fn reused_thread_id_is_another_thread() {
     end(child);
     let mut recorder = Recorder::default();
     recorder.poll(&mut monitor);
-    assert!(recorder.mentions(child) > 0, "the first one is heard");
+    assert!(recorder.mentions(child) > 0, "the first one is tracked");
     let Some(again) = fork_with_id(child) else {
         println!("skipped: the id cannot be given again (CAP_CHECKPOINT_RESTORE)");
         return;
@@ -271,7 +274,7 @@ fn end(child: u32) {
 
 #[test]
 fn monitors_count_losses_separately() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let mut monitors = Vec::new();
     for elements in [8, 16, 64, 65_536] {
         let builder = KernelMonitor::builder().elements(elements).life_elements(8);
@@ -310,7 +313,7 @@ fn monitors_count_losses_separately() {
 
 #[test]
 fn monitor_has_specified_life_cycle() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut monitor) = create(KernelMonitor::builder().buffer_bytes(1 << 20)) else {
         return;
     };
@@ -373,7 +376,7 @@ fn monitor_has_specified_life_cycle() {
 
 #[test]
 fn thousands_of_threads_are_tracked_one_by_one_and_at_once() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let (Some(mut singly), Some(mut together)) = (
         resumed(KernelMonitor::builder().life_elements(16_384)),
         resumed(KernelMonitor::builder().life_elements(16_384)),
@@ -404,8 +407,11 @@ fn thousands_of_threads_are_tracked_one_by_one_and_at_once() {
     // Exits that meet on a CPU are counted as recursion misses; all last departures are there.
     let ended = |recorder: &Recorder, expected: usize| {
         let not_entered = recorder.missed(GapCause::Kernel) as usize;
-        let (told, died) = (count(recorder, Life::EXIT), deaths(recorder));
-        assert!(told <= expected && told + not_entered >= expected, "{told}");
+        let (exit_elements, died) = (count(recorder, Life::EXIT), deaths(recorder));
+        assert!(
+            exit_elements <= expected && exit_elements + not_entered >= expected,
+            "{exit_elements}"
+        );
         assert_eq!(died, expected);
     };
     ended(&one, threads.len());
@@ -416,7 +422,7 @@ fn thousands_of_threads_are_tracked_one_by_one_and_at_once() {
 
 #[test]
 fn threads_ending_while_added_are_errors_or_complete() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
         return;
     };
@@ -457,7 +463,7 @@ fn threads_ending_while_added_are_errors_or_complete() {
 
 #[test]
 fn all_threads_of_the_machine_are_recorded() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut monitor) = resumed(KernelMonitor::builder()) else {
         return;
     };
@@ -527,7 +533,7 @@ impl Drop for Cgroup {
 
 #[test]
 fn cgroup_tracks_current_members() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(cgroup) = Cgroup::create("monitored") else {
         println!("skipped: no cgroup can be made here");
         return;
@@ -580,9 +586,9 @@ fn cgroup_tracks_current_members() {
 }
 
 /// The names of a monitor's sensors.
-fn heard(monitor: &KernelMonitor) -> Vec<&'static str> {
-    let heard = monitor.status().unwrap().sensors.iter();
-    heard.map(|sensor| sensor.name()).collect()
+fn sensor_names(monitor: &KernelMonitor) -> Vec<&'static str> {
+    let sensors = monitor.status().unwrap().sensors.iter();
+    sensors.map(|sensor| sensor.name()).collect()
 }
 
 fn of_switches() -> KernelBuilder {
@@ -591,13 +597,13 @@ fn of_switches() -> KernelBuilder {
 
 #[test]
 fn switch_monitor_loads_no_wakeup_programs() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let me = std::process::id();
     let before = links_of(me);
     let Some(alone) = create(of_switches()) else {
         return;
     };
-    assert_eq!(heard(&alone), ["sched_switch", "task_life"]);
+    assert_eq!(sensor_names(&alone), ["sched_switch", "task_life"]);
     let message = &alone.status().unwrap().message;
     assert!(message.contains("without wake-ups"), "{message}");
     let links_alone = links_of(me) - before;
@@ -605,7 +611,7 @@ fn switch_monitor_loads_no_wakeup_programs() {
     let with_wakeups = create(KernelMonitor::builder()).unwrap();
     let message = &with_wakeups.status().unwrap().message;
     assert_eq!(
-        heard(&with_wakeups),
+        sensor_names(&with_wakeups),
         ["sched_switch", "sched_wake", "task_life"],
         "{message}"
     );
@@ -627,7 +633,7 @@ fn switch_monitor_loads_no_wakeup_programs() {
 
 #[test]
 fn wakeups_do_not_change_recorded_switches() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let Some(mut alone) = resumed(of_switches()) else {
         return;
     };
@@ -666,7 +672,7 @@ fn wakeups_do_not_change_recorded_switches() {
 
 #[test]
 fn only_named_scheduling_is_recorded() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let sensors = |names: &[&str]| -> Vec<Sensor> {
         names.iter().map(|name| name.parse().unwrap()).collect()
     };
@@ -689,7 +695,7 @@ fn only_named_scheduling_is_recorded() {
         let Some(monitor) = create(KernelMonitor::builder().sensors(sensors(named))) else {
             return;
         };
-        let mut found = heard(&monitor);
+        let mut found = sensor_names(&monitor);
         // Not every kernel has it.
         if !found.contains(&"cpu_idle") && named.contains(&"cpu_idle") {
             found.push("cpu_idle");
@@ -698,6 +704,6 @@ fn only_named_scheduling_is_recorded() {
     }
     // perf records always have switches and lives, and never wake-ups.
     if let Ok(perf) = of_switches().backend(Backend::Perf).create() {
-        assert_eq!(heard(&perf), ["sched_switch", "task_life"]);
+        assert_eq!(sensor_names(&perf), ["sched_switch", "task_life"]);
     }
 }

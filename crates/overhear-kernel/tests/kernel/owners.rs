@@ -15,7 +15,7 @@ use overhear_event::GapCause;
 use overhear_kernel::{ActiveBackend, Backend, KernelMonitor, SelectError, Sensor};
 
 use crate::hand_over::{threads, THREADS};
-use crate::harness::{is_root, run_role, turn, Program, Recorder};
+use crate::harness::{cpu_lock, is_root, run_role, Program, Recorder};
 use crate::monitors::{finish, named, resumed};
 use crate::perf::NOBODY;
 use crate::probes::probes;
@@ -127,10 +127,10 @@ fn instruction(pid: u32, address: u64) -> Vec<u8> {
 
 #[test]
 fn killed_process_leaves_no_kernel_objects() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let mut program = Program::start("probed", |_| {});
     program.until_parked(|| {});
-    let address: u64 = program.said[0].parse().unwrap();
+    let address: u64 = program.printed[0].parse().unwrap();
     let untouched = instruction(program.pid, address);
     let mut monitoring = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
@@ -141,10 +141,10 @@ fn killed_process_leaves_no_kernel_objects() {
         .spawn()
         .unwrap();
     let lines = BufReader::new(monitoring.stdout.take().unwrap()).lines();
-    let mut said = lines
+    let mut printed = lines
         .map_while(Result::ok)
         .filter(|line| line.contains("@ "));
-    let ready = said.next().is_some_and(|line| line.contains("ready"));
+    let ready = printed.next().is_some_and(|line| line.contains("ready"));
     let held = held_by(monitoring.id());
     let seen = held.iter().filter(|held| held.exists()).count();
     let events = perf_events_of(monitoring.id());
@@ -220,7 +220,7 @@ pub(crate) fn inside_a_namespace() {
 
 #[test]
 fn ids_are_those_of_the_namespace() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if !is_root() {
         return println!("skipped: a PID namespace of one's own takes root");
     }
@@ -234,15 +234,15 @@ fn ids_are_those_of_the_namespace() {
     match output {
         Err(error) => println!("skipped: unshare cannot be run ({error})"),
         Ok(output) => {
-            let (said, complained) = (
+            let (printed, errors) = (
                 String::from_utf8_lossy(&output.stdout),
                 String::from_utf8_lossy(&output.stderr),
             );
-            print!("{said}");
-            if complained.contains("unshare") && !said.contains("running") {
-                return println!("skipped: {complained}");
+            print!("{printed}");
+            if errors.contains("unshare") && !printed.contains("running") {
+                return println!("skipped: {errors}");
             }
-            assert!(output.status.success(), "{said}\n{complained}");
+            assert!(output.status.success(), "{printed}\n{errors}");
         }
     }
 }
@@ -283,10 +283,10 @@ pub(crate) fn perf_monitor() {
     for tid in &threads[3..] {
         assert_eq!(recorder.mentions(*tid), 0);
     }
-    let heard = recorder.switches.len();
+    let recorded = recorder.switches.len();
     program.end();
     recorder.poll(&mut monitor);
-    assert_eq!(recorder.switches.len(), heard, "suspended");
+    assert_eq!(recorder.switches.len(), recorded, "suspended");
     for refused in [
         monitor.all_monitor(),
         monitor.cgroup_monitor(Path::new("/")),
@@ -361,8 +361,9 @@ pub(crate) fn perf_selections() {
         let (was, is) = (before[tid], after[tid]);
         let expected = (is.0 - was.0) + (is.1 - was.1);
         assert_eq!(recorder.tracked_departures(*tid), expected, "{tid}");
-        let mut told = recorder.lives.iter().filter(|(_, life)| life.tid == *tid);
-        let tracked = told.any(|(_, life)| life.kind == Life::TRACKED && !life.comm().is_empty());
+        let mut thread_lives = recorder.lives.iter().filter(|(_, life)| life.tid == *tid);
+        let tracked =
+            thread_lives.any(|(_, life)| life.kind == Life::TRACKED && !life.comm().is_empty());
         assert!(tracked, "{tid} has no name");
     }
     program.end();
@@ -370,12 +371,12 @@ pub(crate) fn perf_selections() {
 
 #[test]
 fn perf_monitors_record_selected_threads_and_processes() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     run_role("perf_selections", is_root().then_some(NOBODY));
 }
 
 #[test]
 fn ordinary_user_gets_perf_monitors() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     run_role("perf_monitor", is_root().then_some(NOBODY));
 }

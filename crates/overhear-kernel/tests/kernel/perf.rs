@@ -5,7 +5,7 @@ use overhear_event::kernel::Life;
 use overhear_event::GapCause;
 use overhear_kernel::{ActiveBackend, Backend, Kernel};
 
-use crate::harness::{is_root, run_role, turn, Program, Recorder};
+use crate::harness::{cpu_lock, is_root, run_role, Program, Recorder};
 
 /// The user `nobody` of every distribution.
 pub(crate) const NOBODY: u32 = 65_534;
@@ -113,7 +113,7 @@ pub(crate) fn overflow_is_counted() {
 
 #[test]
 fn counts_agree_for_root() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     if is_root() {
         counts_agree();
     } else {
@@ -123,12 +123,12 @@ fn counts_agree_for_root() {
 
 #[test]
 fn counts_agree_for_an_ordinary_user() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     run_role("perf_counts", is_root().then_some(NOBODY));
 }
 
 #[test]
 fn overflow_is_counted_for_an_ordinary_user() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     run_role("perf_overflow", is_root().then_some(NOBODY));
 }

@@ -8,7 +8,7 @@ use std::ffi::CString;
 use overhear_event::GapCause;
 use overhear_kernel::{Backend, KernelBuilder, KernelMonitor, Probe, ProbeError, StartError};
 
-use crate::harness::{turn, Program, Recorder};
+use crate::harness::{cpu_lock, Program, Recorder};
 use crate::roles::park;
 
 /// Number of repetitions of each action of the program.
@@ -74,7 +74,7 @@ fn recorded(builder: KernelBuilder, probes: &[&Probe]) -> Option<(Recorder, Vec<
     program.release(1);
     program.until_parked_again(|| {});
     let children = program
-        .said
+        .printed
         .iter()
         .map(|pid| pid.parse().unwrap())
         .collect();
@@ -119,7 +119,7 @@ fn opened(heard: &[Fields], pid: u32) -> Vec<&Fields> {
 }
 
 fn tracepoints_have_the_fields_of_their_events(builder: KernelBuilder) {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let fork = Probe::tracepoint("sched:sched_process_fork").unwrap();
     let raw_fork = Probe::tracepoint("sched_process_fork").unwrap();
     let open = Probe::tracepoint("syscalls:sys_enter_openat").unwrap();
@@ -165,26 +165,26 @@ fn tracepoints_are_recorded_without_masking_interrupts() {
 
 #[test]
 fn full_rings_of_tracepoints_are_counted() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let fork = Probe::tracepoint("sched:sched_process_fork").unwrap();
     let Some((recorder, children, _)) = recorded(KernelMonitor::builder().elements(8), &[&fork])
     else {
         return;
     };
     let missed = recorder.missed_of(&fork.sensor());
-    let told = of(&recorder, &fork);
+    let forks = of(&recorder, &fork);
     println!(
         "{} of {} recorded, {missed} missed",
-        told.len(),
+        forks.len(),
         children.len()
     );
     assert!(missed > 0, "the rings are smaller");
-    assert_eq!(told.len() as u64 + missed, children.len() as u64);
+    assert_eq!(forks.len() as u64 + missed, children.len() as u64);
 }
 
 #[test]
 fn kernel_functions_have_their_arguments_and_results() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let [entry, back] = ["do_sys_openat2", "do_sys_openat2:return"]
         .map(|name| Probe::kernel_function(name).unwrap());
     assert_eq!(Probe::kernel_return("do_sys_openat2").unwrap(), back);

@@ -7,7 +7,7 @@ use std::hint::black_box;
 use overhear_event::GapCause;
 use overhear_kernel::{Backend, KernelMonitor, Probe, ProbeError, StartError};
 
-use crate::harness::{turn, Program, Recorder};
+use crate::harness::{cpu_lock, Program, Recorder};
 use crate::roles::park;
 
 /// Number of times that the program passes each probe.
@@ -84,9 +84,9 @@ pub(crate) fn probed() {
     );
     println!("@ parked");
     park();
-    for turn in 0..TURNS {
-        black_box(overhear_test_probed(turn, -turn));
-        pass_static_probes(-turn);
+    for cpu_lock in 0..TURNS {
+        black_box(overhear_test_probed(cpu_lock, -cpu_lock));
+        pass_static_probes(-cpu_lock);
     }
     println!("@ parked");
     park();
@@ -122,7 +122,7 @@ fn arguments(fields: &BTreeMap<String, i128>) -> Vec<i128> {
 
 #[test]
 fn probes_record_arguments() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let probes = probes();
     let names: Vec<String> = probes.iter().map(Probe::sensor).collect();
     let builder = KernelMonitor::builder()
@@ -149,30 +149,33 @@ fn probes_record_arguments() {
     stranger.end();
     monitor.finish().unwrap();
     recorder.poll(&mut monitor);
-    for (name, heard) in &recorder.others {
-        println!("{name}: {} elements", heard.len());
+    for (name, elements) in &recorder.others {
+        println!("{name}: {} elements", elements.len());
     }
     recorder.assert_all(|id| monitor.committed(id));
     assert_eq!(recorder.missed(GapCause::Overwritten), 0);
     for name in &names {
-        let heard = &recorder.others[name];
-        assert_eq!(heard.len(), TURNS as usize, "{name}");
-        assert!(heard
+        let elements = &recorder.others[name];
+        assert_eq!(elements.len(), TURNS as usize, "{name}");
+        assert!(elements
             .iter()
             .all(|fields| fields["pid"] == program.pid.into()));
-        for (turn, fields) in heard.iter().enumerate() {
-            let turn = turn as i128;
+        for (cpu_lock, fields) in elements.iter().enumerate() {
+            let cpu_lock = cpu_lock as i128;
             match name.as_str() {
                 "probe/overhear_test_probed" => {
-                    assert_eq!((fields["argument_1"], fields["argument_2"]), (turn, -turn));
+                    assert_eq!(
+                        (fields["argument_1"], fields["argument_2"]),
+                        (cpu_lock, -cpu_lock)
+                    );
                 }
-                "probe/overhear_test_probed/return" => assert_eq!(fields["value"], 4 * turn),
-                "usdt/overhear_test/phase" => assert_eq!(arguments(fields), [-turn, -7]),
+                "probe/overhear_test_probed/return" => assert_eq!(fields["value"], 4 * cpu_lock),
+                "usdt/overhear_test/phase" => assert_eq!(arguments(fields), [-cpu_lock, -7]),
                 "usdt/overhear_test/bare" => assert_eq!(arguments(fields), []),
                 _ => {
                     // Without a sign it has the value of its bits.
                     let unsigned = |value: i128| i128::from(value as u64);
-                    let expected = [1, -2, unsigned(-turn), 0xffff_fff9, -7, 6, 7, -8];
+                    let expected = [1, -2, unsigned(-cpu_lock), 0xffff_fff9, -7, 6, 7, -8];
                     assert_eq!(arguments(fields), expected);
                 }
             }

@@ -3,12 +3,12 @@
 
 use overhear_kernel::{Backend, KernelMonitor, ProgStatsGuard, Sensor, StartError};
 
-use crate::harness::turn;
+use crate::harness::cpu_lock;
 
 #[test]
 fn kernel_measures_program_run_time() {
     const CALLS: u64 = 100;
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let calls = Sensor::all().filter(|sensor| sensor.name() == "syscall");
     let builder = KernelMonitor::builder()
         .backend(Backend::Bpf)

@@ -24,7 +24,7 @@ fn play() {
     match role.as_str() {
         "flood" => workload(u32::MAX, MIXED),
         "counted" => workload(1_000, MIXED),
-        "signalled" => workload(2_000, &[be_signalled, sleep, be_signalled, give_way]),
+        "signalled" => workload(2_000, &[be_signalled, sleep, be_signalled, yield_cpu]),
         "brood" => brood(),
         "chorus" => chorus(12, 300, 1),
         "refrain" => chorus(4, 300, 3),
@@ -66,7 +66,7 @@ fn play() {
 type Work = fn(&mut Turns);
 
 /// All methods to leave a CPU: for a partner, for a timer, by a yield, by preemption.
-const MIXED: &[Work] = &[ping, pong, sleep, give_way, spin, mix, sleep, give_way];
+const MIXED: &[Work] = &[ping, pong, sleep, yield_cpu, spin, mix, sleep, yield_cpu];
 
 /// Time of a thread's work, and the pipes of threads with a partner.
 #[derive(Clone)]
@@ -135,8 +135,8 @@ fn chorus(threads: usize, turns: u32, verses: u32) {
         begin.wait();
         for _ in 0..verses {
             park();
-            for turn in 0..turns {
-                match turn % 3 {
+            for cpu_lock in 0..turns {
+                match cpu_lock % 3 {
                     0 => thread::sleep(Duration::from_micros(50)),
                     1 => thread::yield_now(),
                     _ => (0..5_000).for_each(|_| std::hint::spin_loop()),
@@ -236,7 +236,7 @@ fn sleep(turns: &mut Turns) {
     }
 }
 
-fn give_way(turns: &mut Turns) {
+fn yield_cpu(turns: &mut Turns) {
     while turns.next() {
         thread::yield_now();
     }

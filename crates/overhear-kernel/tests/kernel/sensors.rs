@@ -18,7 +18,7 @@ use overhear_event::kernel::Switch;
 use overhear_event::GapCause;
 use overhear_kernel::{Backend, KernelMonitor, Sensor, StartError};
 
-use crate::harness::{turn, Program, Recorder};
+use crate::harness::{cpu_lock, Program, Recorder};
 use crate::roles::park;
 
 /// Number of repetitions of each action of the program.
@@ -34,7 +34,7 @@ const INHERITANCES: usize = 10;
 /// to no other thread.
 const WROTE: &str = "blocks were written";
 const ALONE: &str = "yielded alone";
-const BESIDE: &str = "yielded beside others";
+const AMONG_OTHERS: &str = "yielded beside others";
 
 /// Role: a known number of actions for each sensor.
 pub(crate) fn eventful() {
@@ -52,20 +52,20 @@ pub(crate) fn eventful() {
     let wrote = write_to_disk();
     pass_messages();
     change_cpus();
-    let alone = yield_to_nobody();
+    let alone = yield_alone();
     inherit_priorities();
     spin();
     println!("@ {}", if wrote { WROTE } else { "no file was written" });
     // SAFETY: gettid only returns a number.
     let tid = unsafe { libc::gettid() };
-    println!("@ {tid} {}", if alone { ALONE } else { BESIDE });
+    println!("@ {tid} {}", if alone { ALONE } else { AMONG_OTHERS });
     println!("@ parked");
     park();
 }
 
 /// Yields with a real-time priority that no other thread has, so that each yield goes back to this
 /// thread; with the ordinary priority if that is not permitted. Returns whether it was permitted.
-fn yield_to_nobody() -> bool {
+fn yield_alone() -> bool {
     let take = |policy, sched_priority| {
         let parameter = libc::sched_param { sched_priority };
         // SAFETY: the structure lives during the call, which changes this thread alone.
@@ -306,7 +306,7 @@ type Fields = BTreeMap<String, i128>;
 
 #[test]
 fn each_sensor_records_program_events() {
-    let _turn = turn();
+    let _cpus = cpu_lock();
     let builder = KernelMonitor::builder().sensors(Sensor::all());
     let mut monitor = match builder.backend(Backend::Bpf).create() {
         Ok(monitor) => monitor,
@@ -322,14 +322,17 @@ fn each_sensor_records_program_events() {
     monitor.resume().unwrap();
     program.release(1);
     program.until_parked_again(|| recorder.poll(&mut monitor));
-    let says = |words: &str| program.said.iter().any(|line| line == words);
-    let wrote = says(WROTE);
-    let yielded = program.said.iter().find_map(|line| {
+    let has_printed = |words: &str| program.printed.iter().any(|line| line == words);
+    let wrote = has_printed(WROTE);
+    let yielded = program.printed.iter().find_map(|line| {
         let (tid, how) = line.split_once(' ')?;
-        let is_alone = [ALONE, BESIDE].iter().position(|known| *known == how)? == 0;
+        let is_alone = [ALONE, AMONG_OTHERS]
+            .iter()
+            .position(|known| *known == how)?
+            == 0;
         Some((tid.parse::<i128>().ok()?, is_alone))
     });
-    let (yields_by, alone) = yielded.expect("it says who yielded");
+    let (yields_by, alone) = yielded.expect("it prints who yielded");
     program.end();
     monitor.finish().unwrap();
     recorder.poll(&mut monitor);
@@ -339,7 +342,7 @@ fn each_sensor_records_program_events() {
     let not_entered = recorder.missed(GapCause::Kernel);
     println!("{not_entered} calls not entered");
 
-    let heard = |sensor: &str| -> Vec<&Fields> {
+    let elements_of = |sensor: &str| -> Vec<&Fields> {
         let lacks = message.contains(&format!("no sensor {sensor}"));
         match recorder.others.get(sensor) {
             Some(elements) => elements.iter().collect(),
@@ -359,7 +362,7 @@ fn each_sensor_records_program_events() {
     };
     let count = |sensor: &str, wanted: &[(&str, i128)]| {
         let fits = |fields: &&&Fields| wanted.iter().all(|(name, value)| fields[*name] == *value);
-        heard(sensor).iter().filter(fits).count()
+        elements_of(sensor).iter().filter(fits).count()
     };
     let (begin, end) = (i128::from(KIND_BEGIN), i128::from(KIND_END));
     // Every element with a thread has one of the program's, except for signals from elsewhere.
@@ -377,7 +380,7 @@ fn each_sensor_records_program_events() {
         SCHEDULE,
         LOCK,
     ] {
-        assert!(heard(sensor)
+        assert!(elements_of(sensor)
             .iter()
             .all(|fields| fields["pid"] == i128::from(pid)));
     }
@@ -396,9 +399,11 @@ fn each_sensor_records_program_events() {
         assert!(returns + not_entered as usize >= WAITS, "{returns}");
         // Only the end elements have the time that the scheduler has worked, and all of them do.
         let took = |fields: &&Fields| fields["took_ns"] > 0;
-        let begins = heard(SCHEDULE).into_iter().filter(|it| it["kind"] == begin);
+        let begins = elements_of(SCHEDULE)
+            .into_iter()
+            .filter(|it| it["kind"] == begin);
         assert_eq!(begins.filter(|it| took(it)).count(), 0);
-        let ends: Vec<_> = heard(SCHEDULE)
+        let ends: Vec<_> = elements_of(SCHEDULE)
             .into_iter()
             .filter(|it| it["kind"] == end)
             .collect();
@@ -440,10 +445,13 @@ fn each_sensor_records_program_events() {
         );
         assert!(timed_out >= WAITS);
         let long = |fields: &&&Fields| fields["kind"] == end && fields["waited_ns"] >= 1_000_000;
-        assert!(heard(FUTEX).iter().filter(long).count() >= WAITS);
+        assert!(elements_of(FUTEX).iter().filter(long).count() >= WAITS);
         let wakes = count(FUTEX, &[("kind", 3), ("inverted", 1)]);
         assert!(wakes + not_entered as usize >= WAITS, "{wakes}");
-        for wake in heard(FUTEX).iter().filter(|fields| fields["kind"] == 3) {
+        for wake in elements_of(FUTEX)
+            .iter()
+            .filter(|fields| fields["kind"] == 3)
+        {
             assert!(wake["other_tid"] > 0 && wake["other_tid"] != wake["tid"]);
             assert!(wake["waited_ns"] > 0);
         }
@@ -452,18 +460,18 @@ fn each_sensor_records_program_events() {
         // Most of these timeouts expire on an idle CPU, and all of them have elements: those of
         // futexes with one function of the kernel in hard interrupts, those of sockets with another
         // one in soft interrupts.
-        let mut told: BTreeMap<i128, [usize; 2]> = BTreeMap::new();
-        for fields in heard(TIMER) {
+        let mut by_function: BTreeMap<i128, [usize; 2]> = BTreeMap::new();
+        for fields in elements_of(TIMER) {
             if let 5 | 6 = fields["kind"] {
-                let counts = told.entry(fields["function"]).or_default();
+                let counts = by_function.entry(fields["function"]).or_default();
                 counts[(fields["kind"] - 5) as usize] += 1;
             }
         }
-        let [woken, handled] = told.values().fold([0, 0], |sum, counts| {
+        let [woken, handled] = by_function.values().fold([0, 0], |sum, counts| {
             [sum[0] + counts[0], sum[1] + counts[1]]
         });
-        assert!(woken + not_entered as usize >= WAITS, "{told:?}");
-        assert!(handled + not_entered as usize >= WAITS, "{told:?}");
+        assert!(woken + not_entered as usize >= WAITS, "{by_function:?}");
+        assert!(handled + not_entered as usize >= WAITS, "{by_function:?}");
         // A thread that is preempted on its way to sleep may go on without a wake-up: under load,
         // one wait in some hundreds.
         let half = |counts: &&[usize; 2]| {
@@ -471,9 +479,12 @@ fn each_sensor_records_program_events() {
                 .iter()
                 .all(|&count| count + not_entered as usize >= WAITS / 2)
         };
-        assert!(told.values().filter(half).count() >= 2, "{told:?}");
+        assert!(
+            by_function.values().filter(half).count() >= 2,
+            "{by_function:?}"
+        );
         // Each thread has an element for the begin of the interrupt right before that of the timer.
-        let timers = heard(TIMER);
+        let timers = elements_of(TIMER);
         let pairs = timers.windows(2).filter(|pair| pair[1]["kind"] == 5);
         let pairs: Vec<_> = pairs.filter(|pair| pair[0]["kind"] == 7).collect();
         assert_eq!(pairs.len(), woken);
@@ -508,14 +519,14 @@ fn each_sensor_records_program_events() {
             }
         }
         // Both ends of a pipe are one channel; the ends of a socket are each other's peers.
-        let pipes: Vec<_> = heard(IPC)
+        let pipes: Vec<_> = elements_of(IPC)
             .into_iter()
             .filter(|f| f["family"] == 0)
             .collect();
         let channel = pipes.iter().find(|f| f["bytes"] == 8).unwrap()["channel"];
         let through = |kind| count(IPC, &[("channel", channel), ("kind", kind)]);
         assert_eq!((through(1), through(2)), (MESSAGES, MESSAGES));
-        let sockets: Vec<_> = heard(IPC)
+        let sockets: Vec<_> = elements_of(IPC)
             .into_iter()
             .filter(|f| f["family"] == 1)
             .collect();
@@ -547,7 +558,7 @@ fn each_sensor_records_program_events() {
         }
     }
     if exists(BLOCK_IO) && wrote {
-        let ends: Vec<_> = heard(BLOCK_IO)
+        let ends: Vec<_> = elements_of(BLOCK_IO)
             .into_iter()
             .filter(|f| f["kind"] == end)
             .collect();
@@ -563,7 +574,7 @@ fn each_sensor_records_program_events() {
         println!("skipped: no block device is behind the test's files");
     }
     if exists(SCHED_MIGRATE) {
-        for fields in heard(SCHED_MIGRATE) {
+        for fields in elements_of(SCHED_MIGRATE) {
             assert_ne!(fields["from_cpu"], fields["to_cpu"]);
         }
     }

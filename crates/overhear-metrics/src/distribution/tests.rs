@@ -61,7 +61,7 @@ fn values_of_both_signs_have_buckets_of_equal_width() {
 }
 
 #[test]
-fn whole_numbers_have_the_limits_of_lengths() {
+fn integers_have_the_limits_of_lengths() {
     let values = [0, 1, 4, 4, 7, 1_010, 1_119, 1_120, 1_399, 99_999, 5_000_000];
     for range in [0..5, 5..9, 2..10, 0..11] {
         let values = &values[range];
@@ -137,8 +137,8 @@ fn least_powers_count_as_zero_beyond_the_table() {
     // 64 powers of each sign are separate.
     let kept = (MAX_TABLES / 2) as f64;
     let share = |powers: f64| powers / 802.0;
-    let told = distribution.quantile(1.0 - share(kept - 0.5)).unwrap();
-    assert!(told > 0.0, "{told}");
+    let estimate = distribution.quantile(1.0 - share(kept - 0.5)).unwrap();
+    assert!(estimate > 0.0, "{estimate}");
     assert_eq!(distribution.quantile(1.0 - share(kept + 1.0)), Some(0.0));
 }
 
@@ -194,9 +194,9 @@ proptest! {
         prop_assert_eq!((found.min(), found.max()), (sorted.first().copied(), sorted.last().copied()));
         for fraction in [fraction, 0.5, 0.99, 1.0] {
             let rank = ((fraction * values.len() as f64).ceil() as usize).max(1);
-            let (exact, told) = (sorted[rank - 1], found.quantile(fraction).unwrap());
-            let error = told - exact;
-            prop_assert!(error >= 0.0 && error <= exact.abs() / 1_000.0, "{} told as {}", exact, told);
+            let (exact, estimate) = (sorted[rank - 1], found.quantile(fraction).unwrap());
+            let error = estimate - exact;
+            prop_assert!(error >= 0.0 && error <= exact.abs() / 1_000.0, "{} told as {}", exact, estimate);
         }
         let buckets = found.buckets();
         prop_assert_eq!(buckets.iter().map(|it| it.count).sum::<u64>(), values.len() as u64);

@@ -167,7 +167,7 @@ fn intervals_have_a_reason() {
     script.switch(520, 1, (0, 0), 7, 0);
     script.0.finish(Timestamp::from_monotonic_ns(600));
     let row = &script.0.observer().rows()[0];
-    let told: Vec<(u8, u64, Reason)> = row
+    let shown: Vec<(u8, u64, Reason)> = row
         .intervals()
         .zip(&row.reasons)
         .map(|(interval, &reason)| (interval.state, interval.length, reason))
@@ -185,7 +185,7 @@ fn intervals_have_a_reason() {
         (2, 15, Reason::Woken(1)),
         (1, 80, Reason::Unknown),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
     let other = &script.0.observer().rows()[1];
     assert_eq!(other.reasons.last(), Some(&Reason::Asleep(2)));
 }
@@ -204,7 +204,7 @@ fn flutter_is_two_adjacent_runs_and_no_switch() {
     script.switch(150, 1, (7, 1), 0, 0);
     script.0.finish(Timestamp::from_monotonic_ns(160));
     let row = &script.0.observer().rows()[0];
-    let told: Vec<(u8, u64, Reason)> = row
+    let shown: Vec<(u8, u64, Reason)> = row
         .intervals()
         .zip(&row.reasons)
         .map(|(interval, &reason)| (interval.state, interval.length, reason))
@@ -214,7 +214,7 @@ fn flutter_is_two_adjacent_runs_and_no_switch() {
         (1, 20, Reason::Again),
         (3, 10, Reason::Asleep(1)),
     ];
-    assert_eq!(told, expected);
+    assert_eq!(shown, expected);
     let thread = &script.0.threads()[0];
     let switches = thread.switches_voluntary + thread.switches_involuntary;
     assert_eq!((switches, thread.run.as_ns()), (1, 50));

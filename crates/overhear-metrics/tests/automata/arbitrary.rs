@@ -130,54 +130,56 @@ fn metric_of<L: Strategy<Value = Label>>(
         any::<prop::sample::Index>(),
         label(),
     );
-    let wishes = prop::collection::vec(edge, 4..40);
+    let candidates = prop::collection::vec(edge, 4..40);
     // Most have a path through a segment; otherwise there would be little to compare.
-    let way = prop::option::weighted(0.8, (label(), label()));
+    let path = prop::option::weighted(0.8, (label(), label()));
     let stands_in = any::<bool>();
-    (states, wishes, way, stands_in).prop_map(move |(mut kinds, wishes, way, stands_in)| {
-        kinds.insert(0, (StateKind::Out, false));
-        let begin = kinds.len();
-        kinds.push((StateKind::Begin, true));
-        kinds.push((StateKind::In, true));
-        kinds.push((StateKind::End, false));
-        let way = way.into_iter().flat_map(|(enter, leave)| {
-            [
-                (0, begin, enter),
-                (begin, begin + 1, Label::Lambda),
-                (begin + 1, begin + 2, leave),
-                (begin + 2, 0, Label::Lambda),
-            ]
-        });
-        let count = kinds.len();
-        let wishes = wishes
-            .into_iter()
-            .map(|(from, to, label)| (from.index(count), to.index(count), label))
-            .flat_map(|(from, to, label)| {
-                // Only `own_symbols` are backdated.
-                let other = (stands_in && label == own("d")).then(|| (from, to, own("a")));
-                other.into_iter().chain([(from, to, label)])
+    (states, candidates, path, stands_in).prop_map(
+        move |(mut kinds, candidates, path, stands_in)| {
+            kinds.insert(0, (StateKind::Out, false));
+            let begin = kinds.len();
+            kinds.push((StateKind::Begin, true));
+            kinds.push((StateKind::In, true));
+            kinds.push((StateKind::End, false));
+            let path = path.into_iter().flat_map(|(enter, leave)| {
+                [
+                    (0, begin, enter),
+                    (begin, begin + 1, Label::Lambda),
+                    (begin + 1, begin + 2, leave),
+                    (begin + 2, 0, Label::Lambda),
+                ]
             });
-        let mut edges: Vec<(usize, usize, Label)> = Vec::new();
-        for (from, to, label) in way.chain(wishes) {
-            let fits = match kinds[to] {
-                (StateKind::Out, measures) => kinds[from].1 == measures,
-                (StateKind::Begin, _) => !kinds[from].1,
-                _ => kinds[from].1,
-            };
-            let mut here = edges.iter().filter(|(other, ..)| *other == from);
-            let clashes = here.any(|(_, _, other)| {
-                let lambda = *other == Label::Lambda || label == Label::Lambda;
-                lambda || *other == label || hides(other, &label)
-            });
-            let turns = label == Label::Lambda && reaches(&edges, to, from);
-            let replaced = edges.contains(&(from, to, own("a")));
-            let misses = stands_in && label == own("d") && !replaced;
-            if fits && !clashes && !turns && !misses {
-                edges.push((from, to, label));
+            let count = kinds.len();
+            let candidates = candidates
+                .into_iter()
+                .map(|(from, to, label)| (from.index(count), to.index(count), label))
+                .flat_map(|(from, to, label)| {
+                    // Only `own_symbols` are backdated.
+                    let other = (stands_in && label == own("d")).then(|| (from, to, own("a")));
+                    other.into_iter().chain([(from, to, label)])
+                });
+            let mut edges: Vec<(usize, usize, Label)> = Vec::new();
+            for (from, to, label) in path.chain(candidates) {
+                let fits = match kinds[to] {
+                    (StateKind::Out, measures) => kinds[from].1 == measures,
+                    (StateKind::Begin, _) => !kinds[from].1,
+                    _ => kinds[from].1,
+                };
+                let mut here = edges.iter().filter(|(other, ..)| *other == from);
+                let clashes = here.any(|(_, _, other)| {
+                    let lambda = *other == Label::Lambda || label == Label::Lambda;
+                    lambda || *other == label || hides(other, &label)
+                });
+                let turns = label == Label::Lambda && reaches(&edges, to, from);
+                let replaced = edges.contains(&(from, to, own("a")));
+                let misses = stands_in && label == own("d") && !replaced;
+                if fits && !clashes && !turns && !misses {
+                    edges.push((from, to, label));
+                }
             }
-        }
-        build(&kinds, &edges, symbols(), key)
-    })
+            build(&kinds, &edges, symbols(), key)
+        },
+    )
 }
 
 /// The third kind may make labels of one symbol useless: they are kept separately.

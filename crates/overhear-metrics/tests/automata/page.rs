@@ -54,14 +54,14 @@ fn page_shows_every_built_in_metric() {
         let metric = new_user_metric(name, &begins, &ends, include_system, &linux).unwrap();
         section(&mut page, name, &metric, &metric.to_string());
     }
-    let place = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/linux-metrics.md");
+    let page_path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/linux-metrics.md");
     if std::env::var_os("OVERHEAR_BLESS").is_some() {
-        std::fs::write(&place, &page).unwrap();
+        std::fs::write(&page_path, &page).unwrap();
     }
-    let kept = std::fs::read_to_string(&place).unwrap();
+    let kept = std::fs::read_to_string(&page_path).unwrap();
     assert!(
         kept == page,
         "set OVERHEAR_BLESS=1 to write {}",
-        place.display()
+        page_path.display()
     );
 }

@@ -47,7 +47,7 @@ fn cases(file: &str, text: &str) -> Vec<OffenceView> {
             let block = block.join("\n") + "\n";
             let case = cases.last_mut().expect("a heading comes first");
             let mut words = kind.split_whitespace();
-            let place = match words.next().expect("a block has a kind") {
+            let block_kind = match words.next().expect("a block has a kind") {
                 "metric" => {
                     case.linux = kind.contains("linux");
                     case.covered = kind.contains("covered");
@@ -62,7 +62,7 @@ fn cases(file: &str, text: &str) -> Vec<OffenceView> {
                 other => panic!("{}: no block is called {other}", case.title),
             };
             assert!(
-                place.replace(block).is_none(),
+                block_kind.replace(block).is_none(),
                 "{}: {kind} twice",
                 case.title
             );

@@ -39,7 +39,7 @@ pub(crate) fn terms_with(wcet: Nanos, latency: Nanos, lateness: Lateness) -> Ter
         copy: Nanos::ZERO,
         buffer: None,
     });
-    let wish = AdmissionRequest {
+    let request = AdmissionRequest {
         latency: latency.into(),
         least_period: Nanos::from_ms(1),
         largest_period: Nanos::from_ms(20),
@@ -48,7 +48,7 @@ pub(crate) fn terms_with(wcet: Nanos, latency: Nanos, lateness: Lateness) -> Ter
         density: Ratio::new(4, 5).unwrap(),
         joint_bound: false,
     };
-    let choice = choose(&loads, &wish).unwrap();
+    let choice = choose(&loads, &request).unwrap();
     let reservation = DeadlineReservation::of_plan(&choice, lateness, JobEnd::Sleep).unwrap();
     let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u32);
     Terms {
@@ -91,8 +91,8 @@ impl<F: FnMut(u64)> Analysis for Sum<F> {
 /// The sensor of the terms that has this stream's name.
 pub(crate) fn sensor_of(terms: &Terms, stream: &StreamDescriptor) -> Option<SensorIndex> {
     let mut sensors = terms.sensors.iter();
-    let place = sensors.position(|sensor| sensor.name == stream.sensor);
-    place.map(SensorIndex)
+    let index = sensors.position(|sensor| sensor.name == stream.sensor);
+    index.map(SensorIndex)
 }
 
 /// The result of a run.
@@ -110,15 +110,15 @@ pub(crate) fn run(
     update: &mut dyn Analysis,
     go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
 ) -> Result<Ended, DeadlineRefusal> {
-    run_telling(terms, source, update, || (), go_on)
+    run_from_begin(terms, source, update, || (), go_on)
 }
 
-/// The same, and calls `tell` when the guarantee begins.
-pub(crate) fn run_telling(
+/// The same, and calls `on_begin` when the guarantee begins.
+pub(crate) fn run_from_begin(
     terms: &Terms,
     source: Rings,
     update: &mut dyn Analysis,
-    tell: impl FnOnce(),
+    on_begin: impl FnOnce(),
     go_on: impl FnMut(&mut Monitor, &Guarantee) -> bool,
 ) -> Result<Ended, DeadlineRefusal> {
     let mut monitor = Monitor::with_memory(terms.lateness.hold_back, QueueMemory::Reserved);
@@ -130,7 +130,7 @@ pub(crate) fn run_telling(
     };
     let sensor_of = |stream: &StreamDescriptor| sensor_of(terms, stream);
     let mut watch = Watch::new(terms, vec![watched], SystemClock, sensor_of);
-    let run = deadline(&mut monitor, &mut watch, tell, go_on)?;
+    let run = deadline(&mut monitor, &mut watch, on_begin, go_on)?;
     Ok(Ended {
         run,
         guarantee: watch.guarantee().clone(),

@@ -63,7 +63,7 @@ pub(crate) struct RealTimeHogs {
 
 impl RealTimeHogs {
     pub(crate) fn start(cpus: usize, busy: Duration, period: Duration) -> Self {
-        let (ready, told) = channel();
+        let (ready, stop_signal) = channel();
         let mut ends = Vec::new();
         let threads = (0..cpus).map(|_| {
             let (end, stop) = channel();
@@ -83,7 +83,7 @@ impl RealTimeHogs {
             })
         });
         let threads: Vec<_> = threads.collect();
-        let real = told.iter().take(cpus).all(|real| real);
+        let real = stop_signal.iter().take(cpus).all(|real| real);
         Self {
             stop: ends,
             threads,

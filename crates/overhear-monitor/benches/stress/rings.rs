@@ -19,8 +19,8 @@ pub(crate) fn now() -> Timestamp {
 }
 
 /// Whether the other end has been dropped.
-pub(crate) fn is_stopped(told: &Receiver<()>) -> bool {
-    told.try_recv() == Err(TryRecvError::Disconnected)
+pub(crate) fn is_stopped(stop_signal: &Receiver<()>) -> bool {
+    stop_signal.try_recv() == Err(TryRecvError::Disconnected)
 }
 
 /// The right to write a sensor.
@@ -126,11 +126,11 @@ impl Produced {
 
 impl Producer {
     pub(crate) fn start(mut ring: Ring, stream: ArrivalBound, burst: u64) -> Self {
-        let (stop, told) = channel();
+        let (stop, stop_signal) = channel();
         let thread = std::thread::spawn(move || {
             let mut pacer = Pacer::new(stream, Nanos::ZERO);
             let mut produced = Produced::default();
-            while !is_stopped(&told) {
+            while !is_stopped(&stop_signal) {
                 if produced.written % burst == 0 {
                     // Waits until no element is early any more.
                     let pause = stream.jitter().as_ns() + stream.period().as_ns();

@@ -160,7 +160,7 @@ impl Stress {
 
     /// Evaluates by best effort for this time, with the CPU time of each step, and returns the
     /// results of the watch.
-    fn watched<T>(&self, length: Duration, ask: impl FnOnce(&Watch<'_, SystemClock>) -> T) -> T {
+    fn watched<T>(&self, length: Duration, read: impl FnOnce(&Watch<'_, SystemClock>) -> T) -> T {
         let (producers, source) = produce();
         let mut monitor =
             Monitor::with_memory(self.terms.lateness.hold_back, QueueMemory::Reserved);
@@ -180,7 +180,7 @@ impl Stress {
         });
         let produced = Produced::of_all(producers.into_iter().map(Producer::stop));
         assert!(produced.written > 0, "the sensors write");
-        ask(&watch)
+        read(&watch)
     }
 }
 

@@ -229,7 +229,7 @@ fn thread_takes_over_id_of_its_leader() {
 }
 
 #[test]
-fn counted_losses_explain_what_follows() {
+fn counted_losses_explain_later_switches() {
     let mut scene = Scene::tracked();
     scene.fine(0, 0, 1).fine(1, 0, 2).fine(1, 2, 0);
     scene.continuity.gap(scene.cpus[0]);
@@ -313,7 +313,7 @@ fn clocks_that_disagree_are_noticed_and_forgiven() {
 }
 
 #[test]
-fn threads_that_share_an_entry_are_told_apart() {
+fn threads_that_share_an_entry_are_distinguished() {
     let (near, far) = (5, 5 + 3 * DIRECT_ENTRIES as u32);
     let mut scene = Scene::tracked();
     scene.fine(0, 0, near).fine(1, 0, far).fine(0, near, 0);
@@ -350,10 +350,10 @@ impl Machine {
     }
 
     /// The next thread of a CPU; 0 if it runs elsewhere.
-    fn choose(&self, wish: u32) -> u32 {
-        match self.on.contains(&wish) {
+    fn choose(&self, wanted: u32) -> u32 {
+        match self.on.contains(&wanted) {
             true => 0,
-            false => wish,
+            false => wanted,
         }
     }
 }
@@ -373,8 +373,8 @@ proptest! {
         let mut machine = Machine { on: [0; 3], tracked };
         let mut scene = Scene::tracked();
         let (mut missing, mut proven) = (0, 0);
-        for (cpu, wish, chance) in steps {
-            let (tid, at) = (wish.max(1), wish.max(1) as usize - 1);
+        for (cpu, wanted, chance) in steps {
+            let (tid, at) = (wanted.max(1), wanted.max(1) as usize - 1);
             if chance == 0 {
                 // Tracking of a thread begins or ends, in any state.
                 machine.tracked[at] = !machine.tracked[at];
@@ -382,7 +382,7 @@ proptest! {
                 scene.life(kind, tid, 0);
                 continue;
             }
-            let (prev, next) = (machine.on[cpu], machine.choose(wish));
+            let (prev, next) = (machine.on[cpu], machine.choose(wanted));
             if prev == next {
                 continue;
             }
@@ -414,8 +414,8 @@ proptest! {
         let mut scene = Scene::tracked();
         let mut missing: Option<(usize, u32, u32)> = None;
         let mut known = [false; 7];
-        for (number, (cpu, wish)) in steps.into_iter().enumerate() {
-            let (prev, next) = (machine.on[cpu], machine.choose(wish));
+        for (number, (cpu, wanted)) in steps.into_iter().enumerate() {
+            let (prev, next) = (machine.on[cpu], machine.choose(wanted));
             if prev == next {
                 continue;
             }

@@ -86,7 +86,7 @@ impl Seen {
                 Self::Gap(times, gap.stream.as_raw(), gap.first, gap.missed, gap.cause)
             }
             Item::Advance(_) => return None,
-            Item::InPlace(_) => unreachable!("nobody asked for it"),
+            Item::InPlace(_) => unreachable!("not requested"),
         })
     }
 
@@ -252,7 +252,7 @@ fn streams_of_a_source_that_has_ended_are_given_back() {
 }
 
 #[test]
-fn proof_behind_a_batch_that_panics_is_released_afterwards() {
+fn proof_after_a_panicking_batch_is_released_later() {
     let mut merge = merge(QueueMemory::Growing);
     put(&mut merge, 1, 0, 10, (0, 5));
     put(&mut merge, 2, 0, 20, (0, 6));

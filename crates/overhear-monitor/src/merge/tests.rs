@@ -66,7 +66,7 @@ enum Seen {
 impl Seen {
     fn of(item: Item<'_>) -> Self {
         match item {
-            Item::InPlace(_) => unreachable!("nobody asked for it"),
+            Item::InPlace(_) => unreachable!("not requested"),
             Item::Element(e) => {
                 let time = e.time.as_monotonic_ns();
                 assert_eq!(e.payload, (time * 3).to_ne_bytes());
@@ -207,10 +207,10 @@ fn limited_release_leaves_the_rest_in_order() {
     let mut all = Vec::new();
     let mut advances = Vec::new();
     for _ in 0..4 {
-        let asked = std::cell::Cell::new(0);
-        let enough = || asked.replace(asked.get() + 1) == 2;
+        let calls = std::cell::Cell::new(0);
+        let enough = || calls.replace(calls.get() + 1) == 2;
         merge.release_some(at(50), enough, |item| match item {
-            Item::InPlace(_) => unreachable!("nobody asked for it"),
+            Item::InPlace(_) => unreachable!("not requested"),
             Item::Element(element) => {
                 all.push((element.stream.id.as_raw(), element.sequence));
             }

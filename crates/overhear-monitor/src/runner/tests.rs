@@ -216,7 +216,7 @@ fn complaint_passes_once_in_its_round() {
 }
 
 #[test]
-fn complaints_that_nobody_takes_stay_in_the_monitor() {
+fn untaken_complaints_stay_in_the_monitor() {
     let acts = (0..1_000).map(|_| Act::Complain("damaged"));
     let mut rounds = 0;
     let mut finished = runner([Script::new(1, acts)]).run(few(), |_| {
@@ -243,7 +243,7 @@ fn failed_source_ends_neither_the_run_nor_other_sources() {
 }
 
 #[test]
-fn last_round_evaluates_what_was_held_back_and_what_sources_deliver_at_their_end() {
+fn last_round_evaluates_held_back_and_final_elements() {
     let source = Script::new(1, [Act::Element(1), Act::Element(900_000_000)])
         .after_end([Act::Element(950_000_000), Act::Miss(2)]);
     let mut rounds = 0;

@@ -11,7 +11,7 @@ use overhear_monitor::executor::{BreachCause, GuaranteeVerdict, SensorIndex, Ter
 use overhear_monitor::scheduler::ReservedThread;
 use overhear_monitor::{Clock, PageFaults, SystemClock};
 
-use crate::admitted::{lasting, run, run_telling, streams, terms, Ended, Sum};
+use crate::admitted::{lasting, run, run_from_begin, streams, terms, Ended, Sum};
 use crate::alone;
 use crate::counting::calls;
 use crate::excuse::{doubt, refused};
@@ -62,8 +62,8 @@ fn admitted_guarantee_holds() {
         let mut sum = Sum(0, |_| ());
         let (mut begun, mut after) = (0, 0);
         let mut last = lasting(Nanos::from_ms(500));
-        let tell = || begun = calls();
-        let ended = run_telling(&terms, source, &mut sum, tell, |monitor, guarantee| {
+        let on_begin = || begun = calls();
+        let ended = run_from_begin(&terms, source, &mut sum, on_begin, |monitor, guarantee| {
             after = calls();
             last(monitor, guarantee)
         });

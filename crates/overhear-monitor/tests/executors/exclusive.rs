@@ -139,13 +139,13 @@ fn partition_of_a_killed_process_is_cleared() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let said = lines.find_map(|line| line.ok().filter(|line| line.contains("made: ")));
-    let said = said.unwrap();
+    let message = lines.find_map(|line| line.ok().filter(|line| line.contains("made: ")));
+    let message = message.unwrap();
     // No signal handler runs, no destructor.
     child.kill().unwrap();
     child.wait().unwrap();
-    if !said.contains("made: Ok(Ok(") {
-        return println!("skipped: {said}");
+    if !message.contains("made: Ok(Ok(") {
+        return println!("skipped: {message}");
     }
     assert_eq!(groups_of(child.id()).len(), 1);
     // `overhear doctor` reports it as soon as its threads have gone, unless another program that

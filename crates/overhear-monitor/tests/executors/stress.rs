@@ -76,7 +76,7 @@ fn ended(terms: &Terms, latency: Nanos, missed: u64) -> Try {
 }
 
 #[test]
-fn tries_are_judged_by_what_the_machine_did() {
+fn tries_are_judged_by_the_state_of_the_machine() {
     let terms = terms(Nanos::from_ms(50), lateness());
     let at = Timestamp::from_monotonic_ns;
     let bound = terms.latency;
@@ -119,11 +119,11 @@ fn tries_are_judged_by_what_the_machine_did() {
         }],
         breaches: vec![breach],
     };
-    let said = |attempt: &Try| match attempt.judge(&terms) {
+    let judged = |attempt: &Try| match attempt.judge(&terms) {
         Judgement::Inconclusive(message) => message,
         other => panic!("{other:?}"),
     };
-    let message = said(&excused);
+    let message = judged(&excused);
     assert!(
         message.starts_with("machine lateness 6.00 ms > 5.00 ms: at "),
         "{message}"
@@ -142,7 +142,7 @@ fn tries_are_judged_by_what_the_machine_did() {
     });
     overrun.ended.guarantee.breach(breach);
     overrun.ended.messages = overrun.ended.guarantee.messages(&terms, Timestamp::ZERO);
-    let message = said(&overrun);
+    let message = judged(&overrun);
     assert!(
         message.starts_with("an update's CPU time was above its WCET: ")
             && message.contains("(machine lateness 0 ns of 5.00 ms)")

@@ -33,8 +33,8 @@ fn compiled(compiler: &str, standard: &str, source: &str) -> Option<PathBuf> {
         println!("skipped: the compiler {compiler} is not installed");
         return None;
     };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
     Some(place)
 }
 
@@ -51,14 +51,16 @@ fn in_rust() -> Option<PathBuf> {
 }
 
 /// A result that is a number.
-fn told(update: &mut PluginUpdate, key: &str) -> i64 {
+fn numeric_result(update: &mut PluginUpdate, key: &str) -> i64 {
     let results = update.report();
-    let found = results.iter().find_map(|(it, told)| match told {
-        ResultValue::Unsigned(value) if it == key => i64::try_from(*value).ok(),
-        ResultValue::Signed(value) if it == key => Some(*value),
-        _ => None,
-    });
-    found.unwrap_or_else(|| panic!("it did not tell `{key}`"))
+    let found = results
+        .iter()
+        .find_map(|(it, numeric_result)| match numeric_result {
+            ResultValue::Unsigned(value) if it == key => i64::try_from(*value).ok(),
+            ResultValue::Signed(value) if it == key => Some(*value),
+            _ => None,
+        });
+    found.unwrap_or_else(|| panic!("it has no result `{key}`"))
 }
 
 #[test]
@@ -98,10 +100,16 @@ fn first_elements(terms: &Terms, plugin: &Path) -> Result<(), Doubt> {
     let machine = witness.stop();
     ended.map_err(|refusal| refused(&refusal, &machine))?;
     let place = plugin.display();
-    assert_eq!(told(&mut update, "elements"), 3, "{place}");
-    let warmed = (told(&mut update, "warmed"), told(&mut update, "before"));
+    assert_eq!(numeric_result(&mut update, "elements"), 3, "{place}");
+    let warmed = (
+        numeric_result(&mut update, "warmed"),
+        numeric_result(&mut update, "before"),
+    );
     assert_eq!(warmed, (1, 0), "{place}");
-    let faults = (told(&mut update, "first"), told(&mut update, "faults"));
+    let faults = (
+        numeric_result(&mut update, "first"),
+        numeric_result(&mut update, "faults"),
+    );
     if faults == (0, 0) {
         return Ok(());
     }

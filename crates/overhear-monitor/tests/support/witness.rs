@@ -210,15 +210,17 @@ fn others() -> (usize, usize) {
     let mut parents = BTreeMap::new();
     let mut reserving = Vec::new();
     for pid in pids {
-        let place = format!("/proc/{pid}");
-        let Some((parent, _)) = stat(&format!("{place}/stat")) else {
+        let proc_path = format!("/proc/{pid}");
+        let Some((parent, _)) = stat(&format!("{proc_path}/stat")) else {
             continue;
         };
         parents.insert(pid, parent);
-        let threads = fs::read_dir(format!("{place}/task")).into_iter().flatten();
+        let threads = fs::read_dir(format!("{proc_path}/task"))
+            .into_iter()
+            .flatten();
         let policies = threads.flatten().filter_map(|thread| {
-            let place = thread.path().join("stat");
-            Some(stat(place.to_str()?)?.1)
+            let proc_path = thread.path().join("stat");
+            Some(stat(proc_path.to_str()?)?.1)
         });
         let count = policies.filter(|policy| *policy == DEADLINE).count();
         reserving.push((pid, count));
@@ -248,7 +250,7 @@ fn partitions() -> impl Iterator<Item = u32> {
         .collect();
     let entries = places
         .into_iter()
-        .flat_map(|place| fs::read_dir(place).into_iter().flatten().flatten());
+        .flat_map(|proc_path| fs::read_dir(proc_path).into_iter().flatten().flatten());
     entries.filter_map(|entry| {
         let name = entry.file_name().into_string().ok()?;
         let (pid, _) = name.strip_prefix("overhear-")?.split_once('-')?;
@@ -257,8 +259,8 @@ fn partitions() -> impl Iterator<Item = u32> {
 }
 
 /// The parent and the scheduling policy in a `stat` of /proc.
-fn stat(place: &str) -> Option<(u32, u32)> {
-    let text = fs::read_to_string(place).ok()?;
+fn stat(proc_path: &str) -> Option<(u32, u32)> {
+    let text = fs::read_to_string(proc_path).ok()?;
     // After the name come the fields from the third one on.
     let (_, rest) = text.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();

@@ -157,7 +157,7 @@ fn picture_of_a_run_that_goes_on_stops_taking_elements() {
 }
 
 #[test]
-fn full_picture_shows_states_up_to_one_moment_and_says_so() {
+fn full_picture_states_the_time_up_to_which_it_shows_states() {
     let room = Room {
         intervals: 10,
         ..Room::PAGE

@@ -118,7 +118,7 @@ fn loom_a_reclaimed_lane_goes_on_behind_its_last_owner() {
 }
 
 #[test]
-fn loom_a_lane_that_changes_hands_while_it_is_lapped_is_read_whole() {
+fn loom_lane_with_a_new_owner_is_read_intact_while_lapped() {
     loom::model(|| {
         let pool = pool(2);
         let mut reader = pool.reader();

@@ -127,10 +127,10 @@ fn lane_is_free_when_its_own_claim_was_reclaimed() {
 fn reused_tid_adopts_lane_and_late_reclaim_frees_nothing() {
     let pool = pool(1);
     assert_eq!(pool.claim(thread(7, 1)), Some(0));
-    let seen_by_the_directory = pool.owner(0);
+    let old_owner = pool.owner(0);
     assert_eq!(pool.claim(thread(7, 2)), Some(0));
     assert_eq!(pool.owner(0), 2 << 32 | 7);
-    pool.control.reclaim(0, seen_by_the_directory);
+    pool.control.reclaim(0, old_owner);
     assert_eq!(pool.claim(thread(8, 3)), None);
     // The adopted lane is found again without another claim.
     assert_eq!(pool.claim(thread(7, 2)), Some(0));
@@ -215,7 +215,7 @@ fn abandoned_write_becomes_void_and_is_no_loss() {
 }
 
 #[test]
-fn frame_is_known_by_its_place_and_its_mark() {
+fn frame_is_identified_by_its_address_and_its_mark() {
     let frame = Frame::from_raw(0x1008 | 2, 77);
     assert_eq!((frame.address(), frame.witness()), (0x1008, Some(77)));
     assert_eq!(Frame::from_raw(0x1008, 77).witness(), None);
@@ -350,7 +350,7 @@ fn many_threads_share_few_lanes_and_lose_nothing() {
 }
 
 #[test]
-fn owner_word_lies_where_the_page_says() {
+fn owner_word_has_the_documented_offset() {
     assert_eq!(OWNER_WORD * 8, 160);
     let pool = pool(2);
     pool.claim(thread(2, 1)).unwrap();

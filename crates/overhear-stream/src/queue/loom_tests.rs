@@ -52,7 +52,7 @@ fn loom_queue_is_not_empty_while_as_many_write_as_it_holds() {
 }
 
 #[test]
-fn loom_queue_reader_rejects_what_one_overwrites() {
+fn loom_queue_reader_rejects_overwritten_elements() {
     race(3, 1, &[2], 1);
 }
 
@@ -116,7 +116,7 @@ fn loom_queue_head_is_helped() {
 }
 
 #[test]
-fn loom_queue_what_lags_is_not_empty() {
+fn loom_queue_with_a_lagging_head_is_not_empty() {
     // One of two elements is free, the other was enqueued by a thread that died before it moved
     // `head`. Two threads need both, so one of them must find it after the lagging `head`.
     explore(3, || {
@@ -134,7 +134,7 @@ fn loom_queue_what_lags_is_not_empty() {
 }
 
 #[test]
-fn loom_queue_what_lags_is_read_while_it_is_overwritten() {
+fn loom_queue_with_a_lagging_head_is_read_while_overwritten() {
     // One of two elements is dead. The other was enqueued by a thread that died after that, and is
     // dequeued while the reader copies it.
     explore(3, || {

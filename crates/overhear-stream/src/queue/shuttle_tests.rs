@@ -62,6 +62,6 @@ fn shuttle_queue_by_random_schedules() {
 }
 
 #[test]
-fn shuttle_queue_by_few_preemptions_at_the_worst_places() {
+fn shuttle_queue_survives_few_preemptions_at_the_worst_steps() {
     shuttle::check_pct(|| race(8), 3_000, 4);
 }

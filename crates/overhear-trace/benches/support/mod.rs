@@ -18,13 +18,13 @@ const STREAMS: u64 = 4;
 
 /// The arguments of the program, without the one that `cargo bench` adds.
 pub(crate) fn arguments() -> Vec<String> {
-    let words = std::env::args().skip(1);
-    words.filter(|word| word != "--bench").collect()
+    let given = std::env::args().skip(1);
+    given.filter(|word| word != "--bench").collect()
 }
 
 /// The argument at an index as a number, or the default.
-pub(crate) fn number<T: FromStr>(words: &[String], at: usize, default: T) -> Result<T, T::Err> {
-    words.get(at).map_or(Ok(default), |word| word.parse())
+pub(crate) fn number<T: FromStr>(given: &[String], at: usize, default: T) -> Result<T, T::Err> {
+    given.get(at).map_or(Ok(default), |word| word.parse())
 }
 
 /// Writes context switches to the streams in turns.

@@ -68,8 +68,8 @@ fn memory_of_plug_ins_is_stated_and_counted() {
     let _alone = alone();
     let folder = folder();
     let source = "crates/overhear-cli/tests/sensors/hoard.c";
-    let place = folder.path().join("hoard.so");
-    let Some(plugin) = plugin("gcc", "-std=c11", source, &place) else {
+    let library = folder.path().join("hoard.so");
+    let Some(plugin) = plugin("gcc", "-std=c11", source, &library) else {
         return;
     };
     let text = |when: &str, more: &str| {

@@ -650,8 +650,8 @@ fn large_elements_are_evaluated_in_place_by_plug_ins_that_can() {
         .replace("EXECUTOR", "best_effort");
     for (compiler, standard, ending) in [("gcc", "-std=c11", "c"), ("g++", "-std=c++17", "cpp")] {
         let source = format!("examples/updates/bright_frames.{ending}");
-        let place = folder.path().join(format!("{ending}.so"));
-        let Some(plugin) = plugin(compiler, standard, &source, &place) else {
+        let library = folder.path().join(format!("{ending}.so"));
+        let Some(plugin) = plugin(compiler, standard, &source, &library) else {
             continue;
         };
         let line = format!("plugin = \"{}\"", path(&plugin));

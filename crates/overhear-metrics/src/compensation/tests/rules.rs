@@ -229,10 +229,10 @@ fn unknown_writer_is_the_thread_with_the_least_delay() {
     assert_eq!(place(&mut delays, &marks(7), 12_000, &[]), 11_900);
     // An element that names its writer is moved with the writer.
     let schema = TypeSchema::builder("mark").field("n", FieldKind::U64, "");
-    let told = program(90, 7, schema.build().unwrap().with_writer().unwrap());
+    let marked = program(90, 7, schema.build().unwrap().with_writer().unwrap());
     let mut payload = [0; 16];
     payload[..4].copy_from_slice(&7_u32.to_ne_bytes());
-    assert_eq!(place(&mut delays, &told, 13_000, &payload), 12_800);
+    assert_eq!(place(&mut delays, &marked, 13_000, &payload), 12_800);
 }
 
 #[test]

@@ -179,7 +179,7 @@ impl InPlaceMemory for Zeros {
 }
 
 #[test]
-fn prepare_and_commit_are_one_step_and_what_was_overwritten_is_none() {
+fn prepare_and_commit_are_one_step_except_for_overwritten_elements() {
     watched(|made, takes, watch| {
         let schema = TypeSchema::builder("large").field("text", FieldKind::Text(300), "");
         let a = StreamDescriptor {
@@ -421,7 +421,7 @@ fn judgements_trigger_reactions_with_the_element() {
 }
 
 #[test]
-fn update_that_is_to_stop_learns_of_the_gap_and_of_nothing_more() {
+fn stopping_update_gets_the_gap_and_nothing_more() {
     let (made, terms, takes) = (Made::default(), terms(), Cell::new((10, 10)));
     made.pass(10_000, 0);
     let (mut one, mut other) = (Takes(&made, &takes), Takes(&made, &takes));

@@ -206,9 +206,9 @@ fn mistakes_have_line_and_column() {
         ),
     ] {
         let message = refused(&format!("{entry}{rest}"));
-        let place = format!("line {line}, column {column}: constraint `c`: ");
+        let location = format!("line {line}, column {column}: constraint `c`: ");
         assert!(
-            message.starts_with(&place) && message.contains(part),
+            message.starts_with(&location) && message.contains(part),
             "{rest}: {message}"
         );
     }

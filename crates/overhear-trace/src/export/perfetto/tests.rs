@@ -37,7 +37,7 @@ fn exported(feed: impl FnOnce(&mut PerfettoExport<&mut Vec<u8>>)) -> Vec<Data> {
 }
 
 #[test]
-fn arrivals_that_were_not_told_are_where_the_account_puts_them() {
+fn missed_arrivals_follow_from_the_account() {
     let cpu = stream(1, Origin::Kernel { cpu: 3 }, SCHED_SWITCH, Switch::schema());
     let switch = |prev_tid, next_tid, prev_state, flags, prev_run_ns| Switch {
         prev_tid,
@@ -96,7 +96,7 @@ fn arrivals_that_were_not_told_are_where_the_account_puts_them() {
 }
 
 #[test]
-fn elements_have_arguments_and_counters_and_gaps_are_told() {
+fn elements_have_arguments_and_counters_and_gaps_are_exported() {
     let schema = TypeSchema::builder("load")
         .field("torque", FieldKind::F64, "Nm")
         .field("name", FieldKind::Text(8), "");
@@ -423,7 +423,7 @@ fn handlers_of_timers_are_slices_although_their_ends_name_no_function() {
 }
 
 #[test]
-fn calls_of_a_function_are_slices_if_its_returns_are_told() {
+fn calls_with_recorded_returns_are_slices() {
     let of = |id, cpu, sensor, schema| stream(id, Origin::Kernel { cpu }, sensor, schema);
     let calls = of(1, 0, "probe/sum", events::probe_schema());
     let returns = of(2, 1, "probe/sum/return", events::probe_return_schema());
