@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The floor in Rust: what cannot be left out.
+//! The floor in Rust: the minimum work of a write.
 //!
 //! Store the payload's words into a ring whose address, capacity and stride are constants, read the
 //! hardware counter, store it, store the element counter with release. `c/contenders.h` is the same

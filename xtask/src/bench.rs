@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The verbs `bench`, `stress` and `hostile`: what is measured, and not asserted by a test.
+//! The verbs `bench`, `stress` and `hostile`: measurements that no test asserts.
 //!
 //! `bench` builds the package `benches` with the peers that build here, and runs it. The package is
 //! a workspace of its own, so that nobody else compiles the peers. One that does not build, or
@@ -20,7 +20,7 @@ use crate::{python, shell};
 
 /// Peers that cargo fetches and builds: features of the package.
 const CRATES: [&str; 3] = ["tracy", "perfetto", "iceoryx2"];
-/// The peer that Debian has.
+/// The peer of Debian.
 const LTTNG: &str = "lttng";
 
 /// Measures, and prints the figures. With a page as argument, keeps the tables in it.
@@ -32,7 +32,7 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         Err(reason) => println!("LTTng-UST is left out: {reason:#}"),
     }
     if !builds(workspace, &peers) {
-        // Each alone, to find out which one it is.
+        // Each separately, to find the failing one.
         peers.retain(|peer| {
             let built = builds(workspace, &[peer]);
             if !built {
@@ -117,8 +117,8 @@ fn replay_speed(workspace: &Workspace) -> Result<()> {
     python::replay_speed(workspace, &floor)
 }
 
-/// The experiment of [POSIX-metrics, section 4], for a minute or so many seconds: a bench that
-/// lives among the tests, too. Its table is that of docs/response-times.md.
+/// The experiment of [POSIX-metrics, section 4], for a minute or the given number of seconds: a
+/// bench that is also a test. Its table is that of docs/response-times.md.
 pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     packages::ensure(&[BUILD])?;
     let seconds = arguments.first().map_or("60", String::as_str);
@@ -135,12 +135,12 @@ pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<
     shell::run(cargo.args([name, "--", "--exact", "--nocapture"]))
 }
 
-/// A workload that switches a lot, with and without a monitor, in 41 pairs: a bench that lives
-/// among the tests, which know how to run both.
+/// A workload with many switches, with and without a monitor, in 41 pairs: a bench among the tests,
+/// because these can run both.
 fn compensation(workspace: &Workspace) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
     cargo.env("OVERHEAR_COMPENSATION_BENCH", "41");
-    // What the monitor takes of the other CPU slows the workload down where both share a core.
+    // The monitor's load of the other CPU slows the workload down if both share a core.
     cargo.args(["test", "--quiet", "--release", "-p", "overhear-cli"]);
     cargo.args([
         "--test",
@@ -150,8 +150,8 @@ fn compensation(workspace: &Workspace) -> Result<()> {
     shell::run(cargo.args(["--", "--exact", "--nocapture"]))
 }
 
-/// Pages with so many intervals, opened in Chromium: a bench that lives among the tests, which know
-/// how to make and to open them.
+/// Pages with the given numbers of intervals, opened in Chromium: a bench among the tests, because
+/// these can make and open them.
 fn pages(workspace: &Workspace) -> Result<()> {
     let mut cargo = shell::cargo(&workspace.root);
     cargo
@@ -168,8 +168,8 @@ pub(crate) fn stress(workspace: &Workspace, arguments: &[String]) -> Result<()> 
     shell::run(cargo.args(arguments))
 }
 
-/// A directory under attack: how long others wait for it, then the long forms of two tests, with as
-/// many conversations and kills as the arguments say.
+/// A directory under attack: the waiting time of others, then the long forms of two tests, with the
+/// numbers of conversations and kills in the arguments.
 pub(crate) fn hostile(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     packages::ensure(&[BUILD])?;
     let [conversations, kills] = [("50000", 0), ("1000", 1)].map(|(standard, index)| {
@@ -195,14 +195,14 @@ pub(crate) fn hostile(workspace: &Workspace, arguments: &[String]) -> Result<()>
     measured
 }
 
-/// Where peers keep what processes share.
+/// The folder of memory that processes of peers share.
 const SHARED_MEMORY: &str = "/dev/shm";
 /// How the names of such files begin: LTTng's library makes its own in every process that it is
 /// linked to, iceoryx2 is told to use the second.
 const LEFT_BY_PEERS: [&str; 2] = ["lttng-ust-wait-", "overhear_bench_"];
 
-/// Files that peers leave in shared memory. What was there before the run, or is still used by
-/// another process, stays.
+/// Files that peers leave in shared memory. Files from before the run, or that another process
+/// still uses, stay.
 struct Leftovers {
     before: HashSet<PathBuf>,
 }

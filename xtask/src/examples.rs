@@ -15,7 +15,7 @@ use crate::sources::links;
 
 /// The index.
 const INDEX: &str = "examples/README.md";
-/// Endings of the files that are examples.
+/// Extensions of the files that are examples.
 const EXAMPLES: [&str; 4] = ["c", "cpp", "rs", "py"];
 /// Folders whose files are run by a test that lists the folder.
 const LISTED: [&str; 2] = ["c", "cpp"];

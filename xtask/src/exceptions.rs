@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What still breaks a rule of `make lint`, in `xtask/exceptions.json`. The file may only shrink.
+//! The exceptions from the rules of `make lint`, in `xtask/exceptions.json`. The file may only
+//! shrink.
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use crate::workspace::Workspace;
 
-/// Where it is, from the root of the repository.
+/// Its path, from the root of the repository.
 pub(crate) const FILE: &str = "xtask/exceptions.json";
 
 /// The file's contents.

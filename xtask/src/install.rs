@@ -30,17 +30,16 @@ use anyhow::{Context, Result};
 
 use crate::{notices, shell};
 
-/// What is installed from where.
+/// The source and the target of an installation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Installation<'a> {
     /// The repository.
     pub(crate) root: &'a Path,
-    /// Where cargo has put the libraries and programs.
+    /// The folder of the built libraries and programs.
     pub(crate) built: &'a Path,
-    /// Where to.
+    /// The target folder.
     pub(crate) prefix: &'a Path,
-    /// What the prefix is called where the programs run: without the folder in which a package is
-    /// put together.
+    /// The prefix at run time: without the folder in which a package is assembled.
     pub(crate) called: &'a str,
 }
 
@@ -51,7 +50,7 @@ pub(crate) const MONITORS: &str = "liboverhear_monitor";
 /// The library of programs with kernel monitors, built by the crate `overhear-kernel`.
 const KERNEL: &str = "liboverhear_kernel";
 
-/// The version of all crates, and what is derived from it.
+/// The version of all crates, and the numbers derived from it.
 struct Version {
     full: &'static str,
     major: &'static str,
@@ -79,7 +78,7 @@ impl Version {
 }
 
 impl Installation<'_> {
-    /// Does it; files that are there are replaced.
+    /// Installs everything; existing files are replaced.
     pub(crate) fn perform(&self) -> Result<()> {
         self.headers()?;
         self.libraries()?;
@@ -173,7 +172,7 @@ impl Installation<'_> {
 }
 
 impl Installation<'_> {
-    /// What the program itself writes: its manual pages and completions.
+    /// The generated files of the program: its manual pages and completions.
     fn documents(&self, program: &Path) -> Result<()> {
         let pages = self.folder("share/man/man1")?;
         shell::output(Command::new(program).arg("man").arg("--out").arg(&pages))?;
@@ -226,7 +225,7 @@ fn links(folder: &Path, library: &str) -> Result<()> {
     Ok(())
 }
 
-/// What cargo is called with for the library of kernel monitors. It cannot be linked from a static
+/// The arguments of cargo for the library of kernel monitors. It cannot be linked from a static
 /// one, which would lack libbpf, so its soname is given to the linker here.
 pub(crate) fn kernel_library() -> Vec<String> {
     let soname = format!("link-arg=-Wl,-soname,{}", VERSION.soname(KERNEL));
@@ -235,7 +234,7 @@ pub(crate) fn kernel_library() -> Vec<String> {
     arguments.chain([soname]).collect()
 }
 
-/// Copies a file to a new one: a program that runs, or a library in use, keeps the old one.
+/// Copies a file to a new one: a running program, or a library in use, keeps the old one.
 fn put(from: &Path, to: &Path) -> Result<()> {
     let new = to.with_extension("new");
     fs::copy(from, &new)
@@ -252,8 +251,8 @@ mod tests {
     use super::{Installation, KERNEL, MONITORS, SENSORS, VERSION};
     use crate::shell;
 
-    /// What `make test` has built beside this test, installed into a folder that is moved
-    /// afterwards; `None` where there is nothing to install.
+    /// Installs the results of `make test` into a folder that is moved afterwards; `None` if there
+    /// are none.
     fn installed() -> Option<(PathBuf, PathBuf)> {
         let here = std::env::current_exe().unwrap();
         let built = here.parent().unwrap().parent().unwrap();
@@ -278,7 +277,7 @@ mod tests {
             called: "/opt/overhear",
         };
         installation.perform().unwrap();
-        // A second time, over what is there.
+        // A second time, over the existing files.
         installation.perform().unwrap();
         fs::rename(&first, &prefix).unwrap();
         Some((root, prefix))
@@ -327,7 +326,7 @@ mod tests {
         let read = |what| shell::output(Command::new("readelf").args(["-W", what]).arg(&library));
         let flags = read("-d").unwrap();
         assert!(flags.contains("STATIC_TLS"), "{flags}");
-        // Nobody outside needs its name.
+        // Its name is not exported.
         let exported = read("--dyn-syms").unwrap();
         assert!(!exported.contains("overhear_thread_slot"), "{exported}");
         assert!(exported.contains("oh_sensor_register_sized"), "{exported}");
@@ -418,8 +417,7 @@ mod tests {
         }
     }
 
-    /// The units name the program where it was installed, and systemd has nothing to say about
-    /// them.
+    /// The units name the installed program, and systemd reports no error.
     fn units_are_understood(units: &Path, prefix: &Path, kind: &str) {
         let service = units.join("overheard.service");
         let text = fs::read_to_string(&service).unwrap();
@@ -451,7 +449,8 @@ mod tests {
         assert!(!printed.contains("overheard"), "{printed}");
     }
 
-    /// The example of kernel monitors runs with the installed library, or says what it may not.
+    /// The example of kernel monitors runs with the installed library, or prints the missing
+    /// permission.
     #[track_caller]
     fn check_kernel_example(program: &Path, prefix: &Path) {
         let mut command = Command::new(program);

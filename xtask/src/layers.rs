@@ -11,7 +11,7 @@ use crate::workspace::Package;
 enum State {
     /// Every crate below it may use it.
     Here,
-    /// It exists for tests only: whatever its place, tests of all crates may use it.
+    /// It exists for tests only: tests of all crates may use it, independent of its position.
     Tests,
 }
 

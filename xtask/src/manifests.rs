@@ -6,7 +6,7 @@
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// What registries and users read of a package.
+/// The metadata of a package for registries and users.
 const STATED: [&str; 5] = ["description", "license", "keywords", "categories", "readme"];
 
 /// Every breach, as a message.

@@ -20,11 +20,11 @@ use crate::shell;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
 
-/// Packages that are optimized for their longest tests. Here most of the time is spent on compiling
-/// them.
+/// Packages that are optimized for their longest tests. Here most of the time is spent on
+/// compilation.
 const NOT_OPTIMIZED: [&str; 3] = ["overhear-event", "overhear-metrics", "overhear-trace"];
 
-/// Where the list is, from the root of the repository.
+/// The path of the list, from the root of the repository.
 const LIST: &str = "xtask/mutants.json";
 
 /// A fault and the test that finds it.
@@ -74,7 +74,7 @@ impl NamedTest {
         let run = run.args(["--", "--exact", &self.name]).output()?;
         let text = String::from_utf8_lossy(&run.stdout);
         let ran = ["1 passed", "1 failed"];
-        // A process that dies (of an abort, of a stack that is too small) prints no summary.
+        // A process that dies (by an abort, or by a stack overflow) prints no summary.
         let is_named = ran.iter().any(|it| text.contains(it)) || run.status.code() != Some(0);
         ensure!(is_named, "{self}: there is no such test");
         Ok(Some(run.status.success()))
@@ -126,7 +126,7 @@ fn planted(source: &str, mutant: &Mutant) -> Result<String> {
     Ok(source.replacen(&mutant.from, &mutant.to, 1))
 }
 
-/// A worktree of HEAD, which goes when this does.
+/// A worktree of HEAD, removed on drop.
 struct Scratch<'a> {
     root: &'a Path,
     tree: PathBuf,
@@ -136,7 +136,7 @@ impl<'a> Scratch<'a> {
     fn new(root: &'a Path, folder: &Path) -> Result<Self> {
         let tree = folder.join("tree");
         let scratch = Self { root, tree };
-        // One that an interrupted run left.
+        // The worktree of an interrupted run.
         scratch.remove();
         let mut add = scratch.git();
         add.args(["worktree", "add", "--quiet", "--detach"]);

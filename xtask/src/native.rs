@@ -16,11 +16,11 @@ use crate::shell;
 use crate::tally::{read_tap, Tally};
 use crate::workspace::Workspace;
 
-/// A compiler and the language it is to compile.
+/// A compiler and its language.
 #[derive(Clone, Copy, Debug)]
 struct Compiler {
     program: &'static str,
-    /// The end of the names of the sources it compiles.
+    /// Suffix of its source files.
     sources: &'static str,
     standard: &'static str,
     /// Instruments with ThreadSanitizer, and then compiles only sources with the mark for it.
@@ -66,7 +66,7 @@ const COMPILERS: [Compiler; 5] = [
     },
 ];
 
-/// Where the programs lie that must compile and run.
+/// The folders of the programs that must compile and run.
 const FOLDERS: [&str; 3] = ["native/tests", "examples/c", "examples/cpp"];
 
 /// Compiles and runs every C source and every C++ wrapper of the folders against what cargo has
@@ -104,8 +104,8 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
     Ok(tally)
 }
 
-/// Each header compiles by itself, whatever a program has not defined or included before it.
-/// (`-pthread`, which the tests need, shows the POSIX part of the C library, too.)
+/// Each header compiles by itself, without earlier definitions or includes. (`-pthread`, which the
+/// tests need, shows the POSIX part of the C library, too.)
 fn headers(workspace: &Workspace) -> Result<Tally> {
     const NAME: &str = "headers by themselves";
     let mut tally = Tally::default();
@@ -263,14 +263,14 @@ fn libraries_of(text: &str) -> Vec<&str> {
 /// Lines at the start of a source that name its libraries and sanitizers.
 const FIRST_LINES: usize = 5;
 
-/// Whether the first lines of a source contain this.
+/// Whether the first lines of a source contain this text.
 fn head_contains(text: &str, what: &str) -> bool {
     text.lines()
         .take(FIRST_LINES)
         .any(|line| line.contains(what))
 }
 
-/// The files of a folder whose names end so, in order; none where there is no such folder.
+/// The files of a folder with this suffix, in order; none if the folder does not exist.
 fn sources(folder: &Path, end: &str) -> Result<Vec<PathBuf>> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Ok(Vec::new());

@@ -19,7 +19,7 @@ use crate::workspace::Workspace;
 
 /// The file, in the repository's root.
 pub(crate) const FILE: &str = "THIRD_PARTY_NOTICES.txt";
-/// What is installed or put into the wheel.
+/// Packages that are installed or put into the wheel.
 const SHIPPED: [&str; 6] = [
     "overhear",
     "overhear-monitor-c",
@@ -47,7 +47,7 @@ pub(crate) fn render(workspace: &Workspace) -> Result<String> {
     let metadata = shell::output(cargo.args(["--filter-platform", PLATFORM]))?;
     let metadata: Value = serde_json::from_str(&metadata)?;
     let packages = linked(&metadata).context("cargo metadata has an unknown form")?;
-    // By text, so that each stands there once.
+    // By text, so that each text is there once.
     let mut texts: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in packages {
         for (name, text) in package.licences()? {
@@ -109,7 +109,7 @@ impl Package<'_> {
             .filter(|path| path.is_file() && is_licence(path))
             .collect();
         found.sort();
-        // Of a choice, one: the shortest text that needs no further one.
+        // One licence of a choice: the shortest text that needs no other one.
         let is_mit = |path: &PathBuf| upper_name(path).contains("MIT");
         if licence.contains("MIT") && !licence.contains(" AND ") && found.iter().any(is_mit) {
             found.retain(is_mit);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What a verb needs from the operating system.
+//! The requirements of a verb on the operating system.
 //!
 //! Each need has a Debian package and a proof that works on any system. On Debian, root's missing
-//! packages are installed after one line that names them; everybody else gets one message with
-//! the command line to type. If nothing is missing, nothing is printed.
+//! packages are installed after one line that names them; everybody else gets one message with the
+//! command line to type. If nothing is missing, nothing is printed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -20,12 +20,12 @@ use crate::shell::{self, Missing};
 pub(crate) struct Need {
     /// The Debian package.
     package: &'static str,
-    /// What it is needed for, as a noun, for systems that call the package differently.
+    /// Its purpose, as a noun, for systems that call the package differently.
     purpose: &'static str,
     proof: Proof,
 }
 
-/// What shows that a need is met although no Debian package of that name is installed.
+/// A proof that a need is met although no Debian package of that name is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     /// A program of this name is on PATH.
@@ -72,10 +72,10 @@ pub(crate) const BUILD: &[Need] = &[
     program("pkg-config", "pkg-config", "pkg-config"),
 ];
 
-/// Needed besides by the demonstration.
+/// Needed in addition by the demonstration.
 pub(crate) const DEMO: &[Need] = &[program("xz-utils", "xz", "the compressor xz")];
 
-/// Needed besides by the tests.
+/// Needed in addition by the tests.
 pub(crate) const TEST: &[Need] = &[
     program("xz-utils", "xz", "the compressor xz"),
     GXX,
@@ -120,7 +120,7 @@ const LTTNG_UST: Need = header(
     "the headers of LTTng-UST",
 );
 
-/// Makes sure that all of these are there.
+/// Makes sure that all of these are installed.
 pub(crate) fn ensure(needs: &[&[Need]]) -> Result<()> {
     let missing: Vec<Need> = needs
         .concat()

@@ -44,7 +44,7 @@ pub(crate) fn tests(workspace: &Workspace) -> Result<Tally> {
     pytest
         .current_dir(&workspace.root)
         .env("OVERHEAR_PROGRAM", workspace.target.join("debug/overhear"))
-        // What an editor of the sources has lying about must not change the result.
+        // Files that editors leave in the sources must not change the result.
         .env_remove("PYTHONPATH")
         .args(["-q", "-rfEs", "--color=no", "python/tests"]);
     let mut reader = PytestReader::default();

@@ -32,7 +32,7 @@ pub(crate) fn keys(page: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What is wrong with the page itself.
+/// Errors of the page itself.
 pub(crate) fn page_breaches(page: &str) -> Vec<String> {
     let keys = keys(page);
     let twice = keys
@@ -63,7 +63,7 @@ pub(crate) fn breaches(name: &str, text: &str, keys: &[&str]) -> Vec<String> {
     found
 }
 
-/// Whether a line names a source as its first readers did: the word and three digits.
+/// Whether a line names a source in the old form: the word and three digits.
 fn names_number(line: &str) -> bool {
     let lower = line.to_ascii_lowercase();
     lower.match_indices("seed 0").any(|(at, begin)| {
@@ -84,7 +84,7 @@ fn cited(line: &str) -> impl Iterator<Item = &str> {
             && key
                 .chars()
                 .all(|letter| letter.is_ascii_alphanumeric() || letter == '-' || letter == '.');
-        // What is broken after the comma is not seen.
+        // A citation that is broken after the comma is not found.
         (is_key && PLACES.contains(&word)).then_some(key)
     })
 }

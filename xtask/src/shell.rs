@@ -10,7 +10,7 @@ use std::process::{Command, ExitStatus, Stdio};
 
 use anyhow::{bail, Context, Result};
 
-/// Something is missing that the user must install: exit status 5.
+/// A requirement that the user must install: exit status 5.
 #[derive(Debug)]
 pub(crate) struct Missing(pub(crate) String);
 
@@ -79,7 +79,7 @@ pub(crate) fn stream(
     Ok(child.wait()?)
 }
 
-/// The place of a program on PATH.
+/// The path of a program on PATH.
 pub(crate) fn on_path(program: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     env::split_paths(&path)
@@ -106,7 +106,7 @@ pub(crate) fn nightly_cargo(root: &Path) -> Command {
     command
 }
 
-/// The command as one would type it: the program by its name alone.
+/// The command as a user types it: the program by its name alone.
 fn line_of(command: &Command) -> String {
     let program = Path::new(command.get_program())
         .file_name()

@@ -21,7 +21,7 @@ use crate::workspace::Workspace;
 
 /// The version that the pages are tested with.
 const MDBOOK: &str = "0.5.4";
-/// Where files from outside `docs/` are put, below the copy of `docs/`.
+/// The folder for files from outside `docs/`, below the copy of `docs/`.
 const OUTSIDE: &str = "repository";
 
 /// Builds the site, and returns its first page.
@@ -99,7 +99,7 @@ fn staged(target: &Path, is_chapter: bool) -> PathBuf {
         Err(_) => (Path::new(OUTSIDE).join(target), true),
     };
     if outside && !is_chapter {
-        // mdBook takes `.md` for the end of a link wherever it stands.
+        // mdBook replaces `.md` at the end of every link.
         let mut name = match path.extension() {
             Some(ending) if ending == "md" => path.with_extension("markdown"),
             _ => path,
@@ -156,7 +156,7 @@ fn dead_links(site: &Path) -> Result<Vec<String>> {
         {
             let link = rest.split('"').next().unwrap_or_default();
             let file = link.split(['#', '?']).next().unwrap_or_default();
-            // An address, a section of the page itself, or what the 404 page says about the root.
+            // An address, a section of the page itself, or a link of the 404 page to the root.
             if file.is_empty() || file.contains(':') || file.starts_with('/') {
                 continue;
             }
@@ -168,7 +168,7 @@ fn dead_links(site: &Path) -> Result<Vec<String>> {
     Ok(dead)
 }
 
-/// All files with an ending, in folders below as well.
+/// All files with an extension, in subfolders as well.
 fn files(folder: &Path, ending: &str) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder)? {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The sizes of what a program links: the C libraries, and a static program with one sensor.
+//! The sizes of the linked code of a program: the C libraries, and a static program with one
+//! sensor.
 //!
 //! Everything is built and linked as `make install` does, so the figures are those of an
 //! installation.
@@ -17,7 +18,7 @@ use crate::workspace::Workspace;
 /// The program with one sensor.
 const PROGRAM: &str = "examples/c/hello_sensor.c";
 
-/// Prints the table. `built` is where cargo has put the static libraries.
+/// Prints the table. `built` is the folder of the static libraries.
 pub(crate) fn print(workspace: &Workspace, built: &Path) -> Result<()> {
     let folder = workspace.target.join("sizes");
     fs::create_dir_all(&folder)?;

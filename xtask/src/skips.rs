@@ -10,7 +10,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-/// The oldest kernel that has all that the tests use.
+/// The oldest kernel with all features of the tests.
 const KERNEL: (u32, u32) = (6, 18);
 
 /// Numbers of the capabilities that tests use: to own files of others, to end and to become others,
@@ -86,14 +86,14 @@ const PERMITTED: [(&str, &str); 19] = [
 /// Whether unexpected skips are failures here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Policy {
-    /// Everything is permitted and there: only what is listed may be skipped.
+    /// Everything is permitted and installed: only listed skips are allowed.
     Strict,
-    /// Something is lacking, so tests may lack it, too.
+    /// Something is missing, so tests may be skipped.
     Lenient,
 }
 
 impl Policy {
-    /// That of this machine and user.
+    /// The strictness for this machine and user.
     pub(crate) fn here() -> Self {
         let read = |position: &str| fs::read_to_string(position).unwrap_or_default();
         let is_root = fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0);
@@ -105,8 +105,8 @@ impl Policy {
         )
     }
 
-    /// Strict where every capability that is used is there, no filter refuses system calls, and the
-    /// kernel is new enough.
+    /// Strict if every used capability is there, no filter refuses system calls, and the kernel is
+    /// new enough.
     fn of(is_whole: bool, status: &str, release: &str) -> Self {
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name))?;

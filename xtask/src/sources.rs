@@ -17,11 +17,11 @@ use crate::names::TypeNames;
 use crate::references;
 use crate::workspace::Workspace;
 
-/// Endings of the files that carry a licence line.
+/// Extensions of the files with a licence line.
 const SOURCES: [&str; 8] = ["rs", "c", "h", "hpp", "cpp", "js", "py", "sh"];
-/// Endings of further files that are text.
+/// Extensions of other text files.
 const TEXTS: [&str; 6] = ["md", "toml", "html", "css", "txt", "json"];
-/// Folders that hold nothing of the repository's own.
+/// Folders without files of the repository.
 const SKIPPED: [&str; 7] = [
     "target",
     "out",
@@ -111,7 +111,7 @@ fn long_comment_lines(text: &str) -> impl Iterator<Item = usize> + '_ {
     long.map(|(index, _)| index + 1)
 }
 
-/// Links of a page to sections that are not there, as messages.
+/// Links of a page to absent sections, as messages.
 fn dead_sections(name: &str, file: &Path, text: &str) -> Vec<String> {
     let folder = file.parent().unwrap_or(file);
     let mut found = Vec::new();
@@ -126,7 +126,7 @@ fn dead_sections(name: &str, file: &Path, text: &str) -> Vec<String> {
         } else {
             continue;
         };
-        // A page that is not there is another breach.
+        // An absent page is another breach.
         if there.is_ok_and(|there| !sections(&there).any(|other| other == section)) {
             found.push(format!(
                 "{name} links to the section {target}, which is not there."
@@ -141,7 +141,7 @@ fn sections(text: &str) -> impl Iterator<Item = String> + '_ {
     let headings = text.lines().filter(|line| line.starts_with('#'));
     headings.map(|line| {
         let title = line.trim_start_matches('#').trim();
-        // Of a link in a heading only the text counts.
+        // Only the text of a link in a heading counts.
         let mut plain = String::new();
         for (index, part) in title.split("](").enumerate() {
             let rest = if index == 0 {

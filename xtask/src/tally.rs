@@ -17,7 +17,7 @@ const HELPER: &str = "ignored, started by";
 /// Results of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// How many passed.
+    /// Number of passed tests.
     passed: usize,
     /// Those that failed, by name.
     failed: Vec<String>,
@@ -65,7 +65,7 @@ impl Tally {
         self.skipped.last_mut().expect("one was added").is_another = true;
     }
 
-    /// Skips that this machine has no reason for become failures.
+    /// Unexpected skips on this machine become failures.
     pub(crate) fn judge_skips(&mut self, policy: Policy) {
         let unexpected = self
             .skipped
@@ -80,7 +80,7 @@ impl Tally {
         self.failed.extend(messages);
     }
 
-    /// Keeps a runner's own last line.
+    /// Keeps the last line of a runner.
     pub(crate) fn summarize(&mut self, line: impl Into<String>) {
         self.summaries.push(line.into());
     }
@@ -129,11 +129,11 @@ pub(crate) struct CargoReader {
     tally: Tally,
     /// Between `successes:` and the next section: output of tests that passed.
     in_successes: bool,
-    /// Whose output is being shown.
+    /// The test of the current output.
     test: String,
-    /// Whether it has called itself skipped.
+    /// Whether it has printed a skip.
     is_skipped: bool,
-    /// Tests of this binary that called themselves skipped.
+    /// Tests of this binary that have printed a skip.
     self_skipped: usize,
 }
 
@@ -246,12 +246,12 @@ pub(crate) fn read_tap(test: &str, output: &str, code: Option<i32>) -> Tally {
 #[derive(Debug, Default)]
 pub(crate) struct PytestReader {
     tally: Tally,
-    /// Whether the last line came, which counts all.
+    /// Whether the last line with the counts came.
     has_ended: bool,
 }
 
 impl PytestReader {
-    /// Takes a line in.
+    /// Processes a line.
     pub(crate) fn line(&mut self, line: &str) {
         if let Some(failed) = prefixed(line, &["FAILED ", "ERROR "]) {
             let name = failed.split_once(" - ").map_or(failed, |(name, _)| name);
@@ -264,7 +264,7 @@ impl PytestReader {
                 self.tally.skip(position, reason);
             }
         } else if line.contains(" in ") && line.ends_with(['s', ')']) && counts_tests(line) {
-            // From a minute on the time follows once more: `in 62.08s (0:01:02)`.
+            // From a minute on the line has the time again: `in 62.08s (0:01:02)`.
             self.tally.passed += number_before(line, " passed");
             self.tally.summarize(format!("pytest: {line}"));
             self.has_ended = true;

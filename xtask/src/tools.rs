@@ -11,7 +11,7 @@ use anyhow::Result;
 use crate::shell::{self, Missing};
 use crate::workspace::Workspace;
 
-/// Where they are put.
+/// Their folder.
 fn folder(workspace: &Workspace) -> PathBuf {
     workspace.target.join("tools")
 }

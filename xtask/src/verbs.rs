@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The verbs: what `make VERB` does.
+//! The verbs: the actions of `make VERB`.
 
 use std::fs::{self, File};
 use std::io::{BufWriter, Write as _};
@@ -100,7 +100,7 @@ impl Verb {
         Self::ALL.into_iter().find(|verb| verb.name() == name)
     }
 
-    /// Does it.
+    /// Runs the verb.
     pub(crate) fn perform(self, arguments: &[String]) -> Result<()> {
         let workspace = Workspace::load()?;
         match self {
@@ -134,7 +134,7 @@ impl Verb {
     }
 }
 
-/// Everything that must hold before a change is accepted. A failure does not stop the others.
+/// Everything that must hold before a change is accepted. All parts run, even if one fails.
 fn test(workspace: &Workspace) -> Result<()> {
     packages::ensure(&[BUILD, TEST])?;
     let mut tally = Tally::default();
@@ -251,7 +251,7 @@ fn loom(workspace: &Workspace) -> Result<Tally> {
 /// The models that an explorer runs; their names contain its own.
 fn models(workspace: &Workspace, explorer: &str, flags: &str) -> Result<Tally> {
     let mut cargo = shell::cargo(&workspace.root);
-    // Another cfg is another build of everything, so it lives apart.
+    // Another cfg rebuilds everything, so it has a folder of its own.
     cargo
         .env("RUSTFLAGS", flags)
         .env("CARGO_TARGET_DIR", workspace.target.join(explorer));
@@ -331,7 +331,7 @@ fn fuzz(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     let limit = format!("-max_total_time={seconds}");
     let mut failed = Vec::new();
     for target in shell::output(cargo().args(["fuzz", "list"]))?.split_whitespace() {
-        // The fuzzer adds what it finds to the first folder, and begins with what is in both.
+        // The fuzzer adds new inputs to the first folder, and begins with those of both.
         let [corpus, seeds] = ["corpus", "seeds"].map(|kind| format!("fuzz/{kind}/{target}"));
         std::fs::create_dir_all(workspace.root.join(&corpus))?;
         let mut run = cargo();
@@ -365,7 +365,7 @@ fn deny(workspace: &Workspace) -> Result<()> {
     shell::run(cargo.args(["deny", "check", "--disable-fetch", "advisories"]))
 }
 
-/// What can be checked without a network.
+/// The checks that need no network.
 fn deny_offline<'a>(workspace: &Workspace, cargo: &'a mut Command) -> &'a mut Command {
     tools::on_path_of(workspace, cargo);
     cargo.args(["deny", "--offline", "check", "licenses", "bans", "sources"])
@@ -381,7 +381,7 @@ fn dependencies(workspace: &Workspace, tally: &mut Tally) {
                 tally.fail(format!("{file} is not up to date; type `make notices`."));
             }
         }
-        // As on another architecture, whose build has not fetched all of them.
+        // For example on another architecture, whose build has not fetched all of them.
         Err(error) => println!("lint: the notices are not compared: {error:#}"),
     }
     if !tools::has(workspace, "deny") {
@@ -404,7 +404,7 @@ fn manifests(workspace: &Workspace, tally: &mut Tally) -> Result<()> {
                 tally.fail(breach);
             }
         }
-        // As on another architecture, whose build has not fetched all of them.
+        // For example on another architecture, whose build has not fetched all of them.
         Err(error) => println!("lint: what manifests state is not checked: {error:#}"),
     }
     Ok(())

@@ -13,7 +13,7 @@ use crate::shell;
 pub(crate) struct Workspace {
     /// The folder of the repository.
     pub(crate) root: PathBuf,
-    /// Where cargo puts what it builds.
+    /// The target folder of cargo.
     pub(crate) target: PathBuf,
     /// The packages, in cargo's order.
     pub(crate) packages: Vec<Package>,
@@ -23,7 +23,7 @@ pub(crate) struct Workspace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Package {
     pub(crate) name: String,
-    /// What it names in its Cargo.toml, inside the workspace and outside.
+    /// Its dependencies in its Cargo.toml, inside the workspace and outside.
     pub(crate) dependencies: Vec<Dependency>,
 }
 
@@ -31,7 +31,7 @@ pub(crate) struct Package {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Dependency {
     pub(crate) name: String,
-    /// It is needed by tests, examples and benches only.
+    /// Only tests, examples and benches need it.
     pub(crate) dev: bool,
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Other tools, each as one contender: the cheapest event with one number that it offers, with
-//! whoever listens to it running on the other CPU.
+//! Other tools, each as one contender: the cheapest event with one number that it offers, with its
+//! reader on the other CPU.
 //!
 //! A peer that is not compiled in or cannot start is left out with a message.
 

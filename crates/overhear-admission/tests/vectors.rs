@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The reference vectors: 201 sets of parameters with the integer results of an independent
 //! implementation in exact fractions. Every result in the file is compared; an unknown field is an
-//! error, so that none is passed over.
+//! error, so that none is ignored.
 //!
 //! Conventions of the file: `null` is none, unbounded or infinite; work of a period ends strictly
 //! before d.

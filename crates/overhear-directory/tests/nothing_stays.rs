@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Remains of clients in the directory's process after their end: no descriptor, no memory.
+//! Resources of clients in the directory's process after their end: no descriptor, no memory.
 //!
 //! One test, because both belong to the whole process.
 

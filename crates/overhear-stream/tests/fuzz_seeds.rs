@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the fuzzers run (`fuzz/subjects`), over their seeds and thousands of inputs near them.
+//! Runs the fuzz targets (`fuzz/subjects`) over their seeds and thousands of inputs near them.
 //!
-//! The fuzzers need a nightly toolchain and somebody who waits; this runs with every other test.
+//! The fuzzers need a nightly toolchain and a long time; this runs with every other test.
 #![cfg(not(any(loom, miri)))]
 
 use arbitrary::{Arbitrary, Unstructured};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What `#[derive(Element)]` refuses, and with which message.
+//! The errors of `#[derive(Element)]`, with their messages.
 //!
-//! The messages are compared, not the compiler's whole output: its wording around them changes
-//! from version to version.
+//! The messages are compared, not the compiler's whole output: its wording around them changes from
+//! version to version.
 
 mod support;
 

@@ -2,11 +2,11 @@
 //! The compensation of a real run: a workload that switches a lot, with and without a monitor, in
 //! turns.
 //!
-//! Monitored it takes longer; what is left of that after the compensation should be nothing. The
-//! same two processes run both halves of a pair, some tenths of a second apart, and which half is
-//! first changes from pair to pair. Each lap contains work of constant length, which observation
-//! does not change. Only laps count whose work ran at the ordinary speed of the core, which is one
-//! range for both halves of all pairs. The time of a half is the median of these short laps.
+//! Monitored it takes longer; after the compensation the difference should be zero. The same two
+//! processes run both halves of a pair, some tenths of a second apart, and which half is first
+//! changes from pair to pair. Each lap contains work of constant length, which observation does not
+//! change. Only laps count whose work ran at the ordinary speed of the core, which is one range for
+//! both halves of all pairs. The time of a half is the median of these short laps.
 //!
 //! The test makes few pairs. It asserts what holds on any machine that is calm enough to show a
 //! difference at all. On other machines the share of disturbed laps, or a crowded machine, must be

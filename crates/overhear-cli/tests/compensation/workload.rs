@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The workload: two processes on one CPU pass a byte to and fro, and work for some microseconds
-//! whenever they get it.
+//! each time they get it.
 //!
 //! Both are this test's own program, started again with a variable, so that nothing else must be
 //! built. Their work is an interference probe, so it shows for each lap whether the core was

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The command `overhear` against counts of others: the kernel's own, getrusage, the threads' CPU
-//! clocks, `perf sched record` and `timehist`, `strace -T`, babeltrace2.
+//! The command `overhear` compared with independent counts: the kernel's own, getrusage, the
+//! threads' CPU clocks, `perf sched record` and `timehist`, `strace -T`, babeltrace2.
 //!
 //! No test limits a time. A test that cannot run on this machine prints "skipped: REASON".
 

@@ -180,8 +180,8 @@ impl Browser {
 
     /// Puts `html` on disk, opens it and waits until it is drawn.
     ///
-    /// A first layout may have had a scroll bar that the second has not: the plot takes its
-    /// width from the layout, so nothing is measured before it came to rest.
+    /// A first layout may have had a scroll bar that the second has not: the plot takes its width
+    /// from the layout, so measurements must wait until it is stable.
     pub(crate) fn open(&self, html: &str) {
         let path = self.home.path().join("report.html");
         std::fs::write(&path, html).expect("the page is written");
