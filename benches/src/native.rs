@@ -86,7 +86,7 @@ impl CrowdKind {
         let sensor = unsafe { (self.enlist)(name.as_ptr(), slots) };
         ensure!(
             !sensor.is_null(),
-            "a C sensor is not heard: {}",
+            "a C sensor is not connected: {}",
             last_error()
         );
         Ok(CrowdSensor { kind: self, sensor })
@@ -216,7 +216,7 @@ impl Native {
         let sensor = unsafe { enlist(name.as_ptr(), self.slots.into(), &mut behind) };
         ensure!(
             !sensor.is_null(),
-            "the sensor {instance} is not heard: {}",
+            "the sensor {instance} is not connected: {}",
             last_error()
         );
         Ok(Handle { sensor, behind })

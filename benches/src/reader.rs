@@ -208,7 +208,7 @@ pub(crate) fn drain(rounds: usize, others: usize) -> Result<Vec<Outcome>> {
     let (drains, periods) = *read.borrow();
     ensure!(
         drains as f64 >= periods / 2.0,
-        "the reader has drained {drains} times in {periods:.0} ms: too seldom to tell what it costs"
+        "the reader has drained {drains} times in {periods:.0} ms: too seldom to measure the cost"
     );
     Ok(outcomes)
 }

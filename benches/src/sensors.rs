@@ -65,7 +65,7 @@ pub(crate) fn sensor<E: Element>(slots: u64) -> Result<Sensor<E>> {
         .register()?;
     ensure!(
         sensor.is_connected(),
-        "a sensor is not heard: {}",
+        "a sensor is not connected: {}",
         sensor.not_connected_reason().unwrap_or_default()
     );
     Ok(sensor)
@@ -108,7 +108,7 @@ pub(crate) fn laned(slots: u64) -> Result<LanedSensor<Bytes8>> {
         .rate(rate())
         .capacity(slots)
         .register()?;
-    ensure!(sensor.is_connected(), "a laned sensor is not heard");
+    ensure!(sensor.is_connected(), "a laned sensor is not connected");
     Ok(sensor)
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn concurrent<E: Element>(slots: u64) -> Result<ConcurrentSensor<E>> 
         .rate(rate())
         .capacity(slots)
         .register()?;
-    ensure!(sensor.is_connected(), "a concurrent sensor is not heard");
+    ensure!(sensor.is_connected(), "a concurrent sensor is not connected");
     Ok(sensor)
 }
 

@@ -94,7 +94,7 @@ fn demonstrate(options: &Options) -> Result<()> {
     let missed = outcome.report.missed_total;
     match missed {
         0 => println!("Nothing was missed."),
-        missed => println!("{missed} elements were missed; the report says where."),
+        missed => println!("{missed} elements were missed; the report shows where."),
     }
     for note in &outcome.report.notes {
         println!("{}", fill(&format!("Note: {note}"), "  "));
@@ -105,7 +105,7 @@ fn demonstrate(options: &Options) -> Result<()> {
     }
     match outcome.exit {
         Exit::Code(0) => Ok(()),
-        Exit::Code(code) => bail!("the client ended with status {code}; what it said stands above"),
+        Exit::Code(code) => bail!("the client ended with status {code}; its output is above"),
         Exit::Signal(signal) => bail!("signal {signal} ended the client"),
     }
 }

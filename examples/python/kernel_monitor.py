@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Listens to what the kernel does with a program and all that it creates, and says for each thread how often it
+"""Observes what the kernel does with a program and all that it creates, and prints for each thread how often it
 gave up its CPU, how often it lost it, and how long it ran.
 
     python3 examples/python/kernel_monitor.py [PROGRAM ARGS...]

@@ -4,7 +4,7 @@
 
     overhear run -- python3 examples/python/threads.py
 
-Python's threads take turns, so a sensor without lanes would do as well. With lanes each element says
+Python's threads take turns, so a sensor without lanes would do as well. With lanes each element names
 which thread wrote it.
 """
 

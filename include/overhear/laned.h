@@ -442,7 +442,7 @@ OH_INLINE_ void *oh_laned_begin_(oh_laned_sensor *sensor, uint64_t guarded)
  * oh_laned_write: begins an element and hands out its payload to fill.
  *
  * The payload contains bytes of an older element, so all of it must be filled. Nothing is published
- * before oh_laned_commit. Plain stores through the pointer are right, as oh_sensor_write says.
+ * before oh_laned_commit. Plain stores through the pointer are right, as for oh_sensor_write.
  *
  * Ownership: the payload is the caller's until oh_laned_commit or oh_laned_abandon. The calling
  * function must not return before that.

@@ -43,7 +43,7 @@ template <std::size_t data_bytes> constexpr auto overhear_describe(const part<da
 
 /*
  * A sensor for messages of any length. One thread at a time may write to it. Elements have four
- * cache lines unless something else is asked for: larger ones waste more on short messages, smaller
+ * cache lines unless another value is given: larger ones waste more on short messages, smaller
  * ones need more elements for long ones.
  */
 template <std::size_t data_bytes = 232> class message_sensor {

@@ -122,7 +122,7 @@ static void put_zeroes_the_rest_and_asks_for_the_thread_once(void)
     for (index = 0; index < 16; index++)
         good &= payload[index] == (index < 13 ? 9 : 0);
     tap_check(good, "a payload of 13 bytes is copied, three bytes are zeroed");
-    tap_check(queue_element(&sensor, 0)->tid == QUEUE_FIRST_TID, "an unknown thread is asked for");
+    tap_check(queue_element(&sensor, 0)->tid == QUEUE_FIRST_TID, "an unknown thread's id is read from the system");
 }
 
 static void positions_wrap_around(void)

@@ -48,7 +48,7 @@ int main(void)
     oh_sensor_commit_at(sensor, stamp);
     tap_check(stamp == 0 && oh_thread_cpu_ns() == 0, "no clock is read");
     tap_check(!oh_sensor_is_connected(sensor), "nobody hears it");
-    tap_check(strstr(oh_last_error(), "OVERHEAR_DISABLE") != NULL, "and the message says why");
+    tap_check(strstr(oh_last_error(), "OVERHEAR_DISABLE") != NULL, "and the message has the reason");
     oh_sensor_unregister(sensor);
     tap_check(oh_sensor_register_at(&place, &options) == 0, "so does one in the caller's memory");
     oh_sensor_put(&place, &value);

@@ -232,7 +232,7 @@ static void of_switches(void)
         tap_skip("switches alone", oh_kernel_last_error());
         return;
     }
-    tap_check(strstr(status.message, "without wake-ups") != NULL, "it says that there are no wake-ups");
+    tap_check(strstr(status.message, "without wake-ups") != NULL, "the status reports that there are no wake-ups");
     events = (oh_kernel_event *)calloc(status.max_events, sizeof *events);
     if (!events)
         exit(1);
@@ -276,7 +276,7 @@ int main(void)
     }
     tap_check(code == 0 && status.granted_bytes > 0 && status.granted_bytes <= 1 << 20 &&
                   status.backend == OH_KERNEL_BPF && strstr(status.message, "BPF"),
-              "a monitor is created, and says what was granted");
+              "a monitor is created, and reports what was granted");
     events = (oh_kernel_event *)calloc(status.max_events, sizeof *events);
     if (!events)
         return 1;
@@ -286,7 +286,7 @@ int main(void)
     turns(&sleeper, 5);
     tap_check(oh_kernel_monitor_read(monitor, events, status.max_events, &count) == 0 && count == 1 &&
                   events[0].payload.life.kind == OH_LIFE_TRACKED,
-              "it is created suspended: only the tracking is told");
+              "it is created suspended: only the tracking is reported");
     before = switches(&sleeper);
     tap_check(oh_kernel_monitor_resume(monitor) == 0, "it is resumed");
     turns(&sleeper, TURNS);

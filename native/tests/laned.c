@@ -218,7 +218,7 @@ static void jump_past_commit_frees_the_slot(void)
         write_and_jump(sensor);
     tap_check(put_far_deeper(sensor, 5) == 1 && element(lane, 4)->flags == OH_ELEMENT_VOID &&
                   is(lane, 5, 5),
-              "an overwritten return address tells, from however deep");
+              "an overwritten return address is detected, from any depth");
     tap_check(lost_nested(lane) == 0 && counter(lane) == 6, "nothing was lost");
     oh_laned_unregister(sensor);
 }

@@ -36,7 +36,7 @@ int main(void)
               "a recording that is not there is named");
     tap_check(oh_results_get(NULL, metric, "x", 0) == -EINVAL, "results need a place");
     tap_check(oh_results_get(&results, metric, "/nonexistent", OH_ELEMENT_COST_CALIBRATED) == -ENOENT,
-              "nor is it where its calibration is asked for");
+              "nor is it where its calibration is requested");
     oh_metric_free(metric);
 
     tap_check(oh_metric_user(&metric, "mine", "begins", "user:ends", false) == 0, "between two events");

@@ -124,7 +124,7 @@ static void of_the_kernel(oh_monitor *monitor)
         return;
     options.sensors = oh_metric_kernel_sensors(metric);
     options.backend = OH_KERNEL_BPF;
-    tap_check(strcmp(options.sensors, "syscall,task_life") == 0, "a metric says which kernel sensors it requires");
+    tap_check(strcmp(options.sensors, "syscall,task_life") == 0, "a metric names the kernel sensors that it requires");
     number = oh_monitor_measure(monitor, metric, 0);
     results = results_of(monitor, number);
     tap_check(oh_results_count(results) == 0 && strstr(oh_last_error(), "no stream of kernel:syscall"),

@@ -112,7 +112,7 @@ int main(void)
     options.directory = socket;
     setenv("OVERHEAR_DIRECTORY", "/nowhere", 1);
     tap_check(oh_monitor_start(&monitor, &options) == 0,
-              "a monitor starts with the directory that it is told, and is announced there");
+              "a monitor starts with the given directory, and is announced there");
     setenv("OVERHEAR_DIRECTORY", socket, 1);
 
     tap_check(oh_monitor_add(monitor, &update, "", NULL) == -EINVAL &&
@@ -136,14 +136,14 @@ int main(void)
               "an update's status is known");
     tap_check(oh_monitor_remove(monitor, a) == 0 && first.destroyed == 1, "it is removed and destroyed");
     tap_check(oh_monitor_remove(monitor, a) == -EINVAL && oh_monitor_status(monitor, 77, &status) == -EINVAL,
-              "what is not there is told");
+              "a missing object is reported");
     tap_check(oh_monitor_status(monitor, b, &status) == 0 && status.state == OH_UPDATE_RUNNING &&
                   status.refused == 0 && !*oh_last_error(),
               "the others go on without it");
     second.monitor = monitor;
     put(sensor, 77);
     tap_check(oh_monitor_wait(monitor, oh_now_ns(), PATIENCE_NS) == 0 && second.inside,
-              "an update cannot wait for its own thread, and is told so");
+              "an update cannot wait for its own thread, and gets an error");
     put(sensor, 99);
     put(sensor, 1);
     put(sensor, 1);
@@ -151,7 +151,7 @@ int main(void)
                   oh_monitor_status(monitor, b, &status) == 0 && status.state == OH_UPDATE_FAILED &&
                   strstr(oh_last_error(), "`element` failed: 99 is too much") &&
                   status.elements == 3 && second.values == 83,
-              "one that fails is called no more, says why, and counts what reached it");
+              "one that fails is not called again, has a reason, and counts what reached it");
     update.type = "another";
     c = oh_monitor_add(monitor, &update, "three", &first);
     put(sensor, 1);
@@ -159,7 +159,7 @@ int main(void)
                   oh_monitor_status(monitor, c, &status) == 0 && status.state == OH_UPDATE_RUNNING && status.refused == 1 &&
                   status.elements == 0 && first.values == 11 &&
                   strstr(oh_last_error(), "type `another`") && strstr(oh_last_error(), "type `value`"),
-              "of a sensor of another type it is told, and counts nothing");
+              "it learns of a sensor of another type, and counts nothing");
     tap_check(oh_monitor_wait(monitor, UINT64_MAX / 2, 1) == -ETIMEDOUT &&
                   oh_waiter_wait(waiter, UINT64_MAX / 2, 1) == -ETIMEDOUT,
               "nobody waits forever");
@@ -170,7 +170,7 @@ int main(void)
               "at its end it has evaluated everything");
     oh_waiter_detach(waiter);
     tap_check(oh_waiter_attach(&waiter, "nobody") == 0 && oh_waiter_wait(waiter, 1, 1) == -ENOENT,
-              "a monitor that does not run is told");
+              "a monitor that does not run is reported");
     oh_waiter_detach(waiter);
     oh_monitor_stop(NULL);
     oh_sensor_unregister(sensor);

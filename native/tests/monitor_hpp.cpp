@@ -74,7 +74,7 @@ int main()
             monitor.wait(oh_now_ns(), patience);
         tap_check(why.find("99 is too much") != std::string::npos &&
                       monitor.status(added).state == OH_UPDATE_FAILED && monitor.status(added).elements == 3,
-                  "one that throws has failed, and says why");
+                  "one that throws has failed, and has a reason");
         monitor.remove(other);
         tap_check(alive == 1, "an update is removed and destroyed");
         thrown = false;

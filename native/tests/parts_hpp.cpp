@@ -65,6 +65,6 @@ int main()
     tap_check(!sensor && moved.write("on") && holds(moved, 5, 4, 0, 2, "on"),
               "a moved sensor goes on with its numbers");
     const auto refused = messages::try_register("");
-    tap_check(!refused && overhear::last_error()[0] != '\0', "a refusal is told");
+    tap_check(!refused && overhear::last_error()[0] != '\0', "a refusal has a message");
     return tap_done();
 }

@@ -110,7 +110,7 @@ static void registers_and_writes(void)
               "the capacity is a power of two");
     /* Private memory has no readers, so the library chooses its size. */
     if (oh_sensor_is_connected(sensor))
-        tap_check(sensor->mask >= 127, "the capacity is not below what was asked for");
+        tap_check(sensor->mask >= 127, "the capacity is not below the requested one");
     else
         tap_check(oh_last_error()[0] != '\0', "a sensor that is not connected has a reason");
     for (element = 0; element < 1000; element++)
@@ -152,7 +152,7 @@ static void registers_in_place(void)
     memcpy(&written, second.sensor.base + OH_HEADER_SIZE + second.sensor.stride + 8, 8);
     tap_check(second.sensor.count == 2 && written == 8, "it writes on where it was");
     tap_check(oh_sensor_pace(&second.sensor) == -EINVAL && strstr(oh_last_error(), "rate") != NULL,
-              "what it has not declared is told");
+              "an undeclared one is reported");
     oh_sensor_unregister(&second.sensor);
     tap_check(is_zero(&second.sensor), "given back, the place is zero");
     tap_check(oh_sensor_is_connected(&second.sensor) == 0 &&

@@ -48,7 +48,7 @@ static void all_come_whole_or_are_counted(const oh_sensor *sensor)
             for (part = 0; part < parts_of[message]; part++, position++) {
                 if (missing >> position & 1) {
                     misses++;
-                    if (position % 2 == 0) /* as if a gap had been told, and as if not */
+                    if (position % 2 == 0) /* with and without a reported gap */
                         oh_rejoiner_interrupted(&rejoiner);
                 } else if (oh_rejoiner_part(&rejoiner, stream_payload(sensor, (uint64_t)position),
                                             SIZE)) {

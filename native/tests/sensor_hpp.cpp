@@ -186,11 +186,11 @@ void refuses()
         said = error.what();
         code = error.code();
     }
-    tap_check(code < 0 && said.find("id") != std::string::npos, "a refusal is thrown with its words");
+    tap_check(code < 0 && said.find("id") != std::string::npos, "a refusal is thrown with its message");
     using std::chrono::milliseconds;
     const auto backwards = overhear::options().rate(milliseconds(1), milliseconds(2));
     const auto made = overhear::sensor<server::tick>::try_register("tick", backwards);
-    tap_check(!made && overhear::last_error()[0] != '\0', "or told without exception");
+    tap_check(!made && overhear::last_error()[0] != '\0', "or reported without exception");
 }
 
 } // namespace

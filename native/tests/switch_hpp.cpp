@@ -125,7 +125,7 @@ template <class sensor_type> int follows_the_switch(sensor_type &sensor)
     return 0;
 }
 
-/* A registration that the object did not hear of leaves it with the old switch, which stays
+/* A registration that the object did not see leaves it with the old switch, which stays
    mapped. */
 template <class sensor_type> int outlives_its_registration(sensor_type &sensor)
 {
@@ -156,7 +156,7 @@ template <class sensor_type> void kind(const char *id)
     sensor_type sensor(id);
     tap_check(sensor.is_connected() && sensor.is_enabled() && writes(sensor), "a sensor is connected, and on");
     int step = in_a_child(sensor, follows_the_switch<sensor_type>);
-    tap_check(step == 0, "an object asks the switch that its handle has");
+    tap_check(step == 0, "an object reads the switch of its handle");
     step = in_a_child(sensor, outlives_its_registration<sensor_type>);
     tap_check(step == 0, "and no memory that is gone");
     tap_check(sensor.is_enabled() && writes(sensor), "the parent's sensor goes on");

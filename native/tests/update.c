@@ -191,8 +191,8 @@ int main(void)
     void *own;
 
     tap_check(plugin->abi == OH_UPDATE_ABI && plugin->update_count == 1 && plugin->size == sizeof *plugin,
-       "the table says its version and its updates");
-    tap_check(strcmp(update->name, "sum") == 0 && update->size == sizeof *update, "an update says its name");
+       "the table has its version and its updates");
+    tap_check(strcmp(update->name, "sum") == 0 && update->size == sizeof *update, "an update has its name");
     tap_check(!update->create(&host, "refuse") && strcmp(failed, "as you wish") == 0,
        "a refusal has a message");
     own = update->create(&host, "");
@@ -211,12 +211,12 @@ int main(void)
        "a failure has a message");
     tap_check(update->report(own, &host) == 0 &&
            strcmp(told, "values=42;missed=-3;advanced=250;text=told;json=[];") == 0,
-       "results are told");
+       "results are delivered");
     oh_react(&host, 7, -1);
-    tap_check(asked == 7 && asked_value == -1, "a reaction is asked for");
+    tap_check(asked == 7 && asked_value == -1, "a reaction is requested");
     host.size = (uint32_t)offsetof(oh_host, react); /* a monitor of before */
     oh_react(&host, 8, 0);
-    tap_check(asked == 7, "an older monitor is not asked");
+    tap_check(asked == 7, "an older monitor gets no request");
     update->destroy(own);
     return tap_done();
 }

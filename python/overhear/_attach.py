@@ -38,7 +38,7 @@ class Attachment:
         """The next batch.
 
         Waits until there is something, at most for ``timeout_s`` seconds: then the batch has no
-        elements, and its advance says until when there were none. None is the end, after `close`.
+        elements, and its advance is the time until which there were none. None is the end, after `close`.
         """
         plain = self._attachment.read(timeout_s)
         return None if plain is None else Batch._from_plain(self.streams, plain)

@@ -30,9 +30,9 @@ class KernelMonitor:
     call raises `KernelError`. Several may track the same threads.
 
     :param buffer_bytes: approximate size of all buffers together; by default some MiB per CPU.
-    :param sensors: names of `kernel_sensors` to hear besides scheduling, or ``"all"``. One of scheduling among
+    :param sensors: names of `kernel_sensors` to observe besides scheduling, or ``"all"``. One of scheduling among
         them leaves out what is not named: ``["sched_switch"]`` has no wake-ups, and no program for them.
-        ``sched_switch`` and ``task_life`` are always heard.
+        ``sched_switch`` and ``task_life`` are always observed.
     :param backend: ``bpf`` (needs CAP_BPF and CAP_PERFMON), ``perf`` (own threads and processes, switches and
         life events only), or ``any``, BPF if permitted.
     :param dedicated_programs: loads separate BPF programs, so that the monitor can be given while the

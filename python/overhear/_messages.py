@@ -21,9 +21,9 @@ class MessageSensor(_core.MessageSensor):
 
     `Messages` puts them together again. A message of which an element was missed is lost as a whole,
     and counted. So is one with more parts than the sensor has slots: set a capacity that holds
-    several of the longest. What is said of `Sensor` about directories, threads and forks holds here, too.
+    several of the longest. The notes of `Sensor` about directories, threads and forks hold here, too.
 
-    :param id: what it tells.
+    :param id: its name in the directory.
     :param type: the type id: what the messages contain.
     :param instance: which one of several sensors with the same id this is.
     :param part_bytes: bytes of a message in each element, 1 to 4072.

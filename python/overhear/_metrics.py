@@ -98,8 +98,8 @@ def new_user_metric(name: str, initial: str, final: str, include_system: bool = 
     interrupted; without `include_system`, without system calls and page faults as well.
 
     An event is a sensor, ``"user:SENSOR"``, or one with conditions as in the text of a metric:
-    ``"kernel:probe/SYMBOL"``, ``"user:queue [depth == 0]"``, ``"kernel:syscall [kind == 2 and number == 0]"``. What the kernel tells of a thread
-    belongs to it; where an element names several, ``task FIELD`` says which.
+    ``"kernel:probe/SYMBOL"``, ``"user:queue [depth == 0]"``, ``"kernel:syscall [kind == 2 and number == 0]"``. An element of the kernel about a thread
+    belongs to it; where an element names several, ``task FIELD`` selects one.
     """
     return _core.of_user(name, initial, final, include_system)
 
@@ -169,14 +169,14 @@ def measuring(
     What the metrics require is switched on: the directory's sensors, and the kernel's.
 
     :param names: the sensors that are read, as of `attach`.
-    :param processes: the processes, with all that they create, whose kernel events are heard, where a metric
+    :param processes: the processes, with all that they create, whose kernel events are observed, where a metric
         requires such.
     :param directory: the directory's socket; by default the one of this environment. Metrics of the kernel alone
         need none.
     :param disable_unused: switches sensors off meanwhile that no monitor needs.
     :param element_cost_ns: as of `measure`, in nanoseconds.
     :raises AttachError: if a directory is needed, and there is none, or it refuses.
-    :raises KernelError: if the kernel cannot be heard.
+    :raises KernelError: if the kernel cannot be observed.
     """
     socket = None if directory is None else os.fspath(directory)
     begun = _core.Measuring(

@@ -87,7 +87,7 @@ def read(directory: Directory) -> Batch:
     """Reads a whole trace at once: one batch with one array per stream.
 
     :raises TraceError: if there is no trace, or a stream of it cannot be read to its end: then
-        `replay` gives what can be read, and says what cannot.
+        `replay` gives what can be read, and reports what cannot.
     """
     whole = Replay(directory)
     # Batches are copied to their places while the caches hold them, and their memory is used again.

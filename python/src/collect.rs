@@ -75,7 +75,7 @@ pub(crate) struct Collector {
 }
 
 impl Collector {
-    /// Makes a block for a stream, if it has none, and says which one it is. Python knows streams
+    /// Makes a block for a stream, if it has none, and returns its number. Python knows streams
     /// by the indices of their blocks, in the order in which they were opened.
     #[cold]
     pub(crate) fn open(&mut self, stream: &StreamDescriptor) -> usize {

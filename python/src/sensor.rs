@@ -547,7 +547,7 @@ fn pack(kind: FieldKind, value: &Bound<'_, PyAny>, slot: &mut [u8]) -> PyResult<
                     text.as_bytes()
                 }
             };
-            // Cutting it would lose what the program said, and a zero byte would end it for
+            // Cutting it would lose the program's text, and a zero byte would end it for
             // readers.
             if bytes.len() > slot.len() || bytes.contains(&0) {
                 return Err(PyValueError::new_err(""));

@@ -2,7 +2,7 @@
 """What the tests share: programs under `overhear run`, and where things lie.
 
 `make test` builds the wheel, installs it with numpy and pytest in an environment of its own, and
-says by OVERHEAR_PROGRAM where the program `overhear` is.
+names the program `overhear` in OVERHEAR_PROGRAM.
 """
 
 import os

@@ -39,11 +39,11 @@ def test_elements_are_read_while_the_program_runs(run):
             queue.write(number)
         late.write_many(np.arange(5000))
         other.write(0.5)
-        heard = take(attachment, 6000)
-        depths = np.concatenate([batch["queue"]["depth"] for batch in heard if len(batch)])
+        received = take(attachment, 6000)
+        depths = np.concatenate([batch["queue"]["depth"] for batch in received if len(batch)])
         assert sorted(depths) == sorted([*range(1000), *range(5000)])
         assert {stream.instance for stream in attachment.streams} == {"", "late"}
-        times = [int(t) for batch in heard for t in batch["queue"]["time_ns"]]
+        times = [int(t) for batch in received for t in batch["queue"]["time_ns"]]
         assert times == sorted(times)
         whole = take(all, 6002)
         assert (whole[0]["queue"]["sequence"][0], whole[0]["queue"]["depth"][0]) == (0, 7)
@@ -149,10 +149,10 @@ def test_forked_child_can_register_again(run):
     sensor.write(1)
     child = os.fork()
     if child == 0:
-        heard = sensor.is_connected, sensor.register_again(), sensor.is_connected
+        received = sensor.is_connected, sensor.register_again(), sensor.is_connected
         sensor.write(2)
         sensor.unregister()
-        os._exit(0 if heard == (False, True, True) else 1)
+        os._exit(0 if received == (False, True, True) else 1)
     assert os.waitpid(child, 0)[1] == 0
     sensor.write(3)
         """,

@@ -12,10 +12,10 @@ import pytest
 from support import run_script, run_source
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-#: The one that hears instead of being heard.
+#: The one that observes instead of being observed.
 KERNEL = ROOT / "examples/python/kernel_monitor.py"
 EXAMPLES = sorted(set((ROOT / "examples/python").glob("*.py")) - {KERNEL})
-#: What is heard of each: id, type, elements, declared rate, fields with units, least and largest value
+#: What is received of each: id, type, elements, declared rate, fields with units, least and largest value
 #: (None where no two runs are alike). The same as of the programs of this name in C, C++ and Rust
 #: (crates/overhear/tests/examples.rs).
 HEARD = {

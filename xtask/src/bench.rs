@@ -36,7 +36,9 @@ pub(crate) fn bench(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         peers.retain(|peer| {
             let built = builds(workspace, &[peer]);
             if !built {
-                println!("{peer} is left out: it does not build here (cargo says why above).");
+                println!(
+                    "{peer} is left out: it does not build here (cargo prints the reason above)."
+                );
             }
             built
         });
@@ -198,7 +200,7 @@ pub(crate) fn hostile(workspace: &Workspace, arguments: &[String]) -> Result<()>
 /// The folder of memory that processes of peers share.
 const SHARED_MEMORY: &str = "/dev/shm";
 /// How the names of such files begin: LTTng's library makes its own in every process that it is
-/// linked to, iceoryx2 is told to use the second.
+/// linked to, iceoryx2 gets the second.
 const LEFT_BY_PEERS: [&str; 2] = ["lttng-ust-wait-", "overhear_bench_"];
 
 /// Files that peers leave in shared memory. Files from before the run, or that another process

@@ -85,8 +85,8 @@ fn rows(table: &str) -> Result<Vec<Row>, String> {
             "tests" => State::Tests,
             _ => {
                 return Err(format!(
-                "The crate table says that {name} is for {state:?}; it must be `all` or `tests`."
-            ))
+                    "The crate table has {name} for {state:?}; it must be `all` or `tests`."
+                ))
             }
         };
         Ok(Row {

@@ -64,7 +64,7 @@ pub(crate) fn start() -> (Vec<Peer>, Vec<String>) {
         Ok(peer) => peers.push(peer),
         Err(reason) => skipped.push(format!("{name}: {reason:#}")),
     };
-    let _absent = || anyhow::anyhow!("not built into this program; `make bench` says why");
+    let _absent = || anyhow::anyhow!("not built into this program; `make bench` prints the reason");
     #[cfg(feature = "lttng")]
     add("LTTng-UST", lttng::start());
     #[cfg(not(feature = "lttng"))]

@@ -77,7 +77,7 @@ fn connect() -> Result<TcpStream> {
                 Ok(OTHER_VERSION) => {
                     bail!("the client refuses protocol version {PROTOCOL_VERSION}")
                 }
-                Ok(status) => answers = format!("the client at port {port} says {status}"),
+                Ok(status) => answers = format!("the client at port {port} reports {status}"),
                 Err(error) => {
                     answers = format!("the client at port {port} does not answer: {error}")
                 }

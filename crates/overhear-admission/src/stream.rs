@@ -10,7 +10,7 @@ use crate::{Overflow, Span};
 
 /// A jitter-constrained stream (T, D, tau) [GRTMon, section 4.2]: how fast elements may come.
 ///
-/// Holding one proves `0 < T` and `D <= T`. It says of the elements `a_0 <= a_1 <= ...` that for
+/// Holding one proves `0 < T` and `D <= T`. It states for the elements `a_0 <= a_1 <= ...` that for
 /// all `i <= j`: `a_j - a_i >= t_S(j - i)`, with `t_S(e) = max(e*D, e*T - tau)` (equation 6). It is
 /// an upper bound only: a stream may always be slower, or silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     println!("calm before: a thread that sleeps wakes up {late:.1?} late at most");
     println!(
         "{:<10} {:>8} {:>10} {:>10} {:>10}",
-        "way", "heard", "median", "longest", "list"
+        "way", "connected", "median", "longest", "list"
     );
     let mut holds = true;
     let mut attacks: Vec<Vec<&str>> = ATTACKS

@@ -229,7 +229,7 @@ fn directory_survives_many_kills() {
         assert!(known || !received.elements.contains_key(stream), "{name}");
     }
     println!(
-        "{} kills: {whole} brief sensors heard wholly, {between} came and went between two lives, \
+        "{} kills: {whole} brief sensors received whole, {between} came and went between two lives, \
          {} got no answer",
         kills(),
         own.not_connected.len()

@@ -191,7 +191,7 @@ pub struct Life {
     /// was not the leader of its process and has taken over the leader's id, which is `tid`; the
     /// old id ends with this element and gets no EXIT. Else 0, and always 0 with EXEC where the
     /// kernel sensor cannot tell (perf). With TRACKED: the thread's state bits, as
-    /// [`Switch::prev_state`]; 0 where the kernel sensor cannot tell (perf).
+    /// [`Switch::prev_state`]; 0 where the kernel sensor has no value (perf).
     pub parent_tid: u32,
     /// The process of the thread that created it; 0 unless this is a fork.
     pub parent_pid: u32,

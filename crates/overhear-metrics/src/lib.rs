@@ -68,5 +68,5 @@ pub use overhead::{
 pub use recent::{RecentSensor, RecentSensors, Step, KEPT_STEPS};
 pub use scheduling::{Observer, Scheduling};
 pub use sensors::{FieldStatistics, SensorAccount, SensorStatistics};
-pub use thread::{Reason, Thread, ThreadIndex, ThreadState};
+pub use thread::{StateReason, Thread, ThreadIndex, ThreadState};
 pub use timeline::{Row, Timeline};

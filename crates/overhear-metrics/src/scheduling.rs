@@ -38,7 +38,7 @@ use overhear_event::{
 };
 
 use crate::histogram::{Histogram, HistogramMemory};
-use crate::thread::{Arrival, Reason, Thread, ThreadIndex, ThreadState};
+use crate::thread::{Arrival, StateReason, Thread, ThreadIndex, ThreadState};
 
 /// The kernel's state bits of a thread that will never run again: EXIT_DEAD, EXIT_ZOMBIE and
 /// TASK_DEAD.
@@ -207,7 +207,7 @@ impl<O: Observer> Scheduling<O> {
         }
         let thread = &mut self.threads[index.0];
         thread.state = state;
-        thread.reason = Reason::Unknown;
+        thread.reason = StateReason::Unknown;
         thread.since = now;
         if cpu.is_some() {
             thread.cpu = cpu;
@@ -222,7 +222,7 @@ impl<O: Observer> Scheduling<O> {
             let index = self.find(switch.next_tid, switch.next_pid, now);
             self.arrive(index, now, cpu);
             if switch.next_tid == switch.prev_tid {
-                self.threads[index.0].reason = Reason::Again;
+                self.threads[index.0].reason = StateReason::Again;
             }
         }
     }
@@ -242,7 +242,7 @@ impl<O: Observer> Scheduling<O> {
             self.threads[index.0].arrival = None;
         }
         self.enter(index, element.time, ThreadState::Running, Some(cpu));
-        self.threads[index.0].reason = Reason::Again;
+        self.threads[index.0].reason = StateReason::Again;
     }
 
     fn depart(&mut self, switch: &Switch, now: Timestamp, cpu: u32) {
@@ -267,12 +267,12 @@ impl<O: Observer> Scheduling<O> {
         self.enter(index, now, state, Some(cpu));
         let thread = &mut self.threads[index.0];
         thread.reason = match state {
-            ThreadState::Blocked => Reason::Asleep(switch.prev_state),
+            ThreadState::Blocked => StateReason::Asleep(switch.prev_state),
             ThreadState::Preempted if switch.flags & Switch::PREEMPTED == 0 => {
-                Reason::Yielded(switch.next_tid)
+                StateReason::Yielded(switch.next_tid)
             }
-            ThreadState::Preempted => Reason::Displaced(switch.next_tid),
-            _ => Reason::Unknown,
+            ThreadState::Preempted => StateReason::Displaced(switch.next_tid),
+            _ => StateReason::Unknown,
         };
         if let Some(arrival) = thread.arrival.take() {
             if switch.prev_run_ns != Switch::UNKNOWN {
@@ -346,7 +346,7 @@ impl<O: Observer> Scheduling<O> {
             _ if asleep => {
                 thread.waking.get_or_insert(now);
                 self.enter(index, now, ThreadState::Runnable, None);
-                self.threads[index.0].reason = Reason::Woken(wake.waker_tid);
+                self.threads[index.0].reason = StateReason::Woken(wake.waker_tid);
             }
             // Already running or runnable: the waking cancelled a sleep (race 2).
             _ => thread.waking = None,

@@ -39,7 +39,7 @@ impl ThreadState {
 
 /// Why a thread is in its state, as far as elements show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Reason {
+pub enum StateReason {
     /// No element shows it.
     #[default]
     Unknown,
@@ -105,7 +105,7 @@ pub struct Thread {
     // Time of its exit, if recorded.
     pub(crate) ended: Option<Timestamp>,
     pub(crate) state: ThreadState,
-    pub(crate) reason: Reason,
+    pub(crate) reason: StateReason,
     pub(crate) since: Timestamp,
     pub(crate) cpu: Option<u32>,
     // Time of a waking that has not led to a run yet.
@@ -141,7 +141,7 @@ impl Thread {
             cpu_at_exit: None,
             ended: None,
             state,
-            reason: Reason::Unknown,
+            reason: StateReason::Unknown,
             since,
             cpu: None,
             waking: None,
@@ -156,9 +156,9 @@ impl Thread {
         self.state
     }
 
-    /// Reason of this state.
+    /// StateReason of this state.
     #[must_use]
-    pub const fn reason(&self) -> Reason {
+    pub const fn reason(&self) -> StateReason {
         self.reason
     }
 

@@ -7,7 +7,7 @@
 use overhear_event::{Nanos, Timestamp};
 
 use crate::scheduling::Observer;
-use crate::thread::{Reason, Thread, ThreadIndex, ThreadState};
+use crate::thread::{StateReason, Thread, ThreadIndex, ThreadState};
 
 /// Value of [`Row::cpus`] off a CPU.
 const NO_CPU: u16 = u16::MAX;
@@ -24,7 +24,7 @@ pub struct Row {
     /// CPU of a running thread, 65535 otherwise.
     pub cpus: Vec<u16>,
     /// Reasons of the states.
-    pub reasons: Vec<Reason>,
+    pub reasons: Vec<StateReason>,
     /// Nanoseconds by which each interval is shorter in compensated time; negative if it is longer.
     /// Empty unless the time-line is [compensated](Timeline::settle). Of an interval that is split,
     /// the last part has all of them.
@@ -75,7 +75,7 @@ impl Row {
         self.end
     }
 
-    fn push(&mut self, mut length: u64, state: u8, cpu: u16, reason: Reason) {
+    fn push(&mut self, mut length: u64, state: u8, cpu: u16, reason: StateReason) {
         while length > 0 {
             let part = u32::try_from(length).unwrap_or(u32::MAX);
             self.lengths.push(part);
@@ -264,7 +264,7 @@ impl Observer for Timeline {
                 hole.as_ns(),
                 ThreadState::Unknown.code(),
                 NO_CPU,
-                Reason::Unknown,
+                StateReason::Unknown,
             );
             border(row, from);
         }

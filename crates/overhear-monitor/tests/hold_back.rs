@@ -131,7 +131,7 @@ impl Analysis for Received {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// What is heard of a writer that is stopped while `rounds` are run, and of another one that writes
+/// The elements received from a writer that is stopped while `rounds` are run, and of another one that writes
 /// once meanwhile. `rounds` gets the time at which the writer was found stopped.
 fn observe(
     hold_back: Nanos,

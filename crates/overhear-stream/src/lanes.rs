@@ -83,7 +83,7 @@ pub struct LaneClaims<W, C> {
     control: Option<ControlLine<C>>,
     // 0 or the number of the thread that claimed the lane. Stored by this thread after its claim.
     claimants: Vec<AtomicU64>,
-    // One more than what `reclaims` said before the last search that found nothing; 0: none did.
+    // One more than `reclaims` before the last search that found nothing; 0: none did.
     exhausted: AtomicU64,
 }
 

@@ -667,7 +667,7 @@ fn convert(data: &Path, dir: &Path, with_durations: &Path) -> Result<u64> {
     plain.writer.finish()?;
     timed.writer.finish()?;
     if events == 0 {
-        return Err("perf script tells of no event".into());
+        return Err("perf script prints no event".into());
     }
     Ok(events)
 }

@@ -198,14 +198,14 @@ fn child_with_one_case() {
             end(if faulted { FAULTED } else { 0 });
         }
         kind => {
-            let (kind, heard) = match kind.strip_suffix(", private") {
+            let (kind, connected) = match kind.strip_suffix(", private") {
                 Some(kind) => (kind, false),
                 None => (kind, true),
             };
             // The test does not check the pages of code and stack: a first sensor maps them.
             let mut first = Prepared::new(kind, "first");
             let mut sensor = Prepared::new(kind, "second");
-            if !first.write(WARM_UP) || sensor.is_connected() != heard {
+            if !first.write(WARM_UP) || sensor.is_connected() != connected {
                 end(NOT_CONNECTED);
             }
             if !forbid_system_calls() {

@@ -233,7 +233,7 @@ fn truncated_stream_is_reported_and_repaired() {
         name.starts_with("stream-") && fs::metadata(file).unwrap().len() > 100
     });
     let Some(stream) = streams.max_by_key(|file| fs::metadata(file).unwrap().len()) else {
-        println!("skipped: the kernel cannot be heard, so nothing was recorded");
+        println!("skipped: the kernel cannot be observed, so nothing was recorded");
         return;
     };
     let length = fs::metadata(&stream).unwrap().len();

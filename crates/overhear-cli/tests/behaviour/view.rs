@@ -202,7 +202,7 @@ fn run_is_shown_from_begin_to_end() {
     assert_eq!(status, 200);
     assert!(
         body.contains("connect-src 'self'"),
-        "a page that asks for news"
+        "a page that polls for updates"
     );
     drop(stdin);
     let last = last_of(viewer.news());
@@ -242,7 +242,7 @@ fn growing_recording_is_followed() {
     let (_, body) = viewer.get("GET", &viewer.path, &viewer.address);
     assert!(
         body.contains("connect-src 'self'"),
-        "a page that asks for news"
+        "a page that polls for updates"
     );
     let news = viewer.news();
     drop(stdin);

@@ -132,7 +132,7 @@ fn run_grows_on_the_page_until_it_ends() {
     let mut machine = Machine::new(&feed);
     browser.visit(&server.url());
     browser.wait_for(
-        "document.getElementById('timeline-empty').textContent === 'Nothing was heard yet.'",
+        "document.getElementById('timeline-empty').textContent === 'Nothing was received yet.'",
     );
 
     machine.switch(1_000, 0, 11);

@@ -25,7 +25,7 @@ impl Registry {
         self.ended_tasks.push_back(sensors);
     }
 
-    /// A slice of what is to be done; says whether there is more.
+    /// Does a part of the pending work; returns whether there is more.
     pub(crate) fn tidy(&mut self, now: Instant) -> bool {
         let ends = self.end_some();
         let departs = self.release_departed(SLICE);

@@ -271,7 +271,7 @@ fn judge(what: &str, some: &[Option<f64>], of_what: &str, whole: &[Option<f64>],
     let sum = |which: fn(&(f64, f64)) -> f64| both.iter().map(which).sum::<f64>();
     let ratio = sum(|both| both.0) / sum(|both| both.1);
     let verdict = match above.mean_ns {
-        _ if above.may_be_zero() => "not to be told from it",
+        _ if above.may_be_zero() => "not distinguishable from it",
         mean if mean < 0.0 => "met",
         _ => "missed",
     };

@@ -262,7 +262,7 @@ fn traceable<'a>(types: &'a Types, function: &str) -> Result<FuncProto<'a>, Sign
             },
             _,
         ) => Err(SignatureError::NotTraceable(format!(
-            "the kernel has {} functions of this name, and cannot tell them apart",
+            "the kernel has {} functions of this name, and a probe cannot select one of them",
             found_times(&symbols, function)
         ))),
         (SymbolMatch { module: Some(module), .. }, None) => Err(SignatureError::NotTraceable(format!(

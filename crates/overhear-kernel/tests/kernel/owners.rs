@@ -41,7 +41,7 @@ pub(crate) fn monitor_and_wait() {
     }
     println!("@ ready");
     let mut byte = 0_u8;
-    // SAFETY: `byte` has room for the one byte asked for.
+    // SAFETY: `byte` has room for the one requested byte.
     unsafe { libc::read(0, (&raw mut byte).cast(), 1) };
 }
 

@@ -190,7 +190,7 @@ fn churn() {
 /// Blocks until the parent closes our standard input.
 pub(crate) fn park() {
     let mut byte = 0_u8;
-    // SAFETY: `byte` has room for the one byte asked for.
+    // SAFETY: `byte` has room for the one requested byte.
     unsafe { libc::read(0, ptr::from_mut(&mut byte).cast(), 1) };
 }
 
@@ -208,7 +208,7 @@ fn fetch(fd: i32) -> bool {
         revents: 0,
     };
     let mut byte = 0_u8;
-    // SAFETY: one pollfd, and room for the one byte asked for.
+    // SAFETY: one pollfd, and room for the one requested byte.
     unsafe {
         libc::poll(&raw mut poll, 1, 20) == 1
             && libc::read(fd, ptr::from_mut(&mut byte).cast(), 1) == 1

@@ -494,7 +494,7 @@ fn each_sensor_records_program_events() {
                 && pair[0]["function"] == pair[1]["function"]));
         // Some interrupts of virtual machines have no tracepoint.
         let known = pairs.iter().filter(|pair| pair[0]["late_ns"] > 0).count();
-        println!("of {woken} timers that wake {known} tell when the interrupt began");
+        println!("of {woken} timers that wake {known} have the begin of the interrupt");
         if !message.contains("interrupts of the local timer begin") {
             assert!(2 * known >= woken, "{known} of {woken}");
         }

@@ -196,7 +196,7 @@ proptest! {
             let rank = ((fraction * values.len() as f64).ceil() as usize).max(1);
             let (exact, estimate) = (sorted[rank - 1], found.quantile(fraction).unwrap());
             let error = estimate - exact;
-            prop_assert!(error >= 0.0 && error <= exact.abs() / 1_000.0, "{} told as {}", exact, estimate);
+            prop_assert!(error >= 0.0 && error <= exact.abs() / 1_000.0, "{} estimated as {}", exact, estimate);
         }
         let buckets = found.buckets();
         prop_assert_eq!(buckets.iter().map(|it| it.count).sum::<u64>(), values.len() as u64);

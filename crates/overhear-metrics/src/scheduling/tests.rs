@@ -10,7 +10,7 @@ use overhear_event::{
 };
 
 use super::Scheduling;
-use crate::thread::{Reason, ThreadState};
+use crate::thread::{StateReason, ThreadState};
 use crate::timeline::Timeline;
 
 fn stream(sensor: &str, cpu: u32, schema: TypeSchema) -> StreamDescriptor {
@@ -167,27 +167,27 @@ fn intervals_have_a_reason() {
     script.switch(520, 1, (0, 0), 7, 0);
     script.0.finish(Timestamp::from_monotonic_ns(600));
     let row = &script.0.observer().rows()[0];
-    let shown: Vec<(u8, u64, Reason)> = row
+    let shown: Vec<(u8, u64, StateReason)> = row
         .intervals()
         .zip(&row.reasons)
         .map(|(interval, &reason)| (interval.state, interval.length, reason))
         .collect();
     let expected = [
-        (2, 40, Reason::Woken(1)),
-        (1, 100, Reason::Unknown),
-        (4, 50, Reason::Displaced(9)),
-        (1, 50, Reason::Unknown),
+        (2, 40, StateReason::Woken(1)),
+        (1, 100, StateReason::Unknown),
+        (4, 50, StateReason::Displaced(9)),
+        (1, 50, StateReason::Unknown),
         // The scheduler chose it again at once: two adjacent runs.
-        (1, 10, Reason::Again),
-        (4, 10, Reason::Yielded(8)),
-        (1, 30, Reason::Unknown),
-        (3, 105, Reason::Asleep(1)),
-        (2, 15, Reason::Woken(1)),
-        (1, 80, Reason::Unknown),
+        (1, 10, StateReason::Again),
+        (4, 10, StateReason::Yielded(8)),
+        (1, 30, StateReason::Unknown),
+        (3, 105, StateReason::Asleep(1)),
+        (2, 15, StateReason::Woken(1)),
+        (1, 80, StateReason::Unknown),
     ];
     assert_eq!(shown, expected);
     let other = &script.0.observer().rows()[1];
-    assert_eq!(other.reasons.last(), Some(&Reason::Asleep(2)));
+    assert_eq!(other.reasons.last(), Some(&StateReason::Asleep(2)));
 }
 
 #[test]
@@ -204,15 +204,15 @@ fn flutter_is_two_adjacent_runs_and_no_switch() {
     script.switch(150, 1, (7, 1), 0, 0);
     script.0.finish(Timestamp::from_monotonic_ns(160));
     let row = &script.0.observer().rows()[0];
-    let shown: Vec<(u8, u64, Reason)> = row
+    let shown: Vec<(u8, u64, StateReason)> = row
         .intervals()
         .zip(&row.reasons)
         .map(|(interval, &reason)| (interval.state, interval.length, reason))
         .collect();
     let expected = [
-        (1, 30, Reason::Unknown),
-        (1, 20, Reason::Again),
-        (3, 10, Reason::Asleep(1)),
+        (1, 30, StateReason::Unknown),
+        (1, 20, StateReason::Again),
+        (3, 10, StateReason::Asleep(1)),
     ];
     assert_eq!(shown, expected);
     let thread = &script.0.threads()[0];

@@ -250,7 +250,7 @@ impl Trial {
         let retracted = tally.retracted;
         let is_acquitted = tally.retract(gap);
         if is_sample {
-            // Of a sample nothing more is said than that these were not judged.
+            // For a sample, these count only as not judged.
             tally.retracted = retracted;
         }
         is_acquitted

@@ -13,7 +13,7 @@
 //!
 //! Exit status 0: every element was evaluated in time. 1: one was not, although the machine was as
 //! punctual as assumed, or the load was none. 3: an assumption did not hold in each of three tries,
-//! and the verdict said so, and which. 5: this user may not reserve CPU time.
+//! and the verdict named it. 5: this user may not reserve CPU time.
 #![allow(missing_docs)]
 
 mod admitted;
@@ -80,7 +80,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    println!("inconclusive in {TRIES} tries: nothing is said about the guarantee");
+    println!("inconclusive in {TRIES} tries: no statement about the guarantee");
     ExitCode::from(3)
 }
 

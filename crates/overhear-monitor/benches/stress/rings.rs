@@ -98,7 +98,7 @@ impl Source for Rings {
     }
 }
 
-/// A thread that writes until it is told to stop, each element as early as its stream allows, with
+/// A thread that writes until it is stopped, each element as early as its stream allows, with
 /// a pause after every `burst` that saves up for the next one.
 pub(crate) struct Producer {
     stop: Sender<()>,

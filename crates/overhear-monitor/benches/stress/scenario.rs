@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Dense streams exactly as admitted, while hogs, forks, files and real-time threads load every
-//! CPU, and what may be said of it afterwards.
+//! CPU, and the judgement afterwards.
 //!
 //! - While the machine is as punctual as was assumed, nothing may be missed and no element may be
 //!   later than the bound.
@@ -60,7 +60,7 @@ pub(crate) struct Try {
 pub(crate) enum Judgement {
     /// Every element was evaluated in time.
     Kept,
-    /// An assumption did not hold, and the verdict says so: the message begins with its name.
+    /// An assumption did not hold, and the verdict names it: its message begins with the name.
     Inconclusive(String),
     /// A forbidden result.
     Broken(String),
@@ -210,7 +210,7 @@ impl Try {
                 Judgement::Kept
             }
             GuaranteeVerdict::Inconclusive if guarantee.since().is_none() || because.is_empty() => {
-                Judgement::Broken("inconclusive, and nobody says since when or why".to_string())
+                Judgement::Broken("inconclusive, without a time or a reason".to_string())
             }
             // Only the guarantee itself measured a lateness of the machine, and a large one.
             GuaranteeVerdict::Inconclusive

@@ -86,7 +86,7 @@ pub enum PartitionError {
         waited: Duration,
     },
     /// The kernel does not accept the partition.
-    #[error("CPU {cpu} cannot be set apart: the kernel says `{reason}`")]
+    #[error("CPU {cpu} cannot be set apart: the kernel's reason is `{reason}`")]
     Invalid {
         /// The CPU.
         cpu: u32,

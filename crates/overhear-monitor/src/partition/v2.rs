@@ -14,7 +14,7 @@ pub(super) fn set_apart(group: &Path, cpu: u32, threaded: bool) -> Result<(), Pa
     write(&group.join("cpuset.cpus"), &cpu.to_string())?;
     let file = group.join("cpuset.cpus.partition");
     write(&file, "root")?;
-    // The kernel takes the word and says afterwards whether it came true.
+    // The kernel accepts the word and shows afterwards whether it took effect.
     match text_of(&file).trim() {
         "root" => Ok(()),
         other => Err(PartitionError::Invalid {

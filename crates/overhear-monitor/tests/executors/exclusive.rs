@@ -155,7 +155,7 @@ fn partition_of_a_killed_process_is_cleared() {
         if Partition::leftovers().unwrap().contains(name) {
             break;
         }
-        assert!(now().since(begun) < Nanos::from_ms(30_000), "not told");
+        assert!(now().since(begun) < Nanos::from_ms(30_000), "not reported");
         std::thread::yield_now();
     }
     // The kernel may still be removing its threads; another program that makes a partition removes

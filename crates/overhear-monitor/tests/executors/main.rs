@@ -3,7 +3,7 @@
 //! does not permit these.
 //!
 //! No machine is late here by the test's fault: a run in which the machine was later than the terms
-//! allow proves nothing about the executor but that it said so, and is tried again. Whether it was
+//! allow proves only that the executor reported it, and is tried again. Whether it was
 //! is seen by a witness that is no part of the executor; where it was not, an inconclusive run is a
 //! failure.
 

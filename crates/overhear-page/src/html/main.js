@@ -173,7 +173,7 @@ function start() {
     if (!runs.length) add({}, report);
     const time = new TimeChoice(runs, documents);
     showLive('waiting');
-    empty('Nothing was heard yet.');
+    empty('Nothing was received yet.');
     window.overhear = { ready: false };
     const live = new Live({
       say: showLive,

@@ -17,7 +17,7 @@ use base64::display::Base64Display;
 use base64::prelude::BASE64_STANDARD;
 use overhear_event::{Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp};
 use overhear_metrics::compensation::Delays;
-use overhear_metrics::{Reason, Row, Scheduling, Thread, ThreadState, Timeline};
+use overhear_metrics::{Row, Scheduling, StateReason, Thread, ThreadState, Timeline};
 use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
@@ -357,7 +357,7 @@ impl Piece<'_> {
                 from_ns: self.since(row.end()),
                 state: ThreadState::Unknown.code(),
                 cpu: u32::from(u16::MAX),
-                reason: reason(Reason::Unknown),
+                reason: reason(StateReason::Unknown),
             });
         }
         if thread.state() == ThreadState::Absent || thread.since() >= self.end() {
@@ -393,14 +393,14 @@ impl Piece<'_> {
             return None;
         }
         // Few different reasons repeat often: so a table, and a column of indices.
-        let mut table: Vec<Reason> = Vec::new();
-        let mut indices: BTreeMap<Reason, u16> = BTreeMap::new();
+        let mut table: Vec<StateReason> = Vec::new();
+        let mut indices: BTreeMap<StateReason, u16> = BTreeMap::new();
         let reasons = row.reasons[from..to].iter().map(|&reason| {
             let index = *indices.entry(reason).or_insert_with(|| {
                 // The last index stands for an unknown reason, and for those after the table is
                 // full.
                 match u16::try_from(table.len()) {
-                    Ok(index) if index < u16::MAX && reason != Reason::Unknown => {
+                    Ok(index) if index < u16::MAX && reason != StateReason::Unknown => {
                         table.push(reason);
                         index
                     }
@@ -566,14 +566,14 @@ fn varints(values: &[i64]) -> Column {
 }
 
 /// A reason in the page's format.
-const fn reason(reason: Reason) -> (&'static str, u32) {
+const fn reason(reason: StateReason) -> (&'static str, u32) {
     match reason {
-        Reason::Unknown => ("", 0),
-        Reason::Asleep(state) => ("asleep", state as u32),
-        Reason::Displaced(tid) => ("displaced", tid),
-        Reason::Yielded(tid) => ("yielded", tid),
-        Reason::Woken(tid) => ("woken", tid),
-        Reason::Again => ("again", 0),
+        StateReason::Unknown => ("", 0),
+        StateReason::Asleep(state) => ("asleep", state as u32),
+        StateReason::Displaced(tid) => ("displaced", tid),
+        StateReason::Yielded(tid) => ("yielded", tid),
+        StateReason::Woken(tid) => ("woken", tid),
+        StateReason::Again => ("again", 0),
     }
 }
 

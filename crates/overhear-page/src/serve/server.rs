@@ -70,7 +70,7 @@ impl Server {
             .map_err(|error| cannot("listen on the loopback address", &error))?;
         let address = listener
             .local_addr()
-            .map_err(|error| cannot("tell the address of the page", &error))?;
+            .map_err(|error| cannot("find the address of the page", &error))?;
         let site = Arc::new(Site {
             content,
             token: token().map_err(|error| cannot("draw a token", &error))?,

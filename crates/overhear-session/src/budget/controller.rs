@@ -21,7 +21,7 @@ use crate::error::{ErrorKind, SessionError};
 /// Sources whose work explains the time of an interval, at most.
 const HOTTEST: usize = 8;
 
-/// While a price is not known well enough to tell whether the source may always be on, it is off
+/// While a price is too inexact to decide whether the source may always be on, it is off
 /// for one of this number of ticks.
 const EXPLORED_TICKS: u64 = 4;
 

@@ -227,7 +227,7 @@ impl<W: Words> QueueView<'_, W> {
         let head = load(self.words, HEAD_WORD, Ordering::Acquire);
         // An element is published by its index word; its thread may have died before it, or
         // another, moved `head`. There is at most one such element. A word that has been passed
-        // says as much of its position: were it ignored, the number could go back.
+        // states this for its position: were it ignored, the number could go back.
         let index = self.queue.index_word(head.position());
         // SYNC(give): pairs with the CAS of the index word.
         let index = load(self.words, index, Ordering::Acquire);
