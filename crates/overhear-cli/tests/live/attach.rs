@@ -194,7 +194,7 @@ fn killed_directory_loses_no_element() {
     assert_eq!((output.elements.len(), output.number("missed")), (1_500, 0));
     assert_eq!(output.summary["ended_by"], "directory");
     assert!(
-        output.ended.stderr.contains("is read on"),
+        output.ended.stderr.contains("are still read"),
         "{}",
         output.ended.stderr
     );

@@ -74,9 +74,9 @@ fn counter_far_ahead_counts_as_missed() {
         note.contains("jumped ahead") && note.contains("damaged its stream"),
         "{note}"
     );
-    // Nevertheless every position is counted.
+    // Nevertheless every position is counted. The jump overwrites what was not read before it.
     let (elements, missed) = (number(sensor, "elements"), number(sensor, "missed"));
-    assert!((100..=102).contains(&elements), "{sensor}");
+    assert!((50..=102).contains(&elements), "{sensor}");
     assert_eq!(elements + missed, 100 + (1 << 60), "{sensor}");
 }
 
