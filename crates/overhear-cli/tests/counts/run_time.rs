@@ -17,20 +17,26 @@ pub(crate) fn steal_ns() -> u64 {
 }
 
 /// With perf, threads that switch more often than this in the mean are not held to the tolerance:
-/// the records of an arrival and of a departure are not made at the same place of a switch, so each
-/// run is recorded up to about 2 us too short or 1 us too long. BPF reads the kernel's account.
+/// the records of an arrival and of a departure are not made at the same place of a switch. BPF
+/// reads the kernel's account.
 const SHORTEST_RUN_VIA_PERF_NS: u64 = 400_000;
+
+/// The tolerance per switch with perf. A run was recorded about 2 us too short or 1 us too long,
+/// and on one virtual machine up to 13 us too short, in the mean of 120 switches of a thread that
+/// sleeps.
+const PER_SWITCH_VIA_PERF_NS: u64 = 20_000;
 
 /// Every thread of `workload burn` uses at least 100 ms.
 ///
 /// Three times are compared: our run time, the CPU clock that the thread reads as its last act, and
 /// the kernel's account at its exit (BPF only). They must agree within 1 % + 20 us + the steal of
-/// the run. With BPF our run time is the sum of what the kernel's account has grown by at each
-/// departure, so this shows that no departure is missed or counted twice. With perf it is the time
-/// between two records; it includes what the kernel leaves out of its account: what the host took
-/// (CONFIG_PARAVIRT_TIME_ACCOUNTING), and interrupts where it is built with
-/// CONFIG_IRQ_TIME_ACCOUNTING. The main thread's own clock also counts what it did as a copy of
-/// `overhear` before it was followed, and ours what a thread does after it has read its clock.
+/// the run, with perf + [`PER_SWITCH_VIA_PERF_NS`] for each switch. With BPF our run time is the
+/// sum of what the kernel's account has grown by at each departure, so this shows that no departure
+/// is missed or counted twice. With perf it is the time between two records; it includes what the
+/// kernel leaves out of its account: what the host took (CONFIG_PARAVIRT_TIME_ACCOUNTING), and
+/// interrupts where it is built with CONFIG_IRQ_TIME_ACCOUNTING. The main thread's own clock also
+/// counts what it did as a copy of `overhear` before it was followed, and ours what a thread does
+/// after it has read its clock.
 ///
 /// If the host takes more than it reports, they differ by more, but never by a tenth.
 fn compare(backend: Backend) -> Result<(), Doubt> {
@@ -64,10 +70,16 @@ fn compare(backend: Backend) -> Result<(), Doubt> {
             percent(run)
         );
         assert!(clock >= 100_000_000);
-        let tolerance = clock / 100 + 20_000 + steal;
-        let is_exempt =
-            backend == Backend::Perf && clock / (switches + 1) < SHORTEST_RUN_VIA_PERF_NS;
-        let far = clock / 10 + tolerance;
+        let (of_switches, is_exempt) = match backend {
+            Backend::Perf => (
+                switches * PER_SWITCH_VIA_PERF_NS,
+                clock / (switches + 1) < SHORTEST_RUN_VIA_PERF_NS,
+            ),
+            Backend::Bpf => (0, false),
+        };
+        let ordinary = clock / 100 + 20_000 + steal;
+        let tolerance = ordinary + of_switches;
+        let far = clock / 10 + ordinary;
         let compared = [(!is_exempt).then_some(run), account];
         for ns in compared.into_iter().flatten() {
             assert!(ns.abs_diff(clock) <= far, "thread {tid}: {ns} ns");
