@@ -7,8 +7,8 @@
 //! element in Python. Runs, reports and other results of `overhear-session` flow to Python as JSON
 //! documents, which `overhear/_results.py` turns into objects.
 //!
-//! Everything that Python code can express (what a field may be declared as, how a batch is indexed)
-//! is in the folder `python/overhear`. This half decides nothing; it packs, copies and
+//! Everything that Python code can express (what a field may be declared as, how a batch is
+//! indexed) is in the folder `python/overhear`. This half decides nothing; it packs, copies and
 //! keeps the interpreter free while it waits.
 //!
 //! # Design constraints

@@ -38,8 +38,8 @@ pub(crate) struct Dependency {
 impl Workspace {
     /// Reads the metadata from cargo.
     pub(crate) fn load() -> Result<Self> {
-        // As `cargo run` reports it: a folder of built things that was copied or moved along with the
-        // sources must not lead back to where it was built.
+        // As `cargo run` reports it: a folder of built things that was copied or moved along with
+        // the sources must not lead back to where it was built.
         let package = std::env::var_os("CARGO_MANIFEST_DIR")
             .context("start xtask by `make` or `cargo run --package xtask`")?;
         let root = PathBuf::from(package).join("..").canonicalize()?;

@@ -131,8 +131,8 @@ impl Analysis for Received {
     fn advance(&mut self, _: Timestamp) {}
 }
 
-/// The elements received from a writer that is stopped while `rounds` are run, and of another one that writes
-/// once meanwhile. `rounds` gets the time at which the writer was found stopped.
+/// The elements received from a writer that is stopped while `rounds` are run, and of another one
+/// that writes once meanwhile. `rounds` gets the time at which the writer was found stopped.
 fn observe(
     hold_back: Nanos,
     rounds: impl FnOnce(&mut Monitor, &mut Received, Timestamp),
