@@ -18,7 +18,7 @@ use crate::protocol::{Attached, Budget, Opened, QueryRequest, Reply, Request, Sw
 use crate::query::Query;
 use crate::registry::ReadableSensor;
 use crate::sensor_record::{DirectoryStatus, NotConnectedRecord, SensorRecord};
-use crate::streams::StreamSet;
+use crate::streams::{SensorWrites, StreamSet};
 
 pub use crate::streams::Begin;
 
@@ -28,6 +28,8 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 const RECONNECT_INTERVAL: Duration = Duration::from_millis(200);
 /// Finished sensors that are remembered for a directory that may not know of them, at most.
 const MAX_FINISHED_SENSORS: usize = 64 * 1024;
+/// Sensors in one request of a budget, at most: its packet is far smaller than the largest one.
+const MAX_SWITCHED_PER_REQUEST: usize = 2048;
 /// Packets taken in one round, at most: elements must not wait for a thousand new sensors.
 const MAX_PACKETS_PER_ROUND: usize = 1024;
 
@@ -162,7 +164,7 @@ impl MonitorConnection {
             enabled,
         }))?;
         match self.link.receive()?.0 {
-            Reply::Switched { changed } => Ok(changed),
+            Reply::Switched { changed, .. } => Ok(changed),
             other => Err(self.unexpected(other)),
         }
     }
@@ -171,7 +173,9 @@ impl MonitorConnection {
     /// Returns the number of requests that changed something.
     ///
     /// A sensor that is off for a budget counts the writes that it skips: each monitor that reads
-    /// it gets them as gaps of the cause `budget`. When this connection ends, its requests end.
+    /// it gets them as gaps of the cause `budget`. A sensor stays on while a monitor needs it that
+    /// does not yield to budgets ([`Needs::yield_to_budgets`]). When this connection ends, its
+    /// requests end. An attached monitor uses [`AttachedSource::switch_for_budget`].
     ///
     /// # Errors
     /// [`AttachError::Refused`] if this user may not switch one of them; the others are switched.
@@ -187,7 +191,7 @@ impl MonitorConnection {
             on: numbers(on),
         }))?;
         match self.link.receive()?.0 {
-            Reply::Switched { changed } => Ok(changed),
+            Reply::Switched { changed, .. } => Ok(changed),
             other => Err(self.unexpected(other)),
         }
     }
@@ -226,6 +230,9 @@ impl MonitorConnection {
             renumbered: false,
             next_reconnect: Instant::now(),
             complaints: Vec::new(),
+            off: BTreeSet::new(),
+            kept_on: 0,
+            refusal: String::new(),
             packet: vec![0; MAX_REPLY],
         };
         let denied = source.subscribe(self)?;
@@ -268,6 +275,12 @@ pub struct AttachedSource {
     renumbered: bool,
     next_reconnect: Instant,
     complaints: Vec<SourceError>,
+    // Sensors that are switched off for this monitor's budget: requested again after a reconnect.
+    off: BTreeSet<StreamId>,
+    // Sensors of the latest budget request that stay on, because another monitor needs them.
+    kept_on: u32,
+    // The latest refusal of such a request.
+    refusal: String,
     // Buffer for a packet.
     packet: Vec<u8>,
 }
@@ -283,6 +296,56 @@ impl AttachedSource {
     /// no sensor appears or ends allocates nothing.
     pub fn forget_clock_segments(&mut self) {
         self.streams.forget_history();
+    }
+
+    /// The writes of all attached sensors now, and those of sensors that have ended since the last
+    /// call. Until the first call, sensors that end are not remembered.
+    pub fn writes(&mut self) -> Vec<SensorWrites> {
+        self.streams.writes()
+    }
+
+    /// Switches attached sensors off to keep a budget, and others on again, by the numbers of their
+    /// streams. It does not wait for the directory: a refusal is a complaint of a later round. A
+    /// sensor that is off counts the writes that it skips, and each monitor that reads it gets them
+    /// as gaps of the cause `budget`. When this source is dropped, or its process is killed, its
+    /// requests end.
+    ///
+    /// The needs of this source should [yield to budgets](Needs::yield_to_budgets): else its own
+    /// need keeps the sensors on.
+    pub fn switch_for_budget(&mut self, off: &[StreamId], on: &[StreamId]) {
+        for stream in on {
+            self.off.remove(stream);
+        }
+        self.off.extend(off);
+        self.request_budget(off, on);
+    }
+
+    /// Number of sensors of the latest switch that stay on, because a monitor without a budget
+    /// needs them. A directory needs some time to answer.
+    #[must_use]
+    pub const fn kept_on(&self) -> u32 {
+        self.kept_on
+    }
+
+    fn request_budget(&mut self, off: &[StreamId], on: &[StreamId]) {
+        let numbers = |streams: &[StreamId]| streams.iter().map(|stream| stream.as_raw()).collect();
+        let parts = off.len().max(on.len()).div_ceil(MAX_SWITCHED_PER_REQUEST);
+        for part in 0..parts {
+            let begin = part * MAX_SWITCHED_PER_REQUEST;
+            let of_part = |streams: &[StreamId]| {
+                let end = (begin + MAX_SWITCHED_PER_REQUEST).min(streams.len());
+                numbers(streams.get(begin..end).unwrap_or_default())
+            };
+            let request = Request::Budget(Budget {
+                version: VERSION,
+                off: of_part(off),
+                on: of_part(on),
+            });
+            let sent = self.link.as_ref().map(|link| link.send(&request));
+            if let Some(Err(error)) = sent {
+                return self.disconnect(error);
+            }
+        }
     }
 
     /// Whether a directory is connected. Without one, the attached sensors are read, and no new
@@ -319,6 +382,7 @@ impl AttachedSource {
             let all: Vec<StreamId> = self.streams.ids().collect();
             self.renumbered = !all.is_empty();
             self.read.clear();
+            self.off.clear();
             for stream in all {
                 self.streams.end(stream);
             }
@@ -354,7 +418,13 @@ impl AttachedSource {
                         .push(SourceError(format!("{label}: {error}")));
                 }
             }
-            Reply::Ended { stream } => self.streams.end(StreamId::from_raw(stream)),
+            Reply::Ended { stream } => {
+                let stream = StreamId::from_raw(stream);
+                self.off.remove(&stream);
+                self.streams.end(stream);
+            }
+            Reply::Switched { kept_on, .. } => self.kept_on = kept_on,
+            Reply::Refused { message, .. } => self.take_refusal(message),
             Reply::Settled => {
                 self.settled = true;
                 // Sensors that the directory does not have were freed while no monitor was
@@ -363,13 +433,27 @@ impl AttachedSource {
                 let gone = self.streams.ids().filter(|id| !known.contains(id));
                 let gone: Vec<StreamId> = gone.collect();
                 for stream in gone {
+                    self.off.remove(&stream);
                     self.streams.end(stream);
                 }
+                // A directory that was restarted has no requests of budgets.
+                let off: Vec<StreamId> = self.off.iter().copied().collect();
+                self.request_budget(&off, &[]);
             }
             _ => {
                 let socket = self.socket.clone();
                 self.disconnect(LinkError::Misunderstood { socket });
             }
+        }
+    }
+
+    /// Complains about a refused request of a budget, unless the last one was refused alike.
+    fn take_refusal(&mut self, message: String) {
+        if self.refusal != message {
+            let socket = self.socket.display();
+            let complaint = format!("the directory at {socket} refuses: {message}");
+            self.complaints.push(SourceError(complaint));
+            self.refusal = message;
         }
     }
 

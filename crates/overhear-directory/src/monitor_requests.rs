@@ -49,6 +49,7 @@ pub(crate) struct BudgetProgress {
     // Numbers of streams, and whether each is to be off.
     streams: VecDeque<(u32, bool)>,
     changed: u32,
+    kept_on: u32,
     refused: Option<String>,
 }
 
@@ -251,7 +252,10 @@ impl Connection {
                 message,
                 again: false,
             },
-            _ => Reply::Switched { changed },
+            _ => Reply::Switched {
+                changed,
+                kept_on: 0,
+            },
         };
         match self.reply(&reply, &[]) {
             true => Next::Again,
@@ -270,6 +274,7 @@ impl Connection {
         self.continue_with(Work::Budget(BudgetProgress {
             streams: on.chain(off).collect(),
             changed: 0,
+            kept_on: 0,
             refused: None,
         }))
     }
@@ -286,7 +291,10 @@ impl Connection {
         for (stream, off) in budget.streams.drain(..count.min(budget.streams.len())) {
             let stream = StreamId::from_raw(stream);
             match registry.set_budget(id, Some(self.peer()), stream, off) {
-                Ok(changed) => budget.changed += u32::from(changed),
+                Ok(changed) => {
+                    budget.changed += u32::from(changed);
+                    budget.kept_on += u32::from(off && registry.is_kept_on(stream));
+                }
                 Err(message) => budget.refused = Some(message),
             }
         }
@@ -294,13 +302,13 @@ impl Connection {
         if !budget.streams.is_empty() {
             return self.continue_with(Work::Budget(budget));
         }
-        let changed = budget.changed;
+        let (changed, kept_on) = (budget.changed, budget.kept_on);
         let reply = match budget.refused {
             Some(message) => Reply::Refused {
                 message,
                 again: false,
             },
-            None => Reply::Switched { changed },
+            None => Reply::Switched { changed, kept_on },
         };
         match self.reply(&reply, &[]) {
             true => Next::Again,

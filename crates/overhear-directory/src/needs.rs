@@ -32,6 +32,8 @@ pub struct Needs {
     sensors: Vec<Query>,
     #[serde(default)]
     only: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    yields: bool,
 }
 
 impl Default for Needs {
@@ -49,6 +51,7 @@ impl Needs {
             events: EventSet::new(),
             sensors: Vec::new(),
             only: false,
+            yields: false,
         }
     }
 
@@ -60,6 +63,7 @@ impl Needs {
             events,
             sensors: Vec::new(),
             only: false,
+            yields: false,
         }
     }
 
@@ -79,6 +83,15 @@ impl Needs {
         self
     }
 
+    /// Lets the budgets of other monitors switch the needed sensors off. Without it this monitor
+    /// gets every element of them, whatever another one's budget is. A monitor with a budget of its
+    /// own yields, and so does one that only shows what is written.
+    #[must_use]
+    pub const fn yield_to_budgets(mut self) -> Self {
+        self.yields = true;
+        self
+    }
+
     /// Characters of all patterns.
     pub(crate) fn pattern_characters(&self) -> u64 {
         self.sensors.iter().map(Query::pattern_characters).sum()
@@ -92,6 +105,7 @@ impl Needs {
             events: self.events.clone(),
             sensors: sensors.collect::<Result<_, _>>()?,
             only: self.only,
+            yields: self.yields,
         })
     }
 }
@@ -104,6 +118,8 @@ pub(crate) struct Needed {
     sensors: Vec<Matcher>,
     /// Whether unneeded sensors are to be switched off.
     pub(crate) only: bool,
+    /// Whether budgets of other monitors may switch the needed sensors off.
+    pub(crate) yields: bool,
 }
 
 impl Needed {

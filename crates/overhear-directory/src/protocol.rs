@@ -128,12 +128,20 @@ pub(crate) enum Reply {
     },
     Switched {
         changed: u32,
+        /// Of a `budget`: the number of sensors that stay on, because a monitor without a budget
+        /// needs them.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        kept_on: u32,
     },
     Status(crate::sensor_record::DirectoryStatus),
     /// The latest sensors that were refused or deferred.
     NotConnected {
         sensors: Vec<NotConnectedRecord>,
     },
+}
+
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// A granted sensor. Its memory file comes with the packet, then that of the control page.

@@ -41,7 +41,8 @@ impl ProgramSource {
 }
 
 /// Switches sensors off, and on again, to keep a budget of the monitor in the directory's own
-/// process. What is off when it is dropped is switched on.
+/// process. While it exists, that monitor yields to the budgets of others. Sensors that are off
+/// when it is dropped are switched on.
 #[derive(Debug)]
 pub struct BudgetSwitch {
     registry: Arc<Mutex<Registry>>,
@@ -51,31 +52,34 @@ impl BudgetSwitch {
     /// For the sensors of `directory`.
     #[must_use]
     pub fn new(directory: &Directory) -> Self {
-        Self {
-            registry: directory.registry(),
-        }
+        let registry = directory.registry();
+        lock(&registry).yield_embedded(true);
+        Self { registry }
     }
 
-    /// Switches sensors by the numbers of their streams. One that has ended is ignored.
+    /// Switches sensors by the numbers of their streams. One that has ended is ignored. Returns the
+    /// number of sensors in `off` that stay on, because a monitor without a budget needs them.
     ///
     /// # Errors
     /// A message: too many are off. The others are switched.
-    pub fn switch(&mut self, off: &[StreamId], on: &[StreamId]) -> Result<(), String> {
+    pub fn switch(&mut self, off: &[StreamId], on: &[StreamId]) -> Result<u32, String> {
         let mut registry = lock(&self.registry);
-        let off = off.iter().map(|stream| (stream, true));
-        let all = on.iter().map(|stream| (stream, false)).chain(off);
-        let mut result = Ok(());
-        for (stream, is_off) in all {
+        let (mut result, mut kept_on) = (Ok(()), 0);
+        let each = on.iter().map(|stream| (stream, false));
+        for (stream, is_off) in each.chain(off.iter().map(|stream| (stream, true))) {
             let switched = registry.set_budget(MonitorId::Embedded, None, *stream, is_off);
+            kept_on += u32::from(is_off && registry.is_kept_on(*stream));
             result = result.and(switched.map(drop));
         }
-        result
+        result.map(|()| kept_on)
     }
 }
 
 impl Drop for BudgetSwitch {
     fn drop(&mut self) {
-        lock(&self.registry).end_budget(MonitorId::Embedded);
+        let mut registry = lock(&self.registry);
+        registry.end_budget(MonitorId::Embedded);
+        registry.yield_embedded(false);
     }
 }
 

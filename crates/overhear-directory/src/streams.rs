@@ -64,8 +64,8 @@ pub(crate) struct StreamSet {
     ended: Option<Vec<SensorWrites>>,
 }
 
-/// Writes of a sensor since it was registered, those of all its lanes together. The numbers come
-/// from the sensor's process: a honest one has exact numbers that never fall.
+/// Writes of a sensor since the monitor reads it, those of all its lanes together. The numbers come
+/// from the sensor's process: an honest one has exact numbers that never fall.
 #[derive(Clone, Debug)]
 pub struct SensorWrites {
     /// The sensor; of a laned sensor, its first lane.
@@ -74,6 +74,8 @@ pub struct SensorWrites {
     pub written: u64,
     /// Writes that were skipped for a budget.
     pub skipped: u64,
+    /// Whether the sensor has ended: these are its last numbers.
+    pub has_ended: bool,
 }
 
 #[derive(Debug)]
@@ -104,6 +106,9 @@ struct Ring {
     announced: bool,
     lost_nested: u64,
     skips: Skips,
+    // Elements and skipped writes before the monitor read the ring.
+    written_before: u64,
+    skipped_before: u64,
     epoch: u32,
     last: Last,
 }
@@ -167,7 +172,7 @@ impl StreamSet {
     /// The writes of all sensors now, and those of sensors that have ended since the last call.
     pub(crate) fn writes(&mut self) -> Vec<SensorWrites> {
         let mut all = self.ended.replace(Vec::new()).unwrap_or_default();
-        all.extend(self.sensors.values().filter_map(Sensor::writes));
+        all.extend(self.sensors.values().filter_map(|it| it.writes(false)));
         all
     }
 
@@ -221,7 +226,7 @@ impl StreamSet {
                 }
                 finished.push(id);
                 if let Some(ended) = &mut self.ended {
-                    ended.extend(sensor.writes());
+                    ended.extend(sensor.writes(true));
                 }
                 return false;
             }
@@ -289,16 +294,19 @@ impl Sensor {
         })
     }
 
-    fn writes(&self) -> Option<SensorWrites> {
+    fn writes(&self, has_ended: bool) -> Option<SensorWrites> {
         let first = self.rings.first()?;
         let sum = |each: fn(&Ring) -> u64| {
             let all = self.rings.iter().map(each);
             all.fold(0, u64::wrapping_add)
         };
+        let written = |ring: &Ring| ring.reader.published().wrapping_sub(ring.written_before);
+        let skipped = |ring: &Ring| ring.reader.skips().count.wrapping_sub(ring.skipped_before);
         Some(SensorWrites {
             descriptor: Arc::clone(&first.descriptor),
-            written: sum(|ring| ring.reader.published()),
-            skipped: sum(|ring| ring.reader.skips().count),
+            written: sum(written),
+            skipped: sum(skipped),
+            has_ended,
         })
     }
 
@@ -376,14 +384,16 @@ impl Ring {
             Some(Begin::Now) => Reader::from_now(part, geometry)?,
             Some(Begin::Buffer) => Reader::from_oldest(part, geometry)?,
         };
-        let skips = match begin {
-            None => Skips::default(),
-            Some(_) => reader.skips(),
+        let (skips, written_before) = match begin {
+            None => (Skips::default(), 0),
+            Some(_) => (reader.skips(), reader.published()),
         };
         Ok(Self {
             descriptor,
             reader,
             skips,
+            written_before,
+            skipped_before: skips.count,
             header: HeaderCheck(Some(header)),
             payloads,
             in_place: false,

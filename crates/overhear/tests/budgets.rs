@@ -5,7 +5,10 @@
 use std::sync::Arc;
 
 use overhear::{ConcurrentSensor, Element, LanedSensor, Refused, Sensor};
-use overhear_directory::{Begin, Directory, MonitorConnection, Query, SOCKET_VARIABLE};
+use overhear_directory::{
+    AttachedSource, Begin, BudgetSwitch, Directory, MonitorConnection, Needs, Query,
+    SOCKET_VARIABLE,
+};
 use overhear_event::{GapCause, Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
 
 #[derive(Element)]
@@ -54,13 +57,25 @@ struct Monitor {
     stream: StreamId,
 }
 
+/// Attaches to sensors, with needs that yield to budgets or not.
+fn attach(directory: &Directory, id: &str, yields: bool) -> AttachedSource {
+    let connection = MonitorConnection::connect(directory.socket()).unwrap();
+    let needs = if yields {
+        Needs::all().yield_to_budgets()
+    } else {
+        Needs::all()
+    };
+    let query = Query::parse(id).unwrap();
+    connection.attach_needing(query, Begin::Now, needs).unwrap()
+}
+
 impl Monitor {
     fn of(directory: &Directory, id: &str) -> Self {
         let query = Query::parse(id).unwrap();
         let connect = || MonitorConnection::connect(directory.socket()).unwrap();
         let stream = connect().list(&query).unwrap()[0].descriptor.id;
         Self {
-            source: Box::new(connect().attach(query, Begin::Now).unwrap()),
+            source: Box::new(attach(directory, id, true)),
             budget: connect(),
             stream,
         }
@@ -170,4 +185,132 @@ fn budget_counts_skipped_writes() {
         assert!(matches!(written, Ok(()) | Err(Refused::Off)));
         written.is_ok()
     });
+    what_other_monitors_need_stays_on(&directory, &mut simple);
+    sensors_that_end_leave_no_request(&directory);
+    drop(directory);
+    embedded_monitor_yields_while_it_has_a_budget(&folder.path().join("embedded"));
+}
+
+/// Waits until the writer finds its sensor in this state.
+fn await_state(sensor: &mut Sensor<Value>, is_on: bool) {
+    while sensor.is_enabled() != is_on {
+        std::thread::yield_now();
+    }
+}
+
+/// Polls until the directory has answered the request of a budget as expected.
+fn await_kept_on(source: &mut AttachedSource, kept_on: u32) {
+    while source.kept_on() != kept_on {
+        source.poll(&mut Items::default()).unwrap();
+    }
+}
+
+fn what_other_monitors_need_stays_on(directory: &Directory, sensor: &mut Sensor<Value>) {
+    await_state(sensor, true);
+    let mut connection = MonitorConnection::connect(directory.socket()).unwrap();
+    let query = Query::parse("simple").unwrap();
+    let stream = [connection.list(&query).unwrap()[0].descriptor.id];
+    let mut strict = attach(directory, "simple", true);
+    let mut lavish = attach(directory, "simple", true);
+    // The smallest budget holds.
+    lavish.switch_for_budget(&[], &stream);
+    strict.switch_for_budget(&stream, &[]);
+    await_state(sensor, false);
+    lavish.switch_for_budget(&stream, &[]);
+    lavish.switch_for_budget(&[], &stream);
+    // One that attaches and does not need the sensor, or yields, changes nothing.
+    let onlooker = attach(directory, "simple", true);
+    let other = attach(directory, "laned", false);
+    assert!(!sensor.is_enabled());
+    // One without a budget gets every element, from the moment at which it is attached.
+    let mut whole = attach(directory, "simple", false);
+    assert!(sensor.is_enabled());
+    sensor.write(&Value { value: 1 });
+    let mut items = Items::default();
+    whole.poll(&mut items).unwrap();
+    assert_eq!(items.0, [Read(1)]);
+    strict.switch_for_budget(&stream, &[]);
+    await_kept_on(&mut strict, 1);
+    assert!(sensor.is_enabled());
+    // When it is gone, the budget has the sensor off again.
+    drop(whole);
+    await_state(sensor, false);
+    strict.switch_for_budget(&[], &stream);
+    await_state(sensor, true);
+    await_kept_on(&mut strict, 0);
+    strict.switch_for_budget(&stream, &[]);
+    await_state(sensor, false);
+    // A monitor that is gone has no budget.
+    drop(strict);
+    await_state(sensor, true);
+    drop((lavish, onlooker, other));
+}
+
+/// More sensors than a budget may have off at a time end while they are off.
+fn sensors_that_end_leave_no_request(directory: &Directory) {
+    let mut monitor = attach(directory, "brief", true);
+    // From now on the last writes of sensors are kept.
+    assert!(monitor.writes().is_empty());
+    for round in 0..4_200_u32 {
+        let mut sensor = Sensor::<Value>::builder("brief").register().unwrap();
+        let mut opened = Opened::default();
+        while opened.0.is_none() {
+            monitor.poll(&mut opened).unwrap();
+        }
+        let stream = [opened.0.unwrap()];
+        monitor.switch_for_budget(&stream, &[]);
+        await_state(&mut sensor, false);
+        // Two writes that are skipped are counted, whatever number its stream had before.
+        assert!(!sensor.is_enabled() && !sensor.is_enabled());
+        drop(sensor);
+        let mut ended = Vec::new();
+        while ended.is_empty() {
+            monitor.poll(&mut opened).unwrap();
+            ended = monitor.writes();
+            ended.retain(|writes| writes.has_ended);
+        }
+        assert!(ended[0].skipped >= 2, "{round}: {ended:?}");
+    }
+}
+
+/// The streams that are opened, and no complaint.
+#[derive(Debug, Default)]
+struct Opened(Option<StreamId>);
+
+impl Inbox for Opened {
+    fn open(&mut self, stream: Arc<StreamDescriptor>) {
+        self.0 = Some(stream.id);
+    }
+
+    fn element(&mut self, _: StreamId, _: u64, _: Timestamp, _: &[u8]) {}
+
+    fn gap(&mut self, _: StreamId, _: u64, _: u64, _: GapCause) {}
+
+    fn complain(&mut self, complaint: SourceError) {
+        panic!("{complaint:?}");
+    }
+
+    fn close(&mut self, _: StreamId) {}
+}
+
+fn embedded_monitor_yields_while_it_has_a_budget(socket: &std::path::Path) {
+    let directory = Directory::builder().start(socket).unwrap();
+    std::env::set_var(SOCKET_VARIABLE, socket);
+    let mut sensor = Sensor::<Value>::builder("simple").register().unwrap();
+    let mut connection = MonitorConnection::connect(socket).unwrap();
+    let stream = [connection.list(&Query::all()).unwrap()[0].descriptor.id];
+    let mut other = attach(&directory, "simple", true);
+    other.switch_for_budget(&stream, &[]);
+    // The monitor in the directory's process reads every element.
+    await_kept_on(&mut other, 1);
+    assert!(sensor.is_enabled());
+    // With a budget of its own it takes part in that of others.
+    let mut own = BudgetSwitch::new(&directory);
+    assert!(!sensor.is_enabled());
+    other.switch_for_budget(&[], &stream);
+    await_state(&mut sensor, true);
+    assert_eq!(own.switch(&stream, &[]), Ok(0));
+    assert!(!sensor.is_enabled());
+    drop(own);
+    assert!(sensor.is_enabled());
 }

@@ -337,6 +337,7 @@ impl Registry {
                 monitor.holds.remove(&stream);
             }
         }
+        self.forget_budgets_of(stream, &sensor);
         self.numbers.give_back(stream.as_raw());
         self.release(sensor.uid, sensor.record);
         let charge = sensor.charge;

@@ -60,11 +60,15 @@ impl Registry {
         let unneeded = (is_sparing || !sensor.disabled_by.is_empty())
             && !sensor.is_needed_here
             && !sensor.holders.values().any(|needs| *needs);
-        if sensor.unneeded != unneeded {
+        let is_new = sensor.unneeded != unneeded;
+        if is_new {
             sensor.unneeded = unneeded;
             if sensor.manual == Some(true) {
                 sensor.manual = None;
             }
+        }
+        // A monitor that has come or gone may change whether a budget has it off.
+        if is_new || !sensor.off_for.is_empty() {
             self.write_switch(stream);
         }
     }
@@ -84,6 +88,8 @@ impl Registry {
 
     /// Writes a sensor's switch into its control page; true if it is on.
     pub(super) fn write_switch(&mut self, stream: StreamId) -> bool {
+        let of_budget = self.sensors.get(&stream);
+        let of_budget = of_budget.is_some_and(|it| !it.off_for.is_empty() && !self.is_claimed(it));
         let Some(sensor) = self.sensors.get_mut(&stream) else {
             return false;
         };
@@ -105,7 +111,7 @@ impl Registry {
         if let Some(line) = line {
             let state = match enabled {
                 false => SwitchState::Off,
-                true if sensor.off_for.is_empty() => SwitchState::On,
+                true if !of_budget => SwitchState::On,
                 true => SwitchState::Counted,
             };
             if line.state() != state {
