@@ -22,7 +22,7 @@ pub(crate) const GUARANTEE: &str = "guarantee";
 /// The report of the reactions.
 pub(crate) const REACTIONS: &str = "reactions";
 /// The budget: what it allowed, and what was spent.
-pub(crate) const BUDGET: &str = "budget";
+pub const BUDGET: &str = "budget";
 /// The calibration of the machine.
 pub const CALIBRATION: &str = "calibration";
 /// Names of threads that were not tracked.

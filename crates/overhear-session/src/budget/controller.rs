@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The controller of a run: writes and CPU times go into the budget, switches come out.
+//! The controller of a budget: writes and CPU times go into the budget, switches come out.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::rc::Rc;
 
 use overhear_budget::{
     Budget, EventPrice, PriceRegime, SourceCount, SourceId, ThreadKey, TickInput, UnitCount,
 };
-use overhear_directory::{BudgetSwitch, ProgramSource, SensorWrites};
+use overhear_directory::SensorWrites;
 use overhear_event::{Nanos, Origin, StreamId, Timestamp};
 
 use super::cpu_time::ProcessTimes;
+use super::ended::EndedSensors;
 use super::learning::{Interval, LearnedPrice, Work};
 use super::prices::WritePrices;
-use super::report::BudgetOutcome;
+use super::report::{BudgetOutcome, BudgetSensor};
+use super::sensors::BudgetedSensors;
 use super::settings::BudgetSettings;
 use crate::error::{ErrorKind, SessionError};
 
@@ -25,6 +25,9 @@ const HOTTEST: usize = 8;
 /// for one of this number of ticks.
 const EXPLORED_TICKS: u64 = 4;
 
+/// Time after which a tick is due in any case, so that ended sensors of idle programs do not gather.
+const LONGEST_TICK: Nanos = Nanos::from_ms(1_000);
+
 /// A sensor in the budget.
 struct Source {
     id: SourceId,
@@ -32,63 +35,74 @@ struct Source {
     written: u64,
     skipped: u64,
     is_on: bool,
+    has_ended: bool,
     price: LearnedPrice,
 }
 
 /// Keeps the monitoring overhead of the observed processes at a target, by switching their sensors.
 ///
 /// It decides when [`BudgetController::tick`] is called, once per round of the monitor: often
-/// enough, because a tick is due after a hundredth of the window of the programs' CPU time.
-pub(crate) struct BudgetController {
+/// enough, because a tick is due after a hundredth of the window of the programs' CPU time. Its
+/// memory grows with the number of sensors that live.
+pub struct BudgetController {
     settings: BudgetSettings,
     budget: Budget,
     prices: WritePrices,
-    programs: Rc<RefCell<ProgramSource>>,
-    switch: BudgetSwitch,
+    sensors: Box<dyn BudgetedSensors>,
     sources: Vec<Source>,
+    ended: EndedSensors,
     /// Index in `sources`.
     by_stream: BTreeMap<StreamId, usize>,
     by_id: BTreeMap<SourceId, usize>,
     times: ProcessTimes,
     cpu: Nanos,
     next: Nanos,
+    latest: Option<Timestamp>,
     before: Interval,
     ticks: u64,
+    /// Most sensors that were to be off and stayed on, because another monitor needs them.
+    kept_on: u32,
     problems: Vec<String>,
 }
 
 impl BudgetController {
-    /// A controller of all sensors of these programs.
+    /// A controller of all these sensors. The CPU time of their processes counts from now on, or
+    /// from their first sensor on.
     ///
     /// # Errors
     /// [`SessionError`] if the settings cannot be kept.
-    pub(crate) fn new(
+    pub fn new(
         settings: BudgetSettings,
         prices: WritePrices,
-        programs: Rc<RefCell<ProgramSource>>,
-        switch: BudgetSwitch,
+        mut sensors: Box<dyn BudgetedSensors>,
     ) -> Result<Self, SessionError> {
         let budget = Budget::new(settings.target, settings.window);
         let budget =
             budget.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;
         // From now on the last writes of sensors are kept.
-        let _ = programs.borrow_mut().writes();
-        Ok(Self {
+        let living = sensors.writes();
+        let mut controller = Self {
             settings,
             budget,
             prices,
-            programs,
-            switch,
+            sensors,
             sources: Vec::new(),
+            ended: EndedSensors::default(),
             by_stream: BTreeMap::new(),
             by_id: BTreeMap::new(),
             times: ProcessTimes::default(),
             cpu: Nanos::ZERO,
             next: Nanos::ZERO,
+            latest: None,
             before: Interval::default(),
             ticks: 0,
+            kept_on: 0,
             problems: Vec::new(),
-        })
+        };
+        for sensor in &living {
+            controller.add_process_of(sensor);
+        }
+        Ok(controller)
     }
 
     /// Adds a process whose CPU time counts, besides those that own sensors.
@@ -97,13 +111,17 @@ impl BudgetController {
     }
 
     /// Decides, if a tick is due at this time.
-    pub(crate) fn tick(&mut self, now: Timestamp) {
+    pub fn tick(&mut self, now: Timestamp) {
         let cpu = self.times.total();
-        if cpu < self.next {
+        let latest = *self.latest.get_or_insert(now);
+        if cpu < self.next && now.since(latest) < LONGEST_TICK {
             return;
         }
+        self.latest = Some(now);
         let interval = self.take(cpu);
-        self.learn(&interval);
+        if interval.cpu_ns > 0.0 {
+            self.learn(&interval);
+        }
         self.before = interval;
         let counts: Vec<SourceCount> = self.sources.iter().map(Source::count).collect();
         let input = TickInput {
@@ -141,6 +159,7 @@ impl BudgetController {
             }
         }
         self.carry_out(&off, &on);
+        self.remove_ended();
         // The next interval begins here: what was done since the first reading belongs to none.
         let cpu = self.times.total();
         let _ = self.take(cpu);
@@ -149,7 +168,7 @@ impl BudgetController {
     /// Takes new totals, and the sensors that are named for the first time. Returns what was done
     /// since the last call.
     fn take(&mut self, cpu: Nanos) -> Interval {
-        let writes = self.programs.borrow_mut().writes();
+        let writes = self.sensors.writes();
         let mut work = vec![Work::default(); self.sources.len()];
         for sensor in &writes {
             let stream = sensor.descriptor.id;
@@ -168,18 +187,58 @@ impl BudgetController {
             work[index].written += (written - source.written) as f64;
             work[index].skipped += (skipped - source.skipped) as f64;
             (source.written, source.skipped) = (written, skipped);
+            if sensor.has_ended {
+                source.has_ended = true;
+                // The number may be that of another sensor now.
+                self.by_stream.remove(&stream);
+            }
         }
         let cpu_ns = cpu.as_ns().saturating_sub(self.cpu.as_ns()) as f64;
         self.cpu = cpu;
         Interval { cpu_ns, work }
     }
 
-    fn admit(&mut self, sensor: &SensorWrites) -> Option<usize> {
-        let descriptor = &*sensor.descriptor;
-        let Origin::Program(task) = &descriptor.origin else {
-            return None;
+    /// Adds the process of a sensor; false if it is not of a program.
+    fn add_process_of(&mut self, sensor: &SensorWrites) -> bool {
+        let Origin::Program(task) = &sensor.descriptor.origin else {
+            return false;
         };
         self.times.add(task.pid);
+        true
+    }
+
+    /// Moves the accounts of sensors that have ended out of the budget.
+    fn remove_ended(&mut self) {
+        if !self.sources.iter().any(|source| source.has_ended) {
+            return;
+        }
+        let (budget, ended) = (&mut self.budget, &mut self.ended);
+        let mut work = std::mem::take(&mut self.before.work).into_iter();
+        let before = &mut self.before.work;
+        self.sources.retain(|source| {
+            let work = work.next();
+            if source.has_ended {
+                let account = budget.remove(source.id);
+                let account = account.map(|it| BudgetSensor::of(&it, Some(source.skipped)));
+                account.into_iter().for_each(|it| ended.add(it));
+            } else {
+                before.extend(work);
+            }
+            !source.has_ended
+        });
+        self.by_id.clear();
+        self.by_stream.clear();
+        for (index, source) in self.sources.iter().enumerate() {
+            self.by_id.insert(source.id, index);
+            self.by_stream.insert(source.stream, index);
+        }
+    }
+
+    fn admit(&mut self, sensor: &SensorWrites) -> Option<usize> {
+        let descriptor = &*sensor.descriptor;
+        if !self.add_process_of(sensor) {
+            return None;
+        }
         let price = LearnedPrice::new(self.prices.written(descriptor));
         let label = descriptor.sensor_label();
         let spec = self.settings.spec(&label, descriptor, price.price());
@@ -194,6 +253,7 @@ impl BudgetController {
                     written: 0,
                     skipped: 0,
                     is_on: true,
+                    has_ended: false,
                     price,
                 });
                 Some(index)
@@ -239,22 +299,46 @@ impl BudgetController {
         if off.is_empty() && on.is_empty() {
             return;
         }
-        if let Err(problem) = self.switch.switch(off, on) {
-            note(&mut self.problems, problem);
+        match self.sensors.switch(off, on) {
+            Ok(kept_on) => self.kept_on = self.kept_on.max(kept_on),
+            Err(problem) => note(&mut self.problems, problem),
         }
     }
 
+    /// The state of the budget now.
+    #[must_use]
+    pub fn outcome(&self) -> BudgetOutcome {
+        let skipped = |id| Some(self.sources[*self.by_id.get(&id)?].skipped);
+        BudgetOutcome::of(&self.budget.report(), skipped, self.ended.accounts())
+    }
+
     /// Switches everything on again. Returns the report, and messages about what went wrong.
-    pub(crate) fn finish(mut self, now: Timestamp) -> (BudgetOutcome, Vec<String>) {
+    pub fn finish(mut self, now: Timestamp) -> (BudgetOutcome, Vec<String>) {
         self.next = Nanos::ZERO;
         self.tick(now);
         let off = self.sources.iter().filter(|source| !source.is_on);
         let off: Vec<StreamId> = off.map(|source| source.stream).collect();
         self.carry_out(&[], &off);
-        let report = BudgetOutcome::of(&self.budget.report(), |id| {
-            Some(self.sources[*self.by_id.get(&id)?].skipped)
-        });
-        (report, self.problems)
+        let outcome = self.outcome();
+        let has_written = outcome.sensors.iter().any(|sensor| sensor.written > 0);
+        if has_written && self.cpu == Nanos::ZERO {
+            let problem = "the budget had no effect: the CPU time of the programs cannot be read; \
+                           run overhear in their PID namespace";
+            note(&mut self.problems, problem.to_string());
+        }
+        let kept_on = match self.kept_on {
+            0 => None,
+            1 => Some("1 sensor stayed".to_string()),
+            more => Some(format!("{more} sensors stayed")),
+        };
+        if let Some(sensors) = kept_on {
+            let problem = format!(
+                "{sensors} on although the budget had them off, because a monitor without a budget \
+                 needs all of their elements"
+            );
+            note(&mut self.problems, problem);
+        }
+        (outcome, self.problems)
     }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Budgets of runs: monitoring overhead that stays at a target.
+//! Budgets: monitoring overhead that stays at a target.
 //!
 //! ```text
 //!  writes and skipped writes of sensors ---+            +--> switches of sensors (directory)
@@ -14,13 +14,17 @@
 
 mod controller;
 mod cpu_time;
+mod ended;
 mod learning;
 mod prices;
 mod report;
+mod sensors;
 mod settings;
 
-pub(crate) use controller::BudgetController;
+pub use controller::BudgetController;
 pub use overhear_budget::Overhead;
-pub(crate) use prices::WritePrices;
+pub use prices::WritePrices;
 pub use report::{BudgetOutcome, BudgetPoint, BudgetSensor};
+pub use sensors::BudgetedSensors;
+pub(crate) use sensors::OwnSensors;
 pub use settings::{parse_target, BudgetSettings, SensorRule};

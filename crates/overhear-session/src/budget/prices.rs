@@ -15,7 +15,7 @@ const WITHIN: f64 = 2.576;
 
 /// What an element costs its program, by the kind of the sensor.
 #[derive(Clone, Debug)]
-pub(crate) struct WritePrices {
+pub struct WritePrices {
     simple: EventPrice,
     laned: EventPrice,
     concurrent: EventPrice,
@@ -23,7 +23,10 @@ pub(crate) struct WritePrices {
 
 impl WritePrices {
     /// From a calibration; without one they are measured now.
-    pub(crate) fn new(known: Option<&Calibration>) -> Result<Self, SessionError> {
+    ///
+    /// # Errors
+    /// [`SessionError`] if they cannot be measured.
+    pub fn new(known: Option<&Calibration>) -> Result<Self, SessionError> {
         let known = known.and_then(|known| Self::of(&known.programs));
         if let Some(known) = known {
             return Ok(known);

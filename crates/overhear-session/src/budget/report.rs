@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The budget in the report, as plain data.
 
-use overhear_budget::SourceId;
+use overhear_budget::{BudgetSource, SourceId};
 use serde::{Deserialize, Serialize};
 
 /// What a budget allowed and what was spent.
 ///
 /// Overheads are fractions of the CPU time that the programs took without observing: 0.05 is 5 %.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BudgetOutcome {
     /// The target.
     pub target: f64,
@@ -26,7 +26,7 @@ pub struct BudgetOutcome {
 }
 
 /// One piece of the run: one or more windows.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BudgetPoint {
     /// Begin, on `CLOCK_MONOTONIC`.
     pub from_ns: u64,
@@ -39,7 +39,7 @@ pub struct BudgetPoint {
 }
 
 /// A sensor in the budget.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct BudgetSensor {
     /// Task and sensor.
     pub name: String,
@@ -60,10 +60,27 @@ pub struct BudgetSensor {
     pub price_error_ns: f64,
 }
 
+impl BudgetSensor {
+    pub(super) fn of(source: &BudgetSource, skipped: Option<u64>) -> Self {
+        Self {
+            name: source.name.to_string(),
+            written: source.events,
+            skipped,
+            share_on: source.share_on,
+            cost_ns: source.cost_ns,
+            cost_error_ns: source.cost_error_ns,
+            price_ns: source.price.as_ns(),
+            price_error_ns: source.price.error_ns(),
+        }
+    }
+}
+
 impl BudgetOutcome {
+    /// `ended` are the accounts of sensors that are not in the budget any more.
     pub(super) fn of(
         budget: &overhear_budget::BudgetReport,
         skipped: impl Fn(SourceId) -> Option<u64>,
+        ended: Vec<BudgetSensor>,
     ) -> Self {
         let course = budget.series.iter().map(|point| BudgetPoint {
             from_ns: point.from.as_monotonic_ns(),
@@ -71,17 +88,9 @@ impl BudgetOutcome {
             overhead: point.overhead(),
             worst_window: point.worst_window,
         });
-        let sensors = budget.sources.iter().map(|source| BudgetSensor {
-            name: source.name.to_string(),
-            written: source.events,
-            skipped: skipped(source.source),
-            share_on: source.share_on,
-            cost_ns: source.cost_ns,
-            cost_error_ns: source.cost_error_ns,
-            price_ns: source.price.as_ns(),
-            price_error_ns: source.price.error_ns(),
-        });
-        let mut sensors: Vec<BudgetSensor> = sensors.collect();
+        let sensors = budget.sources.iter();
+        let sensors = sensors.map(|source| BudgetSensor::of(source, skipped(source.source)));
+        let mut sensors: Vec<BudgetSensor> = sensors.chain(ended).collect();
         sensors.sort_by(|one, other| other.cost_ns.total_cmp(&one.cost_ns));
         Self {
             target: budget.target,

@@ -89,7 +89,8 @@ impl BudgetSettings {
 /// # Errors
 /// A message.
 pub fn parse_target(text: &str) -> Result<Overhead, String> {
-    let number = text.trim().trim_end_matches('%').trim_end();
+    let number = text.trim();
+    let number = number.strip_suffix('%').unwrap_or(number).trim_end();
     let percent = f64::from_str(number).map_err(|_| {
         format!("`{text}` is no budget; give per cent of the CPU time, for example 5%")
     })?;
@@ -122,6 +123,14 @@ mod tests {
             (
                 "",
                 "`` is no budget; give per cent of the CPU time, for example 5%",
+            ),
+            (
+                "5%%",
+                "`5%%` is no budget; give per cent of the CPU time, for example 5%",
+            ),
+            (
+                "inf",
+                "the overhead is not a finite number; give a value in per cent, for example 5 %",
             ),
             (
                 "nan",

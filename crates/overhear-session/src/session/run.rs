@@ -34,7 +34,7 @@ use overhear_trace::TraceWriter;
 use super::signal_forwarder::SignalForwarder;
 use super::trace_files::{close_trace, create_trace, MissingFiles, NewFiles};
 use super::{Outcome, SessionBuilder, Until, UNRATED_BYTES};
-use crate::budget::{BudgetController, BudgetOutcome, WritePrices};
+use crate::budget::{BudgetController, BudgetOutcome, OwnSensors, WritePrices};
 use crate::check::CheckReport;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
@@ -352,8 +352,11 @@ impl SessionBuilder {
             return Ok(None);
         };
         let prices = WritePrices::new(self.calibration.as_ref())?;
-        let (programs, switch) = (Rc::clone(programs), BudgetSwitch::new(directory));
-        BudgetController::new(settings, prices, programs, switch).map(Some)
+        let sensors = OwnSensors {
+            programs: Rc::clone(programs),
+            switch: BudgetSwitch::new(directory),
+        };
+        BudgetController::new(settings, prices, Box::new(sensors)).map(Some)
     }
 
     /// Lets the run go on without kernel sensors after `error`, unless it requires them.
