@@ -179,7 +179,7 @@ pub(crate) struct RunArguments {
     pub(crate) compensate: bool,
     /// Keeps the cost of observing at this share of the CPU time that the program takes without it,
     /// by switching sensors off and on, and counts what was not observed (see docs/budget.md).
-    #[arg(long, value_name = "PER CENT", value_parser = parse_target)]
+    #[arg(long, value_name = "PER CENT", value_parser = parse_target, allow_hyphen_values = true)]
     pub(crate) budget: Option<Overhead>,
     /// When the run ends: `ended` with the program, `all-ended` with the last process that the
     /// program has created, for example a daemon. Later signals go to these processes.

@@ -12,6 +12,7 @@ use crate::text::width::Width;
 use crate::{text, top};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::Nanos;
+use overhear_session::budget::BudgetSettings;
 use overhear_session::connect;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, Listing};
@@ -148,6 +149,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         duration: arguments.duration,
         until_ended: arguments.until_ended,
         disable_unused: arguments.disable_unused,
+        budget: arguments.budget.map(BudgetSettings::of),
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
     };
@@ -175,7 +177,10 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         Format::Csv => Box::new(Csv::new(arguments.fields)),
     };
     let print_note = |message: &str| print_stderr(&format!("overhear: {message}\n"));
-    let summary = attachment.run(layout, stdout.as_fd(), print_note);
+    let summary = attachment.run(layout, stdout.as_fd(), print_note)?;
+    if let (Some(budget), false) = (&summary.budget, arguments.quiet) {
+        print_stderr(&text::budget::render(budget, Width::of(io::stderr())));
+    }
     if !arguments.quiet || !summary.complete {
         print_stderr(&format!(
             "overhear: {}\n",

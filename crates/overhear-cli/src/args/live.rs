@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::format::Format;
 use clap::{Args, ValueEnum};
 use overhear_event::Nanos;
+use overhear_session::budget::{parse_target, Overhead};
 
 use super::positive;
 
@@ -106,6 +107,11 @@ pub(crate) struct AttachArguments {
     /// switched back.
     #[arg(long)]
     pub(crate) disable_unused: bool,
+    /// Keeps the cost of the attached sensors at this share of the CPU time that their processes
+    /// take without it, from now on, by switching sensors off and on. Counts what was not observed
+    /// (see docs/budget.md).
+    #[arg(long, value_name = "PER CENT", value_parser = parse_target, allow_hyphen_values = true)]
+    pub(crate) budget: Option<Overhead>,
     /// In CSV, only these fields, as one table for all types.
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
     pub(crate) fields: Option<Vec<String>>,

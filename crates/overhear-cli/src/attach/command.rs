@@ -17,6 +17,7 @@ use super::outlet::{Outlet, Requests};
 use super::{Feed, Layout, Summary};
 use crate::directory_link::DirectoryLink;
 use crate::readiness::is_closed;
+use overhear_session::budget::{BudgetController, BudgetSettings, WritePrices};
 use overhear_session::conclusion::Exit;
 use overhear_session::error::SessionError;
 use overhear_session::interrupts::Interrupts;
@@ -26,6 +27,7 @@ use overhear_session::processes;
 use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
 use overhear_session::session::{close_trace, create_trace};
+use overhear_session::{calibrate, documents};
 
 /// Time without a directory after which a monitor without writers ends. A service manager restarts
 /// a directory within this time.
@@ -46,6 +48,8 @@ pub(crate) struct AttachOptions {
     pub(crate) until_ended: bool,
     /// Whether sensors that no monitor needs are off meanwhile.
     pub(crate) disable_unused: bool,
+    /// The budget to keep.
+    pub(crate) budget: Option<BudgetSettings>,
     /// Folder of a recording.
     pub(crate) out: Option<PathBuf>,
     /// The command line, for the recording.
@@ -58,6 +62,7 @@ pub(crate) struct Attachment<'a> {
     interrupts: Interrupts,
     writer: Option<TraceWriter>,
     source: AttachedSource,
+    budget: Option<(BudgetSettings, WritePrices)>,
     off: usize,
     begun: Timestamp,
 }
@@ -71,6 +76,9 @@ impl<'a> Attachment<'a> {
         mut connection: MonitorConnection,
         options: &'a AttachOptions,
     ) -> Result<Self, SessionError> {
+        // Measured before the observation begins: that takes some milliseconds.
+        let prices = options.budget.as_ref().map(|_| prices()).transpose()?;
+        let budget = options.budget.clone().zip(prices);
         let interrupts = Interrupts::listen()?;
         let begun = monotonic_now();
         let existing = connection.list(&options.query)?;
@@ -81,6 +89,10 @@ impl<'a> Attachment<'a> {
         let needs = match options.disable_unused {
             true => Needs::all().disable_unused(),
             false => Needs::all(),
+        };
+        let needs = match &budget {
+            Some(_) => needs.yield_to_budgets(),
+            None => needs,
         };
         let source = connection.attach_needing(options.query.clone(), options.begin, needs)?;
         let mut writer = options.out.as_deref().map(create_trace).transpose()?;
@@ -93,6 +105,7 @@ impl<'a> Attachment<'a> {
             interrupts,
             writer,
             source,
+            budget,
             off,
             begun,
         })
@@ -112,21 +125,29 @@ impl<'a> Attachment<'a> {
 
     /// Prints the elements until a condition ends the observation. `out` must not have a buffer of
     /// its own. Messages for the user go to `report`.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the budget cannot be kept.
     pub(crate) fn run(
         self,
         layout: Box<dyn Layout>,
         out: impl AsFd + Copy,
         mut report: impl FnMut(&str),
-    ) -> Summary {
+    ) -> Result<Summary, SessionError> {
         let Self {
             options,
             interrupts,
             writer,
             source,
+            budget,
             begun,
             ..
         } = self;
         let source = Rc::new(RefCell::new(source));
+        let budget = budget.map(|(settings, prices)| {
+            BudgetController::new(settings, prices, Box::new(Rc::clone(&source)))
+        });
+        let mut budget = budget.transpose()?;
         let requests = Requests::listen(interrupts);
         let outlet = Outlet {
             file: out,
@@ -143,6 +164,9 @@ impl<'a> Attachment<'a> {
         let runner = Runner::new(sink).source(Box::new(Rc::clone(&source)));
         let finished = runner.run(std::thread::sleep, |runner| {
             let (now, sink) = (runner.now(), &mut runner.update);
+            if let Some(budget) = &mut budget {
+                budget.tick(now);
+            }
             let source = &source.borrow();
             link.update(source.is_connected());
             sink.take_news(&mut runner.monitor, &mut link, &mut report);
@@ -187,25 +211,54 @@ impl<'a> Attachment<'a> {
                 report(&limits::explained(message));
             }
         }
+        let budget = budget.map(|budget| budget.finish(ended));
+        let (budget, problems) = budget.unzip();
+        problems
+            .iter()
+            .flatten()
+            .for_each(|problem| report(problem));
+        if let Some(budget) = &budget {
+            sink.feed.budget(budget);
+        }
         let mut summary = sink.feed.finish(ended.since(begun).as_ns(), ended_by);
         // A reader that closes the output early has all that it needs.
         summary.complete &= sink.feed.failure().is_none() || ended_by == "closed";
-        if let (Some(writer), Some(out)) = (sink.writer.take(), &options.out) {
+        if let Some(mut writer) = sink.writer.take() {
+            if let Some(budget) = &budget {
+                // The writer keeps errors until it is closed.
+                let _ = writer.attach_document(documents::BUDGET, budget);
+            }
             let mut recording = recording(options, begun);
             recording.end = Some(Ending {
                 end_ns: ended.as_monotonic_ns(),
                 exit: Exit::Code(0),
             });
-            let source = source.borrow();
-            let trace = close_trace(writer, out, &mut recording, source.clock_segments());
-            for note in recording.notes {
-                report(&note);
-                summary.complete = false;
-            }
-            summary.complete &= trace.unrecorded == 0;
+            summary.complete &= close(writer, options, recording, &source.borrow(), &mut report);
         }
-        summary
+        summary.budget = budget;
+        Ok(summary)
     }
+}
+
+/// Ends the trace; false if something is missing in it.
+fn close(
+    writer: TraceWriter,
+    options: &AttachOptions,
+    mut recording: Recording,
+    source: &AttachedSource,
+    report: &mut impl FnMut(&str),
+) -> bool {
+    let Some(out) = &options.out else {
+        return true;
+    };
+    let trace = close_trace(writer, out, &mut recording, source.clock_segments());
+    recording.notes.iter().for_each(|note| report(note));
+    recording.notes.is_empty() && trace.unrecorded == 0
+}
+
+/// The prices of sensors of programs on this machine.
+fn prices() -> Result<WritePrices, SessionError> {
+    WritePrices::new(calibrate::load_calibration(None)?.as_ref())
 }
 
 /// The end of an observation whose output cannot be written.

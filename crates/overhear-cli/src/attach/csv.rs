@@ -11,6 +11,7 @@ use std::collections::BTreeSet;
 use overhear_event::{csv_line, ElementView, Gap, StreamDescriptor};
 
 use super::{value_text, Layout, Summary};
+use overhear_session::budget::BudgetOutcome;
 use overhear_session::identity::task_and_pid;
 
 /// The columns that every line has.
@@ -109,6 +110,8 @@ impl Layout for Csv {
 
     /// The command prints notes and the end on standard error.
     fn note(&mut self, _: &str, _: &mut Vec<u8>) {}
+
+    fn budget(&mut self, _: &BudgetOutcome, _: &mut Vec<u8>) {}
 
     fn summary(&mut self, _: &Summary, _: &mut Vec<u8>) {}
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, StreamId, Timestamp};
+use overhear_session::budget::BudgetOutcome;
 use serde::Serialize;
 
 use super::Layout;
@@ -13,7 +14,7 @@ use super::Layout;
 const BATCH_BYTES: usize = 64 << 10;
 
 /// Result of an observation.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub(crate) struct Summary {
     /// Elements written to the output.
     pub(crate) elements: u64,
@@ -33,6 +34,9 @@ pub(crate) struct Summary {
     pub(crate) ended_by: &'static str,
     /// The sensors that were attached.
     pub(crate) sensors: Vec<SensorSummary>,
+    /// The budget; a record of its own in the output.
+    #[serde(skip)]
+    pub(crate) budget: Option<BudgetOutcome>,
 }
 
 /// Result of one sensor.
@@ -145,6 +149,11 @@ impl<W: Write> Feed<W> {
         self.buffer.clear();
     }
 
+    /// Writes the state of the budget at the end.
+    pub(crate) fn budget(&mut self, budget: &BudgetOutcome) {
+        self.layout.budget(budget, &mut self.buffer);
+    }
+
     /// Writes the summary, and returns it.
     pub(crate) fn finish(&mut self, duration_ns: u64, ended_by: &'static str) -> Summary {
         self.flush();
@@ -157,6 +166,7 @@ impl<W: Write> Feed<W> {
             duration_ns,
             ended_by,
             sensors: self.sensors.values().cloned().collect(),
+            budget: None,
         };
         self.layout.summary(&summary, &mut self.buffer);
         self.flush();
@@ -252,6 +262,7 @@ mod tests {
                 elements: 2,
                 missed: 0,
             }],
+            budget: None,
         };
         assert_eq!(summary, expected);
         assert_eq!(String::from_utf8(out).unwrap().lines().count(), 2);

@@ -10,6 +10,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::Serialize;
 
 use super::{Layout, Summary};
+use overhear_session::budget::BudgetOutcome;
 use overhear_session::identity::Identity;
 
 /// JSON lines.
@@ -47,6 +48,7 @@ enum Record<'a> {
     Note {
         message: &'a str,
     },
+    Budget(&'a BudgetOutcome),
     Summary(&'a Summary),
 }
 
@@ -117,6 +119,10 @@ impl Layout for Json {
 
     fn note(&mut self, message: &str, out: &mut Vec<u8>) {
         put(&Record::Note { message }, out);
+    }
+
+    fn budget(&mut self, budget: &BudgetOutcome, out: &mut Vec<u8>) {
+        put(&Record::Budget(budget), out);
     }
 
     fn summary(&mut self, summary: &Summary, out: &mut Vec<u8>) {

@@ -21,6 +21,7 @@ pub(crate) use json::Json;
 pub(crate) use text::Text;
 
 use overhear_event::{ElementView, Field, FieldKind, Gap, StreamDescriptor, Value};
+use overhear_session::budget::BudgetOutcome;
 
 /// A form of output. Each call appends lines.
 pub(crate) trait Layout {
@@ -32,6 +33,8 @@ pub(crate) trait Layout {
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap, out: &mut Vec<u8>);
     /// A message.
     fn note(&mut self, message: &str, out: &mut Vec<u8>);
+    /// The state of the budget at the end, before the summary.
+    fn budget(&mut self, budget: &BudgetOutcome, out: &mut Vec<u8>);
     /// The summary at the end.
     fn summary(&mut self, summary: &Summary, out: &mut Vec<u8>);
 }

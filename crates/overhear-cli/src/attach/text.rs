@@ -6,6 +6,7 @@ use std::fmt::Write;
 use overhear_event::{ElementView, Gap, StreamDescriptor, Timestamp, HEXADECIMAL, WRITER_FLAGS};
 
 use super::{value_text, Layout, Summary};
+use overhear_session::budget::BudgetOutcome;
 use overhear_session::format::printable;
 
 /// Maximum width of the column of names. A longer name moves its own line only.
@@ -93,6 +94,9 @@ impl Layout for Text {
 
     /// The command prints notes and the end on standard error.
     fn note(&mut self, _: &str, _: &mut Vec<u8>) {}
+
+    /// The command prints it on standard error.
+    fn budget(&mut self, _: &BudgetOutcome, _: &mut Vec<u8>) {}
 
     fn summary(&mut self, _: &Summary, _: &mut Vec<u8>) {}
 }

@@ -3,6 +3,7 @@
 //! `overhear run --socket`, with the C program of the suite `sensors` under it.
 
 mod attach;
+mod budget;
 mod hangups;
 mod hostile;
 #[path = "../behaviour/on_terminal.rs"]

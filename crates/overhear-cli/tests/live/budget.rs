@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Budgets of monitors that attach to programs which run already.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use overhear_directory::Directory;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::program::compiled;
+use crate::support::{eventually, finish, folder, overhear, path, report_json, Ended, Started};
+
+/// CPU time of a program that outlives each test, in milliseconds.
+const LONG: &str = "600000";
+
+/// A directory in this process, without a monitor of its own, and a program that writes all the
+/// time.
+struct Busy {
+    folder: TempDir,
+    directory: Directory,
+    program: Option<Started>,
+}
+
+impl Busy {
+    /// Waits for its sensors.
+    #[track_caller]
+    fn start(cpu_ms: &str, steps: &str) -> Self {
+        static SPENDER: OnceLock<PathBuf> = OnceLock::new();
+        let spender = SPENDER.get_or_init(|| compiled("tests/sensors/spender.c", "spender"));
+        let folder = folder();
+        let socket = folder.path().join("directory.sock");
+        let directory = Directory::builder().standalone().start(&socket).unwrap();
+        let mut command = Command::new(spender);
+        command.args([cpu_ms, steps]);
+        command.env("OVERHEAR_DIRECTORY", &socket);
+        let busy = Self {
+            folder,
+            directory,
+            program: Some(Started::spawn(&mut command)),
+        };
+        eventually("the program registers its sensors", || {
+            let listed = finish(&mut busy.verb(&["list", "--format", "csv"]));
+            listed.stdout.lines().count() == 3
+        });
+        busy
+    }
+
+    fn socket(&self) -> &Path {
+        self.directory.socket()
+    }
+
+    /// A verb with this directory.
+    fn verb(&self, arguments: &[&str]) -> Command {
+        let mut command = overhear(arguments);
+        command.env("OVERHEAR_DIRECTORY", self.socket());
+        command
+    }
+
+    /// Attaches with JSON as output.
+    #[track_caller]
+    fn attach(&self, more: &[&str]) -> Attached {
+        let arguments = [&["attach", "frequent", "--json"], more].concat();
+        Attached::of(finish(&mut self.verb(&arguments)))
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        if let Some(program) = self.program.take() {
+            program.signal(libc::SIGKILL);
+            let _ = program.end();
+        }
+    }
+}
+
+/// The output of `overhear attach --json`.
+#[derive(Debug)]
+struct Attached {
+    ended: Ended,
+    records: Vec<Value>,
+}
+
+impl Attached {
+    #[track_caller]
+    fn of(ended: Ended) -> Self {
+        ended.does_not_panic();
+        let records = ended.stdout.lines().map(serde_json::from_str);
+        let records = records.collect::<Result<_, _>>().unwrap();
+        Self { ended, records }
+    }
+
+    fn all<'a>(&'a self, kind: &'a str) -> impl Iterator<Item = &'a Value> {
+        let of_kind = move |it: &&Value| it["record"] == kind;
+        self.records.iter().filter(of_kind)
+    }
+
+    /// Elements that were missed for this cause.
+    fn missed(&self, cause: &str) -> u64 {
+        let gaps = self.all("gap").filter(|gap| gap["cause"] == cause);
+        gaps.map(|gap| gap["missed"].as_u64().unwrap()).sum()
+    }
+
+    /// The entry of the sensor in the budget.
+    #[track_caller]
+    fn sensor(&self) -> &Value {
+        let budget = self.all("budget").next();
+        let budget = budget.unwrap_or_else(|| panic!("{}", self.ended.stderr));
+        &budget["sensors"][0]
+    }
+}
+
+#[test]
+fn attached_budget_counts_what_it_skips() {
+    let busy = Busy::start("3000", "400");
+    let out = busy.folder.path().join("out");
+    let options = ["--budget", "0.1%", "--until-ended", "--out", path(&out)];
+    let attached = busy.attach(&options);
+    assert_eq!(attached.ended.status, 3, "{}", attached.ended.stderr);
+    let sensor = attached.sensor();
+    let [written, skipped] = ["written", "skipped"].map(|key| sensor[key].as_u64().unwrap());
+    assert!(written > 0 && skipped > written, "{sensor}");
+    assert_eq!(attached.missed("budget"), skipped);
+    let lost = attached.missed("overwritten");
+    let elements = attached.all("element").count() as u64;
+    assert_eq!(elements + lost, written, "{sensor}");
+    let stderr = &attached.ended.stderr;
+    assert!(
+        stderr.contains("budget: 0.10 % of the CPU time"),
+        "{stderr}"
+    );
+    // The recording has the same gaps, and the budget.
+    let (_, report) = report_json(&out);
+    assert_eq!(report["budget"]["sensors"][0], *sensor);
+    let losses = report["losses"].as_array().unwrap();
+    let of_budget = losses.iter().filter(|loss| loss["cause"] == "budget");
+    let of_budget: u64 = of_budget.map(|loss| loss["missed"].as_u64().unwrap()).sum();
+    assert_eq!(of_budget, skipped);
+}
+
+#[test]
+fn killed_monitor_leaves_the_sensors_on() {
+    let busy = Busy::start(LONG, "40000");
+    let text = ["attach", "frequent", "--budget", "0", "--quiet"];
+    let killed = Started::spawn(&mut busy.verb(&text));
+    // A monitor that yields sees that they are off.
+    let sees = ["--budget", "1000%", "--duration", "200ms"];
+    eventually("the sensor is off", || {
+        busy.attach(&sees).missed("budget") > 0
+    });
+    killed.signal(libc::SIGKILL);
+    assert_eq!(killed.end().status, 128 + libc::SIGKILL);
+    eventually("the sensor is on", || {
+        busy.attach(&sees).missed("budget") == 0
+    });
+}
+
+#[test]
+fn monitor_without_a_budget_gets_everything_and_the_budget_names_it() {
+    let busy = Busy::start(LONG, "40000");
+    let whole = ["attach", "frequent", "--json"];
+    let whole = Started::spawn(&mut busy.verb(&whole));
+    eventually("it is attached", || {
+        let listed = finish(&mut busy.verb(&["list", "--format", "csv"]));
+        listed.stdout.lines().any(|line| line.ends_with(",1"))
+    });
+    let limited = busy.attach(&["--budget", "0", "--duration", "1s"]);
+    let message = "a monitor without a budget needs all of their elements";
+    assert!(
+        limited.ended.stderr.contains(message),
+        "{}",
+        limited.ended.stderr
+    );
+    assert_eq!(limited.missed("budget"), 0);
+    whole.signal(libc::SIGINT);
+    let whole = Attached::of(whole.end());
+    assert_eq!(whole.missed("budget"), 0);
+    assert!(whole.all("element").count() > 0);
+}
+
+#[test]
+fn impossible_budget_is_refused_before_anything_is_attached() {
+    let busy = Busy::start(LONG, "40000");
+    let ended = finish(&mut busy.verb(&["attach", "*", "--budget", "-1%"]));
+    assert_eq!(ended.status, 2, "{ended:#?}");
+    let message = "an overhead of -1 % is not possible; give 0 % or more";
+    assert!(ended.stderr.contains(message), "{ended:#?}");
+}
