@@ -12,7 +12,8 @@ use crate::text::width::Width;
 use crate::{text, top};
 use overhear_directory::{Begin, MonitorConnection, Query};
 use overhear_event::Nanos;
-use overhear_session::budget::BudgetSettings;
+use overhear_session::budget::{BudgetSettings, Overhead};
+use overhear_session::config::budget;
 use overhear_session::connect;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, Listing};
@@ -138,6 +139,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         let message = "--fields chooses the columns of CSV; give --format csv as well";
         return Err(SessionError::new(ErrorKind::Usage, message));
     }
+    let budget = requested_budget(arguments.budget, arguments.config.as_deref())?;
     let socket = connect::socket(arguments.directory.socket)?;
     let options = attach::AttachOptions {
         query,
@@ -149,7 +151,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         duration: arguments.duration,
         until_ended: arguments.until_ended,
         disable_unused: arguments.disable_unused,
-        budget: arguments.budget.map(BudgetSettings::of),
+        budget,
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
     };
@@ -192,6 +194,23 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
     } else {
         INCONCLUSIVE
     })
+}
+
+/// The budget of a verb whose `--config` is for the budget alone.
+pub(crate) fn requested_budget(
+    target: Option<Overhead>,
+    config: Option<&Path>,
+) -> Result<Option<BudgetSettings>, SessionError> {
+    match (budget::requested(target, config)?, config) {
+        (None, Some(config)) => {
+            let message = format!(
+                "{} has no [budget]; add one with a `target`, or give --budget as well",
+                config.display()
+            );
+            Err(SessionError::new(ErrorKind::Usage, message))
+        }
+        (requested, _) => Ok(requested),
+    }
 }
 
 fn end_message(summary: &Summary, names: &str) -> String {
@@ -245,6 +264,7 @@ pub(crate) fn top(arguments: TopArguments) -> Result<u8, SessionError> {
         interval: arguments.interval,
         window: arguments.window.max(arguments.interval),
         pid: arguments.pid,
+        budget: budget::requested(arguments.budget, arguments.config.as_deref())?,
         config: arguments.config,
     };
     if let (Some(socket), true) = (&options.socket, wants_sensors) {

@@ -10,11 +10,10 @@ use std::path::{Path, PathBuf};
 
 use overhear_budget::Overhead;
 
-use crate::budget::BudgetSettings;
 use crate::calibrate::{self, Calibration};
 use crate::config::{self, constraints, probes, Execution};
 use crate::configured_monitor::MonitorPlan;
-use crate::error::{ErrorKind, SessionError};
+use crate::error::SessionError;
 use crate::metrics;
 use crate::reactions::Reactions;
 use crate::session::{KernelBackend, NamedSensors, Probe, Session, SessionBuilder, Until};
@@ -112,11 +111,7 @@ impl RunRequest {
             named.extend(new);
         }
         let calibration = calibrate::load_calibration(self.calibration.as_deref())?;
-        let of_file = config.map(config::budget::read_any).transpose()?.flatten();
-        let budget = config::budget::chosen(self.budget, of_file);
-        if let Some(Err(message)) = budget.as_ref().map(BudgetSettings::check) {
-            return Err(SessionError::new(ErrorKind::Usage, message));
-        }
+        let budget = config::budget::requested(self.budget, config)?;
         let has_constraints = !constraints.is_empty();
         let session = Session::builder(self.command)
             .metrics(metrics::selected(&self.metrics, config)?)

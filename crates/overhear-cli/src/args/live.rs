@@ -50,6 +50,7 @@ impl TopArguments {
         self.names.is_some()
             || self.pid.is_none()
             || self.config.is_some()
+            || self.budget.is_some()
             || self.directory.type_id.is_some()
             || self.directory.socket.is_some()
     }
@@ -112,6 +113,9 @@ pub(crate) struct AttachArguments {
     /// (see docs/budget.md).
     #[arg(long, value_name = "PER CENT", value_parser = parse_target, allow_hyphen_values = true)]
     pub(crate) budget: Option<Overhead>,
+    /// Reads the budget and its rules for sensors from this file; `--budget` overrides its target.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// In CSV, only these fields, as one table for all types.
     #[arg(long, value_name = "FIELD,...", value_delimiter = ',')]
     pub(crate) fields: Option<Vec<String>>,
@@ -151,12 +155,17 @@ pub(crate) struct TopArguments {
     #[arg(long)]
     pub(crate) pid: Option<u32>,
     /// Draws the distributions of the updates in this file: of a field's values, and of plug-ins
-    /// (see docs/displays.md).
+    /// (see docs/displays.md). The budget of the file is kept.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// Loads no plug-in of --config: a file with updates of plug-ins is refused.
     #[arg(long)]
     pub(crate) no_exec: bool,
+    /// Keeps the cost of the shown sensors at this share of the CPU time that their processes take
+    /// without it, from now on, by switching sensors off and on (see docs/budget.md). Default: the
+    /// budget of `--config`.
+    #[arg(long, value_name = "PER CENT", value_parser = parse_target, allow_hyphen_values = true)]
+    pub(crate) budget: Option<Overhead>,
     /// Reads for one window, prints the picture once, and ends.
     #[arg(long)]
     pub(crate) once: bool,

@@ -8,10 +8,22 @@ const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█
 /// The lowest bar is the least value, the highest bar the greatest, so that small changes of large
 /// values are visible. Equal values are bars of middle height.
 pub(crate) fn bars(values: &[Option<f64>], width: usize) -> String {
-    let newest = &values[values.len().saturating_sub(width)..];
+    let newest = newest(values, width);
     let finite = || newest.iter().flatten().copied().filter(|v| v.is_finite());
     let least = finite().fold(f64::INFINITY, f64::min);
     let greatest = finite().fold(f64::NEG_INFINITY, f64::max);
+    bars_between(newest, width, least, greatest)
+}
+
+/// The newest `width` values as bars. The lowest bar is `least` or less, the highest bar `greatest`
+/// or more.
+pub(crate) fn bars_between(
+    values: &[Option<f64>],
+    width: usize,
+    least: f64,
+    greatest: f64,
+) -> String {
+    let newest = newest(values, width);
     let bar = |value: f64| {
         let share = (value - least) / (greatest - least);
         let level = if share.is_finite() {
@@ -28,9 +40,13 @@ pub(crate) fn bars(values: &[Option<f64>], width: usize) -> String {
     blanks.chain(drawn).collect()
 }
 
+fn newest(values: &[Option<f64>], width: usize) -> &[Option<f64>] {
+    &values[values.len().saturating_sub(width)..]
+}
+
 #[cfg(test)]
 mod tests {
-    use super::bars;
+    use super::{bars, bars_between};
 
     #[test]
     fn bars_span_the_range_and_leave_unknown_values_blank() {
@@ -41,5 +57,7 @@ mod tests {
         assert_eq!(bars(&[Some(5.0), None, Some(5.0)], 3), "▄ ▄");
         assert_eq!(bars(&[Some(f64::NAN), Some(-1.0), Some(1e300)], 3), " ▁█");
         assert_eq!(bars(&[], 3), "   ");
+        let values = [-1.0, 0.0, 1.0, 2.0, 9.0].map(Some);
+        assert_eq!(bars_between(&values, 6, 0.0, 2.0), " ▁▁▅██");
     }
 }

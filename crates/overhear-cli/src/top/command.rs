@@ -19,6 +19,7 @@ use super::keyboard::Keyboard;
 use super::observation::Observation;
 use super::{draw, Model, Page, Request, Snapshot};
 use crate::readiness::is_writable;
+use overhear_session::budget::BudgetSettings;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::interrupts::Interrupts;
 
@@ -43,6 +44,8 @@ pub(crate) struct TopOptions {
     pub(crate) pid: Option<u32>,
     /// A file whose updates are drawn.
     pub(crate) config: Option<PathBuf>,
+    /// The budget to keep.
+    pub(crate) budget: Option<BudgetSettings>,
 }
 
 /// Observes for one window, and returns its snapshot.
@@ -61,7 +64,7 @@ pub(crate) fn once(options: &TopOptions) -> Result<Snapshot, SessionError> {
         let pause = observation.step();
         let now = observation.now();
         if now.since(begun) >= length || !interrupts.take().is_empty() {
-            return Ok(observation.snapshot(now));
+            return Ok(observation.end(now));
         }
         std::thread::sleep(pause);
     }
@@ -101,7 +104,7 @@ pub(crate) fn watch(options: &TopOptions, coloured: bool) -> Result<Snapshot, Se
     match result.and(restored) {
         // A terminal that is gone can be neither drawn on nor restored; its user has left.
         Err(error) if !keyboard.is_gone() => Err(no_terminal(&error)),
-        _ => Ok(observation.snapshot(monotonic_now())),
+        _ => Ok(observation.end(monotonic_now())),
     }
 }
 

@@ -21,6 +21,8 @@ pub(crate) enum Page {
     Threads,
     /// The distributions of updates, if there are any.
     Histograms,
+    /// The budget, if there is one.
+    Budget,
 }
 
 /// Sort key of sensors.
@@ -132,6 +134,8 @@ pub(crate) struct Model {
     row: usize,
     /// Index of the uppermost histogram.
     histogram: usize,
+    /// Selected row of the page of the budget.
+    budget_row: usize,
 }
 
 impl Model {
@@ -170,14 +174,9 @@ impl Model {
             KeyCode::Char('1') => self.page = Page::Sensors,
             KeyCode::Char('2') => self.page = Page::Threads,
             KeyCode::Char('3') if self.has_histograms() => self.page = Page::Histograms,
-            KeyCode::Tab | KeyCode::BackTab => {
-                self.page = match (self.page, key.code == KeyCode::Tab) {
-                    (Page::Sensors, false) if self.has_histograms() => Page::Histograms,
-                    (Page::Threads, true) if self.has_histograms() => Page::Histograms,
-                    (Page::Sensors, _) | (Page::Histograms, false) => Page::Threads,
-                    (Page::Threads, _) | (Page::Histograms, true) => Page::Sensors,
-                };
-            }
+            KeyCode::Char('4') if self.snapshot.budget.is_some() => self.page = Page::Budget,
+            KeyCode::Tab => self.page = next(&self.pages(), self.page, false),
+            KeyCode::BackTab => self.page = next(&self.pages(), self.page, true),
             KeyCode::Down | KeyCode::Char('j') => self.select(1),
             KeyCode::Up | KeyCode::Char('k') => self.select(-1),
             KeyCode::PageDown => self.select(10),
@@ -212,15 +211,10 @@ impl Model {
     }
 
     fn next_key(&mut self, backwards: bool) {
-        fn next<K: Copy + PartialEq>(all: &[K], key: K, backwards: bool) -> K {
-            let index = all.iter().position(|&other| other == key).unwrap_or(0);
-            let by = if backwards { all.len() - 1 } else { 1 };
-            all[(index + by) % all.len()]
-        }
         match self.page {
             Page::Sensors => self.sensor_key = next(&SensorKey::ALL, self.sensor_key, backwards),
             Page::Threads => self.thread_key = next(&ThreadKey::ALL, self.thread_key, backwards),
-            Page::Histograms => {}
+            Page::Histograms | Page::Budget => {}
         }
     }
 
@@ -250,6 +244,11 @@ impl Model {
             }
             Page::Histograms => {
                 self.histogram = moved(self.histogram, self.snapshot.histograms.len());
+            }
+            Page::Budget => {
+                let budget = self.snapshot.budget.as_ref();
+                let sensors = budget.map_or(0, |budget| budget.sensors.len());
+                self.budget_row = moved(self.budget_row, sensors);
             }
         }
     }
@@ -295,13 +294,23 @@ impl Model {
                 .unwrap_or(0),
             Page::Threads => self.row,
             Page::Histograms => self.histogram,
+            Page::Budget => self.budget_row,
         }
     }
 
-    /// Whether there is a third page.
+    /// Whether there is a page of histograms.
     #[must_use]
     pub(crate) fn has_histograms(&self) -> bool {
         !self.snapshot.histograms.is_empty()
+    }
+
+    /// The pages with contents, in their order.
+    #[must_use]
+    pub(crate) fn pages(&self) -> Vec<Page> {
+        let mut pages = vec![Page::Sensors, Page::Threads];
+        pages.extend(self.has_histograms().then_some(Page::Histograms));
+        pages.extend(self.snapshot.budget.is_some().then_some(Page::Budget));
+        pages
     }
 
     /// The selected sensor; the first one unless the user has chosen.
@@ -355,6 +364,13 @@ impl Model {
             order
         }
     }
+}
+
+/// The item after or before `key`, in a circle.
+fn next<K: Copy + PartialEq>(all: &[K], key: K, backwards: bool) -> K {
+    let index = all.iter().position(|&other| other == key).unwrap_or(0);
+    let by = if backwards { all.len() - 1 } else { 1 };
+    all[(index + by) % all.len()]
 }
 
 /// The larger value first, `None` last.

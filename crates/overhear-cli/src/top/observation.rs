@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
-use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Query};
+use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Needs, Query};
 use overhear_event::kernel::SCHED_WAKE;
 use overhear_event::{
     Analysis, ElementView, Gap, Nanos, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
@@ -20,9 +20,10 @@ use super::command::TopOptions;
 use super::updates::DrawnUpdate;
 use super::{sensor_row, tasks, Snapshot, ThreadRates};
 use crate::directory_link::DirectoryLink;
+use overhear_session::budget::{BudgetController, WritePrices};
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, State};
-use overhear_session::{connect, processes};
+use overhear_session::{calibrate, config, connect, processes};
 
 /// Maximum number of complaints that are kept; the oldest one goes first.
 const MAX_NOTES: usize = 20;
@@ -36,6 +37,7 @@ pub(super) struct Observation {
     /// Time just before the latest round.
     now: Timestamp,
     source: Option<Rc<RefCell<AttachedSource>>>,
+    budget: Option<BudgetController>,
     follows_threads: bool,
     /// Active kernel sensors, and the reason why there are no more; empty without a process.
     kernel_message: String,
@@ -57,8 +59,13 @@ impl Observation {
     /// # Errors
     /// [`SessionError`] if a source or an update that the options demand cannot be had.
     pub(super) fn start(options: &TopOptions, step: Nanos) -> Result<Self, SessionError> {
-        let drawn = options.config.as_deref().map(DrawnUpdate::all_of);
-        let drawn = drawn.transpose()?.unwrap_or_default();
+        let drawn = match options.config.as_deref() {
+            // A file without a monitor may be there for its budget.
+            Some(file) if options.budget.is_none() || config::has_monitor(file)? => {
+                DrawnUpdate::all_of(file)?
+            }
+            _ => Vec::new(),
+        };
         let mut complaints = Vec::new();
         let attached = options.socket.as_deref();
         let attached = attached.map(|socket| attach(socket, &options.query));
@@ -71,6 +78,15 @@ impl Observation {
         };
         let (mut connection, source) = attached.unzip();
         let source = source.map(|source| Rc::new(RefCell::new(source)));
+        let budget = match (&options.budget, &source) {
+            (Some(settings), Some(source)) => {
+                let sensors = Box::new(Rc::clone(source));
+                let known = calibrate::load_calibration(None)?;
+                let prices = WritePrices::new(known.as_ref())?;
+                Some(BudgetController::new(settings.clone(), prices, sensors)?)
+            }
+            _ => None,
+        };
         let kernel = options.pid.map(follow).transpose()?;
         let mut scheduling = Scheduling::new(());
         let mut kernel_message = String::new();
@@ -106,6 +122,7 @@ impl Observation {
             runner,
             now: monotonic_now(),
             source,
+            budget,
             follows_threads,
             kernel_message,
             rates: ThreadRates::default(),
@@ -121,6 +138,9 @@ impl Observation {
     pub(super) fn step(&mut self) -> Duration {
         self.now = monotonic_now();
         let pause = self.runner.step();
+        if let Some(budget) = &mut self.budget {
+            budget.tick(self.now);
+        }
         for stream in self.runner.monitor.take_opened() {
             let evaluated = self.now.minus(HOLD_BACK);
             self.runner.update.recent.announce(&stream, evaluated);
@@ -136,6 +156,17 @@ impl Observation {
             self.complaints.push(complaint.to_string());
         }
         pause
+    }
+
+    /// The last snapshot. Sensors that are off for the budget are on again.
+    pub(super) fn end(&mut self, now: Timestamp) -> Snapshot {
+        let ended = self.budget.take().map(|budget| budget.finish(now));
+        let mut snapshot = self.snapshot(now);
+        if let Some((outcome, problems)) = ended {
+            snapshot.budget = Some(outcome);
+            snapshot.notes.extend(problems);
+        }
+        snapshot
     }
 
     /// Time just before the latest round.
@@ -211,6 +242,7 @@ impl Observation {
             kernel: self.kernel_message.clone(),
             notes: notes.chain(self.complaints.iter().cloned()).collect(),
             histograms: histograms.cloned().collect(),
+            budget: self.budget.as_ref().map(BudgetController::outcome),
         }
     }
 
@@ -275,7 +307,9 @@ fn attach(
     query: &Query,
 ) -> Result<(MonitorConnection, AttachedSource), SessionError> {
     let requests = connect::connect(socket)?;
-    let source = connect::connect(socket)?.attach(query.clone(), Begin::Now);
+    // What a budget skips is shown as missed: a picture needs no element of its own.
+    let needs = Needs::all().yield_to_budgets();
+    let source = connect::connect(socket)?.attach_needing(query.clone(), Begin::Now, needs);
     Ok((requests, source?))
 }
 

@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::format::{csv_text, json_text, Format};
 use crate::text::columns::Table;
 use crate::text::width::Width;
+use overhear_session::budget::BudgetOutcome;
 use overhear_session::display::{self, TextDisplay};
 use overhear_session::format::{number, printable, rate};
 use overhear_session::identity::Identity;
@@ -45,6 +46,9 @@ pub(crate) struct Snapshot {
     pub(crate) notes: Vec<String>,
     /// Distributions of the updates of `--config` since the observation began.
     pub(crate) histograms: Vec<HistogramReport>,
+    /// The budget; absent without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) budget: Option<BudgetOutcome>,
 }
 
 /// One sensor.
@@ -333,6 +337,10 @@ fn text(snapshot: &Snapshot, width: Width) -> String {
         display::show(&snapshot.histograms, &mut display);
         text.push('\n');
         text.push_str(&display.into_text());
+    }
+    if let Some(budget) = &snapshot.budget {
+        text.push('\n');
+        text.push_str(&crate::text::budget::render(budget, width));
     }
     text
 }

@@ -14,6 +14,7 @@ use super::{draw, render, sensor_row, tasks, Model, Page, Request, Snapshot};
 use crate::format::Format;
 use crate::testing::{at, declared_stream, gap, plain_stream, queue_payload};
 use crate::text::width::Width;
+use overhear_session::budget::{BudgetOutcome, BudgetPoint, BudgetSensor};
 use overhear_session::listing::State;
 use overhear_session::quantities::{BucketReport, HistogramReport, Quantiles};
 
@@ -242,7 +243,7 @@ fn help_and_every_size_can_be_drawn() {
          1 Sensors   2 Tasks
         sensor   task               rate   declared  of decl   missed      p99
         queue┌ help: any key closes it ───────────────────────────────────────────┐
-        job  │q, Ctrl-C  quit                 Tab, 1..3  page                     │
+        job  │q, Ctrl-C  quit                 Tab, 1..4  page                     │
              │/          filter by name       Esc        show all again           │
              │s, S       sort by next column  r          reverse the order        │
              │p, Space   stand still          ?          this help                │
@@ -456,6 +457,51 @@ fn distributions_have_a_page_of_their_own() {
         lower.contains("other: ns") && !lower.contains("waits: ns"),
         "{lower}"
     );
+    press(&mut model, "\t");
+    assert_eq!(model.page, Page::Sensors);
+}
+
+#[test]
+fn budget_has_a_page_with_its_course_and_its_sensors() {
+    let mut model = model();
+    press(&mut model, "4");
+    assert_eq!(model.page, Page::Sensors, "there is no budget");
+    let point = |overhead| BudgetPoint {
+        from_ns: 0,
+        to_ns: 1,
+        overhead,
+        worst_window: 1.5 * overhead,
+    };
+    model.snapshot.budget = Some(BudgetOutcome {
+        target: 0.05,
+        observed: 0.0493,
+        observed_error: 0.0011,
+        window_ns: 1_000_000_000,
+        cpu_ns: 3_000_000_000,
+        course: [0.0, 0.01, 0.05, 0.049, 0.051, 0.2].map(point).to_vec(),
+        sensors: vec![BudgetSensor {
+            name: "server(4711)/queue".to_string(),
+            written: 400,
+            skipped: Some(600),
+            share_on: Some(0.4),
+            cost_ns: 4_200.0,
+            cost_error_ns: 100.0,
+            price_ns: 10.5,
+            price_error_ns: 0.25,
+        }],
+    });
+    press(&mut model, "4");
+    assert_eq!(model.page, Page::Budget);
+    insta::assert_snapshot!(picture(&model, 100, 8), @r"
+    overhear top  10 MISSED!  budget 5.00 %: 4.93 %  2 sensors of 1 task  1.00 kHz  3994 elements
+     1 Sensors   2 Tasks   4 Budget
+    target 5.00 %  observed 4.93 % ± 0.11 %  at most 30.00 % in 1.00 s of CPU time
+    over time ▁▂▅▄▅█ 0 .. 10.00 %, target in the middle
+    sensor                   on     cost▾              price     written     skipped
+    server(4711)/queue   40.0 %   4.20 us      10.5 ± 0.2 ns         400         600
+
+    q quit  ? help  Tab page  s sort  / filter  p pause
+    ");
     press(&mut model, "\t");
     assert_eq!(model.page, Page::Sensors);
 }

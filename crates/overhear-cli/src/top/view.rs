@@ -10,9 +10,10 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Clear, Paragraph, Row, Table, TableState};
 use ratatui::Frame;
 
-use super::bars::bars;
+use super::bars::{bars, bars_between};
 use super::model::{Model, Page, SensorKey, ThreadKey};
 use super::snapshot::{maybe, time, FieldRow, SensorRow};
+use overhear_event::Nanos;
 use overhear_session::display::{self, TextDisplay};
 use overhear_session::format::{number, printable, rate};
 use overhear_session::listing::State;
@@ -43,6 +44,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, coloured: bool) {
         Page::Threads if model.shows_tasks() => tasks(frame, table, model, &paint),
         Page::Threads => threads(frame, table, model, &paint),
         Page::Histograms => histograms(frame, table, model),
+        Page::Budget => budget(frame, table, model, &paint),
     }
     if let Some(sensor) = model.selected_sensor().filter(|_| shows_detail) {
         self::detail(frame, below, model, sensor, &paint);
@@ -101,6 +103,13 @@ fn headline<'a>(model: &Model, paint: &Paint) -> Vec<Line<'a>> {
         (0, false) => Span::styled("INCOMPLETE!", paint.bad()),
         (missed, _) => Span::styled(format!("{missed} MISSED!"), paint.bad()),
     });
+    if let Some(budget) = &snapshot.budget {
+        first.push(Span::raw(format!(
+            "  budget {}: {}",
+            percent(budget.target),
+            percent(budget.observed)
+        )));
+    }
     if model.paused {
         first.push(Span::raw("  "));
         first.push(Span::styled(" paused ", paint.chosen()));
@@ -124,11 +133,13 @@ fn headline<'a>(model: &Model, paint: &Paint) -> Vec<Line<'a>> {
     } else {
         "2 Threads"
     };
-    let mut pages = vec![(Page::Sensors, "1 Sensors"), (Page::Threads, threads)];
-    if model.has_histograms() {
-        pages.push((Page::Histograms, "3 Histograms"));
-    }
-    for (page, name) in pages {
+    for page in model.pages() {
+        let name = match page {
+            Page::Sensors => "1 Sensors",
+            Page::Threads => threads,
+            Page::Histograms => "3 Histograms",
+            Page::Budget => "4 Budget",
+        };
         let style = if page == model.page {
             paint.chosen()
         } else {
@@ -143,6 +154,11 @@ fn headline<'a>(model: &Model, paint: &Paint) -> Vec<Line<'a>> {
         second.push(Span::styled(printable(&snapshot.kernel), paint.faint()));
     }
     vec![Line::from(first), Line::from(second)]
+}
+
+/// A share of the CPU time.
+fn percent(share: f64) -> String {
+    format!("{:.2} %", share * 100.0)
 }
 
 fn count(number: usize, noun: &str) -> String {
@@ -541,8 +557,73 @@ fn histograms(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Paragraph::new(display.into_text()), area);
 }
 
+/// Draws the overhead over time against the target, and the sensors of the budget.
+fn budget(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: &Paint) {
+    let Some(budget) = &model.snapshot.budget else {
+        return;
+    };
+    let [course, rows] = Layout::vertical([Constraint::Length(2), Constraint::Min(2)]).areas(area);
+    let overheads = budget.course.iter();
+    let overheads: Vec<_> = overheads.map(|point| Some(point.overhead)).collect();
+    let worst = budget.course.iter().map(|point| point.worst_window);
+    let window = Nanos::from_ns(budget.window_ns);
+    let worst = maybe(worst.max_by(f64::total_cmp), percent);
+    let label = "over time ";
+    // A middle bar is the target.
+    let highest = 2.0 * budget.target;
+    let scale = format!(" 0 .. {}, target in the middle", percent(highest));
+    let room = usize::from(course.width).saturating_sub(label.len() + scale.len());
+    let lines = vec![
+        Line::raw(format!(
+            "target {}  observed {} ± {}  at most {worst} in {window} of CPU time",
+            percent(budget.target),
+            percent(budget.observed),
+            percent(budget.observed_error),
+        )),
+        Line::from(vec![
+            Span::raw(label),
+            Span::styled(
+                bars_between(&overheads, room.min(overheads.len()), 0.0, highest),
+                paint.colour(Color::Cyan),
+            ),
+            Span::styled(scale, paint.faint()),
+        ]),
+    ];
+    frame.render_widget(Paragraph::new(lines), course);
+    let names: Vec<String> = budget
+        .sensors
+        .iter()
+        .map(|it| printable(&it.name))
+        .collect();
+    let width = width_of(names.iter().map(String::as_str), 8, 40);
+    let columns = [
+        Column::new("sensor", width, 0, false, false),
+        Column::new("on", 8, 0, true, false),
+        Column::new("cost", 9, 0, true, true),
+        Column::new("price", 18, 1, true, false),
+        Column::new("written", 11, 2, true, false),
+        Column::new("skipped", 11, 3, true, false),
+    ];
+    let cells = names.into_iter().zip(&budget.sensors).map(|(name, it)| {
+        let skipped = it
+            .skipped
+            .map_or_else(|| "?".to_string(), |all| all.to_string());
+        [
+            name,
+            maybe(it.share_on, |share| format!("{:.1} %", share * 100.0)),
+            time(it.cost_ns as u64),
+            format!("{:.1} ± {:.1} ns", it.price_ns, it.price_error_ns),
+            it.written.to_string(),
+            skipped,
+        ]
+        .map(Span::raw)
+        .to_vec()
+    });
+    table(frame, rows, &columns, cells.collect(), None, model, paint);
+}
+
 const HELP: &str = "\
-q, Ctrl-C  quit                 Tab, 1..3  page
+q, Ctrl-C  quit                 Tab, 1..4  page
 /          filter by name       Esc        show all again
 s, S       sort by next column  r          reverse the order
 p, Space   stand still          ?          this help

@@ -187,3 +187,37 @@ fn impossible_budget_is_refused_before_anything_is_attached() {
     let message = "an overhead of -1 % is not possible; give 0 % or more";
     assert!(ended.stderr.contains(message), "{ended:#?}");
 }
+
+#[test]
+fn top_keeps_a_budget_and_shows_it() {
+    let busy = Busy::start(LONG, "400");
+    let file = busy.folder.path().join("overhear.toml");
+    let text = "[budget]\ntarget = \"50%\"\n[[budget.sensor]]\nname = \"rare\"\nalways = true\n";
+    std::fs::write(&file, text).unwrap();
+    let options = ["top", "*", "--once", "--window", "2s", "--json"];
+    let budget = ["--budget", "0.1%", "--config", path(&file)];
+    let ended = finish(&mut busy.verb(&[&options[..], &budget].concat()));
+    assert_eq!(ended.status, 3, "{ended:#?}");
+    let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
+    // The command line overrides the target of the file, and no more.
+    assert_eq!(shown["budget"]["target"], 0.001);
+    let all = shown["budget"]["sensors"].as_array().unwrap();
+    let skipped = |name: &str| {
+        let of = |it: &&Value| it["name"].as_str().unwrap().ends_with(name);
+        all.iter().find(of).unwrap()["skipped"].as_u64().unwrap()
+    };
+    assert!(skipped("/frequent") > 0, "{shown:#}");
+    assert_eq!(skipped("/rare"), 0, "{shown:#}");
+    assert!(shown["missed"].as_u64().unwrap() > 0, "{shown:#}");
+    // Another picture yields to the budget of an attached monitor, and has its gaps.
+    let attached = ["attach", "frequent", "--budget", "0", "--quiet"];
+    let attached = Started::spawn(&mut busy.verb(&attached));
+    eventually("the picture misses elements", || {
+        let ended = finish(&mut busy.verb(&options));
+        let shown: Value = serde_json::from_str(&ended.stdout).unwrap();
+        assert!(shown.get("budget").is_none());
+        shown["missed"].as_u64().unwrap() > 0
+    });
+    attached.signal(libc::SIGINT);
+    attached.end();
+}

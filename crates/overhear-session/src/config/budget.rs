@@ -80,7 +80,7 @@ impl BudgetConfig {
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the file and the entry.
-pub fn read_any(path: &Path) -> Result<Option<BudgetSettings>, SessionError> {
+fn read_any(path: &Path) -> Result<Option<BudgetSettings>, SessionError> {
     let text = super::text_of(path)?;
     parse_any(&text).map_err(|message| {
         SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
@@ -104,10 +104,23 @@ fn parse_any(text: &str) -> Result<Option<BudgetSettings>, String> {
 }
 
 /// The budget that holds: the target of the command line, else the file's.
-pub(crate) fn chosen(
+///
+/// # Errors
+/// [`SessionError`] with a message that names the file and the entry.
+pub fn requested(
     target: Option<Overhead>,
-    file: Option<BudgetSettings>,
-) -> Option<BudgetSettings> {
+    file: Option<&Path>,
+) -> Result<Option<BudgetSettings>, SessionError> {
+    let chosen = chosen(target, file.map(read_any).transpose()?.flatten());
+    if let (Some(settings), Some(file)) = (&chosen, file) {
+        settings.check().map_err(|message| {
+            SessionError::new(ErrorKind::Usage, format!("{}: {message}", file.display()))
+        })?;
+    }
+    Ok(chosen)
+}
+
+fn chosen(target: Option<Overhead>, file: Option<BudgetSettings>) -> Option<BudgetSettings> {
     match (target, file) {
         (Some(target), Some(file)) => Some(BudgetSettings { target, ..file }),
         (Some(target), None) => Some(BudgetSettings::of(target)),
