@@ -18,8 +18,14 @@ fn spender() -> &'static Path {
 
 /// Runs the program with these options. Returns the numbers of writes that it printed, too.
 fn spend(options: &[&str], steps: &str) -> (Ended, Value, [u64; 2]) {
+    spend_with(options, &["1500", steps])
+}
+
+/// The same with these arguments of the program.
+fn spend_with(options: &[&str], arguments: &[&str]) -> (Ended, Value, [u64; 2]) {
     let options = [&["--kernel", "off"], options].concat();
-    let (ended, report) = run_json(&options, &[path(spender()), "1500", steps]);
+    let command = [&[path(spender())], arguments].concat();
+    let (ended, report) = run_json(&options, &command);
     let wrote = ["frequent ", "rare "].map(|name| {
         let lines = ended.stdout.lines().chain(ended.stderr.lines());
         let mut counts = lines.filter_map(|line| line.strip_prefix(name)?.parse().ok());
@@ -123,6 +129,101 @@ fn constraint_over_a_budget_follows_the_file() {
     assert!(reasons.contains("judged as a sample: "), "{reasons}");
     // A source that is always on has no gap of the budget.
     assert_eq!(number(sensor(&report, "/rare"), "written"), rare);
+}
+
+/// Runs the program with its twin under a small budget with this rule for the twin. Returns how
+/// many times more elements the twin wrote than the other sensor.
+fn ratio_under(line: &str) -> f64 {
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    let text = "[budget]\ntarget = \"0.2%\"\n[[budget.sensor]]\nname = \"twin\"\n";
+    fs::write(&file, format!("{text}{line}\n")).unwrap();
+    let options = ["--config", path(&file)];
+    let (_, report, _) = spend_with(&options, &["3000", "4000", "twin"]);
+    let [frequent, twin] = ["/frequent", "/twin"].map(|name| sensor(&report, name));
+    assert!(number(frequent, "skipped") > 0, "{frequent}");
+    number(twin, "written") as f64 / number(frequent, "written") as f64
+}
+
+#[test]
+fn weight_and_floor_divide_the_budget() {
+    let [light, heavy] = ["weight = 0.2", "weight = 5"].map(ratio_under);
+    assert!(light < 0.5 && heavy > 2.0, "{light} {heavy}");
+    let floor = ratio_under("weight = 0.2\nfloor = \"0.17%\"");
+    assert!(floor > 2.0 * light, "{light} {floor}");
+}
+
+#[test]
+fn window_is_that_of_the_course() {
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    let points = ["100ms", "1s"].map(|window| {
+        let text = format!("[budget]\ntarget = \"2%\"\nwindow = \"{window}\"\n");
+        fs::write(&file, text).unwrap();
+        let (_, report, _) = spend(&["--config", path(&file)], "4");
+        let course = report["budget"]["course"].as_array().unwrap().len();
+        (number(&report["budget"], "window_ns"), course)
+    });
+    assert_eq!(points.map(|it| it.0), [100_000_000, 1_000_000_000]);
+    // 1.5 s of CPU time.
+    assert!(points[0].1 >= 14 && points[1].1 <= 3, "{points:?}");
+}
+
+#[test]
+fn sensors_of_a_guaranteed_monitor_stay_on() {
+    let _alone = crate::guaranteed::alone();
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    let monitor = crate::guaranteed::FILE.replace("eager", "rare");
+    let monitor = monitor.replace("id = \"rare\"", "id = \"rare\"\nbuffer = 4096");
+    let skipped_by = |executor: &str| {
+        let budget = "[budget]\ntarget = \"0%\"\n";
+        let text = format!("{}\n{budget}", monitor.replace("EXECUTOR", executor));
+        fs::write(&file, text).unwrap();
+        let (ended, report, _) = spend(&["--config", path(&file)], "4");
+        assert!(number(sensor(&report, "/frequent"), "skipped") > 0);
+        let executor = report["guarantee"]["executor"].clone();
+        let messages = report["notes"].to_string() + &ended.stderr;
+        let skipped = number(sensor(&report, "/rare"), "skipped");
+        (executor, skipped, messages)
+    };
+    let (executor, skipped, messages) = skipped_by("best_effort");
+    assert_eq!(executor, "best_effort");
+    assert!(skipped > 0, "{messages}");
+    let (executor, skipped, messages) = skipped_by("auto");
+    if executor == "best_effort" {
+        println!("skipped: {messages}");
+        return;
+    }
+    assert_eq!(skipped, 0, "{messages}");
+    let expected = "sensors that are always on cost up to";
+    assert!(messages.contains(expected), "{messages}");
+}
+
+#[test]
+fn budget_without_a_switch_is_named() {
+    let message = "the budget has no source that can be switched";
+    let (ended, report) = run_json(&["--kernel", "off", "--budget", "5%"], &["true"]);
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains(message) && notes.contains("no program had a sensor"),
+        "{notes}"
+    );
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    let text = "[budget]\ntarget = \"5%\"\n[[budget.sensor]]\nname = \"*\"\nalways = true\n";
+    fs::write(&file, text).unwrap();
+    let (_, report, [frequent, rare]) = spend(&["--config", path(&file)], "400");
+    let notes = report["notes"].to_string();
+    assert!(
+        notes.contains(message) && notes.contains("all sensors are always on"),
+        "{notes}"
+    );
+    // Nothing is lost by it.
+    assert_eq!(number(sensor(&report, "/frequent"), "written"), frequent);
+    assert_eq!(number(sensor(&report, "/rare"), "written"), rare);
+    assert_eq!(lost(&report, "budget"), 0);
 }
 
 #[test]

@@ -2,7 +2,8 @@
 /*
  * Writes to one sensor as often as it can, and to another one rarely, for as many milliseconds of
  * CPU time as the first argument says. The second argument is the number of steps of work between
- * two writes. Prints how often it wrote to each.
+ * two writes. With a third argument it has a twin of the first sensor, and writes to it as often.
+ * Prints how often it wrote to each.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,6 +47,7 @@ int main(int argc, char **argv)
     const uint64_t until = argc > 1 ? strtoull(argv[1], NULL, 10) : 500;
     const uint64_t steps = argc > 2 ? strtoull(argv[2], NULL, 10) : 4;
     oh_sensor *frequent = sensor_of("frequent"), *rare = sensor_of("rare");
+    oh_sensor *twin = argc > 3 ? sensor_of("twin") : NULL;
     struct sample sample = {0}, seldom = {0};
     while (cpu_ms() < until) {
         for (int turn = 0; turn < 400000 / (int)steps; turn++) {
@@ -53,11 +55,15 @@ int main(int argc, char **argv)
             for (uint64_t step = 0; step < steps; step++)
                 work = work * 6364136223846793005u + 1;
             oh_sensor_put(frequent, &sample);
+            if (twin)
+                oh_sensor_put(twin, &sample);
             sample.number++;
         }
         oh_sensor_put(rare, &seldom);
         seldom.number++;
     }
+    if (twin)
+        oh_sensor_unregister(twin);
     oh_sensor_unregister(rare);
     oh_sensor_unregister(frequent);
     printf("frequent %llu\nrare %llu\n", (unsigned long long)sample.number,

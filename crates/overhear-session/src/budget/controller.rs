@@ -13,6 +13,7 @@ use super::cpu_time::ProcessTimes;
 use super::ended::EndedSensors;
 use super::learning::{Interval, LearnedPrice, Work};
 use super::prices::WritePrices;
+use super::problems::Problems;
 use super::report::{BudgetOutcome, BudgetSensor};
 use super::sensors::BudgetedSensors;
 use super::settings::BudgetSettings;
@@ -35,6 +36,8 @@ struct Source {
     written: u64,
     skipped: u64,
     is_on: bool,
+    /// Never switched off, not even to learn its price.
+    is_always_on: bool,
     has_ended: bool,
     price: LearnedPrice,
 }
@@ -60,9 +63,7 @@ pub struct BudgetController {
     latest: Option<Timestamp>,
     before: Interval,
     ticks: u64,
-    /// Most sensors that were to be off and stayed on, because another monitor needs them.
-    kept_on: u32,
-    problems: Vec<String>,
+    problems: Problems,
 }
 
 impl BudgetController {
@@ -96,8 +97,7 @@ impl BudgetController {
             latest: None,
             before: Interval::default(),
             ticks: 0,
-            kept_on: 0,
-            problems: Vec::new(),
+            problems: Problems::default(),
         };
         for sensor in &living {
             controller.add_process_of(sensor);
@@ -133,13 +133,14 @@ impl BudgetController {
         let outcome = match self.budget.tick(&input) {
             Ok(outcome) => outcome,
             Err(error) => {
-                note(
-                    &mut self.problems,
-                    format!("the budget is not kept: {error}"),
-                );
+                self.problems
+                    .note(format!("the budget is not kept: {error}"));
                 return;
             }
         };
+        if let Some(unavoidable) = outcome.unavoidable {
+            self.problems.exceed(unavoidable.total());
+        }
         self.next = cpu.plus(outcome.next_tick);
         self.ticks += 1;
         let (mut off, mut on) = (Vec::new(), Vec::new());
@@ -152,7 +153,8 @@ impl BudgetController {
             let is_due = (self.ticks + index as u64).is_multiple_of(EXPLORED_TICKS);
             let is_open = source.could_cost(self.before.cpu_ns, &self.before, index)
                 > self.settings.target.monitoring_share();
-            let is_on = setting.is_on && !(is_due && is_open && source.price.is_open());
+            let is_explored = is_due && is_open && source.price.is_open() && !source.is_always_on;
+            let is_on = setting.is_on && !is_explored;
             if source.is_on != is_on {
                 source.is_on = is_on;
                 if is_on { &mut on } else { &mut off }.push(source.stream);
@@ -244,6 +246,8 @@ impl BudgetController {
         let spec = self.settings.spec(&label, descriptor, price.price());
         match self.budget.add(spec) {
             Ok(id) => {
+                self.problems
+                    .add_sensor(self.budget.check_switchable().is_ok());
                 let index = self.sources.len();
                 self.by_stream.insert(descriptor.id, index);
                 self.by_id.insert(id, index);
@@ -253,13 +257,14 @@ impl BudgetController {
                     written: 0,
                     skipped: 0,
                     is_on: true,
+                    is_always_on: self.settings.is_always_on(descriptor),
                     has_ended: false,
                     price,
                 });
                 Some(index)
             }
             Err(error) => {
-                note(&mut self.problems, error.to_string());
+                self.problems.note(error);
                 None
             }
         }
@@ -300,8 +305,8 @@ impl BudgetController {
             return;
         }
         match self.sensors.switch(off, on) {
-            Ok(kept_on) => self.kept_on = self.kept_on.max(kept_on),
-            Err(problem) => note(&mut self.problems, problem),
+            Ok(kept_on) => self.problems.keep_on(kept_on),
+            Err(problem) => self.problems.note(problem),
         }
     }
 
@@ -320,25 +325,9 @@ impl BudgetController {
         let off: Vec<StreamId> = off.map(|source| source.stream).collect();
         self.carry_out(&[], &off);
         let outcome = self.outcome();
-        let has_written = outcome.sensors.iter().any(|sensor| sensor.written > 0);
-        if has_written && self.cpu == Nanos::ZERO {
-            let problem = "the budget had no effect: the CPU time of the programs cannot be read; \
-                           run overhear in their PID namespace";
-            note(&mut self.problems, problem.to_string());
-        }
-        let kept_on = match self.kept_on {
-            0 => None,
-            1 => Some("1 sensor stayed".to_string()),
-            more => Some(format!("{more} sensors stayed")),
-        };
-        if let Some(sensors) = kept_on {
-            let problem = format!(
-                "{sensors} on although the budget had them off, because a monitor without a budget \
-                 needs all of their elements"
-            );
-            note(&mut self.problems, problem);
-        }
-        (outcome, self.problems)
+        let target = self.settings.target;
+        let problems = self.problems.finish(target, self.cpu > Nanos::ZERO);
+        (outcome, problems)
     }
 }
 
@@ -365,12 +354,5 @@ impl Source {
             }),
             is_capped: false,
         }
-    }
-}
-
-/// Adds a message that is not there yet.
-fn note(problems: &mut Vec<String>, problem: String) {
-    if !problems.contains(&problem) {
-        problems.push(problem);
     }
 }

@@ -17,6 +17,7 @@ mod cpu_time;
 mod ended;
 mod learning;
 mod prices;
+mod problems;
 mod report;
 mod sensors;
 mod settings;

@@ -36,6 +36,19 @@ pub struct SensorRule {
     pub always_on: bool,
 }
 
+impl SensorRule {
+    /// Sensors that a guaranteed monitor reads: admission's promise stands before a budget.
+    pub(crate) fn guaranteed(sensors: Matcher) -> Self {
+        Self {
+            name: "sensors of guaranteed monitors".to_string(),
+            sensors,
+            weight: 1.0,
+            floor: None,
+            always_on: true,
+        }
+    }
+}
+
 impl BudgetSettings {
     /// A budget of this target, with a window of one second and without rules.
     #[must_use]
@@ -63,6 +76,15 @@ impl BudgetSettings {
         }
     }
 
+    fn rule(&self, sensor: &StreamDescriptor) -> Option<&SensorRule> {
+        self.rules.iter().find(|rule| rule.sensors.matches(sensor))
+    }
+
+    /// Whether the sensor is never switched off.
+    pub(super) fn is_always_on(&self, sensor: &StreamDescriptor) -> bool {
+        self.rule(sensor).is_some_and(|rule| rule.always_on)
+    }
+
     pub(super) fn spec(
         &self,
         label: &str,
@@ -70,7 +92,7 @@ impl BudgetSettings {
         price: EventPrice,
     ) -> SourceSpec {
         let spec = SourceSpec::new(label, price);
-        let Some(rule) = self.rules.iter().find(|rule| rule.sensors.matches(sensor)) else {
+        let Some(rule) = self.rule(sensor) else {
             return spec;
         };
         let mut spec = spec.weight(rule.weight);

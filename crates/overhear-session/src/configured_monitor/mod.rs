@@ -24,6 +24,7 @@ use overhear_monitor::scheduler::{query_kernel, KernelVerdict};
 use overhear_monitor::Partition;
 
 use crate::admission::{self, terms_without_guarantee, KernelRing, LoadedPlugin, MemoryBytes};
+use crate::budget::SensorRule;
 use crate::builtin_updates::metrics_of;
 use crate::config::selection::{ExecutorKind, Selection};
 use crate::config::{Config, ExecutorConfig};
@@ -71,6 +72,8 @@ pub struct MonitorPlan {
     metrics: Vec<Option<Metric>>,
     /// The CPU that is set apart for the guaranteed monitor.
     partition: Option<Arc<Partition>>,
+    /// Whether the budget of the run may switch the sensors of monitors without a reservation.
+    yields_to_budget: bool,
     /// Message about a guarantee that was requested and will not be given.
     pub warning: Option<String>,
 }
@@ -117,6 +120,7 @@ impl MonitorPlan {
             plugins,
             metrics,
             partition: None,
+            yields_to_budget: false,
             warning: None,
         };
         if measures {
@@ -220,6 +224,27 @@ impl MonitorPlan {
                 Ok(())
             }
         }
+    }
+
+    /// Lets a budget switch the sensors of the monitors that have no reservation. Returns rules of
+    /// the budget for those that have one: admission has promised all of their elements.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the sensors are not named as a monitor requires.
+    pub(crate) fn yield_to_budget(&mut self) -> Result<Vec<SensorRule>, SessionError> {
+        self.yields_to_budget = true;
+        let reserved = self.monitors.iter();
+        let reserved = reserved.filter(|monitor| monitor.executor != Executor::BestEffort);
+        let rules = reserved.filter_map(|monitor| {
+            let query = query(&self.config, &monitor.selection).transpose()?;
+            Some(query.and_then(|query| {
+                let compiled = query.compile();
+                compiled
+                    .map(SensorRule::guaranteed)
+                    .map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))
+            }))
+        });
+        rules.collect()
     }
 
     /// Creates the rings of all kernel sensors of the file.

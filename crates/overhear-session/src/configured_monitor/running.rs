@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::thread::ScopedJoinHandle;
 
 use overhear_admission::DeadlineReservation;
-use overhear_directory::{AttachedSource, Begin, MonitorConnection, Query};
+use overhear_directory::{AttachedSource, Begin, MonitorConnection, Needs, Query};
 use overhear_event::{
     Analysis, GapCause, Origin, Source, StreamDescriptor, StreamId, IN_PLACE_BYTES,
 };
@@ -66,7 +66,9 @@ impl<'a> MonitorThread<'a> {
     ) -> Result<MonitorReport, SessionError> {
         let (config, own) = (&self.plan.config, self.executor_plan);
         let programs = query(config, &own.selection)?;
-        let programs = programs.map(|query| attach(socket, query)).transpose()?;
+        let yields = self.plan.yields_to_budget && own.executor == Executor::BestEffort;
+        let programs = programs.map(|query| attach(socket, query, yields));
+        let programs = programs.transpose()?;
         let of_kernel = kernel.as_ref().map(MonitorRings::message);
         let source = MonitorSource::new(programs, kernel);
         let mut monitor = self.monitor();
@@ -469,10 +471,13 @@ impl<'a> MonitorThread<'a> {
     }
 }
 
-fn attach(socket: &Path, query: Query) -> Result<AttachedSource, SessionError> {
+fn attach(socket: &Path, query: Query, yields: bool) -> Result<AttachedSource, SessionError> {
     let connection = MonitorConnection::connect(socket)?;
-    let source = connection.attach(query, Begin::Now);
-    let mut source = source?;
+    let needs = match yields {
+        true => Needs::all().yield_to_budgets(),
+        false => Needs::all(),
+    };
+    let mut source = connection.attach_needing(query, Begin::Now, needs)?;
     source.forget_clock_segments();
     Ok(source)
 }

@@ -348,9 +348,13 @@ impl SessionBuilder {
         directory: &Directory,
         programs: &Rc<RefCell<ProgramSource>>,
     ) -> Result<Option<BudgetController>, SessionError> {
-        let Some(settings) = self.budget.take() else {
+        let Some(mut settings) = self.budget.take() else {
             return Ok(None);
         };
+        if let Some(plan) = &mut self.monitor {
+            // They come first: the first rule that matches counts.
+            settings.rules.splice(0..0, plan.yield_to_budget()?);
+        }
         let prices = WritePrices::new(self.calibration.as_ref())?;
         let sensors = OwnSensors {
             programs: Rc::clone(programs),
