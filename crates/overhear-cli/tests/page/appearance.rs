@@ -469,3 +469,71 @@ fn verdicts_come_first_and_a_bad_one_is_never_shown_as_good() {
     assert_eq!(browser.evaluate("typeof window.pwned"), json!("undefined"));
     assert_silent(&browser);
 }
+
+#[test]
+fn budget_is_shown_against_its_target() {
+    let Some(browser) = Browser::start() else {
+        return;
+    };
+    let mut report = hostile_report();
+    browser.open(&render(&report, &Value::Null));
+    assert_eq!(
+        browser.evaluate("document.getElementById('budget').hidden"),
+        json!(true)
+    );
+    let second = 1_000_000_000_u64;
+    let points = [0.052, 0.049, 0.2].iter().zip(0_u64..);
+    let course = points.map(|(overhead, i)| {
+        json!({"from_ns": (7 + i) * second, "to_ns": (8 + i) * second, "overhead": overhead, "worst_window": overhead})
+    });
+    let sensor = |name: &str, cost_ns: f64| {
+        json!({"name": name, "share_on": 0.4, "written": 400, "skipped": 600, "cost_ns": cost_ns,
+            "cost_error_ns": 100.0, "price_ns": 10.5, "price_error_ns": 0.25})
+    };
+    let mut uncounted = sensor("cheap", 5.0);
+    uncounted["skipped"] = Value::Null;
+    uncounted["share_on"] = Value::Null;
+    report["budget"] = json!({
+        "target": 0.05, "observed": 0.0493, "observed_error": 0.0011, "window_ns": second,
+        "cpu_ns": 3 * second, "course": course.collect::<Vec<_>>(),
+        "sensors": [uncounted, sensor(EVIL, 4_200.0)],
+    });
+    browser.open(&render(&report, &Value::Null));
+    let shown = plain(&browser.text("document.getElementById('budget').innerText"));
+    for words in [
+        "about 4.93 % ± 0.11 % of the CPU time, of 5.00 % permitted",
+        "target 5.00 %",
+        "10.5 ns ± 0.3 ns",
+        "4.2 µs ± 100 ns",
+        "40 %",
+    ] {
+        assert!(shown.contains(words), "{words}: {shown}");
+    }
+    // The sensor of the highest cost comes first.
+    assert!(shown.find(EVIL) < shown.find("cheap"), "{shown}");
+    let bars = "[...document.querySelectorAll('#budget .chart-fill')].map((it) => Number(it.getAttribute('height')))";
+    let bars = browser.evaluate(bars);
+    let bars: Vec<f64> = bars
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it.as_f64().unwrap())
+        .collect();
+    assert_eq!(bars.len(), 3);
+    // The line of the target lies between the bars that exceed it and the one that does not.
+    let of_line =
+        "184 - 34 - Number(document.querySelector('#budget .chart-target').getAttribute('y1'))";
+    let target = browser.number(of_line);
+    assert!(
+        bars[1] < target && target < bars[0] && 3.9 * target < bars[2],
+        "{bars:?} {target}"
+    );
+    assert_eq!(browser.evaluate("typeof window.pwned"), json!("undefined"));
+    assert_silent(&browser);
+    // A run that was shorter than a window, and damaged numbers.
+    report["budget"]["course"] = json!([{"from_ns": EVIL, "to_ns": 1}, 7]);
+    browser.open(&render(&report, &Value::Null));
+    let shown = browser.text("document.getElementById('budget').innerText");
+    assert!(shown.contains("shorter than a window"), "{shown}");
+    assert_silent(&browser);
+}

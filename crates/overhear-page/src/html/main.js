@@ -36,6 +36,7 @@ function showReport(report) {
   showLosses(report);
   showNotes(report);
   showMonitor(report);
+  showBudget(report);
   showHistograms(report);
   showTables(report);
   showSources(report);

@@ -37,6 +37,7 @@
 //! | `findings` | list of `{of, verdict, message}`, the worst first; `verdict` is `held`, `violated` or `inconclusive` |
 //! | `check` | `{constraints: [{name, verdict, judged, offences, first: {message}?, reasons}]}` or null |
 //! | `notes` | list of texts |
+//! | `budget` | `{target, observed, observed_error, course: [{from_ns, to_ns, overhead, worst_window}], sensors: [{name, share_on?, cost_ns, cost_error_ns, price_ns, price_error_ns, written, skipped?}]}` or null |
 //! | `histograms` | list of `{title, unit, buckets: [{low, high, count}], fractions?}`, linear or logarithmic as the buckets are |
 //!
 //! `?` marks members that may be null: such a value was not measured, and is shown as a dash, never
@@ -127,6 +128,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("summary.js"),
     include_str!("histograms.js"),
     include_str!("tables.js"),
+    include_str!("budget.js"),
     include_str!("monitor.js"),
     include_str!("verdicts.js"),
     include_str!("export.js"),
