@@ -442,6 +442,8 @@ class MetricReport(Record):
     incomplete: int
     unfinished: int
     missed: int
+    #: Those of them that were not observed to keep a budget.
+    unobserved: int
     refused: int
     tasks: Rows[TaskReport]
     #: One by one, where they were requested.
@@ -589,6 +591,8 @@ class FitReport(Record):
     sensor: str
     elements: int
     missed: int
+    #: Those of them that were not observed to keep a budget.
+    unobserved: int
     mean_gap_ns: int
     least_gap_ns: int
     period_ns: int

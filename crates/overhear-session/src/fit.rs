@@ -6,7 +6,7 @@ use std::path::Path;
 
 use overhear_admission::{ArrivalBound, ParetoFront};
 use overhear_event::{
-    Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    Analysis, ElementView, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
 };
 use overhear_trace::TraceReader;
 use serde::Serialize;
@@ -22,6 +22,8 @@ pub struct FitReport {
     pub elements: u64,
     /// Number of missed elements between them, by which the fit may be too slow.
     pub missed: u64,
+    /// Number of those of them that were not observed to keep a budget.
+    pub unobserved: u64,
     /// The mean distance of two elements, rounded down.
     pub mean_gap_ns: u64,
     /// The least distance of two elements.
@@ -60,6 +62,7 @@ struct Times {
     streams: Vec<StreamId>,
     times: Vec<Timestamp>,
     missed: u64,
+    unobserved: u64,
 }
 
 impl Analysis for Times {
@@ -72,7 +75,11 @@ impl Analysis for Times {
     fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) {
         if self.streams.contains(&stream.first_stream()) {
             // A gap of unknown extent is at least one element.
-            self.missed = self.missed.saturating_add(gap.missed.max(1));
+            let missed = gap.missed.max(1);
+            self.missed = self.missed.saturating_add(missed);
+            if gap.cause == GapCause::Budget {
+                self.unobserved = self.unobserved.saturating_add(missed);
+            }
         }
     }
 
@@ -99,6 +106,7 @@ pub fn fit(dir: &Path, sensor: &str, period: Option<Nanos>) -> Result<FitReport,
         streams,
         times: Vec::new(),
         missed: 0,
+        unobserved: 0,
     };
     let _ = reader.replay(&mut [&mut times]);
     let fail = |error: &dyn std::fmt::Display| {
@@ -111,6 +119,7 @@ pub fn fit(dir: &Path, sensor: &str, period: Option<Nanos>) -> Result<FitReport,
     Ok(FitReport {
         elements: times.times.len() as u64,
         missed: times.missed,
+        unobserved: times.unobserved,
         mean_gap_ns: mean,
         least_gap_ns: front.least_gap().as_ns(),
         period_ns: stream.period().as_ns(),

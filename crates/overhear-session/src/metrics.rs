@@ -56,6 +56,9 @@ pub struct MetricReport {
     pub unfinished: u64,
     /// Number of missed elements of its events, also outside of measurements.
     pub missed: u64,
+    /// Number of those of them that were not observed to keep a budget.
+    #[serde(default)]
+    pub unobserved: u64,
     /// Number of elements and measurements that were refused because a table was full.
     pub refused: u64,
     /// By task and kind.
@@ -340,9 +343,19 @@ fn report(
             .saturating_add(statistics.unattributed_gaps),
         unfinished: statistics.unfinished,
         missed: statistics.missed,
+        unobserved: statistics.unobserved,
         refused: statistics.refused,
         tasks: rows.collect(),
         measurements: None,
+    }
+}
+
+/// Words about missed elements that were not observed to keep a budget.
+#[must_use]
+pub fn of_budget(unobserved: u64) -> String {
+    match unobserved {
+        0 => String::new(),
+        some => format!(", {some} of them to keep a budget"),
     }
 }
 
@@ -354,9 +367,10 @@ pub fn shortcomings(metric: &MetricReport) -> String {
     }
     if metric.missed > 0 {
         let (missed, incomplete) = (metric.missed, metric.incomplete);
+        let unobserved = of_budget(metric.unobserved);
         let _ = writeln!(
             text,
-            "inconclusive: {missed} elements were missed; {incomplete} measurements are incomplete, others may be missing"
+            "inconclusive: {missed} elements were missed{unobserved}; {incomplete} measurements are incomplete, others may be missing"
         );
     }
     if metric.refused > 0 {

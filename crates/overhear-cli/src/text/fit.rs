@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use overhear_event::Nanos;
 use overhear_session::fit::{FitReport, FrontPoint};
+use overhear_session::metrics::of_budget;
 
 use super::columns::Table;
 use super::width::Width;
@@ -32,8 +33,9 @@ pub(crate) fn render(fit: &FitReport, width: Width) -> String {
     if fit.missed > 0 {
         let _ = writeln!(
             text,
-            "INCOMPLETE: {} elements were missed: the sensor may be faster than this",
-            fit.missed
+            "INCOMPLETE: {} elements were missed{}: the sensor may be faster than this",
+            fit.missed,
+            of_budget(fit.unobserved)
         );
     }
     text.push_str("\nIn overhear.toml:\n");

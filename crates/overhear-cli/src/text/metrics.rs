@@ -190,6 +190,7 @@ mod tests {
             incomplete: 0,
             unfinished: 0,
             missed: 0,
+            unobserved: 0,
             refused: 0,
             tasks: vec![
                 row(0, "read", 20),

@@ -424,6 +424,7 @@ mod tests {
             incomplete: 0,
             unfinished: 0,
             missed: 0,
+            unobserved: 0,
             refused,
             tasks: Vec::new(),
             measurements: None,

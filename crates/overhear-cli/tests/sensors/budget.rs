@@ -93,6 +93,83 @@ fn every_write_is_observed_or_counted() {
     assert!(text.contains("budget: 2.00 % of the CPU time"), "{text}");
 }
 
+/// Asserts the status, and that the output has these words.
+#[track_caller]
+fn prints(ended: &Ended, status: i32, words: &str) {
+    assert_eq!(ended.status, status, "{ended:#?}");
+    assert!(ended.stdout.contains(words), "{words}: {ended:#?}");
+}
+
+#[test]
+fn every_verb_names_the_gaps_of_a_budget() {
+    let folder = folder();
+    let at = |name: &str| folder.path().join(name);
+    let out = at("out");
+    let (_, report, _) = spend(&["--budget", "0.5%", "--out", path(&out)], "4000");
+    let skipped = number(sensor(&report, "/frequent"), "skipped");
+    let all = skipped + number(sensor(&report, "/rare"), "skipped");
+    assert_eq!(lost(&report, "budget"), all);
+    let verb = |arguments: &[&str]| finish(&mut overhear(arguments));
+
+    let ended = verb(&["report", path(&out)]);
+    assert!(
+        ended.stdout.contains(&format!("{skipped} budget in ")),
+        "{ended:#?}"
+    );
+    let metric = "metric pair \"x\"\nevent write = user:frequent task number\n\
+                  state idle out\nstate begins begin\nstate under_way in\nstate done end\n\
+                  idle -> begins: write, i\nbegins -> under_way: lambda\n\
+                  under_way -> done: write, i\ndone -> idle: lambda\n";
+    fs::write(at("pair.metric"), metric).unwrap();
+    let ended = verb(&["metrics", path(&out), "--metric", path(&at("pair.metric"))]);
+    let words = format!("{skipped} of them to keep a budget");
+    prints(&ended, 3, &words);
+    let constraint =
+        "[[constraint]]\nname = \"all\"\nof = \"user:frequent\"\nfield = \"number\"\nmin = 0\n";
+    fs::write(at("c.toml"), constraint).unwrap();
+    let ended = verb(&["check", path(&out), "--config", path(&at("c.toml"))]);
+    prints(
+        &ended,
+        3,
+        &format!("{skipped} not observed to keep a budget"),
+    );
+    let ended = verb(&["fit-rate", path(&out), "frequent"]);
+    prints(&ended, 3, "of them to keep a budget");
+
+    let csv = at("out.csv");
+    let ended = verb(&["export", path(&out), "--to", "csv", "--output", path(&csv)]);
+    assert_eq!(ended.status, 3, "{ended:#?}");
+    let mut rows = csv::Reader::from_path(&csv).unwrap();
+    let heads = rows.headers().unwrap().clone();
+    let column = |name: &str| heads.iter().position(|head| head == name).unwrap();
+    let (cause, missed) = (column("cause"), column("missed"));
+    let of_budget = rows
+        .records()
+        .map(Result::unwrap)
+        .filter(|row| &row[cause] == "budget");
+    let exported: u64 = of_budget
+        .map(|row| row[missed].parse::<u64>().unwrap())
+        .sum();
+    assert_eq!(exported, all);
+    let proto = at("out.pftrace");
+    verb(&[
+        "export",
+        path(&out),
+        "--to",
+        "perfetto",
+        "--output",
+        path(&proto),
+    ]);
+    let proto = fs::read(&proto).unwrap();
+    assert!(proto.windows(6).any(|word| word == b"budget"));
+
+    // The page, of one run and of two.
+    let page = at("out.html");
+    verb(&["report", path(&out), "--html", path(&page)]);
+    let page = fs::read_to_string(&page).unwrap();
+    assert!(page.contains(r#""cause":"budget""#) && page.contains(r#""target":0.005"#));
+}
+
 #[test]
 fn budget_that_suffices_leaves_nothing_out() {
     let (ended, report, [frequent, _]) = spend(&["--budget", "1000%"], "400");

@@ -243,9 +243,13 @@ impl<J: Judge> Verdicts<J> {
         let of_trials = statistics.flat_map(|((_, statistics), trials)| {
             trials.iter().map(move |&trial| {
                 let is_sampled = self.trials[trial].constraint().is_sampled();
-                let sampled_out = if is_sampled { statistics.unobserved } else { 0 };
+                let (sampled_out, left_out) = match is_sampled {
+                    true => (statistics.unobserved, 0),
+                    false => (0, statistics.unobserved),
+                };
                 let losses = MetricLosses {
                     missed: statistics.missed - sampled_out,
+                    left_out,
                     sampled_out,
                     refused: statistics.refused,
                 };

@@ -74,6 +74,8 @@ pub(super) struct Tally {
     pub(super) retracted: u64,
     /// Missed elements of its events.
     pub(super) missed: u64,
+    /// Those of them that a budget left out.
+    pub(super) left_out: u64,
     /// Elements of its events that a budget left out, if it judges a sample.
     pub(super) sampled_out: u64,
     /// Orders and deadlines within the clock error.

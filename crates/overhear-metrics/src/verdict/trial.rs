@@ -233,6 +233,9 @@ impl Trial {
             false => &mut tally.missed,
         };
         *count = count.saturating_add(gap.missed);
+        if gap.cause == GapCause::Budget && !is_sample {
+            tally.left_out = tally.left_out.saturating_add(gap.missed);
+        }
         let only = match self.constraint.grouping() {
             Each::Sensor if process(stream).is_some() => Some(sensor_group(stream)),
             _ => None,
@@ -379,9 +382,13 @@ impl Trial {
     ) -> Verdict<'a> {
         let tally = &self.tally;
         let mut reasons = Vec::new();
+        let left_out = tally.left_out.saturating_add(metric.left_out);
         let missed = tally.missed.saturating_add(metric.missed);
-        if missed > 0 {
-            reasons.push(Reason::Missed(missed));
+        if missed > left_out {
+            reasons.push(Reason::Missed(missed - left_out));
+        }
+        if left_out > 0 {
+            reasons.push(Reason::LeftOut(left_out));
         }
         let sampled_out = tally.sampled_out.saturating_add(metric.sampled_out);
         if tally.retracted > 0 {
@@ -433,6 +440,8 @@ impl Trial {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct MetricLosses {
     pub(super) missed: u64,
+    /// Those of them that a budget left out.
+    pub(super) left_out: u64,
     /// Left out by a budget, if the constraint judges a sample.
     pub(super) sampled_out: u64,
     pub(super) refused: u64,

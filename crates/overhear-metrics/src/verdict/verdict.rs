@@ -41,8 +41,11 @@ impl fmt::Display for Outcome {
 /// Reason why a verdict is inconclusive, or not certain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// Elements of its events were missed.
+    /// Elements of its events were missed, other than to keep a budget.
     Missed(u64),
+    /// This number of elements of its events was not observed to keep a budget, and the constraint
+    /// does not judge samples.
+    LeftOut(u64),
     /// This number of elements of its events was not observed to keep a budget. The verdict rests
     /// on the others, as a sample; this alone makes it not inconclusive.
     Sampled(u64),
@@ -69,6 +72,12 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missed(missed) => write!(f, "{missed} missed"),
+            Self::LeftOut(count) => {
+                write!(
+                    f,
+                    "{count} not observed to keep a budget (`sampled = true` judges the others)"
+                )
+            }
             Self::Sampled(count) => {
                 write!(
                     f,

@@ -74,7 +74,11 @@ fn missed_elements_are_inconclusive_unless_a_value_offends() {
 fn sample_is_judged_where_a_budget_left_elements_out() {
     let max = || bounds(None, Some(5.0));
     let trace = "1 a 5; 9 gap a 1 3 budget; 9 a 5";
-    assert_eq!(end(play(max(), 0, trace), 9), "inconclusive 0/2: 3 missed");
+    let left_out = "3 not observed to keep a budget (`sampled = true` judges the others)";
+    let whole = |trace: &str| end(play(max(), 0, trace), 20);
+    assert_eq!(whole(trace), format!("inconclusive 0/2: {left_out}"));
+    let more = whole(&format!("{trace}; 12 gap a 9 2"));
+    assert_eq!(more, format!("inconclusive 0/2: 2 missed, {left_out}"));
     let sampled = |trace: &str| end(play(max().sampled(true), 0, trace), 20);
     let reason = "judged as a sample: 3 not observed to keep a budget";
     assert_eq!(sampled(trace), format!("held 0/2: {reason}"));
