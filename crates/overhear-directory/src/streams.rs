@@ -298,10 +298,16 @@ impl Sensor {
         let first = self.rings.first()?;
         let sum = |each: fn(&Ring) -> u64| {
             let all = self.rings.iter().map(each);
-            all.fold(0, u64::wrapping_add)
+            all.fold(0, u64::saturating_add)
         };
-        let written = |ring: &Ring| ring.reader.published().wrapping_sub(ring.written_before);
-        let skipped = |ring: &Ring| ring.reader.skips().count.wrapping_sub(ring.skipped_before);
+        // A process can damage its counts: they may be anything.
+        let written = |ring: &Ring| ring.reader.published().saturating_sub(ring.written_before);
+        let skipped = |ring: &Ring| {
+            ring.reader
+                .skips()
+                .count
+                .saturating_sub(ring.skipped_before)
+        };
         Some(SensorWrites {
             descriptor: Arc::clone(&first.descriptor),
             written: sum(written),

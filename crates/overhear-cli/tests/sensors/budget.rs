@@ -303,6 +303,33 @@ fn budget_without_a_switch_is_named() {
     assert_eq!(lost(&report, "budget"), 0);
 }
 
+/// A budget that suffices for both sensors, and one that does not.
+#[test]
+fn damaged_counts_take_no_budget_from_others() {
+    let liar = compiled("tests/sensors/liar.c", "liar");
+    for target in ["1000%", "0.3%"] {
+        let options = ["--kernel", "off", "--budget", target];
+        let (ended, report) = run_json(&options, &[path(&liar)]);
+        ended.does_not_panic();
+        let lines = ended.stdout.lines().chain(ended.stderr.lines());
+        let mut counts = lines.filter_map(|line| line.strip_prefix("honest ")?.parse().ok());
+        let all: u64 = counts.next().unwrap_or_else(|| panic!("{ended:#?}"));
+        let honest = sensor(&report, "/honest");
+        let (written, skipped) = (number(honest, "written"), number(honest, "skipped"));
+        assert_eq!(written + skipped, all, "{honest}");
+        let notes = report["notes"].to_string();
+        let message = "/liar are damaged: its budget is not exact";
+        assert!(notes.contains(message), "{notes}");
+        assert!(!notes.contains("/honest are damaged"), "{notes}");
+        match target {
+            "1000%" => assert_eq!(skipped, 0, "{report:#}"),
+            _ => assert!(written > all / 100, "{report:#}"),
+        }
+        let observed = report["budget"]["observed"].as_f64().unwrap();
+        assert!(observed.is_finite() && observed < 10.0, "{observed}");
+    }
+}
+
 #[test]
 fn impossible_budgets_are_refused_before_anything_runs() {
     let folder = folder();

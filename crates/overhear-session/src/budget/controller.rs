@@ -8,7 +8,9 @@ use overhear_budget::{
 };
 use overhear_directory::SensorWrites;
 use overhear_event::{Nanos, Origin, StreamId, Timestamp};
+use overhear_kernel::possible_cpus;
 
+use super::counts::Counts;
 use super::cpu_time::ProcessTimes;
 use super::ended::EndedSensors;
 use super::learning::{Interval, LearnedPrice, Work};
@@ -26,15 +28,15 @@ const HOTTEST: usize = 8;
 /// for one of this number of ticks.
 const EXPLORED_TICKS: u64 = 4;
 
-/// Time after which a tick is due in any case, so that ended sensors of idle programs do not gather.
-const LONGEST_TICK: Nanos = Nanos::from_ms(1_000);
+/// Time after which a tick is due in any case: a program that appears is not in any CPU time yet,
+/// and ended sensors of idle programs must not gather.
+const LONGEST_TICK: Nanos = Nanos::from_ms(50);
 
 /// A sensor in the budget.
 struct Source {
     id: SourceId,
     stream: StreamId,
-    written: u64,
-    skipped: u64,
+    counts: Counts,
     is_on: bool,
     /// Never switched off, not even to learn its price.
     is_always_on: bool,
@@ -61,6 +63,9 @@ pub struct BudgetController {
     cpu: Nanos,
     next: Nanos,
     latest: Option<Timestamp>,
+    /// Time of all CPUs between the last two ticks, in ns.
+    most_ns: f64,
+    cpus: f64,
     before: Interval,
     ticks: u64,
     problems: Problems,
@@ -95,6 +100,8 @@ impl BudgetController {
             cpu: Nanos::ZERO,
             next: Nanos::ZERO,
             latest: None,
+            most_ns: 0.0,
+            cpus: f64::from(possible_cpus()),
             before: Interval::default(),
             ticks: 0,
             problems: Problems::default(),
@@ -118,6 +125,7 @@ impl BudgetController {
             return;
         }
         self.latest = Some(now);
+        self.most_ns = now.since(latest).as_ns() as f64 * self.cpus;
         let interval = self.take(cpu);
         if interval.cpu_ns > 0.0 {
             self.learn(&interval);
@@ -170,6 +178,7 @@ impl BudgetController {
     /// Takes new totals, and the sensors that are named for the first time. Returns what was done
     /// since the last call.
     fn take(&mut self, cpu: Nanos) -> Interval {
+        let cpu_ns = cpu.as_ns().saturating_sub(self.cpu.as_ns()) as f64;
         let writes = self.sensors.writes();
         let mut work = vec![Work::default(); self.sources.len()];
         for sensor in &writes {
@@ -183,19 +192,21 @@ impl BudgetController {
             };
             work.resize(self.sources.len(), Work::default());
             let source = &mut self.sources[index];
-            // A process can damage its own counts; they never fall here.
-            let written = sensor.written.max(source.written);
-            let skipped = sensor.skipped.max(source.skipped);
-            work[index].written += (written - source.written) as f64;
-            work[index].skipped += (skipped - source.skipped) as f64;
-            (source.written, source.skipped) = (written, skipped);
+            work[index] = source
+                .counts
+                .take(sensor.written, sensor.skipped, self.most_ns);
+            if source.counts.are_damaged() {
+                let label = sensor.descriptor.sensor_label();
+                self.problems.note(format!(
+                    "the counts of {label} are damaged: its budget is not exact"
+                ));
+            }
             if sensor.has_ended {
                 source.has_ended = true;
                 // The number may be that of another sensor now.
                 self.by_stream.remove(&stream);
             }
         }
-        let cpu_ns = cpu.as_ns().saturating_sub(self.cpu.as_ns()) as f64;
         self.cpu = cpu;
         Interval { cpu_ns, work }
     }
@@ -221,7 +232,7 @@ impl BudgetController {
             let work = work.next();
             if source.has_ended {
                 let account = budget.remove(source.id);
-                let account = account.map(|it| BudgetSensor::of(&it, Some(source.skipped)));
+                let account = account.map(|it| BudgetSensor::of(&it, Some(source.counts.skipped)));
                 account.into_iter().for_each(|it| ended.add(it));
             } else {
                 before.extend(work);
@@ -254,8 +265,7 @@ impl BudgetController {
                 self.sources.push(Source {
                     id,
                     stream: descriptor.id,
-                    written: 0,
-                    skipped: 0,
+                    counts: Counts::default(),
                     is_on: true,
                     is_always_on: self.settings.is_always_on(descriptor),
                     has_ended: false,
@@ -313,7 +323,7 @@ impl BudgetController {
     /// The state of the budget now.
     #[must_use]
     pub fn outcome(&self) -> BudgetOutcome {
-        let skipped = |id| Some(self.sources[*self.by_id.get(&id)?].skipped);
+        let skipped = |id| Some(self.sources[*self.by_id.get(&id)?].counts.skipped);
         BudgetOutcome::of(&self.budget.report(), skipped, self.ended.accounts())
     }
 
@@ -347,10 +357,10 @@ impl Source {
         SourceCount {
             source: self.id,
             thread: ThreadKey::PROCESS,
-            events: self.written,
+            events: self.counts.written,
             units: Some(UnitCount {
-                on: self.written,
-                all: self.written + self.skipped,
+                on: self.counts.written,
+                all: self.counts.all(),
             }),
             is_capped: false,
         }

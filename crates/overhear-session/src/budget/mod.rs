@@ -13,6 +13,7 @@
 //! carried out.
 
 mod controller;
+mod counts;
 mod cpu_time;
 mod ended;
 mod learning;
