@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional, Union
 
 from . import _core
 from ._batch import Batch
+from ._results import BudgetOutcome, from_json
 from ._stream import Stream
 
 Socket = Union[str, "os.PathLike[str]", None]
@@ -28,9 +29,11 @@ class Attachment:
     #: Every stream so far.
     streams: list[Stream]
 
-    def __init__(self, names: str, directory: Socket, from_buffer: bool) -> None:
+    def __init__(
+        self, names: str, directory: Socket, from_buffer: bool, budget: Optional[float] = None
+    ) -> None:
         socket = None if directory is None else os.fspath(directory)
-        self._attachment = _core.Attachment(names, socket, from_buffer)
+        self._attachment = _core.Attachment(names, socket, from_buffer, budget)
         self._complaints: list[str] = []
         self.streams = []
 
@@ -73,6 +76,12 @@ class Attachment:
         return self._attachment.counts()[1]
 
     @property
+    def budget(self) -> Optional[BudgetOutcome]:
+        """What the budget allowed and what was spent, until now; None without a budget."""
+        text = self._attachment.budget()
+        return None if text is None else from_json(BudgetOutcome, text)
+
+    @property
     def complaints(self) -> list[str]:
         """Messages about what broke or is damaged."""
         self._complaints.extend(self._attachment.take_complaints())
@@ -108,7 +117,11 @@ class SensorRecord(NamedTuple):
 
 
 def attach(
-    names: str = "*", *, directory: Socket = None, from_buffer: bool = False
+    names: str = "*",
+    *,
+    directory: Socket = None,
+    from_buffer: bool = False,
+    budget: Optional[float] = None,
 ) -> Attachment:
     """Attaches to the sensors that match, and to those that will appear.
 
@@ -116,9 +129,11 @@ def attach(
         ``{a,b}``; TASK matches a process' name or number. ``queue`` is every sensor of this id.
     :param directory: the directory's socket; by default the one of this environment.
     :param from_buffer: begin with the oldest elements that are still there, not with the next.
-    :raises AttachError: if there is no directory, or it refuses.
+    :param budget: the monitoring overhead to keep, in per cent of the CPU time that the sensors' processes take
+        without it: sensors are switched off and on, and what is not observed is gaps of the cause ``budget``.
+    :raises AttachError: if there is no directory, or it refuses, or the budget is below 0.
     """
-    return Attachment(names, directory, from_buffer)
+    return Attachment(names, directory, from_buffer, budget)
 
 
 def sensors(names: str = "*", *, directory: Socket = None) -> list[SensorRecord]:

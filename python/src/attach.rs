@@ -12,16 +12,24 @@
 //! 3. Python takes the batch, waiting without the interpreter's lock.
 //! 4. After [`Attachment::close`] the thread runs a last round, leaves what it has, and ends.
 
+use std::cell::RefCell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use overhear_directory::{
-    client, AttachError as Refusal, AttachedSource, Begin, MonitorConnection, Query, SensorRecord,
+    client, AttachError as Refusal, AttachedSource, Begin, MonitorConnection, Needs, Query,
+    SensorRecord,
 };
 use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_monitor::Runner;
+use overhear_session::budget::{
+    BudgetController, BudgetOutcome, BudgetSettings, Overhead, WritePrices,
+};
+use overhear_session::calibrate;
+use overhear_session::error::SessionError;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
 
@@ -47,6 +55,9 @@ struct State {
     advanced_to: Option<Timestamp>,
     wants_end: bool,
     has_ended: bool,
+    // The budget as JSON, when it was requested last, and at the end.
+    budget: Option<String>,
+    wants_budget: bool,
 }
 
 #[derive(Debug, Default)]
@@ -64,10 +75,6 @@ impl Shared {
     fn wait<'a>(&self, state: MutexGuard<'a, State>, time: Duration) -> MutexGuard<'a, State> {
         let waited = self.changed.wait_timeout(state, time);
         waited.unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    fn wants_end(&self) -> bool {
-        self.lock().wants_end
     }
 }
 
@@ -189,23 +196,30 @@ impl Attachment {
         names: &str,
         socket: Option<PathBuf>,
         from_buffer: bool,
+        budget: Option<f64>,
     ) -> PyResult<Self> {
         let query = query(names)?;
+        let budget = budget.map(Overhead::from_percent).transpose();
+        let budget = budget.map_err(|error| AttachError::new_err(error.to_string()))?;
         let begin = if from_buffer {
             Begin::Buffer
         } else {
             Begin::Now
         };
-        let source = py.detach(|| {
-            let connection = connect(socket)?;
-            connection
-                .attach(query, begin)
-                .map_err(|error| refused(&error))
+        let (source, budget) = py.detach(|| {
+            let budget = budget.map(settings).transpose();
+            let budget = budget.map_err(|error| AttachError::new_err(error.to_string()))?;
+            let needs = match &budget {
+                Some(_) => Needs::all().yield_to_budgets(),
+                None => Needs::all(),
+            };
+            let source = connect(socket)?.attach_needing(query, begin, needs);
+            Ok::<_, PyErr>((source.map_err(|error| refused(&error))?, budget))
         })?;
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
         let thread = std::thread::Builder::new().name("overhear-attach".to_owned());
-        let thread = thread.spawn(move || run(source, &theirs))?;
+        let thread = thread.spawn(move || run(source, budget, &theirs))?;
         Ok(Self {
             shared,
             thread: Mutex::new(Some(thread)),
@@ -260,6 +274,18 @@ impl Attachment {
         (state.elements, state.missed)
     }
 
+    /// The budget now as JSON, or that of the end; `None` without one.
+    fn budget(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| {
+            let mut state = self.shared.lock();
+            state.wants_budget = true;
+            while state.wants_budget && !state.has_ended {
+                state = self.shared.wait(state, LOOK_UP);
+            }
+            state.budget.clone()
+        })
+    }
+
     /// Messages about what broke or is damaged, since the last call.
     fn take_complaints(&self) -> Vec<String> {
         std::mem::take(&mut self.shared.lock().complaints)
@@ -285,7 +311,29 @@ impl Drop for Attachment {
     }
 }
 
-fn run(source: AttachedSource, shared: &Arc<Shared>) {
+/// A budget of this target, and the prices of writes on this machine.
+fn settings(target: Overhead) -> Result<(BudgetSettings, WritePrices), SessionError> {
+    let prices = WritePrices::new(calibrate::load_calibration(None)?.as_ref())?;
+    Ok((BudgetSettings::of(target), prices))
+}
+
+fn run(
+    source: AttachedSource,
+    budget: Option<(BudgetSettings, WritePrices)>,
+    shared: &Arc<Shared>,
+) {
+    let source = Rc::new(RefCell::new(source));
+    let complain = |problem: String| shared.lock().complaints.push(problem);
+    let budget = budget.map(|(settings, prices)| {
+        BudgetController::new(settings, prices, Box::new(Rc::clone(&source)))
+    });
+    let mut budget = budget.and_then(|budget| match budget {
+        Ok(budget) => Some(budget),
+        Err(error) => {
+            complain(error.to_string());
+            None
+        }
+    });
     let update = HandOver {
         shared: Arc::clone(shared),
         collector: Collector::default(),
@@ -301,13 +349,30 @@ fn run(source: AttachedSource, shared: &Arc<Shared>) {
     let runner = Runner::new(update)
         .source(Box::new(source))
         .complaints(|complaint| shared.lock().complaints.push(complaint.0));
-    let mut collector = runner
-        .run(wait, |_| shared.wants_end().then_some(()))
-        .update
-        .collector;
+    let finished = runner.run(wait, |runner| {
+        if let Some(budget) = &mut budget {
+            budget.tick(runner.now());
+        }
+        let mut state = shared.lock();
+        if std::mem::take(&mut state.wants_budget) {
+            state.budget = budget.as_ref().map(|it| as_json(&it.outcome()));
+            shared.changed.notify_all();
+        }
+        state.wants_end.then_some(())
+    });
+    let mut collector = finished.update.collector;
+    if let Some(budget) = budget {
+        let (outcome, problems) = budget.finish(finished.ended);
+        problems.into_iter().for_each(complain);
+        shared.lock().budget = Some(as_json(&outcome));
+    }
     let mut state = shared.lock();
     state.last = collector.has_something().then(|| collector.take());
     state.has_ended = true;
     drop(state);
     shared.changed.notify_all();
+}
+
+fn as_json(outcome: &BudgetOutcome) -> String {
+    serde_json::to_string(outcome).unwrap_or_default()
 }

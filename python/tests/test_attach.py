@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Attaching to a running directory: here the one that `overhear run` brings."""
 
+import subprocess
+import sys
+import textwrap
+
 import overhear
 import pytest
 
@@ -200,3 +204,43 @@ def test_absent_directory_is_named(tmp_path):
             ask("[")
     with pytest.raises(overhear.AttachError, match="no directory listens"):
         overhear.set_enabled("*", False)
+
+
+#: Attaches to its own sensor with a budget of nothing, and writes until the budget has an effect. The run has a
+#: budget, too: without one, its own monitor would need all elements.
+LIMITED = HEAD + """
+    import time
+
+    sensor = overhear.Sensor("busy", {"n": "u64"})
+    with overhear.attach("busy", budget=0) as attachment:
+        end = time.monotonic() + 60
+        while attachment.budget.sensors[0].skipped == 0 if attachment.budget.sensors else True:
+            assert time.monotonic() < end
+            for n in range(10_000):
+                sensor.write(n)
+    budget = attachment.budget
+    assert budget.target == 0 and budget.cpu_ns > 0
+    (busy,) = budget.sensors
+    assert busy.skipped > 0
+    causes = {cause for batch in attachment for cause in batch.gaps["cause"].tolist()}
+    assert causes == {"budget"}
+    # It is on again.
+    with overhear.attach("busy") as whole:
+        assert whole.budget is None
+        sensor.write(1)
+        assert take(whole, 1)[0].elements == 1
+"""
+
+
+def test_budget_of_an_attachment(program, tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(LIMITED))
+    command = [program, "run", "--kernel", "off", "--budget", "1000%", "--", sys.executable, script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 3), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
+def test_impossible_budget_is_refused():
+    with pytest.raises(overhear.AttachError, match="-1 %"):
+        overhear.attach(budget=-1)

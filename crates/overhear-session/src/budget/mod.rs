@@ -11,6 +11,41 @@
 //!
 //! The law of control is in `overhear-budget`; here it gets counts and times, and its switches are
 //! carried out.
+//!
+//! A monitor with a budget of its own attaches with needs that yield to budgets, and calls the
+//! controller once per round:
+//!
+//! ```
+//! use std::{cell::RefCell, rc::Rc};
+//!
+//! use overhear_directory::{Begin, Directory, MonitorConnection, Needs, Query};
+//! use overhear_monitor::{Fanout, Runner};
+//! use overhear_session::budget::{parse_target, BudgetController, BudgetSettings, WritePrices};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let folder = tempfile::tempdir()?;
+//! # let directory = Directory::builder().start(&folder.path().join("socket"))?;
+//! let connection = MonitorConnection::connect(directory.socket())?;
+//! let needs = Needs::all().yield_to_budgets();
+//! let source = connection.attach_needing(Query::all(), Begin::Now, needs)?;
+//! let source = Rc::new(RefCell::new(source));
+//! let settings = BudgetSettings::of(parse_target("5%")?);
+//! let sensors = Box::new(Rc::clone(&source));
+//! let mut budget = BudgetController::new(settings, WritePrices::new(None)?, sensors)?;
+//!
+//! let runner = Runner::new(Fanout(Vec::new())).source(Box::new(source));
+//! let mut rounds = 0;
+//! let finished = runner.run(std::thread::sleep, |runner| {
+//!     budget.tick(runner.now());
+//!     rounds += 1;
+//!     (rounds == 10).then_some(())
+//! });
+//! let (outcome, notes) = budget.finish(finished.ended);
+//! assert_eq!(outcome.target, 0.05);
+//! assert!(notes[0].starts_with("the budget has no source that can be switched"));
+//! # Ok(())
+//! # }
+//! ```
 
 mod controller;
 mod counts;

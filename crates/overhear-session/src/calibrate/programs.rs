@@ -2,7 +2,9 @@
 //! The costs of sensors of programs, measured with sensors of this process and a directory of its
 //! own.
 
+use std::ffi::OsString;
 use std::hint::black_box;
+use std::path::Path;
 use std::time::Instant;
 
 use overhear::{ConcurrentSensor, Element, LanedSensor, Sensor};
@@ -61,6 +63,27 @@ fn time(stopwatch: &mut Stopwatch, write: &mut dyn FnMut(u64)) -> f64 {
     value.ns
 }
 
+/// The variable that names the directory to sensors of this process. Its value from before returns
+/// with the drop.
+struct Variable(Option<OsString>);
+
+impl Variable {
+    fn set(socket: &Path) -> Self {
+        let before = std::env::var_os(SOCKET_VARIABLE);
+        std::env::set_var(SOCKET_VARIABLE, socket);
+        Self(before)
+    }
+}
+
+impl Drop for Variable {
+    fn drop(&mut self) {
+        match &self.0 {
+            Some(before) => std::env::set_var(SOCKET_VARIABLE, before),
+            None => std::env::remove_var(SOCKET_VARIABLE),
+        }
+    }
+}
+
 /// Measures each kind of sensor, and the cost of reading.
 pub(crate) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), SessionError> {
     fn failed(error: impl std::fmt::Display) -> SessionError {
@@ -70,7 +93,7 @@ pub(crate) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), S
     let scratch = Scratch::create().map_err(failed)?;
     let socket = scratch.path().join("directory.sock");
     let directory = Directory::builder().start(&socket).map_err(failed)?;
-    std::env::set_var(SOCKET_VARIABLE, &socket);
+    let _variable = Variable::set(&socket);
     let capacity = 2 * ELEMENTS;
     let mut simple = Sensor::<Number>::builder("calibration")
         .instance("simple")
@@ -146,7 +169,6 @@ pub(crate) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), S
             .set_enabled(&Query::all(), true)
             .map_err(failed)?;
     }
-    std::env::remove_var(SOCKET_VARIABLE);
     let costs = kinds.iter().filter_map(|kind| {
         Some(ProgramCost {
             kind: kind.name.to_string(),
