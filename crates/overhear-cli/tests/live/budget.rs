@@ -221,3 +221,34 @@ fn top_keeps_a_budget_and_shows_it() {
     attached.signal(libc::SIGINT);
     attached.end();
 }
+
+#[test]
+fn program_that_is_killed_while_off_has_its_last_counts() {
+    let mut busy = Busy::start(LONG, "40000");
+    let arguments = [
+        "attach",
+        "frequent",
+        "--json",
+        "--budget",
+        "0",
+        "--until-ended",
+    ];
+    let attached = Started::spawn(&mut busy.verb(&arguments));
+    let sees = ["--budget", "1000%", "--duration", "200ms"];
+    eventually("the sensor is off", || {
+        busy.attach(&sees).missed("budget") > 0
+    });
+    let program = busy.program.take().unwrap();
+    program.signal(libc::SIGKILL);
+    program.end();
+    let attached = Attached::of(attached.end());
+    assert_eq!(attached.ended.status, 3, "{}", attached.ended.stderr);
+    let sensor = attached.sensor();
+    let skipped = sensor["skipped"].as_u64().unwrap();
+    assert!(skipped > 0, "{sensor}");
+    assert_eq!(attached.missed("budget"), skipped);
+    let [summary] = attached.all("summary").collect::<Vec<_>>()[..] else {
+        panic!("one summary");
+    };
+    assert_eq!(summary["ended_by"], "ended");
+}
