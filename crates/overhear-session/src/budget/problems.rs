@@ -41,7 +41,7 @@ impl Problems {
         self.always_on = Some(self.always_on.unwrap_or(0.0).max(always_on));
     }
 
-    /// All messages. `has_cpu_time` is whether the programs used CPU time that could be read.
+    /// All messages. `has_cpu_time` is false if programs wrote, and their CPU time cannot be read.
     pub(super) fn finish(mut self, target: Overhead, has_cpu_time: bool) -> Vec<String> {
         if !self.has_sensor {
             self.note(

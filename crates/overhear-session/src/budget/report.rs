@@ -95,7 +95,11 @@ impl BudgetOutcome {
         Self {
             target: budget.target,
             observed: budget.observed,
-            observed_error: budget.observed_error,
+            // Without CPU time it is no number, which JSON cannot store.
+            observed_error: match budget.observed_error.is_finite() {
+                true => budget.observed_error,
+                false => 0.0,
+            },
             window_ns: budget.window.as_ns(),
             cpu_ns: budget.cpu.as_ns(),
             course: course.collect(),
