@@ -12,7 +12,7 @@ use clap::{Args, FromArgMatches, Parser, Subcommand, ValueEnum};
 use overhear_event::Nanos;
 use overhear_metrics::automaton::Metric;
 use overhear_page::TimeRange;
-use overhear_session::budget::{parse_target, Overhead};
+use overhear_session::budget::{parse_target, BudgetSettings, Overhead};
 use overhear_session::calibrate::{CalibratedSensor, Calibration};
 use overhear_session::config::Execution;
 use overhear_session::error::{ErrorKind, SessionError};
@@ -374,6 +374,14 @@ pub(crate) struct RecordArguments {
     /// Subtracts the cost of observing from the times of the report (see docs/compensation.md).
     #[arg(long)]
     pub(crate) compensate: bool,
+    /// Keeps the cost of observing at this share of the CPU time that the recorded processes take
+    /// without it, by switching kernel sensors and probes off and on (see docs/budget.md). Needs
+    /// BPF.
+    #[arg(long, value_name = "PER CENT", value_parser = parse_target, allow_hyphen_values = true)]
+    pub(crate) budget: Option<Overhead>,
+    /// Reads the budget and its rules for sensors from this file; `--budget` overrides its target.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// Prints no progress line and no path of the report; tables are printed.
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -384,8 +392,10 @@ impl RecordArguments {
         &self,
         calibration: Option<Calibration>,
         metrics: Vec<Metric>,
+        budget: Option<BudgetSettings>,
     ) -> RecordOptions {
         RecordOptions {
+            budget,
             calibration,
             metrics,
             compensate: self.compensate,

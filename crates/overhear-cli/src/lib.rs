@@ -168,7 +168,8 @@ fn record(arguments: &RecordArguments) -> Result<u8, SessionError> {
     let json = arguments.json.as_ref().map(JsonTarget::parse);
     let claimed = ClaimedFile::of(json.as_ref())?;
     let calibration = calibrate::load_calibration(arguments.calibration.as_deref())?;
-    let mut outcome = record::record(&arguments.options(calibration, metrics))?;
+    let budget = live::requested_budget(arguments.budget, arguments.config.as_deref())?;
+    let mut outcome = record::record(&arguments.options(calibration, metrics, budget))?;
     if let Some(claimed) = claimed {
         claimed.keep();
     }

@@ -60,8 +60,8 @@ pub enum GapCause {
     /// them was never recorded, nor counted. The number of missed elements is a lower bound.
     Inconsistent,
     /// A budget had switched the sensor off: its writer counted the write and did not make it.
-    /// Events of a kernel sensor are not counted then: each gap stands for an unknown number, and
-    /// counts as one.
+    /// Events of a kernel sensor or a probe that was detached are not counted: each such gap stands
+    /// for an unknown number, and counts as one.
     Budget,
 }
 

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
+use std::sync::Arc;
 
-use overhear_event::{Inbox, Source, SourceError, StreamId};
+use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId};
 
 use crate::bpf::{self, BpfSource, Settings};
 use crate::fd_transfer::{self, Decoder};
@@ -53,6 +54,35 @@ pub struct Status {
     pub message: String,
     /// Recorded sensors, without probes, in the order of their streams.
     pub sensors: Vec<Sensor>,
+}
+
+/// Totals of a kernel sensor or a probe in one monitor.
+#[derive(Clone, Debug)]
+pub struct KernelWrites {
+    /// Its stream of the first CPU.
+    pub descriptor: Arc<StreamDescriptor>,
+    /// Written elements of all CPUs.
+    pub written: u64,
+    /// Events that were counted instead, in the state [`BudgetState::Counted`], or while the kernel
+    /// detached the programs.
+    pub skipped: u64,
+    /// Whether it has the state [`BudgetState::Detached`]; otherwise that is the same as counted.
+    pub is_detachable: bool,
+    /// False from the moment in which its programs are detached until they are attached again,
+    /// which is later than the orders.
+    pub is_attached: bool,
+}
+
+/// A state of a kernel sensor in a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BudgetState {
+    /// Each event becomes an element.
+    On,
+    /// Events are counted. That costs less than an element, but not nothing.
+    Counted,
+    /// The BPF programs are detached: an event costs nothing, and nobody counts it. The gap counts as
+    /// one element. It takes the kernel some 10 ms to detach programs or to attach them.
+    Detached,
 }
 
 /// Settings of the kernel sensors, checked by [`KernelBuilder::build`].
@@ -667,16 +697,28 @@ impl Kernel {
         }
     }
 
-    /// Switches the sensors off to keep a budget, or on again; false if the backend cannot. Each
-    /// stream has a gap of the cause `budget` where they were off, which counts as one element, but
-    /// those of `task_life`, which are never off. Call it only if it changes something.
-    pub fn set_budget(&mut self, off: bool) -> bool {
-        match &mut self.engine {
-            Engine::Bpf(source) => source.set_off(off),
-            // Events that are off would not follow new threads.
-            Engine::Perf(_) | Engine::None => return false,
+    /// Totals of each sensor and probe that a budget can switch. Empty if the backend cannot switch:
+    /// events of perf that are off would not follow new threads.
+    #[must_use]
+    pub fn writes(&self) -> Vec<KernelWrites> {
+        match &self.engine {
+            Engine::Bpf(source) => source.writes(),
+            Engine::Perf(_) | Engine::None => Vec::new(),
         }
-        true
+    }
+
+    /// Switches a sensor or probe to keep a budget. `stream` is that of its
+    /// [`KernelWrites::descriptor`]. Its streams have gaps of the cause `budget` where events were
+    /// skipped. Begins and ends of threads are recorded in any case. Call it only if it changes
+    /// something.
+    ///
+    /// # Errors
+    /// A message: the sensor is off, but cannot be detached.
+    pub fn switch_for_budget(&mut self, stream: StreamId, to: BudgetState) -> Result<(), String> {
+        match &mut self.engine {
+            Engine::Bpf(source) => source.switch(stream, to),
+            Engine::Perf(_) | Engine::None => Ok(()),
+        }
     }
 
     /// Takes the last samples and detaches from the kernel. One more [`Source::poll`] delivers the

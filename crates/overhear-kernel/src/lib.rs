@@ -89,7 +89,9 @@ mod sensor;
 mod streams;
 
 pub use error::{GiveError, ReceiveError, SelectError, StartError};
-pub use kernel::{ActiveBackend, Backend, Kernel, KernelBuilder, Status};
+pub use kernel::{
+    ActiveBackend, Backend, BudgetState, Kernel, KernelBuilder, KernelWrites, Status,
+};
 pub use machine::{in_initial_pid_namespace, possible_cpus};
 pub use monitor::{CountingInbox, KernelMonitor};
 pub use probe::{Probe, ProbeError};

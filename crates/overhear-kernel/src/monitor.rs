@@ -8,7 +8,8 @@ use overhear_event::GapCause;
 use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId, Timestamp};
 
 use crate::{
-    GiveError, Kernel, KernelBuilder, Probe, ProgStats, ReceiveError, SelectError, Sensor, Status,
+    BudgetState, GiveError, Kernel, KernelBuilder, KernelWrites, Probe, ProgStats, ReceiveError,
+    SelectError, Sensor, Status,
 };
 
 /// A kernel monitor records kernel events of selected threads in its own buffers, one per CPU and
@@ -118,6 +119,27 @@ impl KernelMonitor {
     #[must_use]
     pub fn prog_stats(&self, sensor: &str) -> Option<ProgStats> {
         self.kernel.as_ref().ok()?.prog_stats(sensor)
+    }
+
+    /// Totals of each sensor and probe that a budget can switch; see [`Kernel::writes`].
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`].
+    pub fn writes(&self) -> Result<Vec<KernelWrites>, SelectError> {
+        Ok(self.kernel_ref()?.writes())
+    }
+
+    /// Switches a sensor or probe of this monitor to keep a budget; see
+    /// [`Kernel::switch_for_budget`]. Other monitors of the same threads record as before.
+    ///
+    /// # Errors
+    /// [`SelectError::Terminated`]. The inner error is that of [`Kernel::switch_for_budget`].
+    pub fn switch_for_budget(
+        &mut self,
+        stream: StreamId,
+        to: BudgetState,
+    ) -> Result<Result<(), String>, SelectError> {
+        Ok(self.kernel()?.switch_for_budget(stream, to))
     }
 
     /// Starts recording. No effect if the monitor is resumed already.

@@ -66,6 +66,15 @@ impl Hook {
         matches!(self, Self::Switch | Self::Life)
     }
 
+    /// Whether its programs keep no state from one event to a later one, so that they can be
+    /// detached for a while. An event that began meanwhile is recognised where that matters.
+    pub(crate) const fn is_stateless(self) -> bool {
+        matches!(
+            self,
+            Self::Wake | Self::Call | Self::Migrate | Self::Idle | Self::Frequency | Self::Flutter
+        )
+    }
+
     /// Optional hooks, in the order of their numbers.
     pub(crate) const OPTIONAL: [Self; 15] = [
         Self::Fault,

@@ -16,6 +16,9 @@ use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{Fanout, Finished, Losses, Runner};
 use overhear_trace::TraceWriter;
 
+use crate::budget::{
+    BudgetController, BudgetOutcome, BudgetSettings, KernelPrices, NoPrograms, WritePrices,
+};
 use crate::calibrate::Calibration;
 use crate::compensation::{self, Accounts, CompensationReport};
 use crate::conclusion::Exit;
@@ -69,6 +72,8 @@ pub struct RecordOptions {
     pub calibration: Option<Calibration>,
     /// Whether these costs are subtracted from the times of the report.
     pub compensate: bool,
+    /// The budget to keep.
+    pub budget: Option<BudgetSettings>,
 }
 
 impl RecordOptions {
@@ -131,6 +136,9 @@ impl RecordOptions {
 /// selected.
 pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     let mut analyses = plan(options)?;
+    // Measured before the programs are attached.
+    let prices = options.budget.as_ref().map(|_| prices(options));
+    let prices = prices.transpose()?;
     let (mut kernel, source) = open(options)?;
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
@@ -143,6 +151,8 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         .map_err(|error| SessionError::from(&error))?;
     let (mut writer, mut recording) = begin_trace(options, source, begun)?;
     let kernel = Rc::new(RefCell::new(kernel));
+    let mut budget = budget_of(options, &kernel, prices)?;
+    let mut new_processes = budget.as_ref().map(BudgetController::new_processes);
     let mut scheduling = Scheduling::new(());
     if recording.records_wakeups() {
         scheduling.expect_wakeups();
@@ -161,6 +171,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     {
         let mut accounts = Accounts::new(&mut scheduling, &mut statistics, costs);
         let mut all: Vec<&mut dyn Analysis> = vec![accounts.analysis(), &mut others];
+        all.extend(new_processes.as_mut().map(|it| it as &mut dyn Analysis));
         all.extend(overhead.as_mut().map(CalibratedOverhead::analysis));
         if !analyses.is_empty() {
             all.push(&mut analyses);
@@ -182,8 +193,17 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
                 let missed = runner.monitor.losses().missed();
                 progress.show(runner.now().since(begun), runner.monitor.elements(), missed);
             }
-            // Finishing fails only for a monitor that was terminated.
-            (!condition.goes_on(runner.now())).then(|| kernel.borrow_mut().finish())
+            let now = runner.now();
+            if let Some(budget) = &mut budget {
+                budget.tick(now);
+            }
+            (!condition.goes_on(now)).then(|| {
+                if let Some(budget) = &mut budget {
+                    budget.end_kernel(now);
+                }
+                // Finishing fails only for a monitor that was terminated.
+                kernel.borrow_mut().finish()
+            })
         });
         Finished { monitor, ended, .. } = finished;
         if let Some(progress) = &mut progress {
@@ -206,6 +226,8 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         end_ns: ended.as_monotonic_ns(),
         exit: Exit::Code(0),
     });
+    let (budget, problems) = budget.map(|budget| budget.finish(ended)).unzip();
+    notes.extend(problems.unwrap_or_default());
     recording.notes = notes;
     let accounts = Recorded {
         scheduling,
@@ -215,6 +237,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         losses: monitor.losses(),
         metrics: measured,
         others,
+        budget,
     };
     let report = accounts.assemble(writer, options.out.as_deref(), recording);
     // The recording is complete: from now on a signal may end the process.
@@ -224,6 +247,44 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         exit: Exit::Code(0),
         out: options.out.clone(),
     })
+}
+
+/// The first prices of the kernel sensors and probes, and of sensors of programs.
+///
+/// # Errors
+/// [`SessionError`] if perf records are requested, which cannot be switched.
+fn prices(options: &RecordOptions) -> Result<(KernelPrices, WritePrices), SessionError> {
+    if options.backend == Backend::Perf {
+        let message =
+            "the budget has no source that can be switched: kernel events that come from \
+                       perf records would not follow new threads; take them from BPF, or leave out \
+                       the budget";
+        return Err(SessionError::new(ErrorKind::Usage, message));
+    }
+    let known = options.calibration.as_ref();
+    let sensors = options.kernel_sensors();
+    let probes: Vec<String> = options.probes.iter().map(Probe::sensor).collect();
+    let names = sensors.iter().map(|sensor| sensor.name());
+    let names = names.chain(probes.iter().map(String::as_str));
+    Ok((KernelPrices::new(known, names), WritePrices::new(known)?))
+}
+
+/// The controller of the budget, if the options have one. Its base is the CPU time of the recorded
+/// processes from now on; those that they create are found by their elements.
+fn budget_of(
+    options: &RecordOptions,
+    kernel: &Rc<RefCell<KernelMonitor>>,
+    prices: Option<(KernelPrices, WritePrices)>,
+) -> Result<Option<BudgetController>, SessionError> {
+    let Some((settings, (of_kernel, of_writes))) = options.budget.clone().zip(prices) else {
+        return Ok(None);
+    };
+    let mut budget = BudgetController::new(settings, of_writes, Box::new(NoPrograms))?;
+    for &pid in &options.pids {
+        budget.add_process(pid);
+    }
+    budget.add_kernel(Rc::clone(kernel), of_kernel);
+    Ok(Some(budget))
 }
 
 /// The metrics of a recording.
@@ -277,6 +338,7 @@ struct Recorded<'a> {
     losses: &'a Losses,
     metrics: Option<MetricsReport>,
     others: Vec<OtherThread>,
+    budget: Option<BudgetOutcome>,
 }
 
 impl Recorded<'_> {
@@ -294,6 +356,7 @@ impl Recorded<'_> {
                 documents::attach(&mut writer, documents::METRICS, self.metrics.as_ref());
                 let calibration = self.overhead.as_ref().map(CalibratedOverhead::calibration);
                 documents::attach(&mut writer, documents::CALIBRATION, calibration);
+                documents::attach(&mut writer, documents::BUDGET, self.budget.as_ref());
                 close_trace(writer, out, &mut recording, &[])
             }
             _ => TraceReport::default(),
@@ -311,6 +374,7 @@ impl Recorded<'_> {
         };
         let mut report = report::of(&recording, &found);
         report.metrics = self.metrics;
+        report.budget = self.budget;
         report.add_other_threads(self.others);
         report.conclude();
         report

@@ -52,6 +52,12 @@ pub(crate) fn render(report: &BudgetOutcome, width: Width) -> String {
     {
         text.push_str(&format!("and {more} cheaper ones\n"));
     }
+    if report.counting_ns > 0 {
+        let counting = Nanos::from_ns(report.counting_ns);
+        text.push_str(&format!(
+            "counting events of kernel sensors that were off: {counting}\n"
+        ));
+    }
     text
 }
 
@@ -95,6 +101,7 @@ mod tests {
             observed_error: 0.0011,
             window_ns: 1_000_000_000,
             cpu_ns: 3_000_000_000,
+            counting_ns: 1_500,
             course: vec![BudgetPoint {
                 from_ns: 0,
                 to_ns: 1,
@@ -111,6 +118,7 @@ mod tests {
         sensor               on  written  skipped          price     cost
         server(7)/queue  40.0 %      400      600  10.5 ± 0.2 ns  4.20 us
         kernel                         3        ?  10.5 ± 0.2 ns    31 ns
+        counting events of kernel sensors that were off: 1.50 us
         ");
     }
 }

@@ -478,6 +478,7 @@ fn budget_has_a_page_with_its_course_and_its_sensors() {
         observed_error: 0.0011,
         window_ns: 1_000_000_000,
         cpu_ns: 3_000_000_000,
+        counting_ns: 0,
         course: [0.0, 0.01, 0.05, 0.049, 0.051, 0.2].map(point).to_vec(),
         sensors: vec![BudgetSensor {
             name: "server(4711)/queue".to_string(),

@@ -259,3 +259,80 @@ fn documentation_describes_each_kernel_sensor() {
         }
     }
 }
+
+#[test]
+fn budget_of_a_running_process() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let mut copy = Command::new("dd");
+    let copy = copy.args(["if=/dev/zero", "of=/dev/null", "bs=1"]);
+    let mut copy = copy.stderr(Stdio::null()).spawn().unwrap();
+    let pid = copy.id().to_string();
+    let options = [
+        "record",
+        "--pid",
+        &pid,
+        "--kernel-sensors",
+        "syscall",
+        "--duration",
+        "3s",
+    ];
+    let more = [
+        "--budget",
+        "1%",
+        "--json",
+        "--no-page",
+        "--out",
+        out.to_str().unwrap(),
+    ];
+    let ended = finish(&mut overhear(&[&options[..], &more].concat()));
+    copy.kill().unwrap();
+    copy.wait().unwrap();
+    if ended.status == 5 {
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    assert_eq!(ended.status, 3, "{ended:#?}");
+    let report = report(&ended);
+    let budget = &report["budget"];
+    assert_eq!(budget["target"], 0.01, "{report:#}");
+    // The CPU time is that of the children, too: the shell itself only waits.
+    assert!(
+        budget["cpu_ns"].as_u64().unwrap() > 500_000_000,
+        "{budget:#}"
+    );
+    let all = budget["sensors"].as_array().unwrap();
+    let calls = all
+        .iter()
+        .find(|it| it["name"] == "kernel:syscall")
+        .unwrap();
+    assert!(calls["share_on"].as_f64().unwrap() < 0.9, "{budget:#}");
+    let losses = report["losses"].as_array().unwrap();
+    assert!(
+        losses.iter().any(|loss| loss["cause"] == "budget"),
+        "{losses:#?}"
+    );
+    let recorded = finish(&mut overhear(&["report", out.to_str().unwrap(), "--json"]));
+    let recorded: Value = serde_json::from_str(&recorded.stdout).unwrap();
+    assert_eq!(recorded["budget"], *budget);
+}
+
+#[test]
+fn budget_that_nothing_can_keep_is_refused() {
+    for (options, message) in [
+        (
+            ["--backend", "perf", "--budget", "5%"],
+            "the budget has no source that can be switched",
+        ),
+        (
+            ["--backend", "auto", "--budget", "-1%"],
+            "an overhead of -1 % is not possible",
+        ),
+    ] {
+        let pid = std::process::id().to_string();
+        let ended = finish(&mut overhear(
+            &[&["record", "--pid", &pid], &options[..]].concat(),
+        ));
+        ended.has_message(2, &[message]);
+    }
+}

@@ -4,6 +4,7 @@
 //! must contain exactly the written elements.
 
 mod budget;
+mod budget_kernel;
 mod damage;
 mod directory;
 mod document;

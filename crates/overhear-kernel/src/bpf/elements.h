@@ -74,6 +74,10 @@ struct ring_header {
 	u64 lost_nested;  /* elements refused because the ring was busy */
 	u64 lost_inherit; /* children that could not be tracked for want of memory; life ring */
 	u64 ended;	  /* life ring: EXITs; switch ring: last departures of ended threads */
+	u64 unused_owner;
+	u64 skipped;	/* events that were not written because of a budget */
+	u64 skipped_at; /* value of `counter` at the last of them */
+	u64 skip_runs;	/* runs of them without an element between */
 };
 
 #define AT(type, field, offset) \
@@ -115,4 +119,7 @@ AT(ring_header, busy, 128);
 AT(ring_header, lost_nested, 136);
 AT(ring_header, lost_inherit, 144);
 AT(ring_header, ended, 152);
+AT(ring_header, skipped, 168);
+AT(ring_header, skipped_at, 176);
+AT(ring_header, skip_runs, 184);
 #undef AT

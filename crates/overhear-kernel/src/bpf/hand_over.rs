@@ -27,6 +27,7 @@ use std::sync::Arc;
 
 use overhear_event::kernel::is_probe;
 use overhear_event::{FieldKind, TypeSchema};
+use overhear_stream::Skips;
 
 use super::map::{shape, MapShape, ARRAY, ARRAY_OF_MAPS, HASH};
 use super::shared::{MONITORS, SHARED_BYTES, SLOTS};
@@ -35,7 +36,7 @@ use crate::fd_transfer::{self, Decoder, Encoder};
 use crate::streams::{stride_of, Feed, Hook, Numbering, PAGE_BYTES};
 
 /// Version of the message and of `struct shared`.
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 
 /// Rule 2 for the maps that all hooks share: whether they have the expected shapes.
 fn are_shared_maps(files: &Files<OwnedFd>) -> bool {
@@ -79,6 +80,9 @@ pub(crate) fn pack(handover: &HandoverMessage, into: &mut Encoder) {
                 progress.nested_seen,
                 progress.inherit_seen,
                 progress.last_ns,
+                progress.skips.count,
+                progress.skips.at,
+                progress.skips.runs,
                 progress.damaged.into(),
             ]);
         }
@@ -183,6 +187,11 @@ fn parse_feed(from: &mut Decoder<'_>, numbering: Numbering) -> Option<FeedState>
             nested_seen: from.word()?,
             inherit_seen: from.word()?,
             last_ns: from.word()?,
+            skips: Skips {
+                count: from.word()?,
+                at: from.word()?,
+                runs: from.word()?,
+            },
             damaged: from.flag()?,
         });
     }
@@ -225,7 +234,7 @@ mod tests {
     use overhear_event::StreamId;
 
     use super::{Arc, AsFd, Decoder, Encoder, Feed, Hook, Numbering};
-    use super::{FeedState, HandoverMessage, ReadProgress};
+    use super::{FeedState, HandoverMessage, ReadProgress, Skips};
 
     fn pack(handover: &HandoverMessage) -> Vec<u8> {
         let mut packer = Encoder::default();
@@ -242,6 +251,11 @@ mod tests {
             position,
             refused: 1,
             nested_seen: 2,
+            skips: Skips {
+                count: 9,
+                at: 5,
+                runs: 2,
+            },
             inherit_seen: 3,
             last_ns: 4,
             damaged: false,

@@ -73,6 +73,12 @@ impl Loaded {
             .collect()
     }
 
+    /// Its programs, to attach them again.
+    pub(crate) fn programs(&self) -> io::Result<Vec<(Hook, OwnedFd)>> {
+        let copy = |(hook, program): &(Hook, OwnedFd)| Ok((*hook, program.try_clone()?));
+        self.writers.iter().map(copy).collect()
+    }
+
     /// Removes the programs of a hook, so that they can end separately.
     pub(crate) fn split_off(&mut self, hook: Hook) -> Self {
         let links = self.links.extract_if(.., |(of, _)| *of == Some(hook));
@@ -300,6 +306,25 @@ pub(crate) fn attach(
     resolved: &ResolvedProbe,
     cookie: u64,
 ) -> Result<Attached, ProbeError> {
+    attach_and(object, resolved, cookie, true)
+}
+
+/// As [`attach`], for a probe that was detached for a while. It cannot be handed over: finding its
+/// links takes longer than attaching it.
+pub(crate) fn attach_again(
+    object: &mut Object,
+    resolved: &ResolvedProbe,
+    cookie: u64,
+) -> Result<Attached, ProbeError> {
+    attach_and(object, resolved, cookie, false)
+}
+
+fn attach_and(
+    object: &mut Object,
+    resolved: &ResolvedProbe,
+    cookie: u64,
+    with_links: bool,
+) -> Result<Attached, ProbeError> {
     const ALL_PROCESSES: i32 = -1;
     let (number, path) = match &resolved.target {
         ProbeTarget::Function { path, returns, .. } => (usize::from(*returns), path.clone()),
@@ -315,7 +340,11 @@ pub(crate) fn attach(
         .progs_mut()
         .find(|program| program.name() == PROBES[number]);
     let program = program.ok_or_else(|| refuse("the build is broken".to_owned()))?;
-    let known = multi_links(&program);
+    let links = |program| match with_links {
+        true => multi_links(program),
+        false => BTreeMap::new(),
+    };
+    let known = links(&program);
     let (result, log) = with_captured_log(|| match &resolved.target {
         ProbeTarget::Point(_) => Err(io::Error::other("it is no place of a program").into()),
         ProbeTarget::Static { provider, name, .. } => {
@@ -351,7 +380,7 @@ pub(crate) fn attach(
         let first = log.into_iter().find(|line| !line.trim().is_empty());
         refuse(first.unwrap_or_else(|| error.to_string()))
     })?;
-    let mut links = multi_links(&program);
+    let mut links = links(&program);
     links.retain(|id, _| !known.contains_key(id));
     Ok(Attached {
         links: links.into_values().collect(),
@@ -511,6 +540,29 @@ fn open(bytes: &[u8]) -> io::Result<OpenObject> {
 fn attach_to_tracepoint(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
     let link = program.attach().map_err(into_io)?;
     Ok(vec![link.as_fd().try_clone_to_owned()?])
+}
+
+/// Attaches detached programs to their tracepoints again; the result is [`Loaded::links`].
+pub(super) fn attach_again_to_tracepoints(
+    programs: &[(Hook, OwnedFd)],
+) -> io::Result<Vec<(Option<Hook>, OwnedFd)>> {
+    let attach = |(hook, program): &(Hook, OwnedFd)| {
+        Ok((Some(*hook), attach_again_to_tracepoint(program.as_fd())?))
+    };
+    programs.iter().map(attach).collect()
+}
+
+/// Attaches a loaded program to the tracepoint that it was loaded for.
+fn attach_again_to_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    // SAFETY: the descriptor is open during the call. Without a name the kernel takes the
+    // tracepoint from the program.
+    let link =
+        unsafe { libbpf_sys::bpf_raw_tracepoint_open(std::ptr::null(), program.as_raw_fd()) };
+    if link < 0 {
+        return Err(io::Error::from_raw_os_error(-link));
+    }
+    // SAFETY: the call succeeded, so this is a new descriptor without another owner.
+    Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
 /// Attaches a program to the software events of all online CPUs that count served page faults.

@@ -89,7 +89,7 @@ int on_pipe(u64 *ctx)
 	struct task_context at = current_context();
 
 	if (at.words && at.tracking)
-		enter_call(at.tracking, (void *)ctx[0], ctx[1]);
+		enter_call(at.words, at.tracking, (void *)ctx[0], ctx[1]);
 	return 0;
 }
 

@@ -15,12 +15,14 @@ mod hand_over;
 mod layout;
 mod load;
 mod map;
+mod placed_probe;
 mod program_set;
 mod programs;
 mod rings;
 mod select;
 mod shared;
 mod stream;
+mod switcher;
 mod types;
 
 use std::fs;
@@ -47,7 +49,10 @@ use crate::machine;
 use crate::probe::ResolvedProbe;
 use crate::sampler::now_ns;
 use crate::streams::{Feed, Hook, Numbering};
-use crate::{GiveError, Probe, ProbeError, ProgStats, ReceiveError, SelectError, Sensor};
+use crate::{
+    BudgetState, GiveError, KernelWrites, Probe, ProbeError, ProgStats, ReceiveError, SelectError,
+    Sensor,
+};
 
 /// First word of a message about a monitor of BPF programs.
 pub(crate) const KIND: u64 = 1;
@@ -325,19 +330,66 @@ impl BpfSource {
         }
     }
 
-    /// Switches the monitor off for a budget, but for the lives of threads, or on again.
-    pub(crate) fn set_off(&mut self, off: bool) {
-        let now_ns = now_ns();
-        if let Some(slot) = &self.slot {
-            slot.set_off(off);
+    /// Totals of each sensor but that of the lives of threads, which no budget switches.
+    pub(crate) fn writes(&self) -> Vec<KernelWrites> {
+        let cpus = self.numbering.cpus().max(1) as usize;
+        let monitor = self.slot.as_ref();
+        let of_sensor = |streams: &[KernelStream]| {
+            let first = streams.first().filter(|it| it.hook != Hook::Life)?;
+            let (slot, hook) = (first.slot, first.hook);
+            let sum = |each: fn(&KernelStream) -> u64| streams.iter().map(each).sum();
+            Some(KernelWrites {
+                descriptor: Arc::clone(&first.descriptor),
+                written: sum(|stream| stream.reader.published()),
+                skipped: sum(KernelStream::skipped),
+                is_detachable: monitor.is_some_and(|it| it.is_detachable(slot, hook)),
+                is_attached: monitor.is_some_and(|it| it.is_attached(slot)),
+            })
+        };
+        self.streams.chunks(cpus).filter_map(of_sensor).collect()
+    }
+
+    /// Switches a sensor for a budget. `id` is that of its first stream.
+    pub(crate) fn switch(&mut self, id: StreamId, to: BudgetState) -> Result<(), String> {
+        let mut rings = self.rings.iter();
+        let feed = rings.find(|(_, number, _)| self.numbering.id(*number, 0) == id);
+        match feed.map(|(.., feed)| (feed.hook, feed.slot)) {
+            Some((hook, slot)) if hook != Hook::Life => self.switch_slot(slot, hook, to),
+            _ => Ok(()),
         }
-        for stream in self.streams.iter_mut().filter(|it| it.hook != Hook::Life) {
-            match off {
-                true => stream.switched_off.push_back(now_ns),
-                false if stream.hook == Hook::Switch => stream.resumptions.add(now_ns, now_ns),
-                false => {}
+    }
+
+    fn switch_slot(&mut self, ring_slot: u32, hook: Hook, to: BudgetState) -> Result<(), String> {
+        let Some(slot) = &mut self.slot else {
+            return Ok(());
+        };
+        let now_ns = now_ns();
+        let to = match to {
+            BudgetState::Detached if !slot.is_detachable(ring_slot, hook) => BudgetState::Counted,
+            to => to,
+        };
+        let result = match to {
+            BudgetState::On => {
+                slot.set_off(ring_slot, false);
+                Ok(())
+            }
+            BudgetState::Counted => {
+                slot.set_off(ring_slot, true);
+                Ok(())
+            }
+            BudgetState::Detached => slot.detach(ring_slot, hook),
+        };
+        for stream in self.streams.iter_mut().filter(|it| it.slot == ring_slot) {
+            match to {
+                BudgetState::Detached => stream.detached.push_back(now_ns),
+                BudgetState::On if hook == Hook::Switch => stream.resumptions.add(now_ns, now_ns),
+                _ => {}
             }
         }
+        result.map_err(|error| {
+            let why = machine::error_text(error);
+            format!("there is no thread that detaches programs for the budget ({why})")
+        })
     }
 
     /// Tracks all threads of a process and all that they create, without TRACKED elements.
@@ -543,6 +595,10 @@ impl BpfSource {
                     inbox.complain(SourceError(error.to_string()));
                 }
             }
+        }
+        let problems = self.slot.as_ref().map(MonitorSlot::take_problems);
+        for problem in problems.into_iter().flatten() {
+            inbox.complain(SourceError(problem));
         }
         // All limits are read before the first element is delivered: elements that are committed
         // while this call runs are delivered by the next one.

@@ -27,6 +27,14 @@
  *    forked it, and holds it until it is tracked. What the child does before the execve is not part
  *    of the program. Only scheduling is recorded of it (`held` in its storage). The entry of the
  *    execve clears `held`.
+ *
+ * 6. A budget switches each sensor of a monitor separately (`off`, a word per slot). The programs
+ *    do everything except writing: what later elements need is kept in the storage, and the event
+ *    is counted as skipped in the header of the ring that it would have been written to. The lives
+ *    of threads are never off, nor is the last departure of a thread: they are rare, and without
+ *    them the set of threads is unknown. Where even that is too expensive, user space detaches
+ *    programs that keep no state between events (switcher.rs). A system call that was entered
+ *    meanwhile ends with number UNKNOWN.
  */
 #pragma once
 
@@ -102,11 +110,12 @@ struct shared {
 	u64 failed;	     /* answer: those that found no memory */
 	u64 requests; /* counted by the program: requests to block devices */
 	u64 held; /* TRACK: the thread is held before its execve */
-	u64 off;  /* monitors that a budget has switched off: they record lives only */
+	u64 call_attachments; /* how often the programs of SLOT_CALL were attached again */
 	u64 reserved[48];
 	u64 shapes[MONITORS * SLOTS]; /* pages per CPU << 32 | elements per CPU less one */
+	u64 off[SLOTS]; /* by slot: monitors whose sensor a budget has switched off (rule 6) */
 };
-_Static_assert(sizeof(struct shared) == (64 + MONITORS * SLOTS) * 8, "shared");
+_Static_assert(sizeof(struct shared) == (64 + MONITORS * SLOTS + SLOTS) * 8, "shared");
 
 struct {
 	MAP_UINT(type, BPF_MAP_TYPE_ARRAY);
@@ -140,13 +149,14 @@ struct tracking {
 	u64 arrived_ns; /* time of its arrival on a CPU; 0 if off CPU or not seen */
 	u64 ran_ns;	/* its CPU time then or at its last departure, by the kernel's account */
 	u64 call;	/* current system call plus 1; 0 if none or entry not seen */
-	u64 call_ns;	/* begin of that call */
+	u64 call_ns;	/* begin of that call, if it is one of a futex */
 	u64 call_first; /* its first arguments */
 	u64 call_second;
 	u64 lock;	/* lock that it waits for; 0 if none; without nested spinning */
 	u64 holder; /* holder at the begin of the wait: tid, and 1 << 32 if less urgent */
 	u64 wakes; /* not 0 in a call that wakes waiters of a futex */
 	u64 held; /* not 0 before its first execve (rule 5) */
+	u64 call_attachments; /* value of the word of this name at the entry of `call` */
 };
 
 struct {
@@ -202,23 +212,16 @@ static always_inline struct shared *shared_words(void)
 	return bpf_map_lookup_elem(&shared, &zero);
 }
 
-/* The monitors that are resumed and that no budget has switched off. */
+/* The monitors that are resumed. */
 static always_inline u64 recording(const struct shared *words)
 {
-	return READ_ONCE(words->active) & ~READ_ONCE(words->off);
+	return READ_ONCE(words->active);
 }
 
 /* Those of them that track the thread. */
 static always_inline u64 active_trackers(const struct shared *words, struct tracking *tracking)
 {
 	return tracking ? READ_ONCE(tracking->monitors) & recording(words) : 0;
-}
-
-/* The resumed monitors that track the thread. They record its life also while a budget has
- * switched them off: it is rare, and without it nobody knows which threads there are. */
-static always_inline u64 life_trackers(const struct shared *words, struct tracking *tracking)
-{
-	return tracking ? READ_ONCE(tracking->monitors) & READ_ONCE(words->active) : 0;
 }
 
 /*
@@ -330,6 +333,77 @@ static always_inline struct ring_header *write_element(const struct shared *word
 	return slots ? ring : 0;
 }
 
+/* Counts an event that a budget keeps from being written, as `stream-layout.md`, section 5.5,
+ * describes. The additions are atomic, because an interrupt, or another thread in the same program,
+ * may count on this CPU as well. Two of them that find the same new position count two runs. */
+static always_inline void skip_element(const struct shared *words, u32 monitor, u32 slot, u32 cpu)
+{
+	u32 index = (monitor & (MONITORS - 1)) * SLOTS + slot;
+
+	/* As in `write_element`. */
+	__asm__ volatile("" : "+r"(index));
+	index &= MONITORS * SLOTS - 1;
+
+	u32 first = cpu * (u32)(READ_ONCE(words->shapes[index]) >> 32);
+	void *pages = bpf_map_lookup_elem(&rings, &index);
+
+	if (!pages)
+		return;
+
+	struct ring_header *ring = bpf_map_lookup_elem(pages, &first);
+
+	if (!ring)
+		return;
+
+	u64 position = READ_ONCE(ring->counter);
+
+	__sync_fetch_and_add(&ring->skipped, 1);
+	if (READ_ONCE(ring->skipped_at) != position || !READ_ONCE(ring->skip_runs)) {
+		WRITE_ONCE(ring->skipped_at, position);
+		__sync_fetch_and_add(&ring->skip_runs, 1);
+	}
+}
+
+struct skipping {
+	const struct shared *words;
+	u64 monitors; /* as in struct emission */
+	u64 slot;
+	u64 cpu;
+};
+
+static noinline long skip_one(u64 monitor, struct skipping *skipping)
+{
+	u64 monitors = skipping->monitors;
+
+	skipping->monitors = monitors >> 1;
+	if (monitors & 1)
+		skip_element(skipping->words, monitor, skipping->slot, skipping->cpu);
+	return monitors <= 1;
+}
+
+/* Removes the monitors whose sensor a budget has switched off from a set, and counts the event for
+ * them (rule 6). */
+static always_inline u64 without_switched_off(const struct shared *words, u64 monitors, u32 slot)
+{
+	u64 off = monitors & READ_ONCE(words->off[slot & (SLOTS - 1)]);
+
+	if (!off)
+		return monitors;
+	if (is_single(off)) {
+		skip_element(words, monitor_index(off), slot, bpf_get_smp_processor_id());
+	} else {
+		struct skipping skipping = {
+			.words = words,
+			.monitors = off,
+			.slot = slot,
+			.cpu = bpf_get_smp_processor_id(),
+		};
+
+		bpf_loop(MONITORS, skip_one, &skipping, 0);
+	}
+	return monitors & ~off;
+}
+
 /* One element for several monitors. */
 struct emission {
 	const struct shared *words;
@@ -359,6 +433,7 @@ struct emission {
 	static always_inline void emit_##name##_if(const struct shared *words, u64 monitors,  \
 						   type *element, bool masked)               \
 	{                                                                                    \
+		monitors = without_switched_off(words, monitors, slot);                      \
 		struct emission emission = {                                                 \
 			.words = words,                                                      \
 			.element = element,                                                  \
@@ -401,11 +476,12 @@ struct emission {
  * stamp already. The caller guarantees that the ring has no newer element, and that interrupts can
  * be masked.
  */
-#define STAMPED_EMITTER(name, type)                                                          \
+#define STAMPED_EMITTER(name, type, slot)                                                    \
 	static always_inline void emit_##name##_as_stamped(const struct shared *words,        \
 							   u64 monitors, type *element)      \
 	{                                                                                    \
 		unsigned long interrupts;                                                    \
+		monitors = without_switched_off(words, monitors, slot);                      \
 		struct emission emission = {                                                 \
 			.words = words,                                                      \
 			.element = element,                                                  \
@@ -413,6 +489,8 @@ struct emission {
 			.cpu = bpf_get_smp_processor_id(),                                   \
 			.exclusive = 1,                                                          \
 		};                                                                           \
+		if (!monitors)                                                               \
+			return;                                                              \
 		bpf_local_irq_save(&interrupts);                                             \
 		bpf_loop(MONITORS, put_##name, &emission, 0);                                \
 		bpf_local_irq_restore(&interrupts);                                          \

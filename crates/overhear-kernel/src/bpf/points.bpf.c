@@ -146,7 +146,8 @@ static always_inline bool is_recorded(void)
 	u64 monitors = active_trackers(words, tracking) |
 		    (READ_ONCE(words->everything) & recording(words));
 
-	return monitors >> (point.monitor & (MONITORS - 1)) & 1;
+	monitors &= 1ull << (point.monitor & (MONITORS - 1));
+	return monitors && without_switched_off(words, monitors, point.slot);
 }
 
 /* Rule 3. */

@@ -74,6 +74,8 @@ static always_inline int emit_probe(u64 cookie, void *element, u32 size_bytes)
 
 	if (slot < SLOT_PROBE || !words || !tracking || !(active_trackers(words, tracking) >> monitor & 1))
 		return 0;
+	if (!without_switched_off(words, 1ull << monitor, slot))
+		return 0;
 	((u32 *)element)[2] = (u32)ids; /* tid and pid follow the stamp */
 	((u32 *)element)[3] = ids >> 32;
 	if (masks_interrupts()) {

@@ -13,11 +13,13 @@ use std::{fs, mem};
 
 use libbpf_rs::Object;
 
-use super::load::{self, Attached, Loaded, Maps};
+use super::load::{self, Loaded, Maps};
 use super::map::Map;
+use super::placed_probe::PlacedProbe;
 use super::rings::Rings;
 use super::select::{visit, Target};
 use super::shared::{Operation, SharedPage, SharedWord, MONITORS, SHARED_BYTES, SLOTS};
+use super::switcher::{Site, Switcher};
 use super::types::{Files, HandoverMessage, RecursionMisses};
 use crate::machine;
 use crate::mapping::{Access, Mapping};
@@ -50,6 +52,9 @@ pub(crate) struct Selected {
 /// Loaded programs; see the module.
 pub(crate) struct ProgramSet {
     state: Mutex<State>,
+    /// Programs of probes, loaded with the first probe. They have a lock of their own, because
+    /// attaching waits for the kernel. It is taken before that of the state.
+    probes: Mutex<Option<Object>>,
 }
 
 struct State {
@@ -66,8 +71,6 @@ struct State {
     /// Programs of optional hooks, with the number of monitors that use them. It is 0 if they were
     /// loaded for a monitor that is being created.
     optional: BTreeMap<Hook, (Loaded, u32)>,
-    /// Programs of probes, loaded with the first probe.
-    probes: Option<Object>,
     maps: Maps,
     mask_interrupts: bool,
 }
@@ -83,8 +86,12 @@ pub(crate) struct MonitorSlot {
     baseline: RecursionMisses,
     /// Optional hooks of the monitor.
     hooks: Vec<Hook>,
-    /// Attached probes. libbpf keeps data of static probes with the programs, which live longer.
-    probes: Vec<Attached>,
+    /// Probes. libbpf keeps data of static probes with the programs, which live longer.
+    probes: Arc<Mutex<Vec<PlacedProbe>>>,
+    /// Ring slots of those that can be detached. The others are not locked while one is attached.
+    detachable_probes: Vec<u32>,
+    /// Started with the first detachment.
+    switcher: Option<Switcher>,
     is_released: bool,
 }
 
@@ -134,7 +141,9 @@ impl MonitorSlot {
             number,
             baseline,
             hooks: Vec::new(),
-            probes: Vec::new(),
+            probes: Arc::default(),
+            detachable_probes: Vec::new(),
+            switcher: None,
             is_released: false,
         }))
     }
@@ -158,7 +167,7 @@ impl MonitorSlot {
 
     /// Whether it has probes that cannot be handed over.
     pub(crate) fn has_bound_probes(&self) -> bool {
-        self.probes.iter().any(Attached::is_bound)
+        lock(&self.probes).iter().any(PlacedProbe::is_bound)
     }
 
     /// Recursion misses when the monitor began.
@@ -176,7 +185,9 @@ impl MonitorSlot {
         let state = self.programs.locked();
         let optional = || state.optional.values().map(|(loaded, _)| loaded);
         let all = || [&state.sched].into_iter().chain(optional());
-        let points = || self.probes.iter().filter_map(|probe| probe.point.as_ref());
+        let probes = lock(&self.probes);
+        let attached = || probes.iter().filter_map(PlacedProbe::attached);
+        let points = || attached().filter_map(|probe| probe.point.as_ref());
         let files = Files {
             shared: state.maps.shared.as_fd(),
             rings: state.maps.rings.as_fd(),
@@ -186,7 +197,7 @@ impl MonitorSlot {
             buffers,
             links: all()
                 .flat_map(|it| it.links.iter().map(|(_, link)| link))
-                .chain(self.probes.iter().flat_map(|probe| &probe.links))
+                .chain(attached().flat_map(|probe| &probe.links))
                 .map(AsFd::as_fd)
                 .collect(),
             writers: all()
@@ -212,7 +223,7 @@ impl MonitorSlot {
     pub(crate) fn received(message: &HandoverMessage, files: Files<OwnedFd>) -> io::Result<Self> {
         let page = Mapping::new(files.shared.as_fd(), SHARED_BYTES, Access::Write)?;
         let points = message.points.iter().copied().zip(files.points);
-        let probes = points.map(Attached::received).collect();
+        let probes = points.map(PlacedProbe::received).collect();
         let writers = message.writers.iter().copied().zip(files.writers);
         let programs = ProgramSet {
             state: Mutex::new(State {
@@ -229,7 +240,6 @@ impl MonitorSlot {
                 },
                 select: files.select,
                 optional: BTreeMap::new(),
-                probes: None,
                 maps: Maps {
                     shared: Map(files.shared),
                     rings: Map(files.rings),
@@ -238,13 +248,16 @@ impl MonitorSlot {
                 },
                 mask_interrupts: true,
             }),
+            probes: Mutex::new(None),
         };
         Ok(Self {
             programs: Arc::new(programs),
             number: message.number,
             baseline: message.baseline.clone(),
             hooks: Vec::new(),
-            probes,
+            probes: Arc::new(Mutex::new(probes)),
+            detachable_probes: Vec::new(),
+            switcher: None,
             is_released: false,
         })
     }
@@ -259,6 +272,12 @@ impl MonitorSlot {
     pub(crate) fn acquire_hook(&mut self, hook: Hook) -> Result<Vec<&'static str>, String> {
         let mut state = self.programs.locked();
         if let Some((loaded, users)) = state.optional.get_mut(&hook) {
+            // A budget of another monitor may have detached them.
+            if loaded.links.is_empty() {
+                let programs = loaded.programs();
+                let links = programs.and_then(|them| load::attach_again_to_tracepoints(&them));
+                loaded.links = links.map_err(machine::error_text)?;
+            }
             *users += 1;
             self.hooks.push(hook);
             return Ok(loaded.notes());
@@ -272,30 +291,89 @@ impl MonitorSlot {
 
     /// Attaches a probe that writes into the rings of a slot.
     pub(crate) fn probe(&mut self, probe: &ResolvedProbe, slot: u32) -> Result<(), ProbeError> {
-        let mut state = self.programs.locked();
-        let state = &mut *state;
+        let mut object = self.programs.locked_probes();
+        let state = self.programs.locked();
         if let ProbeTarget::Point(point) = &probe.target {
             let settings = point.settings(self.number, slot);
             let attached =
                 load::attach_point(point, &settings, slot, state.mask_interrupts, &state.maps);
-            self.probes
-                .push(attached.map_err(|why| ProbeError::NotTraceable {
-                    what: probe.probe.what(),
-                    why,
-                })?);
+            let attached = attached.map_err(|why| ProbeError::NotTraceable {
+                what: probe.probe.what(),
+                why,
+            })?;
+            lock(&self.probes).push(PlacedProbe::of_kernel(slot, attached));
             return Ok(());
         }
-        let object = match &mut state.probes {
+        let object = match &mut *object {
             Some(object) => object,
-            None => {
+            none => {
                 let object = load::load_probes(state.mask_interrupts, &state.maps);
                 let object = object.map_err(|why| ProbeError::NeedsBpf { why })?;
-                state.probes.insert(object)
+                none.insert(object)
             }
         };
         let cookie = u64::from(probe.slot_shift() << 16 | self.number << 8 | slot);
-        self.probes.push(load::attach(object, probe, cookie)?);
+        let placed = PlacedProbe::of_program(object, probe, slot, cookie)?;
+        lock(&self.probes).push(placed);
+        self.detachable_probes.push(slot);
         Ok(())
+    }
+
+    /// Whether a budget can detach what writes into the rings of a slot: probes of programs, and
+    /// the programs of a hook that keep no state and that no other monitor uses.
+    pub(crate) fn is_detachable(&self, slot: u32, hook: Hook) -> bool {
+        if hook == Hook::Probe {
+            return self.detachable_probes.contains(&slot);
+        }
+        let state = self.programs.locked();
+        let users = state.optional.get(&hook).map(|(_, users)| *users);
+        hook.is_stateless() && users == Some(1)
+    }
+
+    /// Switches what the monitor writes into the rings of a slot off for a budget, and detaches the
+    /// programs. That, and attaching them again, waits for the kernel, so a thread does it later.
+    pub(crate) fn detach(&mut self, slot: u32, hook: Hook) -> io::Result<()> {
+        self.switcher()?.detach(slot, hook);
+        Ok(())
+    }
+
+    /// Switches what the monitor writes into the rings of a slot off for a budget, or on again,
+    /// after its programs are attached if they were detached.
+    pub(crate) fn set_off(&self, slot: u32, is_off: bool) {
+        match &self.switcher {
+            Some(switcher) => switcher.set_off(slot, is_off),
+            None => self
+                .programs
+                .locked()
+                .shared
+                .set_off(slot, self.number, is_off),
+        }
+    }
+
+    /// Whether the programs that write into the rings of a slot are attached.
+    pub(crate) fn is_attached(&self, slot: u32) -> bool {
+        let switcher = self.switcher.as_ref();
+        switcher.is_none_or(|switcher| switcher.is_attached(slot))
+    }
+
+    /// What went wrong in the thread since the last call.
+    pub(crate) fn take_problems(&self) -> Vec<String> {
+        let switcher = self.switcher.as_ref();
+        switcher.map_or_else(Vec::new, Switcher::take_problems)
+    }
+
+    fn switcher(&mut self) -> io::Result<&Switcher> {
+        if self.switcher.is_none() {
+            let site = SwitchSite {
+                programs: Arc::clone(&self.programs),
+                number: self.number,
+                probes: Arc::clone(&self.probes),
+            };
+            self.switcher = Some(Switcher::start(site)?);
+        }
+        self.switcher
+            .as_ref()
+            .ok_or_else(|| io::ErrorKind::Other.into())
     }
 
     /// Sets the rings into which the programs of a hook write for this monitor.
@@ -313,12 +391,6 @@ impl MonitorSlot {
     pub(crate) fn set_active(&self, active: bool) {
         let state = self.programs.locked();
         state.shared.set(SharedWord::Active, self.number, active);
-    }
-
-    /// Switches the monitor off for a budget, but for the lives of threads, or on again.
-    pub(crate) fn set_off(&self, off: bool) {
-        let state = self.programs.locked();
-        state.shared.set(SharedWord::Off, self.number, off);
     }
 
     /// Sets whether the monitor records idle CPUs.
@@ -375,9 +447,11 @@ impl MonitorSlot {
         if mem::replace(&mut self.is_released, true) {
             return RecursionMisses::new();
         }
+        // Its thread ends before the monitor does.
+        self.switcher = None;
+        let points = mem::take(&mut *lock(&self.probes));
         let mut state = self.programs.locked();
-        let points = mem::take(&mut self.probes);
-        let points: Vec<_> = points.into_iter().filter_map(Attached::detach).collect();
+        let points: Vec<_> = points.into_iter().filter_map(PlacedProbe::end).collect();
         state.remove(self.number);
         let mut counts = state.recursion_misses();
         for hook in mem::take(&mut self.hooks) {
@@ -402,6 +476,84 @@ impl MonitorSlot {
 impl Drop for MonitorSlot {
     fn drop(&mut self) {
         let _ = self.release();
+    }
+}
+
+/// A panic leaves no method half done: each one makes its changes one after the other.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the thread of a [`Switcher`] works on.
+struct SwitchSite {
+    programs: Arc<ProgramSet>,
+    number: u32,
+    probes: Arc<Mutex<Vec<PlacedProbe>>>,
+}
+
+impl Site for SwitchSite {
+    fn detach(&self, slot: u32, hook: Hook) {
+        if hook == Hook::Probe {
+            let mut probes = lock(&self.probes);
+            let probe = probes.iter_mut().find(|probe| probe.slot == slot);
+            let attached = probe.and_then(PlacedProbe::detach);
+            // The links are closed without a lock.
+            drop(probes);
+            return drop(attached);
+        }
+        let mut state = self.programs.locked();
+        let links = match state.optional.get_mut(&hook) {
+            Some((loaded, 1)) => mem::take(&mut loaded.links),
+            _ => Vec::new(),
+        };
+        drop(state);
+        drop(links);
+    }
+
+    fn attach(&self, slot: u32, hook: Hook) -> Result<(), String> {
+        if hook == Hook::Probe {
+            let mut object = self.programs.locked_probes();
+            let mut probes = lock(&self.probes);
+            let probe = probes.iter_mut().find(|probe| probe.slot == slot);
+            let (Some(object), Some(probe)) = (&mut *object, probe) else {
+                return Ok(());
+            };
+            return probe.attach(object).map_err(|error| error.to_string());
+        }
+        let state = self.programs.locked();
+        let Some((loaded, _)) = state.optional.get(&hook) else {
+            return Ok(());
+        };
+        let programs = match loaded.links.is_empty() {
+            true => loaded.programs(),
+            false => return Ok(()),
+        };
+        if hook == Hook::Call {
+            let before = state.shared.load(SharedWord::CallAttachments);
+            state.shared.store(SharedWord::CallAttachments, before + 1);
+        }
+        // Without the lock: it waits for the kernel.
+        drop(state);
+        let links = programs.and_then(|programs| load::attach_again_to_tracepoints(&programs));
+        let links = links.map_err(|error| {
+            let why = machine::error_text(error);
+            format!(
+                "the programs of {} cannot be attached again ({why})",
+                hook.sensor()
+            )
+        })?;
+        if let Some((loaded, _)) = self.programs.locked().optional.get_mut(&hook) {
+            // Another monitor may have attached them meanwhile.
+            if loaded.links.is_empty() {
+                loaded.links = links;
+            }
+        }
+        Ok(())
+    }
+
+    fn set_off(&self, slot: u32, is_off: bool) {
+        let state = self.programs.locked();
+        state.shared.set_off(slot, self.number, is_off);
     }
 }
 
@@ -433,17 +585,19 @@ impl ProgramSet {
                 sched,
                 select,
                 optional,
-                probes: None,
                 maps,
                 mask_interrupts,
             }),
+            probes: Mutex::new(None),
         })
     }
 
     fn locked(&self) -> MutexGuard<'_, State> {
-        // A panic leaves no method of `State` half done: each one makes its changes one after the
-        // other.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
+    }
+
+    fn locked_probes(&self) -> MutexGuard<'_, Option<Object>> {
+        lock(&self.probes)
     }
 }
 
@@ -481,9 +635,11 @@ impl State {
             SharedWord::Live,
             SharedWord::Everything,
             SharedWord::ByCgroup,
-            SharedWord::Off,
         ] {
             self.shared.set(set, number, false);
+        }
+        for slot in 0..SLOTS {
+            self.shared.set_off(slot, number, false);
         }
         self.used_slots &= !bit;
         if self.used_slots == 0 {

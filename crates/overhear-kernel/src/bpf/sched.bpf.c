@@ -163,9 +163,7 @@ int on_switch(u64 *ctx)
 	if (leaving) {
 		u64 nvcsw = prev->nvcsw;
 
-		/* The last departure is a part of the thread's life. */
-		leaving_set = prev_state & TASK_DEAD ? life_trackers(words, leaving) :
-						       active_trackers(words, leaving);
+		leaving_set = active_trackers(words, leaving);
 		if (nvcsw != leaving->nvcsw)
 			flags |= SWITCH_VOLUNTARY;
 		leaving->nvcsw = nvcsw;
@@ -180,6 +178,17 @@ int on_switch(u64 *ctx)
 		entering->nvcsw = next->nvcsw;
 		entering->arrived_ns = now_ns;
 		entering->ran_ns = next->se.sum_exec_runtime;
+	}
+
+	u64 off = READ_ONCE(words->off[SLOT_SWITCH]);
+
+	if (off) {
+		/* The last departure is a part of the thread's life (monitors.h, rule 6). */
+		u64 last = prev_state & TASK_DEAD ? leaving_set : 0;
+
+		without_switched_off(words, (leaving_set | entering_set) & ~last, SLOT_SWITCH);
+		leaving_set &= ~off | last;
+		entering_set &= ~off;
 	}
 	if (!(leaving_set | entering_set))
 		return 0;
@@ -439,7 +448,7 @@ int on_exec(u64 *ctx)
 		.parent_tid = old_tid == (u32)task->pid ? 0 : old_tid,
 	};
 
-	emit_life_of(words, life_trackers(words, tracking), task, tracking, &life, task->comm);
+	emit_life_of(words, active_trackers(words, tracking), task, tracking, &life, task->comm);
 	return 0;
 }
 
@@ -453,7 +462,7 @@ int on_exit(u64 *ctx)
 	if (!words || !tracking)
 		return 0;
 
-	u64 monitors = life_trackers(words, tracking);
+	u64 monitors = active_trackers(words, tracking);
 	struct life_element life = { .kind = LIFE_EXIT, .code = task->exit_code };
 
 	emit_life_of(words, monitors, task, tracking, &life, task->comm);
@@ -474,7 +483,7 @@ int on_rename(u64 *ctx)
 	/* The tracepoint fires before the task has its new name. */
 	struct life_element life = { .kind = LIFE_NAME };
 
-	emit_life_of(words, life_trackers(words, tracking), task, tracking, &life, (const char *)ctx[1]);
+	emit_life_of(words, active_trackers(words, tracking), task, tracking, &life, (const char *)ctx[1]);
 	return 0;
 }
 

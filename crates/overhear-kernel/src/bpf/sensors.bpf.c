@@ -87,7 +87,7 @@ EMITTER(signal, struct signal_element, SLOT_SIGNAL)
 EMITTER(irq, struct irq_element, SLOT_IRQ)
 EMITTER(softirq, struct softirq_element, SLOT_SOFTIRQ)
 EMITTER(timer, struct timer_element, SLOT_TIMER)
-STAMPED_EMITTER(timer, struct timer_element)
+STAMPED_EMITTER(timer, struct timer_element, SLOT_TIMER)
 EMITTER(migrate, struct migrate_element, SLOT_MIGRATE)
 EMITTER(idle, struct idle_element, SLOT_IDLE)
 EMITTER(frequency, struct frequency_element, SLOT_FREQUENCY)
@@ -336,10 +336,11 @@ int on_block_complete(u64 *ctx)
 
 /* System calls */
 
-static always_inline void enter_call(struct tracking *tracking, struct pt_regs *regs, u64 number)
+static always_inline void enter_call(const struct shared *words, struct tracking *tracking,
+				     struct pt_regs *regs, u64 number)
 {
 	tracking->call = number + 1;
-	tracking->call_ns = bpf_ktime_get_ns();
+	tracking->call_attachments = READ_ONCE(words->call_attachments);
 	tracking->call_first = first_argument(regs);
 	tracking->call_second = second_argument(regs);
 }
@@ -351,7 +352,7 @@ int on_call(u64 *ctx)
 
 	if (!at.words || !at.tracking)
 		return 0;
-	enter_call(at.tracking, (void *)ctx[0], ctx[1]);
+	enter_call(at.words, at.tracking, (void *)ctx[0], ctx[1]);
 
 	struct call_element element = {
 		.tid = at.tid,
@@ -373,10 +374,13 @@ int on_return(u64 *ctx)
 	if (!at.words || !at.tracking)
 		return 0;
 
+	/* Rule 3; a call that was entered while the programs were detached has an older number. */
+	bool is_known = at.tracking->call &&
+			at.tracking->call_attachments == READ_ONCE(at.words->call_attachments);
 	struct call_element element = {
 		.tid = at.tid,
 		.pid = at.pid,
-		.number = at.tracking->call ? at.tracking->call - 1 : UNKNOWN,
+		.number = is_known ? at.tracking->call - 1 : UNKNOWN,
 		.kind = KIND_END,
 		.value = ctx[1],
 	};
@@ -413,9 +417,10 @@ int on_futex(u64 *ctx)
 
 	if (!at.words || !at.tracking)
 		return 0;
-	enter_call(at.tracking, (void *)ctx[0], ctx[1]);
+	enter_call(at.words, at.tracking, (void *)ctx[0], ctx[1]);
 	if (ctx[1] != settings.call_futex)
 		return 0;
+	at.tracking->call_ns = bpf_ktime_get_ns();
 	at.tracking->wakes = is_futex_wake(at.tracking->call_second);
 	if (!is_futex_wait(at.tracking->call_second))
 		return 0;

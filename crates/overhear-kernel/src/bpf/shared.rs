@@ -11,7 +11,7 @@ pub(crate) const MONITORS: u32 = 64;
 /// Maximum number of rings of a monitor on each CPU.
 pub(crate) const SLOTS: u32 = 64;
 /// Size of the page in bytes.
-pub(crate) const SHARED_BYTES: usize = (64 + (MONITORS * SLOTS) as usize) * 8;
+pub(crate) const SHARED_BYTES: usize = (64 + (MONITORS * SLOTS + SLOTS) as usize) * 8;
 
 /// The members, with their index in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,8 +30,10 @@ pub(crate) enum SharedWord {
     Changed = 11,
     Failed = 12,
     Held = 14,
-    Off = 15,
+    CallAttachments = 15,
     Shapes = 64,
+    /// The first of a word per slot.
+    Off = 64 + (MONITORS * SLOTS) as isize,
 }
 
 /// Operation of the program `select` on the tasks that it visits.
@@ -69,6 +71,15 @@ impl SharedPage {
         self.store(member, if is_in { set | bit } else { set & !bit });
     }
 
+    /// Sets whether a budget has switched off what a monitor writes into the rings of a slot.
+    pub(crate) fn set_off(&self, slot: u32, monitor: u32, is_off: bool) {
+        let word = SharedWord::Off as usize + slot.min(SLOTS - 1) as usize;
+        let word = self.0.word(word);
+        let (set, bit) = (word.load(Ordering::Relaxed), 1 << monitor);
+        let set = if is_off { set | bit } else { set & !bit };
+        word.store(set, Ordering::Relaxed);
+    }
+
     /// Stores the layout of the rings of one hook of a monitor.
     pub(crate) fn shape(&self, index: u32, pages: u32, capacity: u64) {
         let shape = u64::from(pages) << 32 | (capacity - 1);
@@ -88,7 +99,7 @@ mod tests {
         assert!(header.contains(&format!("MONITORS = {MONITORS}, SLOTS = {SLOTS},")));
         let (_, body) = header.split_once("struct shared {").unwrap();
         let (body, _) = body.split_once("};").unwrap();
-        let mut place = 0;
+        let mut place = 0_u32;
         let mut places = std::collections::BTreeMap::new();
         for line in body
             .lines()
@@ -99,6 +110,8 @@ mod tests {
                 Some(("reserved", count)) => {
                     ("reserved", count.trim_end_matches(']').parse().unwrap())
                 }
+                Some((name, "MONITORS * SLOTS]")) => (name, MONITORS * SLOTS),
+                Some((name, "SLOTS]")) => (name, SLOTS),
                 Some((name, _)) => (name, 1),
                 None => (name, 1),
             };
@@ -119,11 +132,12 @@ mod tests {
             ("seen", SharedWord::Seen),
             ("changed", SharedWord::Changed),
             ("failed", SharedWord::Failed),
+            ("call_attachments", SharedWord::CallAttachments),
             ("off", SharedWord::Off),
             ("held", SharedWord::Held),
             ("shapes", SharedWord::Shapes),
         ] {
-            assert_eq!(places.get(name), Some(&(member as usize)), "{name}");
+            assert_eq!(places.get(name), Some(&(member as u32)), "{name}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use overhear_event::{GapCause, Inbox, SourceError, StreamDescriptor};
 use overhear_stream::sync::Ordering;
-use overhear_stream::{ReadItem, Reader, Words};
+use overhear_stream::{LayoutError, ReadItem, Reader, Skips, Words};
 
 use super::layout;
 use super::types::ReadProgress;
@@ -28,10 +28,13 @@ pub(crate) struct KernelStream {
     refused: u64,
     nested_seen: u64,
     inherit_seen: u64,
+    /// Events that a budget has kept from being written, as far as they are reported.
+    skips: Skips,
     /// Used by streams of switches only.
     pub(crate) resumptions: Resumptions,
-    /// Times at which a budget switched the monitor off, until the gap is delivered.
-    pub(crate) switched_off: VecDeque<u64>,
+    /// Times at which a budget detached the probe, until the gap is delivered. Nobody counts its
+    /// events from then on.
+    pub(crate) detached: VecDeque<u64>,
     /// Number of committed elements when the poll began.
     pub(crate) limit: u64,
     /// The ring was found damaged; the stream is closed.
@@ -54,8 +57,9 @@ impl KernelStream {
             refused: 0,
             nested_seen: 0,
             inherit_seen: 0,
+            skips: Skips::default(),
             resumptions: Resumptions::default(),
-            switched_off: VecDeque::new(),
+            detached: VecDeque::new(),
             limit: 0,
             damaged: false,
         }
@@ -68,6 +72,7 @@ impl KernelStream {
             refused: progress.refused,
             nested_seen: progress.nested_seen,
             inherit_seen: progress.inherit_seen,
+            skips: progress.skips,
             damaged: progress.damaged,
             ..self
         }
@@ -81,6 +86,7 @@ impl KernelStream {
             nested_seen: self.nested_seen,
             inherit_seen: self.inherit_seen,
             last_ns: self.clamp.last_ns(),
+            skips: self.skips,
             damaged: self.damaged,
         }
     }
@@ -109,14 +115,60 @@ impl KernelStream {
 
         let bound = self.reader.bound_within(until, inbox.room(id));
         let is_all = bound == until;
+        // Only a broken kernel leads to an error: the ring is frozen, and its programs only increase
+        // the counter.
+        let Err(error) = self.deliver_with_skips(bound, inbox) else {
+            if !is_all {
+                inbox.leave(id);
+            } else if self.detached.drain(..).next().is_some() {
+                // Nobody counts the events since: see `GapCause::Budget`.
+                self.refuse(1, GapCause::Budget, inbox);
+            }
+            return Ok(is_all);
+        };
+        self.damaged = true;
+        inbox.gap(id, self.next_sequence(), 0, GapCause::Corrupt);
+        inbox.close(id);
+        let label = self.descriptor.label();
+        Err(SourceError(format!("{label}: {error}")))
+    }
+
+    /// Events of this stream that a budget has kept from being written.
+    pub(crate) fn skipped(&self) -> u64 {
+        self.reader.skips().count
+    }
+
+    /// Delivers the elements before `bound`, with the skipped events in their places.
+    fn deliver_with_skips(&mut self, bound: u64, inbox: &mut dyn Inbox) -> Result<(), LayoutError> {
+        // The bound was loaded before: what was skipped before its elements is seen here.
+        let skips = self.reader.skips();
+        let fresh = skips.since(&self.skips);
+        let until = fresh.at.min(bound);
+        match fresh.runs {
+            1 if self.reader.position() < until => self.deliver(until, inbox)?,
+            0 | 1 => {}
+            // Runs lie between these elements, in places that are not known.
+            _ => self.deliver_apart(until, inbox)?,
+        }
+        // If there are elements before the last run that are not delivered yet, a later poll
+        // reports it.
+        if fresh.runs > 0 && fresh.at <= bound {
+            self.skips = skips;
+            self.refuse(fresh.count, GapCause::Budget, inbox);
+        }
+        self.deliver(bound, inbox)
+    }
+
+    /// Delivers the elements before `end`.
+    fn deliver(&mut self, end: u64, inbox: &mut dyn Inbox) -> Result<(), LayoutError> {
+        let id = self.descriptor.id;
         let (refused, clamp) = (&mut self.refused, &mut self.clamp);
-        let resumptions = &mut self.resumptions;
-        let switched_off = &mut self.switched_off;
-        let result = self.reader.poll_until(bound, |found| match found {
+        let (resumptions, detached) = (&mut self.resumptions, &mut self.detached);
+        let result = self.reader.poll_until(end, |found| match found {
             ReadItem::Element(element) => {
                 let stamp = element.stamp.as_raw();
-                while switched_off.front().is_some_and(|at| *at <= stamp) {
-                    switched_off.pop_front();
+                while detached.front().is_some_and(|at| *at <= stamp) {
+                    detached.pop_front();
                     inbox.gap(id, element.sequence + *refused, 1, GapCause::Budget);
                     *refused += 1;
                 }
@@ -133,22 +185,31 @@ impl KernelStream {
                 inbox.gap(id, first + *refused, count, GapCause::Overwritten);
             }
         });
-        // Only a broken kernel leads here: the ring is frozen, and its programs only increase the
-        // counter.
-        let Err(error) = result else {
-            if !is_all {
-                inbox.leave(id);
-            } else if self.switched_off.drain(..).next().is_some() {
-                // Nobody counts the events since: see `GapCause::Budget`.
-                self.refuse(1, GapCause::Budget, inbox);
+        result.map(drop)
+    }
+
+    /// Delivers the elements before `end` with a gap before each. What is overwritten is one gap
+    /// anyway, so there are at most as many gaps as elements in the ring.
+    fn deliver_apart(&mut self, end: u64, inbox: &mut dyn Inbox) -> Result<(), LayoutError> {
+        let capacity = self.reader.capacity();
+        let oldest = self.reader.published().saturating_sub(capacity);
+        if self.reader.position() < oldest.min(end) {
+            self.deliver(oldest.min(end), inbox)?;
+        }
+        while self.reader.position() < end {
+            let position = self.reader.position();
+            inbox.gap(
+                self.descriptor.id,
+                self.next_sequence(),
+                0,
+                GapCause::Budget,
+            );
+            self.deliver(position + 1, inbox)?;
+            if self.reader.position() == position {
+                break;
             }
-            return Ok(is_all);
-        };
-        self.damaged = true;
-        inbox.gap(id, self.next_sequence(), 0, GapCause::Corrupt);
-        inbox.close(id);
-        let label = self.descriptor.label();
-        Err(SourceError(format!("{label}: {error}")))
+        }
+        Ok(())
     }
 
     fn next_sequence(&self) -> u64 {

@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 
+use overhear_stream::Skips;
+
 use crate::streams::{Feed, Hook, Numbering};
 
 /// Program calls that the kernel skipped, because the program was already running on that CPU
@@ -24,6 +26,8 @@ pub(crate) struct ReadProgress {
     pub(crate) nested_seen: u64,
     pub(crate) inherit_seen: u64,
     pub(crate) last_ns: u64,
+    /// Skipped events reported so far.
+    pub(crate) skips: Skips,
     pub(crate) damaged: bool,
 }
 

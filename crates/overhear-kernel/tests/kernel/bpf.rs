@@ -6,7 +6,9 @@ use std::fs;
 
 use overhear_event::kernel::{Life, Switch, Wake};
 use overhear_event::{GapCause, StreamId};
-use overhear_kernel::{ActiveBackend, Backend, Kernel, KernelBuilder, SelectError, StartError};
+use overhear_kernel::{
+    ActiveBackend, Backend, BudgetState, Kernel, KernelBuilder, SelectError, StartError,
+};
 
 use crate::harness::{cpu_lock, Program, Recorder};
 use crate::roles::BROOD;
@@ -288,13 +290,19 @@ fn lives_are_recorded_while_a_budget_has_the_sensors_off() {
     let mut rounds = 0;
     program.until_parked(|| {
         rounds += 1;
+        let mut switch_all = |to| {
+            for sensor in kernel.writes() {
+                let stream = sensor.descriptor.id;
+                kernel.switch_for_budget(stream, to).unwrap();
+            }
+        };
         // Off in three of four rounds, sometimes on for a moment only.
         match rounds % 4 {
-            0 => assert!(kernel.set_budget(true)),
-            3 => assert!(kernel.set_budget(false)),
+            0 => switch_all(BudgetState::Counted),
+            3 => switch_all(BudgetState::On),
             2 => {
-                assert!(kernel.set_budget(false));
-                assert!(kernel.set_budget(true));
+                switch_all(BudgetState::On);
+                switch_all(BudgetState::Detached);
             }
             _ => {}
         }

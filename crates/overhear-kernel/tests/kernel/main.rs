@@ -5,6 +5,7 @@
 //! (`roles`). A test prints "skipped: REASON" if the machine or the user does not permit it.
 
 mod bpf;
+mod budget;
 mod continuity;
 mod fallback;
 mod hand_over;

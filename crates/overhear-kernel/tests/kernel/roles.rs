@@ -38,6 +38,7 @@ fn play() {
         "churn" => churn(),
         "pointed" => crate::points::pointed(),
         "probed" => crate::probes::probed(),
+        "phases" => crate::budget::phases(),
         "eventful" => crate::sensors::eventful(),
         "monitor_and_wait" => crate::owners::monitor_and_wait(),
         "giver" => crate::hand_over::giver(),

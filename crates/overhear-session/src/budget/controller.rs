@@ -1,23 +1,29 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The controller of a budget: writes and CPU times go into the budget, switches come out.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use overhear_budget::{
-    Budget, EventPrice, PriceRegime, SourceCount, SourceId, ThreadKey, TickInput, UnitCount,
+    Actuator, Budget, EventPrice, PriceRegime, SourceCount, SourceId, SourceSpec, ThreadKey,
+    TickInput, UnitCount,
 };
 use overhear_directory::SensorWrites;
-use overhear_event::{Nanos, Origin, StreamId, Timestamp};
-use overhear_kernel::possible_cpus;
+use overhear_event::{Nanos, Origin, StreamDescriptor, StreamId, Timestamp};
+use overhear_kernel::{possible_cpus, BudgetState, KernelWrites};
 
 use super::counts::Counts;
 use super::cpu_time::ProcessTimes;
 use super::ended::EndedSensors;
+use super::kernel::{entry_of, KernelPrices, KernelSource, DETACHABLE_DWELL};
 use super::learning::{Interval, LearnedPrice, Work};
+use super::mode_times::{CostFactor, ModeTimes};
+use super::new_processes::NewProcesses;
 use super::prices::WritePrices;
 use super::problems::Problems;
-use super::report::{BudgetOutcome, BudgetSensor};
-use super::sensors::BudgetedSensors;
+use super::report::{BudgetOutcome, BudgetSensor, Counted};
+use super::sensors::{BudgetedKernel, BudgetedSensors};
 use super::settings::BudgetSettings;
 use crate::error::{ErrorKind, SessionError};
 
@@ -36,12 +42,16 @@ const LONGEST_TICK: Nanos = Nanos::from_ms(50);
 struct Source {
     id: SourceId,
     stream: StreamId,
+    sensor: String,
     counts: Counts,
     is_on: bool,
     /// Never switched off, not even to learn its price.
     is_always_on: bool,
     has_ended: bool,
+    /// The price of an element less that of a skipped event.
     price: LearnedPrice,
+    /// `None` for sensors of programs.
+    kernel: Option<KernelSource>,
 }
 
 /// Keeps the monitoring overhead of the observed processes at a target, by switching their sensors.
@@ -54,12 +64,22 @@ pub struct BudgetController {
     budget: Budget,
     prices: WritePrices,
     sensors: Box<dyn BudgetedSensors>,
+    kernel: Option<(Rc<RefCell<dyn BudgetedKernel>>, KernelPrices)>,
+    /// Cost of counting events of kernel sensors that are off, in ns.
+    counting_ns: f64,
+    /// Corrects the prices of kernel sensors that are detached when they are off.
+    factor: CostFactor,
+    modes: ModeTimes,
+    /// While they are detached to learn that.
+    explored_until: Option<Timestamp>,
+    explore_from: Timestamp,
     sources: Vec<Source>,
     ended: EndedSensors,
     /// Index in `sources`.
     by_stream: BTreeMap<StreamId, usize>,
     by_id: BTreeMap<SourceId, usize>,
     times: ProcessTimes,
+    new_processes: Rc<RefCell<NewProcesses>>,
     cpu: Nanos,
     next: Nanos,
     latest: Option<Timestamp>,
@@ -92,11 +112,18 @@ impl BudgetController {
             budget,
             prices,
             sensors,
+            kernel: None,
+            counting_ns: 0.0,
+            factor: CostFactor::default(),
+            modes: ModeTimes::default(),
+            explored_until: None,
+            explore_from: Timestamp::from_monotonic_ns(0),
             sources: Vec::new(),
             ended: EndedSensors::default(),
             by_stream: BTreeMap::new(),
             by_id: BTreeMap::new(),
             times: ProcessTimes::default(),
+            new_processes: Rc::default(),
             cpu: Nanos::ZERO,
             next: Nanos::ZERO,
             latest: None,
@@ -112,13 +139,43 @@ impl BudgetController {
         Ok(controller)
     }
 
+    /// Adds kernel sensors and probes that it can switch.
+    pub(crate) fn add_kernel(
+        &mut self,
+        kernel: Rc<RefCell<impl BudgetedKernel + 'static>>,
+        prices: KernelPrices,
+    ) {
+        if kernel.borrow().is_of_perf() {
+            self.problems.note(
+                "the budget does not contain the cost of kernel events, because they come from perf \
+                 records, which cannot be switched",
+            );
+        }
+        self.kernel = Some((kernel, prices));
+    }
+
+    /// Takes the last totals of the kernel sensors, which are about to end.
+    pub(crate) fn end_kernel(&mut self, now: Timestamp) {
+        self.next = Nanos::ZERO;
+        self.tick(now);
+        self.kernel = None;
+    }
+
     /// Adds a process whose CPU time counts, besides those that own sensors.
     pub(crate) fn add_process(&mut self, pid: u32) {
         self.times.add(pid);
     }
 
+    /// The analysis that finds the processes that these create.
+    pub(crate) fn new_processes(&self) -> Rc<RefCell<NewProcesses>> {
+        Rc::clone(&self.new_processes)
+    }
+
     /// Decides, if a tick is due at this time.
     pub fn tick(&mut self, now: Timestamp) {
+        for pid in self.new_processes.borrow_mut().take() {
+            self.times.add(pid);
+        }
         let cpu = self.times.total();
         let latest = *self.latest.get_or_insert(now);
         if cpu < self.next && now.since(latest) < LONGEST_TICK {
@@ -131,11 +188,14 @@ impl BudgetController {
             self.learn(&interval);
         }
         self.before = interval;
+        let target_share = self.settings.target.monitoring_share();
+        self.explore_detached(target_share, now);
+        let explores_detached = self.explored_until.is_some();
         let counts: Vec<SourceCount> = self.sources.iter().map(Source::count).collect();
         let input = TickInput {
             now,
             cpu,
-            own_cpu: Nanos::ZERO,
+            own_cpu: Nanos::from_ns(self.counting_ns as u64),
             counts: &counts,
         };
         let outcome = match self.budget.tick(&input) {
@@ -146,12 +206,11 @@ impl BudgetController {
                 return;
             }
         };
-        if let Some(unavoidable) = outcome.unavoidable {
-            self.problems.exceed(unavoidable.total());
-        }
+        self.problems.exceed(outcome.unavoidable);
         self.next = cpu.plus(outcome.next_tick);
         self.ticks += 1;
-        let (mut off, mut on) = (Vec::new(), Vec::new());
+        let kernel_sensors = self.sources.iter().filter(|it| it.kernel.is_some()).count();
+        let (mut off, mut on, mut of_kernel) = (Vec::new(), Vec::new(), Vec::new());
         for setting in outcome.settings {
             let Some(&index) = self.by_id.get(&setting.source) else {
                 continue;
@@ -159,16 +218,27 @@ impl BudgetController {
             let source = &mut self.sources[index];
             // Without an interval that is off, nobody learns what the others cost.
             let is_due = (self.ticks + index as u64).is_multiple_of(EXPLORED_TICKS);
-            let is_open = source.could_cost(self.before.cpu_ns, &self.before, index)
-                > self.settings.target.monitoring_share();
-            let is_explored = is_due && is_open && source.price.is_open() && !source.is_always_on;
+            let is_open = source.could_cost(self.before.cpu_ns, &self.before, index) > target_share;
+            let may_explore = !source.is_always_on;
+            let is_explored = may_explore
+                && match source.counts_skipped() {
+                    true => is_due && is_open && source.price.is_open(),
+                    // All of them together, so that there is time without their events.
+                    false => explores_detached,
+                };
             let is_on = setting.is_on && !is_explored;
-            if source.is_on != is_on {
-                source.is_on = is_on;
+            let is_changed = std::mem::replace(&mut source.is_on, is_on) != is_on;
+            if let Some(kernel) = &mut source.kernel {
+                let is_detached_now = !is_on && kernel.decide(target_share, kernel_sensors);
+                if is_detached_now || is_changed {
+                    of_kernel.push((source.stream, kernel.state(is_on)));
+                }
+            } else if is_changed {
                 if is_on { &mut on } else { &mut off }.push(source.stream);
             }
         }
         self.carry_out(&off, &on);
+        self.switch_kernel(&of_kernel);
         self.remove_ended();
         // The next interval begins here: what was done since the first reading belongs to none.
         let cpu = self.times.total();
@@ -208,7 +278,64 @@ impl BudgetController {
             }
         }
         self.cpu = cpu;
+        self.take_kernel(cpu_ns, &mut work);
         Interval { cpu_ns, work }
+    }
+
+    /// As [`Self::take`], for kernel sensors.
+    fn take_kernel(&mut self, cpu_ns: f64, work: &mut Vec<Work>) {
+        let Some((kernel, prices)) = &self.kernel else {
+            return;
+        };
+        let (mut writes, prices) = (kernel.borrow().writes(), prices.clone());
+        let mut detachable_ns = 0.0;
+        // An entry probe comes before the return probe that requires it.
+        writes.sort_by_key(|it| entry_of(&it.descriptor.sensor).is_some());
+        for sensor in &writes {
+            let known = self.by_stream.get(&sensor.descriptor.id).copied();
+            let Some(index) = known.or_else(|| self.admit_kernel(sensor, &prices)) else {
+                continue;
+            };
+            work.resize(self.sources.len(), Work::default());
+            let source = &mut self.sources[index];
+            work[index] = source
+                .counts
+                .take(sensor.written, sensor.skipped, self.most_ns);
+            if let Some(kernel) = &mut source.kernel {
+                let cost = kernel.book(work[index], cpu_ns);
+                self.counting_ns += cost.counting_ns;
+                detachable_ns += cost.detachable_ns;
+                if !kernel.counts_skipped() {
+                    // The rest of them was not counted, so they measure nothing.
+                    work[index].skipped = 0.0;
+                }
+            }
+        }
+        let modes = self.times.by_mode();
+        let since = modes.since(std::mem::replace(&mut self.modes, modes));
+        self.factor.push(since, detachable_ns);
+    }
+
+    fn admit_kernel(&mut self, sensor: &KernelWrites, prices: &KernelPrices) -> Option<usize> {
+        let descriptor = &*sensor.descriptor;
+        let kernel = KernelSource::new(sensor, prices);
+        let price = LearnedPrice::new(kernel.first_difference());
+        let label = descriptor.schema_label();
+        let mut spec = self.settings.spec(
+            &label,
+            descriptor,
+            kernel.price(price.price(), self.factor.get()),
+        );
+        if kernel.is_detachable() {
+            let dwell = DETACHABLE_DWELL;
+            spec = spec.actuator(Actuator::Switch { dwell });
+        }
+        let entry = entry_of(&descriptor.sensor);
+        let entry = entry.and_then(|entry| self.sources.iter().find(|it| it.sensor == entry));
+        if let Some(entry) = entry {
+            spec = spec.requires(entry.id);
+        }
+        self.insert(spec, descriptor, price, Some(kernel))
     }
 
     /// Adds the process of a sensor; false if it is not of a program.
@@ -232,7 +359,7 @@ impl BudgetController {
             let work = work.next();
             if source.has_ended {
                 let account = budget.remove(source.id);
-                let account = account.map(|it| BudgetSensor::of(&it, Some(source.counts.skipped)));
+                let account = account.map(|it| BudgetSensor::of(&it, source.counted()));
                 account.into_iter().for_each(|it| ended.add(it));
             } else {
                 before.extend(work);
@@ -255,6 +382,16 @@ impl BudgetController {
         let price = LearnedPrice::new(self.prices.written(descriptor));
         let label = descriptor.sensor_label();
         let spec = self.settings.spec(&label, descriptor, price.price());
+        self.insert(spec, descriptor, price, None)
+    }
+
+    fn insert(
+        &mut self,
+        spec: SourceSpec,
+        descriptor: &StreamDescriptor,
+        price: LearnedPrice,
+        kernel: Option<KernelSource>,
+    ) -> Option<usize> {
         match self.budget.add(spec) {
             Ok(id) => {
                 self.problems
@@ -265,11 +402,13 @@ impl BudgetController {
                 self.sources.push(Source {
                     id,
                     stream: descriptor.id,
+                    sensor: descriptor.sensor.clone(),
                     counts: Counts::default(),
                     is_on: true,
                     is_always_on: self.settings.is_always_on(descriptor),
                     has_ended: false,
                     price,
+                    kernel,
                 });
                 Some(index)
             }
@@ -291,9 +430,12 @@ impl BudgetController {
         };
         hottest.sort_by(|one, other| heat(other).total_cmp(&heat(one)));
         hottest.truncate(HOTTEST);
+        let factor = self.factor.get();
         for (index, source) in self.sources.iter_mut().enumerate() {
-            if source.price.bound(index, interval) {
-                self.budget.refine_price(source.id, source.price.price());
+            let is_bound = source.price.bound(index, interval);
+            if is_bound || !source.counts_skipped() {
+                self.budget
+                    .refine_price(source.id, source.whole_price(factor));
             }
         }
         let prices: Vec<EventPrice> = self.sources.iter().map(|it| it.price.price()).collect();
@@ -301,7 +443,7 @@ impl BudgetController {
             let source = &mut self.sources[index];
             let pair = [&self.before, interval];
             let learned = source.price.learn(index, pair, &prices, &hottest);
-            let price = source.price.price();
+            let price = source.whole_price(factor);
             match learned {
                 Some(PriceRegime::Same) => drop(self.budget.refine_price(source.id, price)),
                 Some(PriceRegime::Changed) => drop(self.budget.change_price(source.id, price)),
@@ -323,15 +465,50 @@ impl BudgetController {
     /// The state of the budget now.
     #[must_use]
     pub fn outcome(&self) -> BudgetOutcome {
-        let skipped = |id| Some(self.sources[*self.by_id.get(&id)?].counts.skipped);
-        BudgetOutcome::of(&self.budget.report(), skipped, self.ended.accounts())
+        let counted = |id| Some(self.sources[*self.by_id.get(&id)?].counted());
+        BudgetOutcome::of(&self.budget.report(), counted, self.ended.accounts())
+    }
+
+    /// Begins or ends a time in which all sensors that can be detached are, to learn what their
+    /// events cost.
+    fn explore_detached(&mut self, target_share: f64, now: Timestamp) {
+        if self.explored_until.is_some_and(|until| now >= until) {
+            self.explored_until = None;
+            self.explore_from = now.plus(DETACHABLE_DWELL);
+        }
+        let before = &self.before;
+        let cost = |(index, source): (usize, &Source)| {
+            let written = before.work.get(index)?.written;
+            let price = source.kernel.as_ref()?.detached_ns()?;
+            Some(written * price)
+        };
+        let cost_ns: f64 = self.sources.iter().enumerate().filter_map(cost).sum();
+        let highest_ns = (cost_ns * self.factor.highest()).min(before.cpu_ns);
+        let is_open = highest_ns > target_share * before.cpu_ns;
+        let is_due = self.explored_until.is_none() && now >= self.explore_from;
+        if is_due && is_open && self.factor.needs_plain() {
+            self.explored_until = Some(now.plus(DETACHABLE_DWELL));
+        }
+    }
+
+    fn switch_kernel(&mut self, changes: &[(StreamId, BudgetState)]) {
+        let Some((kernel, _)) = &self.kernel else {
+            return;
+        };
+        let mut kernel = kernel.borrow_mut();
+        for (stream, to) in changes {
+            if let Err(problem) = kernel.switch_for_budget(*stream, *to) {
+                self.problems.note(problem);
+            }
+        }
     }
 
     /// Switches everything on again. Returns the report, and messages about what went wrong.
     pub fn finish(mut self, now: Timestamp) -> (BudgetOutcome, Vec<String>) {
         self.next = Nanos::ZERO;
         self.tick(now);
-        let off = self.sources.iter().filter(|source| !source.is_on);
+        let is_off = |source: &&Source| !source.is_on && source.kernel.is_none();
+        let off = self.sources.iter().filter(is_off);
         let off: Vec<StreamId> = off.map(|source| source.stream).collect();
         self.carry_out(&[], &off);
         let outcome = self.outcome();
@@ -345,6 +522,29 @@ impl BudgetController {
 }
 
 impl Source {
+    /// Whether its events are counted from now on when it is off.
+    fn counts_skipped(&self) -> bool {
+        let kernel = self.kernel.as_ref();
+        kernel.is_none_or(KernelSource::counts_skipped)
+    }
+
+    /// Elements that were written, and skipped events if all are counted.
+    fn counted(&self) -> Counted {
+        let kernel = self.kernel.as_ref();
+        let was_detached = kernel.is_some_and(KernelSource::was_detached);
+        Counted {
+            written: self.counts.written,
+            skipped: (!was_detached).then_some(self.counts.skipped),
+        }
+    }
+
+    /// The price of an element; `factor` is that of detached sensors.
+    fn whole_price(&self, factor: (f64, f64)) -> EventPrice {
+        let learned = self.price.price();
+        let kernel = self.kernel.as_ref();
+        kernel.map_or(learned, |kernel| kernel.price(learned, factor))
+    }
+
     /// The share of CPU time that it would have cost in this interval at the highest price that is
     /// possible, if it had been on.
     fn could_cost(&self, cpu_ns: f64, interval: &Interval, index: usize) -> f64 {
@@ -357,14 +557,18 @@ impl Source {
     }
 
     fn count(&self) -> SourceCount {
+        let kernel = self.kernel.as_ref();
+        let equivalents = kernel.map_or(0, KernelSource::equivalents);
+        let units = UnitCount {
+            on: self.counts.written,
+            all: self.counts.all(),
+        };
         SourceCount {
             source: self.id,
             thread: ThreadKey::PROCESS,
-            events: self.counts.written,
-            units: Some(UnitCount {
-                on: self.counts.written,
-                all: self.counts.all(),
-            }),
+            events: self.counts.written + equivalents,
+            // A sensor that may be detached is on for a share of the CPU time.
+            units: kernel.is_none_or(|it| !it.is_detachable()).then_some(units),
             is_capped: false,
         }
     }

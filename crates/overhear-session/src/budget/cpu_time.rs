@@ -6,12 +6,15 @@ use std::mem::MaybeUninit;
 
 use overhear_event::Nanos;
 
+use super::mode_times::ModeTimes;
+
 /// CPU time of a changing set of processes since each was added. Threads that have ended are
 /// counted, and a process that has ended keeps the time of its last reading.
 #[derive(Debug, Default)]
 pub(super) struct ProcessTimes {
     clocks: BTreeMap<u32, ProcessClock>,
     ended: Nanos,
+    ended_modes: ModeTimes,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +22,7 @@ struct ProcessClock {
     clock: libc::clockid_t,
     begin: Nanos,
     last: Nanos,
+    modes: ModeTimes,
 }
 
 impl ProcessTimes {
@@ -29,25 +33,62 @@ impl ProcessTimes {
         }
         if let Some((clock, begin)) = clock_of(pid).and_then(|clock| Some((clock, read(clock)?))) {
             let last = begin;
-            self.clocks.insert(pid, ProcessClock { clock, begin, last });
+            let process = ProcessClock {
+                clock,
+                begin,
+                last,
+                modes: ModeTimes::default(),
+            };
+            self.clocks.insert(pid, process);
         }
     }
 
     /// Reads all clocks; the sum. It never falls.
     pub(super) fn total(&mut self) -> Nanos {
-        let ended = &mut self.ended;
+        let (ended, ended_modes) = (&mut self.ended, &mut self.ended_modes);
         self.clocks.retain(|_, process| {
             let now = read(process.clock);
             if let Some(now) = now {
                 process.last = process.last.max(now);
             } else {
                 *ended = ended.plus(used(process));
+                ended_modes.add(process.modes);
             }
             now.is_some()
         });
         let living = self.clocks.values().map(used);
         living.fold(self.ended, Nanos::plus)
     }
+}
+
+impl ProcessTimes {
+    /// Reads the times by mode of all processes, since each began; the sums. They differ from the
+    /// total by some clock ticks.
+    pub(super) fn by_mode(&mut self) -> ModeTimes {
+        let mut all = self.ended_modes;
+        for process in self.clocks.values_mut() {
+            if let Some(modes) = read_modes(process.clock) {
+                process.modes = modes;
+            }
+            all.add(process.modes);
+        }
+        all
+    }
+}
+
+/// The times of a process in user mode and in the kernel, by the clocks of the same process that
+/// the clock tick drives.
+fn read_modes(clock: libc::clockid_t) -> Option<ModeTimes> {
+    /// The lowest bits of a clock of a process: which of its times it has.
+    const WHICH: libc::clockid_t = 3;
+    const BOTH_MODES: libc::clockid_t = 0;
+    const USER_MODE: libc::clockid_t = 1;
+    let [both, user] = [BOTH_MODES, USER_MODE].map(|which| read(clock & !WHICH | which));
+    let [both, user] = [both?, user?].map(|time| time.as_ns() as f64);
+    Some(ModeTimes {
+        user_ns: user,
+        system_ns: (both - user).max(0.0),
+    })
 }
 
 fn used(process: &ProcessClock) -> Nanos {
@@ -98,6 +139,9 @@ mod tests {
         while times.total() < Nanos::from_ms(20) {
             std::thread::yield_now();
         }
+        let modes = times.by_mode();
+        // Some clock ticks of at most 10 ms.
+        assert!(modes.user_ns + modes.system_ns <= times.total().as_ns() as f64 + 40e6);
         busy.kill().unwrap();
         // A process that has ended and was not waited for has its clock.
         let before = times.total();

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!  writes and skipped writes of sensors ---+            +--> switches of sensors (directory)
+//!  events of kernel sensors and probes  ---+            |--> switches of BPF programs (kernel)
 //!                                          v            |
 //!  CPU clocks of the processes --> BudgetController: overhear_budget::Budget
 //!                                     ^         |
@@ -51,7 +52,10 @@ mod controller;
 mod counts;
 mod cpu_time;
 mod ended;
+mod kernel;
 mod learning;
+mod mode_times;
+mod new_processes;
 mod prices;
 mod problems;
 mod report;
@@ -59,9 +63,10 @@ mod sensors;
 mod settings;
 
 pub use controller::BudgetController;
+pub(crate) use kernel::KernelPrices;
 pub use overhear_budget::Overhead;
 pub use prices::WritePrices;
 pub use report::{BudgetOutcome, BudgetPoint, BudgetSensor};
 pub use sensors::BudgetedSensors;
-pub(crate) use sensors::OwnSensors;
+pub(crate) use sensors::{NoPrograms, OwnSensors};
 pub use settings::{parse_target, BudgetSettings, SensorRule};

@@ -40,7 +40,7 @@ impl WritePrices {
 
     fn of(costs: &[ProgramCost]) -> Option<Self> {
         let of_kind = |kind: &str| costs.iter().find(|cost| cost.kind == kind);
-        let written = |kind: &str| price(&of_kind(kind)?.write);
+        let written = |kind: &str| price_of(&of_kind(kind)?.write);
         Some(Self {
             simple: written("simple")?,
             laned: written("laned")?,
@@ -58,6 +58,7 @@ impl WritePrices {
     }
 }
 
-fn price(cost: &Cost) -> Option<EventPrice> {
+/// A measured cost as a price.
+pub(super) fn price_of(cost: &Cost) -> Option<EventPrice> {
     EventPrice::from_ns(cost.mean_ns.max(0.0), cost.within_ns / WITHIN).ok()
 }

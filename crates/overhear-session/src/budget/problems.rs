@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What kept a budget from having its effect, as messages for the user.
 
-use overhear_budget::Overhead;
+use overhear_budget::{Overhead, UnavoidableOverhead};
 
 /// Problems of a budget, from its begin to its end.
 #[derive(Debug, Default)]
@@ -12,8 +12,8 @@ pub(super) struct Problems {
     has_switch: bool,
     /// Most sensors that were to be off and stayed on, because another monitor needs them.
     kept_on: u32,
-    /// Largest overhead of sensors that are always on, if it exceeded the target.
-    always_on: Option<f64>,
+    /// Overhead that no switch can avoid, if it exceeded the target before the last tick.
+    unavoidable: Option<UnavoidableOverhead>,
 }
 
 impl Problems {
@@ -36,9 +36,9 @@ impl Problems {
         self.kept_on = self.kept_on.max(sensors);
     }
 
-    /// Sensors that are always on exceed the target by themselves.
-    pub(super) fn exceed(&mut self, always_on: f64) {
-        self.always_on = Some(self.always_on.unwrap_or(0.0).max(always_on));
+    /// What no switch can avoid, if it exceeded the target before the last tick.
+    pub(super) fn exceed(&mut self, unavoidable: Option<UnavoidableOverhead>) {
+        self.unavoidable = unavoidable;
     }
 
     /// All messages. `has_cpu_time` is false if programs wrote, and their CPU time cannot be read.
@@ -59,12 +59,8 @@ impl Problems {
                  overhear in their PID namespace",
             );
         }
-        if let Some(always_on) = self.always_on {
-            let percent = always_on * 100.0;
-            self.note(format!(
-                "sensors that are always on cost up to {percent:.2} %, more than the budget of \
-                 {target}; raise it, or let it switch more sensors"
-            ));
+        if let Some(unavoidable) = self.unavoidable {
+            self.note(unavoidable_message(&unavoidable, target));
         }
         let kept_on = match self.kept_on {
             0 => None,
@@ -81,9 +77,24 @@ impl Problems {
     }
 }
 
+fn unavoidable_message(overhead: &UnavoidableOverhead, target: Overhead) -> String {
+    let [always_on, counting] = [overhead.always_on, overhead.own].map(|it| it * 100.0);
+    if counting > 0.0 {
+        return format!(
+            "the budget cannot be kept: sensors that are always on take {always_on:.2} % of the CPU \
+             time, and counting the events of kernel sensors that are off takes {counting:.2} %; \
+             leave out some of them"
+        );
+    }
+    format!(
+        "sensors that are always on cost {always_on:.2} %, more than the budget of {target}; \
+         raise it, or let it switch more sensors"
+    )
+}
+
 #[cfg(test)]
 mod tests {
-    use overhear_budget::Overhead;
+    use overhear_budget::{Overhead, UnavoidableOverhead};
 
     use super::Problems;
 
@@ -106,12 +117,17 @@ mod tests {
     }
 
     #[test]
-    fn greatest_excess_and_number_are_named() {
+    fn latest_excess_and_greatest_number_are_named() {
         let text = messages(
             |it| {
                 it.add_sensor(true);
-                it.exceed(0.07);
-                it.exceed(0.061);
+                for always_on in [0.061, 0.07] {
+                    it.exceed(Some(UnavoidableOverhead {
+                        always_on,
+                        base: 0.0,
+                        own: 0.0,
+                    }));
+                }
                 it.keep_on(2);
                 it.keep_on(1);
                 it.note("refused");
@@ -120,7 +136,7 @@ mod tests {
             true,
         );
         let expected = "refused\n\
-            sensors that are always on cost up to 7.00 %, more than the budget of 5 %; raise it, or \
+            sensors that are always on cost 7.00 %, more than the budget of 5 %; raise it, or \
             let it switch more sensors\n\
             2 sensors stayed on although the budget had them off, because a monitor without a budget \
             needs all of their elements";

@@ -19,6 +19,9 @@ pub struct BudgetOutcome {
     pub window_ns: u64,
     /// CPU time of the programs.
     pub cpu_ns: u64,
+    /// Cost of counting the events of kernel sensors that were off; part of `observed`.
+    #[serde(default)]
+    pub counting_ns: u64,
     /// The overhead over time.
     pub course: Vec<BudgetPoint>,
     /// Sensors, the dearest first.
@@ -61,11 +64,11 @@ pub struct BudgetSensor {
 }
 
 impl BudgetSensor {
-    pub(super) fn of(source: &BudgetSource, skipped: Option<u64>) -> Self {
+    pub(super) fn of(source: &BudgetSource, counted: Counted) -> Self {
         Self {
             name: source.name.to_string(),
-            written: source.events,
-            skipped,
+            written: counted.written,
+            skipped: counted.skipped,
             share_on: source.share_on,
             cost_ns: source.cost_ns,
             cost_error_ns: source.cost_error_ns,
@@ -75,11 +78,20 @@ impl BudgetSensor {
     }
 }
 
+/// The counts of a sensor. The events that the budget charges also contain the cost of skipped
+/// ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counted {
+    pub(super) written: u64,
+    /// `None` if not all were counted.
+    pub(super) skipped: Option<u64>,
+}
+
 impl BudgetOutcome {
     /// `ended` are the accounts of sensors that are not in the budget any more.
     pub(super) fn of(
         budget: &overhear_budget::BudgetReport,
-        skipped: impl Fn(SourceId) -> Option<u64>,
+        counted: impl Fn(SourceId) -> Option<Counted>,
         ended: Vec<BudgetSensor>,
     ) -> Self {
         let course = budget.series.iter().map(|point| BudgetPoint {
@@ -88,8 +100,9 @@ impl BudgetOutcome {
             overhead: point.overhead(),
             worst_window: point.worst_window,
         });
+        let counted = |source: SourceId| counted(source).unwrap_or_default();
         let sensors = budget.sources.iter();
-        let sensors = sensors.map(|source| BudgetSensor::of(source, skipped(source.source)));
+        let sensors = sensors.map(|source| BudgetSensor::of(source, counted(source.source)));
         let mut sensors: Vec<BudgetSensor> = sensors.chain(ended).collect();
         sensors.sort_by(|one, other| other.cost_ns.total_cmp(&one.cost_ns));
         Self {
@@ -102,6 +115,7 @@ impl BudgetOutcome {
             },
             window_ns: budget.window.as_ns(),
             cpu_ns: budget.cpu.as_ns(),
+            counting_ns: budget.own.as_ns(),
             course: course.collect(),
             sensors,
         }

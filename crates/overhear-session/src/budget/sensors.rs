@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use overhear_directory::{AttachedSource, BudgetSwitch, ProgramSource, SensorWrites};
 use overhear_event::StreamId;
+use overhear_kernel::{ActiveBackend, BudgetState, Kernel, KernelMonitor, KernelWrites};
 
 /// Sensors of programs that a budget counts and switches.
 pub trait BudgetedSensors {
@@ -48,5 +49,64 @@ impl BudgetedSensors for Rc<RefCell<AttachedSource>> {
         let mut source = self.borrow_mut();
         source.switch_for_budget(off, on);
         Ok(source.kept_on())
+    }
+}
+
+/// Kernel sensors and probes that a budget counts and switches.
+pub(crate) trait BudgetedKernel {
+    /// Whether the events come from perf records, which cannot be switched.
+    fn is_of_perf(&self) -> bool;
+
+    /// The totals of each sensor and probe that can be switched.
+    fn writes(&self) -> Vec<KernelWrites>;
+
+    /// Switches one of them.
+    ///
+    /// # Errors
+    /// A message.
+    fn switch_for_budget(&mut self, stream: StreamId, to: BudgetState) -> Result<(), String>;
+}
+
+impl BudgetedKernel for Kernel {
+    fn is_of_perf(&self) -> bool {
+        self.status().active == ActiveBackend::Perf
+    }
+
+    fn writes(&self) -> Vec<KernelWrites> {
+        Self::writes(self)
+    }
+
+    fn switch_for_budget(&mut self, stream: StreamId, to: BudgetState) -> Result<(), String> {
+        Self::switch_for_budget(self, stream, to)
+    }
+}
+
+/// A terminated monitor has no sensors.
+impl BudgetedKernel for KernelMonitor {
+    fn is_of_perf(&self) -> bool {
+        self.status()
+            .is_ok_and(|status| status.active == ActiveBackend::Perf)
+    }
+
+    fn writes(&self) -> Vec<KernelWrites> {
+        Self::writes(self).unwrap_or_default()
+    }
+
+    fn switch_for_budget(&mut self, stream: StreamId, to: BudgetState) -> Result<(), String> {
+        Self::switch_for_budget(self, stream, to).unwrap_or(Ok(()))
+    }
+}
+
+/// No sensors of programs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NoPrograms;
+
+impl BudgetedSensors for NoPrograms {
+    fn writes(&mut self) -> Vec<SensorWrites> {
+        Vec::new()
+    }
+
+    fn switch(&mut self, _: &[StreamId], _: &[StreamId]) -> Result<u32, String> {
+        Ok(0)
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The costs of kernel sensors, by the time of loops in three states; for loops of uneven duration,
+//! The costs of kernel sensors, by the time of loops in four states; for loops of uneven duration,
 //! by the kernel's statistics of the run time of BPF programs.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use overhear_event::kernel::SCHED_SWITCH;
 use overhear_event::{GapCause, Inbox, StreamDescriptor, StreamId, Timestamp};
-use overhear_kernel::{Backend, KernelMonitor, ProgStatsGuard, Sensor, StartError};
+use overhear_kernel::{Backend, BudgetState, KernelMonitor, ProgStatsGuard, Sensor, StartError};
 use overhear_metrics::price_name;
 use overhear_monitor::interference::median;
 
@@ -84,9 +84,11 @@ struct Timed {
     /// *on* less *out*.
     cost_per_event: f64,
     elements: BTreeMap<String, f64>,
+    /// *counted* less *out*, and whether the core was undisturbed; `None` without this state.
+    skipped: Option<(f64, bool)>,
     /// Time to read an element.
     reading: f64,
-    /// Whether the core was undisturbed in all three states.
+    /// Whether the core was undisturbed in the first three states.
     is_calm: bool,
 }
 
@@ -158,6 +160,10 @@ pub(super) fn measure(
                     / own;
                 known.set_price(which.sensor(), cost_per_event);
                 table.add_times(which, cost_per_event, timed.constant / own, timed.is_calm);
+                if let Some((skipped, is_calm)) = timed.skipped {
+                    let others = known.cost_of_others(which.sensor(), &timed.elements);
+                    table.add_skipped(which, (skipped - others) / own, is_calm);
+                }
                 reading.push(timed.reading);
                 if let (true, Some(of)) = (which.is_reference(), &result.statistics) {
                     known.add_entry_cost(
@@ -294,7 +300,23 @@ fn run_time(bench: &mut Bench, monitor: &KernelMonitor, which: Loop) -> Option<R
     ))
 }
 
-/// One round of a loop in the states out, in and on. Every other round has the reverse order, so
+/// Lets the programs count the events of the loop's sensor, as for a budget. False if that sensor
+/// is always on.
+fn set_counted(
+    monitor: &mut KernelMonitor,
+    which: Loop,
+) -> Result<bool, Box<dyn std::error::Error>> {
+    let mut is_switched = false;
+    for sensor in monitor.writes()? {
+        if price_name(&sensor.descriptor.sensor) == which.sensor() {
+            monitor.switch_for_budget(sensor.descriptor.id, BudgetState::Counted)??;
+            is_switched = true;
+        }
+    }
+    Ok(is_switched)
+}
+
+/// One round of a loop in the states out, in, on and counted. Every other round has the reverse order, so
 /// that a drift of the machine cancels.
 fn round(
     bench: &mut Bench,
@@ -349,6 +371,10 @@ fn round(
     let ran_on = run_time(bench, &monitor, which);
     monitor.read(&mut tally)?;
     let own = tally.elements.get(which.sensor()).copied().unwrap_or(0);
+    let counted = match is_timed && set_counted(&mut monitor, which)? {
+        true => Some(bench.value(which)),
+        false => None,
+    };
     drop(monitor);
     if is_timed && is_reversed {
         out = bench.value(which);
@@ -356,6 +382,7 @@ fn round(
     Ok(Round {
         timed: timed.map(|(on, elements, reading)| Timed {
             constant: within.ns - out.ns,
+            skipped: counted.map(|it| (it.ns - out.ns, it.is_calm && out.is_calm)),
             cost_per_event: on.ns - out.ns,
             is_calm: [out, within, on].iter().all(|value| value.is_calm),
             elements,

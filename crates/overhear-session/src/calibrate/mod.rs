@@ -3,8 +3,8 @@
 //! reports.
 //!
 //! The method is that of [MKM, section 5.5]. A loop causes one kind of kernel event. It runs in
-//! turns in three states: *out*, without a kernel monitor; *in*, with a monitor that does not track
-//! the loop; *on*, tracked.
+//! turns in four states: *out*, without a kernel monitor; *in*, with a monitor that does not track
+//! the loop; *on*, tracked; *counted*, tracked with its events counted and not written.
 //!
 //! - *in* less *out* is the constant cost, of an event that no monitor tracks.
 //! - *on* less *out* is the cost per event.
@@ -84,6 +84,10 @@ pub struct KernelCost {
     pub cost_per_event: Cost,
     /// Cost of an event of a thread that no monitor tracks; null if it is not known.
     pub constant: Option<Cost>,
+    /// Cost of an event that a budget has the programs count instead of writing an element; null if
+    /// it is not known, and in calibrations of older versions.
+    #[serde(default)]
+    pub skipped: Option<Cost>,
     /// Run time of the sensor's BPF programs per element, by the kernel's statistics: a part of
     /// `cost_per_event`. Null without statistics.
     #[serde(default)]
@@ -195,6 +199,7 @@ impl Calibration {
                     method: Some(Method::Loop),
                     cost_per_event: *cost,
                     constant: None,
+                    skipped: None,
                     program: None,
                     assumed: false,
                     because: None,

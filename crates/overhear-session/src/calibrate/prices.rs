@@ -105,6 +105,8 @@ pub(super) struct PriceTable {
     timed: BTreeMap<Loop, Vec<RoundValue>>,
     /// Run times per element in the states on and in.
     ran: BTreeMap<Loop, Vec<(RunTime, RunTime)>>,
+    /// Cost of an event that is counted for a budget, and whether the core was undisturbed.
+    skipped: BTreeMap<Loop, Vec<(f64, bool)>>,
     /// Cost of entering a program, and whether the core was undisturbed.
     entries: Vec<(f64, bool)>,
 }
@@ -123,6 +125,16 @@ impl PriceTable {
             constant,
             is_calm,
         });
+    }
+
+    /// Adds the cost of an event that is counted for a budget.
+    pub(super) fn add_skipped(&mut self, which: Loop, ns: f64, is_calm: bool) {
+        self.skipped.entry(which).or_default().push((ns, is_calm));
+    }
+
+    fn skipped(&self, which: Loop) -> Option<Cost> {
+        let counted = calm_or_all(self.skipped.get(&which)?, |value| value.1);
+        cost_of(&counted, |value| value.0)
     }
 
     /// Adds the run times per element in the states on and in.
@@ -203,6 +215,7 @@ impl PriceTable {
                 method: Some(method),
                 cost_per_event,
                 constant: constant.filter(|_| !which.is_of_cpus()),
+                skipped: self.skipped(which),
                 program: ran.and_then(|ran| cost_of(&ran, |ran| ran.0.total_ns)),
                 assumed: false,
                 because: None,
@@ -257,6 +270,7 @@ fn add_assumed_costs(costs: &mut Vec<KernelCost>, reasons: &BTreeMap<&str, Strin
                 method: None,
                 cost_per_event: other.cost_per_event,
                 constant: None,
+                skipped: other.skipped,
                 program: None,
                 assumed: true,
                 because: Some(reason.unwrap_or_else(|| "no loop fires it".to_string())),

@@ -25,7 +25,7 @@ use overhear_directory::{
 use overhear_event::{
     Analysis, EventName, EventSet, Origin, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
 };
-use overhear_kernel::{ActiveBackend, Backend, Kernel, Sensor};
+use overhear_kernel::{ActiveBackend, Backend, Kernel, Probe, Sensor};
 use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{Fanout, Finished, Monitor, Runner, HOLD_BACK};
@@ -34,7 +34,7 @@ use overhear_trace::TraceWriter;
 use super::signal_forwarder::SignalForwarder;
 use super::trace_files::{close_trace, create_trace, MissingFiles, NewFiles};
 use super::{Outcome, SessionBuilder, Until, UNRATED_BYTES};
-use crate::budget::{BudgetController, BudgetOutcome, OwnSensors, WritePrices};
+use crate::budget::{BudgetController, BudgetOutcome, KernelPrices, OwnSensors, WritePrices};
 use crate::check::CheckReport;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
@@ -139,6 +139,7 @@ struct Opened {
     scratch: Scratch,
     rings: Option<KernelRings>,
     kernel: Kernel,
+    kernel_prices: KernelPrices,
     writer: Option<TraceWriter>,
     new_files: NewFiles,
 }
@@ -151,6 +152,7 @@ impl SessionBuilder {
         let writer = self.out.as_deref().map(create_trace).transpose()?;
         new_files.set(missing.unwrap_or_default());
         let first = StreamIdRange::SESSION.first();
+        let kernel_prices = self.kernel_prices(planned)?;
         let kernel = Kernel::builder()
             .backend(self.kernel)
             .sensors(planned.sensors.iter().copied())
@@ -182,9 +184,30 @@ impl SessionBuilder {
             scratch,
             rings,
             kernel,
+            kernel_prices,
             writer,
             new_files,
         })
+    }
+
+    /// The prices of kernel sensors and probes, if there is a budget.
+    ///
+    /// # Errors
+    /// [`SessionError`] if it is to keep the cost of perf records, which cannot be switched.
+    fn kernel_prices(&self, planned: &Planned) -> Result<KernelPrices, SessionError> {
+        if self.budget.is_none() || self.kernel == Backend::Off {
+            return Ok(KernelPrices::default());
+        }
+        if self.kernel == Backend::Perf {
+            let message = "a budget cannot switch kernel events that come from perf records, \
+                           because they would not follow new threads; take them from BPF, or leave \
+                           one of the two settings out";
+            return Err(SessionError::new(ErrorKind::Usage, message));
+        }
+        let probes: Vec<String> = self.probes.iter().map(Probe::sensor).collect();
+        let sensors = planned.sensors.iter().map(|sensor| sensor.name());
+        let sensors = sensors.chain(probes.iter().map(String::as_str));
+        Ok(KernelPrices::new(self.calibration.as_ref(), sensors))
     }
 
     /// Starts the directory of the session. `first` is the id of its first stream.
@@ -267,6 +290,7 @@ impl SessionBuilder {
             mut new_files,
             mut writer,
             kernel,
+            kernel_prices,
             rings,
             scratch,
             directory,
@@ -289,6 +313,9 @@ impl SessionBuilder {
             false => Output::Inherited,
         };
         let mut budget = self.budget_controller(&directory, &programs)?;
+        if let Some(budget) = &mut budget {
+            budget.add_kernel(Rc::clone(&kernel), kernel_prices);
+        }
         let interrupts = Requests::listen(self.requests.clone())?;
         let held = Held::start(&self.command, &variables, output)?;
         directory.serve_program(held.pid());
@@ -431,6 +458,8 @@ impl SessionBuilder {
         let mut all: Vec<&mut dyn Analysis> = vec![accounts.analysis(), &mut others];
         all.extend(overhead.as_mut().map(CalibratedOverhead::analysis));
         all.extend(followed.as_mut().map(|tree| tree as &mut dyn Analysis));
+        let mut created = budget.as_ref().map(BudgetController::new_processes);
+        all.extend(created.as_mut().map(|created| created as &mut dyn Analysis));
         all.extend(writer.as_mut().map(|writer| writer as &mut dyn Analysis));
         if !analyses.borrow().is_empty() {
             all.push(&mut judging);
@@ -458,9 +487,7 @@ impl SessionBuilder {
                 progress.show(now.since(*released), runner.monitor.elements(), missed);
             }
             forwarder.forward();
-            if let Some(budget) = &mut budget {
-                budget.tick(now);
-            }
+            budget.iter_mut().for_each(|budget| budget.tick(now));
             analyses
                 .borrow_mut()
                 .add_clock_segments(programs.borrow().clock_segments());
@@ -474,6 +501,7 @@ impl SessionBuilder {
                 *configured = running.stopped();
                 reactor.flush();
             }
+            budget.iter_mut().for_each(|budget| budget.end_kernel(now));
             // The program is a zombie now: its last statistics can still be read.
             kernel.borrow_mut().finish();
             Some(())
@@ -483,8 +511,7 @@ impl SessionBuilder {
             progress.clear();
         }
         let delays = accounts.finish();
-        let budget = budget.map(|budget| budget.finish(ended));
-        let (budget, problems) = budget.unzip();
+        let (budget, problems) = budget.map(|budget| budget.finish(ended)).unzip();
         notes.extend(problems.unwrap_or_default());
         Observed {
             scheduling,
@@ -689,5 +716,27 @@ fn kernel_stream(sensor: Sensor) -> StreamDescriptor {
         schema: Arc::new(sensor.schema()),
         rate: None,
         capacity: 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_budget::Overhead;
+    use overhear_kernel::Backend;
+
+    use crate::budget::BudgetSettings;
+    use crate::error::ErrorKind;
+    use crate::session::Session;
+
+    #[test]
+    fn budget_of_perf_records_is_refused_before_anything_runs() {
+        let target = Overhead::from_percent(5.0).unwrap();
+        let session = Session::builder(vec!["/no/such/program".into()])
+            .kernel(Backend::Perf)
+            .budget(Some(BudgetSettings::of(target)));
+        let error = session.run(&mut []).err().unwrap();
+        assert_eq!(error.kind, ErrorKind::Usage);
+        let message = "a budget cannot switch kernel events that come from perf records";
+        assert!(error.message.starts_with(message), "{error}");
     }
 }
