@@ -80,8 +80,8 @@ pub enum BudgetState {
     On,
     /// Events are counted. That costs less than an element, but not nothing.
     Counted,
-    /// The BPF programs are detached: an event costs nothing, and nobody counts it. The gap counts as
-    /// one element. It takes the kernel some 10 ms to detach programs or to attach them.
+    /// The BPF programs are detached: an event costs nothing, and nobody counts it. The gap counts
+    /// as one element. It takes the kernel some 10 ms to detach programs or to attach them.
     Detached,
 }
 
@@ -697,8 +697,8 @@ impl Kernel {
         }
     }
 
-    /// Totals of each sensor and probe that a budget can switch. Empty if the backend cannot switch:
-    /// events of perf that are off would not follow new threads.
+    /// Totals of each sensor and probe that a budget can switch. Empty if the backend cannot
+    /// switch: events of perf that are off would not follow new threads.
     #[must_use]
     pub fn writes(&self) -> Vec<KernelWrites> {
         match &self.engine {

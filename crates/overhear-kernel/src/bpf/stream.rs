@@ -115,8 +115,8 @@ impl KernelStream {
 
         let bound = self.reader.bound_within(until, inbox.room(id));
         let is_all = bound == until;
-        // Only a broken kernel leads to an error: the ring is frozen, and its programs only increase
-        // the counter.
+        // Only a broken kernel leads to an error: the ring is frozen, and its programs only
+        // increase the counter.
         let Err(error) = self.deliver_with_skips(bound, inbox) else {
             if !is_all {
                 inbox.leave(id);

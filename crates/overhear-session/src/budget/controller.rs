@@ -38,6 +38,9 @@ const EXPLORED_TICKS: u64 = 4;
 /// and ended sensors of idle programs must not gather.
 const LONGEST_TICK: Nanos = Nanos::from_ms(50);
 
+/// Longest time for which sensors are detached to learn what their events cost.
+const LONGEST_EXPLORATION: Nanos = Nanos::from_ms(1_000);
+
 /// A sensor in the budget.
 struct Source {
     id: SourceId,
@@ -70,8 +73,9 @@ pub struct BudgetController {
     /// Corrects the prices of kernel sensors that are detached when they are off.
     factor: CostFactor,
     modes: ModeTimes,
-    /// While they are detached to learn that.
-    explored_until: Option<Timestamp>,
+    /// Since when they are switched off to learn that, and since when no event has come.
+    exploring_since: Option<Timestamp>,
+    plain_since: Option<Timestamp>,
     explore_from: Timestamp,
     sources: Vec<Source>,
     ended: EndedSensors,
@@ -116,7 +120,8 @@ impl BudgetController {
             counting_ns: 0.0,
             factor: CostFactor::default(),
             modes: ModeTimes::default(),
-            explored_until: None,
+            exploring_since: None,
+            plain_since: None,
             explore_from: Timestamp::from_monotonic_ns(0),
             sources: Vec::new(),
             ended: EndedSensors::default(),
@@ -190,7 +195,7 @@ impl BudgetController {
         self.before = interval;
         let target_share = self.settings.target.monitoring_share();
         self.explore_detached(target_share, now);
-        let explores_detached = self.explored_until.is_some();
+        let explores_detached = self.exploring_since.is_some();
         let counts: Vec<SourceCount> = self.sources.iter().map(Source::count).collect();
         let input = TickInput {
             now,
@@ -314,6 +319,9 @@ impl BudgetController {
         let modes = self.times.by_mode();
         let since = modes.since(std::mem::replace(&mut self.modes, modes));
         self.factor.push(since, detachable_ns);
+        if detachable_ns > 0.0 {
+            self.plain_since = None;
+        }
     }
 
     fn admit_kernel(&mut self, sensor: &KernelWrites, prices: &KernelPrices) -> Option<usize> {
@@ -472,9 +480,14 @@ impl BudgetController {
     /// Begins or ends a time in which all sensors that can be detached are, to learn what their
     /// events cost.
     fn explore_detached(&mut self, target_share: f64, now: Timestamp) {
-        if self.explored_until.is_some_and(|until| now >= until) {
-            self.explored_until = None;
-            self.explore_from = now.plus(DETACHABLE_DWELL);
+        if let Some(begun) = self.exploring_since {
+            // The kernel may take long to detach them.
+            let plain_since = *self.plain_since.get_or_insert(now);
+            let is_enough = now.since(plain_since) >= DETACHABLE_DWELL && self.factor.has_plain();
+            if is_enough || now.since(begun) >= LONGEST_EXPLORATION {
+                self.exploring_since = None;
+                self.explore_from = now.plus(now.since(begun));
+            }
         }
         let before = &self.before;
         let cost = |(index, source): (usize, &Source)| {
@@ -485,9 +498,10 @@ impl BudgetController {
         let cost_ns: f64 = self.sources.iter().enumerate().filter_map(cost).sum();
         let highest_ns = (cost_ns * self.factor.highest()).min(before.cpu_ns);
         let is_open = highest_ns > target_share * before.cpu_ns;
-        let is_due = self.explored_until.is_none() && now >= self.explore_from;
+        let is_due = self.exploring_since.is_none() && now >= self.explore_from;
         if is_due && is_open && self.factor.needs_plain() {
-            self.explored_until = Some(now.plus(DETACHABLE_DWELL));
+            self.exploring_since = Some(now);
+            self.plain_since = None;
         }
     }
 

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use overhear_budget::EventPrice;
 use overhear_event::Nanos;
 use overhear_kernel::{BudgetState, KernelWrites};
-use overhear_metrics::price_name;
+use overhear_metrics::{price_name, ENTRIES, RETURNS, STATIC_PROBES};
 
 use super::learning::Work;
 use super::prices::price_of;
@@ -28,8 +28,6 @@ const UNKNOWN_ERROR_NS: f64 = 150.0;
 const SKIPPED_PART: f64 = 0.6;
 /// Part of the target that the counting of skipped events of all sensors may take.
 const COUNTING_PART: f64 = 0.125;
-/// Part of the price of an element from which counting an event saves too little.
-const USELESS_COUNTING: f64 = 0.9;
 /// CPU time over which the rate of skipped events is averaged, in ns.
 const RATE_WINDOW_NS: f64 = 100e6;
 /// CPU time after which the rate is known, in ns.
@@ -154,15 +152,17 @@ pub(super) struct KernelSource {
 
 impl KernelSource {
     pub(super) fn new(writes: &KernelWrites, prices: &KernelPrices) -> Self {
-        Self::with_price(prices.of(&writes.descriptor.sensor), writes.is_detachable)
+        let sensor = &writes.descriptor.sensor;
+        Self::with_price(sensor, prices.of(sensor), writes.is_detachable)
     }
 
-    fn with_price(price: KernelPrice, is_detachable: bool) -> Self {
-        let saves_little = price.skipped.as_ns() > USELESS_COUNTING * price.written.as_ns();
+    fn with_price(sensor: &str, price: KernelPrice, is_detachable: bool) -> Self {
+        // Counting does not avoid the interrupt, which is nearly all of a probe's cost.
+        let is_probe = matches!(price_name(sensor), ENTRIES | RETURNS | STATIC_PROBES);
         Self {
             price,
             is_detachable,
-            detaches: is_detachable && saves_little,
+            detaches: is_detachable && is_probe,
             was_detached: false,
             equivalents: 0.0,
             recent_events: 0.0,
@@ -273,9 +273,9 @@ mod tests {
 
     use super::{entry_of, KernelPrice, KernelSource, Work};
 
-    fn source(written: f64, skipped: f64, is_detachable: bool) -> KernelSource {
+    fn source(sensor: &str, written: f64, skipped: f64, is_detachable: bool) -> KernelSource {
         let [written, skipped] = [written, skipped].map(|ns| EventPrice::from_ns(ns, 1.0).unwrap());
-        KernelSource::with_price(KernelPrice { written, skipped }, is_detachable)
+        KernelSource::with_price(sensor, KernelPrice { written, skipped }, is_detachable)
     }
 
     fn work(written: f64, skipped: f64) -> Work {
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn skipped_events_are_a_cost_of_control_until_the_sensor_is_detached() {
-        let mut source = source(200.0, 100.0, true);
+        let mut source = source("syscall", 200.0, 100.0, true);
         assert_eq!(source.state(false), BudgetState::Counted);
         assert_eq!(source.book(work(0.0, 10.0), 1e7).counting_ns, 1_000.0);
         // 0.01 % of the time, and a target of 5 %: counting is cheap enough.
@@ -302,14 +302,14 @@ mod tests {
     }
 
     #[test]
-    fn probe_is_detached_from_the_start_if_counting_saves_nothing() {
-        let probe = source(10_000.0, 9_900.0, true);
+    fn probe_is_detached_from_the_start() {
+        let probe = source("probe/f", 10_000.0, 7_000.0, true);
         assert!(!probe.counts_skipped());
         // Its price is the calibrated one times the learned factor.
         let price = probe.price(probe.first_difference(), (1.5, 0.1));
         assert_eq!((price.as_ns(), price.error_ns()), (15_000.0, 1_500.0));
         // A sensor with state cannot be detached.
-        let mut sensor = source(10_000.0, 9_900.0, false);
+        let mut sensor = source("futex", 10_000.0, 9_900.0, false);
         sensor.book(work(0.0, 1e6), 1e8);
         assert!(!sensor.decide(0.01, 1));
         assert!(sensor.counts_skipped());
@@ -317,7 +317,7 @@ mod tests {
 
     #[test]
     fn price_of_an_element_contains_that_of_a_skipped_event() {
-        let source = source(200.0, 120.0, true);
+        let source = source("syscall", 200.0, 120.0, true);
         assert_eq!(source.first_difference().as_ns(), 80.0);
         let learned = EventPrice::from_ns(50.0, 0.0).unwrap();
         assert_eq!(source.price(learned, (7.0, 0.1)).as_ns(), 170.0);

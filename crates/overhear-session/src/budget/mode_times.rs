@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The price of events that nobody counts while they are off.
 //!
-//! A detached sensor has no pairs of intervals with known work. But all that its events cost is time
-//! in the kernel, and the program's own work takes about the same share of time in the kernel
+//! A detached sensor has no pairs of intervals with known work. But all that its events cost is
+//! time in the kernel, and the program's own work takes about the same share of time in the kernel
 //! whether the sensor is attached or not. So the time in user mode is the measure of work: with r
 //! the quotient of time in the kernel and in user mode without events, the events of an interval
 //! took S - r U. Both times are counted by the kernel's clock tick, some 4 ms each, so one interval
@@ -71,8 +71,7 @@ impl CostFactor {
     pub(super) fn get(&self) -> (f64, f64) {
         let (plain, observed) = (self.plain, self.observed);
         let unknown = (1.0, PRIOR_DEVIATION);
-        let plain_ns = plain.user_ns + plain.system_ns;
-        if plain_ns < LEAST_PLAIN_NS || plain.user_ns <= 0.0 || self.calibrated_ns <= 0.0 {
+        if !self.has_plain() || plain.user_ns <= 0.0 || self.calibrated_ns <= 0.0 {
             return unknown;
         }
         let own_ns = plain.system_ns / plain.user_ns * observed.user_ns;
@@ -90,6 +89,11 @@ impl CostFactor {
         let (known, prior) = (error.powi(-2), PRIOR_DEVIATION.powi(-2));
         let logarithm = factor.ln() * known / (known + prior);
         (logarithm.exp(), (known + prior).powf(-0.5))
+    }
+
+    /// Whether the time without events suffices for a first factor.
+    pub(super) fn has_plain(&self) -> bool {
+        self.plain.user_ns + self.plain.system_ns >= LEAST_PLAIN_NS
     }
 
     /// Whether more intervals without events are needed to know it.

@@ -316,8 +316,8 @@ fn set_counted(
     Ok(is_switched)
 }
 
-/// One round of a loop in the states out, in, on and counted. Every other round has the reverse order, so
-/// that a drift of the machine cancels.
+/// One round of a loop in the states out, in, on and counted. Every other round has the reverse
+/// order, so that a drift of the machine cancels.
 fn round(
     bench: &mut Bench,
     which: Loop,
