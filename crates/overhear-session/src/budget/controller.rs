@@ -4,26 +4,35 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use overhear_budget::{
     Budget, EventPrice, PriceRegime, SourceCount, SourceId, ThreadKey, TickInput, UnitCount,
 };
-use overhear_directory::{BudgetSwitch, ProgramSource, SensorWrites};
+use overhear_directory::{monotonic_now, BudgetSwitch, ProgramSource, SensorWrites};
 use overhear_event::{Nanos, Origin, StreamId, Timestamp};
 
 use super::cpu_time::ProcessTimes;
-use super::learning::{Interval, LearnedPrice, Work};
-use super::prices::WritePrices;
+use super::learning::{GroupPrice, Interval, LearnedPrice, Neighbours, Work};
+use super::prices::{SensorKind, WritePrices};
 use super::report::BudgetOutcome;
 use super::settings::BudgetSettings;
+use super::timer_tick::TimerTick;
 use crate::error::{ErrorKind, SessionError};
 
 /// Sources whose work explains the time of an interval, at most.
 const HOTTEST: usize = 8;
 
-/// While a price is too inexact to decide whether the source may always be on, it is off
-/// for one of this number of ticks.
-const EXPLORED_TICKS: u64 = 4;
+/// While prices are too inexact to decide whether all sources may always be on, all of one kind are
+/// off for one of this number of ticks: at first, and later.
+const EXPLORED_TICKS: [u64; 2] = [4, 16];
+
+/// A sensor with fewer than this part of all writes stays on in such a tick.
+const EXPLORED_PART: f64 = 0.001;
+
+/// Longest time that a tick waits for current CPU times. Reading elements may take so long that they
+/// never are.
+const LONGEST_DELAY: Nanos = Nanos::from_ms(10);
 
 /// A sensor in the budget.
 struct Source {
@@ -32,13 +41,15 @@ struct Source {
     written: u64,
     skipped: u64,
     is_on: bool,
+    is_always_on: bool,
+    kind: SensorKind,
     price: LearnedPrice,
 }
 
 /// Keeps the monitoring overhead of the observed processes at a target, by switching their sensors.
 ///
-/// It decides when [`BudgetController::tick`] is called, once per round of the monitor: often
-/// enough, because a tick is due after a hundredth of the window of the programs' CPU time.
+/// It decides in [`BudgetController::wait`], between two rounds of the monitor: often enough, because
+/// a tick is due after a hundredth of the window of the programs' CPU time.
 pub(crate) struct BudgetController {
     settings: BudgetSettings,
     budget: Budget,
@@ -49,6 +60,12 @@ pub(crate) struct BudgetController {
     /// Index in `sources`.
     by_stream: BTreeMap<StreamId, usize>,
     by_id: BTreeMap<SourceId, usize>,
+    groups: BTreeMap<SensorKind, GroupPrice>,
+    timer: TimerTick,
+    /// When the next tick became due; the CPU times were not current since then.
+    due: Option<Timestamp>,
+    /// Whether CPU times were current at the begin of this interval.
+    began_current: bool,
     times: ProcessTimes,
     cpu: Nanos,
     next: Nanos,
@@ -82,6 +99,10 @@ impl BudgetController {
             sources: Vec::new(),
             by_stream: BTreeMap::new(),
             by_id: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            timer: TimerTick::new(),
+            due: None,
+            began_current: false,
             times: ProcessTimes::default(),
             cpu: Nanos::ZERO,
             next: Nanos::ZERO,
@@ -96,13 +117,28 @@ impl BudgetController {
         self.times.add(pid);
     }
 
+    /// Waits by `wait` for at most `pause`, until CPU times are current, and then decides if a tick
+    /// is due. Reading elements first would make them late again, and later the more there are: the
+    /// sensors would look cheaper than they are.
+    pub(crate) fn wait(&mut self, pause: Duration, wait: impl FnOnce(Duration)) {
+        wait(self.timer.aligned(pause, TimerTick::lateness_ns()));
+        self.tick(monotonic_now());
+    }
+
     /// Decides, if a tick is due at this time.
-    pub(crate) fn tick(&mut self, now: Timestamp) {
+    fn tick(&mut self, now: Timestamp) {
+        let is_current = self.timer.is_fresh(TimerTick::lateness_ns());
         let cpu = self.times.total();
         if cpu < self.next {
             return;
         }
-        let interval = self.take(cpu);
+        let due = *self.due.get_or_insert(now);
+        if !is_current && now.since(due) < LONGEST_DELAY {
+            return;
+        }
+        self.due = None;
+        let mut interval = self.take(cpu);
+        interval.is_current = is_current && self.began_current;
         self.learn(&interval);
         self.before = interval;
         let counts: Vec<SourceCount> = self.sources.iter().map(Source::count).collect();
@@ -124,17 +160,24 @@ impl BudgetController {
         };
         self.next = cpu.plus(outcome.next_tick);
         self.ticks += 1;
+        let switched: Vec<(SourceId, bool)> = outcome
+            .settings
+            .iter()
+            .map(|setting| (setting.source, setting.is_on))
+            .collect();
+        let explored = self.explored();
+        // Sensors that are written rarely cost too little to be explored.
+        let all: f64 = self.before.work.iter().map(|work| work.all()).sum();
+        let least = EXPLORED_PART * all;
         let (mut off, mut on) = (Vec::new(), Vec::new());
-        for setting in outcome.settings {
-            let Some(&index) = self.by_id.get(&setting.source) else {
+        for (source, is_on) in switched {
+            let Some(&index) = self.by_id.get(&source) else {
                 continue;
             };
+            let is_explored =
+                self.before.of(index).all() >= least && !self.sources[index].is_always_on;
             let source = &mut self.sources[index];
-            // Without an interval that is off, nobody learns what the others cost.
-            let is_due = (self.ticks + index as u64).is_multiple_of(EXPLORED_TICKS);
-            let is_open = source.could_cost(self.before.cpu_ns, &self.before, index)
-                > self.settings.target.monitoring_share();
-            let is_on = setting.is_on && !(is_due && is_open && source.price.is_open());
+            let is_on = is_on && !(is_explored && explored.contains(&source.kind));
             if source.is_on != is_on {
                 source.is_on = is_on;
                 if is_on { &mut on } else { &mut off }.push(source.stream);
@@ -142,8 +185,28 @@ impl BudgetController {
         }
         self.carry_out(&off, &on);
         // The next interval begins here: what was done since the first reading belongs to none.
+        self.began_current = self.timer.is_fresh(TimerTick::lateness_ns());
         let cpu = self.times.total();
         let _ = self.take(cpu);
+    }
+
+    /// Kinds whose sources are off until the next tick, to learn what they cost. Without intervals
+    /// that are off there are no pairs. Nothing is explored if everything may be on even at the
+    /// highest prices that are possible.
+    fn explored(&self) -> Vec<SensorKind> {
+        let could_cost = |(index, source): (usize, &Source)| {
+            let highest_ns = source.price.highest_ns(&self.groups[&source.kind]);
+            self.before.of(index).all() * highest_ns
+        };
+        let could_cost: f64 = self.sources.iter().enumerate().map(could_cost).sum();
+        if could_cost <= self.settings.target.monitoring_share() * self.before.cpu_ns {
+            return Vec::new();
+        }
+        let kinds = self.groups.iter().zip(self.ticks..);
+        let explored = kinds.filter(|((_, group), ticks)| {
+            ticks.is_multiple_of(EXPLORED_TICKS[usize::from(!group.is_new())])
+        });
+        explored.map(|((kind, _), _)| *kind).collect()
     }
 
     /// Takes new totals, and the sensors that are named for the first time. Returns what was done
@@ -171,7 +234,11 @@ impl BudgetController {
         }
         let cpu_ns = cpu.as_ns().saturating_sub(self.cpu.as_ns()) as f64;
         self.cpu = cpu;
-        Interval { cpu_ns, work }
+        Interval {
+            cpu_ns,
+            is_current: false,
+            work,
+        }
     }
 
     fn admit(&mut self, sensor: &SensorWrites) -> Option<usize> {
@@ -180,9 +247,13 @@ impl BudgetController {
             return None;
         };
         self.times.add(task.pid);
-        let price = LearnedPrice::new(self.prices.written(descriptor));
+        let kind = SensorKind::of(descriptor);
+        let first = self.prices.written(kind);
+        let group = self.groups.entry(kind);
+        let price = LearnedPrice::new(group.or_insert_with(|| GroupPrice::new(first)));
         let label = descriptor.sensor_label();
         let spec = self.settings.spec(&label, descriptor, price.price());
+        let is_always_on = spec.is_always_on();
         match self.budget.add(spec) {
             Ok(id) => {
                 let index = self.sources.len();
@@ -194,6 +265,8 @@ impl BudgetController {
                     written: 0,
                     skipped: 0,
                     is_on: true,
+                    is_always_on,
+                    kind,
                     price,
                 });
                 Some(index)
@@ -208,29 +281,26 @@ impl BudgetController {
     /// Learns prices from the last two intervals.
     fn learn(&mut self, interval: &Interval) {
         let mut hottest: Vec<usize> = (0..self.sources.len()).collect();
-        let heat = |index: &usize| {
-            interval
-                .work
-                .get(*index)
-                .map_or(0.0, |work| work.written + work.skipped)
-        };
+        let heat = |index: &usize| interval.of(*index).all();
         hottest.sort_by(|one, other| heat(other).total_cmp(&heat(one)));
         hottest.truncate(HOTTEST);
-        for (index, source) in self.sources.iter_mut().enumerate() {
-            if source.price.bound(index, interval) {
-                self.budget.refine_price(source.id, source.price.price());
-            }
-        }
         let prices: Vec<EventPrice> = self.sources.iter().map(|it| it.price.price()).collect();
-        for &index in &hottest {
-            let source = &mut self.sources[index];
-            let pair = [&self.before, interval];
-            let learned = source.price.learn(index, pair, &prices, &hottest);
+        let neighbours = Neighbours::new([&self.before, interval], &prices, &hottest);
+        for (kind, group) in &mut self.groups {
+            let of_kind = |index: &usize| self.sources[*index].kind == *kind;
+            let sources: Vec<usize> = (0..self.sources.len()).filter(of_kind).collect();
+            group.learn(&sources, &neighbours);
+        }
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            let before = source.price.price();
+            let regime = source
+                .price
+                .learn(index, &neighbours, &self.groups[&source.kind]);
             let price = source.price.price();
-            match learned {
-                Some(PriceRegime::Same) => drop(self.budget.refine_price(source.id, price)),
-                Some(PriceRegime::Changed) => drop(self.budget.change_price(source.id, price)),
-                None => {}
+            match regime {
+                PriceRegime::Same if price == before => {}
+                PriceRegime::Same => drop(self.budget.refine_price(source.id, price)),
+                PriceRegime::Changed => drop(self.budget.change_price(source.id, price)),
             }
         }
     }
@@ -247,6 +317,7 @@ impl BudgetController {
     /// Switches everything on again. Returns the report, and messages about what went wrong.
     pub(crate) fn finish(mut self, now: Timestamp) -> (BudgetOutcome, Vec<String>) {
         self.next = Nanos::ZERO;
+        self.due = Some(Timestamp::from_monotonic_ns(0));
         self.tick(now);
         let off = self.sources.iter().filter(|source| !source.is_on);
         let off: Vec<StreamId> = off.map(|source| source.stream).collect();
@@ -259,17 +330,6 @@ impl BudgetController {
 }
 
 impl Source {
-    /// The share of CPU time that it would have cost in this interval at the highest price that is
-    /// possible, if it had been on.
-    fn could_cost(&self, cpu_ns: f64, interval: &Interval, index: usize) -> f64 {
-        let writes = interval.work.get(index).copied().unwrap_or_default().all();
-        if cpu_ns > 0.0 {
-            writes * self.price.highest_ns() / cpu_ns
-        } else {
-            0.0
-        }
-    }
-
     fn count(&self) -> SourceCount {
         SourceCount {
             source: self.id,

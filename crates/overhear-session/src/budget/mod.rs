@@ -18,6 +18,7 @@ mod learning;
 mod prices;
 mod report;
 mod settings;
+mod timer_tick;
 
 pub(crate) use controller::BudgetController;
 pub use overhear_budget::Overhead;

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use overhear_budget::{Budget, EventPrice, Overhead, SourceSpec};
+use overhear_budget::{Actuator, Budget, EventPrice, Overhead, SourceSpec};
 use overhear_directory::Matcher;
 use overhear_event::{Nanos, StreamDescriptor};
 
@@ -69,7 +69,8 @@ impl BudgetSettings {
         sensor: &StreamDescriptor,
         price: EventPrice,
     ) -> SourceSpec {
-        let spec = SourceSpec::new(label, price);
+        let actuator = Actuator::Switch { dwell: Nanos::ZERO };
+        let spec = SourceSpec::new(label, price).actuator(actuator);
         let Some(rule) = self.rules.iter().find(|rule| rule.sensors.matches(sensor)) else {
             return spec;
         };

@@ -401,7 +401,7 @@ impl SessionBuilder {
             budget,
             ..
         } = started;
-        let mut budget = budget.take();
+        let budget = RefCell::new(budget.take());
         let mut scheduling = Scheduling::new(());
         if recording.records_wakeups() {
             scheduling.expect_wakeups();
@@ -437,10 +437,14 @@ impl SessionBuilder {
         let mut progress = self.progress.map(|begin| begin());
         let mut forwarder = SignalForwarder::new(running, interrupts, tree.as_deref());
         let is_orphaned = || tree.as_ref().is_some_and(|it| it.borrow().is_orphaned());
-        let wait = |pause| match is_orphaned() {
+        let sleep = |pause| match is_orphaned() {
             // The program has ended: waiting for its end would return at once.
             true => std::thread::sleep(pause),
             false => running.wait(pause),
+        };
+        let wait = |pause| match &mut *budget.borrow_mut() {
+            Some(budget) => budget.wait(pause, sleep),
+            None => sleep(pause),
         };
         let runner = Runner::over(&mut *monitor, Fanout(all))
             .complaints(|complaint| notes.push(complaint.to_string()));
@@ -451,9 +455,6 @@ impl SessionBuilder {
                 progress.show(now.since(*released), runner.monitor.elements(), missed);
             }
             forwarder.forward();
-            if let Some(budget) = &mut budget {
-                budget.tick(now);
-            }
             analyses
                 .borrow_mut()
                 .add_clock_segments(programs.borrow().clock_segments());
@@ -476,8 +477,7 @@ impl SessionBuilder {
             progress.clear();
         }
         let delays = accounts.finish();
-        let budget = budget.map(|budget| budget.finish(ended));
-        let (budget, problems) = budget.unzip();
+        let (budget, problems) = budget.into_inner().map(|it| it.finish(ended)).unzip();
         notes.extend(problems.unwrap_or_default());
         Observed {
             scheduling,
