@@ -198,8 +198,8 @@ mod tests {
         }
     }
 
-    /// With everything on, a unit takes four times as long: a share of the time would be far less of
-    /// the units.
+    /// With everything on, a unit takes four times as long: a share of the time would be far less
+    /// of the units.
     #[test]
     fn share_is_one_of_units() {
         let (mut duty, mut thresholds) = (DutyCycle::new(), Thresholds::new(5));

@@ -30,8 +30,8 @@ const EXPLORED_TICKS: [u64; 2] = [4, 16];
 /// A sensor with fewer than this part of all writes stays on in such a tick.
 const EXPLORED_PART: f64 = 0.001;
 
-/// Longest time that a tick waits for current CPU times. Reading elements may take so long that they
-/// never are.
+/// Longest time that a tick waits for current CPU times. Reading elements may take so long that
+/// they never are.
 const LONGEST_DELAY: Nanos = Nanos::from_ms(10);
 
 /// A sensor in the budget.
@@ -48,8 +48,8 @@ struct Source {
 
 /// Keeps the monitoring overhead of the observed processes at a target, by switching their sensors.
 ///
-/// It decides in [`BudgetController::wait`], between two rounds of the monitor: often enough, because
-/// a tick is due after a hundredth of the window of the programs' CPU time.
+/// It decides in [`BudgetController::wait`], between two rounds of the monitor: often enough,
+/// because a tick is due after a hundredth of the window of the programs' CPU time.
 pub(crate) struct BudgetController {
     settings: BudgetSettings,
     budget: Budget,

@@ -48,8 +48,8 @@ impl WritePrices {
         })
     }
 
-    /// Of an element of this kind. The calibration's elements are small; the copy of a larger one is
-    /// added.
+    /// Of an element of this kind. The calibration's elements are small; the copy of a larger one
+    /// is added.
     pub(super) fn written(&self, kind: SensorKind) -> EventPrice {
         let price = match kind.way {
             Way::Simple => self.simple,
