@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile mutations kills docs install sizes clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills docs install sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -33,6 +33,8 @@ bench: ## measures sensors and readers against a floor and other tools, PAGE=FIL
 	@$(XTASK) bench $(PAGE)
 experiment: ## runs fifteen periodic tasks for SECONDS=60, and prints response times computed and observed
 	@$(XTASK) experiment $(SECONDS)
+experiment-budget: ## compares the CPU time of programs under a budget with its target, GROUPS=4 for each row; keeps docs/experiments/budget.md
+	@$(XTASK) experiment-budget $(GROUPS)
 stress: ## keeps a guarantee while every CPU is loaded, for SECONDS=600, assuming LATENESS=20 ms
 	@$(XTASK) stress $(or $(SECONDS),600) $(LATENESS)
 hostile: ## measures the directory under attack, then holds CONVERSATIONS=50000 broken talks and KILLS=1000 (as root)

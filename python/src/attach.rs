@@ -327,7 +327,7 @@ fn run(
     let budget = budget.map(|(settings, prices)| {
         BudgetController::new(settings, prices, Box::new(Rc::clone(&source)))
     });
-    let mut budget = budget.and_then(|budget| match budget {
+    let budget = budget.and_then(|budget| match budget {
         Ok(budget) => Some(budget),
         Err(error) => {
             complain(error.to_string());
@@ -340,28 +340,27 @@ fn run(
         elements: 0,
         missed: 0,
     };
-    let wait = |pause| {
+    let budget = RefCell::new(budget);
+    let sleep = |pause| {
         let state = shared.lock();
         if !state.wants_end {
             drop(shared.wait(state, pause));
         }
     };
+    let wait = |pause| BudgetController::wait_with(&budget, pause, sleep);
     let runner = Runner::new(update)
         .source(Box::new(source))
         .complaints(|complaint| shared.lock().complaints.push(complaint.0));
-    let finished = runner.run(wait, |runner| {
-        if let Some(budget) = &mut budget {
-            budget.tick(runner.now());
-        }
+    let finished = runner.run(wait, |_| {
         let mut state = shared.lock();
         if std::mem::take(&mut state.wants_budget) {
-            state.budget = budget.as_ref().map(|it| as_json(&it.outcome()));
+            state.budget = budget.borrow().as_ref().map(|it| as_json(&it.outcome()));
             shared.changed.notify_all();
         }
         state.wants_end.then_some(())
     });
     let mut collector = finished.update.collector;
-    if let Some(budget) = budget {
+    if let Some(budget) = budget.into_inner() {
         let (outcome, problems) = budget.finish(finished.ended);
         problems.into_iter().for_each(complain);
         shared.lock().budget = Some(as_json(&outcome));

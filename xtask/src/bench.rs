@@ -137,6 +137,27 @@ pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<
     shell::run(cargo.args([name, "--", "--exact", "--nocapture"]))
 }
 
+/// Budgets on sensors of programs: the target against the CPU time that the programs take, with
+/// this number of groups of processes for each row. Writes the page and its picture.
+pub(crate) fn experiment_budget(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.args([
+        "bench",
+        "--quiet",
+        "-p",
+        "overhear-cli",
+        "--bench",
+        "budget",
+    ]);
+    let page = workspace.root.join("docs/experiments/budget.md");
+    cargo.arg("--").arg("--page").arg(page);
+    if let Some(groups) = arguments.first() {
+        cargo.args(["--groups", groups]);
+    }
+    shell::run(&mut cargo)
+}
+
 /// A workload with many switches, with and without a monitor, in 41 pairs: a bench among the tests,
 /// because these can run both.
 fn compensation(workspace: &Workspace) -> Result<()> {

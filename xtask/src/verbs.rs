@@ -37,6 +37,7 @@ pub(crate) enum Verb {
     Notices,
     Bench,
     Experiment,
+    ExperimentBudget,
     Stress,
     Hostile,
     Mutations,
@@ -48,7 +49,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -61,6 +62,7 @@ impl Verb {
         Self::Notices,
         Self::Bench,
         Self::Experiment,
+        Self::ExperimentBudget,
         Self::Stress,
         Self::Hostile,
         Self::Mutations,
@@ -85,6 +87,7 @@ impl Verb {
             Self::Notices => "notices",
             Self::Bench => "bench",
             Self::Experiment => "experiment",
+            Self::ExperimentBudget => "experiment-budget",
             Self::Stress => "stress",
             Self::Hostile => "hostile",
             Self::Mutations => "mutations",
@@ -116,6 +119,7 @@ impl Verb {
             Self::Notices => notices::write(&workspace),
             Self::Bench => bench::bench(&workspace, arguments),
             Self::Experiment => bench::experiment(&workspace, arguments),
+            Self::ExperimentBudget => bench::experiment_budget(&workspace, arguments),
             Self::Stress => bench::stress(&workspace, arguments),
             Self::Hostile => bench::hostile(&workspace, arguments),
             Self::Mutations => long_form(

@@ -6,7 +6,7 @@ use overhear_event::{Nanos, Timestamp};
 use crate::account::{Account, Reported, ThreadKey};
 use crate::balance::Balance;
 use crate::demand::{Demand, DemandStep};
-use crate::duty_cycle::DutyCycle;
+use crate::duty_cycle::{DutyCycle, Elapsed, Thresholds};
 use crate::report::{BudgetReport, BudgetSource, ThreadCost};
 use crate::series::{overhead, OverheadSeries};
 use crate::source::{Actuator, AddSourceError, SourceId, SourceSpec};
@@ -52,6 +52,8 @@ struct Entry {
     account: Account,
     demand: Demand,
     duty: DutyCycle,
+    /// Units of the last tick: those that are counted, or CPU time in ns.
+    elapsed: Elapsed,
     /// Growth of the totals in the tick under way.
     grown: Reported,
     is_capped: bool,
@@ -73,11 +75,11 @@ impl Entry {
         Some(self.demand.rate()? * self.account.price().as_ns())
     }
 
-    /// Share of units until the next tick. Without units of its own a source is on or off.
+    /// Share of units until the next tick. A source that does not draw its units is on or off.
     fn share_in_force(&self) -> f64 {
-        match (self.counts_units, self.is_on) {
-            (true, _) => self.share,
-            (false, is_on) => f64::from(u8::from(is_on)),
+        match (self.counts_units, self.spec.actuator) {
+            (true, Actuator::Share) => self.share,
+            _ => f64::from(u8::from(self.is_on)),
         }
     }
 }
@@ -169,7 +171,7 @@ pub struct Budget {
     removed_sources: u64,
     removed_ns: f64,
     removed_variance: f64,
-    added: u64,
+    thresholds: Thresholds,
     basins: Vec<Basin>,
     levels: Vec<(f64, f64)>,
 }
@@ -205,7 +207,7 @@ impl Budget {
             removed_sources: 0,
             removed_ns: 0.0,
             removed_variance: 0.0,
-            added: 0,
+            thresholds: Thresholds::new(1),
             basins: Vec::new(),
             levels: Vec::new(),
         })
@@ -231,11 +233,11 @@ impl Budget {
         });
         let slot = &mut self.slots[index];
         slot.generation = slot.generation.wrapping_add(1);
-        self.added += 1;
         slot.entry = Some(Entry {
             account: Account::new(spec.price),
             demand: Demand::default(),
-            duty: DutyCycle::new(self.added),
+            duty: DutyCycle::new(),
+            elapsed: Elapsed::default(),
             grown: Reported::default(),
             is_capped: false,
             counts_units: false,
@@ -478,6 +480,10 @@ impl Budget {
             } else {
                 (if entry.is_on { cpu_ns } else { 0.0 }, cpu_ns)
             };
+            entry.elapsed = Elapsed {
+                on: units_on,
+                all: units_all,
+            };
             entry.demand.update(DemandStep {
                 events: entry.grown.count as f64,
                 units_on,
@@ -489,7 +495,7 @@ impl Budget {
             (entry.grown, entry.is_capped) = (Reported::default(), false);
             spent += entry.account.cost_ns();
             if entry.share > 0.0 && entry.share < 1.0 && !entry.counts_units {
-                quantum = quantum.max(entry.demand().unwrap_or(0.0) * entry.duty.quantum_ns());
+                quantum = quantum.max(entry.demand().unwrap_or(0.0) * entry.duty.quantum());
             }
         }
         let (cpu, own) = (input.cpu.as_ns() as f64, input.own_cpu.as_ns() as f64);
@@ -647,6 +653,7 @@ impl Budget {
         let ahead_ns = (self.next_tick_ns as f64).max(cpu_ns);
         let weights: f64 = self.entries().map(|it| it.spec.weight).sum();
         let free_ns = (self.balance.balance_ns().max(0.0) + want * ahead_ns) / weights;
+        let threshold = self.thresholds.draw();
         self.settings.clear();
         for at in 0..self.order.len() {
             let index = self.order[at];
@@ -663,9 +670,10 @@ impl Budget {
                 continue;
             };
             let dwell = entry.spec.actuator.dwell();
-            entry.is_on = entry
-                .duty
-                .decide(entry.share, cpu_ns, now, dwell, permitted);
+            entry.is_on =
+                entry
+                    .duty
+                    .decide(entry.share, entry.elapsed, now, dwell, permitted, threshold);
             let limit = match (entry.share < 1.0, is_capped_share) {
                 (false, _) => ShareLimit::None,
                 (true, true) => ShareLimit::Requirement,

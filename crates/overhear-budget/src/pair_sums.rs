@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The price of an event as a regression slope over randomised pairs of stretches.
 
+use crate::EventPrice;
+
 /// Hot functions whose passes are covariates at most.
 pub const MAX_COVARIATES: usize = 8;
 const COLUMNS: usize = MAX_COVARIATES + 1;
@@ -38,6 +40,20 @@ pub struct PriceSlope {
     /// Effective number of pairs: `(sum e^2)^2 / sum e^4`. One large pair among many small ones
     /// counts as one.
     pub effective_pairs: f64,
+}
+
+impl PriceSlope {
+    /// The price by this slope and by what is known without it: their mean, weighted by inverse
+    /// variance.
+    #[must_use]
+    pub fn shrunk_to(&self, prior: EventPrice) -> EventPrice {
+        let (q0, s0) = (prior.as_ns(), prior.error_ns());
+        if self.error_ns <= 0.0 || s0 <= 0.0 {
+            return EventPrice::clamped(self.ns, self.error_ns);
+        }
+        let (a, b) = (s0.powi(-2), self.error_ns.powi(-2));
+        EventPrice::clamped((q0 * a + self.ns * b) / (a + b), (a + b).sqrt().recip())
+    }
 }
 
 /// Normal equations of the regression of time differences on event differences, through the

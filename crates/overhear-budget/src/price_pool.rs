@@ -59,15 +59,9 @@ impl PricePool {
             }
             None => (self.pooled, Self::POOL_SPREAD * self.pooled),
         };
-        let (ns, error_ns) = match slope {
-            Some(it) if it.error_ns > 0.0 && s0 > 0.0 => {
-                let (a, b) = (s0.powi(-2), it.error_ns.powi(-2));
-                ((q0 * a + it.ns * b) / (a + b), (a + b).sqrt().recip())
-            }
-            Some(it) => (it.ns, it.error_ns),
-            None => (q0, s0),
-        };
+        let prior = EventPrice::clamped(q0, s0);
+        let price = slope.map_or(prior, |slope| slope.shrunk_to(prior));
         let [low, high] = Self::CLIP.map(|by| by * self.p0);
-        EventPrice::clamped(ns.clamp(low, high), error_ns)
+        EventPrice::clamped(price.as_ns().clamp(low, high), price.error_ns())
     }
 }

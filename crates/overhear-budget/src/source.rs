@@ -109,6 +109,12 @@ impl SourceSpec {
         self
     }
 
+    /// Whether the source is never switched off.
+    #[must_use]
+    pub const fn is_always_on(&self) -> bool {
+        self.is_always_on
+    }
+
     /// How the source is switched.
     #[must_use]
     pub fn actuator(mut self, actuator: Actuator) -> Self {

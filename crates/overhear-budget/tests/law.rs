@@ -115,6 +115,10 @@ fn any_phases() -> impl Strategy<Value = Phases> {
     )
 }
 
+fn any_style() -> impl Strategy<Value = Style> {
+    prop_oneof![Just(Style::Units), Just(Style::Ticks), Just(Style::Counted)]
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
 
@@ -123,9 +127,9 @@ proptest! {
     /// small window by one tick.
     #[test]
     fn target_is_met_where_full_observation_costs_more_in_every_phase(
-        phases in any_phases(), units: bool, seed: u64,
+        phases in any_phases(), style in any_style(), seed: u64,
     ) {
-        let style = if units { Style::Units } else { Style::Ticks };
+        let units = style == Style::Units;
         let target = phases.target;
         let mut law = Simulation::new(target, phases.program(), style, seed);
         let truth = law.run(RUN_SECONDS);
@@ -139,9 +143,8 @@ proptest! {
 
     #[test]
     fn everything_is_on_where_it_costs_less_than_the_target(
-        n in 1_usize..100, target in 0.02..1.0, part in 0.0..0.7, units: bool, seed: u64,
+        n in 1_usize..100, target in 0.02..1.0, part in 0.0..0.7, style in any_style(), seed: u64,
     ) {
-        let style = if units { Style::Units } else { Style::Ticks };
         let mut law = Simulation::new(target, steady(n, part * target, seed), style, seed);
         law.run(20.0);
         for source in law.budget.report().sources {
@@ -171,11 +174,30 @@ proptest! {
     }
 }
 
+/// A sensor in a program that does little else: an interval with the sensor on has a third of the
+/// writes of one with the sensor off, so a share of the time would be far less of the writes.
+#[test]
+fn large_target_is_met_from_the_second_window_on() {
+    for (target, full) in [(0.5, 1.2), (1.0, 2.6)] {
+        for seed in 1..=4 {
+            let program = Program {
+                cost: Box::new(move |_, _| full),
+                ..steady(1, full, 3)
+            };
+            let mut law = Simulation::new(target, program, Style::Counted, seed);
+            let truth = law.run(4.0 * (1.0 + target));
+            let seen = truth.overhead_between(1.0, f64::INFINITY);
+            let error = (seen / target - 1.0).abs();
+            assert!(error < 0.05, "{seen} at {target}");
+        }
+    }
+}
+
 /// 60 s without CPU use, or with little of it, or with full use and without events; then a burst in
 /// which all sources together cost 158 %.
 #[test]
 fn first_burst_after_idleness_is_observed_and_bounded() {
-    for style in [Style::Units, Style::Ticks] {
+    for style in [Style::Units, Style::Ticks, Style::Counted] {
         for n in [5, 60, 400] {
             for target in [0.02, 0.1, 0.5, 1.0] {
                 for idle_cpus in [0.0, 0.01, 1.0] {
@@ -215,7 +237,7 @@ fn first_burst_after_idleness_is_observed_and_bounded() {
 
 #[test]
 fn hundreds_of_sources_are_as_stable_as_five() {
-    for style in [Style::Units, Style::Ticks] {
+    for style in [Style::Units, Style::Ticks, Style::Counted] {
         for target in [0.05, 0.1, 0.5] {
             for n in [5, 60, 400] {
                 let program = steady(n, 4.0 * target, 3);
@@ -423,7 +445,7 @@ fn own_cost_is_part_of_the_overhead() {
 /// A monitor on a busy machine has late ticks, sometimes by many periods.
 #[test]
 fn late_ticks_do_not_move_the_mean() {
-    for style in [Style::Units, Style::Ticks] {
+    for style in [Style::Units, Style::Ticks, Style::Counted] {
         for n in [5, 60, 400] {
             let target = 0.1;
             let mut law = Simulation::new(target, steady(n, 1.0, 3), style, 1);

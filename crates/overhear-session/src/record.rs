@@ -151,8 +151,11 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         .map_err(|error| SessionError::from(&error))?;
     let (mut writer, mut recording) = begin_trace(options, source, begun)?;
     let kernel = Rc::new(RefCell::new(kernel));
-    let mut budget = budget_of(options, &kernel, prices)?;
-    let mut new_processes = budget.as_ref().map(BudgetController::new_processes);
+    let budget = RefCell::new(budget_of(options, &kernel, prices)?);
+    let mut new_processes = budget
+        .borrow()
+        .as_ref()
+        .map(BudgetController::new_processes);
     let mut scheduling = Scheduling::new(());
     if recording.records_wakeups() {
         scheduling.expect_wakeups();
@@ -188,17 +191,15 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
             interrupts: &mut interrupts,
             begun,
         };
-        let finished = runner.run(std::thread::sleep, |runner| {
+        let wait = |pause| BudgetController::wait_with(&budget, pause, std::thread::sleep);
+        let finished = runner.run(wait, |runner| {
             if let Some(progress) = &mut progress {
                 let missed = runner.monitor.losses().missed();
                 progress.show(runner.now().since(begun), runner.monitor.elements(), missed);
             }
             let now = runner.now();
-            if let Some(budget) = &mut budget {
-                budget.tick(now);
-            }
             (!condition.goes_on(now)).then(|| {
-                if let Some(budget) = &mut budget {
+                if let Some(budget) = &mut *budget.borrow_mut() {
                     budget.end_kernel(now);
                 }
                 // Finishing fails only for a monitor that was terminated.
@@ -226,7 +227,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         end_ns: ended.as_monotonic_ns(),
         exit: Exit::Code(0),
     });
-    let (budget, problems) = budget.map(|budget| budget.finish(ended)).unzip();
+    let (budget, problems) = budget.into_inner().map(|it| it.finish(ended)).unzip();
     notes.extend(problems.unwrap_or_default());
     recording.notes = notes;
     let accounts = Recorded {

@@ -14,8 +14,10 @@ use super::{Piece, Program, Random, Truth};
 pub(crate) enum Style {
     /// They draw units themselves and stop at the burst cap, as instrumented functions do.
     Units,
-    /// They are switched from tick to tick, as sensors are.
+    /// They are switched from tick to tick.
     Ticks,
+    /// They are switched from tick to tick and count their units, as sensors do.
+    Counted,
     /// They are switched, and stay for 50 ms at least, as probes do.
     Dwell,
 }
@@ -135,6 +137,7 @@ impl Simulation {
                     let price = EventPrice::from_ns(true_price, 0.05 * true_price).unwrap();
                     let actuator = match self.style {
                         Style::Units | Style::Ticks => Actuator::Share,
+                        Style::Counted => Actuator::Switch { dwell: Nanos::ZERO },
                         Style::Dwell => Actuator::Switch {
                             dwell: Nanos::from_ms(50),
                         },
@@ -171,7 +174,7 @@ impl Simulation {
     fn fraction(&self, i: usize) -> f64 {
         match self.style {
             Style::Units => self.share[i],
-            Style::Ticks | Style::Dwell => f64::from(u8::from(self.is_on[i])),
+            Style::Ticks | Style::Counted | Style::Dwell => f64::from(u8::from(self.is_on[i])),
         }
     }
 
@@ -250,7 +253,7 @@ impl Simulation {
     }
 
     fn tick(&mut self) {
-        let units = (self.style == Style::Units).then_some(());
+        let units = matches!(self.style, Style::Units | Style::Counted).then_some(());
         let counts: Vec<SourceCount> = (0..self.program.sources)
             .filter_map(|i| {
                 Some(SourceCount {

@@ -147,7 +147,7 @@ impl<'a> Attachment<'a> {
         let budget = budget.map(|(settings, prices)| {
             BudgetController::new(settings, prices, Box::new(Rc::clone(&source)))
         });
-        let mut budget = budget.transpose()?;
+        let budget = RefCell::new(budget.transpose()?);
         let requests = Requests::listen(interrupts);
         let outlet = Outlet {
             file: out,
@@ -162,11 +162,9 @@ impl<'a> Attachment<'a> {
         let mut link = DirectoryLink::new();
         let mut connected_at = begun;
         let runner = Runner::new(sink).source(Box::new(Rc::clone(&source)));
-        let finished = runner.run(std::thread::sleep, |runner| {
+        let wait = |pause| BudgetController::wait_with(&budget, pause, std::thread::sleep);
+        let finished = runner.run(wait, |runner| {
             let (now, sink) = (runner.now(), &mut runner.update);
-            if let Some(budget) = &mut budget {
-                budget.tick(now);
-            }
             let source = &source.borrow();
             link.update(source.is_connected());
             sink.take_news(&mut runner.monitor, &mut link, &mut report);
@@ -211,7 +209,7 @@ impl<'a> Attachment<'a> {
                 report(&limits::explained(message));
             }
         }
-        let budget = budget.map(|budget| budget.finish(ended));
+        let budget = budget.into_inner().map(|it| it.finish(ended));
         let (budget, problems) = budget.unzip();
         problems
             .iter()

@@ -137,9 +137,12 @@ impl Observation {
     /// Runs one round. Returns the pause until the next one is due.
     pub(super) fn step(&mut self) -> Duration {
         self.now = monotonic_now();
-        let pause = self.runner.step();
         if let Some(budget) = &mut self.budget {
             budget.tick(self.now);
+        }
+        let mut pause = self.runner.step();
+        if let Some(budget) = &mut self.budget {
+            pause = budget.aligned(pause);
         }
         for stream in self.runner.monitor.take_opened() {
             let evaluated = self.now.minus(HOLD_BACK);

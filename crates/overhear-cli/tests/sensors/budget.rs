@@ -172,7 +172,8 @@ fn every_verb_names_the_gaps_of_a_budget() {
 
 #[test]
 fn budget_that_suffices_leaves_nothing_out() {
-    let (ended, report, [frequent, _]) = spend(&["--budget", "1000%"], "400");
+    // Enough work for the first prices of a build without optimisation.
+    let (ended, report, [frequent, _]) = spend(&["--budget", "1000%"], "4000");
     let of_frequent = sensor(&report, "/frequent");
     assert_eq!(number(of_frequent, "written"), frequent, "{ended:#?}");
     assert_eq!(number(of_frequent, "skipped"), 0);

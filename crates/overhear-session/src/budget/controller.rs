@@ -4,12 +4,13 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use overhear_budget::{
     Actuator, Budget, EventPrice, PriceRegime, SourceCount, SourceId, SourceSpec, ThreadKey,
     TickInput, UnitCount,
 };
-use overhear_directory::SensorWrites;
+use overhear_directory::{monotonic_now, SensorWrites};
 use overhear_event::{Nanos, Origin, StreamDescriptor, StreamId, Timestamp};
 use overhear_kernel::{possible_cpus, BudgetState, KernelWrites};
 
@@ -17,22 +18,30 @@ use super::counts::Counts;
 use super::cpu_time::ProcessTimes;
 use super::ended::EndedSensors;
 use super::kernel::{entry_of, KernelPrices, KernelSource, DETACHABLE_DWELL};
-use super::learning::{Interval, LearnedPrice, Work};
+use super::learning::{GroupPrice, Interval, LearnedPrice, Neighbours, Work};
 use super::mode_times::{CostFactor, ModeTimes};
 use super::new_processes::NewProcesses;
-use super::prices::WritePrices;
+use super::prices::{SensorKind, WritePrices};
 use super::problems::Problems;
 use super::report::{BudgetOutcome, BudgetSensor, Counted};
 use super::sensors::{BudgetedKernel, BudgetedSensors};
 use super::settings::BudgetSettings;
+use super::timer_tick::TimerTick;
 use crate::error::{ErrorKind, SessionError};
 
 /// Sources whose work explains the time of an interval, at most.
 const HOTTEST: usize = 8;
 
-/// While a price is too inexact to decide whether the source may always be on, it is off
-/// for one of this number of ticks.
-const EXPLORED_TICKS: u64 = 4;
+/// While prices are too inexact to decide whether all sources may always be on, all of one kind are
+/// off for one of this number of ticks: at first, and later.
+const EXPLORED_TICKS: [u64; 2] = [4, 16];
+
+/// A sensor with fewer than this part of all writes stays on in such a tick.
+const EXPLORED_PART: f64 = 0.001;
+
+/// Longest time that a tick waits for current CPU times. Reading elements may take so long that
+/// they never are.
+const LONGEST_DELAY: Nanos = Nanos::from_ms(10);
 
 /// Time after which a tick is due in any case: a program that appears is not in any CPU time yet,
 /// and ended sensors of idle programs must not gather.
@@ -40,6 +49,14 @@ const LONGEST_TICK: Nanos = Nanos::from_ms(50);
 
 /// Longest time for which sensors are detached to learn what their events cost.
 const LONGEST_EXPLORATION: Nanos = Nanos::from_ms(1_000);
+
+/// Sources that have about one price.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum PriceGroup {
+    Program(SensorKind),
+    /// A kernel sensor or a probe alone.
+    Kernel(StreamId),
+}
 
 /// A sensor in the budget.
 struct Source {
@@ -51,6 +68,7 @@ struct Source {
     /// Never switched off, not even to learn its price.
     is_always_on: bool,
     has_ended: bool,
+    group: PriceGroup,
     /// The price of an element less that of a skipped event.
     price: LearnedPrice,
     /// `None` for sensors of programs.
@@ -59,9 +77,9 @@ struct Source {
 
 /// Keeps the monitoring overhead of the observed processes at a target, by switching their sensors.
 ///
-/// It decides when [`BudgetController::tick`] is called, once per round of the monitor: often
-/// enough, because a tick is due after a hundredth of the window of the programs' CPU time. Its
-/// memory grows with the number of sensors that live.
+/// It decides in [`BudgetController::wait`], between two rounds of the monitor: often enough,
+/// because a tick is due after a hundredth of the window of the programs' CPU time. Its memory
+/// grows with the number of sensors that live.
 pub struct BudgetController {
     settings: BudgetSettings,
     budget: Budget,
@@ -82,6 +100,12 @@ pub struct BudgetController {
     /// Index in `sources`.
     by_stream: BTreeMap<StreamId, usize>,
     by_id: BTreeMap<SourceId, usize>,
+    groups: BTreeMap<PriceGroup, GroupPrice>,
+    timer: TimerTick,
+    /// When the next tick became due; the CPU times were not current since then.
+    due: Option<Timestamp>,
+    /// Whether CPU times were current at the begin of this interval.
+    began_current: bool,
     times: ProcessTimes,
     new_processes: Rc<RefCell<NewProcesses>>,
     cpu: Nanos,
@@ -127,6 +151,10 @@ impl BudgetController {
             ended: EndedSensors::default(),
             by_stream: BTreeMap::new(),
             by_id: BTreeMap::new(),
+            groups: BTreeMap::new(),
+            timer: TimerTick::new(),
+            due: None,
+            began_current: false,
             times: ProcessTimes::default(),
             new_processes: Rc::default(),
             cpu: Nanos::ZERO,
@@ -162,6 +190,7 @@ impl BudgetController {
     /// Takes the last totals of the kernel sensors, which are about to end.
     pub(crate) fn end_kernel(&mut self, now: Timestamp) {
         self.next = Nanos::ZERO;
+        self.due = Some(Timestamp::from_monotonic_ns(0));
         self.tick(now);
         self.kernel = None;
     }
@@ -176,8 +205,32 @@ impl BudgetController {
         Rc::clone(&self.new_processes)
     }
 
+    /// Waits by `wait` for at most `pause`, until CPU times are current, and then decides if a tick
+    /// is due. Reading elements first would make them late again, and later the more there are: the
+    /// sensors would look cheaper than they are.
+    pub fn wait(&mut self, pause: Duration, wait: impl FnOnce(Duration)) {
+        wait(self.aligned(pause));
+        self.tick(monotonic_now());
+    }
+
+    /// As [`BudgetController::wait`], if there is a budget; else `wait` alone.
+    pub fn wait_with(budget: &RefCell<Option<Self>>, pause: Duration, wait: impl FnOnce(Duration)) {
+        match &mut *budget.borrow_mut() {
+            Some(budget) => budget.wait(pause, wait),
+            None => wait(pause),
+        }
+    }
+
+    /// A pause of about this length after which CPU times are current. Loops that wait by
+    /// themselves call [`BudgetController::tick`] after it, before they read elements.
+    #[must_use]
+    pub fn aligned(&mut self, pause: Duration) -> Duration {
+        self.timer.aligned(pause, TimerTick::lateness_ns())
+    }
+
     /// Decides, if a tick is due at this time.
     pub fn tick(&mut self, now: Timestamp) {
+        let is_current = self.timer.is_fresh(TimerTick::lateness_ns());
         for pid in self.new_processes.borrow_mut().take() {
             self.times.add(pid);
         }
@@ -186,9 +239,15 @@ impl BudgetController {
         if cpu < self.next && now.since(latest) < LONGEST_TICK {
             return;
         }
+        let due = *self.due.get_or_insert(now);
+        if !is_current && now.since(due) < LONGEST_DELAY {
+            return;
+        }
+        self.due = None;
         self.latest = Some(now);
         self.most_ns = now.since(latest).as_ns() as f64 * self.cpus;
-        let interval = self.take(cpu);
+        let mut interval = self.take(cpu);
+        interval.is_current = is_current && self.began_current;
         if interval.cpu_ns > 0.0 {
             self.learn(&interval);
         }
@@ -215,23 +274,29 @@ impl BudgetController {
         self.next = cpu.plus(outcome.next_tick);
         self.ticks += 1;
         let kernel_sensors = self.sources.iter().filter(|it| it.kernel.is_some()).count();
+        let switched: Vec<(SourceId, bool)> = outcome
+            .settings
+            .iter()
+            .map(|setting| (setting.source, setting.is_on))
+            .collect();
+        let explored = self.explored();
+        // Sensors that are written rarely cost too little to be explored.
+        let all: f64 = self.before.work.iter().map(|work| work.all()).sum();
+        let least = EXPLORED_PART * all;
         let (mut off, mut on, mut of_kernel) = (Vec::new(), Vec::new(), Vec::new());
-        for setting in outcome.settings {
-            let Some(&index) = self.by_id.get(&setting.source) else {
+        for (source, is_on) in switched {
+            let Some(&index) = self.by_id.get(&source) else {
                 continue;
             };
+            let is_frequent = self.before.of(index).all() >= least;
             let source = &mut self.sources[index];
-            // Without an interval that is off, nobody learns what the others cost.
-            let is_due = (self.ticks + index as u64).is_multiple_of(EXPLORED_TICKS);
-            let is_open = source.could_cost(self.before.cpu_ns, &self.before, index) > target_share;
-            let may_explore = !source.is_always_on;
-            let is_explored = may_explore
+            let is_explored = !source.is_always_on
                 && match source.counts_skipped() {
-                    true => is_due && is_open && source.price.is_open(),
+                    true => is_frequent && explored.contains(&source.group),
                     // All of them together, so that there is time without their events.
                     false => explores_detached,
                 };
-            let is_on = setting.is_on && !is_explored;
+            let is_on = is_on && !is_explored;
             let is_changed = std::mem::replace(&mut source.is_on, is_on) != is_on;
             if let Some(kernel) = &mut source.kernel {
                 let is_detached_now = !is_on && kernel.decide(target_share, kernel_sensors);
@@ -246,8 +311,28 @@ impl BudgetController {
         self.switch_kernel(&of_kernel);
         self.remove_ended();
         // The next interval begins here: what was done since the first reading belongs to none.
+        self.began_current = self.timer.is_fresh(TimerTick::lateness_ns());
         let cpu = self.times.total();
         let _ = self.take(cpu);
+    }
+
+    /// Groups whose sources are off until the next tick, to learn what they cost. Without intervals
+    /// that are off there are no pairs. Nothing is explored if everything may be on even at the
+    /// highest prices that are possible.
+    fn explored(&self) -> Vec<PriceGroup> {
+        let could_cost = |(index, source): (usize, &Source)| {
+            let highest_ns = source.price.highest_ns(&self.groups[&source.group]);
+            self.before.of(index).all() * highest_ns
+        };
+        let could_cost: f64 = self.sources.iter().enumerate().map(could_cost).sum();
+        if could_cost <= self.settings.target.monitoring_share() * self.before.cpu_ns {
+            return Vec::new();
+        }
+        let kinds = self.groups.iter().zip(self.ticks..);
+        let explored = kinds.filter(|((_, group), ticks)| {
+            ticks.is_multiple_of(EXPLORED_TICKS[usize::from(!group.is_new())])
+        });
+        explored.map(|((kind, _), _)| *kind).collect()
     }
 
     /// Takes new totals, and the sensors that are named for the first time. Returns what was done
@@ -284,7 +369,11 @@ impl BudgetController {
         }
         self.cpu = cpu;
         self.take_kernel(cpu_ns, &mut work);
-        Interval { cpu_ns, work }
+        Interval {
+            cpu_ns,
+            is_current: false,
+            work,
+        }
     }
 
     /// As [`Self::take`], for kernel sensors.
@@ -327,7 +416,8 @@ impl BudgetController {
     fn admit_kernel(&mut self, sensor: &KernelWrites, prices: &KernelPrices) -> Option<usize> {
         let descriptor = &*sensor.descriptor;
         let kernel = KernelSource::new(sensor, prices);
-        let price = LearnedPrice::new(kernel.first_difference());
+        let group = PriceGroup::Kernel(descriptor.id);
+        let price = self.first_price(group, kernel.first_difference());
         let label = descriptor.schema_label();
         let mut spec = self.settings.spec(
             &label,
@@ -343,7 +433,7 @@ impl BudgetController {
         if let Some(entry) = entry {
             spec = spec.requires(entry.id);
         }
-        self.insert(spec, descriptor, price, Some(kernel))
+        self.insert(spec, descriptor, (group, price), Some(kernel))
     }
 
     /// Adds the process of a sensor; false if it is not of a program.
@@ -387,19 +477,28 @@ impl BudgetController {
         if !self.add_process_of(sensor) {
             return None;
         }
-        let price = LearnedPrice::new(self.prices.written(descriptor));
+        let kind = SensorKind::of(descriptor);
+        let group = PriceGroup::Program(kind);
+        let price = self.first_price(group, self.prices.written(kind));
         let label = descriptor.sensor_label();
         let spec = self.settings.spec(&label, descriptor, price.price());
-        self.insert(spec, descriptor, price, None)
+        self.insert(spec, descriptor, (group, price), None)
+    }
+
+    /// The price of a source that begins, by what is known about its group.
+    fn first_price(&mut self, group: PriceGroup, calibrated: EventPrice) -> LearnedPrice {
+        let group = self.groups.entry(group);
+        LearnedPrice::new(group.or_insert_with(|| GroupPrice::new(calibrated)))
     }
 
     fn insert(
         &mut self,
         spec: SourceSpec,
         descriptor: &StreamDescriptor,
-        price: LearnedPrice,
+        (group, price): (PriceGroup, LearnedPrice),
         kernel: Option<KernelSource>,
     ) -> Option<usize> {
+        let is_always_on = spec.is_always_on();
         match self.budget.add(spec) {
             Ok(id) => {
                 self.problems
@@ -413,8 +512,9 @@ impl BudgetController {
                     sensor: descriptor.sensor.clone(),
                     counts: Counts::default(),
                     is_on: true,
-                    is_always_on: self.settings.is_always_on(descriptor),
+                    is_always_on,
                     has_ended: false,
+                    group,
                     price,
                     kernel,
                 });
@@ -430,32 +530,29 @@ impl BudgetController {
     /// Learns prices from the last two intervals.
     fn learn(&mut self, interval: &Interval) {
         let mut hottest: Vec<usize> = (0..self.sources.len()).collect();
-        let heat = |index: &usize| {
-            interval
-                .work
-                .get(*index)
-                .map_or(0.0, |work| work.written + work.skipped)
-        };
+        let heat = |index: &usize| interval.of(*index).all();
         hottest.sort_by(|one, other| heat(other).total_cmp(&heat(one)));
         hottest.truncate(HOTTEST);
         let factor = self.factor.get();
-        for (index, source) in self.sources.iter_mut().enumerate() {
-            let is_bound = source.price.bound(index, interval);
-            if is_bound || !source.counts_skipped() {
-                self.budget
-                    .refine_price(source.id, source.whole_price(factor));
-            }
-        }
         let prices: Vec<EventPrice> = self.sources.iter().map(|it| it.price.price()).collect();
-        for &index in &hottest {
-            let source = &mut self.sources[index];
-            let pair = [&self.before, interval];
-            let learned = source.price.learn(index, pair, &prices, &hottest);
+        let neighbours = Neighbours::new([&self.before, interval], &prices, &hottest);
+        for (key, group) in &mut self.groups {
+            let of_group = |index: &usize| self.sources[*index].group == *key;
+            let sources: Vec<usize> = (0..self.sources.len()).filter(of_group).collect();
+            group.learn(&sources, &neighbours);
+        }
+        for (index, source) in self.sources.iter_mut().enumerate() {
+            let before = source.price.price();
+            let regime = source
+                .price
+                .learn(index, &neighbours, &self.groups[&source.group]);
+            // The factor of detached sensors is learned elsewhere.
+            let is_same = source.price.price() == before && source.counts_skipped();
             let price = source.whole_price(factor);
-            match learned {
-                Some(PriceRegime::Same) => drop(self.budget.refine_price(source.id, price)),
-                Some(PriceRegime::Changed) => drop(self.budget.change_price(source.id, price)),
-                None => {}
+            match regime {
+                PriceRegime::Same if is_same => {}
+                PriceRegime::Same => drop(self.budget.refine_price(source.id, price)),
+                PriceRegime::Changed => drop(self.budget.change_price(source.id, price)),
             }
         }
     }
@@ -520,6 +617,7 @@ impl BudgetController {
     /// Switches everything on again. Returns the report, and messages about what went wrong.
     pub fn finish(mut self, now: Timestamp) -> (BudgetOutcome, Vec<String>) {
         self.next = Nanos::ZERO;
+        self.due = Some(Timestamp::from_monotonic_ns(0));
         self.tick(now);
         let is_off = |source: &&Source| !source.is_on && source.kernel.is_none();
         let off = self.sources.iter().filter(is_off);
@@ -557,17 +655,6 @@ impl Source {
         let learned = self.price.price();
         let kernel = self.kernel.as_ref();
         kernel.map_or(learned, |kernel| kernel.price(learned, factor))
-    }
-
-    /// The share of CPU time that it would have cost in this interval at the highest price that is
-    /// possible, if it had been on.
-    fn could_cost(&self, cpu_ns: f64, interval: &Interval, index: usize) -> f64 {
-        let writes = interval.work.get(index).copied().unwrap_or_default().all();
-        if cpu_ns > 0.0 {
-            writes * self.price.highest_ns() / cpu_ns
-        } else {
-            0.0
-        }
     }
 
     fn count(&self) -> SourceCount {

@@ -13,8 +13,8 @@
 //! The law of control is in `overhear-budget`; here it gets counts and times, and its switches are
 //! carried out.
 //!
-//! A monitor with a budget of its own attaches with needs that yield to budgets, and calls the
-//! controller once per round:
+//! A monitor with a budget of its own attaches with needs that yield to budgets, and waits by
+//! the controller between two rounds:
 //!
 //! ```
 //! use std::{cell::RefCell, rc::Rc};
@@ -32,15 +32,17 @@
 //! let source = Rc::new(RefCell::new(source));
 //! let settings = BudgetSettings::of(parse_target("5%")?);
 //! let sensors = Box::new(Rc::clone(&source));
-//! let mut budget = BudgetController::new(settings, WritePrices::new(None)?, sensors)?;
+//! let budget = BudgetController::new(settings, WritePrices::new(None)?, sensors)?;
+//! let budget = RefCell::new(Some(budget));
 //!
 //! let runner = Runner::new(Fanout(Vec::new())).source(Box::new(source));
 //! let mut rounds = 0;
-//! let finished = runner.run(std::thread::sleep, |runner| {
-//!     budget.tick(runner.now());
+//! let wait = |pause| BudgetController::wait_with(&budget, pause, std::thread::sleep);
+//! let finished = runner.run(wait, |_| {
 //!     rounds += 1;
 //!     (rounds == 10).then_some(())
 //! });
+//! let budget = budget.into_inner().expect("it was put there above");
 //! let (outcome, notes) = budget.finish(finished.ended);
 //! assert_eq!(outcome.target, 0.05);
 //! assert!(notes[0].starts_with("the budget has no source that can be switched"));
@@ -61,6 +63,7 @@ mod problems;
 mod report;
 mod sensors;
 mod settings;
+mod timer_tick;
 
 pub use controller::BudgetController;
 pub(crate) use kernel::KernelPrices;

@@ -13,6 +13,9 @@ const ROUNDS: u64 = 15;
 /// Half the width of an interval of 99 %, in standard errors.
 const WITHIN: f64 = 2.576;
 
+/// Bytes that a write copies in a nanosecond, about.
+const COPIED_PER_NS: f64 = 32.0;
+
 /// What an element costs its program, by the kind of the sensor.
 #[derive(Clone, Debug)]
 pub struct WritePrices {
@@ -48,12 +51,46 @@ impl WritePrices {
         })
     }
 
-    /// Of an element of this stream.
-    pub(super) fn written(&self, stream: &StreamDescriptor) -> EventPrice {
-        match stream.lane {
-            Some(_) => self.laned,
-            None if stream.schema.index_of(WRITER_TID) == Some(0) => self.concurrent,
-            None => self.simple,
+    /// Of an element of this kind. The calibration's elements are small; the copy of a larger one
+    /// is added.
+    pub(super) fn written(&self, kind: SensorKind) -> EventPrice {
+        let price = match kind.way {
+            Way::Simple => self.simple,
+            Way::Laned => self.laned,
+            Way::Concurrent => self.concurrent,
+        };
+        let copied_ns = f64::from(1_u32 << kind.size_log2) / COPIED_PER_NS;
+        EventPrice::from_ns(price.as_ns() + copied_ns, price.error_ns()).unwrap_or(price)
+    }
+}
+
+/// Sensors whose elements cost about the same: one way of writing, and sizes within a factor of
+/// two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct SensorKind {
+    way: Way,
+    /// Logarithm of the size.
+    size_log2: u32,
+}
+
+/// How a sensor is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Simple,
+    Laned,
+    Concurrent,
+}
+
+impl SensorKind {
+    pub(super) fn of(stream: &StreamDescriptor) -> Self {
+        let way = match stream.lane {
+            Some(_) => Way::Laned,
+            None if stream.schema.index_of(WRITER_TID) == Some(0) => Way::Concurrent,
+            None => Way::Simple,
+        };
+        Self {
+            way,
+            size_log2: stream.schema.size().max(1).ilog2(),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use overhear_budget::{Budget, EventPrice, Overhead, SourceSpec};
+use overhear_budget::{Actuator, Budget, EventPrice, Overhead, SourceSpec};
 use overhear_directory::Matcher;
 use overhear_event::{Nanos, StreamDescriptor};
 
@@ -80,18 +80,14 @@ impl BudgetSettings {
         self.rules.iter().find(|rule| rule.sensors.matches(sensor))
     }
 
-    /// Whether the sensor is never switched off.
-    pub(super) fn is_always_on(&self, sensor: &StreamDescriptor) -> bool {
-        self.rule(sensor).is_some_and(|rule| rule.always_on)
-    }
-
     pub(super) fn spec(
         &self,
         label: &str,
         sensor: &StreamDescriptor,
         price: EventPrice,
     ) -> SourceSpec {
-        let spec = SourceSpec::new(label, price);
+        let actuator = Actuator::Switch { dwell: Nanos::ZERO };
+        let spec = SourceSpec::new(label, price).actuator(actuator);
         let Some(rule) = self.rule(sensor) else {
             return spec;
         };

@@ -435,7 +435,7 @@ impl SessionBuilder {
             budget,
             ..
         } = started;
-        let mut budget = budget.take();
+        let budget = RefCell::new(budget.take());
         let mut scheduling = Scheduling::new(());
         if recording.records_wakeups() {
             scheduling.expect_wakeups();
@@ -458,7 +458,10 @@ impl SessionBuilder {
         let mut all: Vec<&mut dyn Analysis> = vec![accounts.analysis(), &mut others];
         all.extend(overhead.as_mut().map(CalibratedOverhead::analysis));
         all.extend(followed.as_mut().map(|tree| tree as &mut dyn Analysis));
-        let mut created = budget.as_ref().map(BudgetController::new_processes);
+        let mut created = budget
+            .borrow()
+            .as_ref()
+            .map(BudgetController::new_processes);
         all.extend(created.as_mut().map(|created| created as &mut dyn Analysis));
         all.extend(writer.as_mut().map(|writer| writer as &mut dyn Analysis));
         if !analyses.borrow().is_empty() {
@@ -473,11 +476,12 @@ impl SessionBuilder {
         let mut progress = self.progress.map(|begin| begin());
         let mut forwarder = SignalForwarder::new(running, interrupts, tree.as_deref());
         let is_orphaned = || tree.as_ref().is_some_and(|it| it.borrow().is_orphaned());
-        let wait = |pause| match is_orphaned() {
+        let sleep = |pause| match is_orphaned() {
             // The program has ended: waiting for its end would return at once.
             true => std::thread::sleep(pause),
             false => running.wait(pause),
         };
+        let wait = |pause| BudgetController::wait_with(&budget, pause, sleep);
         let runner = Runner::over(&mut *monitor, Fanout(all))
             .complaints(|complaint| notes.push(complaint.to_string()));
         let finished = runner.run(wait, |runner| {
@@ -487,7 +491,6 @@ impl SessionBuilder {
                 progress.show(now.since(*released), runner.monitor.elements(), missed);
             }
             forwarder.forward();
-            budget.iter_mut().for_each(|budget| budget.tick(now));
             analyses
                 .borrow_mut()
                 .add_clock_segments(programs.borrow().clock_segments());
@@ -501,7 +504,9 @@ impl SessionBuilder {
                 *configured = running.stopped();
                 reactor.flush();
             }
-            budget.iter_mut().for_each(|budget| budget.end_kernel(now));
+            if let Some(budget) = &mut *budget.borrow_mut() {
+                budget.end_kernel(now);
+            }
             // The program is a zombie now: its last statistics can still be read.
             kernel.borrow_mut().finish();
             Some(())
@@ -511,7 +516,7 @@ impl SessionBuilder {
             progress.clear();
         }
         let delays = accounts.finish();
-        let (budget, problems) = budget.map(|budget| budget.finish(ended)).unzip();
+        let (budget, problems) = budget.into_inner().map(|it| it.finish(ended)).unzip();
         notes.extend(problems.unwrap_or_default());
         Observed {
             scheduling,
