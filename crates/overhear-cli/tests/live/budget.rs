@@ -64,14 +64,28 @@ impl Busy {
         let arguments = [&["attach", "frequent", "--json"], more].concat();
         Attached::of(finish(&mut self.verb(&arguments)))
     }
-}
 
-impl Drop for Busy {
-    fn drop(&mut self) {
+    /// Waits until a monitor that yields to budgets misses elements.
+    #[track_caller]
+    fn await_off(&self) {
+        let yields = ["--budget", "1000%", "--duration", "200ms"];
+        eventually("the sensor is off", || {
+            self.attach(&yields).missed("budget") > 0
+        });
+    }
+
+    /// Kills the program.
+    fn end_program(&mut self) {
         if let Some(program) = self.program.take() {
             program.signal(libc::SIGKILL);
             let _ = program.end();
         }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.end_program();
     }
 }
 
@@ -113,14 +127,18 @@ impl Attached {
 
 #[test]
 fn attached_budget_counts_what_it_skips() {
-    let busy = Busy::start("3000", "400");
+    let mut busy = Busy::start(LONG, "400");
     let out = busy.folder.path().join("out");
-    let options = ["--budget", "0.1%", "--until-ended", "--out", path(&out)];
-    let attached = busy.attach(&options);
+    let attach = ["attach", "frequent", "--json", "--until-ended"];
+    let options = ["--budget", "0.1%", "--out", path(&out)];
+    let attached = Started::spawn(&mut busy.verb(&[&attach[..], &options].concat()));
+    busy.await_off();
+    busy.end_program();
+    let attached = Attached::of(attached.end());
     assert_eq!(attached.ended.status, 3, "{}", attached.ended.stderr);
     let sensor = attached.sensor();
     let [written, skipped] = ["written", "skipped"].map(|key| sensor[key].as_u64().unwrap());
-    assert!(written > 0 && skipped > written, "{sensor}");
+    assert!(written > 0 && skipped > 0, "{sensor}");
     assert_eq!(attached.missed("budget"), skipped);
     let lost = attached.missed("overwritten");
     let elements = attached.all("element").count() as u64;
@@ -144,15 +162,12 @@ fn killed_monitor_leaves_the_sensors_on() {
     let busy = Busy::start(LONG, "40000");
     let text = ["attach", "frequent", "--budget", "0", "--quiet"];
     let killed = Started::spawn(&mut busy.verb(&text));
-    // A monitor that yields sees that they are off.
-    let sees = ["--budget", "1000%", "--duration", "200ms"];
-    eventually("the sensor is off", || {
-        busy.attach(&sees).missed("budget") > 0
-    });
+    busy.await_off();
     killed.signal(libc::SIGKILL);
     assert_eq!(killed.end().status, 128 + libc::SIGKILL);
+    let yields = ["--budget", "1000%", "--duration", "200ms"];
     eventually("the sensor is on", || {
-        busy.attach(&sees).missed("budget") == 0
+        busy.attach(&yields).missed("budget") == 0
     });
 }
 
@@ -234,13 +249,8 @@ fn program_that_is_killed_while_off_has_its_last_counts() {
         "--until-ended",
     ];
     let attached = Started::spawn(&mut busy.verb(&arguments));
-    let sees = ["--budget", "1000%", "--duration", "200ms"];
-    eventually("the sensor is off", || {
-        busy.attach(&sees).missed("budget") > 0
-    });
-    let program = busy.program.take().unwrap();
-    program.signal(libc::SIGKILL);
-    program.end();
+    busy.await_off();
+    busy.end_program();
     let attached = Attached::of(attached.end());
     assert_eq!(attached.ended.status, 3, "{}", attached.ended.stderr);
     let sensor = attached.sensor();
