@@ -150,6 +150,7 @@ const fn cause_to_raw(cause: GapCause) -> u32 {
         GapCause::Full => 7,
         GapCause::Inconsistent => 8,
         GapCause::Budget => 9,
+        GapCause::Disk => 10,
     }
 }
 

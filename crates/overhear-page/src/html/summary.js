@@ -13,6 +13,7 @@ const CAUSES = {
   epoch: 'the clock jumped',
   inconsistent: 'never recorded, as the elements around them prove',
   budget: 'not written, to keep a budget',
+  disk: 'left out of the recording, to keep its rate or size',
   unrecorded: 'evaluated, but not written to the trace',
 };
 
