@@ -110,7 +110,8 @@
 //! A [`RateBudget`] keeps the bytes that a recorder writes at a [`ByteRate`], by the same balance
 //! and the same water filling. Its C is time instead of CPU time, and a source is a stream: what
 //! it demands is known exactly, because bytes that are not written are offered, too. So it decides
-//! at once for each packet, and needs no prices and no duty cycle.
+//! at once for each packet, and needs no prices and no duty cycle. A sum over the last window is a
+//! strict upper bound.
 //!
 //! # Prices
 //!
@@ -150,6 +151,7 @@ mod price_pool;
 mod rate;
 mod report;
 mod series;
+mod sliding_sum;
 pub mod smco;
 mod source;
 mod stretch;
