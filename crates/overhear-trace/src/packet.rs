@@ -217,6 +217,11 @@ impl PacketLayout {
         POSITION_BYTES + if self.has_checksum { CHECKSUM_BYTES } else { 0 }
     }
 
+    /// Bytes of an empty packet.
+    pub(crate) const fn empty_bytes(&self) -> u64 {
+        (self.head_bytes + self.trailer_bytes()) as u64
+    }
+
     /// Whether packets carry a checksum.
     pub(crate) const fn has_checksum(&self) -> bool {
         self.has_checksum
