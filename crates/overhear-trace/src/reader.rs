@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use overhear_budget::ByteRate;
-use overhear_event::{Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{Gap, GapCause, Nanos, StreamDescriptor, StreamId, Timestamp};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::catalogue::{parse, parse_as, Catalogue, CatalogueEntry, TraceIdentity};
@@ -28,6 +28,7 @@ use crate::paths::{
     TracePaths, ValueCount, DISK, MAX_CATALOGUE_BYTES, MAX_DOCUMENT_BYTES, METADATA, REPAIRS,
 };
 use crate::repairs::{Repairs, TornTail};
+use crate::ring::bytes_of_recording;
 use crate::scan::{scan, Before, Bounds, Damage, Packets, Verify};
 use crate::summary::TraceSummary;
 use crate::tree::{BoundedTree, MAX_TREE_BYTES};
@@ -151,6 +152,8 @@ pub(crate) struct RecordedStream {
     pub(crate) end_noted: Option<StreamEnd>,
     events: u64,
     discarded: u64,
+    /// Those of them that were left out to keep a limit.
+    left_out: u64,
     times: Option<(Timestamp, Timestamp)>,
 }
 
@@ -564,6 +567,7 @@ impl TraceReader {
             end_noted: self.ends.get(&stream).copied(),
             events: 0,
             discarded: 0,
+            left_out: 0,
             times: None,
         };
         self.scan(&mut recorded);
@@ -621,6 +625,12 @@ impl TraceReader {
             recorded.gaps = removed.gaps(found.first);
         }
         let missed = recorded.gaps.iter().map(|gap| gap.missed);
+        let of_disk = recorded
+            .gaps
+            .iter()
+            .filter(|gap| gap.cause == GapCause::Disk);
+        let of_disk = of_disk.map(|gap| gap.missed);
+        recorded.left_out = of_disk.fold(found.left_out, u64::saturating_add);
         recorded.events = found.events + repeated.events;
         recorded.discarded = missed.fold(found.discarded, discarded_after);
         let of_gaps = recorded
@@ -718,6 +728,26 @@ impl TraceReader {
             rate: rate.and_then(|rate| ByteRate::per_second(rate).ok()),
             max_bytes: disk.max_bytes,
         }
+    }
+
+    /// Number of elements that are not in the recording because of its limits: the sum over the
+    /// gaps of the cause `disk`.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        let left_out = self.streams.iter().map(|stream| stream.left_out);
+        left_out.fold(0, u64::saturating_add)
+    }
+
+    /// The bytes by which the recording may still grow, if its size is limited.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let Some(max_bytes) = self.limits().max_bytes else {
+            return Ok(None);
+        };
+        let taken = bytes_of_recording(&self.paths, |_| true)?;
+        Ok(Some(max_bytes.saturating_sub(taken)))
     }
 
     /// Names of files that a killed recorder was about to remove. They are not read.

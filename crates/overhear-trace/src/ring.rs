@@ -16,6 +16,7 @@
 //! for new copies of documents, which are replaced as a whole, and for the page.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsStr;
 use std::io::{self, Write};
 
 use overhear_event::{GapCause, Timestamp};
@@ -27,7 +28,7 @@ use crate::limits::DiskLimits;
 use crate::lives::{is_about_lives, Lives};
 use crate::map::Map;
 use crate::packet::{PacketHead, BLOCK, MAX_PACKET_BYTES};
-use crate::paths::{document_name, stream_name, Part, TracePaths, DISK};
+use crate::paths::{document_name, part_of_name, stream_name, Part, TracePaths, DISK};
 use crate::scan::{Before, Bounds, Packets, Verify};
 use crate::stream_state::{PartAccount, StreamState};
 use crate::writer::Content;
@@ -183,26 +184,10 @@ impl Ring {
 
     /// Counts all files but those of the current and the closed parts again.
     pub(crate) fn count_others(&mut self, paths: &TracePaths) -> io::Result<()> {
-        let content = |folder: &Folder, skips_streams: bool| {
-            let mut bytes = folder.own_allocated()?;
-            for name in folder.names()? {
-                let is_folder = skips_streams && name == "overhear";
-                let is_part = crate::paths::part_of_name(&name)
-                    .is_some_and(|(_, part)| matches!(part, Part::Number(_)));
-                if !(is_folder || skips_streams && is_part) {
-                    bytes += folder.allocated(&name)?;
-                }
-            }
-            Ok::<u64, io::Error>(bytes)
+        let is_other = |name: &OsStr| {
+            !part_of_name(name).is_some_and(|(_, part)| matches!(part, Part::Number(_)))
         };
-        let dir = Folder::open(paths.dir())?;
-        let mut bytes = dir.own_allocated()?;
-        for name in dir.names()? {
-            if name != "trace" {
-                bytes += dir.allocated(&name)?;
-            }
-        }
-        bytes += content(paths.trace(), true)? + content(paths.own(), false)?;
+        let bytes = bytes_of_recording(paths, is_other)?;
         self.other_bytes = bytes;
         Ok(())
     }
@@ -397,6 +382,27 @@ impl Ring {
             self.removed.values().cloned().collect(),
         )
     }
+}
+
+/// The bytes that the files of a recording take on the disk, with their folders. Of the files of
+/// the trace, those count that `counts` selects.
+pub(crate) fn bytes_of_recording(
+    paths: &TracePaths,
+    counts: impl Fn(&OsStr) -> bool,
+) -> io::Result<u64> {
+    let content = |folder: &Folder, counts: &dyn Fn(&OsStr) -> bool| {
+        let mut bytes = folder.own_allocated()?;
+        for name in folder.names()? {
+            if counts(&name) {
+                bytes += folder.allocated(&name)?;
+            }
+        }
+        Ok::<u64, io::Error>(bytes)
+    };
+    let dir = Folder::open(paths.dir())?;
+    let of_dir = content(&dir, &|name| name != "trace")?;
+    let of_trace = content(paths.trace(), &|name| name != "overhear" && counts(name))?;
+    Ok(of_dir + of_trace + content(paths.own(), &|_| true)?)
 }
 
 /// Removes a file. Somebody else may have done it.

@@ -513,6 +513,8 @@ pub(crate) struct Scan {
     pub(crate) events: u64,
     /// Sum over the gaps, and over the damage of known size.
     pub(crate) discarded: u64,
+    /// Sum over the gaps of the cause `disk`.
+    pub(crate) left_out: u64,
     /// Begin of the first packet with an element or a gap.
     pub(crate) first: Option<Timestamp>,
     /// Times of the first packet's begin and the last one's end.
@@ -541,6 +543,7 @@ pub(crate) fn scan(
         whole_bytes,
         events: 0,
         discarded: 0,
+        left_out: 0,
         first: None,
         times: None,
         damages: Vec::new(),
@@ -552,6 +555,13 @@ pub(crate) fn scan(
                 found.events += (packet.records.len() / layout.record_bytes()) as u64;
                 let missed = packet.head.gap.map_or(0, |gap| gap.missed);
                 found.discarded = discarded_after(found.discarded, missed);
+                if packet
+                    .head
+                    .gap
+                    .is_some_and(|gap| gap.cause == GapCause::Disk)
+                {
+                    found.left_out = found.left_out.saturating_add(missed);
+                }
                 if packet.head.gap.is_some() || !packet.records.is_empty() {
                     found.first.get_or_insert(packet.head.begin);
                 }
