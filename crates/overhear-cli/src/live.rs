@@ -148,6 +148,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         duration: arguments.duration,
         until_ended: arguments.until_ended,
         disable_unused: arguments.disable_unused,
+        limits: arguments.disk.limits(),
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
     };

@@ -14,6 +14,7 @@ use crate::budget::BudgetSettings;
 use crate::calibrate::{self, Calibration};
 use crate::config::{self, constraints, probes, Execution};
 use crate::configured_monitor::MonitorPlan;
+use crate::disk_limits::{self, DiskLimits};
 use crate::error::{ErrorKind, SessionError};
 use crate::metrics;
 use crate::reactions::Reactions;
@@ -56,6 +57,8 @@ pub struct RunRequest {
     pub compensate: bool,
     /// The monitoring overhead to keep; without it, that of `config`.
     pub budget: Option<Overhead>,
+    /// Limits of the recording on the disk; each one that is missing is that of `config`.
+    pub limits: DiskLimits,
     /// The end of the run.
     pub until: Until,
 }
@@ -117,6 +120,8 @@ impl RunRequest {
         if let Some(Err(message)) = budget.as_ref().map(BudgetSettings::check) {
             return Err(SessionError::new(ErrorKind::Usage, message));
         }
+        let of_file = config.map(config::recording::read_any).transpose()?;
+        let limits = disk_limits::chosen(self.limits, of_file.unwrap_or_default());
         let has_constraints = !constraints.is_empty();
         let session = Session::builder(self.command)
             .metrics(metrics::selected(&self.metrics, config)?)
@@ -131,6 +136,7 @@ impl RunRequest {
             .calibration(calibration.clone())
             .compensate(self.compensate)
             .budget(budget)
+            .limits(limits)
             .socket(self.socket)
             .updates(self.updates)
             .until(self.until);

@@ -18,6 +18,7 @@ use super::{Feed, Layout, Summary};
 use crate::directory_link::DirectoryLink;
 use crate::readiness::is_closed;
 use overhear_session::conclusion::Exit;
+use overhear_session::disk_limits::DiskLimits;
 use overhear_session::error::SessionError;
 use overhear_session::interrupts::Interrupts;
 use overhear_session::limits;
@@ -48,6 +49,8 @@ pub(crate) struct AttachOptions {
     pub(crate) disable_unused: bool,
     /// Folder of a recording.
     pub(crate) out: Option<PathBuf>,
+    /// Limits of the recording on the disk.
+    pub(crate) limits: DiskLimits,
     /// The command line, for the recording.
     pub(crate) command: Vec<String>,
 }
@@ -83,7 +86,8 @@ impl<'a> Attachment<'a> {
             false => Needs::all(),
         };
         let source = connection.attach_needing(options.query.clone(), options.begin, needs)?;
-        let mut writer = options.out.as_deref().map(create_trace).transpose()?;
+        let create = |out| create_trace(out, options.limits);
+        let mut writer = options.out.as_deref().map(create).transpose()?;
         if let Some(writer) = &mut writer {
             // The writer keeps errors until it is closed.
             let _ = writer.attach_document("run", &recording(options, begun).to_json());

@@ -371,6 +371,13 @@ fn open(measured: &MetricsReport) -> String {
 }
 
 fn losses(text: &mut String, report: &Report) {
+    if report.trace.left_out > 0 {
+        let left_out = report.trace.left_out;
+        let _ = writeln!(
+            text,
+            "recording: {left_out} elements left out to keep its limits"
+        );
+    }
     if report.complete {
         let measured = report.metrics.as_ref();
         match measured.filter(|measured| !measured.is_complete()) {

@@ -6,6 +6,7 @@
 mod budget;
 mod damage;
 mod directory;
+mod disk;
 mod document;
 mod guaranteed;
 mod messages;
