@@ -133,6 +133,8 @@ pub struct RateBudget {
     /// Aged time in ns that the sums hold.
     time: f64,
     offers: Vec<Offer>,
+    /// Bytes of the bound that are kept free.
+    reserved: f64,
     /// Bytes that are written in any case: since the last tick, and the aged sum.
     charged_fresh: f64,
     charged: f64,
@@ -166,6 +168,7 @@ impl RateBudget {
             last_tick: Timestamp::ZERO,
             time: 0.0,
             offers: Vec::new(),
+            reserved: 0.0,
             charged_fresh: 0.0,
             charged: 0.0,
             written: 0.0,
@@ -197,7 +200,7 @@ impl RateBudget {
         self.largest = self.largest.max(bytes);
         let balance = self.settle();
         let reserve = Balance::HORIZON * self.rate * self.window_ns + self.largest;
-        let recent = self.recent.advance(self.now.as_monotonic_ns()) + bytes;
+        let recent = self.recent.advance(self.now.as_monotonic_ns()) + bytes + self.reserved;
         let offer = &mut self.offers[source.0 as usize];
         offer.fresh += bytes;
         let is_admitted = match offer.is_above {
@@ -212,11 +215,22 @@ impl RateBudget {
         is_admitted
     }
 
-    /// Charges bytes that are no stream's own, if the bound permits them; returns whether it does.
-    pub fn charge_within(&mut self, now: Timestamp, bytes: u64) -> bool {
+    /// Whether the bound of the window permits these bytes now, whatever streams demand.
+    pub fn permits(&mut self, now: Timestamp, bytes: u64) -> bool {
         self.advance(now);
         let recent = self.recent.advance(self.now.as_monotonic_ns());
-        let is_within = recent + bytes as f64 <= self.most;
+        recent + bytes as f64 <= self.most
+    }
+
+    /// Keeps these bytes of the bound free, until another number is set: for a packet that waits
+    /// until it is permitted, and that is charged then.
+    pub fn reserve(&mut self, bytes: u64) {
+        self.reserved = bytes as f64;
+    }
+
+    /// Charges bytes that are no stream's own, if the bound permits them; returns whether it does.
+    pub fn charge_within(&mut self, now: Timestamp, bytes: u64) -> bool {
+        let is_within = self.permits(now, bytes.saturating_add(self.reserved as u64));
         if is_within {
             self.charge(now, bytes);
         }

@@ -25,7 +25,7 @@ use crate::checksum::seal_document;
 use crate::disk::{DiskDocument, RemovedPackets};
 use crate::folder::Folder;
 use crate::limits::DiskLimits;
-use crate::lives::{is_about_lives, Lives};
+use crate::lives::Lives;
 use crate::map::Map;
 use crate::packet::{PacketHead, BLOCK, MAX_PACKET_BYTES};
 use crate::paths::{document_name, part_of_name, stream_name, Part, TracePaths, DISK};
@@ -305,7 +305,7 @@ impl Ring {
         let mut found = Vec::new();
         for file in files {
             let state = &streams[file.stream];
-            if !is_about_lives(&state.descriptor) {
+            if !state.is_about_lives {
                 continue;
             }
             let name = stream_name(state.descriptor.id, Part::Number(self.first));

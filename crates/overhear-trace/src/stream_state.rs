@@ -7,6 +7,7 @@ use std::sync::Arc;
 use overhear_event::{ElementView, Gap, GapCause, Nanos, StreamDescriptor, Timestamp};
 
 use crate::ends::StreamEnd;
+use crate::lives::is_about_lives;
 use crate::packet::{PacketHead, PacketLayout, BLOCK, LATEST};
 
 /// The packets of a stream in its present file.
@@ -28,6 +29,8 @@ pub(crate) struct PartAccount {
 pub(crate) struct StreamState {
     pub(crate) descriptor: Arc<StreamDescriptor>,
     pub(crate) layout: PacketLayout,
+    /// Whether its elements are never left out: without them, those of others have no names.
+    pub(crate) is_about_lives: bool,
     /// `None` before the first packet, and whenever too many files are open.
     pub(crate) file: Option<File>,
     /// Size of the present file; 0 before its first packet.
@@ -66,6 +69,7 @@ impl StreamState {
     /// State of a stream without items.
     pub(crate) fn new(descriptor: Arc<StreamDescriptor>, layout: PacketLayout) -> Self {
         Self {
+            is_about_lives: is_about_lives(&descriptor),
             descriptor,
             layout,
             file: None,
@@ -129,6 +133,12 @@ impl StreamState {
             0 => self.layout.empty_bytes(),
             _ => 0,
         }
+    }
+
+    /// Bytes that a flush writes, without padding.
+    pub(crate) fn bytes_of_flush(&self) -> u64 {
+        let packet = (self.packet.len() + self.layout.trailer_bytes()) as u64;
+        packet + self.bytes_of_gaps() + self.bytes_of_begin()
     }
 
     /// Bytes of the pending gaps.

@@ -53,6 +53,21 @@ impl Thinning {
         self.budget.admit(self.sources[stream], now, bytes)
     }
 
+    /// Whether a packet that is written in any case would stay within the rate now.
+    pub(crate) fn permits(&mut self, now: Timestamp, bytes: u64) -> bool {
+        self.budget.permits(now, bytes)
+    }
+
+    /// Keeps bytes free for packets that wait until the rate permits them.
+    pub(crate) fn reserve(&mut self, bytes: u64) {
+        self.budget.reserve(bytes);
+    }
+
+    /// Charges a packet that is written in any case.
+    pub(crate) fn charge(&mut self, now: Timestamp, bytes: u64) {
+        self.budget.charge(now, bytes);
+    }
+
     /// Whether gaps are written now.
     pub(crate) fn admit_gaps(&mut self, now: Timestamp, bytes: u64) -> bool {
         self.budget.charge_within(now, bytes)

@@ -552,19 +552,36 @@ impl TraceWriter {
             return Ok(());
         }
         let mut oldest = Timestamp::MAX;
+        let mut waiting = 0;
         for index in 0..self.streams.len() {
             let state = &self.streams[index];
             if state.records == 0 {
                 continue;
             }
-            if state.begin.plus(self.pending) <= now {
+            let (begin, bytes) = (state.begin, state.bytes_of_flush());
+            let is_due = begin.plus(self.pending) <= now;
+            let waits = is_due && self.waits_for_rate(index, now);
+            if is_due && !waits {
                 self.flush(index, 0)?;
             } else {
-                oldest = oldest.min(state.begin);
+                waiting += if waits { bytes } else { 0 };
+                oldest = oldest.min(begin);
             }
         }
         self.oldest_pending = oldest;
+        if let Some(thinning) = &mut self.thinning {
+            thinning.reserve(waiting);
+        }
         Ok(())
+    }
+
+    /// Whether a packet that is never left out stays in memory, because the rate is used up. If it
+    /// is full, it is written in any case.
+    fn waits_for_rate(&mut self, index: usize, now: Timestamp) -> bool {
+        let state = &self.streams[index];
+        let bytes = state.bytes_of_flush();
+        let thinning = self.thinning.as_mut().filter(|_| state.is_about_lives);
+        thinning.is_some_and(|thinning| !thinning.permits(now, bytes))
     }
 
     /// Writes gaps that have been pending for long, while the rate permits it.
@@ -645,8 +662,10 @@ impl TraceWriter {
         }
         let bytes = (state.packet.len() + padding + state.layout.trailer_bytes()) as u64;
         if let Some(thinning) = &mut self.thinning {
-            let with_gaps = bytes + state.bytes_of_gaps() + state.bytes_of_begin();
-            if !thinning.admit(index, state.end, with_gaps) {
+            let with_gaps = state.bytes_of_flush() + padding as u64;
+            if state.is_about_lives {
+                thinning.charge(state.end, with_gaps);
+            } else if !thinning.admit(index, state.end, with_gaps) {
                 state.leave_out();
                 return Ok(());
             }
