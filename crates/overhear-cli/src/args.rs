@@ -231,8 +231,8 @@ impl RunArguments {
 /// Limits of a recording on the disk.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct DiskArguments {
-    /// Bytes that the recording grows by in any second, at most: 10MB/s, 500KiB/s. Elements that are
-    /// left out are counted (see docs/trace.md).
+    /// Bytes that the recording grows by in any second, at most: 10MB/s, 500KiB/s. Elements that
+    /// are left out are counted (see docs/trace.md).
     #[arg(long, value_name = "RATE", value_parser = parse_rate, requires = "out", allow_hyphen_values = true)]
     disk_budget: Option<ByteRate>,
     /// Size of the recording, at most: 500MB, 2GiB. The oldest elements are removed and counted.

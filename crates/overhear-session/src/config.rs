@@ -527,6 +527,9 @@ impl Config {
                 "[monitor] `buffered_elements` is {buffered_elements}; give 2 to 4194304"
             ));
         }
+        if let Some(recording) = &self.recording {
+            recording.limits()?;
+        }
         let probes = self.probes()?;
         for sensor in &self.sensors {
             let checked = sensor.of_kernel(&probes);

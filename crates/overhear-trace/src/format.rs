@@ -3,9 +3,9 @@
 
 /// Version of the directory's layout and of `packet.rs`. Since format 2 packets may have padding;
 /// since format 3 packets and documents have checksums, and the summary has the recording's time
-/// bounds; since format 4 packets are numbered, and `ends.json` states where each stream ends. Format
-/// 5 has `disk.json`, gaps of the cause `disk` and streams of several files; it is written only if
-/// a recording has limits.
+/// bounds; since format 4 packets are numbered, and `ends.json` states where each stream ends.
+/// Format 5 has `disk.json`, gaps of the cause `disk` and streams of several files; it is written
+/// only if a recording has limits.
 pub(crate) const FORMAT: u32 = 5;
 /// Version that is written if a recording has no limits on the disk.
 pub(crate) const FORMAT_WITHOUT_LIMITS: u32 = 4;

@@ -10,8 +10,8 @@ use crate::packet::MAX_PACKET_BYTES;
 const WINDOW: Nanos = Nanos::from_ms(1_000);
 /// Number of packets in a window, so that one is a small part of it.
 const PACKETS_PER_WINDOW: f64 = 64.0;
-/// A gap is written with the packet after it, and at least after this time: a killed recorder leaves
-/// the elements uncounted that it left out since then.
+/// A gap is written with the packet after it, and at least after this time: a killed recorder
+/// leaves the elements uncounted that it left out since then.
 const GAP_PENDING: Nanos = Nanos::from_ms(1_000);
 /// Gaps may take this part of the rate, where there are too many streams for [`GAP_PENDING`].
 const GAPS_SHARE: f64 = 0.25;

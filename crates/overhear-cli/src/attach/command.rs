@@ -17,6 +17,7 @@ use super::outlet::{Outlet, Requests};
 use super::{Feed, Layout, Summary};
 use crate::directory_link::DirectoryLink;
 use crate::readiness::is_closed;
+use crate::text::report::left_out_message;
 use overhear_session::conclusion::Exit;
 use overhear_session::disk_limits::DiskLimits;
 use overhear_session::error::SessionError;
@@ -207,6 +208,9 @@ impl<'a> Attachment<'a> {
                 summary.complete = false;
             }
             summary.complete &= trace.unrecorded == 0;
+            if trace.left_out > 0 {
+                report(&left_out_message(trace.left_out));
+            }
         }
         summary
     }

@@ -237,6 +237,70 @@ fn killed_recorder_leaves_a_ring_within_its_size() {
 }
 
 #[test]
+fn attach_and_record_keep_the_size() {
+    let folder = folder();
+    let (out, socket) = (folder.path().join("out"), folder.path().join("socket"));
+    let run = [
+        "run",
+        "--kernel",
+        "off",
+        "--quiet",
+        "--socket",
+        path(&socket),
+    ];
+    let run = [&run[..], &["--", spender(), "3000", "20000"]].concat();
+    let run = Started::spawn(&mut overhear(&run));
+    let list = ["list", "--format", "csv", "--socket", path(&socket)];
+    let is_there = || finish(&mut overhear(&list)).stdout.contains("frequent");
+    crate::support::eventually("the sensor is listed", is_there);
+    let to = ["--out", path(&out), "--max-size", "1MiB"];
+    let attach = ["attach", "*", "--until-ended", "--socket", path(&socket)];
+    let attached = finish(&mut overhear(&[&attach[..], &to].concat()));
+    assert_eq!(run.end().status, 0);
+    assert!(size(&out) <= MIB, "{}", size(&out));
+    let (ended, report) = report_json(&out);
+    assert_eq!(ended.status, 3, "{ended:#?}");
+    let left_out = lost(&report, "disk");
+    assert!(left_out > 0);
+    let line = format!("recording: {left_out} elements left out to keep its limits");
+    assert!(attached.stderr.contains(&line), "{}", attached.stderr);
+
+    let recorded = folder.path().join("recorded");
+    let record = [
+        "record",
+        "--pid",
+        &std::process::id().to_string(),
+        "--duration",
+        "3s",
+    ];
+    let to = [
+        "--out",
+        path(&recorded),
+        "--disk-budget",
+        "16KiB/s",
+        "--max-size",
+        "1MiB",
+    ];
+    let mut record = Started::spawn(&mut overhear(&[&record[..], &to].concat()));
+    // This process starts others, and switches.
+    while record.child.try_wait().unwrap().is_none() {
+        drop(std::process::Command::new("true").status());
+    }
+    let ended = record.end();
+    if ended.status == 5 {
+        println!(
+            "skipped: kernel sensors are not permitted: {}",
+            ended.stderr
+        );
+        return;
+    }
+    assert!(size(&recorded) <= MIB, "{}", size(&recorded));
+    let (_, report) = report_json(&recorded);
+    assert!(lost(&report, "disk") > 0, "{ended:#?}");
+    assert_eq!(number(&report["trace"], "left_out"), lost(&report, "disk"));
+}
+
+#[test]
 fn impossible_limits_are_refused_with_the_minimum() {
     let folder = folder();
     let out = folder.path().join("out");
