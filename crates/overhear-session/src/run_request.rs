@@ -121,7 +121,11 @@ impl RunRequest {
             return Err(SessionError::new(ErrorKind::Usage, message));
         }
         let of_file = config.map(config::recording::read_any).transpose()?;
-        let limits = disk_limits::chosen(self.limits, of_file.unwrap_or_default());
+        let of_file = of_file.unwrap_or_default();
+        if !of_file.is_none() && self.out.is_none() {
+            warn("[recording] has no effect, because the run keeps no recording");
+        }
+        let limits = disk_limits::chosen(self.limits, of_file);
         let has_constraints = !constraints.is_empty();
         let session = Session::builder(self.command)
             .metrics(metrics::selected(&self.metrics, config)?)

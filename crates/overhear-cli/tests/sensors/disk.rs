@@ -337,6 +337,19 @@ fn impossible_limits_are_refused_with_the_minimum() {
     // Without a recording, they would have no effect.
     let ended = finish(&mut overhear(&["run", "--max-size", "2MB", "--", "true"]));
     ended.has_message(2, &["--out"]);
+    let unused = folder.path().join("unused.toml");
+    fs::write(&unused, "[recording]\nmax_size = \"5MB\"\n").unwrap();
+    let ended = finish(&mut overhear(&[
+        "run",
+        "--config",
+        path(&unused),
+        "--",
+        "true",
+    ]));
+    ended.has_message(
+        0,
+        &["[recording] has no effect, because the run keeps no recording"],
+    );
     let file = folder.path().join("overhear.toml");
     fs::write(&file, "[recording]\nmax_size = \"5kB\"\n").unwrap();
     let ended = finish(&mut overhear(&[
