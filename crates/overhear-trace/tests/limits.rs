@@ -412,6 +412,30 @@ fn millions_of_elements_stay_within_the_size_and_other_readers_read_the_rest() {
     }
 }
 
+/// babeltrace2 sorts the packets of several files by their begins. Gaps begin and end at elements,
+/// and packets of one element have no duration.
+#[test]
+fn other_readers_read_gaps_in_a_ring() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = create(dir.path(), size(MIB)).with_packet_bytes(1);
+    let mut given = Given::new(vec![descriptor(1, "a", program(), pair())]);
+    for step in 1..12_000 {
+        let now = at(step * 10);
+        if step % 3 == 0 {
+            given.gap(&mut writer, 0, now, GapCause::Late);
+            given.gap(&mut writer, 0, now, GapCause::Overwritten);
+        }
+        given.element(&mut writer, 0, now);
+        writer.advance(now).unwrap();
+    }
+    let summary = writer.finish().unwrap();
+    let reader = TraceReader::open(dir.path()).unwrap();
+    given.assert_accounted(&replay(&reader));
+    if has_babeltrace() {
+        assert_eq!(babeltrace_events(dir.path()), summary.events);
+    }
+}
+
 /// The stream of the lives of threads on a CPU.
 fn lives(id: u32, cpu: u32) -> StreamDescriptor {
     descriptor(id, TASK_LIFE, Origin::Kernel { cpu }, Life::schema())
