@@ -243,6 +243,7 @@ class TraceReport(Record):
     events: int
     bytes: int
     unrecorded: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)

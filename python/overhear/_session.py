@@ -42,6 +42,8 @@ def run(
     calibration: Optional[Path] = None,
     compensate: bool = False,
     budget: Optional[float] = None,
+    disk_budget: Union[str, int, None] = None,
+    max_size: Union[str, int, None] = None,
     until: Literal["ended", "all-ended"] = "ended",
 ) -> Report:
     """Runs a program to its end, as ``overhear run`` does; the parameters are its options.
@@ -53,8 +55,12 @@ def run(
     :param out: the folder that keeps the recording, and ``report.html`` unless ``page`` is false.
     :param execute: whether plug-ins, programs and functions that the files name may run.
     :param budget: the monitoring overhead to keep, in per cent of the CPU time that the program takes without it.
+    :param disk_budget: bytes per second that the recording grows by at most, or a text as ``"10MB/s"``.
+    :param max_size: the size of the recording in bytes at most, or a text as ``"2GB"``.
     :raises SessionError: if the program cannot be run or observed.
     """
+    if (disk_budget is not None or max_size is not None) and out is None:
+        raise ValueError("disk_budget and max_size need out, the folder of the recording")
     if measure_wcet and config is None:
         raise ValueError("measure_wcet needs config, the file with the monitor")
     options: dict[str, Any] = {
@@ -79,6 +85,8 @@ def run(
         "calibration": calibration,
         "compensate": compensate,
         "budget": budget,
+        "disk_budget": None if disk_budget is None else str(disk_budget),
+        "max_size": None if max_size is None else str(max_size),
         "until": until,
     }
     if isinstance(command, (str, bytes)):

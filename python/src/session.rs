@@ -19,6 +19,7 @@ use overhear_event::{printable, Nanos};
 use overhear_page::recorded::write_page;
 use overhear_session::budget::Overhead;
 use overhear_session::config::Execution;
+use overhear_session::disk_limits::{parse_rate, parse_size, DiskLimits};
 use overhear_session::error::{ErrorKind, SessionError as RunError};
 use overhear_session::interrupts::{reaches_programs, Request, RequestQueue};
 use overhear_session::metrics::ElementCost;
@@ -62,6 +63,8 @@ pub(crate) struct RunOptions {
     calibration: Option<PathBuf>,
     compensate: bool,
     budget: Option<f64>,
+    disk_budget: Option<String>,
+    max_size: Option<String>,
     until: String,
 }
 
@@ -114,6 +117,15 @@ fn specifications(updates: &[String]) -> Vec<UpdateSpecification> {
 }
 
 impl RunOptions {
+    fn limits(&self) -> PyResult<DiskLimits> {
+        let rate = self.disk_budget.as_deref().map(|it| word(it, parse_rate));
+        let size = self.max_size.as_deref().map(|it| word(it, parse_size));
+        Ok(DiskLimits {
+            rate: rate.transpose()?,
+            max_bytes: size.transpose()?,
+        })
+    }
+
     fn request(&self, command: Vec<OsString>) -> PyResult<RunRequest> {
         let named = words(&self.kernel_sensors, NamedSensors::from_str)?;
         let probes = [
@@ -140,6 +152,7 @@ impl RunOptions {
             calibration: self.calibration.clone(),
             compensate: self.compensate,
             budget: self.budget.map(target).transpose()?,
+            limits: self.limits()?,
             until: word(&self.until, until)?,
         })
     }

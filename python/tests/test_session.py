@@ -224,6 +224,37 @@ def test_budget_accounts_for_every_write(tmp_path):
         overhear.run([sys.executable, script], budget=-1)
 
 
+def test_limits_of_a_recording_are_kept_and_counted(tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(
+        textwrap.dedent(
+            """
+            import overhear
+            with overhear.Sensor("counts", {"n": "u64", "name": "text[200]"}) as counts:
+                for n in range(20_000):
+                    counts.write(n, "")
+            """
+        )
+    )
+    for limit in ({"max_size": "1MiB"}, {"max_size": 1 << 20}, {"disk_budget": "100KiB/s"}):
+        out = tmp_path / str(len(list(tmp_path.iterdir())))
+        report = overhear.run([sys.executable, script], kernel="off", out=out, page=False, **limit)
+        trace = report.trace
+        assert trace.left_out > 0
+        assert trace.events + trace.left_out + report.missed_total == 20_000
+        recorded = overhear.report(out)
+        assert recorded.trace.left_out == trace.left_out
+        assert sum(loss.missed for loss in recorded.losses if loss.cause == "disk") == trace.left_out
+        if "max_size" in limit:
+            assert sum(file.stat().st_size for file in out.rglob("*")) <= 1 << 20
+    with pytest.raises(ValueError, match="give at least 1MiB"):
+        overhear.run(["true"], out=tmp_path / "none", max_size=1000)
+    with pytest.raises(ValueError, match="`fast` is no rate"):
+        overhear.run(["true"], out=tmp_path / "none", disk_budget="fast")
+    with pytest.raises(ValueError, match="need out"):
+        overhear.run(["true"], max_size="2GB")
+
+
 def test_programs_end_with_their_status_or_by_a_signal_that_python_ignores():
     assert overhear.run(["sh", "-c", "exit 7"], kernel="off").exit.to_dict() == {"code": 7}
     ended = overhear.run(["sh", "-c", "kill -PIPE $$; exit 7"], kernel="off")

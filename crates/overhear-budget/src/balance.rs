@@ -8,9 +8,11 @@
 /// observed; it fades over the first windows, so over a long run nothing of it remains.
 #[derive(Clone, Debug)]
 pub(crate) struct Balance {
-    /// m, the monitoring percentage of the target.
+    /// m: what the target permits per ns. The monitoring percentage, or bytes per ns.
     m: f64,
     window_ns: f64,
+    /// Part of a window's budget that may be saved.
+    saved: f64,
     /// Surplus that was not spent in time, over the whole run.
     expired_ns: f64,
     /// e at the last tick.
@@ -24,12 +26,21 @@ impl Balance {
     /// is not twice the share m = o / (1 + o).
     pub(crate) const HORIZON: f64 = 0.25;
     /// Part of a window's budget that is lent at the start: 5.7 ms for a window of 1 s at 10 %.
-    const LOAN: f64 = 1.0 / 16.0;
+    pub(crate) const LOAN: f64 = 1.0 / 16.0;
 
     pub(crate) fn new(m: f64, window_ns: f64) -> Self {
         Self {
+            saved: Self::HORIZON * (1.0 - 0.5 * m),
+            ..Self::of_rate(m, window_ns)
+        }
+    }
+
+    /// The balance of a rate: `m` bytes per ns of time. Its C is time, and its cost is bytes.
+    pub(crate) fn of_rate(m: f64, window_ns: f64) -> Self {
+        Self {
             m,
             window_ns,
+            saved: Self::HORIZON,
             expired_ns: 0.0,
             balance_ns: Self::LOAN * m * window_ns,
         }
@@ -40,7 +51,7 @@ impl Balance {
     pub(crate) fn settle(&mut self, cpu_ns: f64, cost_ns: f64, quantum_ns: f64) -> f64 {
         let loan = Self::LOAN * self.m * self.window_ns * (-cpu_ns / self.window_ns).exp();
         let e = self.m * cpu_ns + loan - cost_ns - self.expired_ns;
-        let cap = Self::HORIZON * (1.0 - 0.5 * self.m) * self.m * self.window_ns + quantum_ns;
+        let cap = self.saved * self.m * self.window_ns + quantum_ns;
         self.expired_ns += (e - cap).max(0.0);
         self.balance_ns = e.min(cap);
         self.balance_ns

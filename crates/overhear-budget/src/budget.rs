@@ -189,9 +189,7 @@ impl Budget {
     /// # Errors
     /// [`BudgetError::WindowTooShort`] below 1 ms.
     pub fn new(target: Overhead, window: Nanos) -> Result<Self, BudgetError> {
-        if window < MIN_WINDOW {
-            return Err(BudgetError::WindowTooShort { window });
-        }
+        check_window(window)?;
         Ok(Self {
             target,
             window,
@@ -747,6 +745,14 @@ impl Budget {
         let slot = self.slots.get_mut(source.index())?;
         let is_current = slot.generation == source.generation;
         slot.entry.as_mut().filter(|_| is_current)
+    }
+}
+
+/// Checks that a window is long enough for ticks.
+pub(crate) fn check_window(window: Nanos) -> Result<(), BudgetError> {
+    match window < MIN_WINDOW {
+        true => Err(BudgetError::WindowTooShort { window }),
+        false => Ok(()),
     }
 }
 

@@ -105,6 +105,14 @@
 //! There is no gain to choose, and no limit of stability in the number of sources. The price: the
 //! law believes its prices. A price that is wrong by a tenth makes the overhead wrong by a tenth.
 //!
+//! # Rates
+//!
+//! A [`RateBudget`] keeps the bytes that a recorder writes at a [`ByteRate`], by the same balance
+//! and the same water filling. Its C is time instead of CPU time, and a source is a stream: what
+//! it demands is known exactly, because bytes that are not written are offered, too. So it decides
+//! at once for each packet, and needs no prices and no duty cycle. A sum over the last window is a
+//! strict upper bound.
+//!
 //! # Prices
 //!
 //! A price is given by calibration, or measured while the program runs. To measure it, the
@@ -140,8 +148,10 @@ mod pair_sums;
 mod price;
 mod price_book;
 mod price_pool;
+mod rate;
 mod report;
 mod series;
+mod sliding_sum;
 pub mod smco;
 mod source;
 mod stretch;
@@ -156,6 +166,7 @@ pub use pair_sums::{PairSums, PriceSlope, StretchPair, MAX_COVARIATES};
 pub use price::{EventPrice, PriceError};
 pub use price_book::PriceBook;
 pub use price_pool::PricePool;
+pub use rate::{ByteRate, ByteRateError, RateBudget, RateSource};
 pub use report::{BudgetReport, BudgetSource, ThreadCost};
 pub use series::OverheadPoint;
 pub use source::{Actuator, AddSourceError, SourceId, SourceSpec};

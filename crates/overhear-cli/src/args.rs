@@ -15,6 +15,7 @@ use overhear_page::TimeRange;
 use overhear_session::budget::{parse_target, BudgetSettings, Overhead};
 use overhear_session::calibrate::{CalibratedSensor, Calibration};
 use overhear_session::config::Execution;
+use overhear_session::disk_limits::{parse_rate, parse_size, ByteRate, DiskLimits};
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::metrics::ElementCost;
 use overhear_session::record::RecordOptions;
@@ -181,6 +182,8 @@ pub(crate) struct RunArguments {
     /// by switching sensors off and on, and counts what was not observed (see docs/budget.md).
     #[arg(long, value_name = "PER CENT", value_parser = parse_target, allow_hyphen_values = true)]
     pub(crate) budget: Option<Overhead>,
+    #[command(flatten)]
+    pub(crate) disk: DiskArguments,
     /// When the run ends: `ended` with the program, `all-ended` with the last process that the
     /// program has created, for example a daemon. Later signals go to these processes.
     #[arg(long, value_enum, value_name = "WHEN", default_value_t = Until::Ended)]
@@ -219,7 +222,29 @@ impl RunArguments {
             calibration: self.calibration.clone(),
             compensate: self.compensate,
             budget: self.budget,
+            limits: self.disk.limits(),
             until: self.until.of_session(),
+        }
+    }
+}
+
+/// Limits of a recording on the disk.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DiskArguments {
+    /// Bytes that the recording grows by in any second, at most: 10MB/s, 500KiB/s. Elements that
+    /// are left out are counted (see docs/trace.md).
+    #[arg(long, value_name = "RATE", value_parser = parse_rate, requires = "out", allow_hyphen_values = true)]
+    disk_budget: Option<ByteRate>,
+    /// Size of the recording, at most: 500MB, 2GiB. The oldest elements are removed and counted.
+    #[arg(long, value_name = "SIZE", value_parser = parse_size, requires = "out", allow_hyphen_values = true)]
+    max_size: Option<u64>,
+}
+
+impl DiskArguments {
+    pub(crate) const fn limits(&self) -> DiskLimits {
+        DiskLimits {
+            rate: self.disk_budget,
+            max_bytes: self.max_size,
         }
     }
 }
@@ -382,6 +407,8 @@ pub(crate) struct RecordArguments {
     /// Reads the budget and its rules for sensors from this file; `--budget` overrides its target.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) disk: DiskArguments,
     /// Prints no progress line and no path of the report; tables are printed.
     #[arg(long)]
     pub(crate) quiet: bool,
@@ -409,6 +436,7 @@ impl RecordArguments {
             buffer_bytes: self.buffer,
             duration: self.duration,
             out: self.out.clone(),
+            limits: self.disk.limits(),
             command: std::env::args_os().collect(),
             progress: crate::progress::unless(self.quiet),
         }

@@ -152,6 +152,7 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         until_ended: arguments.until_ended,
         disable_unused: arguments.disable_unused,
         budget,
+        limits: arguments.disk.limits(),
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
     };

@@ -63,11 +63,15 @@ pub enum GapCause {
     /// Events of a kernel sensor or a probe that was detached are not counted: each such gap stands
     /// for an unknown number, and counts as one.
     Budget,
+    /// The recorder left the elements out of the recording, to keep the rate or the size that the
+    /// user had set for it. They were written and evaluated live, so this cause is in recordings
+    /// only, and differs from [`GapCause::Budget`].
+    Disk,
 }
 
 impl GapCause {
     /// Every cause, in the order in which losses are shown.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Overwritten,
         Self::Late,
         Self::Nested,
@@ -77,7 +81,15 @@ impl GapCause {
         Self::Epoch,
         Self::Inconsistent,
         Self::Budget,
+        Self::Disk,
     ];
+
+    /// Whether the elements were left out on purpose, to keep a limit that the user had set: the
+    /// others are a sample.
+    #[must_use]
+    pub const fn is_deliberate(self) -> bool {
+        matches!(self, Self::Budget | Self::Disk)
+    }
 
     /// The number of the cause in C: `OH_GAP_*` of `update.h`, from 1 on in this order.
     #[must_use]
@@ -98,6 +110,7 @@ impl GapCause {
             Self::Epoch => "epoch",
             Self::Inconsistent => "inconsistent",
             Self::Budget => "budget",
+            Self::Disk => "disk",
         }
     }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page of a recording.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -22,6 +23,8 @@ use crate::picture::{Picture, Piece, Remedy, Room, TimeRange};
 
 /// File name of the page in the folder of a recording.
 const PAGE: &str = "report.html";
+/// Size of a block of the file system.
+const BLOCK: u64 = 4_096;
 
 /// A recording, and the part of it that the page shows.
 #[derive(Debug)]
@@ -123,6 +126,33 @@ impl<'a> Page<'a> {
         output::write(file, |out| self.write(out))
     }
 
+    /// Checks that the page fits into the recording in `dir`, if its size is limited.
+    fn check_room(&self, dir: &Path) -> Result<(), SessionError> {
+        let incomplete =
+            |error: &dyn Display| SessionError::new(ErrorKind::Incomplete, error.to_string());
+        let reader = TraceReader::open(dir).map_err(|error| incomplete(&error))?;
+        let free = reader.free_bytes().map_err(|error| incomplete(&error))?;
+        let Some(free) = free else {
+            return Ok(());
+        };
+        let mut size = ByteCount(0);
+        let written = self.write(&mut size);
+        written.map_err(|error| incomplete(&error))?;
+        // Whole blocks, and one of the folder.
+        let needed = (size.0 / BLOCK + 2) * BLOCK;
+        if needed <= free {
+            return Ok(());
+        }
+        Err(SessionError::new(
+            ErrorKind::Incomplete,
+            format!(
+                "the page is not written: it needs {needed} bytes, and the size of the recording leaves {free}; \
+                 write it elsewhere: overhear report {} --html FILE",
+                dir.display()
+            ),
+        ))
+    }
+
     /// Writes the page into the folder of the recording, `dir`; returns its file.
     ///
     /// # Errors
@@ -179,6 +209,20 @@ fn pictured<'a>(request: &'a PageRequest<'a>, room: Room) -> Result<Pictured<'a>
     })
 }
 
+/// Counts bytes.
+struct ByteCount(u64);
+
+impl Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// A written page.
 #[derive(Debug)]
 pub struct WrittenPage {
@@ -208,6 +252,7 @@ fn write_page_to(out: &Path, report: &Report) -> Result<WrittenPage, SessionErro
     heap::give_back();
     let requests = [PageRequest::of(out, report)];
     let page = Page::of(&requests)?;
+    page.check_room(out)?;
     let file = page.write_into(out)?;
     let left_out = page.left_out();
     Ok(WrittenPage { file, left_out })

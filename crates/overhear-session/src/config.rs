@@ -21,6 +21,7 @@ pub(crate) mod kernel;
 pub mod metrics;
 pub mod probes;
 pub mod reactions;
+pub mod recording;
 pub mod selection;
 pub mod tasks;
 
@@ -32,6 +33,7 @@ use metrics::MetricConfig;
 use overhear_kernel::Probe;
 use probes::ProbeConfig;
 use reactions::ReactionConfig;
+use recording::RecordingConfig;
 use selection::ExecutorKind;
 use tasks::TaskConfig;
 
@@ -67,6 +69,9 @@ pub struct Config {
     /// The budget of the run. A file with a budget only needs no monitor.
     #[serde(default)]
     pub budget: Option<BudgetConfig>,
+    /// Limits of the recording of the run. A file with these only needs no monitor.
+    #[serde(default)]
+    pub recording: Option<RecordingConfig>,
 }
 
 /// `[monitor]`: the requested latency, and properties of the machine.
@@ -522,6 +527,9 @@ impl Config {
                 "[monitor] `buffered_elements` is {buffered_elements}; give 2 to 4194304"
             ));
         }
+        if let Some(recording) = &self.recording {
+            recording.limits()?;
+        }
         let probes = self.probes()?;
         for sensor in &self.sensors {
             let checked = sensor.of_kernel(&probes);
@@ -579,8 +587,8 @@ pub fn has_monitor(path: &Path) -> Result<bool, SessionError> {
 
 /// Entries of a file without `[monitor]`.
 const STANDALONE: [&str; 5] = ["constraint", "metric", "probe", "task", "reaction"];
-/// The same, as a table.
-const STANDALONE_TABLE: &str = "budget";
+/// The same, as tables.
+const STANDALONE_TABLES: [&str; 2] = ["budget", "recording"];
 
 /// Refuses entries that would have no effect. A file with a `[monitor]` must be a valid [`Config`];
 /// a file without one can have the [`STANDALONE`] entries only.
@@ -590,11 +598,12 @@ fn reject_unknown_entries(text: &str) -> Result<(), String> {
         return Config::parse(text).map(drop);
     }
     let mut keys = table.keys();
-    let stands = |key: &str| key == STANDALONE_TABLE || STANDALONE.contains(&key);
+    let stands = |key: &str| STANDALONE_TABLES.contains(&key) || STANDALONE.contains(&key);
     match keys.find(|key| !stands(key)) {
         Some(key) => Err(format!(
-            "`{key}` needs a [monitor]; without one there can be {}, [{STANDALONE_TABLE}]",
-            STANDALONE.map(|key| format!("[[{key}]]")).join(", ")
+            "`{key}` needs a [monitor]; without one there can be {}, {}",
+            STANDALONE.map(|key| format!("[[{key}]]")).join(", "),
+            STANDALONE_TABLES.map(|key| format!("[{key}]")).join(", ")
         )),
         None => Ok(()),
     }

@@ -44,6 +44,7 @@ pub mod conclusion;
 pub mod config;
 pub mod configured_monitor;
 pub mod connect;
+pub mod disk_limits;
 pub mod display;
 pub mod documents;
 pub mod error;

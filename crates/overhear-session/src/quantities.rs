@@ -75,6 +75,9 @@ pub struct TraceReport {
     pub events: u64,
     /// Its size in bytes.
     pub bytes: u64,
+    /// Elements that were left out, to keep the limits of the recording.
+    #[serde(default)]
+    pub left_out: u64,
     /// Elements that could not be written, for instance on a full disk.
     pub unrecorded: u64,
 }

@@ -23,6 +23,7 @@ use crate::calibrate::Calibration;
 use crate::compensation::{self, Accounts, CompensationReport};
 use crate::conclusion::Exit;
 use crate::config::probes::check_usable;
+use crate::disk_limits::DiskLimits;
 use crate::documents;
 use crate::error::{ErrorKind, SessionError};
 use crate::interrupts::Interrupts;
@@ -64,6 +65,8 @@ pub struct RecordOptions {
     pub duration: Option<Nanos>,
     /// The folder of the recording.
     pub out: Option<PathBuf>,
+    /// Limits of the recording on the disk.
+    pub limits: DiskLimits,
     /// The command line, for the description of the recording.
     pub command: Vec<OsString>,
     /// Shows the progress of the recording.
@@ -307,7 +310,8 @@ fn begin_trace(
     source: SourceReport,
     begun: Timestamp,
 ) -> Result<(Option<TraceWriter>, Recording), SessionError> {
-    let mut writer = options.out.as_deref().map(create_trace).transpose()?;
+    let create = |out| create_trace(out, options.limits);
+    let mut writer = options.out.as_deref().map(create).transpose()?;
     let recording = Recording::begin(&options.command, vec![source], begun);
     if let Some(writer) = &mut writer {
         // An error is kept by the writer, whose `finish` returns it.

@@ -178,6 +178,7 @@ pub fn read_report_with(dir: &Path, options: ReplayOptions) -> Result<Report, Se
         directory: Some(dir.display().to_string()),
         events: replayed.events,
         bytes: written.map_or_else(|| reader.bytes(), |summary| summary.bytes),
+        left_out: reader.left_out(),
         unrecorded: written.map_or(0, |summary| summary.unrecorded),
     };
     let found = RunFindings {

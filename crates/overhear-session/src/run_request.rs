@@ -13,6 +13,7 @@ use overhear_budget::Overhead;
 use crate::calibrate::{self, Calibration};
 use crate::config::{self, constraints, probes, Execution};
 use crate::configured_monitor::MonitorPlan;
+use crate::disk_limits::{self, DiskLimits};
 use crate::error::SessionError;
 use crate::metrics;
 use crate::reactions::Reactions;
@@ -55,6 +56,8 @@ pub struct RunRequest {
     pub compensate: bool,
     /// The monitoring overhead to keep; without it, that of `config`.
     pub budget: Option<Overhead>,
+    /// Limits of the recording on the disk; each one that is missing is that of `config`.
+    pub limits: DiskLimits,
     /// The end of the run.
     pub until: Until,
 }
@@ -112,6 +115,12 @@ impl RunRequest {
         }
         let calibration = calibrate::load_calibration(self.calibration.as_deref())?;
         let budget = config::budget::requested(self.budget, config)?;
+        let of_file = config.map(config::recording::read_any).transpose()?;
+        let of_file = of_file.unwrap_or_default();
+        if !of_file.is_none() && self.out.is_none() {
+            warn("[recording] has no effect, because the run keeps no recording");
+        }
+        let limits = disk_limits::chosen(self.limits, of_file);
         let has_constraints = !constraints.is_empty();
         let session = Session::builder(self.command)
             .metrics(metrics::selected(&self.metrics, config)?)
@@ -126,6 +135,7 @@ impl RunRequest {
             .calibration(calibration.clone())
             .compensate(self.compensate)
             .budget(budget)
+            .limits(limits)
             .socket(self.socket)
             .updates(self.updates)
             .until(self.until);

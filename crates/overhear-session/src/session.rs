@@ -16,6 +16,7 @@ use overhear_metrics::verdict::Constraint;
 use crate::budget::BudgetSettings;
 use crate::calibrate::Calibration;
 use crate::configured_monitor::MonitorPlan;
+use crate::disk_limits::DiskLimits;
 use crate::interrupts::RequestQueue;
 use crate::notices::Notices;
 use crate::progress::BeginProgress;
@@ -64,6 +65,7 @@ pub struct SessionBuilder {
     calibration: Option<Calibration>,
     compensate: bool,
     budget: Option<BudgetSettings>,
+    limits: DiskLimits,
     until: Until,
     requests: Option<RequestQueue>,
 }
@@ -95,6 +97,7 @@ impl Session {
             calibration: None,
             compensate: false,
             budget: None,
+            limits: DiskLimits::default(),
             until: Until::default(),
             requests: None,
         }
@@ -222,6 +225,13 @@ impl SessionBuilder {
     #[must_use]
     pub fn budget(mut self, budget: Option<BudgetSettings>) -> Self {
         self.budget = budget;
+        self
+    }
+
+    /// Limits the recording on the disk. What is left out of it is counted there.
+    #[must_use]
+    pub fn limits(mut self, limits: DiskLimits) -> Self {
+        self.limits = limits;
         self
     }
 

@@ -13,7 +13,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ReadError;
 use crate::format::{
-    FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_NUMBERS, FORMAT, OLDEST_FORMAT,
+    FIRST_FORMAT_WITH_CHECKSUMS, FIRST_FORMAT_WITH_LIMITS, FIRST_FORMAT_WITH_NUMBERS, FORMAT,
+    FORMAT_WITHOUT_LIMITS, OLDEST_FORMAT,
 };
 use crate::paths::{unreadable, TracePaths, MAX_CATALOGUE_BYTES, METADATA, STREAMS};
 
@@ -70,7 +71,7 @@ impl Catalogue {
     pub(crate) fn new(identity: TraceIdentity) -> Self {
         let native = Preamble::native();
         Self {
-            format: native.format,
+            format: FORMAT_WITHOUT_LIMITS,
             byte_order: native.byte_order,
             identity,
             streams: Vec::new(),
@@ -83,6 +84,11 @@ impl Catalogue {
 
     pub(crate) const fn has_numbers(&self) -> bool {
         self.format >= FIRST_FORMAT_WITH_NUMBERS
+    }
+
+    /// Whether the recording has limits, and a document about them.
+    pub(crate) const fn has_limits(&self) -> bool {
+        self.format >= FIRST_FORMAT_WITH_LIMITS
     }
 
     pub(crate) fn to_json(&self) -> Vec<u8> {

@@ -50,7 +50,7 @@ pub enum WriteError {
         cause: String,
     },
     /// The name of a document cannot be a file name.
-    #[error("`{0}` cannot name a document; use letters, digits, `_` and `-`, at most 64, and none of `streams`, `summary` and `repairs`")]
+    #[error("`{0}` cannot name a document; use letters, digits, `_` and `-`, at most 64, and none of `streams`, `summary`, `repairs` and `disk`")]
     DocumentName(String),
     /// The wall clock offset is beyond what CTF readers can show.
     #[error("a wall clock {0} ahead of the monotonic clock is beyond the year 2116; set the machine's clock")]
@@ -102,6 +102,28 @@ pub enum WriteError {
         found: usize,
         /// Bytes by the schema.
         expected: usize,
+    },
+    /// The rate of the recording is too small.
+    #[error("a recording with {rate} bytes per second has no room for a packet; give at least {} bytes per second (16KiB/s)", crate::DiskLimits::LEAST_RATE)]
+    TooSlow {
+        /// The rate in bytes per second.
+        rate: u64,
+    },
+    /// The maximum size of the recording is too small.
+    #[error("a recording of at most {max_bytes} bytes has no room for elements; give at least {} bytes (1MiB)", crate::DiskLimits::LEAST_BYTES)]
+    TooSmall {
+        /// The maximum size.
+        max_bytes: u64,
+    },
+    /// Descriptions and documents alone reach the maximum size of the recording.
+    #[error("the recording may have {max_bytes} bytes, but with the descriptions of its {streams} streams and its documents it needs at least {needed}; give it more, or observe fewer sensors")]
+    NoRoom {
+        /// The maximum size.
+        max_bytes: u64,
+        /// The size that would suffice now.
+        needed: u64,
+        /// Number of streams.
+        streams: usize,
     },
     /// The trace has been finished.
     #[error("the trace in {} is finished and takes no more elements", .dir.display())]

@@ -223,6 +223,28 @@ impl Folder {
         }
     }
 
+    /// The bytes that a file or folder of this name takes on the disk; 0 if there is none. Those of
+    /// the content of a folder are not added.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub fn allocated(&self, name: impl AsRef<OsStr>) -> io::Result<u64> {
+        let name = single(name.as_ref())?;
+        match statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(about) => Ok(allocated(&about)),
+            Err(Errno::NOENT) => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The bytes that this folder itself takes on the disk.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub fn own_allocated(&self) -> io::Result<u64> {
+        Ok(allocated(&fstat(&self.descriptor)?))
+    }
+
     /// The names of all files here, in no particular order.
     ///
     /// # Errors
@@ -477,6 +499,18 @@ impl Drop for Replacement<'_> {
             let _ = self.folder.remove_file(&self.temporary);
         }
     }
+}
+
+/// The bytes of a file on the disk, at least its size. `stat` counts in units of 512 bytes.
+fn allocated(about: &Stat) -> u64 {
+    let blocks = u64::try_from(about.st_blocks).unwrap_or(0);
+    let size = u64::try_from(about.st_size).unwrap_or(0);
+    blocks.saturating_mul(512).max(size)
+}
+
+/// The bytes that an open file takes on the disk.
+pub(crate) fn size_on_disk(file: &File) -> io::Result<u64> {
+    Ok(allocated(&fstat(file)?))
 }
 
 /// The current folder has an empty path as a parent.

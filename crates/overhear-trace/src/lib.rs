@@ -57,10 +57,13 @@
 //! ```text
 //! DIR/trace/metadata               TSDL: what CTF readers need
 //! DIR/trace/stream-ID              packets of one stream
+//! DIR/trace/stream-ID.N            its packets in part N of a recording with a maximum size
+//! DIR/trace/stream-ID.repeated-N   elements of removed parts that are repeated before part N
 //! DIR/trace/overhear/streams.json  descriptors with units and rates: what we need beyond that
 //! DIR/trace/overhear/ends.json     written by `finish`: where each stream ends
 //! DIR/trace/overhear/summary.json  written by `finish`: counts, and when the observation ended
 //! DIR/trace/overhear/NAME.json     documents that the caller attached
+//! DIR/trace/overhear/disk.json     the limits of a recording, and what its size has removed
 //! DIR/trace/overhear/repairs.json  written by [`repair()`]: torn tails that were cut
 //! DIR/trace/overhear/lock          locked while a recorder is at work
 //! ```
@@ -75,6 +78,20 @@
 //!   some bytes of padding, and ends where the size of the file is a multiple of the maximum size
 //!   of a packet: then the system keeps it in memory, maps and unmaps it in few pieces, which saves
 //!   a replay a twentieth of its time.
+//!
+//! # Limits
+//!
+//! [`TraceWriter::with_limits`] keeps a recording within [`DiskLimits`]. Such a recording has
+//! format 5; without limits the format is 4, and older versions read it.
+//!
+//! - *A rate*: whole packets are left out, of the streams with the most data. The next packet of
+//!   the stream is a gap of the cause `disk`. It is written with the next records, and about once
+//!   per second; so many elements a killed recorder does not count.
+//! - *A size*: the recording is a ring of parts. Each part has one file per stream, so all streams
+//!   begin a new file at the same time, and the oldest part is removed as a whole. `disk.json` has
+//!   the account of the removed packets, from which a reader makes gaps of the cause `disk`. Begins
+//!   and names of threads that still live are repeated, because later packets have only their
+//!   numbers.
 //!
 //! # Design constraints
 //!
@@ -102,6 +119,7 @@
 mod catalogue;
 mod checksum;
 mod costs;
+mod disk;
 mod ends;
 mod error;
 mod export;
@@ -109,6 +127,8 @@ mod folder;
 mod foreign;
 mod format;
 mod import;
+mod limits;
+mod lives;
 mod map;
 mod metadata;
 mod names;
@@ -118,9 +138,11 @@ mod reader;
 mod repair;
 mod repairs;
 mod replay;
+mod ring;
 mod scan;
 mod stream_state;
 mod summary;
+mod thinning;
 mod tree;
 mod writer;
 
@@ -135,6 +157,7 @@ pub use foreign::{
     ForeignReader, ForeignTrace, ForeignValue, IsolatedTrace,
 };
 pub use import::{import_trace, ImportDamage, ImportError, Imported};
+pub use limits::DiskLimits;
 pub use names::name_of_number;
 pub use paths::is_being_written;
 pub use reader::{CorruptStream, TraceReader};

@@ -150,6 +150,7 @@ const fn cause_to_raw(cause: GapCause) -> u32 {
         GapCause::Full => 7,
         GapCause::Inconsistent => 8,
         GapCause::Budget => 9,
+        GapCause::Disk => 10,
     }
 }
 
@@ -214,6 +215,11 @@ impl PacketLayout {
     /// Bytes after the padding.
     pub(crate) const fn trailer_bytes(&self) -> usize {
         POSITION_BYTES + if self.has_checksum { CHECKSUM_BYTES } else { 0 }
+    }
+
+    /// Bytes of an empty packet.
+    pub(crate) const fn empty_bytes(&self) -> u64 {
+        (self.head_bytes + self.trailer_bytes()) as u64
     }
 
     /// Whether packets carry a checksum.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Places and size limits of the files of a trace, and their replacement.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -23,6 +23,8 @@ const LOCK: &str = "lock";
 pub(crate) const MAX_CATALOGUE_BYTES: u64 = 64 << 20;
 /// The name of the document.
 pub(crate) const REPAIRS: &str = "repairs";
+/// The name of the document.
+pub(crate) const DISK: &str = "disk";
 /// Maximum size of an attached document.
 pub(crate) const MAX_DOCUMENT_BYTES: u64 = 48 << 20;
 /// Maximum number of values in an attached document, as [`ValueCount`] counts them. The smallest
@@ -132,8 +134,8 @@ impl TracePaths {
         self.trace.path().join(METADATA)
     }
 
-    pub(crate) fn stream(&self, id: StreamId) -> PathBuf {
-        self.trace.path().join(stream_name(id))
+    pub(crate) fn stream(&self, id: StreamId, part: Part) -> PathBuf {
+        self.trace.path().join(stream_name(id, part))
     }
 
     pub(crate) fn streams_json(&self) -> PathBuf {
@@ -279,9 +281,38 @@ pub(crate) fn check_size(bytes: u64, values: u64) -> io::Result<()> {
     Err(io::Error::other(cause))
 }
 
+/// A file of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Part {
+    /// Elements of removed packets that are repeated, in a recording whose first part has this
+    /// number.
+    Repeated(u64),
+    /// Packets. A recording without a maximum size has part 0 only.
+    Number(u64),
+}
+
 /// The name of a stream's file.
-pub(crate) fn stream_name(id: StreamId) -> String {
-    format!("stream-{id}")
+pub(crate) fn stream_name(id: StreamId, part: Part) -> String {
+    match part {
+        Part::Number(0) => format!("stream-{id}"),
+        Part::Number(number) => format!("stream-{id}.{number}"),
+        Part::Repeated(number) => format!("stream-{id}.repeated-{number}"),
+    }
+}
+
+/// The stream and the part of a file with this name; `None` if no stream has such a file.
+pub(crate) fn part_of_name(name: &OsStr) -> Option<(StreamId, Part)> {
+    let rest = name.to_str()?.strip_prefix("stream-")?;
+    let (id, part) = match rest.split_once('.') {
+        None => (rest, Part::Number(0)),
+        Some((id, part)) => match part.strip_prefix("repeated-") {
+            Some(number) => (id, Part::Repeated(number.parse().ok()?)),
+            None => (id, Part::Number(part.parse().ok()?)),
+        },
+    };
+    let id = StreamId::from_raw(id.parse().ok()?);
+    // Other spellings of the numbers are other files.
+    (name == OsStr::new(&stream_name(id, part))).then_some((id, part))
 }
 
 /// The name of a document's file.
@@ -339,7 +370,7 @@ pub(crate) fn is_document_name(name: &str) -> bool {
         && name
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-')
-        && !["streams", "summary", REPAIRS].contains(&name)
+        && !["streams", "summary", REPAIRS, DISK].contains(&name)
 }
 
 /// Whether a recorder is writing to `dir` at this moment.

@@ -3,35 +3,42 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use overhear_event::{Nanos, StreamDescriptor, StreamId, Timestamp};
+use overhear_budget::ByteRate;
+use overhear_event::{Gap, GapCause, Nanos, StreamDescriptor, StreamId, Timestamp};
 use serde::de::{DeserializeOwned, IgnoredAny};
 
 use crate::catalogue::{parse, parse_as, Catalogue, CatalogueEntry, TraceIdentity};
 use crate::checksum::{check_document, strip_document, DocumentCheck};
+use crate::disk::{read_disk_document, DiskDocument, RemovedPackets};
 use crate::ends::{Ends, StreamEnd, ENDS};
 use crate::error::ReadError;
+use crate::limits::DiskLimits;
 use crate::map::Map;
 use crate::metadata::check_metadata;
-use crate::packet::PacketLayout;
-use crate::paths::REPAIRS;
+use crate::packet::{discarded_after, PacketLayout};
 use crate::paths::{
-    check_size, document_name, is_document_name, stream_name, unreadable, TracePaths, ValueCount,
-    MAX_CATALOGUE_BYTES, MAX_DOCUMENT_BYTES, METADATA,
+    check_size, document_name, is_document_name, part_of_name, stream_name, unreadable, Part,
+    TracePaths, ValueCount, DISK, MAX_CATALOGUE_BYTES, MAX_DOCUMENT_BYTES, METADATA, REPAIRS,
 };
 use crate::repairs::{Repairs, TornTail};
-use crate::scan::{scan, Bounds, Damage};
+use crate::ring::bytes_of_recording;
+use crate::scan::{scan, Before, Bounds, Damage, Packets, Verify};
 use crate::summary::TraceSummary;
 use crate::tree::{BoundedTree, MAX_TREE_BYTES};
 
 /// Maximum time of a packet after the last advance, or after its file was written: recorders need
 /// not advance after the last element, and the wall clock may be set while they run.
 const TOLERANCE: Nanos = Nanos::from_ms(24 * 3_600 * 1_000);
+
+/// Maximum number of attempts to open a recording whose recorder removes packets meanwhile.
+const MOST_ATTEMPTS: usize = 64;
 
 /// A damaged part of a recording. Everything else is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -120,20 +127,94 @@ impl fmt::Display for CorruptStream {
     }
 }
 
+/// A file of a stream.
+#[derive(Debug)]
+pub(crate) struct StreamFile {
+    pub(crate) path: PathBuf,
+    pub(crate) part: Part,
+    /// Whole packets only, in the last file of a stream.
+    pub(crate) map: Map,
+}
+
 /// One stream of a trace.
 #[derive(Debug)]
 pub(crate) struct RecordedStream {
     pub(crate) descriptor: Arc<StreamDescriptor>,
     pub(crate) layout: PacketLayout,
-    pub(crate) file: PathBuf,
-    /// Whole packets only.
-    pub(crate) map: Map,
+    /// In the order of their packets; that of repeated elements is the first one.
+    pub(crate) files: Vec<StreamFile>,
+    /// The packets before the first one that is kept.
+    removed: Option<RemovedPackets>,
+    /// The gaps in their place.
+    pub(crate) gaps: Vec<Gap>,
     pub(crate) bounds: Bounds,
     /// The end of the stream, if its recorder has finished.
     pub(crate) end_noted: Option<StreamEnd>,
     events: u64,
     discarded: u64,
+    /// Those of them that were left out to keep a limit.
+    left_out: u64,
     times: Option<(Timestamp, Timestamp)>,
+}
+
+impl RecordedStream {
+    fn repeated_files(&self) -> usize {
+        let is_repeated = |file: &&StreamFile| matches!(file.part, Part::Repeated(_));
+        self.files.iter().take_while(is_repeated).count()
+    }
+
+    /// The packet of repeated elements, if there is one.
+    pub(crate) fn repeated(&self, verify: Verify) -> Option<Packets<'_>> {
+        let files = &self.files[..self.repeated_files()];
+        let bytes: Vec<&[u8]> = files.iter().map(|file| file.map.bytes()).collect();
+        (!bytes.is_empty()).then(|| {
+            let before = Before::default();
+            Packets::new(&self.layout, bytes, self.bounds, verify, None, before)
+        })
+    }
+
+    /// All other packets.
+    pub(crate) fn packets(&self, verify: Verify) -> Packets<'_> {
+        let (bytes, before) = self.kept();
+        let (bounds, end) = (self.bounds, self.end_noted);
+        Packets::new(&self.layout, bytes, bounds, verify, end, before)
+    }
+
+    /// The bytes of the kept packets, and what precedes them.
+    fn kept(&self) -> (Vec<&[u8]>, Before) {
+        let file = self.repeated_files();
+        let bytes = self.files[file..].iter().map(|file| file.map.bytes());
+        let before = self
+            .removed
+            .as_ref()
+            .map_or(Before::default(), |removed| Before {
+                file,
+                packets: removed.packets,
+                expected: Some(removed.end_sequence),
+                discarded: removed.discarded,
+            });
+        (bytes.collect(), before)
+    }
+
+    /// The path of a file by its index; the stream's last one if it has none of this index.
+    pub(crate) fn path(&self, file: usize) -> &Path {
+        let file = self.files.get(file).or(self.files.last());
+        file.map_or(Path::new(""), |file| &file.path)
+    }
+
+    /// What a repair needs: the parts after the repeated elements, and what precedes them.
+    pub(crate) fn kept_parts(&self) -> (Vec<Part>, Before) {
+        let files = &self.files[self.repeated_files()..];
+        let parts = files.iter().map(|file| file.part).collect();
+        (parts, self.kept().1)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files
+            .iter()
+            .map(|file| file.map.bytes().len() as u64)
+            .sum()
+    }
 }
 
 /// A trace, mapped. See the crate's example.
@@ -156,6 +237,10 @@ pub struct TraceReader {
     ends: HashMap<StreamId, StreamEnd>,
     /// Time when the summary was written.
     written: Option<Timestamp>,
+    /// The limits of the recording, and what they removed; `None` if it has no usable document.
+    disk: Option<DiskDocument>,
+    /// Files that the catalogue does not list, and remains of removed parts.
+    remains: Vec<OsString>,
 }
 
 impl TraceReader {
@@ -170,7 +255,23 @@ impl TraceReader {
     }
 
     /// Opens the trace in an open place. Nothing is changed there.
-    pub(crate) fn open_paths(paths: TracePaths) -> Result<Self, ReadError> {
+    pub(crate) fn open_paths(mut paths: TracePaths) -> Result<Self, ReadError> {
+        for _ in 0..MOST_ATTEMPTS {
+            // Without the document, or with a damaged one, nothing is removed meanwhile.
+            let before = read_disk_document(&paths).unwrap_or_default();
+            let reader = Self::open_once(paths, before.as_deref())?;
+            let after = read_disk_document(&reader.paths).unwrap_or_default();
+            if before == after {
+                return Ok(reader);
+            }
+            // The recorder removed packets meanwhile.
+            paths = reader.into_paths();
+        }
+        let before = read_disk_document(&paths).unwrap_or_default();
+        Self::open_once(paths, before.as_deref())
+    }
+
+    fn open_once(paths: TracePaths, disk: Option<&[u8]>) -> Result<Self, ReadError> {
         // Recorders list a stream before they create its file, so a reader that lists the files
         // first finds all of them in the catalogue. If they cannot be listed there is no trace, and
         // the catalogue's error reports that.
@@ -178,10 +279,9 @@ impl TraceReader {
             .stream_names()
             .unwrap_or_default()
             .into_iter()
-            .map(|name| paths.trace().path().join(name))
             .collect();
         let catalogue = Catalogue::read(&paths)?;
-        let has_numbers = catalogue.has_numbers();
+        let (has_numbers, has_limits) = (catalogue.has_numbers(), catalogue.has_limits());
         let mut reader = Self {
             identity: catalogue.identity,
             streams: Vec::with_capacity(catalogue.streams.len()),
@@ -191,6 +291,8 @@ impl TraceReader {
             summary: None,
             ends: HashMap::new(),
             written: None,
+            disk: None,
+            remains: Vec::new(),
             paths,
         };
         reader.check_documents();
@@ -198,19 +300,78 @@ impl TraceReader {
         if has_numbers {
             reader.read_ends()?;
         }
+        if has_limits {
+            reader.read_disk(disk)?;
+        }
+        let mut parts: HashMap<StreamId, Vec<Part>> = HashMap::new();
+        let mut unlisted = BTreeSet::new();
+        for name in files {
+            match part_of_name(&name) {
+                Some((id, part)) if reader.is_kept(part, has_limits) => {
+                    parts.entry(id).or_default().push(part);
+                }
+                // A recorder that dies leaves these.
+                Some(_) if reader.disk.is_some() => reader.remains.push(name),
+                // The damaged document was reported.
+                Some((_, Part::Repeated(_))) if has_limits => {}
+                _ => {
+                    unlisted.insert(name);
+                }
+            }
+        }
         for entry in &catalogue.streams {
-            reader.add(entry, catalogue.format);
+            let parts = parts.remove(&entry.descriptor.id);
+            reader.add(entry, catalogue.format, parts.unwrap_or_default());
+        }
+        for (id, parts) in parts {
+            unlisted.extend(parts.into_iter().map(|part| stream_name(id, part).into()));
         }
         reader.uncut = reader.torn.len();
         reader.read_repairs()?;
         // Ties between streams are broken by this order.
         reader.streams.sort_by_key(|stream| stream.descriptor.id);
-        let known: BTreeSet<_> = reader.streams.iter().map(|s| s.file.clone()).collect();
-        for file in files.difference(&known) {
-            let reason = "streams.json does not list this stream".to_owned();
-            reader.corrupt.push(CorruptStream::of_file(file, reason));
+        for name in unlisted {
+            reader.note_unlisted(&name);
         }
         Ok(reader)
+    }
+
+    fn note_unlisted(&mut self, name: &OsStr) {
+        let reason = "streams.json does not list this stream".to_owned();
+        let file = self.paths.trace().path().join(name);
+        self.corrupt.push(CorruptStream::of_file(&file, reason));
+    }
+
+    /// Whether a file of this part is read. Recordings without limits have one file per stream.
+    fn is_kept(&self, part: Part, has_limits: bool) -> bool {
+        match part {
+            Part::Number(number) => number >= self.first_part() && (has_limits || number == 0),
+            Part::Repeated(number) => self.disk.as_ref().is_some_and(|it| number == it.first_part),
+        }
+    }
+
+    fn first_part(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.first_part)
+    }
+
+    /// Reads the document about removed packets. Without it, all parts are read, and what is
+    /// missing is damage.
+    fn read_disk(&mut self, json: Option<&[u8]>) -> Result<(), ReadError> {
+        let file = self.paths.document(DISK);
+        let Some(json) = json else {
+            let reason = "the document is missing".to_owned();
+            self.corrupt.push(CorruptStream::of_file(&file, reason));
+            return Ok(());
+        };
+        if matches!(check_document(json), DocumentCheck::Wrong { .. }) {
+            // `check_documents` has reported it.
+            return Ok(());
+        }
+        match parse(&file, json) {
+            Ok(disk) => self.disk = Some(disk),
+            Err(error) => self.note_unusable(&file, error)?,
+        }
+        Ok(())
     }
 
     /// Compares the checksums of all documents and of the metadata. A wrong one is damage; the
@@ -341,7 +502,7 @@ impl TraceReader {
 
     /// Bounds of the times in a stream's file: by the summary that the recorder wrote at the end,
     /// or by the time of the file.
-    fn bounds(&self, layout: &PacketLayout, map: &Map) -> Bounds {
+    fn bounds(&self, layout: &PacketLayout, files: &[StreamFile]) -> Bounds {
         if let Some((first, last)) = self.summary.and_then(|summary| summary.times) {
             return Bounds {
                 first,
@@ -352,7 +513,7 @@ impl TraceReader {
         let advanced_to = self.summary.map(|summary| summary.advanced_to);
         let advanced_to =
             advanced_to.filter(|time| *time > Timestamp::ZERO && *time <= Bounds::NONE.last);
-        let written = || self.monotonic(map.modified()?);
+        let written = || self.monotonic(files.last()?.map.modified()?);
         let (last, source) = match advanced_to {
             Some(last) => (Some(last), "by summary.json the recording lasts"),
             None => (written(), "by the time of the file it was written"),
@@ -365,64 +526,122 @@ impl TraceReader {
             ..Bounds::NONE
         };
         // A copy may have another file time: then no packet in it fits.
-        let first = layout.parse(map.bytes(), 0).map(|packet| packet.head.begin);
+        let bytes = files.first().map_or(&[][..], |file| file.map.bytes());
+        let first = layout.parse(bytes, 0).map(|packet| packet.head.begin);
         match first {
             Ok(first) if first > bounds.last => Bounds::NONE,
             _ => bounds,
         }
     }
 
-    fn add(&mut self, entry: &CatalogueEntry, format: u32) {
+    fn add(&mut self, entry: &CatalogueEntry, format: u32, mut parts: Vec<Part>) {
         let layout = PacketLayout::new(entry.class, &entry.descriptor, format);
-        let file = self.paths.stream(entry.descriptor.id);
-        let opened = self.paths.trace().file(stream_name(entry.descriptor.id));
-        let mut map = match opened.and_then(|file| Map::of(&file)) {
-            Ok(map) => map,
-            // The stream has no items.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Map::empty(),
-            Err(error) => {
-                self.corrupt.push(CorruptStream {
-                    stream: Some(entry.descriptor.id),
-                    ..CorruptStream::of_file(&file, error.to_string())
-                });
-                Map::empty()
-            }
-        };
-        let length = map.bytes().len();
-        let bounds = self.bounds(&layout, &map);
-        let end_noted = self.ends.get(&entry.descriptor.id).copied();
-        let found = scan(&layout, map.bytes(), bounds, end_noted);
-        map.keep(found.whole_bytes);
         let stream = entry.descriptor.id;
-        for damage in &found.damages {
-            if damage.is_torn {
+        if !parts.iter().any(|part| matches!(part, Part::Number(_))) {
+            // The stream has no packets. Something else of its name is reported.
+            parts.push(Part::Number(self.first_part()));
+        }
+        // The file of repeated elements is the first one.
+        parts.sort();
+        let open = |part: &Part| self.open_part(stream, *part);
+        let opened: Vec<_> = parts.iter().map(open).collect();
+        let mut files = Vec::new();
+        for (file, error) in opened {
+            if let Some(error) = error {
+                self.corrupt.push(CorruptStream {
+                    stream: Some(stream),
+                    ..CorruptStream::of_file(&file.path, error)
+                });
+            }
+            files.push(file);
+        }
+        let mut removed = self.disk.iter().flat_map(|disk| &disk.removed);
+        let removed = removed.find(|it| it.stream == stream);
+        let mut recorded = RecordedStream {
+            descriptor: Arc::clone(&entry.descriptor),
+            bounds: self.bounds(&layout, &files),
+            layout,
+            files,
+            removed: removed.cloned(),
+            gaps: Vec::new(),
+            end_noted: self.ends.get(&stream).copied(),
+            events: 0,
+            discarded: 0,
+            left_out: 0,
+            times: None,
+        };
+        self.scan(&mut recorded);
+        self.streams.push(recorded);
+    }
+
+    /// Opens a file of a stream, and returns the error if there is one.
+    fn open_part(&self, stream: StreamId, part: Part) -> (StreamFile, Option<String>) {
+        let opened = self.paths.trace().file(stream_name(stream, part));
+        let (map, error) = match opened.and_then(|file| Map::of(&file)) {
+            Ok(map) => (map, None),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => (Map::empty(), None),
+            Err(error) => (Map::empty(), Some(error.to_string())),
+        };
+        let path = self.paths.stream(stream, part);
+        (StreamFile { path, part, map }, error)
+    }
+
+    /// Reads the heads of the packets of a stream.
+    fn scan(&mut self, recorded: &mut RecordedStream) {
+        let (stream, bounds) = (recorded.descriptor.id, recorded.bounds);
+        let (bytes, before) = recorded.kept();
+        let found = scan(&recorded.layout, bytes, bounds, recorded.end_noted, before);
+        let repeated = recorded.repeated_files();
+        let bytes = recorded.files[..repeated].iter().map(|it| it.map.bytes());
+        let bytes: Vec<&[u8]> = bytes.collect();
+        let before = Before::default();
+        let repeated = scan(&recorded.layout, bytes, bounds, None, before);
+        let last = recorded.files.len().saturating_sub(1);
+        for damage in repeated.damages.iter().chain(&found.damages) {
+            let path = recorded.path(damage.file);
+            if damage.is_torn && damage.file == last {
+                let bytes = recorded.files[last].map.bytes().len() - damage.offset;
                 self.torn.push(TornTail {
                     stream,
-                    file: file.clone(),
+                    file: path.to_path_buf(),
                     offset: damage.offset as u64,
-                    bytes: (length - damage.offset) as u64,
+                    bytes: bytes as u64,
                 });
             } else {
-                let damage = CorruptStream::of_packet(&file, stream, damage);
+                let damage = CorruptStream::of_packet(path, stream, damage);
                 self.corrupt.push(damage);
             }
         }
         if found.further > 0 {
             let after = found.damages.last().map_or(Timestamp::ZERO, |it| it.after);
-            let further = CorruptStream::further(&file, stream, after, found.further);
+            let path = recorded.path(last);
+            let further = CorruptStream::further(path, stream, after, found.further);
             self.corrupt.push(further);
         }
-        self.streams.push(RecordedStream {
-            descriptor: Arc::clone(&entry.descriptor),
-            layout,
-            file,
-            map,
-            bounds,
-            end_noted,
-            events: found.events,
-            discarded: found.discarded,
-            times: found.times,
-        });
+        if let Some(file) = recorded.files.last_mut() {
+            file.map.keep(found.whole_bytes);
+        }
+        if let Some(removed) = &recorded.removed {
+            recorded.gaps = removed.gaps(found.first);
+        }
+        let missed = recorded.gaps.iter().map(|gap| gap.missed);
+        let of_disk = recorded
+            .gaps
+            .iter()
+            .filter(|gap| gap.cause == GapCause::Disk);
+        let of_disk = of_disk.map(|gap| gap.missed);
+        recorded.left_out = of_disk.fold(found.left_out, u64::saturating_add);
+        recorded.events = found.events + repeated.events;
+        recorded.discarded = missed.fold(found.discarded, discarded_after);
+        let of_gaps = recorded
+            .gaps
+            .first()
+            .map(|gap| (gap.from, gap.to.max(gap.from)));
+        let times = [repeated.times, of_gaps, found.times];
+        recorded.times = times
+            .into_iter()
+            .flatten()
+            .reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)));
     }
 
     /// Where and when it was recorded.
@@ -498,6 +717,44 @@ impl TraceReader {
         self.uncut
     }
 
+    /// The limits of the recording on the disk.
+    #[must_use]
+    pub fn limits(&self) -> DiskLimits {
+        let Some(disk) = &self.disk else {
+            return DiskLimits::default();
+        };
+        let rate = disk.bytes_per_second;
+        DiskLimits {
+            rate: rate.and_then(|rate| ByteRate::per_second(rate).ok()),
+            max_bytes: disk.max_bytes,
+        }
+    }
+
+    /// Number of elements that are not in the recording because of its limits: the sum over the
+    /// gaps of the cause `disk`.
+    #[must_use]
+    pub fn left_out(&self) -> u64 {
+        let left_out = self.streams.iter().map(|stream| stream.left_out);
+        left_out.fold(0, u64::saturating_add)
+    }
+
+    /// The bytes by which the recording may still grow, if its size is limited.
+    ///
+    /// # Errors
+    /// The errors of the operating system.
+    pub fn free_bytes(&self) -> io::Result<Option<u64>> {
+        let Some(max_bytes) = self.limits().max_bytes else {
+            return Ok(None);
+        };
+        let taken = bytes_of_recording(&self.paths, |_| true)?;
+        Ok(Some(max_bytes.saturating_sub(taken)))
+    }
+
+    /// Names of files that a killed recorder was about to remove. They are not read.
+    pub(crate) fn remains(&self) -> &[OsString] {
+        &self.remains
+    }
+
     /// Places that cannot be read.
     #[must_use]
     pub fn corrupt(&self) -> &[CorruptStream] {
@@ -507,8 +764,7 @@ impl TraceReader {
     /// Bytes of all packets that can be read.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let bytes = |stream: &RecordedStream| stream.map.bytes().len() as u64;
-        self.streams.iter().map(bytes).sum()
+        self.streams.iter().map(RecordedStream::bytes).sum()
     }
 
     /// An attached document; `None` if there is none of this name. It has at most 48 MiB, and takes

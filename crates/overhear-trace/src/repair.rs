@@ -19,10 +19,10 @@ use crate::map::Map;
 use crate::metadata::{self, StreamClass};
 use crate::packet::PacketLayout;
 use crate::paths::REPAIRS;
-use crate::paths::{stream_name, Lock, TracePaths, MAX_CATALOGUE_BYTES, METADATA};
+use crate::paths::{stream_name, Lock, Part, TracePaths, MAX_CATALOGUE_BYTES, METADATA};
 use crate::reader::{CorruptStream, TraceReader};
 use crate::repairs::{Repairs, TornTail};
-use crate::scan::{scan, Bounds};
+use crate::scan::{scan, Before, Bounds};
 
 /// First bytes of metadata in plain text (CTF 1.8, section 7).
 const SIGNATURE: &[u8] = b"/* CTF 1.8 */";
@@ -32,7 +32,8 @@ const SIGNATURE: &[u8] = b"/* CTF 1.8 */";
 pub struct RepairReport {
     /// Tails that were cut off.
     pub cut: Vec<TornTail>,
-    /// Files that held no whole packet and were removed.
+    /// Files that held no whole packet, or were about to be removed by their recorder, and were
+    /// removed.
     pub removed: Vec<PathBuf>,
     /// The metadata, if it was cut short or overwritten and has been written anew.
     pub restored: Option<PathBuf>,
@@ -75,10 +76,20 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     for stream in reader.recorded() {
         let id = stream.descriptor.id;
         let is_torn = reader.torn().iter().any(|tail| tail.stream == id);
-        if is_torn || stream.map.bytes().is_empty() {
-            streams.push((id, stream.layout.clone(), stream.bounds, stream.end_noted));
+        let last = stream.files.last();
+        if is_torn || last.is_none_or(|file| file.map.bytes().is_empty()) {
+            let (parts, before) = stream.kept_parts();
+            streams.push(TornStream {
+                id,
+                layout: stream.layout.clone(),
+                bounds: stream.bounds,
+                end_noted: stream.end_noted,
+                parts,
+                before,
+            });
         }
     }
+    let remains = reader.remains().to_vec();
     let torn: Vec<TornTail> = reader.torn().to_vec();
     // The maps must be dropped before the files shrink.
     let paths = reader.into_paths();
@@ -93,8 +104,14 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
         let listed = paths.replace_document(REPAIRS, |out| out.write_all(&json));
         listed.map_err(|cause| change_error(&paths.document(REPAIRS), &cause))?;
     }
-    for (id, layout, bounds, end_noted) in streams {
-        repair_stream(&paths, id, (&layout, bounds, end_noted), &mut report)?;
+    for stream in &streams {
+        repair_stream(&paths, stream, &mut report)?;
+    }
+    for name in remains {
+        let path = paths.trace().path().join(&name);
+        let removed = paths.trace().remove_file(&name);
+        removed.map_err(|cause| change_error(&path, &cause))?;
+        report.removed.push(path);
     }
     report.restored = restore_metadata(&paths, &catalogue)?;
     // A restored file is not damaged any more.
@@ -103,26 +120,51 @@ pub fn repair(dir: impl AsRef<Path>) -> Result<RepairReport, RepairError> {
     Ok(report)
 }
 
+/// A stream whose last file has a torn tail, or no packet.
+struct TornStream {
+    id: StreamId,
+    layout: PacketLayout,
+    bounds: Bounds,
+    end_noted: Option<StreamEnd>,
+    parts: Vec<Part>,
+    before: Before,
+}
+
 /// Cuts the torn tail of a stream, and removes a file without a packet. It is opened once: the file
 /// that is cut is the one that was scanned.
 fn repair_stream(
     paths: &TracePaths,
-    id: StreamId,
-    (layout, bounds, end_noted): (&PacketLayout, Bounds, Option<StreamEnd>),
+    stream: &TornStream,
     report: &mut RepairReport,
 ) -> Result<(), RepairError> {
-    let (name, path) = (stream_name(id), paths.stream(id));
+    let Some((&last, earlier)) = stream.parts.split_last() else {
+        return Ok(());
+    };
+    let id = stream.id;
+    let (name, path) = (stream_name(id, last), paths.stream(id, last));
     let failed = |cause: io::Error| change_error(&path, &cause);
     // A file that is not regular was reported as corrupt, and a stream may have no file.
     if paths.trace().kind(&name).map_err(failed)? != Some(FileType::RegularFile) {
         return Ok(());
     }
     let file = paths.trace().file_to_change(&name).map_err(failed)?;
-    let map = Map::of(&file).map_err(failed)?;
-    let bytes = map.bytes().len() as u64;
+    let mut maps = Vec::new();
+    for &part in earlier {
+        // One that cannot be opened is damage, which remains.
+        let opened = paths.trace().file(stream_name(id, part));
+        maps.push(
+            opened
+                .and_then(|file| Map::of(&file))
+                .unwrap_or(Map::empty()),
+        );
+    }
+    maps.push(Map::of(&file).map_err(failed)?);
+    let bytes = maps.last().map_or(0, |map| map.bytes().len() as u64);
     // Without the torn tail; other damage remains.
-    let found = scan(layout, map.bytes(), bounds, end_noted);
-    drop(map);
+    let files = maps.iter().map(Map::bytes).collect();
+    let (layout, end_noted) = (&stream.layout, stream.end_noted);
+    let found = scan(layout, files, stream.bounds, end_noted, stream.before);
+    drop(maps);
     let offset = found.whole_bytes as u64;
     if offset < bytes {
         let about = file.metadata().map_err(failed)?;

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::catalogue::parse;
 use crate::error::ReadError;
-use crate::paths::{document_name, unreadable, TracePaths, MAX_DOCUMENT_BYTES, REPAIRS};
+use crate::paths::{
+    document_name, part_of_name, unreadable, Part, TracePaths, MAX_DOCUMENT_BYTES, REPAIRS,
+};
 
 /// The end of a stream's file that is no whole packet: the recorder died while writing it. The
 /// number of elements in it is unknown, so it is no gap.
@@ -48,8 +50,19 @@ pub(crate) struct Repairs {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CutTail {
     stream: StreamId,
+    /// Number of the part of the stream.
+    #[serde(default, skip_serializing_if = "is_first")]
+    part: u64,
     offset: u64,
     bytes: u64,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_first(part: &u64) -> bool {
+    *part == 0
 }
 
 impl Repairs {
@@ -67,8 +80,13 @@ impl Repairs {
     pub(crate) fn add(&mut self, tails: &[TornTail]) -> bool {
         let before = self.cut.len();
         for tail in tails {
+            let name = tail.file.file_name().and_then(part_of_name);
             let cut = CutTail {
                 stream: tail.stream,
+                part: match name {
+                    Some((_, Part::Number(part))) => part,
+                    _ => 0,
+                },
                 offset: tail.offset,
                 bytes: tail.bytes,
             };
@@ -91,7 +109,7 @@ impl Repairs {
     ) -> impl Iterator<Item = TornTail> + 'a {
         self.cut.iter().map(|tail| TornTail {
             stream: tail.stream,
-            file: paths.stream(tail.stream),
+            file: paths.stream(tail.stream, Part::Number(tail.part)),
             offset: tail.offset,
             bytes: tail.bytes,
         })

@@ -104,6 +104,10 @@ impl<'a> Records<'a> {
 struct Cursor<'a> {
     stream: &'a RecordedStream,
     packets: Packets<'a>,
+    /// The gaps and packets that follow the repeated elements.
+    then: Option<(slice::Iter<'a, Gap>, Packets<'a>)>,
+    /// Gaps that precede the packets.
+    gaps: slice::Iter<'a, Gap>,
     /// Bytes after the records of the last packet.
     behind: usize,
     /// The next gap, if there are no records.
@@ -117,15 +121,16 @@ struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     fn new(stream: &'a RecordedStream) -> Self {
+        let (gaps, kept) = (stream.gaps.iter(), stream.packets(Verify::All));
+        let (gaps, packets, then) = match stream.repeated(Verify::All) {
+            None => (gaps, kept, None),
+            Some(repeated) => ([].iter(), repeated, Some((gaps, kept))),
+        };
         Self {
             stream,
-            packets: Packets::new(
-                &stream.layout,
-                stream.map.bytes(),
-                stream.bounds,
-                Verify::All,
-                stream.end_noted,
-            ),
+            packets,
+            then,
+            gaps,
             behind: 0,
             gap: None,
             packet_end: Timestamp::ZERO,
@@ -141,8 +146,16 @@ impl<'a> Cursor<'a> {
         self.gap = None;
         loop {
             while records.left.is_empty() {
+                if let Some(gap) = self.gaps.next() {
+                    self.gap = Some(*gap);
+                    return Some(gap.to.max(now));
+                }
                 let packet = match self.packets.next() {
-                    Ok(packet) => packet?,
+                    Ok(None) => {
+                        (self.gaps, self.packets) = self.then.take()?;
+                        continue;
+                    }
+                    Ok(Some(packet)) => packet,
                     Err(damage) => match self.note(damage, now) {
                         Some(time) => return Some(time),
                         None => continue,
@@ -151,7 +164,10 @@ impl<'a> Cursor<'a> {
                 self.packet_end = packet.head.end;
                 if let Some(gap) = packet.head.gap {
                     self.gap = Some(gap);
-                    return Some(packet.head.end.max(now));
+                    // In a ring the packet ends before the element after the gap.
+                    let end = packet.head.end;
+                    let end = end.max(gap.to.min(end.plus(Nanos::from_ns(1))));
+                    return Some(end.max(now));
                 }
                 self.behind = packet.behind;
                 // The records are whole: the packet was checked.
@@ -199,6 +215,7 @@ impl<'a> Cursor<'a> {
             ),
         };
         Damage {
+            file: self.packets.file(),
             offset: self.packets.offset() - self.behind - left.len(),
             bytes: left.len(),
             packet: self.packets.last_packet(),
@@ -401,11 +418,12 @@ impl<'a> Replay<'a> {
 
     fn conclude(&mut self, updates: &mut [&mut dyn Analysis]) {
         for cursor in &mut self.cursors {
-            let (file, stream) = (&cursor.stream.file, cursor.stream.descriptor.id);
+            let stream = cursor.stream.descriptor.id;
             for damage in cursor.damages.drain(..) {
+                let file = cursor.stream.path(damage.file);
                 let damage = CorruptStream::of_packet(file, stream, &damage);
                 let mut known = self.reader.corrupt().iter();
-                if !known.any(|it| it.stream == Some(stream) && it.offset == damage.offset) {
+                if !known.any(|it| it.file == damage.file && it.offset == damage.offset) {
                     self.summary.corrupt.push(damage);
                 }
             }
@@ -415,6 +433,7 @@ impl<'a> Replay<'a> {
                     .corrupt
                     .last()
                     .map_or(Timestamp::ZERO, |it| it.after);
+                let file = cursor.stream.path(usize::MAX);
                 let further = CorruptStream::further(file, stream, after, cursor.further);
                 self.summary.corrupt.push(further);
             }

@@ -67,6 +67,8 @@ pub(crate) enum Verify {
 /// A part of a file that is no packet of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Damage {
+    /// Index of the file among those of the stream.
+    pub(crate) file: usize,
     /// Begin of the damage in the file, in bytes.
     pub(crate) offset: usize,
     /// Size up to the next packet, or to the end of the file; 0 if packets are missing.
@@ -82,11 +84,27 @@ pub(crate) struct Damage {
     pub(crate) gap: Option<Gap>,
 }
 
-/// The packets of a file. Times, sequences and the discarded counter never go back.
+/// What precedes the first packet of a walk.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Before {
+    /// Index of the first file among those of the stream.
+    pub(crate) file: usize,
+    /// Number of packets.
+    pub(crate) packets: u64,
+    /// Sequence of the next element, if none is missing.
+    pub(crate) expected: Option<u64>,
+    pub(crate) discarded: u64,
+}
+
+/// The packets of the files of a stream. Times, sequences and the discarded counter never go back.
 #[derive(Debug)]
 pub(crate) struct Packets<'a> {
     layout: &'a PacketLayout,
+    /// The bytes of the present file.
     bytes_untrusted: &'a [u8],
+    /// The bytes of the next files.
+    later_untrusted: std::vec::IntoIter<&'a [u8]>,
+    file: usize,
     bounds: Bounds,
     verify: Verify,
     /// The end of the stream, if its recorder has noted it.
@@ -109,14 +127,19 @@ pub(crate) struct Packets<'a> {
 impl<'a> Packets<'a> {
     pub(crate) fn new(
         layout: &'a PacketLayout,
-        bytes_untrusted: &'a [u8],
+        files_untrusted: Vec<&'a [u8]>,
         bounds: Bounds,
         verify: Verify,
         end_noted: Option<StreamEnd>,
+        before: Before,
     ) -> Self {
+        let bytes: usize = files_untrusted.iter().map(|bytes| bytes.len()).sum();
+        let mut later_untrusted = files_untrusted.into_iter();
         Self {
             layout,
-            bytes_untrusted,
+            bytes_untrusted: later_untrusted.next().unwrap_or_default(),
+            later_untrusted,
+            file: before.file,
             bounds,
             verify,
             end_noted: end_noted.filter(|_| layout.has_number()),
@@ -124,13 +147,16 @@ impl<'a> Packets<'a> {
             passed: 0,
             end: Timestamp::ZERO,
             next_sequence: 0,
-            expected: None,
-            discarded: 0,
-            next_number: 0,
-            budget: (bytes_untrusted.len() as u64)
-                .saturating_mul(3)
-                .saturating_add(SPARE_BYTES),
+            expected: before.expected,
+            discarded: before.discarded,
+            next_number: before.packets,
+            budget: (bytes as u64).saturating_mul(3).saturating_add(SPARE_BYTES),
         }
+    }
+
+    /// Index of the file of the next packet.
+    pub(crate) const fn file(&self) -> usize {
+        self.file
     }
 
     /// Begin of the next packet in the file.
@@ -143,10 +169,15 @@ impl<'a> Packets<'a> {
         self.passed.saturating_sub(1)
     }
 
-    /// The next packet; `None` at the end of the file.
+    /// The next packet; `None` at the end of the last file.
     pub(crate) fn next(&mut self) -> Result<Option<Packet<'a>>, Damage> {
-        if self.offset >= self.bytes_untrusted.len() {
-            return self.missing_at_end().map_or(Ok(None), Err);
+        while self.offset >= self.bytes_untrusted.len() {
+            let Some(bytes_untrusted) = self.later_untrusted.next() else {
+                return self.missing_at_end().map_or(Ok(None), Err);
+            };
+            self.bytes_untrusted = bytes_untrusted;
+            (self.offset, self.passed) = (0, 0);
+            self.file += 1;
         }
         let (packet, flaw) = match self.parse(self.offset) {
             Err(flaw) => (None, flaw),
@@ -243,7 +274,9 @@ impl<'a> Packets<'a> {
         let offset = self.offset;
         let next = self.find(damaged);
         let end = next.map_or(self.bytes_untrusted.len(), |(offset, _)| offset);
-        let is_torn = flaw == Flaw::Torn && next.is_none();
+        let is_last = self.later_untrusted.as_slice().is_empty();
+        let next = next.or_else(|| Some((end, self.first_of_next_file()?)));
+        let is_torn = flaw == Flaw::Torn && next.is_none() && is_last;
         let after = self.end;
         let gap = match (is_torn, next) {
             // It counts as missing at the end, if the end is noted.
@@ -275,6 +308,7 @@ impl<'a> Packets<'a> {
             _ => reason,
         };
         Damage {
+            file: self.file,
             offset,
             bytes: end - offset,
             packet,
@@ -304,6 +338,15 @@ impl<'a> Packets<'a> {
             }
         }
         None
+    }
+
+    /// The head of the first packet of the next file, if it is whole and later in the stream.
+    fn first_of_next_file(&self) -> Option<PacketHead> {
+        let bytes_untrusted = self.later_untrusted.as_slice().first()?;
+        let packet = self.layout.parse(bytes_untrusted, 0).ok()?;
+        self.layout.verify(&bytes_untrusted[..packet.bytes]).ok()?;
+        let is_later = self.follows(&packet) && self.bounds.check(&packet.head).is_ok();
+        is_later.then_some(packet.head)
     }
 
     /// The head of the packet at this place, if it is whole and later in the stream. Otherwise the
@@ -355,7 +398,7 @@ impl<'a> Packets<'a> {
     fn take_end(&mut self) -> Option<(u64, PacketHead)> {
         let noted = self.end_noted.take()?;
         let count = noted.packets.checked_sub(self.next_number)?;
-        if self.passed == 0 {
+        if self.passed == 0 && self.expected.is_none() {
             self.expected = Some(noted.first_sequence);
         }
         let end = noted.end.min(self.bounds.last).max(self.end);
@@ -381,6 +424,7 @@ impl<'a> Packets<'a> {
             ),
         };
         Damage {
+            file: self.file,
             offset: self.offset,
             bytes: 0,
             packet: self.passed,
@@ -411,6 +455,10 @@ impl<'a> Packets<'a> {
             .filter(|packet| self.offset + packet.bytes == end)
             .map(|packet| (packet.records.len() / record_bytes) as u64);
         let Some(next) = next else {
+            if !self.later_untrusted.as_slice().is_empty() {
+                // The numbers of packets in a later file show what is missing.
+                return None;
+            }
             if let Some((count, noted)) = self.take_end() {
                 return self.lost_before(&noted, self.most_records(count), stated.unwrap_or(0));
             }
@@ -460,11 +508,15 @@ impl<'a> Packets<'a> {
 /// Result of a scan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Scan {
-    /// Size without the torn tail.
+    /// Size of the last file without the torn tail.
     pub(crate) whole_bytes: usize,
     pub(crate) events: u64,
     /// Sum over the gaps, and over the damage of known size.
     pub(crate) discarded: u64,
+    /// Sum over the gaps of the cause `disk`.
+    pub(crate) left_out: u64,
+    /// Begin of the first packet with an element or a gap.
+    pub(crate) first: Option<Timestamp>,
     /// Times of the first packet's begin and the last one's end.
     pub(crate) times: Option<(Timestamp, Timestamp)>,
     pub(crate) damages: Vec<Damage>,
@@ -475,19 +527,24 @@ pub(crate) struct Scan {
 /// Maximum number of damaged parts of a file that are listed.
 pub(crate) const MOST_DAMAGES: usize = 16;
 
-/// Walks over the whole file. It reads the heads and the last record of each packet, and small
+/// Walks over all files. It reads the heads and the last record of each packet, and small
 /// packets as a whole.
 pub(crate) fn scan(
     layout: &PacketLayout,
-    bytes_untrusted: &[u8],
+    files_untrusted: Vec<&[u8]>,
     bounds: Bounds,
     end_noted: Option<StreamEnd>,
+    before: Before,
 ) -> Scan {
-    let mut packets = Packets::new(layout, bytes_untrusted, bounds, Verify::Small, end_noted);
+    let whole_bytes = files_untrusted.last().map_or(0, |bytes| bytes.len());
+    let verify = Verify::Small;
+    let mut packets = Packets::new(layout, files_untrusted, bounds, verify, end_noted, before);
     let mut found = Scan {
-        whole_bytes: bytes_untrusted.len(),
+        whole_bytes,
         events: 0,
         discarded: 0,
+        left_out: 0,
+        first: None,
         times: None,
         damages: Vec::new(),
         further: 0,
@@ -498,6 +555,16 @@ pub(crate) fn scan(
                 found.events += (packet.records.len() / layout.record_bytes()) as u64;
                 let missed = packet.head.gap.map_or(0, |gap| gap.missed);
                 found.discarded = discarded_after(found.discarded, missed);
+                if packet
+                    .head
+                    .gap
+                    .is_some_and(|gap| gap.cause == GapCause::Disk)
+                {
+                    found.left_out = found.left_out.saturating_add(missed);
+                }
+                if packet.head.gap.is_some() || !packet.records.is_empty() {
+                    found.first.get_or_insert(packet.head.begin);
+                }
                 let begin = found.times.map_or(packet.head.begin, |(begin, _)| begin);
                 found.times = Some((begin, packet.head.end));
             }

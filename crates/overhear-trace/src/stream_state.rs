@@ -4,20 +4,39 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use overhear_event::{ElementView, StreamDescriptor, Timestamp};
+use overhear_event::{ElementView, Gap, GapCause, Nanos, StreamDescriptor, Timestamp};
 
 use crate::ends::StreamEnd;
-use crate::packet::{PacketHead, PacketLayout, BLOCK};
+use crate::lives::is_about_lives;
+use crate::packet::{PacketHead, PacketLayout, BLOCK, LATEST};
+
+/// The packets of a stream in its present file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PartAccount {
+    /// Elements in them.
+    pub(crate) records: u64,
+    /// Missed elements in their gaps, in the order of [`GapCause::ALL`].
+    pub(crate) missed: [u64; GapCause::ALL.len()],
+    /// Sequence and begin of the first element or gap.
+    pub(crate) first: Option<(u64, Timestamp)>,
+    /// Size of the file, and its size on the disk.
+    pub(crate) bytes: u64,
+    pub(crate) allocated: u64,
+}
 
 /// The writer's state of one stream.
 #[derive(Debug)]
 pub(crate) struct StreamState {
     pub(crate) descriptor: Arc<StreamDescriptor>,
     pub(crate) layout: PacketLayout,
+    /// Whether its elements are never left out: without them, those of others have no names.
+    pub(crate) is_about_lives: bool,
     /// `None` before the first packet, and whenever too many files are open.
     pub(crate) file: Option<File>,
-    /// Size of the file; 0 before the first packet.
+    /// Size of the present file; 0 before its first packet.
     pub(crate) file_bytes: u64,
+    /// The content of the present file.
+    pub(crate) part: PartAccount,
     /// The packet that is being filled: room for its head, then records. Empty before the first
     /// record.
     pub(crate) packet: Vec<u8>,
@@ -25,6 +44,8 @@ pub(crate) struct StreamState {
     /// Its maximum size in bytes, and whether a block of the file ends after it.
     room: usize,
     ends_with_block: bool,
+    /// Size that the file must have before it, if it ends with a block.
+    begun_at: u64,
     pub(crate) first_sequence: u64,
     pub(crate) begin: Timestamp,
     /// The end of the last record or gap, also while it is pending.
@@ -32,7 +53,9 @@ pub(crate) struct StreamState {
     /// The least sequence that the next element may have.
     pub(crate) next_sequence: u64,
     pub(crate) discarded: u64,
-    /// Number of the next packet. Packet 0 is the empty one at the begin of [`StreamState::file`].
+    /// Gaps after the last packet on disk, at most one of each cause.
+    pub(crate) gaps: Vec<Gap>,
+    /// Number of the next packet. Each file begins with an empty one.
     pub(crate) next_number: u64,
     /// Sequence of the first element or missed element; `None` before there is one.
     pub(crate) begin_sequence: Option<u64>,
@@ -44,22 +67,26 @@ pub(crate) struct StreamState {
 
 impl StreamState {
     /// State of a stream without items.
-    pub(crate) const fn new(descriptor: Arc<StreamDescriptor>, layout: PacketLayout) -> Self {
+    pub(crate) fn new(descriptor: Arc<StreamDescriptor>, layout: PacketLayout) -> Self {
         Self {
+            is_about_lives: is_about_lives(&descriptor),
             descriptor,
             layout,
             file: None,
             file_bytes: 0,
+            part: PartAccount::default(),
             packet: Vec::new(),
             records: 0,
             room: 0,
             ends_with_block: false,
+            begun_at: 0,
             first_sequence: 0,
             begin: Timestamp::ZERO,
             end: Timestamp::ZERO,
             next_sequence: 0,
             discarded: 0,
-            next_number: 1,
+            gaps: Vec::new(),
+            next_number: 0,
             begin_sequence: None,
             end_sequence: 0,
             end_on_disk: Timestamp::ZERO,
@@ -70,6 +97,15 @@ impl StreamState {
     pub(crate) fn note_written(&mut self, head: &PacketHead, bytes: usize) {
         // A packet without a gap has the pending records.
         let count = head.gap.map_or(self.records, |gap| gap.missed);
+        match head.gap {
+            None => self.part.records += count,
+            Some(gap) => {
+                let missed = &mut self.part.missed[gap.cause.number() as usize - 1];
+                *missed = missed.saturating_add(count);
+            }
+        }
+        let first = (head.first_sequence, head.begin);
+        self.part.first.get_or_insert(first);
         let after = head.first_sequence.saturating_add(count);
         self.begin_sequence.get_or_insert(head.first_sequence);
         self.end_sequence = self.end_sequence.max(after);
@@ -78,9 +114,132 @@ impl StreamState {
         self.file_bytes += bytes as u64;
     }
 
-    /// The end of the stream on disk; `None` if it has no file.
+    /// Ends the present file; returns its account.
+    pub(crate) fn take_part(&mut self) -> PartAccount {
+        self.part.bytes = std::mem::take(&mut self.file_bytes);
+        std::mem::take(&mut self.part)
+    }
+
+    /// Notes that a new file begins with this empty packet.
+    pub(crate) fn note_begun(&mut self, head: &PacketHead, bytes: usize) {
+        self.file_bytes = bytes as u64;
+        self.next_number = head.number + 1;
+        self.end_on_disk = head.end;
+    }
+
+    /// Bytes of the empty packet that is written before the next one, if that begins a file.
+    pub(crate) const fn bytes_of_begin(&self) -> u64 {
+        match self.file_bytes {
+            0 => self.layout.empty_bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Bytes that a flush writes, without padding.
+    pub(crate) fn bytes_of_flush(&self) -> u64 {
+        let packet = (self.packet.len() + self.layout.trailer_bytes()) as u64;
+        packet + self.bytes_of_gaps() + self.bytes_of_begin()
+    }
+
+    /// Bytes of the pending gaps.
+    pub(crate) fn bytes_of_gaps(&self) -> u64 {
+        self.gaps.len() as u64 * self.layout.empty_bytes()
+    }
+
+    /// Leaves out the pending records: they become a gap.
+    pub(crate) fn leave_out(&mut self) {
+        let missed = std::mem::take(&mut self.records);
+        self.add_gap(&Gap {
+            stream: self.descriptor.id,
+            first: self.first_sequence,
+            missed,
+            from: match self.next_number {
+                0 => self.begin,
+                _ => self.end_on_disk,
+            },
+            to: self.end,
+            cause: GapCause::Disk,
+        });
+    }
+
+    /// Adds a gap after everything that was received. Gaps of one cause are one gap, if no packet
+    /// was written between them.
+    pub(crate) fn add_gap(&mut self, gap: &Gap) {
+        let begin = match self.next_number {
+            0 if self.gaps.is_empty() => gap.from.min(gap.to),
+            _ => gap.from.max(self.end),
+        };
+        self.end = gap.to.max(begin).min(LATEST);
+        match self.gaps.iter_mut().find(|it| it.cause == gap.cause) {
+            None => self.gaps.push(*gap),
+            Some(pending) => {
+                pending.missed = pending.missed.saturating_add(gap.missed);
+                pending.from = pending.from.min(gap.from);
+                pending.to = pending.to.max(gap.to);
+            }
+        }
+    }
+
+    /// Begin and end of the packet of a gap. The packets of a stream must not overlap, whatever the
+    /// gap contains: of two gaps at the same place the second one has no duration. The gap's own
+    /// times are in the trailer.
+    pub(crate) fn times_of_gap(&self, gap: &Gap) -> (Timestamp, Timestamp) {
+        let begin = match self.next_number {
+            0 => gap.from.min(gap.to),
+            _ => gap.from.max(self.end_on_disk),
+        };
+        let begin = begin.min(LATEST);
+        (begin, gap.to.min(LATEST).max(begin))
+    }
+
+    /// The same for a stream of several files. babeltrace2 sorts their packets by begin, and
+    /// reverses those with the same begin. So a gap begins after the packet before it, and ends
+    /// before the packet after it.
+    pub(crate) fn times_of_gap_in_ring(&self, gap: &Gap) -> (Timestamp, Timestamp) {
+        let (begin, end) = self.times_of_gap(gap);
+        if self.next_number == 0 {
+            return (begin, end);
+        }
+        let begin = begin.max(self.end_on_disk.plus(Nanos::from_ns(1)));
+        let end = before(end);
+        match begin <= end {
+            true => (begin, end),
+            false => (self.end_on_disk, self.end_on_disk),
+        }
+    }
+
+    /// Time of the empty packet at the begin of a file, if the stream has several.
+    pub(crate) fn time_of_begin_in_ring(&self, next: Timestamp) -> Timestamp {
+        match self.next_number {
+            0 => before(next),
+            _ => self.end_on_disk,
+        }
+    }
+
+    /// The pending gap that is written next.
+    pub(crate) fn next_gap(&self) -> Option<Gap> {
+        self.gaps.first().copied()
+    }
+
+    /// Drops the gap that was written. The others follow it: several gaps of one cause became one,
+    /// so their sequences would overlap.
+    pub(crate) fn drop_gap(&mut self) {
+        let written = self.gaps.remove(0);
+        let after = written.first.saturating_add(written.missed);
+        if let Some(next) = self.gaps.first_mut() {
+            next.first = after;
+        }
+    }
+
+    /// Forgets everything that is pending; returns the number of elements.
+    pub(crate) fn take_pending(&mut self) -> u64 {
+        let missed = self.gaps.drain(..).map(|gap| gap.missed);
+        missed.fold(std::mem::take(&mut self.records), u64::saturating_add)
+    }
+
+    /// The end of the stream on disk; `None` if it had no packets.
     pub(crate) fn written_end(&self) -> Option<StreamEnd> {
-        (self.file_bytes > 0).then(|| StreamEnd {
+        (self.next_number > 0).then(|| StreamEnd {
             stream: self.descriptor.id,
             packets: self.next_number,
             first_sequence: self.begin_sequence.unwrap_or(0),
@@ -99,13 +258,15 @@ impl StreamState {
         self.first_sequence = element.sequence;
         self.begin = element.time;
         (self.room, self.ends_with_block) = (packet_bytes, false);
+        let empty = (self.layout.head_bytes() + self.layout.trailer_bytes()) as u64;
+        self.begun_at = match self.file_bytes {
+            // It begins with an empty packet.
+            0 => empty,
+            bytes => bytes,
+        };
         if packet_bytes > 0 && packet_bytes.is_multiple_of(BLOCK) {
             let empty = self.layout.head_bytes() + self.layout.trailer_bytes();
-            let begun = match self.file_bytes {
-                // It begins with an empty packet.
-                0 => empty % packet_bytes,
-                bytes => (bytes % packet_bytes as u64) as usize,
-            };
+            let begun = (self.begun_at % packet_bytes as u64) as usize;
             let rest = packet_bytes - begun;
             self.ends_with_block = rest >= empty + self.layout.record_bytes();
             // If no record fits there any more, a later packet will end with a block.
@@ -114,6 +275,11 @@ impl StreamState {
                 false => packet_bytes.min(rest + packet_bytes / 2),
             };
         }
+    }
+
+    /// Whether the packet is still to be written where it would end with a block.
+    pub(crate) const fn is_where_begun(&self) -> bool {
+        self.begun_at == self.file_bytes
     }
 
     /// If there is no room for another record: number of free bytes after the last one.
@@ -142,6 +308,11 @@ impl StreamState {
         }
         self.packet.capacity() - room
     }
+}
+
+/// The time before this one.
+const fn before(time: Timestamp) -> Timestamp {
+    Timestamp::from_monotonic_ns(time.as_monotonic_ns().saturating_sub(1))
 }
 
 #[cfg(test)]

@@ -13,6 +13,9 @@ pub struct TraceSummary {
     pub bytes: u64,
     /// Missed elements in the gaps on disk.
     pub discarded: u64,
+    /// Those of them that were left out, to keep a limit of the disk.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
     /// Elements and missed elements that the writer received and could not write.
     pub unrecorded: u64,
     /// The last advance: nothing else happened until then.
@@ -21,4 +24,12 @@ pub struct TraceSummary {
     /// recordings of older versions. A packet outside is damaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<(Timestamp, Timestamp)>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -8,7 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use overhear_event::{Analysis, ElementView, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{
+    Analysis, ElementView, Gap, GapCause, Nanos, StreamDescriptor, StreamId, Timestamp,
+};
 
 use serde::Serialize;
 
@@ -16,14 +18,18 @@ use crate::catalogue::{Catalogue, CatalogueEntry, TraceIdentity};
 use crate::checksum::{seal_document, SealingWriter};
 use crate::ends::{Ends, ENDS};
 use crate::error::WriteError;
-use crate::format::LAST_FORMAT_WITHOUT_CHECKSUMS;
+use crate::folder::size_on_disk;
+use crate::format::{FORMAT, LAST_FORMAT_WITHOUT_CHECKSUMS};
+use crate::limits::DiskLimits;
 use crate::metadata::{render, StreamClass};
 use crate::packet::{
     discarded_after, PacketHead, PacketLayout, LATEST, MAX_PACKET_BYTES, TIME_BYTES,
 };
-use crate::paths::{is_document_name, stream_name, Lock, TracePaths};
+use crate::paths::{is_document_name, stream_name, Lock, Part, TracePaths, DISK};
+use crate::ring::{write_disk_document, Ring};
 use crate::stream_state::StreamState;
 use crate::summary::TraceSummary;
+use crate::thinning::Thinning;
 
 /// Default maximum size of a packet. The kernel caches bytes that are written together in large
 /// pages, which cost less than many small ones, also when they are mapped. Only a stream with 1.3
@@ -74,6 +80,10 @@ pub struct TraceWriter {
     /// Memory of all packets in bytes.
     pending_bytes: usize,
     open_files: usize,
+    /// If the size of the recording is limited.
+    ring: Option<Ring>,
+    /// If the rate of the recording is limited.
+    thinning: Option<Thinning>,
     summary: TraceSummary,
     error: Option<WriteError>,
     /// Set when nothing more can be written.
@@ -115,6 +125,8 @@ impl TraceWriter {
             oldest_pending: Timestamp::MAX,
             pending_bytes: 0,
             open_files: 0,
+            ring: None,
+            thinning: None,
             summary: TraceSummary::default(),
             error: None,
             dead: None,
@@ -134,15 +146,51 @@ impl TraceWriter {
     /// with padding after the last record that fits.
     #[must_use]
     pub fn with_packet_bytes(mut self, bytes: usize) -> Self {
-        self.packet_bytes = bytes.min(MAX_PACKET_BYTES);
+        let rate = self.thinning.as_ref().map(Thinning::packet_bytes);
+        let size = self.ring.as_ref().map(Ring::packet_bytes);
+        let most = rate.into_iter().chain(size).min();
+        self.packet_bytes = bytes.min(most.unwrap_or(MAX_PACKET_BYTES));
         self
     }
 
+    /// Limits the recording on the disk. Packets are smaller then, so that each is a small part of
+    /// the limit, and the format is 5. Call it before anything is recorded.
+    ///
+    /// # Errors
+    /// [`WriteError`] if the limits are too small, or a file cannot be written.
+    pub fn with_limits(mut self, limits: DiskLimits) -> Result<Self, WriteError> {
+        if limits.is_none() || !self.streams.is_empty() {
+            return Ok(self);
+        }
+        limits.check()?;
+        self.thinning = limits.rate.map(Thinning::new);
+        self.ring = limits
+            .max_bytes
+            .map(|max_bytes| Ring::new(limits, max_bytes));
+        let packet_bytes = self.packet_bytes;
+        self = self.with_packet_bytes(packet_bytes);
+        self.catalogue.format = FORMAT;
+        // A reader that finds the format finds the document, too.
+        let written = write_disk_document(&self.paths, limits, 0, Vec::new());
+        let published = match written {
+            Ok(()) => self.publish(),
+            Err(cause) => Err(cannot_replace(&self.paths.document(DISK), &cause)),
+        };
+        match published {
+            Ok(()) => Ok(self),
+            Err(error) => {
+                // The drop must not try again.
+                self.finished = true;
+                Err(error)
+            }
+        }
+    }
+
     /// Writes format 2, which has no checksums, for readers that do not support format 3. Call it
-    /// before anything is recorded.
+    /// before anything is recorded. A recording with limits keeps its format.
     #[must_use]
     pub fn without_checksums(mut self) -> Self {
-        if self.streams.is_empty() {
+        if self.streams.is_empty() && self.ring.is_none() && self.thinning.is_none() {
             self.catalogue.format = LAST_FORMAT_WITHOUT_CHECKSUMS;
             self.unpublished = true;
         }
@@ -184,8 +232,11 @@ impl TraceWriter {
     /// # Errors
     /// [`WriteError`]; the missed elements of the gap are counted as unrecorded.
     pub fn gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Result<(), WriteError> {
-        let result = self.try_gap(stream, gap);
-        self.account(result, gap.missed)
+        let accepted = self.accept_gap(stream, gap);
+        let index = self.account_of(accepted, gap.missed)?;
+        // From here on it counts with what is pending.
+        let written = self.write_accepted_gap(index);
+        self.account(written, 0)
     }
 
     /// Advances the time; writes packets that have been pending for long.
@@ -212,6 +263,17 @@ impl TraceWriter {
         if !is_document_name(name) {
             return Err(WriteError::DocumentName(name.to_owned()));
         }
+        if self.ring.is_some() {
+            let mut size = ByteCount(0);
+            let counted = serde_json::to_writer(&mut size, document);
+            let cause = |error: serde_json::Error| error.into();
+            counted.map_err(|error| cannot_replace(&self.paths.document(name), &cause(error)))?;
+            let before = self.summary;
+            self.make_room(size.0 + CHECKSUM_MEMBER_BYTES, Content::Document)?;
+            if self.finished && self.summary != before {
+                self.write_summary();
+            }
+        }
         let file = self.paths.document(name);
         let has_checksums = self.has_checksums();
         let replaced = self.paths.replace_document(name, |out| {
@@ -224,6 +286,7 @@ impl TraceWriter {
             }
             out.write_all(b"\n")
         });
+        self.count_others();
         replaced.map_err(|cause| cannot_replace(&file, &cause))
     }
 
@@ -238,11 +301,6 @@ impl TraceWriter {
             // The error is remembered, and reported below.
             let _ = self.account(result, 0);
             self.finished = true;
-            let mut summary = self.summary;
-            if !self.has_checksums() {
-                // Older versions do not write it.
-                summary.times = None;
-            }
             if self.catalogue.has_numbers() {
                 // Written before the summary: a reader that finds the summary finds this document,
                 // too.
@@ -252,7 +310,7 @@ impl TraceWriter {
                 };
                 self.replace_own_document(ENDS, &ends);
             }
-            self.replace_own_document("summary", &summary);
+            self.write_summary();
             for state in &mut self.streams {
                 state.file = None;
             }
@@ -262,6 +320,15 @@ impl TraceWriter {
             Some(error) => Err(error.clone()),
             None => Ok(self.summary),
         }
+    }
+
+    fn write_summary(&mut self) {
+        let mut summary = self.summary;
+        if !self.has_checksums() {
+            // Older versions do not write it.
+            summary.times = None;
+        }
+        self.replace_own_document("summary", &summary);
     }
 
     /// Writes a document of the recording itself. An error is kept for [`TraceWriter::finish`].
@@ -297,6 +364,14 @@ impl TraceWriter {
         result: Result<(), WriteError>,
         unrecorded: u64,
     ) -> Result<(), WriteError> {
+        self.account_of(result, unrecorded)
+    }
+
+    fn account_of<T>(
+        &mut self,
+        result: Result<T, WriteError>,
+        unrecorded: u64,
+    ) -> Result<T, WriteError> {
         if let Err(error) = &result {
             self.summary.unrecorded = self.summary.unrecorded.saturating_add(unrecorded);
             self.error.get_or_insert_with(|| error.clone());
@@ -439,37 +514,30 @@ impl TraceWriter {
         Ok(())
     }
 
-    fn try_gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Result<(), WriteError> {
+    fn accept_gap(&mut self, stream: &StreamDescriptor, gap: &Gap) -> Result<usize, WriteError> {
         let index = self.state(stream)?;
         self.alive()?;
         self.flush(index, 0)?;
+        self.streams[index].add_gap(&Gap {
+            stream: stream.id,
+            ..*gap
+        });
+        Ok(index)
+    }
+
+    fn write_accepted_gap(&mut self, index: usize) -> Result<(), WriteError> {
         let state = &self.streams[index];
-        // The packets of a stream must not overlap, whatever the gap contains: of two gaps at the
-        // same place the second one has no duration. The gap's own times are in the head.
-        let begin = if state.file_bytes == 0 {
-            gap.from.min(gap.to)
-        } else {
-            gap.from.max(state.end)
-        };
-        let begin = begin.min(LATEST);
-        let end = gap.to.min(LATEST).max(begin);
-        let head = PacketHead {
-            number: state.next_number,
-            first_sequence: gap.first,
-            gap: Some(Gap {
-                stream: stream.id,
-                ..*gap
-            }),
-            begin,
-            end,
-            discarded: discarded_after(state.discarded, gap.missed),
-        };
-        let packet = state.layout.empty(&head);
-        self.write(index, &packet, &head)?;
-        let state = &mut self.streams[index];
-        state.end = end;
-        self.summary.discarded = self.summary.discarded.saturating_add(gap.missed);
+        let bytes = state.bytes_of_gaps() + state.bytes_of_begin();
+        if self.is_within_rate(state.end, bytes) {
+            self.write_gaps(index)?;
+        }
         Ok(())
+    }
+
+    /// Whether gaps of this size are written now.
+    fn is_within_rate(&mut self, now: Timestamp, bytes: u64) -> bool {
+        let thinning = self.thinning.as_mut();
+        thinning.is_none_or(|thinning| thinning.admit_gaps(now, bytes))
     }
 
     fn try_advance(&mut self, now: Timestamp) -> Result<(), WriteError> {
@@ -477,22 +545,63 @@ impl TraceWriter {
         if self.unpublished {
             self.publish()?;
         }
+        if self.thinning.as_ref().is_some_and(|it| it.is_pass_due(now)) {
+            self.write_due_gaps(now)?;
+        }
         if self.oldest_pending.plus(self.pending) > now {
             return Ok(());
         }
         let mut oldest = Timestamp::MAX;
+        let mut waiting = 0;
         for index in 0..self.streams.len() {
             let state = &self.streams[index];
             if state.records == 0 {
                 continue;
             }
-            if state.begin.plus(self.pending) <= now {
+            let (begin, bytes) = (state.begin, state.bytes_of_flush());
+            let is_due = begin.plus(self.pending) <= now;
+            let waits = is_due && self.waits_for_rate(index, now);
+            if is_due && !waits {
                 self.flush(index, 0)?;
             } else {
-                oldest = oldest.min(state.begin);
+                waiting += if waits { bytes } else { 0 };
+                oldest = oldest.min(begin);
             }
         }
         self.oldest_pending = oldest;
+        if let Some(thinning) = &mut self.thinning {
+            thinning.reserve(waiting);
+        }
+        Ok(())
+    }
+
+    /// Whether a packet that is never left out stays in memory, because the rate is used up. If it
+    /// is full, it is written in any case.
+    fn waits_for_rate(&mut self, index: usize, now: Timestamp) -> bool {
+        let state = &self.streams[index];
+        let bytes = state.bytes_of_flush();
+        let thinning = self.thinning.as_mut().filter(|_| state.is_about_lives);
+        thinning.is_some_and(|thinning| !thinning.permits(now, bytes))
+    }
+
+    /// Writes gaps that have been pending for long, while the rate permits it.
+    fn write_due_gaps(&mut self, now: Timestamp) -> Result<(), WriteError> {
+        let is_pending = |state: &StreamState| !state.gaps.is_empty();
+        let bytes = self.streams.iter().map(StreamState::bytes_of_gaps).sum();
+        for index in 0..self.streams.len() {
+            if !is_pending(&self.streams[index]) {
+                continue;
+            }
+            let bytes = self.streams[index].bytes_of_gaps();
+            if !self.is_within_rate(now, bytes) {
+                // The rest is written by one of the next advances.
+                return Ok(());
+            }
+            self.write_gaps(index)?;
+        }
+        if let Some(thinning) = &mut self.thinning {
+            thinning.end_pass(now, bytes);
+        }
         Ok(())
     }
 
@@ -500,6 +609,8 @@ impl TraceWriter {
         self.alive()?;
         for index in 0..self.streams.len() {
             self.flush(index, 0)?;
+            // What was left out is counted in any case.
+            self.write_gaps(index)?;
         }
         if self.unpublished {
             self.publish()?;
@@ -511,16 +622,22 @@ impl TraceWriter {
     /// also finds everything that it needs to read it.
     fn publish(&mut self) -> Result<(), WriteError> {
         let catalogue = self.sealed(self.catalogue.to_json());
-        let catalogue = self.paths.replace_catalogue(&catalogue);
-        catalogue.map_err(|cause| cannot_replace(&self.paths.streams_json(), &cause))?;
         let metadata = render(
             &self.catalogue.identity,
             &self.classes,
             self.catalogue.format,
         );
+        if let Some(ring) = &mut self.ring {
+            let bytes = (catalogue.len() + metadata.len()) as u64;
+            ring.set_described(bytes);
+            self.make_room(bytes, Content::Document)?;
+        }
+        let catalogue = self.paths.replace_catalogue(&catalogue);
+        catalogue.map_err(|cause| cannot_replace(&self.paths.streams_json(), &cause))?;
         let metadata = self.paths.replace_metadata(metadata.as_bytes());
         metadata.map_err(|cause| cannot_replace(&self.paths.metadata(), &cause))?;
         self.unpublished = false;
+        self.count_others();
         Ok(())
     }
 
@@ -536,12 +653,66 @@ impl TraceWriter {
         json
     }
 
-    /// Writes a stream's pending records as one packet, with `padding` bytes of padding.
+    /// Writes a stream's pending records as one packet, with `padding` bytes of padding, or leaves
+    /// them out to keep the rate.
     fn flush(&mut self, index: usize, padding: usize) -> Result<(), WriteError> {
         let state = &mut self.streams[index];
         if state.records == 0 {
             return Ok(());
         }
+        let bytes = (state.packet.len() + padding + state.layout.trailer_bytes()) as u64;
+        if let Some(thinning) = &mut self.thinning {
+            let with_gaps = state.bytes_of_flush() + padding as u64;
+            if state.is_about_lives {
+                thinning.charge(state.end, with_gaps);
+            } else if !thinning.admit(index, state.end, with_gaps) {
+                state.leave_out();
+                return Ok(());
+            }
+        }
+        let result = self.write_records(index, padding, bytes);
+        self.note_result(result)
+    }
+
+    /// Writes the gaps of a stream that are pending.
+    fn write_gaps(&mut self, index: usize) -> Result<(), WriteError> {
+        if self.streams[index].gaps.is_empty() {
+            return Ok(());
+        }
+        let result = self
+            .make_room(self.streams[index].bytes_of_gaps(), Content::Packet)
+            .and_then(|()| self.write_pending_gaps(index));
+        self.note_result(result)
+    }
+
+    /// If a packet cannot be written, the recording is over for all streams: a disk that is full
+    /// for one is full for all, and a trace in which streams end at different times would look like
+    /// a quiet program.
+    fn note_result(&mut self, result: Result<(), WriteError>) -> Result<(), WriteError> {
+        if let Err(error) = &result {
+            self.dead = Some(error.clone());
+            for state in &mut self.streams {
+                let lost = state.take_pending();
+                self.summary.unrecorded = self.summary.unrecorded.saturating_add(lost);
+            }
+        }
+        result
+    }
+
+    fn write_records(
+        &mut self,
+        index: usize,
+        padding: usize,
+        bytes: u64,
+    ) -> Result<(), WriteError> {
+        self.make_room(bytes + self.streams[index].bytes_of_gaps(), Content::Packet)?;
+        self.write_pending_gaps(index)?;
+        let (begin, first_sequence) = {
+            let state = &self.streams[index];
+            (state.begin, state.first_sequence)
+        };
+        let mut file = self.open_file(index, begin, first_sequence)?;
+        let state = &mut self.streams[index];
         let head = PacketHead {
             number: state.next_number,
             first_sequence: state.first_sequence,
@@ -551,8 +722,10 @@ impl TraceWriter {
             discarded: state.discarded,
         };
         let mut packet = std::mem::take(&mut state.packet);
+        // The packet may have been meant for another file, or another place.
+        let padding = if state.is_where_begun() { padding } else { 0 };
         state.layout.seal(&mut packet, &head, padding);
-        let result = self.write(index, &packet, &head);
+        let result = self.append(index, &mut file, &packet, &head);
         let state = &mut self.streams[index];
         // Kept for its memory, if it was not much too large: the next record clears it.
         if packet.len() < packet.capacity() / 4 {
@@ -562,39 +735,94 @@ impl TraceWriter {
         }
         state.packet = packet;
         result?;
+        state.file = Some(file);
         self.summary.events += state.records;
         state.records = 0;
         Ok(())
     }
 
-    /// Appends a packet. If that fails, the file is cut back to its last whole packet, and the
-    /// recording is over for all streams: a disk that is full for one is full for all, and a trace
-    /// in which streams end at different times would look like a quiet program.
-    fn write(&mut self, index: usize, packet: &[u8], head: &PacketHead) -> Result<(), WriteError> {
-        let result = self.try_write(index, packet, head);
-        if let Err(error) = &result {
-            self.dead = Some(error.clone());
-            for state in &mut self.streams {
-                let lost = std::mem::take(&mut state.records);
-                self.summary.unrecorded = self.summary.unrecorded.saturating_add(lost);
+    /// Writes the pending gaps of a stream, for which there is room.
+    fn write_pending_gaps(&mut self, index: usize) -> Result<(), WriteError> {
+        while let Some(gap) = self.streams[index].next_gap() {
+            let state = &self.streams[index];
+            let (begin, end) = match &self.ring {
+                Some(_) => state.times_of_gap_in_ring(&gap),
+                None => state.times_of_gap(&gap),
+            };
+            let mut file = self.open_file(index, begin, gap.first)?;
+            let state = &self.streams[index];
+            let head = PacketHead {
+                number: state.next_number,
+                first_sequence: gap.first,
+                gap: Some(gap),
+                begin,
+                end,
+                discarded: discarded_after(state.discarded, gap.missed),
+            };
+            let packet = state.layout.empty(&head);
+            self.append(index, &mut file, &packet, &head)?;
+            let state = &mut self.streams[index];
+            state.file = Some(file);
+            state.drop_gap();
+            self.summary.discarded = self.summary.discarded.saturating_add(gap.missed);
+            if gap.cause == GapCause::Disk {
+                self.summary.left_out = self.summary.left_out.saturating_add(gap.missed);
             }
         }
-        result
+        Ok(())
     }
 
-    fn try_write(
+    /// Makes room for this number of bytes: begins a new part, and removes the oldest ones.
+    fn make_room(&mut self, bytes: u64, content: Content) -> Result<(), WriteError> {
+        let Some(ring) = &mut self.ring else {
+            return Ok(());
+        };
+        let streams = &mut self.streams;
+        if content == Content::Packet && ring.is_part_full() {
+            let begun = ring.begin_part(&self.paths, streams);
+            begun.map_err(|cause| cannot_change(&self.paths, &cause))?;
+            self.open_files = 0;
+        }
+        while !ring.has_room(bytes, streams.len(), content) {
+            if !ring.has_closed_parts() {
+                if !ring.has_packets() {
+                    return Err(WriteError::NoRoom {
+                        max_bytes: ring.max_bytes(),
+                        needed: ring.needed(bytes, streams.len()),
+                        streams: streams.len(),
+                    });
+                }
+                let begun = ring.begin_part(&self.paths, streams);
+                begun.map_err(|cause| cannot_change(&self.paths, &cause))?;
+                self.open_files = 0;
+            }
+            let removed = ring.remove_oldest(&self.paths, streams);
+            let removed = removed.map_err(|cause| cannot_change(&self.paths, &cause))?;
+            let summary = &mut self.summary;
+            summary.events = summary.events.saturating_sub(removed.elements);
+            summary.bytes = summary.bytes.saturating_sub(removed.bytes);
+            summary.discarded = summary.discarded.saturating_add(removed.elements);
+            summary.left_out = summary.left_out.saturating_add(removed.elements);
+        }
+        Ok(())
+    }
+
+    /// Counts the files that are not streams again, if the size is limited.
+    fn count_others(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            // If it fails, the next removal counts them, and reports its error.
+            let _ = ring.count_others(&self.paths);
+        }
+    }
+
+    /// Appends a packet. If that fails, the file is cut back to its last whole packet.
+    fn append(
         &mut self,
         index: usize,
+        file: &mut File,
         packet: &[u8],
         head: &PacketHead,
     ) -> Result<(), WriteError> {
-        if self.unpublished {
-            self.publish()?;
-        }
-        let mut file = match self.streams[index].file.take() {
-            Some(file) => file,
-            None => self.open_file(index, head)?,
-        };
         let written = file.write_all(packet);
         let state = &mut self.streams[index];
         if let Err(cause) = written {
@@ -604,18 +832,35 @@ impl TraceWriter {
             let offset = state.file_bytes;
             return Err(self.failed(index, offset, &cause));
         }
-        state.file = Some(file);
         state.discarded = head.discarded;
         state.note_written(head, packet.len());
+        if let Some(ring) = &mut self.ring {
+            // If it fails, the size is the best estimate.
+            let after = size_on_disk(file).unwrap_or(state.file_bytes);
+            ring.note_growth(std::mem::replace(&mut state.part.allocated, after), after);
+        }
         self.summary.bytes += packet.len() as u64;
-        let (first, last) = self.summary.times.unwrap_or((head.begin, head.end));
-        self.summary.times = Some((first.min(head.begin), last.max(head.end)));
+        let end = head
+            .gap
+            .map_or(head.end, |gap| head.end.max(gap.to.min(LATEST)));
+        self.note_times(head.begin, end);
         Ok(())
+    }
+
+    fn note_times(&mut self, begin: Timestamp, end: Timestamp) {
+        let (first, last) = self.summary.times.unwrap_or((begin, end));
+        self.summary.times = Some((first.min(begin), last.max(end)));
+    }
+
+    fn part(&self) -> Part {
+        self.ring.as_ref().map_or(Part::Number(0), Ring::part)
     }
 
     fn failed(&self, index: usize, offset: u64, cause: &io::Error) -> WriteError {
         WriteError::Write {
-            file: self.paths.stream(self.streams[index].descriptor.id),
+            file: self
+                .paths
+                .stream(self.streams[index].descriptor.id, self.part()),
             offset,
             cause: cause.to_string(),
             recorded: self.summary.events,
@@ -625,8 +870,20 @@ impl TraceWriter {
     /// Opens the file of a stream: a new one, which begins with an empty packet, or the one that it
     /// has written to before. If too many are open, all others are closed: each is opened again
     /// when its stream has a packet.
-    fn open_file(&mut self, index: usize, next: &PacketHead) -> Result<File, WriteError> {
-        let path = self.paths.stream(self.streams[index].descriptor.id);
+    fn open_file(
+        &mut self,
+        index: usize,
+        begin: Timestamp,
+        first_sequence: u64,
+    ) -> Result<File, WriteError> {
+        if self.unpublished {
+            self.publish()?;
+        }
+        if let Some(file) = self.streams[index].file.take() {
+            return Ok(file);
+        }
+        let part = self.part();
+        let path = self.paths.stream(self.streams[index].descriptor.id, part);
         let is_new = self.streams[index].file_bytes == 0;
         if self.open_files >= MOST_OPEN_FILES {
             for state in &mut self.streams {
@@ -634,7 +891,7 @@ impl TraceWriter {
             }
             self.open_files = 0;
         }
-        let name = stream_name(self.streams[index].descriptor.id);
+        let name = stream_name(self.streams[index].descriptor.id, part);
         let opened = match is_new {
             true => self.paths.trace().new_file(&name),
             false => self.paths.trace().file_to_change(&name),
@@ -649,21 +906,52 @@ impl TraceWriter {
         // CTF readers count discarded events from packet to packet, so a gap at the start needs a
         // packet before it.
         let has_checksum = state.layout.has_checksum();
-        let first = state.layout.empty(&PacketHead {
-            number: 0,
-            first_sequence: if has_checksum { next.first_sequence } else { 0 },
+        let time = match self.ring {
+            Some(_) => state.time_of_begin_in_ring(begin),
+            None => begin,
+        };
+        let head = PacketHead {
+            number: state.next_number,
+            first_sequence: if has_checksum { first_sequence } else { 0 },
             gap: None,
-            begin: next.begin,
-            end: next.begin,
-            discarded: 0,
-        });
+            begin: time,
+            end: time,
+            discarded: state.discarded,
+        };
+        let first = state.layout.empty(&head);
         if let Err(cause) = file.write_all(&first) {
             let _ = self.paths.trace().remove_file(&name);
             return Err(self.failed(index, 0, &cause));
         }
-        state.file_bytes = first.len() as u64;
+        state.note_begun(&head, first.len());
+        self.note_times(time, time);
         self.summary.bytes += first.len() as u64;
         Ok(file)
+    }
+}
+
+/// What room is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    Packet,
+    /// It may take the place that packets leave to documents.
+    Document,
+}
+
+/// Bytes of the checksum that is added to a document, at most.
+const CHECKSUM_MEMBER_BYTES: u64 = 64;
+
+/// Counts bytes.
+struct ByteCount(u64);
+
+impl Write for ByteCount {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -672,6 +960,10 @@ fn conflict(descriptor: &StreamDescriptor) -> WriteError {
         stream: descriptor.id,
         label: descriptor.label(),
     }
+}
+
+fn cannot_change(paths: &TracePaths, cause: &io::Error) -> WriteError {
+    cannot_replace(paths.trace().path(), cause)
 }
 
 fn cannot_replace(file: &Path, cause: &io::Error) -> WriteError {

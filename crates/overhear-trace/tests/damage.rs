@@ -414,8 +414,8 @@ fn invalid_trace_is_refused_with_a_message() {
     )
     .unwrap();
     assert_eq!(TraceReader::open(dir.path()).unwrap().events(), 80);
-    let error = with("\"format\": 2", "\"format\": 5");
-    assert!(matches!(error, ReadError::OtherFormat { found: 5, .. }));
+    let error = with("\"format\": 2", "\"format\": 6");
+    assert!(matches!(error, ReadError::OtherFormat { found: 6, .. }));
     let native = if cfg!(target_endian = "little") {
         "little"
     } else {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use overhear_event::Analysis;
-use overhear_trace::{repair, TraceReader, TraceWriter, WriteError};
+use overhear_trace::{repair, DiskLimits, TraceReader, TraceWriter, WriteError};
 
 use support::{
     at, babeltrace_events, descriptor, has_babeltrace, identity, pair, pair_payload, program,
@@ -82,6 +82,63 @@ fn full_disk_costs_only_the_unwritten_part() {
     // Both have its folders open.
     drop((reader, writer));
     drop(disk);
+}
+
+/// The size is above that of the disk, so the disk ends the recording and not the ring; and below,
+/// so that the ring turns before something else fills the disk.
+#[test]
+fn full_disk_ends_a_ring_with_its_newest_part_readable() {
+    for (disk_size, takes_disk) in [("size=700k", false), ("size=1200k", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(disk) = SmallDisk::mount(dir.path(), disk_size) else {
+            println!("skipped: mounting a small file system needs root");
+            return;
+        };
+        let streams = [
+            descriptor(1, "a", program(), pair()),
+            descriptor(2, "b", program(), pair()),
+        ];
+        let trace = dir.path().join("t");
+        let limits = DiskLimits {
+            max_bytes: Some(1 << 20),
+            ..DiskLimits::default()
+        };
+        let writer = TraceWriter::create(&trace, identity()).unwrap();
+        let mut writer = writer.with_limits(limits).unwrap();
+        let total = 200_000;
+        for sequence in 0..total {
+            let item = Owned::Element {
+                stream: 1 + (sequence % 2) as u32,
+                sequence: sequence / 2,
+                time: at(1 + sequence),
+                payload: pair_payload(sequence).to_vec(),
+            };
+            item.give(&mut writer, &streams);
+            if takes_disk && sequence == total / 2 {
+                std::fs::write(dir.path().join("ballast"), vec![1; 500_000]).unwrap_err();
+            }
+        }
+        Analysis::advance(&mut writer, at(1 + total));
+        let error = writer.finish().unwrap_err().to_string();
+        assert!(error.contains("No space left on device"), "{error}");
+        let summary = writer.summary();
+        let (read, left_out) = (summary.events, summary.left_out);
+        assert_eq!(read + left_out + summary.unrecorded, total);
+        assert_eq!(left_out > 0, takes_disk);
+        assert!(read > 1_000 && summary.unrecorded > 0, "{summary:?}");
+        let reader = TraceReader::open(&trace).unwrap();
+        assert!(reader.torn().is_empty(), "{:?}", reader.torn());
+        assert!(reader.corrupt().is_empty(), "{:?}", reader.corrupt());
+        let mut memory = Memory::default();
+        let replayed = reader.replay(&mut [&mut memory]);
+        assert_eq!((replayed.events, replayed.discarded), (read, left_out));
+        assert_eq!(reader.events(), read);
+        if has_babeltrace() {
+            assert_eq!(babeltrace_events(&trace), read);
+        }
+        drop((reader, writer));
+        drop(disk);
+    }
 }
 
 #[test]

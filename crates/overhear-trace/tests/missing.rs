@@ -264,3 +264,63 @@ fn babeltrace_reports_missing_packets() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("discarded 2 packets"), "{errors}");
 }
+
+/// Writes the items of the recording of format 4.
+fn record_sample(dir: &Path) {
+    let writer = TraceWriter::create(dir, identity()).unwrap();
+    let mut writer = writer.with_packet_bytes(300);
+    let streams = streams();
+    for round in 0..13_u64 {
+        let now = 1_000 + 10 * round;
+        for stream in &streams[..2] {
+            let id = stream.id.as_raw();
+            if id == 1 && round == 6 {
+                let missed = gap(stream.id, 6, 2, 1_050, 1_060, GapCause::Late);
+                writer.gap(stream, &missed).unwrap();
+                continue;
+            }
+            let item = Owned::Element {
+                stream: id,
+                sequence: round + u64::from(id == 1 && round > 6),
+                time: at(now),
+                payload: support::pair_payload(round).to_vec(),
+            };
+            item.give(&mut writer, &streams);
+        }
+        writer.advance(at(now)).unwrap();
+    }
+    let list = serde_json::json!([1, {"a": 2}]);
+    writer.attach_document("list", &list).unwrap();
+    let run = serde_json::json!({"a": 1});
+    writer.attach_document("run", &run).unwrap();
+    writer.finish().unwrap();
+}
+
+/// A recorder of the version that introduced the format wrote the recording. Today's recorders
+/// write the same bytes if there are no limits, so that version reads them.
+#[test]
+fn recording_of_format_4_is_read_and_written_as_ever() {
+    let good = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings/format-4/trace");
+    let reader = TraceReader::open(good.parent().unwrap()).unwrap();
+    let mut memory = Memory::default();
+    let replayed = reader.replay(&mut [&mut memory]);
+    assert_eq!(reader.corrupt(), []);
+    assert_eq!(replayed.corrupt, []);
+    assert_eq!((replayed.events, replayed.discarded), (25, 2));
+    assert_eq!(reader.limits(), overhear_trace::DiskLimits::default());
+    let missed = gap(streams()[0].id, 6, 2, 1_050, 1_060, GapCause::Late);
+    assert_eq!(gaps(&memory), [missed]);
+    let dir = tempfile::tempdir().unwrap();
+    record_sample(dir.path());
+    for name in [
+        "stream-1",
+        "stream-2",
+        "overhear/ends.json",
+        "overhear/list.json",
+        "overhear/streams.json",
+        "overhear/summary.json",
+    ] {
+        let written = fs::read(dir.path().join("trace").join(name)).unwrap();
+        assert_eq!(written, fs::read(good.join(name)).unwrap(), "{name}");
+    }
+}

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use overhear_event::Nanos;
 use overhear_session::budget::{parse_target, Overhead};
 
-use super::positive;
+use super::{positive, DiskArguments};
 
 /// The help about globs.
 const GLOBS: &str = "\
@@ -122,6 +122,8 @@ pub(crate) struct AttachArguments {
     /// Also writes a recording to this folder, for `overhear report`.
     #[arg(long, value_name = "DIR")]
     pub(crate) out: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) disk: DiskArguments,
     /// Prints nothing but errors on standard error.
     #[arg(long)]
     pub(crate) quiet: bool,

@@ -17,8 +17,10 @@ use super::outlet::{Outlet, Requests};
 use super::{Feed, Layout, Summary};
 use crate::directory_link::DirectoryLink;
 use crate::readiness::is_closed;
+use crate::text::report::left_out_message;
 use overhear_session::budget::{BudgetController, BudgetSettings, WritePrices};
 use overhear_session::conclusion::Exit;
+use overhear_session::disk_limits::DiskLimits;
 use overhear_session::error::SessionError;
 use overhear_session::interrupts::Interrupts;
 use overhear_session::limits;
@@ -52,6 +54,8 @@ pub(crate) struct AttachOptions {
     pub(crate) budget: Option<BudgetSettings>,
     /// Folder of a recording.
     pub(crate) out: Option<PathBuf>,
+    /// Limits of the recording on the disk.
+    pub(crate) limits: DiskLimits,
     /// The command line, for the recording.
     pub(crate) command: Vec<String>,
 }
@@ -95,7 +99,8 @@ impl<'a> Attachment<'a> {
             None => needs,
         };
         let source = connection.attach_needing(options.query.clone(), options.begin, needs)?;
-        let mut writer = options.out.as_deref().map(create_trace).transpose()?;
+        let create = |out| create_trace(out, options.limits);
+        let mut writer = options.out.as_deref().map(create).transpose()?;
         if let Some(writer) = &mut writer {
             // The writer keeps errors until it is closed.
             let _ = writer.attach_document("run", &recording(options, begun).to_json());
@@ -251,6 +256,9 @@ fn close(
     };
     let trace = close_trace(writer, out, &mut recording, source.clock_segments());
     recording.notes.iter().for_each(|note| report(note));
+    if trace.left_out > 0 {
+        report(&left_out_message(trace.left_out));
+    }
     recording.notes.is_empty() && trace.unrecorded == 0
 }
 

@@ -370,7 +370,15 @@ fn open(measured: &MetricsReport) -> String {
     text
 }
 
+/// The message about elements that a recording lacks because of its limits.
+pub(crate) fn left_out_message(left_out: u64) -> String {
+    format!("recording: {left_out} elements left out to keep its limits")
+}
+
 fn losses(text: &mut String, report: &Report) {
+    if report.trace.left_out > 0 {
+        let _ = writeln!(text, "{}", left_out_message(report.trace.left_out));
+    }
     if report.complete {
         let measured = report.metrics.as_ref();
         match measured.filter(|measured| !measured.is_complete()) {

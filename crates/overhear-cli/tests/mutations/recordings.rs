@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The recordings that are changed: a run of the program, and two that are made here, with and
+//! The recordings that are changed: a run of the program, and three that are made here, with and
 //! without checksums, of every kind of stream, with gaps and documents.
 
 use std::collections::BTreeMap;
@@ -12,22 +12,31 @@ use overhear_event::{
     ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
     TypeSchema,
 };
-use overhear_trace::{TraceIdentity, TraceWriter};
+use overhear_session::disk_limits::ByteRate;
+use overhear_trace::{DiskLimits, TraceIdentity, TraceWriter};
 
 /// Files by their names below the recording's folder.
 pub(crate) type Files = BTreeMap<PathBuf, Vec<u8>>;
 
 /// All recordings that are changed.
 pub(crate) fn all(folder: &Path) -> Vec<Files> {
-    let [run, made, old] = ["run", "made", "old"].map(|name| folder.join(name));
+    let [run, made, old, ring] = ["run", "made", "old", "ring"].map(|name| folder.join(name));
     let mut command = Command::new(env!("CARGO_BIN_EXE_overhear"));
     command.args(["run", "--out"]).arg(&run);
     command.args(["--", "sh", "-c", "for i in 1 2 3; do /bin/true; done"]);
     let output = command.stdin(Stdio::null()).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    make(&made, true);
-    make(&old, false);
-    [run, made, old].map(|folder| read(&folder)).into()
+    make(create(&made), 400);
+    make(create(&old).without_checksums(), 400);
+    // Its oldest parts were removed.
+    let limits = DiskLimits {
+        rate: Some(ByteRate::per_second(5e6).unwrap()),
+        max_bytes: Some(DiskLimits::LEAST_BYTES),
+    };
+    make(create(&ring).with_limits(limits).unwrap(), 40_000);
+    assert!(ring.join("trace/overhear/disk.json").exists());
+    assert!(!ring.join("trace/stream-10").exists());
+    [run, made, old, ring].map(|folder| read(&folder)).into()
 }
 
 /// The files of a recording, without the page.
@@ -80,21 +89,21 @@ fn streams() -> Vec<StreamDescriptor> {
     all
 }
 
-/// Two threads alternate on two CPUs, and a program writes elements.
-fn make(folder: &Path, has_checksums: bool) {
+fn create(folder: &Path) -> TraceWriter {
     let identity = TraceIdentity {
         hostname: "machine".to_owned(),
         realtime_offset: Nanos::from_ms(1_700_000_000_000),
         uuid: None,
     };
-    let mut writer = TraceWriter::create(folder, identity).unwrap();
-    if !has_checksums {
-        writer = writer.without_checksums();
-    }
+    TraceWriter::create(folder, identity).unwrap()
+}
+
+/// Two threads alternate on two CPUs, and a program writes elements.
+fn make(writer: TraceWriter, steps: u64) {
     let mut writer = writer.with_packet_bytes(400);
     let streams = streams();
     let mut sequences = BTreeMap::new();
-    for step in 0..400_u64 {
+    for step in 0..steps {
         let time = Timestamp::from_monotonic_ns(1_000_000 + step * 10_000);
         let stream = &streams[step as usize % streams.len()];
         let (here, there) = (400 + (step % 2) as u32, 401 - (step % 2) as u32);
@@ -149,8 +158,11 @@ fn make(folder: &Path, has_checksums: bool) {
         };
         writer.element(&element).unwrap();
         *sequence += 1;
+        if step % 64 == 63 {
+            writer.advance(time).unwrap();
+        }
     }
-    let end = 1_000_000 + 400 * 10_000;
+    let end = 1_000_000 + steps * 10_000;
     let kernel = serde_json::json!({
         "name": "kernel", "active": "bpf", "message": "BPF", "sensors": [SCHED_SWITCH, SCHED_WAKE],
     });

@@ -7,6 +7,7 @@ mod budget;
 mod budget_kernel;
 mod damage;
 mod directory;
+mod disk;
 mod document;
 mod guaranteed;
 mod messages;

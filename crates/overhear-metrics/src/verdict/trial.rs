@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use overhear_event::{EventName, Gap, GapCause, Nanos, StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{EventName, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
 
 use super::constraint::{Constraint, Demand, Each, TaskFilter};
 use super::groups::Hit;
@@ -233,7 +233,7 @@ impl Trial {
             false => &mut tally.missed,
         };
         *count = count.saturating_add(gap.missed);
-        if gap.cause == GapCause::Budget && !is_sample {
+        if gap.cause.is_deliberate() && !is_sample {
             tally.left_out = tally.left_out.saturating_add(gap.missed);
         }
         let only = match self.constraint.grouping() {
@@ -259,9 +259,10 @@ impl Trial {
         is_acquitted
     }
 
-    /// Whether a budget left these elements out, and the constraint judges what it let be observed.
+    /// Whether a budget left these elements out, of the observation or of the recording, and the
+    /// constraint judges the rest as a sample.
     pub(super) fn is_sample(&self, gap: &Gap) -> bool {
-        self.constraint.is_sampled() && gap.cause == GapCause::Budget
+        self.constraint.is_sampled() && gap.cause.is_deliberate()
     }
 
     /// Whether elements of this event can be answers to a deadline.

@@ -118,6 +118,7 @@ pub(crate) fn play(constraint: Constraint, error: u64, trace: &str) -> Verdicts<
                     to: time,
                     cause: match words.get(5) {
                         Some(&"budget") => GapCause::Budget,
+                        Some(&"disk") => GapCause::Disk,
                         _ => GapCause::Overwritten,
                     },
                 };

@@ -84,6 +84,13 @@ fn sample_is_judged_where_a_budget_left_elements_out() {
     assert_eq!(sampled(trace), format!("held 0/2: {reason}"));
     let offends = "1 a 6; 9 gap a 1 3 budget";
     assert_eq!(sampled(offends), format!("violated 1/1: {reason}"));
+    // So are elements that are not in the recording, to keep its rate or size.
+    let recorded = trace.replace("budget", "disk");
+    assert_eq!(sampled(&recorded), format!("held 0/2: {reason}"));
+    assert_eq!(
+        end(play(max(), 0, &recorded), 9),
+        "inconclusive 0/2: 3 missed"
+    );
     // Other losses count as before.
     let both = format!("{trace}; 12 gap a 9 2");
     assert_eq!(

@@ -356,6 +356,7 @@ impl Breach {
                     GapCause::Overwritten => "overwritten",
                     GapCause::Inconsistent => "never recorded, as the elements around them prove",
                     GapCause::Budget => "not written, to keep a budget",
+                    GapCause::Disk => "left out of the recording",
                 };
                 format!("at {at} {elements} of sensor `{}` were {why}", terms.sensor(sensor))
             }

@@ -25,7 +25,7 @@
 //! | `exit` | `{"code": n}` or `{"signal": n}` |
 //! | `duration_ns` | number |
 //! | `sources` | list of `{name, active, message, sensors?}`; `active` of the kernel is `bpf`, `perf` or `none`, its `sensors` are the recorded ones |
-//! | `trace` | `{events, bytes, directory}` or null |
+//! | `trace` | `{events, bytes, directory, left_out}` or null |
 //! | `threads` | list of `{pid, tid, comm, run_ns, runnable_ns?, blocked_ns?, switches_voluntary, switches_involuntary, migrations, wakeup_latency_ns: {median, p99, max, count}?}` |
 //! | `sensors` | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns, distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min, mean, max, median, p99}]}` |
 //! | `losses` | list of `{stream, cause, missed, gaps}` |

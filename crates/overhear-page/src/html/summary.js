@@ -13,6 +13,7 @@ const CAUSES = {
   epoch: 'the clock jumped',
   inconsistent: 'never recorded, as the elements around them prove',
   budget: 'not written, to keep a budget',
+  disk: 'left out of the recording, to keep its rate or size',
   unrecorded: 'evaluated, but not written to the trace',
 };
 
@@ -62,6 +63,8 @@ function showSummary(report) {
     facts.push(fact('Sensors', formatCount(sensors.length), plural(elements, 'element')));
   }
   if (report.trace) {
+    const leftOut = Number(report.trace.left_out) || 0;
+    if (leftOut) facts.push(fact('Left out', plural(leftOut, 'event'), 'to keep the limits of the recording'));
     facts.push(fact('Trace', plural(Number(report.trace.events) || 0, 'event'), formatBytes(Number(report.trace.bytes) || 0)));
   }
   const kernel = list(report.sources).find((source) => source.name === 'kernel');

@@ -149,7 +149,8 @@ impl SessionBuilder {
         // Declared before the writer, so dropped after it.
         let mut new_files = NewFiles::default();
         let missing = self.out.as_deref().map(MissingFiles::in_folder);
-        let writer = self.out.as_deref().map(create_trace).transpose()?;
+        let create = |out| create_trace(out, self.limits);
+        let writer = self.out.as_deref().map(create).transpose()?;
         new_files.set(missing.unwrap_or_default());
         let first = StreamIdRange::SESSION.first();
         let kernel_prices = self.kernel_prices(planned)?;

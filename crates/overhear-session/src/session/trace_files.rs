@@ -8,6 +8,7 @@ use overhear_directory::monotonic_now;
 use overhear_event::Nanos;
 use overhear_trace::{Folder, TraceIdentity, TraceWriter, WriteError};
 
+use crate::disk_limits::DiskLimits;
 use crate::documents;
 use crate::error::{ErrorKind, SessionError};
 use crate::limits;
@@ -38,9 +39,10 @@ struct Entry {
 
 const DOCUMENTS: &[&str] = &["trace", "overhear"];
 
-const ENTRIES: [Entry; 8] = [
+const ENTRIES: [Entry; 9] = [
     Entry::new(&["trace"], "metadata", false),
     Entry::new(DOCUMENTS, "streams.json", false),
+    Entry::new(DOCUMENTS, "disk.json", false),
     Entry::new(DOCUMENTS, "ends.json", false),
     Entry::new(DOCUMENTS, "summary.json", false),
     Entry::new(DOCUMENTS, "run.json", false),
@@ -117,11 +119,12 @@ impl Drop for NewFiles {
     }
 }
 
-/// Creates the trace of a recording in the folder `out`.
+/// Creates the trace of a recording in the folder `out`, within limits.
 ///
 /// # Errors
-/// [`SessionError`] if the folder cannot be used.
-pub fn create_trace(out: &Path) -> Result<TraceWriter, SessionError> {
+/// [`SessionError`] if the folder cannot be used, or the limits have no room for elements.
+pub fn create_trace(out: &Path, limits: DiskLimits) -> Result<TraceWriter, SessionError> {
+    limits.check().map_err(|error| create_error(&error))?;
     let realtime = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
     let realtime = u64::try_from(realtime.tv_sec).unwrap_or(0) * 1_000_000_000
         + u64::try_from(realtime.tv_nsec).unwrap_or(0);
@@ -135,7 +138,9 @@ pub fn create_trace(out: &Path) -> Result<TraceWriter, SessionError> {
         realtime_offset: Nanos::from_ns(offset),
         uuid: None,
     };
-    TraceWriter::create(out, identity).map_err(|error| create_error(&error))
+    let created = TraceWriter::create(out, identity);
+    let created = created.and_then(|writer| writer.with_limits(limits));
+    created.map_err(|error| create_error(&error))
 }
 
 /// The error of a trace that cannot be created.
@@ -172,6 +177,7 @@ pub fn close_trace(
         directory: Some(out.display().to_string()),
         events: summary.events,
         bytes: summary.bytes,
+        left_out: summary.left_out,
         unrecorded: summary.unrecorded,
     }
 }

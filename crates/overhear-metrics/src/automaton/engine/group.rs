@@ -10,7 +10,7 @@
 //! in a state in which it matters; the [index of watchers](super::watchers) lists them by state. So
 //! the cost of an element depends on the automata that it moves, and not on how many there are.
 
-use overhear_event::{ElementView, Gap, GapCause};
+use overhear_event::{ElementView, Gap};
 
 use super::completed::Completed;
 use super::input_map::InputMap;
@@ -42,7 +42,7 @@ pub struct MetricStatistics {
     pub gaps: u64,
     /// Elements missed in these gaps.
     pub missed: u64,
-    /// Those of them that were not observed to keep a budget.
+    /// Those of them that were not observed, or not recorded, to keep a budget.
     pub unobserved: u64,
     /// Gaps that begin before the reported measurements that are remembered, and measurements that
     /// begin before the gaps that are remembered: some measurements may be incomplete without being
@@ -554,7 +554,7 @@ impl Group {
     ) {
         self.statistics.gaps += 1;
         self.statistics.missed = self.statistics.missed.saturating_add(gap.missed);
-        if gap.cause == GapCause::Budget {
+        if gap.cause.is_deliberate() {
             self.statistics.unobserved = self.statistics.unobserved.saturating_add(gap.missed);
         }
         self.past_gaps.remember(gap, only);
