@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The handler thread: protects allocations, resolves accesses, keeps the account, and writes the
+//! document.
+//!
+//! It is the only thread that protects and unprotects, so these need no lock between them. It takes
+//! no lock of the program and never touches the program's memory.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use overhear_naps::{Allocation, AllocationKind, Nap, NapEnd, Pacer, Site};
+use overhear_stream::sync::Ordering;
+
+use crate::backend::{Access, Backend};
+use crate::document;
+use crate::engine::{self, ANSWER, REQUEST, STILL};
+use crate::settings;
+use crate::sys;
+use crate::table::{self, Event, COUNTS, RECORD, RECORDS};
+
+const TICK_NS: u64 = 100_000_000;
+const MIN_DOCUMENT_PERIOD_NS: u64 = 2_000_000_000;
+/// CPU time of the thread that waits for an access, beside that of the handler: the fault and two
+/// switches.
+const FAULT_NS: u64 = 4_000;
+/// NAPs in the list of an allocation.
+const MAX_NAPS: usize = 256;
+/// Freed allocations with NAPs in the document.
+const MAX_FINISHED: usize = 10_000;
+/// Share of the balance that may go into new allocations between two ticks.
+const ALLOCATION_SHARE: u64 = 2;
+
+/// What the handler knows of a record.
+#[derive(Debug, Default)]
+pub(crate) struct Tracked {
+    pub(crate) allocation: Allocation,
+    pub(crate) start: usize,
+    pub(crate) bytes: usize,
+    /// The range is protected since this time.
+    pub(crate) since_ns: Option<u64>,
+    /// Cost of the last protection.
+    protect_ns: u64,
+    /// Distinguishes the uses of an index in the queue.
+    use_number: u64,
+    /// Waits for its next protection after an access.
+    saturated: bool,
+}
+
+pub(crate) struct Handler {
+    pub(crate) backend: Option<Backend>,
+    pub(crate) backend_reason: String,
+    pub(crate) tracked: Vec<Option<Tracked>>,
+    /// Bytes of each protected range, by address.
+    protected: BTreeMap<usize, usize>,
+    by_address: BTreeMap<usize, usize>,
+    due: BinaryHeap<Reverse<(u64, usize, u64)>>,
+    pub(crate) pacer: Pacer,
+    pub(crate) sites: Vec<Site>,
+    pub(crate) finished: Vec<Allocation>,
+    pub(crate) omitted: u64,
+    pub(crate) started_ns: u64,
+    pub(crate) started_cpu_ns: u64,
+    pub(crate) protections: u64,
+    pub(crate) accesses: u64,
+    pub(crate) faults_ns: u64,
+    charged_cpu_ns: u64,
+    charged_allocations_ns: u64,
+    next_tick_ns: u64,
+    next_survey_ns: u64,
+    survey_ns: u64,
+    next_document_ns: u64,
+    uses: u64,
+    saturated: usize,
+    /// The account does not cover the next protection before the next tick.
+    starved: bool,
+    ticks: u64,
+    /// Ranges without an access are idle until this time.
+    verified_ns: u64,
+    folder: i32,
+}
+
+/// The life of the handler thread.
+pub(crate) fn run(backend: Option<Backend>, reason: String) {
+    let mut handler = Handler::new(backend, reason);
+    table::resume();
+    loop {
+        handler.drain();
+        // SYNC(naps_request)
+        match REQUEST.swap(0, Ordering::AcqRel) {
+            engine::WRITE => {
+                handler.write(true);
+                ANSWER.store(engine::WRITE, Ordering::Release);
+                sys::futex_wake(&ANSWER);
+            }
+            engine::STOP => {
+                handler.stop();
+                return;
+            }
+            _ => {}
+        }
+        let now = sys::now_ns();
+        handler.protect_due(now);
+        if now >= handler.next_survey_ns {
+            handler.survey(now);
+        }
+        if now >= handler.next_tick_ns {
+            handler.tick(now);
+        }
+        if now >= handler.next_document_ns {
+            handler.write(false);
+        }
+        handler.wait();
+    }
+}
+
+impl Handler {
+    fn new(backend: Option<Backend>, backend_reason: String) -> Self {
+        let now = sys::now_ns();
+        let folder = settings::get().folder;
+        // SAFETY: the folder is a C string, because the array is longer than the text.
+        let folder = unsafe {
+            libc::open(
+                folder.as_ptr().cast(),
+                libc::O_PATH | libc::O_DIRECTORY | libc::O_CLOEXEC,
+            )
+        };
+        Self {
+            backend,
+            backend_reason,
+            tracked: (0..RECORDS).map(|_| None).collect(),
+            protected: BTreeMap::new(),
+            by_address: BTreeMap::new(),
+            due: BinaryHeap::new(),
+            pacer: Pacer::new(settings::get().budget, now),
+            sites: Vec::new(),
+            finished: Vec::new(),
+            omitted: 0,
+            started_ns: now,
+            started_cpu_ns: sys::process_cpu_ns(),
+            protections: 0,
+            accesses: 0,
+            faults_ns: 0,
+            charged_cpu_ns: sys::thread_cpu_ns(),
+            charged_allocations_ns: 0,
+            next_tick_ns: now,
+            next_survey_ns: now,
+            survey_ns: 0,
+            next_document_ns: now + MIN_DOCUMENT_PERIOD_NS,
+            uses: 0,
+            saturated: 0,
+            starved: false,
+            ticks: 0,
+            verified_ns: now,
+            folder,
+        }
+    }
+
+    /// Least time from an access to the next protection: finer steps would cost much and make NAPs
+    /// hardly longer.
+    fn least_delay_ns() -> u64 {
+        (settings::get().threshold_ns / 64).clamp(1_000_000, 250_000_000)
+    }
+
+    /// Takes over what program threads did.
+    fn drain(&mut self) {
+        while let Some(event) = table::next_event() {
+            match event {
+                Event::Allocated(index) => self.begin(index),
+                Event::Freed(index) => self.finish(index),
+            }
+        }
+    }
+
+    fn begin(&mut self, index: usize) {
+        let record = &RECORD[index];
+        // Relaxed: constant since the event was pushed.
+        let size = record.size.load(Ordering::Relaxed);
+        let allocated_ns = record.allocated_ns.load(Ordering::Relaxed);
+        let site = record.site.load(Ordering::Relaxed);
+        self.uses += 1;
+        let tracked = Tracked {
+            allocation: Allocation {
+                site,
+                kind: kind_of(record.kind.load(Ordering::Relaxed)),
+                address: record.start() as u64,
+                size,
+                allocated_ns,
+                last_access_ns: allocated_ns,
+                last_access_before_ns: allocated_ns,
+                ..Allocation::default()
+            },
+            start: record.start(),
+            bytes: record.bytes(),
+            use_number: self.uses,
+            ..Tracked::default()
+        };
+        self.by_address.insert(tracked.start, index);
+        let due = sys::now_ns() + Self::least_delay_ns();
+        self.due.push(Reverse((due, index, self.uses)));
+        self.tracked[index] = Some(tracked);
+        let site = self.site(site);
+        site.allocations += 1;
+        site.bytes += size;
+    }
+
+    fn site(&mut self, number: u32) -> &mut Site {
+        while self.sites.len() <= number as usize {
+            let next = self.sites.len() as u32;
+            self.sites.push(Site {
+                frames: crate::stack::frames(next).to_vec(),
+                ..Site::default()
+            });
+        }
+        &mut self.sites[number as usize]
+    }
+
+    fn finish(&mut self, index: usize) {
+        let freed_ns = RECORD[index].freed_ns.load(Ordering::Relaxed);
+        if let Some(mut tracked) = self.tracked[index].take() {
+            self.protected.remove(&tracked.start);
+            if self.by_address.get(&tracked.start) == Some(&index) {
+                self.by_address.remove(&tracked.start);
+            }
+            let moves = self.backend.as_ref().is_some_and(Backend::moves);
+            let idle_until = if moves {
+                freed_ns
+            } else {
+                self.verified_ns.min(freed_ns)
+            };
+            tracked.end_protection(idle_until, NapEnd::Free, None);
+            let allocation = &mut tracked.allocation;
+            allocation.freed_ns = Some(freed_ns);
+            let life = freed_ns.saturating_sub(allocation.allocated_ns);
+            let size = allocation.size as f64;
+            let allocation = tracked.allocation;
+            let site = self.site(allocation.site);
+            site.freed += 1;
+            site.freed_life_ns += life;
+            site.freed_byte_seconds += size * life as f64 / 1e9;
+            site.freed_protected_ns += allocation.protected_ns;
+            site.freed_accesses += allocation.accesses;
+            site.freed_naps += allocation.nap_count;
+            site.freed_nap_byte_seconds += size * allocation.nap_ns as f64 / 1e9;
+            if allocation.nap_count > 0 {
+                if self.finished.len() < MAX_FINISHED {
+                    self.finished.push(allocation);
+                } else {
+                    self.omitted += 1;
+                }
+            }
+        }
+        table::recycle(index);
+    }
+
+    /// Protects what is due, as far as the account covers it.
+    fn protect_due(&mut self, now: u64) {
+        if self.backend.is_none() {
+            return;
+        }
+        while let Some(&Reverse((due, index, use_number))) = self.due.peek() {
+            if due > now || !STILL.try_lock() {
+                return;
+            }
+            let result = self.protect(index, use_number);
+            STILL.unlock();
+            match result {
+                Protected::No => {
+                    self.due.pop();
+                }
+                Protected::Yes => {
+                    self.due.pop();
+                    self.charge();
+                }
+                Protected::Later => {
+                    self.starved = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn protect(&mut self, index: usize, use_number: u64) -> Protected {
+        let Some(tracked) = self.tracked[index].as_mut() else {
+            return Protected::No;
+        };
+        if tracked.use_number != use_number || tracked.since_ns.is_some() {
+            return Protected::No;
+        }
+        // The access that ends the protection is paid in advance.
+        if !self.pacer.affords(tracked.protect_ns + 2 * FAULT_NS) {
+            if !tracked.saturated {
+                tracked.saturated = true;
+                self.saturated += 1;
+            }
+            return Protected::Later;
+        }
+        let Some(backend) = self.backend.as_mut() else {
+            return Protected::No;
+        };
+        let record = &RECORD[index];
+        let moves = backend.moves();
+        if moves && !record.transition(table::LIVE, table::MOVING) {
+            // Freed, excluded, or held for a moment: in the last case it is tried again.
+            let again = record.state() == table::BUSY;
+            return if again {
+                Protected::Later
+            } else {
+                Protected::No
+            };
+        }
+        if !moves && record.state() != table::LIVE {
+            return Protected::No;
+        }
+        let before = sys::now_ns();
+        let done = backend.protect(tracked.start, tracked.bytes);
+        let after = sys::now_ns();
+        if moves {
+            record.enter(if done { table::AWAY } else { table::EXCLUDED });
+        }
+        if !done {
+            table::add(&COUNTS.excluded, 1);
+            tracked.allocation.excluded = true;
+            return Protected::No;
+        }
+        tracked.protect_ns = after - before;
+        tracked.saturated = false;
+        tracked.since_ns = Some(after);
+        tracked.allocation.last_access_before_ns = after;
+        self.protections += 1;
+        self.protected.insert(tracked.start, tracked.bytes);
+        Protected::Yes
+    }
+
+    fn wait(&mut self) {
+        let now = sys::now_ns();
+        let mut until = self.next_tick_ns.min(self.next_document_ns);
+        if let Some(Reverse((due, ..))) = self.due.peek().filter(|_| !self.starved) {
+            until = until.min((*due).max(now + 2_000_000));
+        }
+        let timeout = until.saturating_sub(now);
+        let mut found = Vec::new();
+        match self.backend.as_mut() {
+            None => sys::futex_wait(&REQUEST, 0, timeout),
+            Some(backend) => {
+                backend.accesses(timeout, &mut found);
+            }
+        }
+        // Before accesses: an address may belong to another allocation now.
+        self.drain();
+        for access in found {
+            self.access(&access);
+        }
+    }
+
+    fn survey(&mut self, now: u64) {
+        let threshold = settings::get().threshold_ns;
+        let period = (threshold / 4).clamp(20_000_000, 10_000_000_000);
+        let Some(backend) = self.backend.as_mut() else {
+            self.next_survey_ns = u64::MAX;
+            return;
+        };
+        if !self.pacer.affords(self.survey_ns) {
+            self.next_survey_ns = now + period / 8;
+            return;
+        }
+        let mut found = Vec::new();
+        let before = sys::thread_cpu_ns();
+        let Some(verified) = backend.survey(&self.protected, &mut found) else {
+            self.next_survey_ns = u64::MAX;
+            return;
+        };
+        self.verified_ns = verified;
+        self.drain();
+        for access in &found {
+            self.access(access);
+        }
+        self.survey_ns = sys::thread_cpu_ns() - before;
+        self.next_survey_ns = now + period;
+        self.charge();
+    }
+
+    /// Resolves an access.
+    fn access(&mut self, access: &Access) {
+        let Some(backend) = self.backend.as_mut() else {
+            return;
+        };
+        let range = self.by_address.range(..=access.address).next_back();
+        let index = range.map(|(_, &index)| index).filter(|&index| {
+            self.tracked[index]
+                .as_ref()
+                .is_some_and(|tracked| access.address < tracked.start + tracked.bytes)
+        });
+        let Some(index) = index else {
+            backend.wake(access.address, sys::PAGE);
+            return;
+        };
+        let record = &RECORD[index];
+        let moves = backend.moves();
+        if moves {
+            if !record.transition(table::AWAY, table::RETURNING) {
+                // Resolved already, or freed: the thread finds out by itself.
+                backend.wake(access.address, sys::PAGE);
+                return;
+            }
+            let (start, bytes) = (record.start(), record.bytes());
+            backend.unprotect(start, bytes);
+            record.enter(table::LIVE);
+            self.faults_ns += FAULT_NS;
+            self.pacer.spend(FAULT_NS);
+        }
+        let Some(tracked) = self.tracked[index].as_mut() else {
+            return;
+        };
+        self.protected.remove(&tracked.start);
+        self.accesses += 1;
+        let protected_ns = tracked.end_protection(access.idle_until_ns, NapEnd::Access, access.at);
+        let now = sys::now_ns();
+        let allocation = &mut tracked.allocation;
+        allocation.accesses += 1;
+        allocation.last_access_ns = access.idle_until_ns.max(allocation.last_access_ns);
+        allocation.last_access_before_ns = now;
+        allocation.last_access_at = access.at;
+        let least = if moves { Self::least_delay_ns() } else { 0 };
+        let resolved_ns = if moves {
+            now - access.idle_until_ns + FAULT_NS
+        } else {
+            0
+        };
+        let cost = tracked.protect_ns + resolved_ns;
+        let delay = self.pacer.delay_ns(cost, protected_ns).max(least);
+        if delay > least && !tracked.saturated {
+            tracked.saturated = true;
+            self.saturated += 1;
+        }
+        self.due
+            .push(Reverse((now + delay, index, tracked.use_number)));
+        self.charge();
+    }
+
+    /// Charges the CPU time of this thread since the last charge.
+    fn charge(&mut self) {
+        let cpu = sys::thread_cpu_ns();
+        self.pacer.spend(cpu - self.charged_cpu_ns);
+        self.charged_cpu_ns = cpu;
+    }
+
+    fn tick(&mut self, now: u64) {
+        self.charge();
+        let allocations = table::get(&COUNTS.cost_ns);
+        self.pacer
+            .spend(allocations.saturating_sub(self.charged_allocations_ns));
+        self.charged_allocations_ns = allocations;
+        let cpu = sys::process_cpu_ns().saturating_sub(self.started_cpu_ns);
+        self.pacer.tick(now, cpu, self.saturated);
+        self.saturated = 0;
+        self.starved = false;
+        self.ticks += 1;
+        crate::hooks::grant(self.pacer.balance_ns() / ALLOCATION_SHARE);
+        self.next_tick_ns = now + TICK_NS;
+        if self.ticks.is_multiple_of(5) && Self::is_alone() {
+            // The last thread of the program has ended. The C library waits for this one.
+            self.write(true);
+            // SAFETY: as the last thread of a program does.
+            unsafe { libc::exit(0) };
+        }
+    }
+
+    /// Whether this is the last thread: the first one has ended by `pthread_exit`, and the others.
+    fn is_alone() -> bool {
+        let Ok(stat) = std::fs::read("/proc/self/stat") else {
+            return false;
+        };
+        let state = stat
+            .iter()
+            .rposition(|&byte| byte == b')')
+            .map(|end| end + 2);
+        if state.and_then(|place| stat.get(place)) != Some(&b'Z') {
+            return false;
+        }
+        // The first thread and this one.
+        std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() <= 2)
+    }
+
+    pub(crate) fn handler_ns(&self) -> u64 {
+        sys::thread_cpu_ns()
+    }
+
+    pub(crate) fn charged_allocations_ns(&self) -> u64 {
+        table::get(&COUNTS.cost_ns)
+    }
+
+    pub(crate) fn verified_ns(&self, now: u64) -> u64 {
+        match &self.backend {
+            Some(backend) if backend.moves() => now,
+            _ => self.verified_ns,
+        }
+    }
+
+    fn write(&mut self, ended: bool) {
+        let before = sys::thread_cpu_ns();
+        self.drain();
+        document::write(self, ended, self.folder);
+        let cost = sys::thread_cpu_ns() - before;
+        let period = (cost * 200).max(MIN_DOCUMENT_PERIOD_NS);
+        self.next_document_ns = sys::now_ns() + period;
+        self.charge();
+    }
+
+    /// Makes all memory accessible and leaves.
+    fn stop(&mut self) {
+        self.write(true);
+        STILL.lock();
+        if let Some(backend) = self.backend.as_mut().filter(|backend| backend.moves()) {
+            for record in &RECORD {
+                if record.transition(table::AWAY, table::RETURNING) {
+                    backend.unprotect(record.start(), record.bytes());
+                    record.enter(table::LIVE);
+                }
+            }
+        }
+        self.backend = None;
+        STILL.unlock();
+    }
+}
+
+enum Protected {
+    Yes,
+    No,
+    Later,
+}
+
+impl Tracked {
+    /// Ends a protection that was idle until a time. Returns its length.
+    fn end_protection(&mut self, idle_until_ns: u64, end: NapEnd, at: Option<u64>) -> u64 {
+        let Some(since) = self.since_ns.take() else {
+            return 0;
+        };
+        let length = idle_until_ns.saturating_sub(since);
+        let allocation = &mut self.allocation;
+        allocation.protected_ns += length;
+        if length >= settings::get().threshold_ns {
+            allocation.nap_count += 1;
+            allocation.nap_ns += length;
+            if allocation.naps.len() < MAX_NAPS {
+                allocation.naps.push(Nap {
+                    start_ns: since,
+                    end_ns: idle_until_ns,
+                    end,
+                    at,
+                });
+            }
+        }
+        length
+    }
+}
+
+fn kind_of(number: u32) -> AllocationKind {
+    match number {
+        1 => AllocationKind::Calloc,
+        2 => AllocationKind::Realloc,
+        3 => AllocationKind::Aligned,
+        4 => AllocationKind::Mmap,
+        _ => AllocationKind::Malloc,
+    }
+}
