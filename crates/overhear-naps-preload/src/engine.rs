@@ -34,6 +34,9 @@ pub(crate) static DOORBELL: AtomicU64 = AtomicU64::new(0);
 pub(crate) static LEFT: AtomicU32 = AtomicU32::new(0);
 /// While it is taken nothing moves away: forks take it. The handler only tries.
 pub(crate) static STILL: Mutex = Mutex::new();
+/// The handler thread, to wait for its end.
+static THREAD: AtomicU64 = AtomicU64::new(0);
+static TID: AtomicU32 = AtomicU32::new(0);
 /// Serialises requests.
 static REQUESTING: Mutex = Mutex::new();
 /// Calls of `malloc` since the engine stopped.
@@ -101,7 +104,6 @@ fn spawn() -> bool {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let mut attributes = core::mem::zeroed::<libc::pthread_attr_t>();
         libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
         libc::pthread_attr_setstacksize(&raw mut attributes, 512 * 1024);
         let mut thread = core::mem::zeroed::<libc::pthread_t>();
         let result = libc::pthread_create(
@@ -112,12 +114,18 @@ fn spawn() -> bool {
         );
         libc::pthread_attr_destroy(&raw mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
+        THREAD.store(thread, Ordering::Relaxed);
         result == 0
     }
 }
 
 extern "C" fn main(_argument: *mut c_void) -> *mut c_void {
     crate::hooks::enter_handler();
+    // SAFETY: the system call has no arguments.
+    TID.store(
+        unsafe { libc::syscall(libc::SYS_gettid) } as u32,
+        Ordering::Relaxed,
+    );
     // SAFETY: the thread gets a name, and then a table of descriptors of its own, which it empties:
     // the program may close descriptors and count them as it likes.
     let alone = unsafe {
@@ -171,6 +179,16 @@ pub(crate) fn request(what: u32, reason: u32) {
         }
     }
     if what == STOP {
+        if LEFT.load(Ordering::Acquire) == 1 {
+            // SAFETY: the thread was not joined before, because requests are serialised.
+            unsafe { libc::pthread_join(THREAD.load(Ordering::Relaxed), core::ptr::null_mut()) };
+            // The kernel forgets it a moment later. Then the process may have one thread.
+            let tid = TID.load(Ordering::Relaxed);
+            // SAFETY: signal 0 only asks whether the thread exists.
+            while unsafe { libc::syscall(libc::SYS_tgkill, sys::pid(), tid, 0) } == 0 {
+                sys::yield_now();
+            }
+        }
         STATE.store(STOPPED, Ordering::Relaxed);
         CALLS.store(0, Ordering::Relaxed);
     } else {
@@ -212,6 +230,7 @@ pub(crate) extern "C" fn after_fork_in_child() {
     let _errno = sys::Errno::keep();
     // The handler exists in the parent alone.
     table::bring_back(pages_are_at);
+    table::recover();
     table::LOCK.reset();
     STILL.reset();
     REQUESTING.reset();

@@ -82,7 +82,7 @@ pub(crate) struct Handler {
 /// The life of the handler thread.
 pub(crate) fn run(backend: Option<Backend>, reason: String) {
     let mut handler = Handler::new(backend, reason);
-    table::resume();
+    handler.begin_with_live();
     loop {
         handler.drain();
         // SYNC(naps_request)
@@ -171,8 +171,25 @@ impl Handler {
         }
     }
 
+    /// Takes over allocations from before the start: their events may have gone to an earlier
+    /// handler. An event that comes later finds them known.
+    fn begin_with_live(&mut self) {
+        for (index, record) in RECORD.iter().enumerate() {
+            if record.state() == table::LIVE {
+                self.begin(index);
+            }
+        }
+    }
+
     fn begin(&mut self, index: usize) {
         let record = &RECORD[index];
+        // The address of one that is freed already may belong to another allocation.
+        if record.state() != table::GONE {
+            self.by_address.insert(record.start(), index);
+        }
+        if self.tracked[index].is_some() {
+            return;
+        }
         // Relaxed: constant since the event was pushed.
         let size = record.size.load(Ordering::Relaxed);
         let allocated_ns = record.allocated_ns.load(Ordering::Relaxed);
@@ -194,7 +211,6 @@ impl Handler {
             use_number: self.uses,
             ..Tracked::default()
         };
-        self.by_address.insert(tracked.start, index);
         let due = sys::now_ns() + Self::least_delay_ns();
         self.due.push(Reverse((due, index, self.uses)));
         self.tracked[index] = Some(tracked);

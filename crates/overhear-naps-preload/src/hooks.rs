@@ -217,7 +217,10 @@ fn place(size: usize, kind: u32) -> Option<usize> {
 fn release(address: usize) {
     let _errno = Errno::keep();
     let Some(index) = table::find(address) else {
-        sys::fatal("free of an invalid pointer");
+        // Another allocator may have got addresses of the arena that were free for a moment.
+        // SAFETY: as the caller's call.
+        unsafe { next::free(address as Untyped) };
+        return;
     };
     let freed_ns = sys::now_ns();
     let Some(state) = table::seize(index) else {
@@ -274,10 +277,6 @@ pub unsafe extern "C" fn realloc(block: Untyped, size: usize) -> Untyped {
         // SAFETY: as the caller's call.
         return unsafe { next::realloc(block, size) };
     }
-    if size == 0 {
-        release(block as usize);
-        return core::ptr::null_mut();
-    }
     // SAFETY: the block is one of the arena.
     unsafe { resize(block, size) }
 }
@@ -309,8 +308,14 @@ unsafe fn adopt(block: Untyped, size: usize) -> Untyped {
 unsafe fn resize(block: Untyped, size: usize) -> Untyped {
     let address = block as usize;
     let Some(index) = table::find(address) else {
-        sys::fatal("realloc of an invalid pointer");
+        // As in `release`.
+        // SAFETY: as the caller's call.
+        return unsafe { next::realloc(block, size) };
     };
+    if size == 0 {
+        release(address);
+        return core::ptr::null_mut();
+    }
     let record = &RECORD[index];
     let bytes = record.bytes();
     let old_size = record.size.load(Ordering::Relaxed) as usize;
@@ -442,8 +447,8 @@ pub unsafe extern "C" fn pvalloc(size: usize) -> Untyped {
 
 #[no_mangle]
 pub unsafe extern "C" fn malloc_usable_size(block: Untyped) -> usize {
-    if table::is_inside(block as usize) {
-        return table::find(block as usize).map_or(0, |index| RECORD[index].bytes());
+    if let Some(index) = table::find(block as usize) {
+        return RECORD[index].bytes();
     }
     // SAFETY: as the caller's call.
     unsafe { next::malloc_usable_size(block) }

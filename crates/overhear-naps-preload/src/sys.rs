@@ -85,6 +85,20 @@ pub(crate) fn map(
     (result != -1).then_some(result as usize)
 }
 
+/// Maps inaccessible memory where nothing is mapped. False if somebody else got the addresses.
+pub(crate) fn reserve_at(address: usize, bytes: usize) -> bool {
+    let flags = libc::MAP_FIXED_NOREPLACE;
+    match map(Some(address), bytes, libc::PROT_NONE, flags) {
+        Some(place) if place == address => true,
+        // A kernel before 4.17 takes the address as a hint.
+        Some(place) => {
+            unmap(place, bytes);
+            false
+        }
+        None => false,
+    }
+}
+
 pub(crate) fn unmap(address: usize, bytes: usize) -> bool {
     // SAFETY: the caller owns the range.
     unsafe { libc::syscall(libc::SYS_munmap, address, bytes) == 0 }
@@ -181,9 +195,18 @@ pub(crate) fn yield_now() {
 
 /// Ends the process with a message, as the C library does for invalid pointers.
 pub(crate) fn fatal(message: &str) -> ! {
+    // The handler has no descriptors of the program.
+    // SAFETY: the path is a C string.
+    let own = unsafe { libc::open(c"/proc/self/fd/2".as_ptr(), libc::O_WRONLY | libc::O_APPEND) };
     for text in ["overhear naps: ", message, "\n"] {
         // SAFETY: the text is valid.
-        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+        unsafe {
+            libc::write(
+                if own < 0 { 2 } else { own },
+                text.as_ptr().cast(),
+                text.len(),
+            )
+        };
     }
     // SAFETY: it does not return.
     unsafe { libc::abort() }

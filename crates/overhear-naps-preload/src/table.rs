@@ -477,26 +477,30 @@ pub(crate) fn release(index: usize, state: u32, moved: bool) {
     let pages = bytes / PAGE;
     let (taken, class) = rounded(pages);
     let size = record.size.load(Ordering::Relaxed) as usize;
-    let mut usable = true;
-    match (state, class) {
-        (LIVE, None) if !moved => {
-            usable = sys::advise(address, bytes, libc::MADV_DONTNEED);
+    // What stays mapped belongs to this library, and may be replaced. Addresses that were unmapped
+    // for a moment may belong to another thread now.
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let shadow = shadow_of(address);
+    let accessible = |kept: bool| kept && (class.is_some() || sys::protect(address, bytes, access));
+    let usable = match (state, moved, class) {
+        // The program changed the mapping, and its shadow may be lost.
+        (EXCLUDED, true, _) => false,
+        (EXCLUDED, false, _) => {
+            sys::unmap(address, bytes);
+            false
         }
-        (_, None) if state != EXCLUDED => {
-            // A new mapping, in place of one that is registered, or whose pages went away.
-            usable = sys::map_at(address, bytes, libc::PROT_READ | libc::PROT_WRITE);
+        (AWAY, true, _) => {
+            accessible(sys::map_at(address, bytes, libc::PROT_NONE))
+                && sys::reserve_at(shadow, bytes)
         }
-        (_, None) => {
-            // What the program made of it is unknown; part of the address space may be in use.
-            usable = sys::map_at(address, bytes, libc::PROT_READ | libc::PROT_WRITE);
+        (_, true, _) => accessible(sys::reserve_at(address, bytes)),
+        (AWAY, false, _) => {
+            accessible(sys::map_at(address, bytes, libc::PROT_NONE))
+                && sys::map_at(shadow, bytes, libc::PROT_NONE)
         }
-        (_, Some(_)) => {
-            usable = usable && sys::map_at(address, taken * PAGE, libc::PROT_NONE);
-        }
-    }
-    if state == AWAY {
-        usable = sys::map_at(shadow_of(address), bytes, libc::PROT_NONE) && usable;
-    }
+        (_, false, Some(_)) => sys::map_at(address, taken * PAGE, libc::PROT_NONE),
+        (_, false, None) => sys::advise(address, bytes, libc::MADV_DONTNEED),
+    };
     account_freed(size);
     LOCK.lock();
     // SAFETY: the lock is held.
@@ -557,32 +561,27 @@ pub(crate) fn bring_back(pages_are_away: impl Fn(usize, usize) -> bool) {
         let away = match record.state() {
             AWAY => true,
             MOVING | RETURNING => pages_are_away(shadow_of(address), bytes),
+            // The thread that held it does not exist here.
+            BUSY => false,
             _ => continue,
         };
         let shadow = shadow_of(address);
-        if away {
-            if !sys::move_pages(shadow, bytes, address, bytes, 0) {
-                sys::fatal("the memory of a forked child cannot be brought back");
-            }
-            sys::map_at(shadow, bytes, libc::PROT_NONE);
+        if away && !sys::move_pages(shadow, bytes, address, bytes, libc::MREMAP_DONTUNMAP) {
+            sys::fatal("the memory of a forked child cannot be brought back");
         }
         record.enter(LIVE);
     }
 }
 
-/// Makes the rings consistent when an engine starts: forgets events, because the engine looks at
-/// all records, and gives back records whose free event nobody saw.
-pub(crate) fn resume() {
-    LOCK.lock();
+/// In a forked child: forgets events and gives back records that were being freed. The engine of
+/// the child looks at all others by itself.
+pub(crate) fn recover() {
     EVENTS.clear();
     for (index, record) in RECORD.iter().enumerate() {
-        match record.state() {
-            GONE => recycle(index),
-            LIVE => EVENTS.push(index as u32 * 2),
-            _ => {}
+        if record.state() == GONE {
+            recycle(index);
         }
     }
-    LOCK.unlock();
 }
 
 /// Whether hooks watch anything: false before the start and after a fatal condition.

@@ -4,8 +4,8 @@
 //! *Protect*: the range is registered for missing pages, then `mremap` with `MREMAP_DONTUNMAP`
 //! moves its pages to the shadow. The kernel does so in one step for all threads. *Access*: the
 //! thread, in the program or inside a system call, waits in the kernel; this thread reads a message,
-//! moves the pages back by `mremap`, which also ends the registration, and wakes the thread. Pages
-//! are never copied. Pages pinned for direct I/O keep their frames.
+//! moves the pages back by `mremap`, which also ends the registration, and wakes the thread. Both
+//! ranges stay mapped all the time, so no other thread gets their addresses. Pages are never copied. Pages pinned for direct I/O keep their frames.
 //!
 //! A file descriptor of userfaultfd that handles system calls needs CAP_SYS_PTRACE,
 //! `vm.unprivileged_userfaultfd` = 1, or access to /dev/userfaultfd.
@@ -118,7 +118,7 @@ impl Moving {
         let shadow = place + PAGE;
         let moved = self.register(place, PAGE)
             && sys::move_pages(place, PAGE, shadow, PAGE, libc::MREMAP_DONTUNMAP);
-        let returned = moved && sys::move_pages(shadow, PAGE, place, PAGE, 0);
+        let returned = moved && sys::move_pages(shadow, PAGE, place, PAGE, libc::MREMAP_DONTUNMAP);
         let error = last_error();
         // SAFETY: if the page moved back, it is mapped again.
         let kept = returned && unsafe { core::ptr::read_volatile(place as *const u64) } == 0x5a5a;
@@ -153,10 +153,9 @@ impl Moving {
         if sys::move_pages(address, bytes, shadow, bytes, libc::MREMAP_DONTUNMAP) {
             return true;
         }
-        // The call may have unmapped the shadow. Nobody else gets the addresses.
-        if !sys::map_at(shadow, bytes, libc::PROT_NONE) {
-            sys::fatal("the kernel refuses to reserve addresses");
-        }
+        // The call may have unmapped the shadow. If another thread got its addresses, that does not
+        // matter: an allocation whose protection failed is excluded, and its range not used again.
+        sys::reserve_at(shadow, bytes);
         // Without pages of its own the registered range would miss the untouched ones.
         let mut range = Range {
             start: address as u64,
@@ -171,14 +170,13 @@ impl Moving {
     pub(crate) fn unprotect(&mut self, address: usize, bytes: usize) {
         let shadow = table::shadow_of(address);
         let mut tries = 0;
-        while !sys::move_pages(shadow, bytes, address, bytes, 0) {
+        while !sys::move_pages(shadow, bytes, address, bytes, libc::MREMAP_DONTUNMAP) {
             tries += 1;
             if tries == MAX_TRIES {
                 sys::fatal("the kernel refuses to move protected memory back: too many mappings?");
             }
             sys::yield_now();
         }
-        sys::map_at(shadow, bytes, libc::PROT_NONE);
         self.wake(address, bytes);
     }
 
@@ -256,11 +254,9 @@ impl Moving {
 
 impl Drop for Moving {
     fn drop(&mut self) {
+        // The doorbell stays mapped: a thread may be about to read it.
         // SAFETY: the descriptor is ours.
         unsafe { libc::close(self.fd) };
-        if self.doorbell != 0 {
-            sys::unmap(self.doorbell, PAGE);
-        }
     }
 }
 
