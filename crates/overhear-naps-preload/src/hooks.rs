@@ -163,7 +163,6 @@ fn watch(size: usize, kind: u32) -> Option<usize> {
     // Relaxed: only the sum matters. Several threads may exceed the grant by one price each.
     if (CREDIT.load(Ordering::Relaxed) as i64) < price as i64 {
         table::add(&COUNTS.unwatched_budget, 1);
-        engine::start();
         return None;
     }
     CREDIT.fetch_sub(price, Ordering::Relaxed);
@@ -171,7 +170,9 @@ fn watch(size: usize, kind: u32) -> Option<usize> {
     let place = place(size, kind);
     if place.is_some() {
         table::add(&COUNTS.cost_ns, price);
-        engine::start();
+        if kind != MMAP {
+            engine::start();
+        }
     }
     INSIDE.set(false);
     place
@@ -465,7 +466,10 @@ pub unsafe extern "C" fn mmap(
 ) -> Untyped {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let plain = flags & !libc::MAP_NORESERVE == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    if address.is_null() && protection == access && plain && is_large(length) {
+    // Not `is_large`: the call may come from an allocator that holds its locks, so it starts no
+    // thread.
+    let large = length as u64 >= MIN_SIZE.load(Ordering::Relaxed);
+    if address.is_null() && protection == access && plain && large {
         if let Some(address) = watch(length, MMAP) {
             return address as Untyped;
         }

@@ -110,6 +110,7 @@ static void direct_io(void) {
     free(a);
 }
 
+static volatile int *volatile invalid = (volatile int *)8;
 static sigjmp_buf back;
 static volatile int caught;
 static void handler(int signal) {
@@ -125,7 +126,7 @@ static void own_handler(void) {
     CHECK(holds(a, SIZE, 3));
     CHECK(caught == 0);
     if (sigsetjmp(back, 1) == 0)
-        *(volatile int *)8 = 1;
+        *invalid = 1;
     CHECK(caught == 1);
     CHECK(sigaction(SIGSEGV, &before, &action) == 0);
     CHECK(action.sa_handler == handler);

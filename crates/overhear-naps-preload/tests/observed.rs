@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Observed programs behave as without the library, and no reported NAP contains an access.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use overhear_naps::{environment, ProcessRecord};
+
+/// The library that cargo built for these tests.
+fn library() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folders = test.ancestors().skip(1).take(2);
+    let mut files = folders.map(|folder| folder.join("liboverhear_naps_preload.so"));
+    files
+        .find(|file| file.is_file())
+        .expect("the preload library is built")
+}
+
+/// Compiles a program of `tests/programs`.
+fn compiled(folder: &Path, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let program = folder.join(name);
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-Wall", "-Werror", "-pthread", "-o"]);
+    let status = compiler.arg(&program).arg(source).status().unwrap();
+    assert!(status.success());
+    program
+}
+
+struct Observation {
+    output: Output,
+    records: Vec<ProcessRecord>,
+}
+
+/// Runs a command with the library.
+fn observe(command: &mut Command, backend: &str, threshold_ms: u64, budget: &str) -> Observation {
+    let folder = tempfile::tempdir().unwrap();
+    command
+        .env("LD_PRELOAD", library())
+        .env(environment::FOLDER, folder.path())
+        .env(
+            environment::THRESHOLD_NS,
+            (threshold_ms * 1_000_000).to_string(),
+        )
+        .env(environment::BUDGET, budget)
+        .env(environment::BACKEND, backend);
+    let output = command.output().unwrap();
+    let entries = std::fs::read_dir(folder.path()).unwrap().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let documents = paths.filter(|path| path.extension().is_some_and(|end| end == "json"));
+    let read = |path: PathBuf| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    let records: Vec<ProcessRecord> = documents.map(read).collect();
+    Observation { output, records }
+}
+
+/// Whether a back end works here; prints why not.
+fn works(backend: &str, record: &ProcessRecord) -> bool {
+    if record.backend == backend {
+        return true;
+    }
+    println!("skipped: back end {backend}: {}", record.backend_reason);
+    false
+}
+
+/// An access of the program that knows them: it began and was complete at these times.
+type Accesses = BTreeMap<u64, Vec<(u64, u64)>>;
+
+fn logged(path: &Path) -> Accesses {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut accesses = Accesses::new();
+    for line in text.lines() {
+        let words: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+        accesses
+            .entry(words[0])
+            .or_default()
+            .push((words[1], words[2]));
+    }
+    accesses
+}
+
+/// With a budget that covers every protection, all long pauses are found, and no access is inside
+/// a NAP.
+fn oracle(backend: &str) {
+    const THRESHOLD_MS: u64 = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "oracle");
+    let log = folder.path().join("log");
+    let mut command = Command::new(program);
+    command.arg(&log).args(["4", "3"]);
+    let observed = observe(&mut command, backend, THRESHOLD_MS, "5");
+    assert!(observed.output.status.success(), "{:?}", observed.output);
+    let [record] = &observed.records[..] else {
+        panic!("{} documents", observed.records.len());
+    };
+    if !works(backend, record) {
+        return;
+    }
+    assert!(record.ended);
+    let accesses = logged(&log);
+    let (mut naps, mut pauses, mut found) = (0, 0, 0);
+    for allocation in &record.allocations {
+        let Some(of_block) = accesses.get(&allocation.address) else {
+            continue;
+        };
+        for nap in &allocation.naps {
+            naps += 1;
+            assert!(nap.length_ns() >= THRESHOLD_MS * 1_000_000);
+            let inside = of_block
+                .iter()
+                .find(|(before, after)| nap.start_ns < *before && *after < nap.end_ns);
+            assert_eq!(inside, None, "{nap:?} of {allocation:?}");
+        }
+        // Protected soon after the first access, a pause of twice the threshold is a NAP. A test
+        // that gets no CPU time for so long proves nothing about such a pause: only those of a
+        // protected block count.
+        for pair in of_block.windows(2) {
+            let (start, end) = (pair[0].1, pair[1].0);
+            if end - start < 2 * THRESHOLD_MS * 1_000_000 {
+                continue;
+            }
+            pauses += 1;
+            found += usize::from(
+                allocation
+                    .naps
+                    .iter()
+                    .any(|nap| nap.start_ns < end && start < nap.end_ns),
+            );
+        }
+    }
+    assert!(naps > 0, "{record:?}");
+    println!("{backend}: {naps} NAPs, {found} of {pauses} long pauses found");
+}
+
+#[test]
+fn naps_of_moved_pages_contain_no_access() {
+    oracle("move");
+}
+
+#[test]
+fn naps_by_accessed_bits_contain_no_access() {
+    oracle("accessed");
+}
+
+#[test]
+fn never_accessed_block_is_one_nap_until_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "oracle");
+    let mut command = Command::new(program);
+    command.arg(folder.path().join("log")).args(["2", "1"]);
+    let observed = observe(&mut command, "move", 300, "5");
+    let record = &observed.records[0];
+    if !works("move", record) {
+        return;
+    }
+    // Every sixth block is not accessed after it was filled, until the program checks it.
+    let longest = |allocation: &overhear_naps::Allocation| {
+        let lengths = allocation.naps.iter().map(overhear_naps::Nap::length_ns);
+        lengths.max().unwrap_or(0)
+    };
+    let idle = record
+        .allocations
+        .iter()
+        .filter(|one| longest(one) > 1_000_000_000);
+    assert!(idle.count() >= 4, "{:?}", record.allocations);
+    // The function that accessed last is known.
+    assert!(record
+        .allocations
+        .iter()
+        .any(|one| one.last_access_at.is_some()));
+    // Each was allocated by the program, below a thread.
+    assert!(record.sites.iter().any(|site| site.frames.len() >= 2));
+}
+
+fn edges(backend: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "edges");
+    let observed = observe(&mut Command::new(program), backend, 20, "2");
+    let text = String::from_utf8_lossy(&observed.output.stderr);
+    assert!(
+        observed.output.status.success(),
+        "{:?} {text}",
+        observed.output.status
+    );
+    let protections = observed
+        .records
+        .iter()
+        .map(|record| record.watched.protections);
+    if works(backend, &observed.records[0]) {
+        assert!(protections.sum::<u64>() > 0);
+    }
+}
+
+#[test]
+fn system_calls_signals_forks_and_threads_work_with_moved_pages() {
+    edges("move");
+}
+
+#[test]
+fn system_calls_signals_forks_and_threads_work_with_accessed_bits() {
+    edges("accessed");
+}
+
+/// The output of a program is that without the library.
+fn same_output(program: &str, arguments: &[&str]) {
+    let Ok(plain) = Command::new(program).args(arguments).output() else {
+        println!("skipped: {program} is not installed");
+        return;
+    };
+    for backend in ["move", "accessed"] {
+        let mut command = Command::new(program);
+        let observed = observe(command.args(arguments), backend, 50, "0.5");
+        assert_eq!(observed.output.status, plain.status, "{program} {backend}");
+        assert!(
+            observed.output.stdout == plain.stdout,
+            "{program} {backend}"
+        );
+        assert!(!observed.records.is_empty());
+    }
+}
+
+#[test]
+fn python_prints_the_same() {
+    let script = "
+import hashlib, json, multiprocessing, random, subprocess
+random.seed(1)
+blocks = {i: bytes([i % 256]) * (1000 + i * 50) for i in range(1500)}
+print(hashlib.sha256(b''.join(blocks.values())).hexdigest())
+print(subprocess.run(['sh', '-c', 'echo hi'], capture_output=True, text=True).stdout)
+def digest(i):
+    return hashlib.md5(blocks[i]).hexdigest()
+with multiprocessing.get_context('fork').Pool(3) as pool:
+    print(hashlib.md5(''.join(pool.map(digest, range(1500))).encode()).hexdigest())
+numbers = sorted(random.random() for _ in range(200000))
+print(numbers[5], hashlib.md5(json.dumps(numbers).encode()).hexdigest())
+";
+    same_output("python3", &["-c", script]);
+}
+
+#[test]
+fn sqlite_prints_the_same() {
+    let script = "create table t(a integer primary key, b text);
+        with recursive c(x) as (select 1 union all select x + 1 from c where x < 100000)
+        insert into t select x, printf('%d-%d-%d', x, x * 7, x % 13) from c;
+        create index i on t(b);
+        select count(*), sum(length(b)), max(b) from t;
+        select a from t order by b limit 50;
+        delete from t where a % 3 = 0;
+        vacuum;
+        select count(*), min(b) from t;
+        pragma integrity_check;";
+    same_output("sqlite3", &[":memory:", script]);
+}
