@@ -444,7 +444,14 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     );
     let stage = std::env::var("DESTDIR").unwrap_or_default();
     let to = PathBuf::from(format!("{stage}{prefix}"));
-    build_release(workspace, &["overhear-cli", "overhear-directory"])?;
+    build_release(
+        workspace,
+        &[
+            "overhear-cli",
+            "overhear-directory",
+            "overhear-naps-preload",
+        ],
+    )?;
     build_libraries(workspace)?;
     let mut cargo = shell::cargo(&workspace.root);
     shell::run(cargo.args(kernel_library()))?;

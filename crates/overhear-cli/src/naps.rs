@@ -6,8 +6,8 @@ use overhear_session::error::SessionError;
 use overhear_session::naps::{self, NapsReport};
 
 use crate::args::{JsonTarget, NapsArguments};
-use crate::text::width::Width;
 use crate::output::{print, print_json, print_stderr, ClaimedFile};
+use crate::text::width::Width;
 use crate::{exit, text};
 
 pub(crate) fn naps(arguments: &NapsArguments) -> Result<u8, SessionError> {

@@ -11,6 +11,11 @@
 //! kept in full, and nothing is protected on credit. The account has a small income per second of
 //! time, without which allocations of a program that sleeps would never be protected.
 
+use overhear_budget::smco::SecondaryController;
+use overhear_event::{Nanos, Timestamp};
+
+/// Longest delay: an hour.
+const MAX_DELAY_NS: u64 = 3_600_000_000_000;
 /// Saved allowance, in seconds of CPU time at the target: more is forfeited.
 const MAX_SAVED_S: f64 = 0.2;
 /// Allowance at the start, in nanoseconds.
@@ -102,10 +107,12 @@ impl Pacer {
     /// `protected_ns` after the start of its protection.
     #[must_use]
     pub fn delay_ns(&self, cost_ns: u64, protected_ns: u64) -> u64 {
-        let cycle = cost_ns as f64 / self.level;
-        let delay = cycle - (protected_ns.saturating_add(cost_ns)) as f64;
-        // At most an hour: the level will have changed.
-        delay.clamp(0.0, 3.6e12) as u64
+        let start = Timestamp::from_monotonic_ns(0);
+        let mut controller = SecondaryController::new(self.level, start);
+        controller.access(Timestamp::from_monotonic_ns(protected_ns));
+        let delay = controller.access_end(Nanos::from_ns(cost_ns));
+        // Later the level will have changed.
+        delay.map_or(MAX_DELAY_NS, |delay| delay.as_ns().min(MAX_DELAY_NS))
     }
 }
 
