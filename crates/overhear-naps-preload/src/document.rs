@@ -5,7 +5,9 @@
 
 use std::io::Write as _;
 
-use overhear_naps::{Cost, Mapping, Nap, NapEnd, ProcessRecord, Unwatched, Watched, FORMAT};
+use overhear_naps::{
+    CodeMapping, Nap, NapEnd, NapsCost, ProcessRecord, Unwatched, WatchedSums, FORMAT,
+};
 use overhear_stream::sync::Ordering;
 
 use crate::backend::Backend;
@@ -68,12 +70,12 @@ fn record(handler: &Handler, ended: bool) -> ProcessRecord {
         ended,
         stopped: REASONS[REASON.load(Ordering::Relaxed) as usize % REASONS.len()].to_owned(),
         cpu_ns: sys::process_cpu_ns().saturating_sub(handler.started_cpu_ns),
-        cost: Cost {
+        cost: NapsCost {
             handler_ns: handler.handler_ns(),
             faults_ns: handler.faults_ns,
             allocations_ns,
         },
-        watched: Watched {
+        watched: WatchedSums {
             allocations: get(&COUNTS.allocations),
             bytes: get(&COUNTS.bytes),
             peak_extra_bytes: get(&COUNTS.peak_extra_bytes),
@@ -124,7 +126,7 @@ fn allocations(handler: &Handler, now: u64) -> Vec<overhear_naps::Allocation> {
 }
 
 /// Files with code in the address space.
-fn mappings() -> Vec<Mapping> {
+fn mappings() -> Vec<CodeMapping> {
     let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let mapping = |line: &str| {
         let mut words = line.split_ascii_whitespace();
@@ -134,7 +136,7 @@ fn mappings() -> Vec<Mapping> {
         let path = line.get(line.find('/')?..)?;
         let number = |text| u64::from_str_radix(text, 16).ok();
         access.contains('x').then_some(())?;
-        Some(Mapping {
+        Some(CodeMapping {
             start: number(start)?,
             end: number(end)?,
             offset: number(offset)?,

@@ -2,8 +2,8 @@
 //! The engine of a process: starts the handler thread, asks it for documents, stops it, and follows
 //! forks.
 //!
-//! The thread starts with the first watched allocation. In a forked child it starts again after some
-//! calls of `malloc`, so that a child that only executes another program pays nothing.
+//! The thread starts with the first watched allocation. In a forked child it starts again after
+//! some calls of `malloc`, so that a child that only executes another program pays nothing.
 
 use core::ffi::c_void;
 
@@ -120,7 +120,7 @@ fn spawn() -> bool {
 }
 
 extern "C" fn main(_argument: *mut c_void) -> *mut c_void {
-    crate::hooks::enter_handler();
+    crate::credit::enter_handler();
     // SAFETY: the system call has no arguments.
     TID.store(
         unsafe { libc::syscall(libc::SYS_gettid) } as u32,
@@ -156,7 +156,7 @@ fn is_ours() -> bool {
 
 /// Asks the handler and waits for its answer. Whoever asks for [`STOP`] waits until it has left.
 pub(crate) fn request(what: u32, reason: u32) {
-    if !is_ours() || crate::hooks::is_handler() {
+    if !is_ours() || crate::credit::is_handler() {
         return;
     }
     let _errno = sys::Errno::keep();

@@ -8,7 +8,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use overhear_naps::{Allocation, AllocationKind, Nap, NapEnd, Pacer, Site};
+use overhear_naps::{Allocation, AllocationKind, Nap, NapEnd, ProtectionPacer, Site};
 use overhear_stream::sync::Ordering;
 
 use crate::backend::{Access, Backend};
@@ -54,7 +54,7 @@ pub(crate) struct Handler {
     protected: BTreeMap<usize, usize>,
     by_address: BTreeMap<usize, usize>,
     due: BinaryHeap<Reverse<(u64, usize, u64)>>,
-    pub(crate) pacer: Pacer,
+    pub(crate) pacer: ProtectionPacer,
     pub(crate) sites: Vec<Site>,
     pub(crate) finished: Vec<Allocation>,
     pub(crate) omitted: u64,
@@ -131,7 +131,7 @@ impl Handler {
             protected: BTreeMap::new(),
             by_address: BTreeMap::new(),
             due: BinaryHeap::new(),
-            pacer: Pacer::new(settings::get().budget, now),
+            pacer: ProtectionPacer::new(settings::get().budget, now),
             sites: Vec::new(),
             finished: Vec::new(),
             omitted: 0,
@@ -471,7 +471,7 @@ impl Handler {
         self.saturated = 0;
         self.starved = false;
         self.ticks += 1;
-        crate::hooks::grant(self.pacer.balance_ns() / ALLOCATION_SHARE);
+        crate::credit::grant(self.pacer.balance_ns() / ALLOCATION_SHARE);
         self.next_tick_ns = now + TICK_NS;
         if self.ticks.is_multiple_of(5) && Self::is_alone() {
             // The last thread of the program has ended. The C library waits for this one.

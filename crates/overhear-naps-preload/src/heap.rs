@@ -64,8 +64,8 @@ impl Heap {
 }
 
 // SAFETY: blocks are aligned to their power of two (chunks are aligned to pages, and larger
-// alignments are mapped alone), and no block is given out twice, because the lists are changed under
-// the lock.
+// alignments are mapped alone), and no block is given out twice, because the lists are changed
+// under the lock.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let class = class_of(layout).filter(|_| layout.align() <= 16);

@@ -9,11 +9,11 @@
     reason = "the functions are exported by their symbols"
 )]
 
-use core::cell::Cell;
 use core::ffi::{c_char, c_int, c_void};
 
 use overhear_stream::sync::{AtomicU64, Ordering};
 
+use crate::credit::{CREDIT, INSIDE};
 use crate::engine::{self, RUNNING, STATE};
 use crate::next;
 use crate::settings;
@@ -38,38 +38,11 @@ const ALLOCATION_NS: u64 = 4_000;
 const PAGE_NS: u64 = 250;
 /// Larger allocations get fresh pages from the C library, too.
 const MAX_PRICED_PAGES: u64 = 32;
-/// What may be spent before the handler grants more.
-const START_NS: u64 = 5_000_000;
 /// Larger blocks move by their page tables, smaller ones are copied.
 const MIN_MOVED_BYTES: usize = 128 * 1024;
 
 /// Least size of a watched allocation: none before the constructor.
 static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Nanoseconds that allocations may spend, as a signed number.
-static CREDIT: AtomicU64 = AtomicU64::new(START_NS);
-
-thread_local! {
-    /// The thread is inside this library, or is its handler.
-    static INSIDE: Cell<bool> = const { Cell::new(false) };
-    static HANDLER: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks the calling thread as the handler.
-pub(crate) fn enter_handler() {
-    INSIDE.set(true);
-    HANDLER.set(true);
-}
-
-pub(crate) fn is_handler() -> bool {
-    HANDLER.get()
-}
-
-/// Lets allocations spend this much until the next call.
-pub(crate) fn grant(credit_ns: u64) {
-    // Relaxed: only the sum matters. Debt is in the account of the handler.
-    CREDIT.store(credit_ns, Ordering::Relaxed);
-}
-
 #[used]
 #[link_section = ".init_array"]
 static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) =

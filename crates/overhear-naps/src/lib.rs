@@ -7,7 +7,7 @@
 //! this crate:
 //!
 //! ```text
-//! accesses, CPU time --> Pacer --> when to protect an allocation again
+//! accesses, CPU time --> ProtectionPacer --> when to protect an allocation again
 //! times of protection --> ProcessRecord (a JSON document) --> overhear-session
 //! ```
 //!
@@ -15,9 +15,9 @@
 //! two protections can shorten a NAP, or hide it, and cannot add to one.
 //!
 //! ```
-//! use overhear_naps::Pacer;
+//! use overhear_naps::ProtectionPacer;
 //!
-//! let mut pacer = Pacer::new(0.05, 0);
+//! let mut pacer = ProtectionPacer::new(0.05, 0);
 //! // One second of CPU time later an access was handled at a cost of 20 us.
 //! pacer.spend(20_000);
 //! pacer.tick(1_000_000_000, 1_000_000_000, 1);
@@ -28,10 +28,10 @@
 mod pacer;
 mod record;
 
-pub use pacer::Pacer;
+pub use pacer::ProtectionPacer;
 pub use record::{
-    Allocation, AllocationKind, Cost, Mapping, Nap, NapEnd, ProcessRecord, Site, Unwatched,
-    Watched, FORMAT,
+    Allocation, AllocationKind, CodeMapping, Nap, NapEnd, NapsCost, ProcessRecord, Site, Unwatched,
+    WatchedSums, FORMAT,
 };
 
 /// Names of the environment variables through which a session configures the library.

@@ -29,7 +29,7 @@ const STEP: f64 = 0.5;
 
 /// The account and the level of one process.
 #[derive(Clone, Debug)]
-pub struct Pacer {
+pub struct ProtectionPacer {
     /// Budget: cost / CPU time without the cost.
     budget: f64,
     /// Nanoseconds that may be spent; negative: debt.
@@ -41,7 +41,7 @@ pub struct Pacer {
     cpu_ns: u64,
 }
 
-impl Pacer {
+impl ProtectionPacer {
     /// For this budget (`0.05`), from this time on, without CPU time so far.
     #[must_use]
     pub fn new(budget: f64, time_ns: u64) -> Self {
@@ -118,14 +118,14 @@ impl Pacer {
 
 #[cfg(test)]
 mod tests {
-    use super::Pacer;
+    use super::ProtectionPacer;
 
     const SECOND: u64 = 1_000_000_000;
 
     /// Programs whose `hot` allocations are accessed at once after each protection. Returns cost
     /// per plain CPU time over the whole run, and over the worst second after the first.
     fn simulate(budget: f64, hot: usize, cost_ns: u64, busy: impl Fn(u64) -> bool) -> (f64, f64) {
-        let mut pacer = Pacer::new(budget, 0);
+        let mut pacer = ProtectionPacer::new(budget, 0);
         let step = 10_000_000;
         let mut due = vec![0u64; hot];
         let (mut plain, mut spent, mut now) = (0u64, 0u64, 0u64);
@@ -185,14 +185,14 @@ mod tests {
 
     #[test]
     fn budget_of_zero_affords_nothing() {
-        let mut pacer = Pacer::new(0.0, 0);
+        let mut pacer = ProtectionPacer::new(0.0, 0);
         pacer.tick(100 * SECOND, 100 * SECOND, 0);
         assert!(!pacer.affords(1));
     }
 
     #[test]
     fn delay_follows_the_paper() {
-        let mut pacer = Pacer::new(1.0, 0);
+        let mut pacer = ProtectionPacer::new(1.0, 0);
         pacer.level = 0.01;
         // d = p / m_lt - (tau + p)
         assert_eq!(pacer.delay_ns(20_000, 500_000), 2_000_000 - 520_000);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn debt_is_kept_in_full() {
-        let mut pacer = Pacer::new(0.05, 0);
+        let mut pacer = ProtectionPacer::new(0.05, 0);
         pacer.spend(5_000_000 + 100_000_000);
         // The CPU time contains the cost.
         pacer.tick(SECOND, 105_000_000 + SECOND, 1);

@@ -46,15 +46,15 @@ pub struct ProcessRecord {
     /// CPU time of the process since `started_ns`, with the cost of the observation.
     pub cpu_ns: u64,
     /// Cost of the observation, by part.
-    pub cost: Cost,
+    pub cost: NapsCost,
     /// Allocations that were watched.
-    pub watched: Watched,
+    pub watched: WatchedSums,
     /// Allocations of at least the least size that were not watched, by cause.
     pub unwatched: Unwatched,
     /// Calls that allocated, by stack.
     pub sites: Vec<Site>,
     /// Executable files in memory, for the symbols of addresses.
-    pub mappings: Vec<Mapping>,
+    pub mappings: Vec<CodeMapping>,
     /// Live allocations, and freed ones with NAPs.
     pub allocations: Vec<Allocation>,
     /// Freed allocations with NAPs that are missing in `allocations`, because there are too many.
@@ -63,7 +63,7 @@ pub struct ProcessRecord {
 
 /// Cost of an observation in nanoseconds of CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
+pub struct NapsCost {
     /// CPU time of the thread that protects and handles accesses, measured.
     pub handler_ns: u64,
     /// Page faults of the program: count x price.
@@ -72,7 +72,7 @@ pub struct Cost {
     pub allocations_ns: u64,
 }
 
-impl Cost {
+impl NapsCost {
     /// Sum of the parts.
     #[must_use]
     pub const fn total_ns(&self) -> u64 {
@@ -82,7 +82,7 @@ impl Cost {
 
 /// Sums over watched allocations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Watched {
+pub struct WatchedSums {
     /// Number of allocations.
     pub allocations: u64,
     /// Their sizes, as the program requested them.
@@ -137,7 +137,7 @@ pub struct Site {
 
 /// A mapped file with code.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Mapping {
+pub struct CodeMapping {
     /// First address.
     pub start: u64,
     /// Address after the last one.

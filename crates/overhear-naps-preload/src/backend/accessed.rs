@@ -4,11 +4,11 @@
 //! Nothing is taken from the program, and no privilege is needed. The price: accesses have no place
 //! and no exact time, and a look costs time in proportion to the memory of the process.
 //!
-//! What makes an idle range certain: `MADV_COLD` clears the bit of each page and flushes the TLB, so
-//! the processor sets it again at the next access. The kernel clears such bits itself when it looks
-//! for memory to reclaim; counters show that, and then the time does not count. Pages that only
-//! read memory never written (the *zero page*) are not part of `Referenced`; a range that has such
-//! pages does not count either.
+//! What makes an idle range certain: `MADV_COLD` clears the bit of each page and flushes the TLB,
+//! so the processor sets it again at the next access. The kernel clears such bits itself when it
+//! looks for memory to reclaim; counters show that, and then the time does not count. Pages that
+//! only read memory never written (the *zero page*) are not part of `Referenced`; a range that has
+//! such pages does not count either.
 
 use std::collections::BTreeMap;
 use std::path::Path;

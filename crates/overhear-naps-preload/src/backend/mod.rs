@@ -6,7 +6,8 @@
 //! 1. It changes nothing that the program can notice but time: system calls that read or write
 //!    watched memory succeed, and no signal is sent.
 //! 2. After `protect` returns, each access to the range is returned by `accesses`, or its time is
-//!    not covered by `verified_ns`. An access may be returned that did not happen (for example after
+//!    not covered by `verified_ns`. An access may be returned that did not happen (for example
+//! after
 //!    the kernel looked for memory to reclaim).
 //! 3. It is used by the handler thread alone.
 //!

@@ -3,9 +3,10 @@
 //!
 //! *Protect*: the range is registered for missing pages, then `mremap` with `MREMAP_DONTUNMAP`
 //! moves its pages to the shadow. The kernel does so in one step for all threads. *Access*: the
-//! thread, in the program or inside a system call, waits in the kernel; this thread reads a message,
-//! moves the pages back by `mremap`, which also ends the registration, and wakes the thread. Both
-//! ranges stay mapped all the time, so no other thread gets their addresses. Pages are never copied. Pages pinned for direct I/O keep their frames.
+//! thread, in the program or inside a system call, waits in the kernel; this thread reads a
+//! message, moves the pages back by `mremap`, which also ends the registration, and wakes the
+//! thread. Both ranges stay mapped all the time, so no other thread gets their addresses. Pages are
+//! never copied. Pages pinned for direct I/O keep their frames.
 //!
 //! A file descriptor of userfaultfd that handles system calls needs CAP_SYS_PTRACE,
 //! `vm.unprivileged_userfaultfd` = 1, or access to /dev/userfaultfd.

@@ -2,8 +2,8 @@
 //! The whole machine: how much physical memory is idle, as DAMON of the kernel estimates it.
 //!
 //! DAMON samples one page per region, so these are estimates, and no figure belongs to an
-//! allocation. It is switched on by files of `/sys/kernel/mm/damon/admin`, which root may write, and
-//! switched off again at the end.
+//! allocation. It is switched on by files of `/sys/kernel/mm/damon/admin`, which root may write,
+//! and switched off again at the end.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -3,7 +3,7 @@
 //! observation of the first process.
 
 use overhear_naps::{
-    Allocation, AllocationKind, Cost, NapEnd, ProcessRecord, Site, Unwatched, Watched,
+    Allocation, AllocationKind, NapEnd, NapsCost, ProcessRecord, Site, Unwatched, WatchedSums,
 };
 use serde::{Deserialize, Serialize};
 
@@ -59,13 +59,13 @@ pub struct ProcessReport {
     /// CPU time, with the cost of the observation.
     pub cpu_ns: u64,
     /// Cost of the observation by part.
-    pub cost: Cost,
-    /// Cost as a share of the CPU time without it.
+    pub cost: NapsCost,
+    /// NapsCost as a share of the CPU time without it.
     pub overhead: f64,
     /// Largest share of watched memory that whole pages and records took in addition.
     pub space_overhead: f64,
     /// Sums over watched allocations.
-    pub watched: Watched,
+    pub watched: WatchedSums,
     /// Allocations of at least the least size that were not watched, by cause.
     pub unwatched: Unwatched,
     /// Stacks that allocated, those with most bytes x seconds of NAPs first.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use blazesym::symbolize::source::{Elf, Source};
 use blazesym::symbolize::{Input, Symbolizer};
-use overhear_naps::Mapping;
+use overhear_naps::CodeMapping;
 
 use super::report::FrameReport;
 
@@ -26,7 +26,7 @@ impl Symbols {
     /// The function at an address. `is_return`: the address is that after a call.
     pub(super) fn frame(
         &mut self,
-        mappings: &[Mapping],
+        mappings: &[CodeMapping],
         address: u64,
         is_return: bool,
     ) -> FrameReport {
