@@ -46,7 +46,6 @@ pub(crate) fn write(handler: &Handler, ended: bool, folder: i32) {
 fn record(handler: &Handler, ended: bool) -> ProcessRecord {
     let settings = settings::get();
     let now = sys::now_ns();
-    let allocations_ns = handler.charged_allocations_ns();
     ProcessRecord {
         format: FORMAT,
         pid: sys::pid(),
@@ -73,7 +72,7 @@ fn record(handler: &Handler, ended: bool) -> ProcessRecord {
         cost: NapsCost {
             handler_ns: handler.handler_ns(),
             faults_ns: handler.faults_ns,
-            allocations_ns,
+            allocations_ns: crate::credit::cost_ns(),
         },
         watched: WatchedSums {
             allocations: get(&COUNTS.allocations),
@@ -84,7 +83,7 @@ fn record(handler: &Handler, ended: bool) -> ProcessRecord {
             accesses: handler.accesses,
         },
         unwatched: Unwatched {
-            budget: get(&COUNTS.unwatched_budget),
+            budget: crate::credit::passed_over(),
             space: get(&COUNTS.unwatched_space),
             full: get(&COUNTS.unwatched_full),
             excluded: get(&COUNTS.excluded),

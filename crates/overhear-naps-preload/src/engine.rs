@@ -11,6 +11,7 @@ use overhear_stream::sync::{AtomicU32, AtomicU64, Ordering};
 
 use crate::backend::Backend;
 use crate::handler;
+use crate::hooks;
 use crate::settings;
 use crate::sys::{self, Mutex};
 use crate::table::{self, ENABLED};
@@ -39,6 +40,8 @@ static THREAD: AtomicU64 = AtomicU64::new(0);
 static TID: AtomicU32 = AtomicU32::new(0);
 /// Serialises requests.
 static REQUESTING: Mutex = Mutex::new();
+/// Handlers that were started in this process.
+static STARTS: AtomicU32 = AtomicU32::new(0);
 /// Calls of `malloc` since the engine stopped.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 /// Reason to stop, as an index of [`REASONS`].
@@ -81,7 +84,9 @@ pub(crate) fn start() {
         return;
     }
     let _errno = sys::Errno::keep();
+    hooks::start_handler_later(false);
     OWNER.store(sys::pid(), Ordering::Relaxed);
+    STARTS.fetch_add(1, Ordering::Relaxed);
     CALLS.store(0, Ordering::Relaxed);
     LEFT.store(0, Ordering::Relaxed);
     DOORBELL.store(0, Ordering::Relaxed);
@@ -91,7 +96,18 @@ pub(crate) fn start() {
         // Observed without protection: nothing is lost but the NAPs.
         STATE.store(OVER, Ordering::Relaxed);
         ENABLED.store(false, Ordering::Relaxed);
+        hooks::watch_no_more();
     }
+}
+
+/// Whether no handler ran in this process before the one that runs.
+pub(crate) fn is_first_start() -> bool {
+    STARTS.load(Ordering::Relaxed) <= 1
+}
+
+/// Whether a handler runs, or none will any more.
+pub(crate) fn is_started() -> bool {
+    STATE.load(Ordering::Relaxed) != STOPPED
 }
 
 fn spawn() -> bool {
@@ -133,6 +149,16 @@ extern "C" fn main(_argument: *mut c_void) -> *mut c_void {
         const CLOSE_RANGE_UNSHARE: u32 = 1 << 1;
         libc::syscall(libc::SYS_close_range, 0u32, u32::MAX, CLOSE_RANGE_UNSHARE) == 0
     };
+    // Nothing is due earlier, and a program that ends until then pays for nothing more.
+    let first_ns = sys::now_ns() + handler::least_delay_ns();
+    loop {
+        let now = sys::now_ns();
+        // SYNC(naps_request)
+        if now >= first_ns || REQUEST.load(Ordering::Acquire) != 0 {
+            break;
+        }
+        crate::backend::wait_for_bell(first_ns - now);
+    }
     let (backend, reason) = if alone {
         Backend::choose(settings::get().backend)
     } else {
@@ -191,6 +217,7 @@ pub(crate) fn request(what: u32, reason: u32) {
         }
         STATE.store(STOPPED, Ordering::Relaxed);
         CALLS.store(0, Ordering::Relaxed);
+        hooks::start_handler_later(true);
     } else {
         ANSWER.store(0, Ordering::Relaxed);
     }
@@ -213,6 +240,7 @@ pub(crate) fn end(reason: u32) {
     ENABLED.store(false, Ordering::Relaxed);
     request(STOP, reason);
     STATE.store(OVER, Ordering::Relaxed);
+    hooks::watch_no_more();
 }
 
 /// Before a fork: nothing moves away until it is over.
@@ -242,6 +270,11 @@ pub(crate) extern "C" fn after_fork_in_child() {
     REQUEST.store(0, Ordering::Relaxed);
     DOORBELL.store(0, Ordering::Relaxed);
     REASON.store(0, Ordering::Relaxed);
+    crate::credit::forget();
+    STARTS.store(0, Ordering::Relaxed);
+    if table::get(&table::COUNTS.live_bytes) > 0 && STATE.load(Ordering::Relaxed) == STOPPED {
+        hooks::start_handler_later(true);
+    }
     table::forget_counts();
 }
 
@@ -280,7 +313,7 @@ fn pages_are_at(address: usize, bytes: usize) -> bool {
 /// Makes all memory accessible, and keeps it so until [`after_raw_fork`].
 pub(crate) fn before_raw_fork() {
     STILL.lock();
-    for record in &table::RECORD {
+    for record in table::used() {
         while record.state() == table::AWAY {
             table::touch(record.start());
         }

@@ -8,7 +8,9 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use overhear_naps::{Allocation, AllocationKind, Nap, NapEnd, ProtectionPacer, Site};
+use overhear_naps::{
+    Allocation, AllocationCounts, AllocationKind, Nap, NapEnd, ProtectionPacer, Site,
+};
 use overhear_stream::sync::Ordering;
 
 use crate::backend::{Access, Backend};
@@ -16,9 +18,15 @@ use crate::document;
 use crate::engine::{self, ANSWER, REQUEST, STILL};
 use crate::settings;
 use crate::sys;
-use crate::table::{self, Event, COUNTS, RECORD, RECORDS};
+use crate::table::{self, Event, COUNTS, RECORD};
 
+const FIRST_TICK_NS: u64 = 10_000_000;
 const TICK_NS: u64 = 100_000_000;
+/// Price of loading the library and of starting this thread, in nanoseconds.
+const START_NS: u64 = 400_000;
+/// Prices of the last document, before one was measured: in all, and per allocation.
+const DOCUMENT_NS: u64 = 300_000;
+const DOCUMENT_PER_ALLOCATION_NS: u64 = 2_000;
 const MIN_DOCUMENT_PERIOD_NS: u64 = 2_000_000_000;
 /// CPU time of the thread that waits for an access, beside that of the handler: the fault and two
 /// switches.
@@ -27,8 +35,8 @@ const FAULT_NS: u64 = 4_000;
 const MAX_NAPS: usize = 256;
 /// Freed allocations with NAPs in the document.
 const MAX_FINISHED: usize = 10_000;
-/// Share of the balance that may go into new allocations between two ticks.
-const ALLOCATION_SHARE: u64 = 2;
+/// Pages for the measurement of the price of a page.
+const MEASURED_PAGES: usize = 32;
 
 /// What the handler knows of a record.
 #[derive(Debug, Default)]
@@ -42,14 +50,13 @@ pub(crate) struct Tracked {
     protect_ns: u64,
     /// Distinguishes the uses of an index in the queue.
     use_number: u64,
-    /// Waits for its next protection after an access.
-    saturated: bool,
 }
 
 pub(crate) struct Handler {
     pub(crate) backend: Option<Backend>,
     pub(crate) backend_reason: String,
-    pub(crate) tracked: Vec<Option<Tracked>>,
+    /// By the index of the record.
+    pub(crate) tracked: Vec<Option<Box<Tracked>>>,
     /// Bytes of each protected range, by address.
     protected: BTreeMap<usize, usize>,
     by_address: BTreeMap<usize, usize>,
@@ -64,13 +71,16 @@ pub(crate) struct Handler {
     pub(crate) accesses: u64,
     pub(crate) faults_ns: u64,
     charged_cpu_ns: u64,
-    charged_allocations_ns: u64,
+    /// Allocations as booked by the last tick.
+    allocations: AllocationCounts,
+    /// Price of the last document, which is paid in advance.
+    document_ns: u64,
+    tick_ns: u64,
     next_tick_ns: u64,
     next_survey_ns: u64,
     survey_ns: u64,
     next_document_ns: u64,
     uses: u64,
-    saturated: usize,
     /// The account does not cover the next protection before the next tick.
     starved: bool,
     ticks: u64,
@@ -79,9 +89,33 @@ pub(crate) struct Handler {
     folder: i32,
 }
 
+/// Least time from an access to the next protection: finer steps would cost much and make NAPs
+/// hardly longer.
+pub(crate) fn least_delay_ns() -> u64 {
+    (settings::get().threshold_ns / 64).clamp(1_000_000, 250_000_000)
+}
+
+/// Measures the price of a page: a fault, and a zeroed page, and giving it back.
+fn page_price_ns() -> Option<u64> {
+    let bytes = MEASURED_PAGES * sys::PAGE;
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let before = sys::thread_cpu_ns();
+    let place = sys::map(None, bytes, access, 0)?;
+    for page in 0..MEASURED_PAGES {
+        // SAFETY: the page was mapped above, and nothing else uses it.
+        unsafe { core::ptr::write_volatile((place + page * sys::PAGE) as *mut u8, 1) };
+    }
+    sys::unmap(place, bytes);
+    Some((sys::thread_cpu_ns() - before) / MEASURED_PAGES as u64)
+}
+
 /// The life of the handler thread.
 pub(crate) fn run(backend: Option<Backend>, reason: String) {
     let mut handler = Handler::new(backend, reason);
+    if let Some(price) = page_price_ns() {
+        crate::hooks::set_page_price(price);
+    }
+    handler.pacer.spend_own(START_NS);
     handler.begin_with_live();
     loop {
         handler.drain();
@@ -127,7 +161,7 @@ impl Handler {
         Self {
             backend,
             backend_reason,
-            tracked: (0..RECORDS).map(|_| None).collect(),
+            tracked: Vec::new(),
             protected: BTreeMap::new(),
             by_address: BTreeMap::new(),
             due: BinaryHeap::new(),
@@ -136,29 +170,28 @@ impl Handler {
             finished: Vec::new(),
             omitted: 0,
             started_ns: now,
-            started_cpu_ns: sys::process_cpu_ns(),
+            // The first handler pays from the CPU time since the start of the process.
+            started_cpu_ns: match engine::is_first_start() {
+                true => 0,
+                false => sys::process_cpu_ns(),
+            },
             protections: 0,
             accesses: 0,
             faults_ns: 0,
             charged_cpu_ns: sys::thread_cpu_ns(),
-            charged_allocations_ns: 0,
+            allocations: AllocationCounts::default(),
+            document_ns: 0,
+            tick_ns: FIRST_TICK_NS,
             next_tick_ns: now,
             next_survey_ns: now,
             survey_ns: 0,
             next_document_ns: now + MIN_DOCUMENT_PERIOD_NS,
             uses: 0,
-            saturated: 0,
             starved: false,
             ticks: 0,
             verified_ns: now,
             folder,
         }
-    }
-
-    /// Least time from an access to the next protection: finer steps would cost much and make NAPs
-    /// hardly longer.
-    fn least_delay_ns() -> u64 {
-        (settings::get().threshold_ns / 64).clamp(1_000_000, 250_000_000)
     }
 
     /// Takes over what program threads did.
@@ -174,7 +207,7 @@ impl Handler {
     /// Takes over allocations from before the start: their events may have gone to an earlier
     /// handler. An event that comes later finds them known.
     fn begin_with_live(&mut self) {
-        for (index, record) in RECORD.iter().enumerate() {
+        for (index, record) in table::used().iter().enumerate() {
             if record.state() == table::LIVE {
                 self.begin(index);
             }
@@ -186,6 +219,9 @@ impl Handler {
         // The address of one that is freed already may belong to another allocation.
         if record.state() != table::GONE {
             self.by_address.insert(record.start(), index);
+        }
+        if self.tracked.len() <= index {
+            self.tracked.resize_with(index + 1, || None);
         }
         if self.tracked[index].is_some() {
             return;
@@ -211,9 +247,9 @@ impl Handler {
             use_number: self.uses,
             ..Tracked::default()
         };
-        let due = sys::now_ns() + Self::least_delay_ns();
+        let due = allocated_ns + least_delay_ns();
         self.due.push(Reverse((due, index, self.uses)));
-        self.tracked[index] = Some(tracked);
+        self.tracked[index] = Some(Box::new(tracked));
         let site = self.site(site);
         site.allocations += 1;
         site.bytes += size;
@@ -232,7 +268,7 @@ impl Handler {
 
     fn finish(&mut self, index: usize) {
         let freed_ns = RECORD[index].freed_ns.load(Ordering::Relaxed);
-        if let Some(mut tracked) = self.tracked[index].take() {
+        if let Some(mut tracked) = self.tracked.get_mut(index).and_then(Option::take) {
             self.protected.remove(&tracked.start);
             if self.by_address.get(&tracked.start) == Some(&index) {
                 self.by_address.remove(&tracked.start);
@@ -285,7 +321,7 @@ impl Handler {
                 }
                 Protected::Yes => {
                     self.due.pop();
-                    self.charge();
+                    self.charge_protection();
                 }
                 Protected::Later => {
                     self.starved = true;
@@ -304,10 +340,6 @@ impl Handler {
         }
         // The access that ends the protection is paid in advance.
         if !self.pacer.affords(tracked.protect_ns + 2 * FAULT_NS) {
-            if !tracked.saturated {
-                tracked.saturated = true;
-                self.saturated += 1;
-            }
             return Protected::Later;
         }
         let Some(backend) = self.backend.as_mut() else {
@@ -339,7 +371,6 @@ impl Handler {
             return Protected::No;
         }
         tracked.protect_ns = after - before;
-        tracked.saturated = false;
         tracked.since_ns = Some(after);
         tracked.allocation.last_access_before_ns = after;
         self.protections += 1;
@@ -392,7 +423,7 @@ impl Handler {
         }
         self.survey_ns = sys::thread_cpu_ns() - before;
         self.next_survey_ns = now + period;
-        self.charge();
+        self.charge_protection();
     }
 
     /// Resolves an access.
@@ -436,43 +467,56 @@ impl Handler {
         allocation.last_access_ns = access.idle_until_ns.max(allocation.last_access_ns);
         allocation.last_access_before_ns = now;
         allocation.last_access_at = access.at;
-        let least = if moves { Self::least_delay_ns() } else { 0 };
+        let least = if moves { least_delay_ns() } else { 0 };
         let resolved_ns = if moves {
             now - access.idle_until_ns + FAULT_NS
         } else {
             0
         };
         let cost = tracked.protect_ns + resolved_ns;
-        let delay = self.pacer.delay_ns(cost, protected_ns).max(least);
-        if delay > least && !tracked.saturated {
-            tracked.saturated = true;
-            self.saturated += 1;
-        }
+        let delay = self.pacer.delay_ns(cost, protected_ns, least);
         self.due
             .push(Reverse((now + delay, index, tracked.use_number)));
-        self.charge();
+        self.charge_protection();
     }
 
-    /// Charges the CPU time of this thread since the last charge.
-    fn charge(&mut self) {
+    /// CPU time of this thread since the last charge.
+    fn uncharged_ns(&mut self) -> u64 {
         let cpu = sys::thread_cpu_ns();
-        self.pacer.spend(cpu - self.charged_cpu_ns);
+        let uncharged = cpu - self.charged_cpu_ns;
         self.charged_cpu_ns = cpu;
+        uncharged
+    }
+
+    /// Charges the CPU time of this thread since the last charge to protections.
+    fn charge_protection(&mut self) {
+        let cost = self.uncharged_ns();
+        self.pacer.spend(cost);
+    }
+
+    /// Charges the CPU time of this thread since the last charge to control.
+    fn charge_own(&mut self) {
+        let cost = self.uncharged_ns();
+        self.pacer.spend_own(cost);
     }
 
     fn tick(&mut self, now: u64) {
-        self.charge();
-        let allocations = table::get(&COUNTS.cost_ns);
-        self.pacer
-            .spend(allocations.saturating_sub(self.charged_allocations_ns));
-        self.charged_allocations_ns = allocations;
+        self.charge_own();
+        self.save_for_document();
         let cpu = sys::process_cpu_ns().saturating_sub(self.started_cpu_ns);
-        self.pacer.tick(now, cpu, self.saturated);
-        self.saturated = 0;
+        let watched = table::get(&COUNTS.allocations);
+        let before = self.allocations;
+        self.allocations = AllocationCounts {
+            cost_ns: crate::credit::cost_ns().max(before.cost_ns),
+            watched: watched.max(before.watched),
+            all: (watched + crate::credit::passed_over()).max(before.all),
+        };
+        self.pacer.tick(now, cpu, self.allocations);
         self.starved = false;
         self.ticks += 1;
-        crate::credit::grant(self.pacer.balance_ns() / ALLOCATION_SHARE);
-        self.next_tick_ns = now + TICK_NS;
+        crate::credit::grant(self.pacer.grant());
+        self.next_tick_ns = now + self.tick_ns;
+        self.tick_ns = (2 * self.tick_ns).min(TICK_NS);
         if self.ticks.is_multiple_of(5) && Self::is_alone() {
             // The last thread of the program has ended. The C library waits for this one.
             self.write(true);
@@ -497,12 +541,17 @@ impl Handler {
         std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() <= 2)
     }
 
-    pub(crate) fn handler_ns(&self) -> u64 {
-        sys::thread_cpu_ns()
+    /// Charges the last document before it is due: a program that ends cannot pay for it any more.
+    fn save_for_document(&mut self) {
+        let entries = self.by_address.len() + self.finished.len();
+        let price = DOCUMENT_NS + entries as u64 * DOCUMENT_PER_ALLOCATION_NS;
+        self.pacer.spend_own(price.saturating_sub(self.document_ns));
+        self.document_ns = self.document_ns.max(price);
     }
 
-    pub(crate) fn charged_allocations_ns(&self) -> u64 {
-        table::get(&COUNTS.cost_ns)
+    /// Cost of this thread in a document: that of the document itself is an estimate.
+    pub(crate) fn handler_ns(&self) -> u64 {
+        sys::thread_cpu_ns() + self.document_ns.max(DOCUMENT_NS) + START_NS
     }
 
     pub(crate) fn verified_ns(&self, now: u64) -> u64 {
@@ -519,7 +568,7 @@ impl Handler {
         let cost = sys::thread_cpu_ns() - before;
         let period = (cost * 200).max(MIN_DOCUMENT_PERIOD_NS);
         self.next_document_ns = sys::now_ns() + period;
-        self.charge();
+        self.charge_own();
     }
 
     /// Makes all memory accessible and leaves.
@@ -527,7 +576,7 @@ impl Handler {
         self.write(true);
         STILL.lock();
         if let Some(backend) = self.backend.as_mut().filter(|backend| backend.moves()) {
-            for record in &RECORD {
+            for record in table::used() {
                 if record.transition(table::AWAY, table::RETURNING) {
                     backend.unprotect(record.start(), record.bytes());
                     record.enter(table::LIVE);

@@ -13,8 +13,8 @@ use core::ffi::{c_char, c_int, c_void};
 
 use overhear_stream::sync::{AtomicU64, Ordering};
 
-use crate::credit::{CREDIT, INSIDE};
-use crate::engine::{self, RUNNING, STATE};
+use crate::credit::{self, INSIDE};
+use crate::engine;
 use crate::next;
 use crate::settings;
 use crate::stack::{self, Stack};
@@ -32,10 +32,13 @@ const REALLOC: u32 = 2;
 const ALIGNED: u32 = 3;
 const MMAP: u32 = 4;
 
-/// Prices of an allocation, without its pages and per page, in nanoseconds: unwinding, records and
-/// system calls; a page fault with a zeroed page.
+/// A watched allocation is not begun with less credit. Its cost is measured: unwinding, records and
+/// system calls.
 const ALLOCATION_NS: u64 = 4_000;
-const PAGE_NS: u64 = 250;
+/// Longest time that counts as cost: a longer one contains other threads.
+const MAX_COST_NS: u64 = 50_000;
+/// Price of a page fault with a zeroed page in nanoseconds, until the handler has measured it.
+static PAGE_NS: AtomicU64 = AtomicU64::new(700);
 /// Larger allocations get fresh pages from the C library, too.
 const MAX_PRICED_PAGES: u64 = 32;
 /// Larger blocks move by their page tables, smaller ones are copied.
@@ -43,6 +46,9 @@ const MIN_MOVED_BYTES: usize = 128 * 1024;
 
 /// Least size of a watched allocation: none before the constructor.
 static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Least size of an allocation that [`large_or_start`] looks at: [`MIN_SIZE`], or 0 while a handler
+/// is to start.
+static LOOK_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
 #[used]
 #[link_section = ".init_array"]
 static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
@@ -67,8 +73,11 @@ unsafe extern "C" fn construct(
     }
     leave_mark();
     ENABLED.store(true, Ordering::Relaxed);
+    let first = overhear_naps::ProtectionPacer::new(settings::get().budget, 0);
+    credit::grant(first.grant());
     let least = settings::get().min_size.max(PAGE as u64);
     MIN_SIZE.store(least, Ordering::Relaxed);
+    LOOK_SIZE.store(least, Ordering::Relaxed);
 }
 
 /// Leaves a file in the folder: the session sees that the library was loaded, also by a program
@@ -110,45 +119,75 @@ extern "C" fn destruct() {
     engine::request(engine::WRITE, 0);
 }
 
+/// Lets calls of `malloc` start a handler, or no longer.
+pub(crate) fn start_handler_later(later: bool) {
+    // Relaxed: a hint; a call that comes too early or too late does no harm.
+    let least = MIN_SIZE.load(Ordering::Relaxed);
+    LOOK_SIZE.store(if later { 0 } else { least }, Ordering::Relaxed);
+}
+
+/// Sets the measured price of a page.
+pub(crate) fn set_page_price(ns: u64) {
+    PAGE_NS.store(ns, Ordering::Relaxed);
+}
+
+/// Nothing is watched any more.
+pub(crate) fn watch_no_more() {
+    MIN_SIZE.store(u64::MAX, Ordering::Relaxed);
+    LOOK_SIZE.store(u64::MAX, Ordering::Relaxed);
+}
+
 /// Whether an allocation of this size may be watched.
 #[inline(always)]
 fn is_large(size: usize) -> bool {
     // Relaxed: a setting.
+    size as u64 >= LOOK_SIZE.load(Ordering::Relaxed) && large_or_start(size)
+}
+
+fn large_or_start(size: usize) -> bool {
     if size as u64 >= MIN_SIZE.load(Ordering::Relaxed) {
         return true;
     }
-    if STATE.load(Ordering::Relaxed) != RUNNING && MIN_SIZE.load(Ordering::Relaxed) != u64::MAX {
-        engine::start_later();
-    }
+    engine::start_later();
     false
 }
 
 /// A watched allocation, or none if it is not watched.
-#[cold]
 #[inline(never)]
 fn watch(size: usize, kind: u32) -> Option<usize> {
+    if credit::is_passed_over(ALLOCATION_NS as i64) {
+        return None;
+    }
+    watch_now(size, kind)
+}
+
+#[cold]
+#[inline(never)]
+fn watch_now(size: usize, kind: u32) -> Option<usize> {
     if INSIDE.get() || !ENABLED.load(Ordering::Relaxed) || size > isize::MAX as usize {
         return None;
     }
     let _errno = Errno::keep();
-    let pages = (size as u64).div_ceil(PAGE as u64);
-    let price = ALLOCATION_NS + pages.min(MAX_PRICED_PAGES) * PAGE_NS;
-    // Relaxed: only the sum matters. Several threads may exceed the grant by one price each.
-    if (CREDIT.load(Ordering::Relaxed) as i64) < price as i64 {
-        table::add(&COUNTS.unwatched_budget, 1);
-        return None;
-    }
-    CREDIT.fetch_sub(price, Ordering::Relaxed);
+    let begin = sys::now_ns();
     INSIDE.set(true);
+    let pages = table::pages_used_again(size).min(MAX_PRICED_PAGES);
     let place = place(size, kind);
-    if place.is_some() {
-        table::add(&COUNTS.cost_ns, price);
-        if kind != MMAP {
-            engine::start();
-        }
+    if place.is_some() && kind != MMAP {
+        engine::start();
+    } else if place.is_some() && !engine::is_started() {
+        // The call may come from an allocator that holds its locks, so it starts no thread.
+        start_handler_later(true);
     }
     INSIDE.set(false);
+    let time = (sys::now_ns() - begin).min(MAX_COST_NS);
+    charge(time + pages * PAGE_NS.load(Ordering::Relaxed));
     place
+}
+
+/// Charges a measured cost of the calling thread.
+fn charge(cost_ns: u64) {
+    credit::pay(cost_ns);
+    table::add(&COUNTS.cost_ns, cost_ns);
 }
 
 fn place(size: usize, kind: u32) -> Option<usize> {
@@ -202,6 +241,7 @@ fn release(address: usize) {
     };
     RECORD[index].freed_ns.store(freed_ns, Ordering::Relaxed);
     table::release(index, state, false);
+    charge((sys::now_ns() - freed_ns).min(MAX_COST_NS));
 }
 
 #[no_mangle]
@@ -439,8 +479,6 @@ pub unsafe extern "C" fn mmap(
 ) -> Untyped {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let plain = flags & !libc::MAP_NORESERVE == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    // Not `is_large`: the call may come from an allocator that holds its locks, so it starts no
-    // thread.
     let large = length as u64 >= MIN_SIZE.load(Ordering::Relaxed);
     if address.is_null() && protection == access && plain && large {
         if let Some(address) = watch(length, MMAP) {

@@ -17,12 +17,10 @@
 //!
 //! What it must not do, and how that is kept:
 //!
-//! - *Call itself.* The handler has a [heap] of its own and takes no lock of the program. Hooks
-//! that
+//! - *Call itself.* The handler has a [heap] of its own and takes no lock of the program. Hooks that
 //!   unwind a stack set a mark of the thread; calls of `malloc` below it are not watched.
-//! - *Show descriptors.* The handler thread has its own table of descriptors, so no number changes
-//! and
-//!   `closefrom` harms nothing.
+//! - *Show descriptors.* The handler thread has its own table of descriptors, so no number changes,
+//!   and `closefrom` harms nothing.
 //! - *Lose memory in a child.* The fork handler of the child is the first that runs (the linker
 //!   option `-z initfirst`), and moves protected pages back. The parent stays protected.
 //! - *Get signals.* All are blocked in the handler thread.

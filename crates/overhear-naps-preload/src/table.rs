@@ -184,6 +184,16 @@ pub(crate) fn recycle(index: usize) {
     RETURNED.push(index as u32);
 }
 
+/// The records that were ever used.
+pub(crate) fn used() -> &'static [Record] {
+    // Relaxed: a record that another thread takes now is found by its event.
+    let used = USED_RECORDS.load(Ordering::Relaxed) as usize;
+    &RECORD[..used.min(RECORDS)]
+}
+
+/// Number of records that were ever used, written under the lock.
+static USED_RECORDS: AtomicU32 = AtomicU32::new(0);
+
 /// Counters of the account, written under the lock of the table.
 #[derive(Debug)]
 pub(crate) struct Counts {
@@ -193,7 +203,6 @@ pub(crate) struct Counts {
     pub(crate) live_extra_bytes: AtomicU64,
     pub(crate) peak_bytes: AtomicU64,
     pub(crate) peak_extra_bytes: AtomicU64,
-    pub(crate) unwatched_budget: AtomicU64,
     pub(crate) unwatched_space: AtomicU64,
     pub(crate) unwatched_full: AtomicU64,
     pub(crate) excluded: AtomicU64,
@@ -208,7 +217,6 @@ pub(crate) static COUNTS: Counts = Counts {
     live_extra_bytes: AtomicU64::new(0),
     peak_bytes: AtomicU64::new(0),
     peak_extra_bytes: AtomicU64::new(0),
-    unwatched_budget: AtomicU64::new(0),
     unwatched_space: AtomicU64::new(0),
     unwatched_full: AtomicU64::new(0),
     excluded: AtomicU64::new(0),
@@ -352,6 +360,14 @@ pub(crate) fn claim(size: usize) -> Result<Place, Refusal> {
     place.ok_or(Refusal::Full)
 }
 
+/// Pages of an allocation of this size that the C library would take from memory that was used
+/// before. The others would be fresh ones of the kernel without this library, too.
+pub(crate) fn pages_used_again(size: usize) -> u64 {
+    let grown = get(&COUNTS.live_bytes) + size as u64;
+    let fresh = grown.saturating_sub(get(&COUNTS.peak_bytes));
+    (size as u64).saturating_sub(fresh).div_ceil(PAGE as u64)
+}
+
 fn bytes_after(counter: &AtomicU64, added: u64) -> u64 {
     counter.fetch_add(added, Ordering::Relaxed) + added
 }
@@ -368,6 +384,7 @@ fn claim_locked(pages: usize) -> Option<Place> {
         Some(index) => index as usize,
         None if ranges.next_record < RECORDS => {
             ranges.next_record += 1;
+            USED_RECORDS.store(ranges.next_record as u32, Ordering::Relaxed);
             ranges.next_record - 1
         }
         None => return None,
@@ -440,7 +457,7 @@ pub(crate) fn find(address: usize) -> Option<usize> {
 /// The records whose pages overlap a range of addresses.
 pub(crate) fn overlapping(start: usize, bytes: usize) -> impl Iterator<Item = usize> {
     let end = start.saturating_add(bytes);
-    RECORD
+    used()
         .iter()
         .enumerate()
         .filter_map(move |(index, record)| {
@@ -556,7 +573,7 @@ pub(crate) fn exclude(index: usize) {
 /// In a forked child: brings the pages of all allocations back. Only the handler of the parent was
 /// in a transition, of one record at most; `pages_are_away` decides about that one.
 pub(crate) fn bring_back(pages_are_away: impl Fn(usize, usize) -> bool) {
-    for record in &RECORD {
+    for record in used() {
         let (address, bytes) = (record.start(), record.bytes());
         let away = match record.state() {
             AWAY => true,
@@ -577,7 +594,7 @@ pub(crate) fn bring_back(pages_are_away: impl Fn(usize, usize) -> bool) {
 /// the child looks at all others by itself.
 pub(crate) fn recover() {
     EVENTS.clear();
-    for (index, record) in RECORD.iter().enumerate() {
+    for (index, record) in used().iter().enumerate() {
         if record.state() == GONE {
             recycle(index);
         }
@@ -592,7 +609,6 @@ pub(crate) fn forget_counts() {
     for counter in [
         &COUNTS.allocations,
         &COUNTS.bytes,
-        &COUNTS.unwatched_budget,
         &COUNTS.unwatched_space,
         &COUNTS.unwatched_full,
         &COUNTS.excluded,

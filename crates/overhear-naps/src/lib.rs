@@ -15,12 +15,18 @@
 //! two protections can shorten a NAP, or hide it, and cannot add to one.
 //!
 //! ```
-//! use overhear_naps::ProtectionPacer;
+//! use overhear_naps::{AllocationCounts, ProtectionPacer};
 //!
+//! // 5 % of the program's CPU time.
 //! let mut pacer = ProtectionPacer::new(0.05, 0);
-//! // One second of CPU time later an access was handled at a cost of 20 us.
+//! // A protection and the access that ended it cost 20 us.
+//! assert!(pacer.affords(20_000));
 //! pacer.spend(20_000);
-//! pacer.tick(1_000_000_000, 1_000_000_000, 1);
+//! // The access came 3 ms after the protection. The next protection is due at least 5 ms later.
+//! let delay = pacer.delay_ns(20_000, 3_000_000, 5_000_000);
+//! assert!(delay >= 5_000_000);
+//! // One second of CPU time later.
+//! pacer.tick(1_000_000_000, 1_000_000_000, AllocationCounts::default());
 //! assert!(pacer.affords(20_000));
 //! ```
 #![forbid(unsafe_code)]
@@ -28,7 +34,7 @@
 mod pacer;
 mod record;
 
-pub use pacer::ProtectionPacer;
+pub use pacer::{AllocationCounts, AllocationGrant, ProtectionPacer};
 pub use record::{
     Allocation, AllocationKind, CodeMapping, Nap, NapEnd, NapsCost, ProcessRecord, Site, Unwatched,
     WatchedSums, FORMAT,

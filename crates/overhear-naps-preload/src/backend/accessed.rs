@@ -132,12 +132,7 @@ impl Accessed {
 
     /// Sleeps until the timeout or the bell.
     pub(crate) fn accesses(&mut self, timeout_ns: u64) -> u64 {
-        // Relaxed: the bell carries no data.
-        let value = BELL.load(Ordering::Relaxed);
-        if value == 0 {
-            sys::futex_wait(&BELL, 0, timeout_ns);
-        }
-        BELL.store(0, Ordering::Relaxed);
+        wait_for_bell(timeout_ns);
         0
     }
 
@@ -257,6 +252,15 @@ impl Accessed {
         }
         Some(sum)
     }
+}
+
+/// Sleeps until the timeout or the bell.
+pub(crate) fn wait_for_bell(timeout_ns: u64) {
+    // Relaxed: the bell carries no data.
+    if BELL.load(Ordering::Relaxed) == 0 {
+        sys::futex_wait(&BELL, 0, timeout_ns);
+    }
+    BELL.store(0, Ordering::Relaxed);
 }
 
 impl Drop for Accessed {

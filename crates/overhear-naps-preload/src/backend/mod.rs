@@ -7,8 +7,7 @@
 //!    watched memory succeed, and no signal is sent.
 //! 2. After `protect` returns, each access to the range is returned by `accesses`, or its time is
 //!    not covered by `verified_ns`. An access may be returned that did not happen (for example
-//! after
-//!    the kernel looked for memory to reclaim).
+//!    after the kernel looked for memory to reclaim).
 //! 3. It is used by the handler thread alone.
 //!
 //! `mprotect` with a handler of SIGSEGV, which the paper uses, is not among the back ends: a system
@@ -125,6 +124,11 @@ impl Backend {
             Self::Accessed(_) => 0,
         }
     }
+}
+
+/// Sleeps until the timeout or [`ring_bell`].
+pub(crate) fn wait_for_bell(timeout_ns: u64) {
+    accessed::wait_for_bell(timeout_ns);
 }
 
 /// Wakes a handler that waits for a word.
