@@ -2,9 +2,10 @@
 //! Which allocations are watched: what hooks may spend, which allocations are passed over, and which
 //! threads are not watched.
 //!
-//! The handler grants a credit in nanoseconds and a mean gap. A hook that watches an allocation draws
-//! the number of allocations that are passed over until the next one. So an allocation that is passed
-//! over costs one subtraction.
+//! The handler grants a credit in nanoseconds and a mean gap. A thread that watches an allocation draws
+//! the number of allocations that it passes over until the next one. It counts them in words of its
+//! own, and adds them to the sum of the process in batches. So an allocation that is passed over costs
+//! one subtraction, and threads do not wait for a common cache line.
 
 use core::cell::Cell;
 
@@ -15,11 +16,12 @@ use crate::table::{self, COUNTS};
 
 /// Fixed-point unit of the mean gap.
 const ONE: f64 = 65_536.0;
-/// Without credit so many allocations are passed over before the next look.
-const BLIND: i64 = 16;
-/// Price of an allocation that is passed over and freed, in nanoseconds: the hooks, and the locks that
-/// the C library takes as soon as there is a second thread.
-const PASSED_OVER_NS: u64 = 20;
+/// Number of allocations that a thread without credit passes over before it looks again.
+const BLIND: u64 = 16;
+/// Largest number of allocations that a thread passes over before it adds them to the sum.
+const BATCH: u64 = 256;
+/// Price of an allocation that is passed over and freed, in nanoseconds: the hooks.
+const PASSED_OVER_NS: u64 = 8;
 /// Largest gap.
 const MAX_GAP: f64 = 1e6;
 
@@ -27,17 +29,20 @@ const MAX_GAP: f64 = 1e6;
 static CREDIT: AtomicU64 = AtomicU64::new(0);
 /// Mean number of allocations between two watched ones, in parts of [`ONE`].
 static MEAN_GAP: AtomicU64 = AtomicU64::new(0);
-/// Allocations to pass over before the next watched one, as a signed number. Below 1: the next one is
-/// watched.
-static GAP: AtomicU64 = AtomicU64::new(0);
-/// Sum of all drawn gaps.
-static DRAWN: AtomicU64 = AtomicU64::new(0);
+/// Allocations that all threads passed over, without the last batches of threads that ended or run.
+static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
 static RANDOM: AtomicU64 = AtomicU64::new(0x9e37_79b9_7f4a_7c15);
 
 thread_local! {
     /// The thread is inside this library, or is its handler.
     pub(crate) static INSIDE: Cell<bool> = const { Cell::new(false) };
     static HANDLER: Cell<bool> = const { Cell::new(false) };
+    /// Allocations to pass over before the next look at the gap.
+    static LEFT: Cell<u64> = const { Cell::new(0) };
+    /// Allocations to pass over after those.
+    static GAP: Cell<u64> = const { Cell::new(0) };
+    /// Allocations of the batch that [`LEFT`] counts down, as far as the sum lacks them.
+    static BOOKED: Cell<u64> = const { Cell::new(0) };
 }
 
 /// Marks the calling thread as the handler.
@@ -56,45 +61,48 @@ pub(crate) fn grant(grant: AllocationGrant) {
     CREDIT.store(grant.credit_ns.min(i64::MAX as u64), Ordering::Relaxed);
     let gap = grant.mean_gap.clamp(0.0, MAX_GAP) * ONE;
     MEAN_GAP.store(gap as u64, Ordering::Relaxed);
-    // A gap that was drawn under a smaller share may be longer than all that follow.
-    let most = (2.0 * grant.mean_gap).clamp(0.0, MAX_GAP) as i64 + BLIND;
-    let excess = gap_ahead() - most;
-    if excess > 0 {
-        // Allocations that come in between are passed over in any case.
-        GAP.fetch_sub(excess as u64, Ordering::Relaxed);
-        DRAWN.fetch_sub(excess as u64, Ordering::Relaxed);
-    }
 }
 
 /// Whether an allocation of this price is passed over.
 #[inline(always)]
 pub(crate) fn is_passed_over(price_ns: i64) -> bool {
-    // Several threads may watch one allocation each where one was meant.
-    (GAP.fetch_sub(1, Ordering::Relaxed) as i64) > 0 || draw(price_ns)
-}
-
-fn gap_ahead() -> i64 {
-    GAP.load(Ordering::Relaxed) as i64
-}
-
-/// Draws the next gap. Returns whether there is no credit.
-#[cold]
-fn draw(price_ns: i64) -> bool {
-    if (CREDIT.load(Ordering::Relaxed) as i64) < price_ns {
-        GAP.store(BLIND as u64 - 1, Ordering::Relaxed);
-        DRAWN.fetch_add(BLIND as u64, Ordering::Relaxed);
+    let left = LEFT.get();
+    if left > 0 {
+        LEFT.set(left - 1);
         return true;
     }
+    begin_batch(price_ns)
+}
+
+/// Begins the next batch of the gap, or draws the next gap. Returns whether the allocation is passed
+/// over, as the first of a batch.
+#[cold]
+fn begin_batch(price_ns: i64) -> bool {
+    flush();
+    let has_credit = CREDIT.load(Ordering::Relaxed) as i64 >= price_ns;
     let mean = MEAN_GAP.load(Ordering::Relaxed) as f64 / ONE;
-    let gap = if mean > 0.0 {
-        // Uniform from 0 to twice the mean, rounded at random.
-        (2.0 * mean * random() + random()) as u64
-    } else {
-        0
+    // A gap that was drawn under a smaller share may be longer than all that follow.
+    let gap = GAP.get().min((2.0 * mean) as u64 + 1);
+    let batch = match (gap, has_credit) {
+        (0, true) => {
+            // Uniform from 0 to twice the mean, rounded at random.
+            GAP.set((2.0 * mean * random() + random()) as u64);
+            return false;
+        }
+        (0, false) => BLIND,
+        (gap, _) => gap.min(BATCH),
     };
-    GAP.store(gap, Ordering::Relaxed);
-    DRAWN.fetch_add(gap, Ordering::Relaxed);
-    false
+    GAP.set(gap.saturating_sub(batch));
+    BOOKED.set(batch);
+    LEFT.set(batch - 1);
+    true
+}
+
+/// Adds what the calling thread passed over to the sum.
+pub(crate) fn flush() {
+    let left = LEFT.get();
+    let passed = BOOKED.replace(left).saturating_sub(left);
+    PASSED_OVER.fetch_add(passed, Ordering::Relaxed);
 }
 
 /// From 0 to 1. Threads that race draw the same number.
@@ -112,10 +120,10 @@ pub(crate) fn pay(cost_ns: u64) {
     CREDIT.fetch_sub(cost_ns, Ordering::Relaxed);
 }
 
-/// Allocations that were passed over to keep the budget.
+/// Allocations that were passed over to keep the budget: at most [`BATCH`] less one per thread are
+/// missing.
 pub(crate) fn passed_over() -> u64 {
-    let ahead = gap_ahead().max(0) as u64;
-    DRAWN.load(Ordering::Relaxed).saturating_sub(ahead)
+    PASSED_OVER.load(Ordering::Relaxed)
 }
 
 /// Cost of all that hooks did.
@@ -126,6 +134,6 @@ pub(crate) fn cost_ns() -> u64 {
 
 /// In a forked child: the count begins again.
 pub(crate) fn forget() {
-    GAP.store(0, Ordering::Relaxed);
-    DRAWN.store(0, Ordering::Relaxed);
+    flush();
+    PASSED_OVER.store(0, Ordering::Relaxed);
 }

@@ -12,6 +12,7 @@ use overhear_stream::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::backend::Backend;
 use crate::handler;
 use crate::hooks;
+use crate::mark;
 use crate::settings;
 use crate::sys::{self, Mutex};
 use crate::table::{self, ENABLED};
@@ -122,12 +123,16 @@ fn spawn() -> bool {
         libc::pthread_attr_init(&raw mut attributes);
         libc::pthread_attr_setstacksize(&raw mut attributes, 512 * 1024);
         let mut thread = core::mem::zeroed::<libc::pthread_t>();
+        let is_single = mark::is_set();
         let result = libc::pthread_create(
             &raw mut thread,
             &raw const attributes,
             main,
             core::ptr::null_mut(),
         );
+        if is_single {
+            mark::set();
+        }
         libc::pthread_attr_destroy(&raw mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, core::ptr::null_mut());
         THREAD.store(thread, Ordering::Relaxed);
@@ -186,6 +191,7 @@ pub(crate) fn request(what: u32, reason: u32) {
         return;
     }
     let _errno = sys::Errno::keep();
+    crate::credit::flush();
     REQUESTING.lock();
     if reason != 0 {
         REASON.store(reason, Ordering::Relaxed);

@@ -527,18 +527,16 @@ impl Handler {
 
     /// Whether this is the last thread: the first one has ended by `pthread_exit`, and the others.
     fn is_alone() -> bool {
-        let Ok(stat) = std::fs::read("/proc/self/stat") else {
+        let Ok(status) = std::fs::read_to_string("/proc/self/status") else {
             return false;
         };
-        let state = stat
-            .iter()
-            .rposition(|&byte| byte == b')')
-            .map(|end| end + 2);
-        if state.and_then(|place| stat.get(place)) != Some(&b'Z') {
-            return false;
-        }
+        let field = |name| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            line.map(str::trim_start)
+        };
+        let has_ended = field("State:").is_some_and(|state| state.starts_with('Z'));
         // The first thread and this one.
-        std::fs::read_dir("/proc/self/task").is_ok_and(|tasks| tasks.count() <= 2)
+        has_ended && field("Threads:") == Some("2")
     }
 
     /// Charges the last document before it is due: a program that ends cannot pay for it any more.

@@ -15,6 +15,7 @@ use overhear_stream::sync::{AtomicU64, Ordering};
 
 use crate::credit::{self, INSIDE};
 use crate::engine;
+use crate::mark;
 use crate::next;
 use crate::settings;
 use crate::stack::{self, Stack};
@@ -72,6 +73,7 @@ unsafe extern "C" fn construct(
         );
     }
     leave_mark();
+    mark::look_up();
     ENABLED.store(true, Ordering::Relaxed);
     let first = overhear_naps::ProtectionPacer::new(settings::get().budget, 0);
     credit::grant(first.grant());
@@ -650,6 +652,30 @@ pub unsafe extern "C" fn setns(fd: c_int, kind: c_int) -> c_int {
     engine::request(engine::STOP, 1);
     // SAFETY: as the caller's call.
     unsafe { next::setns(fd, kind) }
+}
+
+/// Defines functions that change the credentials of all threads.
+macro_rules! of_all_threads {
+    ($($name:ident($($argument:ident: $type:ty),*);)*) => {$(
+        #[no_mangle]
+        pub unsafe extern "C" fn $name($($argument: $type),*) -> c_int {
+            // SAFETY: as the caller's call.
+            mark::with_all_threads(|| unsafe { next::$name($($argument),*) })
+        }
+    )*};
+}
+
+of_all_threads! {
+    setuid(user: u32);
+    seteuid(user: u32);
+    setreuid(real: u32, effective: u32);
+    setresuid(real: u32, effective: u32, saved: u32);
+    setgid(group: u32);
+    setegid(group: u32);
+    setregid(real: u32, effective: u32);
+    setresgid(real: u32, effective: u32, saved: u32);
+    setgroups(count: usize, groups: *const u32);
+    initgroups(user: *const c_char, group: u32);
 }
 
 #[no_mangle]

@@ -120,6 +120,16 @@ next! {
     execvpe(path: *const i8, arguments: *const Untyped, variables: *const Untyped) -> c_int,
         not_there();
     prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int, not_there();
+    setuid(user: u32) -> c_int, not_there();
+    seteuid(user: u32) -> c_int, not_there();
+    setreuid(real: u32, effective: u32) -> c_int, not_there();
+    setresuid(real: u32, effective: u32, saved: u32) -> c_int, not_there();
+    setgid(group: u32) -> c_int, not_there();
+    setegid(group: u32) -> c_int, not_there();
+    setregid(real: u32, effective: u32) -> c_int, not_there();
+    setresgid(real: u32, effective: u32, saved: u32) -> c_int, not_there();
+    setgroups(count: usize, groups: *const u32) -> c_int, not_there();
+    initgroups(user: *const i8, group: u32) -> c_int, not_there();
     mmap(
         address: Untyped,
         length: usize,

@@ -2,6 +2,7 @@
 // What an observed program may do with its memory. Each part checks its own result; the program
 // ends with status 0, or names the part that failed. Blocks get time to be protected in between.
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -380,12 +381,52 @@ static void namespaces(void) {
     free(a);
 }
 
+static void *count_up(void *argument) {
+    // Without locks, two threads that use one allocator destroy its lists.
+    for (int i = 0; i < 200000; i++)
+        free(malloc(2000 + (unsigned)i % 3000));
+    return argument;
+}
+
+static void credentials(void) {
+    unsigned char *a = filled(SIZE, 4);
+    pid_t child = fork();
+    if (child == 0) {
+        unsigned char *b = filled(SIZE, 7);
+        // All threads get the new user, also the one of the library.
+        uid_t user = getuid() == 0 ? 65534 : getuid();
+        int good = setresuid(user, user, user) == 0;
+        DIR *tasks = opendir("/proc/self/task");
+        for (struct dirent *task; tasks && (task = readdir(tasks));) {
+            char name[300], line[200];
+            unsigned of_task = user;
+            snprintf(name, sizeof name, "/proc/self/task/%s/status", task->d_name);
+            FILE *status = task->d_name[0] == '.' ? NULL : fopen(name, "r");
+            while (status && fgets(line, sizeof line, status))
+                sscanf(line, "Uid: %u", &of_task);
+            if (status)
+                fclose(status);
+            good = good && of_task == user;
+        }
+        pthread_t thread[4];
+        for (int i = 0; i < 4; i++)
+            good = good && pthread_create(&thread[i], NULL, count_up, NULL) == 0;
+        for (int i = 0; i < 4; i++)
+            pthread_join(thread[i], NULL);
+        _exit(!(good && holds(b, SIZE, 7) && holds(a, SIZE, 4)));
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    free(a);
+}
+
 int main(int argc, char **argv) {
     static const struct {
         const char *name;
         void (*run)(void);
     } parts[] = {
-        {"descriptors", descriptors}, {"system_calls", system_calls}, {"direct_io", direct_io},
+        // First: as long as the program has one thread.
+        {"credentials", credentials}, {"descriptors", descriptors}, {"system_calls", system_calls}, {"direct_io", direct_io},
         {"own_handler", own_handler}, {"forks", forks},               {"advice", advice},
         {"resizing", resizing},       {"threads", threads},           {"stacks", stacks},
         {"huge_pages", huge_pages},   {"namespaces", namespaces},
