@@ -21,7 +21,7 @@ use crate::sys;
 use crate::table::{self, Event, COUNTS, RECORD};
 
 const FIRST_TICK_NS: u64 = 10_000_000;
-const TICK_NS: u64 = 100_000_000;
+const TICK_NS: u64 = 50_000_000;
 /// Price of loading the library and of starting this thread, in nanoseconds.
 const START_NS: u64 = 400_000;
 /// Prices of the last document, before one was measured: in all, and per allocation.
