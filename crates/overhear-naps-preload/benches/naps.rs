@@ -20,7 +20,7 @@ use overhear_naps::{environment, ProcessRecord};
 const MAX_TIME: f64 = 0.05;
 const MAX_SPACE: f64 = 0.10;
 const THRESHOLD_NS: u64 = 1_000_000_000;
-const ROUNDS: usize = 11;
+const ROUNDS: usize = 31;
 const PROGRAMS: [&str; 4] = ["bzip2", "redis", "million", "churn"];
 
 struct Options {
@@ -194,7 +194,7 @@ fn redis(folder: &Path, preload: impl Fn(&mut Command)) -> (f64, f64) {
     let mut lines = BufReader::new(server.0.stdout.take().expect("a pipe")).lines();
     let ready = lines.any(|line| line.is_ok_and(|line| line.contains("ready to accept")));
     assert!(ready, "redis-server is not ready");
-    for (requests, bytes) in [("200000", "16"), ("40000", "40000"), ("200000", "300")] {
+    for (requests, bytes) in [("100000", "16"), ("5000", "40000"), ("100000", "300")] {
         let status = Command::new("redis-benchmark")
             .args(["-t", "set,get,hset", "-P", "8", "-r", "1000"])
             .args(["-q", "-n", requests, "-d", bytes, "-s"])
@@ -253,7 +253,7 @@ fn is_installed(program: &str) -> bool {
     std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// 36 MB of words, 8 MB of random bytes, 9 MB of machine code.
+/// 9 MB of words, 2 MB of random bytes, 2 MB of machine code.
 fn write_mixed(file: &Path) -> std::io::Result<()> {
     let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
     let mut state = 88_172_645_463_325_252_u64;
@@ -264,17 +264,17 @@ fn write_mixed(file: &Path) -> std::io::Result<()> {
         state
     };
     let mut written = 0;
-    while written < 36_000_000 {
+    while written < 9_000_000 {
         // Small numbers are frequent, as short words are.
         let word = format!("{:x} ", draw() % (1 << (4 + draw() % 16)));
         out.write_all(word.as_bytes())?;
         written += word.len();
     }
-    for _ in 0..1_000_000 {
+    for _ in 0..250_000 {
         out.write_all(&draw().to_le_bytes())?;
     }
     let code = std::fs::read(std::env::current_exe()?)?;
-    out.write_all(&code[..code.len().min(9_000_000)])?;
+    out.write_all(&code[..code.len().min(2_000_000)])?;
     out.flush()
 }
 

@@ -43,6 +43,8 @@ static TID: AtomicU32 = AtomicU32::new(0);
 static REQUESTING: Mutex = Mutex::new();
 /// Handlers that were started in this process.
 static STARTS: AtomicU32 = AtomicU32::new(0);
+/// Time at which the process loaded this library, or was forked.
+static LOADED_NS: AtomicU64 = AtomicU64::new(0);
 /// Calls of `malloc` since the engine stopped.
 static CALLS: AtomicU32 = AtomicU32::new(0);
 /// Reason to stop, as an index of [`REASONS`].
@@ -101,9 +103,18 @@ pub(crate) fn start() {
     }
 }
 
-/// Whether no handler ran in this process before the one that runs.
-pub(crate) fn is_first_start() -> bool {
-    STARTS.load(Ordering::Relaxed) <= 1
+/// The process loads this library.
+pub(crate) fn set_loaded() {
+    LOADED_NS.store(sys::now_ns(), Ordering::Relaxed);
+}
+
+/// Time since which this process is observed, and its CPU time then. The first handler pays from the
+/// CPU time since the start of the process.
+pub(crate) fn observed_since() -> (u64, u64) {
+    match STARTS.load(Ordering::Relaxed) {
+        0 | 1 => (LOADED_NS.load(Ordering::Relaxed), 0),
+        _ => (sys::now_ns(), sys::process_cpu_ns()),
+    }
 }
 
 /// Whether a handler runs, or none will any more.
@@ -278,6 +289,7 @@ pub(crate) extern "C" fn after_fork_in_child() {
     REASON.store(0, Ordering::Relaxed);
     crate::credit::forget();
     STARTS.store(0, Ordering::Relaxed);
+    set_loaded();
     if table::get(&table::COUNTS.live_bytes) > 0 && STATE.load(Ordering::Relaxed) == STOPPED {
         hooks::start_handler_later(true);
     }

@@ -150,6 +150,7 @@ pub(crate) fn run(backend: Option<Backend>, reason: String) {
 impl Handler {
     fn new(backend: Option<Backend>, backend_reason: String) -> Self {
         let now = sys::now_ns();
+        let (started_ns, started_cpu_ns) = engine::observed_since();
         let folder = settings::get().folder;
         // SAFETY: the folder is a C string, because the array is longer than the text.
         let folder = unsafe {
@@ -169,12 +170,8 @@ impl Handler {
             sites: Vec::new(),
             finished: Vec::new(),
             omitted: 0,
-            started_ns: now,
-            // The first handler pays from the CPU time since the start of the process.
-            started_cpu_ns: match engine::is_first_start() {
-                true => 0,
-                false => sys::process_cpu_ns(),
-            },
+            started_ns,
+            started_cpu_ns,
             protections: 0,
             accesses: 0,
             faults_ns: 0,

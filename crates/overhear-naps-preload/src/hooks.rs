@@ -72,6 +72,7 @@ unsafe extern "C" fn construct(
             Some(after_fork_in_child),
         );
     }
+    engine::set_loaded();
     leave_mark();
     mark::look_up();
     ENABLED.store(true, Ordering::Relaxed);
@@ -226,17 +227,28 @@ fn place(size: usize, kind: u32) -> Option<usize> {
     Some(place.address)
 }
 
-/// Frees an allocation of the arena.
+/// The block of this address. A mapping is none: the next allocator may have made it, and given out
+/// its beginning as a block of its own.
+fn find_block(address: usize) -> Option<usize> {
+    let is_block = |&index: &usize| RECORD[index].kind.load(Ordering::Relaxed) != MMAP;
+    table::find(address).filter(is_block)
+}
+
+/// Frees a block at an address of the arena.
 #[cold]
 #[inline(never)]
-fn release(address: usize) {
-    let _errno = Errno::keep();
-    let Some(index) = table::find(address) else {
-        // Another allocator may have got addresses of the arena that were free for a moment.
+fn free_inside(address: usize) {
+    match find_block(address) {
+        Some(index) => release(index),
+        // Another allocator has mappings there, or got addresses that were free for a moment.
         // SAFETY: as the caller's call.
-        unsafe { next::free(address as Untyped) };
-        return;
-    };
+        None => unsafe { next::free(address as Untyped) },
+    }
+}
+
+/// Frees an allocation of the arena.
+fn release(index: usize) {
+    let _errno = Errno::keep();
     let freed_ns = sys::now_ns();
     let Some(state) = table::seize(index) else {
         sys::fatal("an allocation is freed twice");
@@ -272,11 +284,33 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> Untyped {
 #[no_mangle]
 pub unsafe extern "C" fn free(block: Untyped) {
     if table::is_inside(block as usize) {
-        release(block as usize);
+        free_inside(block as usize);
         return;
     }
     // SAFETY: as the caller's call.
     unsafe { next::free(block) }
+}
+
+/// A `free` of jemalloc, which permits it for blocks of `malloc`.
+#[no_mangle]
+pub unsafe extern "C" fn dallocx(block: Untyped, flags: c_int) {
+    if table::is_inside(block as usize) {
+        free_inside(block as usize);
+        return;
+    }
+    // SAFETY: as the caller's call.
+    unsafe { next::dallocx(block, flags) }
+}
+
+/// A `free` of jemalloc, which permits it for blocks of `malloc`.
+#[no_mangle]
+pub unsafe extern "C" fn sdallocx(block: Untyped, size: usize, flags: c_int) {
+    if table::is_inside(block as usize) {
+        free_inside(block as usize);
+        return;
+    }
+    // SAFETY: as the caller's call.
+    unsafe { next::sdallocx(block, size, flags) }
 }
 
 #[no_mangle]
@@ -323,13 +357,13 @@ unsafe fn adopt(block: Untyped, size: usize) -> Untyped {
 #[cold]
 unsafe fn resize(block: Untyped, size: usize) -> Untyped {
     let address = block as usize;
-    let Some(index) = table::find(address) else {
-        // As in `release`.
+    let Some(index) = find_block(address) else {
+        // As in `free_inside`.
         // SAFETY: as the caller's call.
         return unsafe { next::realloc(block, size) };
     };
     if size == 0 {
-        release(address);
+        release(index);
         return core::ptr::null_mut();
     }
     let record = &RECORD[index];
@@ -351,7 +385,7 @@ unsafe fn resize(block: Untyped, size: usize) -> Untyped {
             let count = old_size.max(bytes).min(size);
             // SAFETY: both have so many bytes.
             unsafe { core::ptr::copy_nonoverlapping(block.cast::<u8>(), new.cast(), count) };
-            release(address);
+            release(index);
         }
         return new;
     };
@@ -394,7 +428,7 @@ unsafe fn resize(block: Untyped, size: usize) -> Untyped {
     unsafe {
         core::ptr::copy_nonoverlapping(block.cast::<u8>(), new as *mut u8, bytes.min(size));
     }
-    release(address);
+    release(index);
     new as Untyped
 }
 
@@ -463,7 +497,7 @@ pub unsafe extern "C" fn pvalloc(size: usize) -> Untyped {
 
 #[no_mangle]
 pub unsafe extern "C" fn malloc_usable_size(block: Untyped) -> usize {
-    if let Some(index) = table::find(block as usize) {
+    if let Some(index) = find_block(block as usize) {
         return RECORD[index].bytes();
     }
     // SAFETY: as the caller's call.
@@ -524,8 +558,8 @@ pub unsafe extern "C" fn munmap(address: Untyped, length: usize) -> c_int {
             let kind = record.kind.load(Ordering::Relaxed);
             kind == MMAP && length.checked_next_multiple_of(PAGE) == Some(record.bytes())
         });
-        if whole.is_some() {
-            release(address as usize);
+        if let Some(index) = whole {
+            release(index);
             return 0;
         }
         exclude(address as usize, length);

@@ -92,6 +92,9 @@ fn not_there() -> c_int {
     -1
 }
 
+/// Without jemalloc no block is of its kind.
+const fn leak() {}
+
 type Untyped = *mut c_void;
 
 next! {
@@ -101,6 +104,8 @@ next! {
     memalign(align: usize, size: usize) -> Untyped, core::ptr::null_mut();
     posix_memalign(place: *mut Untyped, align: usize, size: usize) -> c_int, libc::ENOMEM;
     malloc_usable_size(block: Untyped) -> usize, 0;
+    dallocx(block: Untyped, flags: c_int) -> (), leak();
+    sdallocx(block: Untyped, size: usize, flags: c_int) -> (), leak();
     munmap(address: Untyped, length: usize) -> c_int, not_there();
     mprotect(address: Untyped, length: usize, protection: c_int) -> c_int, not_there();
     pkey_mprotect(address: Untyped, length: usize, protection: c_int, key: c_int) -> c_int,

@@ -7,7 +7,7 @@ use std::process::Command;
 
 mod support;
 
-use support::{compiled, observe, works, Settings};
+use support::{compiled, library, observe, works, Documents, Settings};
 
 const fn settings(backend: &'static str, threshold_ms: u64, budget: &'static str) -> Settings {
     Settings {
@@ -210,4 +210,28 @@ fn sqlite_prints_the_same() {
         select count(*), min(b) from t;
         pragma integrity_check;";
     same_output("sqlite3", &[":memory:", script]);
+}
+
+/// Blocks of another allocator that lie in observed mappings are freed there.
+#[test]
+fn blocks_of_another_allocator_stay_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "blocks");
+    let allocator = folder.path().join("allocator.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/mapping.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-shared", "-fPIC", "-fno-builtin", "-o"]);
+    let status = compiler.arg(&allocator).arg(source).status().unwrap();
+    assert!(status.success());
+    for backend in ["move", "accessed"] {
+        let documents = Documents::create();
+        let mut command = Command::new(&program);
+        documents.preload(&mut command, settings(backend, 20, "5"));
+        let both = format!("{}:{}", library().display(), allocator.display());
+        let status = command.env("LD_PRELOAD", both).status().unwrap();
+        assert!(status.success(), "{backend}: {status}");
+        let records = documents.records();
+        // The mappings were observed.
+        assert!(records[0].watched.allocations > 0, "{records:#?}");
+    }
 }
