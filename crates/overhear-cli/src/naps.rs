@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! `overhear naps`: the verb, from arguments to text or JSON.
+//! `overhear naps`: the verb, from arguments to text, JSON or a page.
 
+use overhear_page::naps::{write_machine, write_program};
 use overhear_session::conclusion::Conclusion;
 use overhear_session::error::SessionError;
 use overhear_session::naps::{self, NapsReport};
@@ -12,11 +13,18 @@ use crate::{exit, text};
 
 pub(crate) fn naps(arguments: &NapsArguments) -> Result<u8, SessionError> {
     let json = arguments.json.as_ref().map(JsonTarget::parse);
-    let claimed = ClaimedFile::of(json.as_ref())?;
+    let html = arguments.html.clone().map(JsonTarget::File);
+    let claimed = [
+        ClaimedFile::of(json.as_ref())?,
+        ClaimedFile::of(html.as_ref())?,
+    ];
+    let keep = || claimed.into_iter().flatten().for_each(ClaimedFile::keep);
     if arguments.machine {
         let report = naps::machine(&arguments.machine_request())?;
-        if let Some(claimed) = claimed {
-            claimed.keep();
+        keep();
+        if let Some(file) = &arguments.html {
+            write_machine(file, &report)?;
+            print_stderr(&format!("report: {}\n", file.display()));
         }
         match &json {
             Some(target) => print_json(&report, target)?,
@@ -25,19 +33,27 @@ pub(crate) fn naps(arguments: &NapsArguments) -> Result<u8, SessionError> {
         return Ok(exit::COMPLETE);
     }
     let report = naps::run(&arguments.request())?;
-    if let Some(claimed) = claimed {
-        claimed.keep();
-    }
+    keep();
     let table = || text::naps::render(&report, arguments.rows, Width::of(std::io::stderr()));
-    match &json {
-        Some(target) => {
-            if let Err(error) = print_json(&report, target) {
-                // The run cannot be repeated, so its report is printed in any case.
-                print_stderr(&format!("overhear: {error}\n{}", table()));
-                return Ok(exit::of_program(report.exit, Conclusion::Inconclusive));
-            }
+    let written = match &json {
+        Some(target) => print_json(&report, target),
+        None => {
+            print_stderr(&table());
+            Ok(())
         }
-        None => print_stderr(&table()),
+    };
+    let page = arguments.html.as_ref().map(|file| {
+        write_program(file, &report)?;
+        print_stderr(&format!("report: {}\n", file.display()));
+        Ok(())
+    });
+    if let Err(error) = written.and(page.unwrap_or(Ok(()))) {
+        // The run cannot be repeated, so its report is printed in any case.
+        print_stderr(&format!("overhear: {error}\n"));
+        if json.is_some() {
+            print_stderr(&table());
+        }
+        return Ok(exit::of_program(report.exit, Conclusion::Inconclusive));
     }
     Ok(exit::of_program(report.exit, conclusion(&report)))
 }

@@ -39,6 +39,9 @@ pub(crate) struct NapsArguments {
     /// Prints the report as JSON, to standard output or to a file.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(crate) json: Option<OsString>,
+    /// Writes the report as a page to this file. A link to a file is not followed.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
     /// The program and its arguments.
     #[arg(
         last = true,

@@ -52,6 +52,7 @@ fn impossible_requests_have_a_message() {
     of(&["--", "/nowhere"]).has_message(127, &["there is no such program"]);
     of(&["--machine", "--threshold", "2s", "--duration", "1s"])
         .has_message(2, &["shorter than the threshold"]);
+    of(&["--html", "/nowhere/page.html", "--", "true"]).has_message(2, &["/nowhere/page.html"]);
     of(&[]).has_message(2, &["PROGRAM"]);
 }
 
@@ -98,8 +99,14 @@ fn report_names_function_and_exit_status() {
         assert_eq!(nap["end"], "access");
         assert_eq!(nap["at"]["function"], "main", "{report:#}");
     }
-    let table = finish(&mut overhear(&[&threshold[..], &["--", path]].concat()));
+    let page = folder.path().join("page.html");
+    let html = ["--html", page.to_str().unwrap()];
+    let table = finish(&mut overhear(
+        &[&threshold[..], &html, &["--", path]].concat(),
+    ));
     assert_eq!(table.status, 7);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("\"function\":\"make_unused\""), "{page}");
     assert!(
         table.stderr.contains("make_unused < main"),
         "{}",
