@@ -41,6 +41,7 @@ pub(crate) enum Verb {
     Hostile,
     Mutations,
     Kills,
+    Naps,
     Docs,
     Install,
     Sizes,
@@ -48,7 +49,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -65,6 +66,7 @@ impl Verb {
         Self::Hostile,
         Self::Mutations,
         Self::Kills,
+        Self::Naps,
         Self::Docs,
         Self::Install,
         Self::Sizes,
@@ -89,6 +91,7 @@ impl Verb {
             Self::Hostile => "hostile",
             Self::Mutations => "mutations",
             Self::Kills => "kills",
+            Self::Naps => "naps",
             Self::Docs => "docs",
             Self::Install => "install",
             Self::Sizes => "sizes",
@@ -126,6 +129,7 @@ impl Verb {
                 arguments,
             ),
             Self::Kills => long_form(&workspace, "kills", "OVERHEAR_KILLS", "1000", arguments),
+            Self::Naps => bench::naps(&workspace, arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
             Self::Sizes => sizes(&workspace),

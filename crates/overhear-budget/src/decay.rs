@@ -2,16 +2,16 @@
 //! Exponential decay.
 //!
 //! The function of the C library is not used: its last bits depend on library and processor, and
-//! two budgets with the same arguments decide the same everywhere. A preload library that contains a
-//! budget does not load `libm` into its program either.
+//! two budgets with the same arguments decide the same everywhere. A preload library that contains
+//! a budget does not load `libm` into its program either.
 
 use std::f64::consts::LN_2;
 
 /// Terms of the series: the first one left out is below 2^-53 of the sum for arguments up to ln 2.
 const TERMS: u32 = 18;
 
-/// e^-x for x of at least 0; 1 for others. The relative error is at most 1e-13: that of x / ln 2 grows
-/// with x.
+/// e^-x for x of at least 0; 1 for others. The relative error is at most 1e-13: that of x / ln 2
+/// grows with x.
 pub(crate) fn decay(x: f64) -> f64 {
     // Beyond, the result is below the least positive number; this also holds for infinity.
     const MOST: f64 = 745.0;

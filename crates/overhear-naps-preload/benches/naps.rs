@@ -2,8 +2,8 @@
 //! What `overhear naps` costs: CPU time and memory of programs with the library and without.
 //!
 //! Each program runs in pairs, in random order. The CPU time is user and system time of the process
-//! by the kernel's account, with all threads of the library; the memory is the largest resident set.
-//! The result is the median of the pairs' quotients, with its confidence interval of 95 %. An
+//! by the kernel's account, with all threads of the library; the memory is the largest resident
+//! set. The result is the median of the pairs' quotients, with its confidence interval of 95 %. An
 //! interval that contains the target is inconclusive: the machine is too noisy, so repeat it later.
 //!
 //! `cargo bench -p overhear-naps-preload -- [PROGRAM ...] [ROUNDS] [--budget SHARE]

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Which allocations are watched: what hooks may spend, which allocations are passed over, and which
-//! threads are not watched.
+//! Which allocations are watched: what hooks may spend, which allocations are passed over, and
+//! which threads are not watched.
 //!
-//! The handler grants a credit in nanoseconds and a mean gap. A thread that watches an allocation draws
-//! the number of allocations that it passes over until the next one. It counts them in words of its
-//! own, and adds them to the sum of the process in batches. So an allocation that is passed over costs
-//! one subtraction, and threads do not wait for a common cache line.
+//! The handler grants a credit in nanoseconds and a mean gap. A thread that watches an allocation
+//! draws the number of allocations that it passes over until the next one. It counts them in words
+//! of its own, and adds them to the sum of the process in batches. So an allocation that is passed
+//! over costs one subtraction, and threads do not wait for a common cache line.
 
 use core::cell::Cell;
 
@@ -25,6 +25,13 @@ const PASSED_OVER_NS: u64 = 8;
 /// Largest gap.
 const MAX_GAP: f64 = 1e6;
 
+/// Least size of a watched allocation: none before the constructor.
+pub(crate) static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Least size of an allocation that a hook looks at: [`MIN_SIZE`], or 0 while a handler
+/// is to start.
+pub(crate) static LOOK_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Price of a page fault with a zeroed page in nanoseconds, until the handler has measured it.
+static PAGE_NS: AtomicU64 = AtomicU64::new(700);
 /// Nanoseconds that allocations may spend, as a signed number; negative: debt.
 static CREDIT: AtomicU64 = AtomicU64::new(0);
 /// Mean number of allocations between two watched ones, in parts of [`ONE`].
@@ -55,6 +62,35 @@ pub(crate) fn is_handler() -> bool {
     HANDLER.get()
 }
 
+/// Lets calls of `malloc` start a handler, or no longer.
+pub(crate) fn start_handler_later(later: bool) {
+    // Relaxed: a hint; a call that comes too early or too late does no harm.
+    let least = MIN_SIZE.load(Ordering::Relaxed);
+    LOOK_SIZE.store(if later { 0 } else { least }, Ordering::Relaxed);
+}
+
+/// Sets the measured price of a page.
+pub(crate) fn set_page_price(ns: u64) {
+    PAGE_NS.store(ns, Ordering::Relaxed);
+}
+
+/// Nothing is watched any more.
+pub(crate) fn watch_no_more() {
+    MIN_SIZE.store(u64::MAX, Ordering::Relaxed);
+    LOOK_SIZE.store(u64::MAX, Ordering::Relaxed);
+}
+
+/// Price of a page fault with a zeroed page.
+pub(crate) fn page_price_ns() -> u64 {
+    PAGE_NS.load(Ordering::Relaxed)
+}
+
+/// Allocations of this size are watched from now on.
+pub(crate) fn watch_from(bytes: u64) {
+    MIN_SIZE.store(bytes, Ordering::Relaxed);
+    LOOK_SIZE.store(bytes, Ordering::Relaxed);
+}
+
 /// Lets allocations spend this much until the next call.
 pub(crate) fn grant(grant: AllocationGrant) {
     // Relaxed, as all words of this file: only sums matter. Debt is in the account of the handler.
@@ -74,8 +110,8 @@ pub(crate) fn is_passed_over(price_ns: i64) -> bool {
     begin_batch(price_ns)
 }
 
-/// Begins the next batch of the gap, or draws the next gap. Returns whether the allocation is passed
-/// over, as the first of a batch.
+/// Begins the next batch of the gap, or draws the next gap. Returns whether the allocation is
+/// passed over, as the first of a batch.
 #[cold]
 fn begin_batch(price_ns: i64) -> bool {
     flush();

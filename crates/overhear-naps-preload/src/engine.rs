@@ -10,8 +10,8 @@ use core::ffi::c_void;
 use overhear_stream::sync::{AtomicU32, AtomicU64, Ordering};
 
 use crate::backend::Backend;
+use crate::credit;
 use crate::handler;
-use crate::hooks;
 use crate::mark;
 use crate::settings;
 use crate::sys::{self, Mutex};
@@ -87,7 +87,7 @@ pub(crate) fn start() {
         return;
     }
     let _errno = sys::Errno::keep();
-    hooks::start_handler_later(false);
+    credit::start_handler_later(false);
     OWNER.store(sys::pid(), Ordering::Relaxed);
     STARTS.fetch_add(1, Ordering::Relaxed);
     CALLS.store(0, Ordering::Relaxed);
@@ -99,7 +99,7 @@ pub(crate) fn start() {
         // Observed without protection: nothing is lost but the NAPs.
         STATE.store(OVER, Ordering::Relaxed);
         ENABLED.store(false, Ordering::Relaxed);
-        hooks::watch_no_more();
+        credit::watch_no_more();
     }
 }
 
@@ -108,8 +108,8 @@ pub(crate) fn set_loaded() {
     LOADED_NS.store(sys::now_ns(), Ordering::Relaxed);
 }
 
-/// Time since which this process is observed, and its CPU time then. The first handler pays from the
-/// CPU time since the start of the process.
+/// Time since which this process is observed, and its CPU time then. The first handler pays from
+/// the CPU time since the start of the process.
 pub(crate) fn observed_since() -> (u64, u64) {
     match STARTS.load(Ordering::Relaxed) {
         0 | 1 => (LOADED_NS.load(Ordering::Relaxed), 0),
@@ -152,7 +152,7 @@ fn spawn() -> bool {
 }
 
 extern "C" fn main(_argument: *mut c_void) -> *mut c_void {
-    crate::credit::enter_handler();
+    credit::enter_handler();
     // SAFETY: the system call has no arguments.
     TID.store(
         unsafe { libc::syscall(libc::SYS_gettid) } as u32,
@@ -198,11 +198,11 @@ fn is_ours() -> bool {
 
 /// Asks the handler and waits for its answer. Whoever asks for [`STOP`] waits until it has left.
 pub(crate) fn request(what: u32, reason: u32) {
-    if !is_ours() || crate::credit::is_handler() {
+    if !is_ours() || credit::is_handler() {
         return;
     }
     let _errno = sys::Errno::keep();
-    crate::credit::flush();
+    credit::flush();
     REQUESTING.lock();
     if reason != 0 {
         REASON.store(reason, Ordering::Relaxed);
@@ -234,7 +234,7 @@ pub(crate) fn request(what: u32, reason: u32) {
         }
         STATE.store(STOPPED, Ordering::Relaxed);
         CALLS.store(0, Ordering::Relaxed);
-        hooks::start_handler_later(true);
+        credit::start_handler_later(true);
     } else {
         ANSWER.store(0, Ordering::Relaxed);
     }
@@ -257,7 +257,7 @@ pub(crate) fn end(reason: u32) {
     ENABLED.store(false, Ordering::Relaxed);
     request(STOP, reason);
     STATE.store(OVER, Ordering::Relaxed);
-    hooks::watch_no_more();
+    credit::watch_no_more();
 }
 
 /// Before a fork: nothing moves away until it is over.
@@ -287,11 +287,11 @@ pub(crate) extern "C" fn after_fork_in_child() {
     REQUEST.store(0, Ordering::Relaxed);
     DOORBELL.store(0, Ordering::Relaxed);
     REASON.store(0, Ordering::Relaxed);
-    crate::credit::forget();
+    credit::forget();
     STARTS.store(0, Ordering::Relaxed);
     set_loaded();
     if table::get(&table::COUNTS.live_bytes) > 0 && STATE.load(Ordering::Relaxed) == STOPPED {
-        hooks::start_handler_later(true);
+        credit::start_handler_later(true);
     }
     table::forget_counts();
 }

@@ -113,7 +113,7 @@ fn page_price_ns() -> Option<u64> {
 pub(crate) fn run(backend: Option<Backend>, reason: String) {
     let mut handler = Handler::new(backend, reason);
     if let Some(price) = page_price_ns() {
-        crate::hooks::set_page_price(price);
+        crate::credit::set_page_price(price);
     }
     handler.pacer.spend_own(START_NS);
     handler.begin_with_live();

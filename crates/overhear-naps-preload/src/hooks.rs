@@ -11,7 +11,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-use overhear_stream::sync::{AtomicU64, Ordering};
+use overhear_stream::sync::Ordering;
 
 use crate::credit::{self, INSIDE};
 use crate::engine;
@@ -38,18 +38,11 @@ const MMAP: u32 = 4;
 const ALLOCATION_NS: u64 = 4_000;
 /// Longest time that counts as cost: a longer one contains other threads.
 const MAX_COST_NS: u64 = 50_000;
-/// Price of a page fault with a zeroed page in nanoseconds, until the handler has measured it.
-static PAGE_NS: AtomicU64 = AtomicU64::new(700);
 /// Larger allocations get fresh pages from the C library, too.
 const MAX_PRICED_PAGES: u64 = 32;
 /// Larger blocks move by their page tables, smaller ones are copied.
 const MIN_MOVED_BYTES: usize = 128 * 1024;
 
-/// Least size of a watched allocation: none before the constructor.
-static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Least size of an allocation that [`large_or_start`] looks at: [`MIN_SIZE`], or 0 while a handler
-/// is to start.
-static LOOK_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
 #[used]
 #[link_section = ".init_array"]
 static CONSTRUCTOR: unsafe extern "C" fn(c_int, *const *const c_char, *const *const c_char) =
@@ -79,8 +72,7 @@ unsafe extern "C" fn construct(
     let first = overhear_naps::ProtectionPacer::new(settings::get().budget, 0);
     credit::grant(first.grant());
     let least = settings::get().min_size.max(PAGE as u64);
-    MIN_SIZE.store(least, Ordering::Relaxed);
-    LOOK_SIZE.store(least, Ordering::Relaxed);
+    credit::watch_from(least);
 }
 
 /// Leaves a file in the folder: the session sees that the library was loaded, also by a program
@@ -122,33 +114,15 @@ extern "C" fn destruct() {
     engine::request(engine::WRITE, 0);
 }
 
-/// Lets calls of `malloc` start a handler, or no longer.
-pub(crate) fn start_handler_later(later: bool) {
-    // Relaxed: a hint; a call that comes too early or too late does no harm.
-    let least = MIN_SIZE.load(Ordering::Relaxed);
-    LOOK_SIZE.store(if later { 0 } else { least }, Ordering::Relaxed);
-}
-
-/// Sets the measured price of a page.
-pub(crate) fn set_page_price(ns: u64) {
-    PAGE_NS.store(ns, Ordering::Relaxed);
-}
-
-/// Nothing is watched any more.
-pub(crate) fn watch_no_more() {
-    MIN_SIZE.store(u64::MAX, Ordering::Relaxed);
-    LOOK_SIZE.store(u64::MAX, Ordering::Relaxed);
-}
-
 /// Whether an allocation of this size may be watched.
 #[inline(always)]
 fn is_large(size: usize) -> bool {
     // Relaxed: a setting.
-    size as u64 >= LOOK_SIZE.load(Ordering::Relaxed) && large_or_start(size)
+    size as u64 >= credit::LOOK_SIZE.load(Ordering::Relaxed) && large_or_start(size)
 }
 
 fn large_or_start(size: usize) -> bool {
-    if size as u64 >= MIN_SIZE.load(Ordering::Relaxed) {
+    if size as u64 >= credit::MIN_SIZE.load(Ordering::Relaxed) {
         return true;
     }
     engine::start_later();
@@ -179,11 +153,11 @@ fn watch_now(size: usize, kind: u32) -> Option<usize> {
         engine::start();
     } else if place.is_some() && !engine::is_started() {
         // The call may come from an allocator that holds its locks, so it starts no thread.
-        start_handler_later(true);
+        credit::start_handler_later(true);
     }
     INSIDE.set(false);
     let time = (sys::now_ns() - begin).min(MAX_COST_NS);
-    charge(time + pages * PAGE_NS.load(Ordering::Relaxed));
+    charge(time + pages * credit::page_price_ns());
     place
 }
 
@@ -515,7 +489,7 @@ pub unsafe extern "C" fn mmap(
 ) -> Untyped {
     let access = libc::PROT_READ | libc::PROT_WRITE;
     let plain = flags & !libc::MAP_NORESERVE == libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let large = length as u64 >= MIN_SIZE.load(Ordering::Relaxed);
+    let large = length as u64 >= credit::MIN_SIZE.load(Ordering::Relaxed);
     if address.is_null() && protection == access && plain && large {
         if let Some(address) = watch(length, MMAP) {
             return address as Untyped;

@@ -10,15 +10,15 @@
 //! ```
 //!
 //! A program that is started with this library in `LD_PRELOAD` runs as without it. Allocations of
-//! at least the least size get pages of their own, in an address range of the library ([`table`]).
-//! One thread, the [handler], protects them as often as the budget allows, learns of the
-//! next access from the kernel ([`backend`]), and writes what it found as a JSON document. Without
+//! at least the least size get pages of their own, in an address range of the library (`table`).
+//! One thread, the `handler`, protects them as often as the budget allows, learns of the
+//! next access from the kernel (`backend`), and writes what it found as a JSON document. Without
 //! the variable `OVERHEAR_NAPS_FOLDER` the library does nothing.
 //!
 //! What it must not do, and how that is kept:
 //!
-//! - *Call itself.* The handler has a [heap] of its own and takes no lock of the program. Hooks that
-//!   unwind a stack set a mark of the thread; calls of `malloc` below it are not watched.
+//! - *Call itself.* The handler has a `heap` of its own and takes no lock of the program. Hooks
+//!   that unwind a stack set a mark of the thread; calls of `malloc` below it are not watched.
 //! - *Show descriptors.* The handler thread has its own table of descriptors, so no number changes,
 //!   and `closefrom` harms nothing.
 //! - *Lose memory in a child.* The fork handler of the child is the first that runs (the linker

@@ -2,13 +2,14 @@
 //! The mark of a process with one thread, by which glibc leaves out its locks.
 //!
 //! Until a program creates a thread, `malloc` of glibc takes no lock, and mutexes need no atomic
-//! operation. The handler thread would end that for the whole program, at 10 to 20 ns per `malloc` and
-//! `free`. But the handler uses nothing that these locks protect: it has a heap of its own, and calls
-//! neither `malloc` nor `stdio`, nor a mutex of the C library, nor the loader. So the mark is set again
-//! when the handler has started. The first thread of the program removes it, as always.
+//! operation. The handler thread would end that for the whole program, at 10 to 20 ns per `malloc`
+//! and
+//! `free`. But the handler uses nothing that these locks protect: it has a heap of its own, and
+//! calls neither `malloc` nor `stdio`, nor a mutex of the C library, nor the loader. So the mark is
+//! set again when the handler has started. The first thread of the program removes it, as always.
 //!
-//! Functions that change the credentials of all threads look at the mark, too: without it they would
-//! leave out the handler. They run under [`with_all_threads`].
+//! Functions that change the credentials of all threads look at the mark, too: without it they
+//! would leave out the handler. They run under [`with_all_threads`].
 
 use core::ffi::c_char;
 
@@ -20,8 +21,8 @@ const NONE: u64 = 1;
 
 /// Looks the mark up. Not inside a hook of `malloc`: the loader may allocate.
 pub(crate) fn look_up() {
-    // The definition of the C library follows this one in the order of the loader. A program may have
-    // a copy of its own, which glibc does not read.
+    // The definition of the C library follows this one in the order of the loader. A program may
+    // have a copy of its own, which glibc does not read.
     // SAFETY: the name is a C string.
     let place = unsafe { libc::dlsym(libc::RTLD_NEXT, c"__libc_single_threaded".as_ptr()) };
     PLACE.store((place as u64).max(NONE), Ordering::Relaxed);

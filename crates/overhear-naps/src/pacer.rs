@@ -7,12 +7,12 @@
 //! cost of control.
 //!
 //! Among allocations, the share of the protections is divided by the secondary controller of the
-//! paper [SMCO, section 2.3.2]: after an access that took `p` to handle, and `tau` after the start of
-//! its protection, an allocation is protected again after `d = p / m_lt - (tau + p)`. So each one
-//! that is accessed at once after every protection costs the same share `m_lt` of the time. The paper
-//! adjusts `m_lt` by a primary controller, which is unstable with many sources, because its gain does
-//! not depend on their number. Here `m_lt` follows from the share of protections that the budget
-//! permits; it has no gain.
+//! paper [SMCO, section 2.3.2]: after an access that took `p` to handle, and `tau` after the start
+//! of its protection, an allocation is protected again after `d = p / m_lt - (tau + p)`. So each
+//! one that is accessed at once after every protection costs the same share `m_lt` of the time. The
+//! paper adjusts `m_lt` by a primary controller, which is unstable with many sources, because its
+//! gain does not depend on their number. Here `m_lt` follows from the share of protections that the
+//! budget permits; it has no gain.
 
 use overhear_budget::smco::SecondaryController;
 use overhear_budget::{

@@ -97,8 +97,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A program may end after any step. What it has paid until then is at most the budget of its
-    /// CPU time, a loan, what it earned while it slept, and what the caps permit before the next tick
-    /// sees it: three times what is wanted, which is at most twice the target.
+    /// CPU time, a loan, what it earned while it slept, and what the caps permit before the next
+    /// tick sees it: three times what is wanted, which is at most twice the target.
     #[test]
     fn cost_is_at_most_the_budget_wherever_a_program_ends(
         budget in 0.005..0.2, phases in prop::collection::vec(any_phase(), 1..8),
