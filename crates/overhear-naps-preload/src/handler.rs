@@ -22,6 +22,10 @@ use crate::table::{self, Event, COUNTS, RECORD};
 
 const FIRST_TICK_NS: u64 = 10_000_000;
 const TICK_NS: u64 = 50_000_000;
+/// Longest tick of a program that sleeps: each wakes a processor.
+const IDLE_TICK_NS: u64 = 1_000_000_000;
+/// A program with less than this part of a processor sleeps.
+const IDLE_PART: u64 = 200;
 /// Price of loading the library and of starting this thread, in nanoseconds.
 const START_NS: u64 = 400_000;
 /// Prices of the last document, before one was measured: in all, and per allocation.
@@ -71,6 +75,8 @@ pub(crate) struct Handler {
     pub(crate) accesses: u64,
     pub(crate) faults_ns: u64,
     charged_cpu_ns: u64,
+    /// CPU time of the process without that of this thread, at the last tick, and its time.
+    last_tick: (u64, u64),
     /// Allocations as booked by the last tick.
     allocations: AllocationCounts,
     /// Price of the last document, which is paid in advance.
@@ -176,6 +182,7 @@ impl Handler {
             accesses: 0,
             faults_ns: 0,
             charged_cpu_ns: sys::thread_cpu_ns(),
+            last_tick: (0, now),
             allocations: AllocationCounts::default(),
             document_ns: 0,
             tick_ns: FIRST_TICK_NS,
@@ -512,14 +519,24 @@ impl Handler {
         self.starved = false;
         self.ticks += 1;
         crate::credit::grant(self.pacer.grant());
+        let is_idle = self.is_idle(now);
+        let most = if is_idle { IDLE_TICK_NS } else { TICK_NS };
+        self.tick_ns = self.tick_ns.min(most);
         self.next_tick_ns = now + self.tick_ns;
-        self.tick_ns = (2 * self.tick_ns).min(TICK_NS);
-        if self.ticks.is_multiple_of(5) && Self::is_alone() {
+        self.tick_ns *= 2;
+        if (is_idle || self.ticks.is_multiple_of(5)) && Self::is_alone() {
             // The last thread of the program has ended. The C library waits for this one.
             self.write(true);
             // SAFETY: as the last thread of a program does.
             unsafe { libc::exit(0) };
         }
+    }
+
+    /// Whether the program slept since the last tick.
+    fn is_idle(&mut self, now: u64) -> bool {
+        let plain = sys::process_cpu_ns().saturating_sub(sys::thread_cpu_ns());
+        let (before, then) = std::mem::replace(&mut self.last_tick, (plain, now));
+        plain.saturating_sub(before) < now.saturating_sub(then) / IDLE_PART
     }
 
     /// Whether this is the last thread: the first one has ended by `pthread_exit`, and the others.
