@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills docs install sizes clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills docs install naps sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -43,6 +43,8 @@ mutations: ## reads COUNT=10000 changed recordings by every verb within 1 GiB an
 	@$(XTASK) mutations $(COUNT)
 kills: ## kills each recorder COUNT=1000 times beside a program that counts what it writes
 	@$(XTASK) kills $(COUNT)
+naps: ## observes redis, sqlite, python, nginx and postgres by overhear naps under load, SECONDS=30 each, and measures its cost
+	@$(XTASK) naps $(SECONDS)
 docs: ## builds the documentation site and the reference of all crates
 	@$(XTASK) docs
 install: ## builds the release and installs it under PREFIX=/usr/local (programs, headers, libraries)

@@ -14,7 +14,7 @@ use std::process::Command;
 use anyhow::{ensure, Context, Result};
 use serde_json::Value;
 
-use crate::packages::{self, BUILD, PEERS};
+use crate::packages::{self, BUILD, OBSERVED, PEERS};
 use crate::workspace::Workspace;
 use crate::{python, shell};
 
@@ -156,6 +156,25 @@ pub(crate) fn experiment_budget(workspace: &Workspace, arguments: &[String]) -> 
         cargo.args(["--groups", groups]);
     }
     shell::run(&mut cargo)
+}
+
+/// Servers under load with the preload library of `overhear naps`, each for half a minute or the
+/// given number of seconds, and then what the library costs.
+pub(crate) fn naps(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    packages::ensure(&[BUILD, OBSERVED])?;
+    let seconds = arguments.first().map_or("30", String::as_str);
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.env("OVERHEAR_NAPS_SECONDS", seconds);
+    cargo.args([
+        "test",
+        "--quiet",
+        "--release",
+        "-p",
+        "overhear-naps-preload",
+    ]);
+    shell::run(cargo.args(["--test", "servers", "--", "--nocapture", "--test-threads=1"]))?;
+    let mut cargo = shell::cargo(&workspace.root);
+    shell::run(cargo.args(["bench", "--quiet", "-p", "overhear-naps-preload"]))
 }
 
 /// A workload with many switches, with and without a monitor, in 41 pairs: a bench among the tests,

@@ -9,6 +9,7 @@
 //! PREFIX/lib/liboverhear_monitor.a
 //! PREFIX/lib/liboverhear_monitor.so.VERSION  sensors, monitors and metrics; with the same links
 //! PREFIX/lib/liboverhear_kernel.so.VERSION   kernel monitors, with libbpf; with the same links
+//! PREFIX/lib/overhear/liboverhear_naps.so    the preload library of `overhear naps`
 //! PREFIX/lib/pkgconfig/                      overhear.pc, and with -monitor and -kernel
 //! PREFIX/lib/cmake/Overhear/                 for find_package(Overhear)
 //! PREFIX/lib/systemd/{system,user}/          units of overheard
@@ -49,6 +50,9 @@ pub(crate) const SENSORS: &str = "liboverhear";
 pub(crate) const MONITORS: &str = "liboverhear_monitor";
 /// The library of programs with kernel monitors, built by the crate `overhear-kernel`.
 const KERNEL: &str = "liboverhear_kernel";
+/// The preload library of `overhear naps`, and its name as cargo builds it.
+const NAPS: &str = "liboverhear_naps.so";
+const NAPS_BUILT: &str = "liboverhear_naps_preload.so";
 
 /// The version of all crates, and the numbers derived from it.
 struct Version {
@@ -115,7 +119,12 @@ impl Installation<'_> {
             &self.built.join(format!("{KERNEL}.so")),
             &folder.join(file_of(KERNEL)),
         )?;
-        links(&folder, KERNEL)
+        links(&folder, KERNEL)?;
+        // No program links it, so it has no version in its name.
+        put(
+            &self.built.join(NAPS_BUILT),
+            &self.folder("lib/overhear")?.join(NAPS),
+        )
     }
 
     fn descriptions(&self) -> Result<()> {
@@ -260,6 +269,7 @@ mod tests {
             "liboverhear.a",
             "liboverhear_monitor.a",
             "liboverhear_kernel.so",
+            super::NAPS_BUILT,
             "overhear",
         ];
         if needed.iter().any(|name| !built.join(name).is_file()) {

@@ -96,6 +96,25 @@ pub(crate) const TEST: &[Need] = &[
     module("python3-venv", "ensurepip", "Python with the module venv"),
 ];
 
+/// Programs that `make naps` observes.
+pub(crate) const OBSERVED: &[Need] = &[
+    program("bzip2", "bzip2", "the compressor bzip2"),
+    program("redis-server", "redis-server", "the server redis"),
+    program(
+        "redis-tools",
+        "redis-benchmark",
+        "the load generator of redis",
+    ),
+    program("sqlite3", "sqlite3", "the shell of sqlite"),
+    program("nginx-light", "nginx", "the server nginx"),
+    program("postgresql", "psql", "the server postgresql"),
+    module(
+        "libpython3-testsuite",
+        "test.test_list",
+        "the tests of Python",
+    ),
+];
+
 /// Needed besides by the fuzz targets: libFuzzer is compiled with them, and one reads traces of
 /// other tracers.
 pub(crate) const FUZZ: &[Need] = &[GXX, BABELTRACE];

@@ -42,6 +42,7 @@ pub(crate) enum Verb {
     Hostile,
     Mutations,
     Kills,
+    Naps,
     Docs,
     Install,
     Sizes,
@@ -67,6 +68,7 @@ impl Verb {
         Self::Hostile,
         Self::Mutations,
         Self::Kills,
+        Self::Naps,
         Self::Docs,
         Self::Install,
         Self::Sizes,
@@ -92,6 +94,7 @@ impl Verb {
             Self::Hostile => "hostile",
             Self::Mutations => "mutations",
             Self::Kills => "kills",
+            Self::Naps => "naps",
             Self::Docs => "docs",
             Self::Install => "install",
             Self::Sizes => "sizes",
@@ -130,6 +133,7 @@ impl Verb {
                 arguments,
             ),
             Self::Kills => long_form(&workspace, "kills", "OVERHEAR_KILLS", "1000", arguments),
+            Self::Naps => bench::naps(&workspace, arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
             Self::Sizes => sizes(&workspace),
@@ -448,7 +452,14 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     );
     let stage = std::env::var("DESTDIR").unwrap_or_default();
     let to = PathBuf::from(format!("{stage}{prefix}"));
-    build_release(workspace, &["overhear-cli", "overhear-directory"])?;
+    build_release(
+        workspace,
+        &[
+            "overhear-cli",
+            "overhear-directory",
+            "overhear-naps-preload",
+        ],
+    )?;
     build_libraries(workspace)?;
     let mut cargo = shell::cargo(&workspace.root);
     shell::run(cargo.args(kernel_library()))?;

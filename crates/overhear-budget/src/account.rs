@@ -49,7 +49,7 @@ impl Tally {
     /// All events of a period have the same error of the price; periods are independent.
     fn error_ns(&self, price: EventPrice) -> f64 {
         let open = (self.count - self.closed_count) as f64 * price.error_ns();
-        self.closed_error_ns.hypot(open)
+        (self.closed_error_ns * self.closed_error_ns + open * open).sqrt()
     }
 
     fn close(&mut self, price: EventPrice) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The balance: what the target permits, minus what was spent. Debt in full, surplus capped.
 
+use crate::decay::decay;
+
 /// Balance of a budget in ns of CPU time: `e = m C + loan - cost - expired`.
 ///
 /// A debt is kept until it is paid. A surplus above a cap expires: what a program did not use while
@@ -49,7 +51,7 @@ impl Balance {
     /// The balance at the CPU time C, where `quantum_ns` is the cost of one piece of observing that
     /// cannot be divided: a surplus that is saved for it does not expire.
     pub(crate) fn settle(&mut self, cpu_ns: f64, cost_ns: f64, quantum_ns: f64) -> f64 {
-        let loan = Self::LOAN * self.m * self.window_ns * (-cpu_ns / self.window_ns).exp();
+        let loan = Self::LOAN * self.m * self.window_ns * decay(cpu_ns / self.window_ns);
         let e = self.m * cpu_ns + loan - cost_ns - self.expired_ns;
         let cap = self.saved * self.m * self.window_ns + quantum_ns;
         self.expired_ns += (e - cap).max(0.0);

@@ -5,6 +5,7 @@ use overhear_event::{Nanos, Timestamp};
 
 use crate::account::{Account, Reported, ThreadKey};
 use crate::balance::Balance;
+use crate::decay::decay;
 use crate::demand::{Demand, DemandStep};
 use crate::duty_cycle::{DutyCycle, Elapsed, Thresholds};
 use crate::report::{BudgetReport, BudgetSource, ThreadCost};
@@ -455,7 +456,7 @@ impl Budget {
         let m = self.target.monitoring_share();
         let window = self.window.as_ns() as f64;
         let horizon = Balance::HORIZON * window;
-        let decay = (-cpu_ns / horizon).exp();
+        let decay = decay(cpu_ns / horizon);
         self.rates.age(decay, cpu_ns);
         let (mut spent, mut quantum) = (self.removed_ns, 0.0_f64);
         for slot in &mut self.slots {
@@ -722,6 +723,13 @@ impl Budget {
             removed_sources: self.removed_sources,
             removed_ns: self.removed_ns,
         }
+    }
+
+    /// Nanoseconds of CPU time that the target permits beyond what was spent, as of the last tick;
+    /// below 0: debt. At most a quarter of a window's budget, and a quantum.
+    #[must_use]
+    pub fn surplus_ns(&self) -> f64 {
+        self.balance.balance_ns()
     }
 
     fn id(&self, index: u32) -> SourceId {

@@ -140,6 +140,7 @@
 mod account;
 mod balance;
 mod budget;
+mod decay;
 mod demand;
 mod duty_cycle;
 mod overhead;

@@ -2,6 +2,7 @@
 //! The command line: verbs, flags and their help.
 
 mod live;
+mod naps;
 pub(crate) mod renamed;
 
 use std::ffi::{OsStr, OsString};
@@ -26,6 +27,7 @@ use overhear_session::updates::UpdateSpecification;
 pub(crate) use live::{
     AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments, TopArguments,
 };
+pub(crate) use naps::NapsArguments;
 
 /// Runtime monitoring for Linux that listens without interrupting.
 #[derive(Debug, Parser)]
@@ -74,6 +76,8 @@ pub(crate) enum Command {
     /// Computes worst-case response times of periodic tasks. Exit status: 1 if a deadline is
     /// missed.
     ResponseTimes(ResponseTimesArguments),
+    /// Finds allocations that a program does not access for a long time, within a budget.
+    Naps(NapsArguments),
     /// Lists the sensors of a directory.
     List(ListArguments),
     /// Prints the elements of sensors as they are written, also of sensors that appear later.

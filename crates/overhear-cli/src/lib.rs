@@ -21,6 +21,7 @@ mod exit;
 mod format;
 mod import;
 mod live;
+mod naps;
 mod options;
 mod output;
 mod progress;
@@ -88,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Admit(arguments) => admit(&arguments),
         Command::FitRate(arguments) => fit_rate(&arguments),
         Command::ResponseTimes(arguments) => response_times(&arguments),
+        Command::Naps(arguments) => naps::naps(&arguments),
         Command::List(arguments) => live::list(arguments),
         Command::Attach(arguments) => live::attach(arguments),
         Command::Top(arguments) => live::top(arguments),

@@ -22,6 +22,7 @@
 
 mod heap;
 pub mod html;
+pub mod naps;
 mod picture;
 pub mod recorded;
 pub mod serve;

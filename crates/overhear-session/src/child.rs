@@ -180,7 +180,7 @@ impl Held {
     }
 }
 
-fn not_found(program: &OsStr) -> SessionError {
+pub(crate) fn not_found(program: &OsStr) -> SessionError {
     let name = program.display();
     SessionError::new(
         ErrorKind::NotFound,
@@ -191,7 +191,7 @@ fn not_found(program: &OsStr) -> SessionError {
 /// The file of a program, as `execvp` finds it: a name without `/` is looked up in PATH. The lookup
 /// is done here, because in the child each missing file would be a failed execve of the program.
 #[expect(clippy::disallowed_methods, reason = "files of programs")]
-fn found_in_path(program: &OsStr) -> Option<PathBuf> {
+pub(crate) fn found_in_path(program: &OsStr) -> Option<PathBuf> {
     if program.as_bytes().contains(&b'/') {
         return Some(program.into());
     }

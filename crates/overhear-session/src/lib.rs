@@ -62,6 +62,7 @@ pub mod listing;
 pub mod measurements;
 pub mod metrics;
 pub mod named_sensors;
+pub mod naps;
 pub mod not_connected;
 pub mod notices;
 mod other_threads;

@@ -3,7 +3,7 @@
 
 mod outcome;
 mod run;
-mod signal_forwarder;
+pub(crate) mod signal_forwarder;
 mod trace_files;
 
 use std::ffi::OsString;

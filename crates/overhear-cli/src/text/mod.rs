@@ -11,6 +11,7 @@ pub(crate) mod fit;
 pub(crate) mod guarantee;
 pub(crate) mod listing;
 pub(crate) mod metrics;
+pub(crate) mod naps;
 pub(crate) mod not_connected;
 pub(crate) mod overhead;
 pub(crate) mod reactions;

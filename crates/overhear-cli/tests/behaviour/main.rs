@@ -13,6 +13,7 @@ mod kills;
 mod limits;
 mod lttng;
 mod metrics;
+mod naps;
 mod offline;
 mod on_terminal;
 mod other_threads;

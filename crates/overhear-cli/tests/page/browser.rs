@@ -183,13 +183,18 @@ impl Browser {
     /// A first layout may have had a scroll bar that the second has not: the plot takes its width
     /// from the layout, so measurements must wait until it is stable.
     pub(crate) fn open(&self, html: &str) {
+        self.open_at(html, "window.overhear?.ready === true");
+    }
+
+    /// Puts `html` on disk, opens it and waits until an expression is true.
+    pub(crate) fn open_at(&self, html: &str, is_ready: &str) {
         let path = self.home.path().join("report.html");
         std::fs::write(&path, html).expect("the page is written");
         self.call(
             "Page.navigate",
             json!({"url": format!("file://{}", path.display())}),
         );
-        self.wait_for("location.protocol === 'file:' && window.overhear?.ready === true");
+        self.wait_for(&format!("location.protocol === 'file:' && {is_ready}"));
         self.settle();
     }
 

@@ -9,6 +9,7 @@ mod appearance;
 mod browser;
 mod compensated;
 mod live;
+mod naps;
 mod synthetic;
 mod tool;
 

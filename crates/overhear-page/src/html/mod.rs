@@ -99,6 +99,8 @@
 //! `sensor` is given (an index into `sensors`), it is drawn in that sensor's row, too, and the
 //! sequence numbers after it increase by `missed`.
 
+pub mod naps;
+
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 

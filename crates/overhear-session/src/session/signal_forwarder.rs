@@ -11,7 +11,7 @@ use crate::process_tree::ProcessTree;
 
 /// Forwards the requests to end the session to the program. The second request is SIGTERM, the
 /// third SIGKILL.
-pub(super) struct SignalForwarder<'a> {
+pub(crate) struct SignalForwarder<'a> {
     running: &'a Running,
     requests: &'a mut Requests,
     // Number of requests so far.
@@ -27,7 +27,7 @@ pub(super) struct SignalForwarder<'a> {
 
 impl<'a> SignalForwarder<'a> {
     /// A forwarder to this program, and to its processes in `tree` that outlive it.
-    pub(super) fn new(
+    pub(crate) fn new(
         running: &'a Running,
         requests: &'a mut Requests,
         tree: Option<&'a RefCell<ProcessTree>>,
@@ -43,7 +43,7 @@ impl<'a> SignalForwarder<'a> {
     }
 
     /// Forwards the requests that came since the last call.
-    pub(super) fn forward(&mut self) {
+    pub(crate) fn forward(&mut self) {
         for request in self.requests.take() {
             // A shell forwards SIGHUP to its jobs, and the kernel sends it again when the shell
             // ends.

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The document of a process: from what the handler knows to a JSON file.
+//!
+//! A file is written under another name and renamed, so a reader never sees half of one.
+
+use std::io::Write as _;
+
+use overhear_naps::{
+    CodeMapping, Nap, NapEnd, NapsCost, ProcessRecord, Unwatched, WatchedSums, FORMAT,
+};
+use overhear_stream::sync::Ordering;
+
+use crate::backend::Backend;
+use crate::engine::{REASON, REASONS};
+use crate::handler::Handler;
+use crate::settings;
+use crate::sys;
+use crate::table::{self, get, COUNTS, RECORD};
+
+pub(crate) fn write(handler: &Handler, ended: bool, folder: i32) {
+    let record = record(handler, ended);
+    let Ok(text) = serde_json::to_vec(&record) else {
+        return;
+    };
+    let name = format!("naps-{}-{}.json", record.pid, handler.started_ns);
+    let (Ok(new), Ok(name)) = (
+        std::ffi::CString::new(format!("{name}.new")),
+        std::ffi::CString::new(name),
+    ) else {
+        return;
+    };
+    let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC | libc::O_CLOEXEC | libc::O_NOFOLLOW;
+    // SAFETY: the names are C strings; the descriptor is closed once, by the file.
+    unsafe {
+        let fd = libc::openat(folder, new.as_ptr(), flags, 0o600);
+        if fd < 0 {
+            return;
+        }
+        let mut file = <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd);
+        if file.write_all(&text).is_ok() {
+            libc::renameat(folder, new.as_ptr(), folder, name.as_ptr());
+        }
+    }
+}
+
+fn record(handler: &Handler, ended: bool) -> ProcessRecord {
+    let settings = settings::get();
+    let now = sys::now_ns();
+    ProcessRecord {
+        format: FORMAT,
+        pid: sys::pid(),
+        // SAFETY: the call has no arguments.
+        parent: unsafe { libc::getppid() } as u32,
+        comm: std::fs::read_to_string("/proc/self/comm")
+            .unwrap_or_default()
+            .trim_end()
+            .to_owned(),
+        backend: handler
+            .backend
+            .as_ref()
+            .map_or("none", Backend::name)
+            .to_owned(),
+        backend_reason: handler.backend_reason.clone(),
+        threshold_ns: settings.threshold_ns,
+        budget: settings.budget,
+        min_size_bytes: settings.min_size,
+        started_ns: handler.started_ns,
+        written_ns: now,
+        ended,
+        stopped: REASONS[REASON.load(Ordering::Relaxed) as usize % REASONS.len()].to_owned(),
+        cpu_ns: sys::process_cpu_ns().saturating_sub(handler.started_cpu_ns),
+        cost: NapsCost {
+            handler_ns: handler.handler_ns(),
+            faults_ns: handler.faults_ns,
+            allocations_ns: crate::credit::cost_ns(),
+        },
+        watched: WatchedSums {
+            allocations: get(&COUNTS.allocations),
+            bytes: get(&COUNTS.bytes),
+            peak_extra_bytes: get(&COUNTS.peak_extra_bytes),
+            peak_bytes: get(&COUNTS.peak_bytes),
+            protections: handler.protections,
+            accesses: handler.accesses,
+        },
+        unwatched: Unwatched {
+            budget: crate::credit::passed_over(),
+            space: get(&COUNTS.unwatched_space),
+            full: get(&COUNTS.unwatched_full),
+            excluded: get(&COUNTS.excluded),
+        },
+        sites: handler.sites.clone(),
+        mappings: mappings(),
+        allocations: allocations(handler, now),
+        allocations_omitted: handler.omitted,
+    }
+}
+
+fn allocations(handler: &Handler, now: u64) -> Vec<overhear_naps::Allocation> {
+    let mut all = handler.finished.clone();
+    let verified = handler.verified_ns(now);
+    for (index, tracked) in handler.tracked.iter().enumerate() {
+        let Some(tracked) = tracked else { continue };
+        let mut allocation = tracked.allocation.clone();
+        allocation.excluded |= RECORD[index].excluded.load(Ordering::Relaxed) != 0;
+        allocation.protected_since_ns = tracked.since_ns;
+        // A thread may have freed it meanwhile; that is in the next document.
+        let freed = RECORD[index].state() == table::GONE;
+        if let Some(since) = tracked.since_ns.filter(|_| !freed) {
+            let idle = verified.saturating_sub(since);
+            allocation.protected_ns += idle;
+            if idle >= settings::get().threshold_ns {
+                allocation.nap_count += 1;
+                allocation.nap_ns += idle;
+                allocation.naps.push(Nap {
+                    start_ns: since,
+                    end_ns: verified,
+                    end: NapEnd::Open,
+                    at: None,
+                });
+            }
+        }
+        all.push(allocation);
+    }
+    all
+}
+
+/// Files with code in the address space.
+fn mappings() -> Vec<CodeMapping> {
+    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mapping = |line: &str| {
+        let mut words = line.split_ascii_whitespace();
+        let (start, end) = words.next()?.split_once('-')?;
+        let access = words.next()?;
+        let offset = words.next()?;
+        let path = line.get(line.find('/')?..)?;
+        let number = |text| u64::from_str_radix(text, 16).ok();
+        access.contains('x').then_some(())?;
+        Some(CodeMapping {
+            start: number(start)?,
+            end: number(end)?,
+            offset: number(offset)?,
+            path: path.to_owned(),
+        })
+    };
+    text.lines().filter_map(mapping).collect()
+}

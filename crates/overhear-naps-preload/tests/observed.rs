@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Observed programs behave as without the library, and no reported NAP contains an access.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+mod support;
+
+use support::{compiled, library, observe, works, Documents, Settings};
+
+const fn settings(backend: &'static str, threshold_ms: u64, budget: &'static str) -> Settings {
+    Settings {
+        backend,
+        threshold_ms,
+        budget,
+    }
+}
+
+/// An access of the program that knows them: it began and was complete at these times.
+type Accesses = BTreeMap<u64, Vec<(u64, u64)>>;
+
+fn logged(path: &Path) -> Accesses {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut accesses = Accesses::new();
+    for line in text.lines() {
+        let words: Vec<u64> = line.split(' ').map(|word| word.parse().unwrap()).collect();
+        accesses
+            .entry(words[0])
+            .or_default()
+            .push((words[1], words[2]));
+    }
+    // Several threads access a block.
+    accesses
+        .values_mut()
+        .for_each(|of_block| of_block.sort_unstable());
+    accesses
+}
+
+/// With a budget that covers every protection, all long pauses are found, and no access is inside
+/// a NAP.
+fn oracle(backend: &'static str) {
+    const THRESHOLD_MS: u64 = 300;
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "oracle");
+    let log = folder.path().join("log");
+    let mut command = Command::new(program);
+    command.arg(&log).args(["4", "3"]);
+    let observed = observe(&mut command, settings(backend, THRESHOLD_MS, "5"));
+    assert!(observed.output.status.success(), "{:?}", observed.output);
+    // Its children end at once, without documents.
+    let [record] = &observed.records[..] else {
+        panic!("{} documents", observed.records.len());
+    };
+    if !works(backend, record) {
+        return;
+    }
+    assert!(record.ended);
+    let accesses = logged(&log);
+    let (mut naps, mut pauses, mut found) = (0, 0, 0);
+    for allocation in &record.allocations {
+        let Some(of_block) = accesses.get(&allocation.address) else {
+            continue;
+        };
+        for nap in &allocation.naps {
+            naps += 1;
+            assert!(nap.length_ns() >= THRESHOLD_MS * 1_000_000);
+            let inside = of_block
+                .iter()
+                .find(|(before, after)| nap.start_ns < *before && *after < nap.end_ns);
+            assert_eq!(inside, None, "{nap:?} of {allocation:?}");
+        }
+        // Protected soon after the first access, a pause of twice the threshold is a NAP. A test
+        // that gets no CPU time for so long proves nothing about such a pause: only those of a
+        // protected block count.
+        for pair in of_block.windows(2) {
+            let (start, end) = (pair[0].1, pair[1].0);
+            if end.saturating_sub(start) < 2 * THRESHOLD_MS * 1_000_000 {
+                continue;
+            }
+            pauses += 1;
+            found += usize::from(
+                allocation
+                    .naps
+                    .iter()
+                    .any(|nap| nap.start_ns < end && start < nap.end_ns),
+            );
+        }
+    }
+    assert!(naps > 0, "{record:?}");
+    println!("{backend}: {naps} NAPs, {found} of {pauses} long pauses found");
+    assert!(found > 0);
+}
+
+#[test]
+fn naps_of_moved_pages_contain_no_access() {
+    oracle("move");
+}
+
+#[test]
+fn naps_by_accessed_bits_contain_no_access() {
+    oracle("accessed");
+}
+
+#[test]
+fn never_accessed_block_is_one_nap_until_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "oracle");
+    let mut command = Command::new(program);
+    command.arg(folder.path().join("log")).args(["2", "1"]);
+    let observed = observe(&mut command, settings("move", 300, "5"));
+    let record = &observed.records[0];
+    if !works("move", record) {
+        return;
+    }
+    // Every sixth block is not accessed after it was filled, until the program checks it.
+    let longest = |allocation: &overhear_naps::Allocation| {
+        let lengths = allocation.naps.iter().map(overhear_naps::Nap::length_ns);
+        lengths.max().unwrap_or(0)
+    };
+    let idle = record
+        .allocations
+        .iter()
+        .filter(|one| longest(one) > 1_000_000_000);
+    assert!(idle.count() >= 4, "{:?}", record.allocations);
+    // The function that accessed last is known.
+    assert!(record
+        .allocations
+        .iter()
+        .any(|one| one.last_access_at.is_some()));
+    // Each was allocated by the program, below a thread.
+    assert!(record.sites.iter().any(|site| site.frames.len() >= 2));
+}
+
+fn edges(backend: &'static str) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "edges");
+    let observed = observe(&mut Command::new(program), settings(backend, 20, "2"));
+    let text = String::from_utf8_lossy(&observed.output.stderr);
+    assert!(
+        observed.output.status.success(),
+        "{:?} {text}",
+        observed.output.status
+    );
+    let protections = observed
+        .records
+        .iter()
+        .map(|record| record.watched.protections);
+    if works(backend, &observed.records[0]) {
+        assert!(protections.sum::<u64>() > 0);
+    }
+}
+
+#[test]
+fn system_calls_signals_forks_and_threads_work_with_moved_pages() {
+    edges("move");
+}
+
+#[test]
+fn system_calls_signals_forks_and_threads_work_with_accessed_bits() {
+    edges("accessed");
+}
+
+/// The output of a program is that without the library.
+fn same_output(program: &str, arguments: &[&str]) {
+    let Ok(plain) = Command::new(program).args(arguments).output() else {
+        println!("skipped: {program} is not installed");
+        return;
+    };
+    for backend in ["move", "accessed"] {
+        let mut command = Command::new(program);
+        let observed = observe(command.args(arguments), settings(backend, 50, "0.5"));
+        assert_eq!(observed.output.status, plain.status, "{program} {backend}");
+        assert!(
+            observed.output.stdout == plain.stdout,
+            "{program} {backend}"
+        );
+        assert!(!observed.records.is_empty());
+    }
+}
+
+#[test]
+fn python_prints_the_same() {
+    let script = "
+import hashlib, json, multiprocessing, random, subprocess
+random.seed(1)
+blocks = {i: bytes([i % 256]) * (1000 + i * 50) for i in range(1500)}
+print(hashlib.sha256(b''.join(blocks.values())).hexdigest())
+print(subprocess.run(['sh', '-c', 'echo hi'], capture_output=True, text=True).stdout)
+def digest(i):
+    return hashlib.md5(blocks[i]).hexdigest()
+with multiprocessing.get_context('fork').Pool(3) as pool:
+    print(hashlib.md5(''.join(pool.map(digest, range(1500))).encode()).hexdigest())
+numbers = sorted(random.random() for _ in range(200000))
+print(numbers[5], hashlib.md5(json.dumps(numbers).encode()).hexdigest())
+";
+    same_output("python3", &["-c", script]);
+}
+
+#[test]
+fn sqlite_prints_the_same() {
+    let script = "create table t(a integer primary key, b text);
+        with recursive c(x) as (select 1 union all select x + 1 from c where x < 100000)
+        insert into t select x, printf('%d-%d-%d', x, x * 7, x % 13) from c;
+        create index i on t(b);
+        select count(*), sum(length(b)), max(b) from t;
+        select a from t order by b limit 50;
+        delete from t where a % 3 = 0;
+        vacuum;
+        select count(*), min(b) from t;
+        pragma integrity_check;";
+    same_output("sqlite3", &[":memory:", script]);
+}
+
+/// Blocks of another allocator that lie in observed mappings are freed there.
+#[test]
+fn blocks_of_another_allocator_stay_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "blocks");
+    let allocator = folder.path().join("allocator.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/mapping.c");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-shared", "-fPIC", "-fno-builtin", "-o"]);
+    let status = compiler.arg(&allocator).arg(source).status().unwrap();
+    assert!(status.success());
+    for backend in ["move", "accessed"] {
+        let documents = Documents::create();
+        let mut command = Command::new(&program);
+        documents.preload(&mut command, settings(backend, 20, "5"));
+        let both = format!("{}:{}", library().display(), allocator.display());
+        let status = command.env("LD_PRELOAD", both).status().unwrap();
+        assert!(status.success(), "{backend}: {status}");
+        let records = documents.records();
+        // The mappings were observed.
+        assert!(records[0].watched.allocations > 0, "{records:#?}");
+    }
+}
