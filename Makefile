@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile mutations kills docs install sizes clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile mutations kills docs install ranges sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -45,6 +45,8 @@ docs: ## builds the documentation site and the reference of all crates
 	@$(XTASK) docs
 install: ## builds the release and installs it under PREFIX=/usr/local (programs, headers, libraries)
 	@$(XTASK) install $(PREFIX)
+ranges: ## builds the compilers overhear-clang and overhear-clang++ (needs llvm-19-dev)
+	@$(XTASK) ranges
 sizes: ## prints the sizes of the C libraries and of a static program with one sensor
 	@$(XTASK) sizes
 clean: ## removes everything built

@@ -24,6 +24,7 @@ mod native;
 mod notices;
 mod packages;
 mod python;
+mod ranges;
 mod references;
 mod shell;
 mod site;

@@ -96,6 +96,12 @@ pub(crate) const TEST: &[Need] = &[
     module("python3-venv", "ensurepip", "Python with the module venv"),
 ];
 
+/// Needed besides by the range analysis: the plug-in for clang, and its tests.
+pub(crate) const RANGES: &[Need] = &[
+    program("llvm-19-dev", "llvm-config-19", "the headers of LLVM 19"),
+    program("llvm-19-tools", "FileCheck-19", "the test tools of LLVM 19"),
+];
+
 /// Needed besides by the fuzz targets: libFuzzer is compiled with them, and one reads traces of
 /// other tracers.
 pub(crate) const FUZZ: &[Need] = &[GXX, BABELTRACE];

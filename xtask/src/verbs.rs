@@ -9,14 +9,14 @@ use std::process::Command;
 use anyhow::{bail, ensure, Context, Result};
 
 use crate::install::{kernel_library, Installation};
-use crate::packages::{self, BUILD, DEMO, FUZZ, TEST};
+use crate::packages::{self, BUILD, DEMO, FUZZ, RANGES, TEST};
 use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{
-    bench, circles, examples, layers, manifests, mutants, native, notices, python, site, sizes,
-    sources, tools,
+    bench, circles, examples, layers, manifests, mutants, native, notices, python, ranges, site,
+    sizes, sources, tools,
 };
 
 /// Crates that neither call the system nor link C, so that miri can run them.
@@ -43,12 +43,13 @@ pub(crate) enum Verb {
     Kills,
     Docs,
     Install,
+    Ranges,
     Sizes,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 20] = [
+    pub(crate) const ALL: [Self; 21] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -67,6 +68,7 @@ impl Verb {
         Self::Kills,
         Self::Docs,
         Self::Install,
+        Self::Ranges,
         Self::Sizes,
         Self::Clean,
     ];
@@ -91,6 +93,7 @@ impl Verb {
             Self::Kills => "kills",
             Self::Docs => "docs",
             Self::Install => "install",
+            Self::Ranges => "ranges",
             Self::Sizes => "sizes",
             Self::Clean => "clean",
         }
@@ -128,6 +131,7 @@ impl Verb {
             Self::Kills => long_form(&workspace, "kills", "OVERHEAR_KILLS", "1000", arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
+            Self::Ranges => range_analysis(&workspace),
             Self::Sizes => sizes(&workspace),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
         }
@@ -136,13 +140,16 @@ impl Verb {
 
 /// Everything that must hold before a change is accepted. All parts run, even if one fails.
 fn test(workspace: &Workspace) -> Result<()> {
-    packages::ensure(&[BUILD, TEST])?;
+    packages::ensure(&[BUILD, TEST, RANGES])?;
     let mut tally = Tally::default();
     // One build in one profile: the tests, the C tests and the programs under test share it.
     let mut build = shell::cargo(&workspace.root);
     if let Err(error) = shell::run(build.args(["build", "--workspace"])) {
         tally.fail(format!("{error:#}"));
         return conclude(&tally);
+    }
+    if let Err(error) = ranges::build(&workspace.root, &workspace.target.join("debug")) {
+        tally.fail(format!("{error:#}"));
     }
     let mut cargo = shell::cargo(&workspace.root);
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
@@ -446,6 +453,8 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     let to = PathBuf::from(format!("{stage}{prefix}"));
     build_release(workspace, &["overhear-cli", "overhear-directory"])?;
     build_libraries(workspace)?;
+    build_release(workspace, &["overhear-ranges"])?;
+    ranges::build(&workspace.root, &workspace.target.join("release"))?;
     let mut cargo = shell::cargo(&workspace.root);
     shell::run(cargo.args(kernel_library()))?;
     let installation = Installation {
@@ -460,6 +469,20 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     {
         println!("Type `ldconfig` as root so that programs find the libraries.");
     }
+    Ok(())
+}
+
+/// The compiler wrapper of the range analysis and its parts, in the profile of the tests.
+fn range_analysis(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD, RANGES])?;
+    let mut build = shell::cargo(&workspace.root);
+    shell::run(build.args(["build", "-p", "overhear-ranges", "-p", "overhear-cli"]))?;
+    let built = workspace.target.join("debug");
+    ranges::build(&workspace.root, &built)?;
+    println!(
+        "The compilers are {0}/overhear-clang and {0}/overhear-clang++.",
+        built.display()
+    );
     Ok(())
 }
 

@@ -1,0 +1,545 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The control thread: counts in, prices and shares out, 100 times per second.
+//!
+//! It is the only clock of the runtime. It does its rounds under the lock and allocates outside of
+//! it: the program's own allocator may be instrumented, too.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use crate::law::{Law, Observation, Usage};
+use crate::layout::{FunctionPrice, STATE_UNLOADED, WORDS_BYTES};
+use crate::memory::{field, get, set};
+use crate::price::{pooled, Pairs, Price, Prior, COVARIATES};
+use crate::runtime::{clock_ns, registry, ticks, Hot, Registry, LOCK, MAX_MODULES};
+
+/// Length of a round.
+const ROUND_NS: f64 = 10e6;
+/// Length of the first round; the following ones grow by half up to `ROUND_NS`.
+const FIRST_ROUND_NS: f64 = 1e6;
+/// Tokens of each long function for each round, and updates for each token.
+const TOKENS: i64 = 100;
+const TOKEN_UPDATES: i64 = 200;
+/// CPU time before shares are restricted: until then the first bursts bound the cost.
+const START_NS: f64 = 5e6;
+/// CPU time before there are hot functions.
+const HOT_NS: f64 = 20e6;
+/// Rounds between two looks for hot functions: after a change, and else.
+const HOT_ROUNDS: [u32; 2] = [50, 20];
+/// Advantage of functions that are hot already.
+const HOT_BONUS: f64 = 1.5;
+/// Prices lie in this range around the calibrated one.
+const PRICE_RANGE: (f64, f64) = (0.1, 6.0);
+/// The spread of functions' prices around their mean, relative to it.
+const PRICE_SPREAD: f64 = 0.5;
+
+/// Starts the control thread. All signals are blocked in it: handlers of the program run in
+/// threads of the program.
+pub(crate) fn start() {
+    // SAFETY: the sets are written before they are read; the thread gets no argument.
+    unsafe {
+        let mut all = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        let mut mask = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+        libc::sigfillset(all.as_mut_ptr());
+        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), mask.as_mut_ptr());
+        let mut thread = std::mem::MaybeUninit::<libc::pthread_t>::uninit();
+        if libc::pthread_create(thread.as_mut_ptr(), null_mut(), run, null_mut()) == 0 {
+            libc::pthread_detach(thread.assume_init());
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, mask.as_ptr(), null_mut());
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    // SAFETY: the name ends with a zero and is short enough.
+    unsafe { libc::prctl(libc::PR_SET_NAME, c"overhear-ranges".as_ptr()) };
+    let mut control = Control::new();
+    let mut round_ns = FIRST_ROUND_NS;
+    let mut next = clock_ns(libc::CLOCK_MONOTONIC);
+    loop {
+        next = (next + round_ns).max(clock_ns(libc::CLOCK_MONOTONIC));
+        sleep_until(next);
+        control.round();
+        round_ns = (round_ns * 1.5).min(ROUND_NS);
+    }
+}
+
+fn sleep_until(time_ns: f64) {
+    let time = libc::timespec {
+        tv_sec: (time_ns / 1e9) as libc::time_t,
+        tv_nsec: (time_ns % 1e9) as libc::c_long,
+    };
+    // SAFETY: `time` is valid; without a place for the remainder none is written.
+    unsafe {
+        libc::clock_nanosleep(
+            libc::CLOCK_MONOTONIC,
+            libc::TIMER_ABSTIME,
+            &time,
+            null_mut(),
+        );
+    }
+}
+
+/// What control remembers of a function.
+#[derive(Clone, Copy)]
+struct Known {
+    /// Pairs at the last fit.
+    fitted_pairs: f64,
+    estimate: Option<Price>,
+    price: Price,
+    /// Pairs now.
+    pairs: f64,
+    /// Place of its words in the image; known once it has run.
+    offset: Option<usize>,
+    module: usize,
+}
+
+struct Control {
+    law: Law,
+    calibrated_ns: f64,
+    start: (f64, u64),
+    known: Vec<Known>,
+    observations: Vec<Observation>,
+    merged: Vec<Pairs>,
+    is_stale: Vec<bool>,
+    slow_calls: f64,
+    rounds_to_hot: u32,
+    rounds: u64,
+}
+
+impl Control {
+    fn new() -> Self {
+        let registry = registry();
+        // SAFETY: target and base do not change after the start.
+        let (target, base) = unsafe { ((*registry).target, (*registry).base) };
+        Self {
+            law: Law::new(target, base),
+            calibrated_ns: calibrate(),
+            start: (clock_ns(libc::CLOCK_MONOTONIC), ticks()),
+            known: Vec::new(),
+            observations: Vec::new(),
+            merged: Vec::new(),
+            is_stale: Vec::new(),
+            slow_calls: 0.0,
+            rounds_to_hot: 0,
+            rounds: 0,
+        }
+    }
+
+    fn round(&mut self) {
+        let registry = registry();
+        // SAFETY: a volatile read of a number that only grows.
+        let functions = unsafe { get(field!(registry, functions)) };
+        let empty = Known {
+            fitted_pairs: 0.0,
+            estimate: None,
+            price: Price {
+                value: 0.0,
+                error: 0.0,
+            },
+            pairs: 0.0,
+            offset: None,
+            module: 0,
+        };
+        self.known.resize(functions, empty);
+        self.observations.resize(functions, Observation::default());
+        self.merged.resize(functions, Pairs::new());
+        self.is_stale.resize(functions, false);
+        self.law.grow(functions);
+
+        let elapsed_ns = clock_ns(libc::CLOCK_MONOTONIC) - self.start.0;
+        let elapsed_ticks = ticks().wrapping_sub(self.start.1) as f64;
+        let ns_per_tick = if elapsed_ticks > 0.0 {
+            elapsed_ns / elapsed_ticks
+        } else {
+            1.0
+        };
+        let _held = LOCK.lock();
+        // SAFETY: the lock is held; of what program threads write, only copies are used.
+        unsafe {
+            set(field!(registry, ns_per_tick), ns_per_tick);
+            self.count(registry);
+            self.fit(registry, ns_per_tick);
+            let usage = Usage {
+                cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
+                control_ns: clock_ns(libc::CLOCK_THREAD_CPUTIME_ID),
+                slow_calls: self.slow_calls,
+            };
+            self.law.round(usage, &self.observations);
+            self.choose_hot(registry, usage.cpu_ns);
+            self.publish(registry, usage.cpu_ns);
+        }
+    }
+
+    /// Sums the counts of all threads.
+    unsafe fn count(&mut self, registry: *mut Registry) {
+        self.observations.fill(Observation::default());
+        for known in &mut self.known {
+            known.pairs = 0.0;
+        }
+        // SAFETY: the lock is held.
+        unsafe {
+            self.slow_calls = (*registry).slow_calls_of_ended;
+            let mut block = (*registry).blocks;
+            while !block.is_null() {
+                let first = (&(*registry).slots)[(*block).module % MAX_MODULES].first;
+                let image = (*block).image();
+                let mut record = (*block).records;
+                while !record.is_null() {
+                    let index = first + (*record).function;
+                    if let (Some(seen), Some(known)) =
+                        (self.observations.get_mut(index), self.known.get_mut(index))
+                    {
+                        let words = get((*record).words);
+                        let account = get((*record).account);
+                        let (passes, monitored) = account.passes_now(&words);
+                        seen.updates += words.recorded as f64;
+                        seen.passes += passes as f64;
+                        seen.monitored += monitored as f64;
+                        known.pairs += (*record).pairs.count();
+                        known.offset = Some((*record).words as usize - image as usize);
+                        known.module = (*block).module;
+                    }
+                    self.slow_calls += (*record).slow_calls;
+                    record = (*record).next;
+                }
+                if !(*block).is_running {
+                    self.count_ended(registry, block, first);
+                }
+                block = (*block).next;
+            }
+            for slot in &(&(*registry).slots)[..(*registry).modules.min(MAX_MODULES)] {
+                if slot.ended.is_null() {
+                    continue;
+                }
+                for function in 0..slot.functions {
+                    if let Some(known) = self.known.get_mut(slot.first + function) {
+                        known.pairs += (*slot.ended_pairs.add(function)).count();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Counts of threads that have ended.
+    unsafe fn count_ended(
+        &mut self,
+        registry: *mut Registry,
+        block: *mut crate::runtime::Block,
+        first: usize,
+    ) {
+        // SAFETY: the lock is held. Offsets are those of words in this image.
+        unsafe {
+            let slot = &(&(*registry).slots)[(*block).module % MAX_MODULES];
+            for function in 0..slot.functions {
+                let Some(seen) = self.observations.get_mut(first + function) else {
+                    continue;
+                };
+                let account = *(*block).accounts().add(function);
+                seen.passes += account.passes as f64;
+                seen.monitored += account.monitored as f64;
+                let offset = self
+                    .known
+                    .get(first + function)
+                    .and_then(|known| known.offset);
+                if let Some(offset) = offset.filter(|o| o + WORDS_BYTES <= slot.image_bytes) {
+                    let words: *const crate::layout::Words = (*block).image().add(offset).cast();
+                    seen.updates += (*words).recorded as f64;
+                }
+            }
+        }
+    }
+
+    /// Estimates the prices of functions with new pairs, and combines all with the mean price.
+    unsafe fn fit(&mut self, registry: *mut Registry, ns_per_tick: f64) {
+        // SAFETY: the lock is held.
+        unsafe {
+            let version = (*registry).hot_version;
+            let mut is_any = false;
+            for (known, is_stale) in self.known.iter_mut().zip(&mut self.is_stale) {
+                *is_stale = known.pairs >= known.fitted_pairs * 1.05 + 1.0
+                    || known.pairs < known.fitted_pairs * 0.9;
+                is_any |= *is_stale;
+            }
+            if is_any {
+                self.merge(registry, version);
+            }
+            let covariates = (*registry).hot_count.min(COVARIATES);
+            for (index, known) in self.known.iter_mut().enumerate() {
+                if self.is_stale[index] {
+                    known.fitted_pairs = known.pairs;
+                    let estimate = self.merged[index].price(covariates);
+                    known.estimate = estimate.map(|estimate| Price {
+                        value: estimate.value * ns_per_tick,
+                        error: estimate.error * ns_per_tick,
+                    });
+                }
+            }
+            let calibrated = self.calibrated_ns;
+            let estimates = self.known.iter().filter_map(|known| known.estimate);
+            let mean = pooled(calibrated, estimates);
+            let prior = Prior {
+                value: mean,
+                spread: PRICE_SPREAD * mean,
+            };
+            for (known, seen) in self.known.iter_mut().zip(&mut self.observations) {
+                let mut price = prior.combine(known.estimate);
+                let range = (PRICE_RANGE.0 * calibrated, PRICE_RANGE.1 * calibrated);
+                price.value = price.value.clamp(range.0, range.1);
+                known.price = price;
+                seen.price_ns = price.value;
+                seen.price_error_ns = price.error;
+                seen.pairs = known.pairs;
+            }
+        }
+    }
+
+    unsafe fn merge(&mut self, registry: *mut Registry, version: u32) {
+        for (merged, is_stale) in self.merged.iter_mut().zip(&self.is_stale) {
+            if *is_stale {
+                *merged = Pairs::new();
+            }
+        }
+        // SAFETY: the lock is held. A pair that is added at this moment may be seen in part; the
+        // next fit sees all of it.
+        unsafe {
+            let mut block = (*registry).blocks;
+            while !block.is_null() {
+                let first = (&(*registry).slots)[(*block).module % MAX_MODULES].first;
+                let mut record = (*block).records;
+                while !record.is_null() {
+                    let index = first + (*record).function;
+                    if self.is_stale.get(index) == Some(&true) {
+                        let pairs = get(field!(record, pairs));
+                        if (*record).covariates_version == version {
+                            self.merged[index].merge(&pairs);
+                        } else {
+                            self.merged[index].merge_without_covariates(&pairs);
+                        }
+                    }
+                    record = (*record).next;
+                }
+                block = (*block).next;
+            }
+            for slot in &(&(*registry).slots)[..(*registry).modules.min(MAX_MODULES)] {
+                if slot.ended.is_null() {
+                    continue;
+                }
+                for function in 0..slot.functions {
+                    if self.is_stale.get(slot.first + function) == Some(&true) {
+                        let pairs = &*slot.ended_pairs.add(function);
+                        self.merged[slot.first + function].merge(pairs);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Chooses the functions whose passes are covariates: those with the largest demands.
+    unsafe fn choose_hot(&mut self, registry: *mut Registry, cpu_ns: f64) {
+        if self.rounds_to_hot > 0 || cpu_ns < HOT_NS {
+            self.rounds_to_hot = self.rounds_to_hot.saturating_sub(1);
+            return;
+        }
+        // SAFETY: the lock is held.
+        unsafe {
+            let hot_now = &(&(*registry).hot)[..(*registry).hot_count.min(COVARIATES)];
+            let is_hot = |known: &Known| {
+                let words = known.offset;
+                hot_now
+                    .iter()
+                    .any(|hot| hot.module == known.module && Some(hot.offset) == words)
+            };
+            let mut best = [(0.0_f64, usize::MAX); COVARIATES];
+            for (index, known) in self.known.iter().enumerate() {
+                if known.offset.is_none() || self.law.demand(index) <= 0.0 {
+                    continue;
+                }
+                let bonus = if is_hot(known) { HOT_BONUS } else { 1.0 };
+                let mut entry = (self.law.demand(index) * bonus, index);
+                for place in &mut best {
+                    if entry.0 > place.0 {
+                        std::mem::swap(place, &mut entry);
+                    }
+                }
+            }
+            let mut chosen = [Hot {
+                module: 0,
+                function: 0,
+                offset: 0,
+            }; COVARIATES];
+            let mut count = 0;
+            for (_, index) in best.iter().filter(|(_, index)| *index != usize::MAX) {
+                let known = &self.known[*index];
+                let first = (&(*registry).slots)[known.module % MAX_MODULES].first;
+                chosen[count] = Hot {
+                    module: known.module,
+                    function: index - first,
+                    offset: known.offset.unwrap_or(0),
+                };
+                count += 1;
+            }
+            let is_same = count == hot_now.len()
+                && best[..count]
+                    .iter()
+                    .all(|(_, index)| is_hot(&self.known[*index]));
+            self.rounds_to_hot = HOT_ROUNDS[usize::from(is_same)];
+            if is_same {
+                return;
+            }
+            set(field!(registry, hot_count), 0);
+            (*registry).hot = chosen;
+            set(
+                field!(registry, hot_version),
+                (*registry).hot_version.wrapping_add(1),
+            );
+            set(field!(registry, hot_count), count);
+            for slot in &(&(*registry).slots)[..(*registry).modules.min(MAX_MODULES)] {
+                for function in 0..slot.functions {
+                    (*slot.ended_pairs.add(function)).forget_covariates();
+                }
+            }
+        }
+    }
+
+    /// Writes shares and bursts for the slow path, and prices for the reader.
+    unsafe fn publish(&mut self, registry: *mut Registry, cpu_ns: f64) {
+        self.rounds += 1;
+        // SAFETY: the lock is held. Rule 1 of the runtime names the words of blocks that may be
+        // written here.
+        unsafe {
+            for (index, slot) in (&(*registry).slots)[..(*registry).modules.min(MAX_MODULES)]
+                .iter()
+                .enumerate()
+            {
+                let orders = (*registry).orders[index];
+                for function in 0..slot.functions {
+                    let number = slot.first + function;
+                    let (Some(known), Some(seen)) =
+                        (self.known.get(number), self.observations.get(number))
+                    else {
+                        continue;
+                    };
+                    let allowance = self.law.allowance(number);
+                    let order = orders.add(function);
+                    set(field!(order, share), allowance.share);
+                    set(field!(order, monitored_gap), allowance.monitored_gap);
+                    set(field!(order, price_ns), known.price.value);
+                    if cpu_ns > START_NS {
+                        set(field!(order, burst), allowance.burst as i64);
+                    }
+                    if !slot.chunk.is_null() {
+                        let prices = slot
+                            .chunk
+                            .cast::<u8>()
+                            .add(crate::layout::CHUNK_HEADER_BYTES);
+                        let price = FunctionPrice {
+                            price_ns: known.price.value,
+                            error_ns: known.price.error,
+                            pairs: seen.pairs,
+                            share: allowance.share,
+                        };
+                        prices.cast::<FunctionPrice>().add(function).write(price);
+                    }
+                }
+                if !slot.is_loaded && !slot.chunk.is_null() {
+                    set(field!(slot.chunk, state), STATE_UNLOADED);
+                }
+            }
+            let mut block = (*registry).blocks;
+            while !block.is_null() {
+                self.refill(registry, block, cpu_ns);
+                block = (*block).next;
+            }
+            let header = (*registry).file.header();
+            if !header.is_null() {
+                (*header).cpu_ns = cpu_ns;
+                (*header).updates_ns = self.law.updates_ns();
+                (*header).machinery_ns = self.law.machinery_ns();
+                (*header).calibrated_price_ns = self.calibrated_ns;
+                (*header).rounds = self.rounds;
+            }
+        }
+    }
+
+    unsafe fn refill(
+        &self,
+        registry: *mut Registry,
+        block: *mut crate::runtime::Block,
+        cpu_ns: f64,
+    ) {
+        // SAFETY: as in `publish`.
+        unsafe {
+            if !(*block).is_running {
+                return;
+            }
+            let first = (&(*registry).slots)[(*block).module % MAX_MODULES].first;
+            let mut record = (*block).records;
+            while !record.is_null() {
+                let words = (*record).words;
+                let allowance = self.law.allowance(first + (*record).function);
+                let left = get(field!(words, tokens)).max(0);
+                set(field!(words, token_updates), TOKEN_UPDATES);
+                set(field!(words, tokens), TOKENS);
+                (*(*record).account).tokens_given += TOKENS - left;
+                if cpu_ns > START_NS && get(field!((*record).account, is_monitored)) == 1 {
+                    let recorded = get(field!(words, recorded));
+                    set(
+                        field!(words, stop),
+                        recorded.saturating_add(allowance.burst as i64),
+                    );
+                }
+                record = (*record).next;
+            }
+        }
+    }
+}
+
+/// The time of one recorded update on this machine, as the difference of the fastest runs of two
+/// loops: one that adds numbers only, and one that also does what instrumented code does.
+fn calibrate() -> f64 {
+    const VALUES: usize = 4096;
+    /// Updates of one block, which share one count.
+    const VARIABLES: usize = 2;
+    let mut values = [0_u64; VALUES];
+    for (index, value) in values.iter_mut().enumerate() {
+        *value = (index as u64).wrapping_mul(2_654_435_761) % 1000;
+    }
+    let (mut plain, mut monitored) = (f64::INFINITY, f64::INFINITY);
+    let mut ranges = [[0_u64, 1000]; VARIABLES];
+    let (mut count, mut recorded) = (0_u64, 0_u64);
+    for _ in 0..16 {
+        plain = plain.min(timed(&values, u64::wrapping_add));
+        let time = timed(&values, |sum, value| {
+            // SAFETY: local words. They are volatile, so that the loop keeps their accesses.
+            unsafe {
+                for range in &mut ranges {
+                    let [low, width] = range;
+                    let minimum = std::ptr::read_volatile(low);
+                    if value.wrapping_sub(minimum) > std::ptr::read_volatile(width) {
+                        std::ptr::write_volatile(low, minimum.min(value));
+                        std::ptr::write_volatile(width, value);
+                    }
+                }
+                for word in [&mut count, &mut recorded] {
+                    let seen = std::ptr::read_volatile(word);
+                    std::ptr::write_volatile(word, seen + 1);
+                }
+            }
+            sum.wrapping_add(value)
+        });
+        monitored = monitored.min(time);
+    }
+    // In a program the processor overlaps a part of it with other work, none to all.
+    (0.5 * (monitored - plain) / (VALUES * VARIABLES) as f64).clamp(0.05, 5.0)
+}
+
+fn timed(values: &[u64], mut step: impl FnMut(u64, u64) -> u64) -> f64 {
+    let before = clock_ns(libc::CLOCK_MONOTONIC);
+    let mut sum = 0;
+    for value in values {
+        sum = step(sum, std::hint::black_box(*value));
+    }
+    std::hint::black_box(sum);
+    clock_ns(libc::CLOCK_MONOTONIC) - before
+}
