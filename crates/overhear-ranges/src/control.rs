@@ -102,7 +102,7 @@ struct Control {
     observations: Vec<Observation>,
     merged: Vec<Pairs>,
     is_stale: Vec<bool>,
-    slow_calls: f64,
+    slow_ticks: f64,
     rounds_to_hot: u32,
     rounds: u64,
 }
@@ -120,7 +120,7 @@ impl Control {
             observations: Vec::new(),
             merged: Vec::new(),
             is_stale: Vec::new(),
-            slow_calls: 0.0,
+            slow_ticks: 0.0,
             rounds_to_hot: 0,
             rounds: 0,
         }
@@ -163,7 +163,7 @@ impl Control {
             let usage = Usage {
                 cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
                 control_ns: clock_ns(libc::CLOCK_THREAD_CPUTIME_ID),
-                slow_calls: self.slow_calls,
+                slow_path_ns: self.slow_ticks * ns_per_tick,
             };
             self.law.round(usage, &self.observations);
             self.choose_hot(registry, usage.cpu_ns);
@@ -179,7 +179,7 @@ impl Control {
         }
         // SAFETY: the lock is held.
         unsafe {
-            self.slow_calls = (*registry).slow_calls_of_ended;
+            self.slow_ticks = (*registry).slow_ticks_of_ended;
             let mut block = (*registry).blocks;
             while !block.is_null() {
                 let first = (&(*registry).slots)[(*block).module % MAX_MODULES].first;
@@ -200,7 +200,7 @@ impl Control {
                         known.offset = Some((*record).words as usize - image as usize);
                         known.module = (*block).module;
                     }
-                    self.slow_calls += (*record).slow_calls;
+                    self.slow_ticks += (*record).slow_ticks;
                     record = (*record).next;
                 }
                 if !(*block).is_running {

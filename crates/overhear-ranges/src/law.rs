@@ -11,8 +11,6 @@
 const HORIZON_NS: f64 = 0.2e9;
 /// Demands are averaged over this CPU time.
 const DEMAND_NS: f64 = 0.3e9;
-/// Cost of one call of the slow path.
-pub const SLOW_CALL_NS: f64 = 60.0;
 /// Debt never takes more than this part of the budget away, so that control does not go blind.
 const LEAST_PART: f64 = 0.05;
 /// A function may spend twice its level in one round, and has saved at most so much time.
@@ -77,8 +75,8 @@ pub struct Usage {
     pub cpu_ns: f64,
     /// CPU time of the control thread.
     pub control_ns: f64,
-    /// Calls of the slow path.
-    pub slow_calls: f64,
+    /// Time in the slow path.
+    pub slow_path_ns: f64,
 }
 
 /// The law with its memory.
@@ -124,7 +122,7 @@ impl Law {
         self.updates_ns
     }
 
-    /// The estimated cost of the base, slow calls and the control thread.
+    /// The estimated cost of the base, the slow path and the control thread.
     #[must_use]
     pub const fn machinery_ns(&self) -> f64 {
         self.machinery_ns
@@ -154,7 +152,7 @@ impl Law {
         let keep = (-elapsed / DEMAND_NS).exp();
         self.averaged_cpu_ns = self.averaged_cpu_ns * keep + elapsed;
         self.updates_ns = observations.iter().map(|o| o.updates * o.price_ns).sum();
-        let work = usage.slow_calls * SLOW_CALL_NS + usage.control_ns;
+        let work = usage.slow_path_ns + usage.control_ns;
         // The base is a part of the plain time, not of the time with everything.
         let plain = (usage.cpu_ns - self.updates_ns - work).max(0.0) / (1.0 + self.base);
         self.machinery_ns = work + self.base * plain;

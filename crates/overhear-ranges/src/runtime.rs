@@ -40,13 +40,22 @@ const FIRST_PASSES: i64 = 256;
 const FIRST_BURST_NS: f64 = 100e3;
 /// A price to begin with, until the control thread has measured one.
 const FIRST_PRICE_NS: f64 = 0.3;
-/// Intended length of a stretch of a pair.
+/// Intended length of a stretch of a pair, and the one after many pairs: then fewer calls of the slow
+/// path keep the price.
 const STRETCH_NS: f64 = 24e3;
+const LONG_STRETCH_NS: f64 = 96e3;
+/// Pairs after which stretches are long.
+const MANY_PAIRS: f64 = 1000.0;
 /// Longest stretch in passes.
 const MOST_PASSES: f64 = 1e7;
 /// A pair is dropped if one of its times is so many times the expected one: the thread was
 /// preempted, or waited.
 const OUTLIER: f64 = 6.0;
+/// Longest time that a call of the slow path is taken to have.
+const MOST_SLOW_NS: f64 = 2e3;
+/// Time of a call of the slow path outside of its own two readings of the clock: saving registers,
+/// finding the thread, and the readings themselves.
+const CALL_NS: f64 = 30.0;
 /// Longest gap between pairs.
 const LONGEST_GAP_NS: f64 = 100e6;
 
@@ -57,8 +66,8 @@ pub(crate) struct Record {
     pub(crate) account: *mut Account,
     /// Index of the function in the module.
     pub(crate) function: usize,
-    /// Calls of the slow path.
-    pub(crate) slow_calls: f64,
+    /// Ticks in the slow path.
+    pub(crate) slow_ticks: f64,
     pub(crate) pairs: Pairs,
     phase: Phase,
     monitored_first: bool,
@@ -168,7 +177,7 @@ pub(crate) struct Registry {
     pub(crate) hot_count: usize,
     pub(crate) hot_version: u32,
     pub(crate) ns_per_tick: f64,
-    pub(crate) slow_calls_of_ended: f64,
+    pub(crate) slow_ticks_of_ended: f64,
     /// One [`Order`] for each function of each module: `orders[module]`.
     pub(crate) orders: [*mut Order; MAX_MODULES],
 }
@@ -211,7 +220,7 @@ static mut REGISTRY: Registry = Registry {
     hot_count: 0,
     hot_version: 1,
     ns_per_tick: 0.0,
-    slow_calls_of_ended: 0.0,
+    slow_ticks_of_ended: 0.0,
     orders: [null_mut(); MAX_MODULES],
 };
 
@@ -853,7 +862,6 @@ unsafe fn turn(
             return true;
         }
         let record = &mut *record;
-        record.slow_calls += 1.0;
         let (passes, monitored) = (*account).passes_now(&*words);
         let spent = (*account).tokens_given - (*words).tokens.max(0);
         (*account).passes = passes;
@@ -874,6 +882,10 @@ unsafe fn turn(
             note_hot(registry, thread, record);
         }
         record.start_ticks = ticks();
+        let inside = record.start_ticks.wrapping_sub(now) as f64;
+        // A longer call was preempted: what another thread did is no cost of this one.
+        record.slow_ticks += inside.min(MOST_SLOW_NS / (*registry).ns_per_tick.max(1e-3));
+        record.slow_ticks += CALL_NS / (*registry).ns_per_tick.max(1e-3);
         next.0 && (*words).recorded < stop
     }
 }
@@ -918,7 +930,7 @@ unsafe fn new_record(
             words,
             account,
             function,
-            slow_calls: 1.0,
+            slow_ticks: 0.0,
             pairs: Pairs::new(),
             phase: Phase::Gap,
             monitored_first: false,
@@ -1053,11 +1065,12 @@ fn end_pair(record: &mut Record, covariates: usize, ns_per_tick: f64) {
         ticks = ticks.min(8.0 * record.pass_ticks);
     }
     record.pass_ticks += weight * (ticks - record.pass_ticks);
-    let stretch_ticks = if ns_per_tick > 0.0 {
-        STRETCH_NS / ns_per_tick
-    } else {
+    let stretch_ns = if count < MANY_PAIRS {
         STRETCH_NS
+    } else {
+        LONG_STRETCH_NS
     };
+    let stretch_ticks = stretch_ns / if ns_per_tick > 0.0 { ns_per_tick } else { 1.0 };
     let wanted = stretch_ticks / (record.pass_ticks + 1.0);
     record.pair_passes = wanted.min(4.0 * passes).clamp(1.0, MOST_PASSES).floor();
 }
@@ -1182,7 +1195,7 @@ unsafe fn keep_results(registry: *mut Registry, index: usize, block: *mut Block)
             if !(*slot).ended_pairs.is_null() {
                 (*(*slot).ended_pairs.add((*record).function)).merge(&(*record).pairs);
             }
-            (*registry).slow_calls_of_ended += (*record).slow_calls;
+            (*registry).slow_ticks_of_ended += (*record).slow_ticks;
             (*record).next = (*registry).free_records;
             (*registry).free_records = record;
             record = next;
@@ -1352,7 +1365,7 @@ extern "C" fn after_fork() {
         let thread: *mut Thread = libc::pthread_getspecific((*registry).key).cast();
         open_file(registry);
         (*registry).hot_count = 0;
-        (*registry).slow_calls_of_ended = 0.0;
+        (*registry).slow_ticks_of_ended = 0.0;
         (*registry).blocks = null_mut();
         (*registry).threads = thread;
         if !thread.is_null() {

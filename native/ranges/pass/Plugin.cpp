@@ -26,6 +26,12 @@ bool isExcluded(const Function &F, const SmallPtrSetImpl<const Function *> &reso
          resolvers.contains(&F);
 }
 
+/// Whether the update is the value that a caller passes.
+bool isPassedValue(const Update &update) {
+  auto *store = dyn_cast<StoreInst>(update.at);
+  return store && isa<Argument>(store->getValueOperand());
+}
+
 /// A note on standard error: no diagnostic, because builds that take warnings for errors go on.
 void note(const Twine &message) { errs() << "overhear ranges: " << message << "\n"; }
 
@@ -64,14 +70,22 @@ bool instrument(Module &M) {
     if (auto *resolver = indirect.getResolverFunction())
       resolvers.insert(resolver);
 
+  // Small functions that write nothing themselves are called most often; a check at each call would
+  // be most of what the plain copies cost.
+  const char *arguments = getenv("OVERHEAR_RANGES_ARGUMENTS");
+  bool allArguments = arguments && StringRef(arguments) == "all";
   Variables variables(M);
   std::vector<std::pair<Function *, std::vector<Update>>> work;
   for (Function &F : M) {
     if (isExcluded(F, resolvers))
       continue;
+    size_t known = variables.all.size();
     auto updates = variables.updatesOf(F);
-    if (!updates.empty())
+    bool hasOwn = any_of(updates, [](const Update &update) { return !isPassedValue(update); });
+    if (hasOwn || (allArguments && !updates.empty()))
       work.emplace_back(&F, std::move(updates));
+    else
+      variables.forgetFrom(known);
   }
   if (work.empty()) {
     bool hasCode = any_of(M, [](const Function &F) { return !F.isDeclaration(); });

@@ -220,6 +220,18 @@ unsigned Variables::numberOf(const Metadata *key, Variable variable) {
   return place->second;
 }
 
+void Variables::forgetFrom(size_t first) {
+  if (all.size() == first)
+    return;
+  SmallVector<const Metadata *, 8> forgotten;
+  for (auto [key, number] : numbers)
+    if (number >= first)
+      forgotten.push_back(key);
+  for (const Metadata *key : forgotten)
+    numbers.erase(key);
+  all.resize(first);
+}
+
 void Variables::readLocals(Function &F) {
   locals.clear();
   auto declare = [&](Value *address, DILocalVariable *variable, DIExpression *expression) {

@@ -55,6 +55,9 @@ public:
   /// The updates of a function, in the order of its instructions.
   std::vector<Update> updatesOf(llvm::Function &F);
 
+  /// Forgets the variables that were found last: only the first ones stay.
+  void forgetFrom(size_t first);
+
   std::vector<Variable> all;
 
 private:

@@ -36,6 +36,10 @@ fn check(name: &str) {
         let filecheck = format!("{} {}", tool("FileCheck").display(), source.display());
         let command = line
             .replace("%filecheck %s", &filecheck)
+            .replace(
+                "%filecheck --check-prefix=ALL %s",
+                &format!("{filecheck} --check-prefix=ALL"),
+            )
             .replace("%clang", &tool("clang").display().to_string())
             .replace("%opt", &tool("opt").display().to_string())
             .replace("%plugin", &plugin)
@@ -75,4 +79,9 @@ fn excluded_functions_stay_as_they_are() {
 #[test]
 fn source_without_debug_information_is_named() {
     check("without_debug_information.c");
+}
+
+#[test]
+fn functions_that_only_get_values_are_instrumented_on_demand() {
+    check("arguments.c");
 }

@@ -272,3 +272,79 @@ fn wrapper_names_a_part_that_is_missing() {
     assert!(!output.status.success());
     assert!(message.contains("overhear_ranges_pass.so of the range analysis was not found"));
 }
+
+/// A library in C, and a program in C++ that uses it.
+fn write_project(folder: &Path) {
+    let sources = [
+        (
+            "part.c",
+            "int part_global;\nint part(int n) { part_global = n * 2; return n + 1; }\n",
+        ),
+        (
+            "whole.cpp",
+            "extern \"C\" int part(int);\nint main() { int sum = 0; for (int i = 0; i < 9; i++) \
+             sum += part(i); return sum - 45; }\n",
+        ),
+        (
+            "CMakeLists.txt",
+            "cmake_minimum_required(VERSION 3.10)\nproject(whole C CXX)\n\
+             add_library(part SHARED part.c)\nadd_executable(whole whole.cpp)\n\
+             target_link_libraries(whole part)\n",
+        ),
+        (
+            "Makefile",
+            "whole: whole.o libpart.a\n\t$(CXX) $(LDFLAGS) whole.o -L. -lpart -o whole\n\
+             libpart.a: part.o\n\tar rc libpart.a part.o\n",
+        ),
+    ];
+    for (name, text) in sources {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
+}
+
+#[test]
+fn wrapper_is_the_compiler_of_make_and_cmake_builds() {
+    if parts().is_none() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    write_project(folder.path());
+    let cxx = wrapper(folder.path(), Path::new("whole.cpp"));
+    let (cxx, parts) = (
+        cxx.get_program().to_owned(),
+        Path::new(WRAPPER).with_file_name("ranges"),
+    );
+    let build = folder.path().join("build");
+    let mut make = Command::new("make");
+    make.arg("-C")
+        .arg(folder.path())
+        .env("CC", WRAPPER)
+        .env("CXX", &cxx);
+    let mut cmake = Command::new("cmake");
+    cmake
+        .arg("-S")
+        .arg(folder.path())
+        .arg("-B")
+        .arg(&build)
+        .env("CC", WRAPPER)
+        .env("CXX", &cxx);
+    let mut finish = Command::new("cmake");
+    finish.arg("--build").arg(&build);
+    for command in [&mut make, &mut cmake, &mut finish] {
+        succeed(command.env("OVERHEAR_RANGES_LIB", &parts));
+    }
+    for program in [folder.path().join("whole"), build.join("whole")] {
+        let (output, results) = run(&program, Some("full"), &[]);
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(
+            variable(&results, "part_global").1.range,
+            Some((0, 16)),
+            "{program:?}"
+        );
+        assert_eq!(
+            variable(&results, "sum").1.range,
+            Some((0, 45)),
+            "{program:?}"
+        );
+    }
+}
