@@ -2,6 +2,7 @@
 //! The command line: verbs, flags and their help.
 
 mod live;
+pub(crate) mod ranges;
 pub(crate) mod renamed;
 
 use std::ffi::{OsStr, OsString};
@@ -73,6 +74,9 @@ pub(crate) enum Command {
     /// Computes worst-case response times of periodic tasks. Exit status: 1 if a deadline is
     /// missed.
     ResponseTimes(ResponseTimesArguments),
+    /// Runs a program that overhear-clang has compiled, and reports which values its integer
+    /// variables take.
+    Ranges(ranges::RangesArguments),
     /// Lists the sensors of a directory.
     List(ListArguments),
     /// Prints the elements of sensors as they are written, also of sensors that appear later.

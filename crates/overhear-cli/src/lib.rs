@@ -24,6 +24,7 @@ mod live;
 mod options;
 mod output;
 mod progress;
+mod ranges;
 mod readiness;
 #[cfg(test)]
 mod testing;
@@ -88,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Admit(arguments) => admit(&arguments),
         Command::FitRate(arguments) => fit_rate(&arguments),
         Command::ResponseTimes(arguments) => response_times(&arguments),
+        Command::Ranges(arguments) => ranges::ranges(&arguments),
         Command::List(arguments) => live::list(arguments),
         Command::Attach(arguments) => live::attach(arguments),
         Command::Top(arguments) => live::top(arguments),

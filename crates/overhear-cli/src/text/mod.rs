@@ -13,6 +13,7 @@ pub(crate) mod listing;
 pub(crate) mod metrics;
 pub(crate) mod not_connected;
 pub(crate) mod overhead;
+pub(crate) mod ranges;
 pub(crate) mod reactions;
 pub(crate) mod report;
 pub(crate) mod response_times;
