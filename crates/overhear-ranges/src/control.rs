@@ -8,7 +8,7 @@ use std::ffi::c_void;
 use std::ptr::null_mut;
 
 use crate::law::{Law, Observation, Usage};
-use crate::layout::{FunctionPrice, STATE_UNLOADED, WORDS_BYTES};
+use crate::layout::{FunctionPrice, FunctionWords, STATE_UNLOADED, WORDS_BYTES};
 use crate::memory::{field, get, set};
 use crate::price::{pooled, Pairs, Price, Prior, COVARIATES};
 use crate::runtime::{clock_ns, registry, ticks, Hot, Registry, LOCK, MAX_MODULES};
@@ -243,7 +243,7 @@ impl Control {
                     .get(first + function)
                     .and_then(|known| known.offset);
                 if let Some(offset) = offset.filter(|o| o + WORDS_BYTES <= slot.image_bytes) {
-                    let words: *const crate::layout::Words = (*block).image().add(offset).cast();
+                    let words: *const FunctionWords = (*block).image().add(offset).cast();
                     seen.updates += (*words).recorded as f64;
                 }
             }
@@ -442,7 +442,7 @@ impl Control {
                         prices.cast::<FunctionPrice>().add(function).write(price);
                     }
                 }
-                if !slot.is_loaded && !slot.chunk.is_null() {
+                if !slot.is_loaded && !slot.chunk.is_null() && !(*registry).is_exiting {
                     set(field!(slot.chunk, state), STATE_UNLOADED);
                 }
             }

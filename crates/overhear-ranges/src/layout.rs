@@ -39,7 +39,7 @@ pub const RANGE_BYTES: usize = 16;
 /// thread; a write that is lost to the other side costs at most one round of control.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Words {
+pub struct FunctionWords {
     /// Plain stretch: passes left, minus 1. Monitored stretch: starts at -1 and goes down.
     pub credit: i64,
     /// The slow path is called at the pass that takes `credit` to this value or below.
@@ -54,8 +54,8 @@ pub struct Words {
     pub token_updates: i64,
     /// Address of the function's `Record` in this process, or 0.
     pub record: u64,
-    /// Not used.
-    pub spare: u64,
+    /// Passes of monitored stretches that ran plain, because `stop` was reached.
+    pub capped: i64,
 }
 
 /// What the slow path has counted for a function and thread. Written by that thread only.
@@ -81,30 +81,34 @@ pub struct Account {
 }
 
 impl Account {
-    /// Passes in all and monitored ones, with the stretch under way.
+    /// Passes in all and those of monitored stretches, with the stretch under way.
     #[must_use]
-    pub fn passes_now(&self, words: &Words) -> (i64, i64) {
+    pub fn stretches_now(&self, words: &FunctionWords) -> (i64, i64) {
         let (all, monitored) = if self.is_monitored == 1 {
             let open = (-1_i64).wrapping_sub(words.credit).max(0);
             (open, open)
         } else if self.length > 0 {
-            (
-                self.length
-                    .wrapping_sub(1)
-                    .wrapping_sub(words.credit)
-                    .max(0),
-                0,
-            )
+            let open = self.length.wrapping_sub(1).wrapping_sub(words.credit);
+            (open.max(0), 0)
         } else {
             (0, 0)
         };
+        (
+            self.passes.saturating_add(all),
+            self.monitored.saturating_add(monitored),
+        )
+    }
+
+    /// Passes in all and monitored ones: those of monitored stretches, without those that ran
+    /// plain, and with those that used a token.
+    #[must_use]
+    pub fn passes_now(&self, words: &FunctionWords) -> (i64, i64) {
+        let (all, monitored) = self.stretches_now(words);
         let spent = (self.tokens_given - words.tokens.max(0)).max(0);
-        let all = self.passes.saturating_add(all);
-        let monitored = self
-            .monitored
-            .saturating_add(monitored)
-            .saturating_add(spent);
-        (all, monitored.min(all))
+        let monitored = monitored
+            .saturating_add(spent)
+            .saturating_sub(words.capped.max(0));
+        (all, monitored.clamp(0, all.max(0)))
     }
 }
 
@@ -176,7 +180,7 @@ pub struct FileHeader {
     pub updates_ns: f64,
     /// Estimated cost of slow calls and of the control thread.
     pub machinery_ns: f64,
-    /// Cost of an update that was measured at the start of the process.
+    /// ProcessCost of an update that was measured at the start of the process.
     pub calibrated_price_ns: f64,
     /// Rounds of control.
     pub rounds: u64,
@@ -251,7 +255,7 @@ pub struct FunctionPrice {
 /// Bytes of a chunk's header.
 pub const CHUNK_HEADER_BYTES: usize = 64;
 
-const _: () = assert!(size_of::<Words>() == WORDS_BYTES);
+const _: () = assert!(size_of::<FunctionWords>() == WORDS_BYTES);
 const _: () = assert!(size_of::<Account>() == 64);
 const _: () = assert!(size_of::<Object>() == 64);
 const _: () = assert!(size_of::<Module>() == 48);

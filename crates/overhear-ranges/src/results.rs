@@ -11,9 +11,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::layout::{
-    Account, ChunkHeader, FileHeader, FunctionPrice, Words, CHUNK_BLOCK, CHUNK_HEADER_BYTES,
-    CHUNK_MODULE, FILE_ENDING, FILE_MAGIC, FILE_VERSION, PAGE, RANGE_BYTES, STATE_FREE,
-    STATE_UNLOADED, WORDS_BYTES,
+    Account, ChunkHeader, FileHeader, FunctionPrice, FunctionWords, CHUNK_BLOCK,
+    CHUNK_HEADER_BYTES, CHUNK_MODULE, FILE_ENDING, FILE_MAGIC, FILE_VERSION, PAGE, RANGE_BYTES,
+    STATE_FREE, STATE_UNLOADED, WORDS_BYTES,
 };
 use crate::runtime::Storage;
 
@@ -142,7 +142,7 @@ pub struct FunctionCost {
 
 /// What processes used, in sum.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Cost {
+pub struct ProcessCost {
     /// CPU time, with everything that observes.
     pub cpu_ns: f64,
     /// Estimated cost of recorded updates.
@@ -163,7 +163,7 @@ pub struct Results {
     /// Number of processes that were controlled by a budget, and ended before the first round.
     pub uncontrolled: u64,
     /// What they used.
-    pub cost: Cost,
+    pub cost: ProcessCost,
     /// Libraries that were unloaded while their process went on.
     pub unloaded: Vec<String>,
     /// Blocks of threads for which no memory was left in the folder.
@@ -296,7 +296,7 @@ impl Results {
             let block = image.get(object.offset..)?;
             let mut functions = Vec::with_capacity(object.functions.len());
             for (index, name) in object.functions.iter().enumerate() {
-                let words: Words = read(block, index * WORDS_BYTES)?;
+                let words: FunctionWords = read(block, index * WORDS_BYTES)?;
                 let place = number * size_of::<Account>();
                 let account: Account = read(content.get(image_bytes..)?, place)?;
                 number += 1;
@@ -545,7 +545,7 @@ impl Plain for u64 {}
 impl Plain for FileHeader {}
 impl Plain for ChunkHeader {}
 impl Plain for Account {}
-impl Plain for Words {}
+impl Plain for FunctionWords {}
 impl Plain for FunctionPrice {}
 
 /// A value at a place, if the bytes reach so far.

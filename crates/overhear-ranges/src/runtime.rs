@@ -22,7 +22,7 @@ use std::ptr::{copy_nonoverlapping, null_mut};
 
 use crate::control;
 use crate::layout::{
-    pages, Account, ChunkHeader, FileHeader, FunctionPrice, Mode, Module, Object, Words,
+    pages, Account, ChunkHeader, FileHeader, FunctionPrice, FunctionWords, Mode, Module, Object,
     CHUNK_BLOCK, CHUNK_HEADER_BYTES, CHUNK_MODULE, FILE_MAGIC, FILE_VERSION, LAYOUT_VERSION,
     STATE_FREE, STATE_LIVE, WORDS_BYTES,
 };
@@ -36,12 +36,12 @@ use crate::price::{Pairs, COVARIATES};
 pub(crate) const MAX_MODULES: usize = 256;
 /// Passes with which each function begins: monitored, so that what runs once is seen.
 const FIRST_PASSES: i64 = 256;
-/// Cost that a function may cause before the first round of control.
+/// ProcessCost that a function may cause before the first round of control.
 const FIRST_BURST_NS: f64 = 100e3;
 /// A price to begin with, until the control thread has measured one.
 const FIRST_PRICE_NS: f64 = 0.3;
-/// Intended length of a stretch of a pair, and the one after many pairs: then fewer calls of the slow
-/// path keep the price.
+/// Intended length of a stretch of a pair, and the one after many pairs: then fewer calls of the
+/// slow path keep the price.
 const STRETCH_NS: f64 = 24e3;
 const LONG_STRETCH_NS: f64 = 96e3;
 /// Pairs after which stretches are long.
@@ -62,7 +62,7 @@ const LONGEST_GAP_NS: f64 = 100e6;
 /// The estimator of one function in one thread.
 pub(crate) struct Record {
     pub(crate) next: *mut Self,
-    pub(crate) words: *mut Words,
+    pub(crate) words: *mut FunctionWords,
     pub(crate) account: *mut Account,
     /// Index of the function in the module.
     pub(crate) function: usize,
@@ -172,6 +172,8 @@ pub(crate) struct Registry {
     folder: [u8; 3900],
     folder_bytes: usize,
     is_started: bool,
+    /// Libraries that are unloaded from now on are not worth mentioning.
+    pub(crate) is_exiting: bool,
     key: libc::pthread_key_t,
     pub(crate) hot: [Hot; COVARIATES],
     pub(crate) hot_count: usize,
@@ -211,6 +213,7 @@ static mut REGISTRY: Registry = Registry {
     folder: [0; 3900],
     folder_bytes: 0,
     is_started: false,
+    is_exiting: false,
     key: 0,
     hot: [Hot {
         module: 0,
@@ -367,6 +370,7 @@ unsafe fn start(registry: *mut Registry) {
                 _ => Mode::Off,
             },
         };
+        libc::atexit(exiting);
         open_file(registry);
         libc::pthread_atfork(
             Some(before_fork),
@@ -374,6 +378,12 @@ unsafe fn start(registry: *mut Registry) {
             Some(after_fork),
         );
     }
+}
+
+extern "C" fn exiting() {
+    let _held = LOCK.lock();
+    // SAFETY: the lock is held.
+    unsafe { (*registry()).is_exiting = true };
 }
 
 extern "C" {
@@ -679,7 +689,7 @@ unsafe fn pass(
                 let image = (*block).image();
                 *delta = (image as isize).wrapping_sub((*module).image_start as isize);
                 let offset = (*object).block as usize - (*module).image_start as usize;
-                let words: *mut Words = image.add(offset + function * WORDS_BYTES).cast();
+                let words: *mut FunctionWords = image.add(offset + function * WORDS_BYTES).cast();
                 let number = number_of(module, object, function);
                 turn(registry, thread, block, words, index, number)
             }
@@ -698,7 +708,7 @@ unsafe fn without_memory(delta: isize, object: *const Object, function: usize) -
             .block
             .wrapping_offset(delta)
             .add(function * WORDS_BYTES);
-        let words: *mut Words = place.cast_mut().cast();
+        let words: *mut FunctionWords = place.cast_mut().cast();
         (*words).credit_limit = -1;
         (*words).credit = i64::MAX;
         (*words).stop = i64::MIN;
@@ -820,7 +830,7 @@ unsafe fn turn(
     registry: *mut Registry,
     thread: *mut Thread,
     block: *mut Block,
-    words: *mut Words,
+    words: *mut FunctionWords,
     module: usize,
     function: usize,
 ) -> bool {
@@ -862,11 +872,7 @@ unsafe fn turn(
             return true;
         }
         let record = &mut *record;
-        let (passes, monitored) = (*account).passes_now(&*words);
-        let spent = (*account).tokens_given - (*words).tokens.max(0);
-        (*account).passes = passes;
-        // Tokens stay a difference, so that they are not counted twice.
-        (*account).monitored = (monitored - spent.max(0)).max((*account).monitored);
+        ((*account).passes, (*account).monitored) = (*account).stretches_now(&*words);
         end_stretch(registry, thread, record, now, module);
         let next = next_stretch(record, thread, *order, (*registry).ns_per_tick);
         let stop = (*words).recorded.saturating_add(get(field!(order, burst)));
@@ -890,7 +896,13 @@ unsafe fn turn(
     }
 }
 
-unsafe fn begin(words: *mut Words, account: *mut Account, monitored: bool, length: i64, stop: i64) {
+unsafe fn begin(
+    words: *mut FunctionWords,
+    account: *mut Account,
+    monitored: bool,
+    length: i64,
+    stop: i64,
+) {
     // SAFETY: both belong to the calling thread.
     unsafe {
         (*account).length = length;
@@ -909,7 +921,7 @@ unsafe fn begin(words: *mut Words, account: *mut Account, monitored: bool, lengt
 unsafe fn new_record(
     registry: *mut Registry,
     block: *mut Block,
-    words: *mut Words,
+    words: *mut FunctionWords,
     account: *mut Account,
     function: usize,
 ) -> *mut Record {
@@ -962,7 +974,7 @@ unsafe fn hot_state(thread: *const Thread, hot: Hot) -> Option<(i64, i64)> {
         if (*account).length == 0 {
             return None;
         }
-        let words: *const Words = (*block).image().add(hot.offset).cast();
+        let words: *const FunctionWords = (*block).image().add(hot.offset).cast();
         Some(((*account).passes_now(&*words).0, (*words).recorded))
     }
 }
@@ -1225,8 +1237,8 @@ unsafe fn add_image(slot: *const Slot, to: *mut u8, from: *mut u8) {
             let functions = object.functions as usize;
             for function in 0..functions {
                 let place = function * WORDS_BYTES;
-                let to: *mut Words = to.add(place).cast();
-                (*to).recorded += (*from.add(place).cast::<Words>()).recorded;
+                let to: *mut FunctionWords = to.add(place).cast();
+                (*to).recorded += (*from.add(place).cast::<FunctionWords>()).recorded;
             }
             let mut widths = Widths::new(object);
             let ranges = functions * WORDS_BYTES;
@@ -1328,7 +1340,7 @@ unsafe fn add_passes(slot: *const Slot, to: *mut Block, from: *mut Block) {
             let offset = object.block as usize - (*module).image_start as usize;
             for function in 0..object.functions as usize {
                 let place = offset + function * WORDS_BYTES;
-                let words = (*from).image().add(place).cast::<Words>();
+                let words = (*from).image().add(place).cast::<FunctionWords>();
                 let account = (*from).accounts().add(number);
                 if (*account).length != 0 {
                     let (passes, monitored) = (*account).passes_now(&*words);

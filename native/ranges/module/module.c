@@ -87,10 +87,10 @@ __attribute__((constructor(101))) static void start(void) {
   overhear_ranges_register(&this_module);
 }
 
-__attribute__((destructor(101))) static void end(void) {
 #ifdef OVERHEAR_RANGES_LIBRARY
-  if (!overhear_ranges_unregister)
-    return;
-#endif
-  overhear_ranges_unregister(&this_module);
+// Programs are not unloaded: at their exit, handlers that run later may still be instrumented.
+__attribute__((destructor(101))) static void end(void) {
+  if (overhear_ranges_unregister)
+    overhear_ranges_unregister(&this_module);
 }
+#endif

@@ -273,7 +273,7 @@ public:
     U.CreateCondBr(U.CreateICmpSGT(again, limit), armed, slow);
     IRBuilder<> A(armed);
     A.SetCurrentDebugLocation(location);
-    A.CreateCondBr(mayRecord(A), monitored, plain);
+    A.CreateCondBr(mayRecord(A), monitored, capped(plain, location));
     runtime(slow, location, monitored, plain);
   }
 
@@ -286,7 +286,7 @@ public:
     B.CreateCondBr(B.CreateICmpSGT(credit, limit), armed, slow, likely(X));
     IRBuilder<> A(armed);
     A.SetCurrentDebugLocation(location);
-    A.CreateCondBr(mayRecord(A), monitored, plain, likely(X));
+    A.CreateCondBr(mayRecord(A), monitored, capped(plain, location), likely(X));
     runtime(slow, location, monitored, plain);
   }
 
@@ -321,6 +321,21 @@ private:
     Value *credit = B.CreateSub(table.load(B, function, Credit), B.getInt64(1));
     table.store(B, function, Credit, credit);
     return credit;
+  }
+
+  /// Counts a pass of a monitored stretch that goes on in the plain copy. A pass of a plain stretch
+  /// that ends a token comes here, too: it has a credit.
+  BasicBlock *capped(BasicBlock *plain, const DebugLoc &location) {
+    BasicBlock *count = newBlock(F, "overhear.capped");
+    IRBuilder<> B(count);
+    B.SetCurrentDebugLocation(location);
+    Value *isMonitored =
+        B.CreateICmpSLT(table.load(B, function, Credit), B.getInt64(0));
+    Value *passes = table.load(B, function, Capped);
+    Value *more = B.CreateZExt(isMonitored, B.getInt64Ty());
+    table.store(B, function, Capped, B.CreateAdd(passes, more));
+    B.CreateBr(plain);
+    return count;
   }
 
   /// If the function has a token, spends it on an entry of the monitored copy.

@@ -28,6 +28,8 @@ enum Word : unsigned {
   Tokens = 4,
   /// Updates that one token allows.
   TokenUpdates = 5,
+  /// Passes of monitored stretches that ran plain, because `Stop` was reached.
+  Capped = 7,
   WordsPerFunction = 8,
 };
 

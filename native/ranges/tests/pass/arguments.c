@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // RUN: %clang -O1 -g -fpass-plugin=%plugin -S -emit-llvm %s -o - | %filecheck %s
-// RUN: OVERHEAR_RANGES_ARGUMENTS=all %clang -O1 -g -fpass-plugin=%plugin -S -emit-llvm %s -o - | %filecheck --check-prefix=ALL %s
+// RUN: OVERHEAR_RANGES_ARGUMENTS=all %clang -O1 -g -fpass-plugin=%plugin -S -emit-llvm %s -o %t
+// RUN: %filecheck --check-prefix=ALL %s < %t
 int global;
 int only_passed(int small) { return small + 1; }
 int writes(int passed) { return global = passed; }
