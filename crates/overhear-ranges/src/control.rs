@@ -7,10 +7,11 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
+use overhear_budget::{EventPrice, PairSums, PricePool, PriceSlope, MAX_COVARIATES as COVARIATES};
+
 use crate::law::{Law, Observation, Usage};
 use crate::layout::{FunctionPrice, FunctionWords, STATE_UNLOADED, WORDS_BYTES};
 use crate::memory::{field, get, set};
-use crate::price::{pooled, Pairs, Price, Prior, COVARIATES};
 use crate::runtime::{clock_ns, registry, ticks, Hot, Registry, LOCK, MAX_MODULES};
 
 /// Length of a round.
@@ -28,10 +29,8 @@ const HOT_NS: f64 = 20e6;
 const HOT_ROUNDS: [u32; 2] = [50, 20];
 /// Advantage of functions that are hot already.
 const HOT_BONUS: f64 = 1.5;
-/// Prices lie in this range around the calibrated one.
-const PRICE_RANGE: (f64, f64) = (0.1, 6.0);
-/// The spread of functions' prices around their mean, relative to it.
-const PRICE_SPREAD: f64 = 0.5;
+/// Spread of the calibrated price, relative to it.
+const CALIBRATED_SPREAD: f64 = 0.5;
 
 /// Starts the control thread. All signals are blocked in it: handlers of the program run in
 /// threads of the program.
@@ -53,7 +52,10 @@ pub(crate) fn start() {
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     // SAFETY: the name ends with a zero and is short enough.
     unsafe { libc::prctl(libc::PR_SET_NAME, c"overhear-ranges".as_ptr()) };
-    let mut control = Control::new();
+    // A clock that yields no numbers controls nothing: the first bursts are all that is recorded.
+    let Some(mut control) = Control::new() else {
+        return null_mut();
+    };
     let mut round_ns = FIRST_ROUND_NS;
     let mut next = clock_ns(libc::CLOCK_MONOTONIC);
     loop {
@@ -85,8 +87,8 @@ fn sleep_until(time_ns: f64) {
 struct Known {
     /// Pairs at the last fit.
     fitted_pairs: f64,
-    estimate: Option<Price>,
-    price: Price,
+    slope: Option<PriceSlope>,
+    price: EventPrice,
     /// Pairs now.
     pairs: f64,
     /// Place of its words in the image; known once it has run.
@@ -96,11 +98,12 @@ struct Known {
 
 struct Control {
     law: Law,
-    calibrated_ns: f64,
+    calibrated: EventPrice,
+    pool: PricePool,
     start: (f64, u64),
     known: Vec<Known>,
     observations: Vec<Observation>,
-    merged: Vec<Pairs>,
+    merged: Vec<PairSums>,
     is_stale: Vec<bool>,
     slow_ticks: f64,
     rounds_to_hot: u32,
@@ -108,13 +111,15 @@ struct Control {
 }
 
 impl Control {
-    fn new() -> Self {
+    fn new() -> Option<Self> {
         let registry = registry();
         // SAFETY: target and base do not change after the start.
         let (target, base) = unsafe { ((*registry).target, (*registry).base) };
-        Self {
+        let calibrated = calibrate()?;
+        Some(Self {
             law: Law::new(target, base),
-            calibrated_ns: calibrate(),
+            calibrated,
+            pool: PricePool::new(calibrated),
             start: (clock_ns(libc::CLOCK_MONOTONIC), ticks()),
             known: Vec::new(),
             observations: Vec::new(),
@@ -123,7 +128,7 @@ impl Control {
             slow_ticks: 0.0,
             rounds_to_hot: 0,
             rounds: 0,
-        }
+        })
     }
 
     fn round(&mut self) {
@@ -132,18 +137,15 @@ impl Control {
         let functions = unsafe { get(field!(registry, functions)) };
         let empty = Known {
             fitted_pairs: 0.0,
-            estimate: None,
-            price: Price {
-                value: 0.0,
-                error: 0.0,
-            },
+            slope: None,
+            price: self.calibrated,
             pairs: 0.0,
             offset: None,
             module: 0,
         };
         self.known.resize(functions, empty);
         self.observations.resize(functions, Observation::default());
-        self.merged.resize(functions, Pairs::new());
+        self.merged.resize(functions, PairSums::default());
         self.is_stale.resize(functions, false);
         self.law.grow(functions);
 
@@ -154,18 +156,24 @@ impl Control {
         } else {
             1.0
         };
-        let _held = LOCK.lock();
+        let held = LOCK.lock();
         // SAFETY: the lock is held; of what program threads write, only copies are used.
         unsafe {
             set(field!(registry, ns_per_tick), ns_per_tick);
             self.count(registry);
-            self.fit(registry, ns_per_tick);
-            let usage = Usage {
-                cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
-                control_ns: clock_ns(libc::CLOCK_THREAD_CPUTIME_ID),
-                slow_path_ns: self.slow_ticks * ns_per_tick,
-            };
-            self.law.round(usage, &self.observations);
+            self.collect_pairs(registry);
+        }
+        drop(held);
+        self.fit();
+        let usage = Usage {
+            cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
+            control_ns: clock_ns(libc::CLOCK_THREAD_CPUTIME_ID),
+            slow_path_ns: self.slow_ticks * ns_per_tick,
+        };
+        self.law.round(usage, &self.observations);
+        let _held = LOCK.lock();
+        // SAFETY: the lock is held.
+        unsafe {
             self.choose_hot(registry, usage.cpu_ns);
             self.publish(registry, usage.cpu_ns);
         }
@@ -196,7 +204,7 @@ impl Control {
                         seen.updates += words.recorded as f64;
                         seen.passes += passes as f64;
                         seen.monitored += monitored as f64;
-                        known.pairs += (*record).pairs.count();
+                        known.pairs += (*record).pairs.pairs();
                         known.offset = Some((*record).words as usize - image as usize);
                         known.module = (*block).module;
                     }
@@ -214,7 +222,7 @@ impl Control {
                 }
                 for function in 0..slot.functions {
                     if let Some(known) = self.known.get_mut(slot.first + function) {
-                        known.pairs += (*slot.ended_pairs.add(function)).count();
+                        known.pairs += (*slot.ended_pairs.add(function)).pairs();
                     }
                 }
             }
@@ -250,54 +258,42 @@ impl Control {
         }
     }
 
-    /// Estimates the prices of functions with new pairs, and combines all with the mean price.
-    unsafe fn fit(&mut self, registry: *mut Registry, ns_per_tick: f64) {
-        // SAFETY: the lock is held.
-        unsafe {
-            let version = (*registry).hot_version;
-            let mut is_any = false;
-            for (known, is_stale) in self.known.iter_mut().zip(&mut self.is_stale) {
-                *is_stale = known.pairs >= known.fitted_pairs * 1.05 + 1.0
-                    || known.pairs < known.fitted_pairs * 0.9;
-                is_any |= *is_stale;
+    /// Takes in the pairs of functions that have new ones.
+    unsafe fn collect_pairs(&mut self, registry: *mut Registry) {
+        let mut is_any = false;
+        for (known, is_stale) in self.known.iter_mut().zip(&mut self.is_stale) {
+            *is_stale = known.pairs >= known.fitted_pairs * 1.05 + 1.0
+                || known.pairs < known.fitted_pairs * 0.9;
+            is_any |= *is_stale;
+        }
+        if is_any {
+            // SAFETY: the lock is held.
+            unsafe { self.merge(registry, (*registry).hot_version) };
+        }
+    }
+
+    /// Estimates the prices of functions with new pairs, and combines all with the pooled price.
+    fn fit(&mut self) {
+        for (index, known) in self.known.iter_mut().enumerate() {
+            if self.is_stale[index] {
+                known.fitted_pairs = known.pairs;
+                known.slope = self.merged[index].slope();
             }
-            if is_any {
-                self.merge(registry, version);
-            }
-            let covariates = (*registry).hot_count.min(COVARIATES);
-            for (index, known) in self.known.iter_mut().enumerate() {
-                if self.is_stale[index] {
-                    known.fitted_pairs = known.pairs;
-                    let estimate = self.merged[index].price(covariates);
-                    known.estimate = estimate.map(|estimate| Price {
-                        value: estimate.value * ns_per_tick,
-                        error: estimate.error * ns_per_tick,
-                    });
-                }
-            }
-            let calibrated = self.calibrated_ns;
-            let estimates = self.known.iter().filter_map(|known| known.estimate);
-            let mean = pooled(calibrated, estimates);
-            let prior = Prior {
-                value: mean,
-                spread: PRICE_SPREAD * mean,
-            };
-            for (known, seen) in self.known.iter_mut().zip(&mut self.observations) {
-                let mut price = prior.combine(known.estimate);
-                let range = (PRICE_RANGE.0 * calibrated, PRICE_RANGE.1 * calibrated);
-                price.value = price.value.clamp(range.0, range.1);
-                known.price = price;
-                seen.price_ns = price.value;
-                seen.price_error_ns = price.error;
-                seen.pairs = known.pairs;
-            }
+        }
+        self.pool
+            .pool(self.known.iter().filter_map(|known| known.slope));
+        for (known, seen) in self.known.iter_mut().zip(&mut self.observations) {
+            known.price = self.pool.price(known.slope, None);
+            seen.price_ns = known.price.as_ns();
+            seen.price_error_ns = known.price.error_ns();
+            seen.pairs = known.pairs;
         }
     }
 
     unsafe fn merge(&mut self, registry: *mut Registry, version: u32) {
         for (merged, is_stale) in self.merged.iter_mut().zip(&self.is_stale) {
             if *is_stale {
-                *merged = Pairs::new();
+                *merged = PairSums::default();
             }
         }
         // SAFETY: the lock is held. A pair that is added at this moment may be seen in part; the
@@ -314,7 +310,7 @@ impl Control {
                         if (*record).covariates_version == version {
                             self.merged[index].merge(&pairs);
                         } else {
-                            self.merged[index].merge_without_covariates(&pairs);
+                            self.merged[index].merge(&pairs.without_passes());
                         }
                     }
                     record = (*record).next;
@@ -396,7 +392,8 @@ impl Control {
             set(field!(registry, hot_count), count);
             for slot in &(&(*registry).slots)[..(*registry).modules.min(MAX_MODULES)] {
                 for function in 0..slot.functions {
-                    (*slot.ended_pairs.add(function)).forget_covariates();
+                    let pairs = slot.ended_pairs.add(function);
+                    *pairs = (*pairs).without_passes();
                 }
             }
         }
@@ -424,7 +421,7 @@ impl Control {
                     let order = orders.add(function);
                     set(field!(order, share), allowance.share);
                     set(field!(order, monitored_gap), allowance.monitored_gap);
-                    set(field!(order, price_ns), known.price.value);
+                    set(field!(order, price_ns), known.price.as_ns());
                     if cpu_ns > START_NS {
                         set(field!(order, burst), allowance.burst as i64);
                     }
@@ -434,8 +431,8 @@ impl Control {
                             .cast::<u8>()
                             .add(crate::layout::CHUNK_HEADER_BYTES);
                         let price = FunctionPrice {
-                            price_ns: known.price.value,
-                            error_ns: known.price.error,
+                            price_ns: known.price.as_ns(),
+                            error_ns: known.price.error_ns(),
                             pairs: seen.pairs,
                             share: allowance.share,
                         };
@@ -456,7 +453,7 @@ impl Control {
                 (*header).cpu_ns = cpu_ns;
                 (*header).updates_ns = self.law.updates_ns();
                 (*header).machinery_ns = self.law.machinery_ns();
-                (*header).calibrated_price_ns = self.calibrated_ns;
+                (*header).calibrated_price_ns = self.calibrated.as_ns();
                 (*header).rounds = self.rounds;
             }
         }
@@ -497,7 +494,7 @@ impl Control {
 
 /// The time of one recorded update on this machine, as the difference of the fastest runs of two
 /// loops: one that adds numbers only, and one that also does what instrumented code does.
-fn calibrate() -> f64 {
+fn calibrate() -> Option<EventPrice> {
     const VALUES: usize = 4096;
     /// Updates of one block, which share one count.
     const VARIABLES: usize = 2;
@@ -531,7 +528,8 @@ fn calibrate() -> f64 {
         monitored = monitored.min(time);
     }
     // In a program the processor overlaps a part of it with other work, none to all.
-    (0.5 * (monitored - plain) / (VALUES * VARIABLES) as f64).clamp(0.05, 5.0)
+    let price = (0.5 * (monitored - plain) / (VALUES * VARIABLES) as f64).clamp(0.05, 5.0);
+    EventPrice::from_ns(price, CALIBRATED_SPREAD * price).ok()
 }
 
 fn timed(values: &[u64], mut step: impl FnMut(u64, u64) -> u64) -> f64 {

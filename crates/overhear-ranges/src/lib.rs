@@ -13,9 +13,9 @@
 //!
 //! The pass (`native/ranges/pass`) duplicates functions: the plain copy counts its passes only, the
 //! monitored copy records the range of each variable it writes. The `runtime` chooses the copy, so
-//! that the cost stays at the target. [`price`] and [`law`] decide without I/O: counts and times
-//! are arguments. [`results`] reads what processes leave, and trusts none of it. The program
-//! `overhear-clang` is clang with the pass and the runtime.
+//! that the cost stays at the target. [`law`] decides without I/O: counts and times are arguments;
+//! prices come from the estimator of `overhear-budget`. [`results`] reads what processes leave, and
+//! trusts none of it. The program `overhear-clang` is clang with the pass and the runtime.
 //!
 //! ```
 //! use overhear_ranges::law::{Law, Observation, Usage};
@@ -32,7 +32,6 @@ mod control;
 pub mod law;
 pub mod layout;
 mod memory;
-pub mod price;
 pub mod results;
 mod runtime;
 pub mod wrapper;

@@ -20,6 +20,8 @@
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr::{copy_nonoverlapping, null_mut};
 
+use overhear_budget::{PairSums, StretchPair, MAX_COVARIATES as COVARIATES};
+
 use crate::control;
 use crate::layout::{
     pages, Account, ChunkHeader, FileHeader, FunctionPrice, FunctionWords, Mode, Module, Object,
@@ -30,7 +32,6 @@ use crate::memory::{
     anonymous, errno, field, get, read_start, set, set_errno, Arena, Held, ResultFile,
     SignalSafeLock,
 };
-use crate::price::{Pairs, COVARIATES};
 
 /// Programs and libraries of one process that can be observed.
 pub(crate) const MAX_MODULES: usize = 256;
@@ -68,7 +69,7 @@ pub(crate) struct Record {
     pub(crate) function: usize,
     /// Ticks in the slow path.
     pub(crate) slow_ticks: f64,
-    pub(crate) pairs: Pairs,
+    pub(crate) pairs: PairSums,
     phase: Phase,
     monitored_first: bool,
     /// Passes of the stretches of the next pair.
@@ -124,7 +125,7 @@ pub(crate) struct Slot {
     text_sum: u64,
     pub(crate) is_loaded: bool,
     /// Pairs of ended threads: one for each function, or null.
-    pub(crate) ended_pairs: *mut Pairs,
+    pub(crate) ended_pairs: *mut PairSums,
     /// What ended threads have left, or null.
     pub(crate) ended: *mut Block,
     free: *mut Block,
@@ -506,10 +507,10 @@ unsafe fn add_module(registry: *mut Registry, module: *mut Module) {
             .arena
             .take(functions * size_of::<Order>())
             .cast();
-        let ended_pairs: *mut Pairs = if (*registry).mode == Mode::Budget {
+        let ended_pairs: *mut PairSums = if (*registry).mode == Mode::Budget {
             (*registry)
                 .arena
-                .take(functions * size_of::<Pairs>())
+                .take(functions * size_of::<PairSums>())
                 .cast()
         } else {
             null_mut()
@@ -943,7 +944,7 @@ unsafe fn new_record(
             account,
             function,
             slow_ticks: 0.0,
-            pairs: Pairs::new(),
+            pairs: PairSums::default(),
             phase: Phase::Gap,
             monitored_first: false,
             pair_passes: 1.0,
@@ -1041,15 +1042,15 @@ unsafe fn end_stretch(
         }
         if record.covariates_version != version {
             record.covariates_version = version;
-            record.pairs.forget_covariates();
+            record.pairs = record.pairs.without_passes();
         }
         if record.phase == Phase::Second {
-            end_pair(record, count, (*registry).ns_per_tick);
+            end_pair(record, (*registry).ns_per_tick);
         }
     }
 }
 
-fn end_pair(record: &mut Record, covariates: usize, ns_per_tick: f64) {
+fn end_pair(record: &mut Record, ns_per_tick: f64) {
     let [plain, monitored] = record.stretches;
     let passes = record.pair_passes;
     let longest = OUTLIER * record.pass_ticks * passes;
@@ -1063,11 +1064,18 @@ fn end_pair(record: &mut Record, covariates: usize, ns_per_tick: f64) {
         }
         let time = monitored.ticks - plain.ticks - (monitored.hot_ticks - plain.hot_ticks);
         let updates = monitored.updates - plain.updates;
-        record.pairs.add(time, updates, &others[..covariates]);
+        // Before the first round of control, the length of a tick is not known.
+        if ns_per_tick > 0.0 {
+            record.pairs.push(&StretchPair {
+                time_ns: time * ns_per_tick,
+                events: updates,
+                passes: others,
+            });
+        }
     }
     record.pair_is_spoiled = false;
     let mut ticks = plain.ticks / passes;
-    let count = record.pairs.count();
+    let count = record.pairs.pairs();
     let weight = if count < 16.0 {
         (count + 1.0).recip()
     } else {
@@ -1395,7 +1403,7 @@ extern "C" fn after_fork() {
                 (*slot)
                     .ended_pairs
                     .cast::<u8>()
-                    .write_bytes(0, (*slot).functions * size_of::<Pairs>());
+                    .write_bytes(0, (*slot).functions * size_of::<PairSums>());
             }
             let text: usize = objects((*slot).module)
                 .iter()
