@@ -7,12 +7,16 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use overhear_budget::{EventPrice, PairSums, PricePool, PriceSlope, MAX_COVARIATES as COVARIATES};
+use overhear_budget::{
+    EventPrice, Overhead, PairSums, PricePool, PriceSlope, MAX_COVARIATES as COVARIATES,
+};
 
-use crate::law::{Law, Observation, Usage};
-use crate::layout::{FunctionPrice, FunctionWords, STATE_UNLOADED, WORDS_BYTES};
+use crate::function_budget::{FunctionBudget, Observation, Usage};
+use crate::layout::{Account, FunctionPrice, FunctionWords, STATE_UNLOADED, WORDS_BYTES};
 use crate::memory::{field, get, set};
-use crate::runtime::{clock_ns, registry, ticks, Hot, Registry, LOCK, MAX_MODULES};
+use crate::runtime::{
+    clock_ns, close_stratum, registry, ticks, Hot, Record, Registry, LOCK, MAX_MODULES,
+};
 
 /// Length of a round.
 const ROUND_NS: f64 = 10e6;
@@ -21,10 +25,8 @@ const FIRST_ROUND_NS: f64 = 1e6;
 /// Tokens of each long function for each round, and updates for each token.
 const TOKENS: i64 = 100;
 const TOKEN_UPDATES: i64 = 200;
-/// CPU time before shares are restricted: until then the first bursts bound the cost.
-const START_NS: f64 = 5e6;
 /// CPU time before there are hot functions.
-const HOT_NS: f64 = 20e6;
+const HOT_NS: u64 = 20_000_000;
 /// Rounds between two looks for hot functions: after a change, and else.
 const HOT_ROUNDS: [u32; 2] = [50, 20];
 /// Advantage of functions that are hot already.
@@ -89,15 +91,19 @@ struct Known {
     fitted_pairs: f64,
     slope: Option<PriceSlope>,
     price: EventPrice,
-    /// Pairs now.
-    pairs: f64,
+    /// Passes that ran plain at a burst cap: at the last round, and now.
+    capped: [i64; 2],
+    /// Passes of running threads since the last round.
+    round_passes: f64,
+    /// Threads that have run it.
+    threads: f64,
     /// Place of its words in the image; known once it has run.
     offset: Option<usize>,
     module: usize,
 }
 
 struct Control {
-    law: Law,
+    budget: FunctionBudget,
     calibrated: EventPrice,
     pool: PricePool,
     start: (f64, u64),
@@ -116,8 +122,9 @@ impl Control {
         // SAFETY: target and base do not change after the start.
         let (target, base) = unsafe { ((*registry).target, (*registry).base) };
         let calibrated = calibrate()?;
+        let [target, base] = [target, base].map(Overhead::from_overhead);
         Some(Self {
-            law: Law::new(target, base),
+            budget: FunctionBudget::new(target.ok()?, base.ok()?).ok()?,
             calibrated,
             pool: PricePool::new(calibrated),
             start: (clock_ns(libc::CLOCK_MONOTONIC), ticks()),
@@ -139,7 +146,9 @@ impl Control {
             fitted_pairs: 0.0,
             slope: None,
             price: self.calibrated,
-            pairs: 0.0,
+            capped: [0; 2],
+            round_passes: 0.0,
+            threads: 0.0,
             offset: None,
             module: 0,
         };
@@ -147,7 +156,6 @@ impl Control {
         self.observations.resize(functions, Observation::default());
         self.merged.resize(functions, PairSums::default());
         self.is_stale.resize(functions, false);
-        self.law.grow(functions);
 
         let elapsed_ns = clock_ns(libc::CLOCK_MONOTONIC) - self.start.0;
         let elapsed_ticks = ticks().wrapping_sub(self.start.1) as f64;
@@ -166,11 +174,12 @@ impl Control {
         drop(held);
         self.fit();
         let usage = Usage {
-            cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID),
-            control_ns: clock_ns(libc::CLOCK_THREAD_CPUTIME_ID),
-            slow_path_ns: self.slow_ticks * ns_per_tick,
+            now_ns: clock_ns(libc::CLOCK_MONOTONIC) as u64,
+            cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) as u64,
+            own_ns: (clock_ns(libc::CLOCK_THREAD_CPUTIME_ID) + self.slow_ticks * ns_per_tick)
+                as u64,
         };
-        self.law.round(usage, &self.observations);
+        self.budget.round(usage, &self.observations);
         let _held = LOCK.lock();
         // SAFETY: the lock is held.
         unsafe {
@@ -183,14 +192,16 @@ impl Control {
     unsafe fn count(&mut self, registry: *mut Registry) {
         self.observations.fill(Observation::default());
         for known in &mut self.known {
-            known.pairs = 0.0;
+            known.capped = [known.capped[1], 0];
+            (known.round_passes, known.threads) = (0.0, 0.0);
         }
         // SAFETY: the lock is held.
         unsafe {
             self.slow_ticks = (*registry).slow_ticks_of_ended;
             let mut block = (*registry).blocks;
             while !block.is_null() {
-                let first = (&(*registry).slots)[(*block).module % MAX_MODULES].first;
+                let slot = &(&(*registry).slots)[(*block).module % MAX_MODULES];
+                let first = slot.first;
                 let image = (*block).image();
                 let mut record = (*block).records;
                 while !record.is_null() {
@@ -201,10 +212,18 @@ impl Control {
                         let words = get((*record).words);
                         let account = get((*record).account);
                         let (passes, monitored) = account.passes_now(&words);
-                        seen.updates += words.recorded as f64;
-                        seen.passes += passes as f64;
-                        seen.monitored += monitored as f64;
-                        known.pairs += (*record).pairs.pairs();
+                        let tokens = token_passes(&mut *record, &words, &account, monitored);
+                        seen.updates += words.recorded.max(0).unsigned_abs();
+                        seen.passes += passes.max(0).unsigned_abs();
+                        seen.monitored += monitored.unsigned_abs() + tokens;
+                        seen.pairs += (*record).pairs.pairs();
+                        let since = passes.saturating_sub((*record).round_start).max(0);
+                        (*record).round_start = passes;
+                        (*record).round_passes = since as f64;
+                        known.round_passes += since as f64;
+                        known.threads += 1.0;
+                        known.capped[1] += words.capped;
+                        close_stratum(slot, block, (*record).function, &words, false);
                         known.offset = Some((*record).words as usize - image as usize);
                         known.module = (*block).module;
                     }
@@ -221,11 +240,14 @@ impl Control {
                     continue;
                 }
                 for function in 0..slot.functions {
-                    if let Some(known) = self.known.get_mut(slot.first + function) {
-                        known.pairs += (*slot.ended_pairs.add(function)).pairs();
+                    if let Some(seen) = self.observations.get_mut(slot.first + function) {
+                        seen.pairs += (*slot.ended_pairs.add(function)).pairs();
                     }
                 }
             }
+        }
+        for (known, seen) in self.known.iter().zip(&mut self.observations) {
+            seen.is_capped = known.capped[1] > known.capped[0];
         }
     }
 
@@ -244,15 +266,15 @@ impl Control {
                     continue;
                 };
                 let account = *(*block).accounts().add(function);
-                seen.passes += account.passes as f64;
-                seen.monitored += account.monitored as f64;
+                seen.passes += account.passes.max(0).unsigned_abs();
+                seen.monitored += account.monitored.max(0).unsigned_abs();
                 let offset = self
                     .known
                     .get(first + function)
                     .and_then(|known| known.offset);
                 if let Some(offset) = offset.filter(|o| o + WORDS_BYTES <= slot.image_bytes) {
                     let words: *const FunctionWords = (*block).image().add(offset).cast();
-                    seen.updates += (*words).recorded as f64;
+                    seen.updates += (*words).recorded.max(0).unsigned_abs();
                 }
             }
         }
@@ -261,9 +283,10 @@ impl Control {
     /// Takes in the pairs of functions that have new ones.
     unsafe fn collect_pairs(&mut self, registry: *mut Registry) {
         let mut is_any = false;
-        for (known, is_stale) in self.known.iter_mut().zip(&mut self.is_stale) {
-            *is_stale = known.pairs >= known.fitted_pairs * 1.05 + 1.0
-                || known.pairs < known.fitted_pairs * 0.9;
+        let places = self.known.iter().zip(&self.observations);
+        for ((known, seen), is_stale) in places.zip(&mut self.is_stale) {
+            *is_stale = seen.pairs >= known.fitted_pairs * 1.05 + 1.0
+                || seen.pairs < known.fitted_pairs * 0.9;
             is_any |= *is_stale;
         }
         if is_any {
@@ -276,17 +299,15 @@ impl Control {
     fn fit(&mut self) {
         for (index, known) in self.known.iter_mut().enumerate() {
             if self.is_stale[index] {
-                known.fitted_pairs = known.pairs;
+                known.fitted_pairs = self.observations[index].pairs;
                 known.slope = self.merged[index].slope();
             }
         }
         self.pool
             .pool(self.known.iter().filter_map(|known| known.slope));
-        for (known, seen) in self.known.iter_mut().zip(&mut self.observations) {
+        for (index, known) in self.known.iter_mut().enumerate() {
             known.price = self.pool.price(known.slope, None);
-            seen.price_ns = known.price.as_ns();
-            seen.price_error_ns = known.price.error_ns();
-            seen.pairs = known.pairs;
+            self.budget.set_price(index, known.price);
         }
     }
 
@@ -332,7 +353,7 @@ impl Control {
     }
 
     /// Chooses the functions whose passes are covariates: those with the largest demands.
-    unsafe fn choose_hot(&mut self, registry: *mut Registry, cpu_ns: f64) {
+    unsafe fn choose_hot(&mut self, registry: *mut Registry, cpu_ns: u64) {
         if self.rounds_to_hot > 0 || cpu_ns < HOT_NS {
             self.rounds_to_hot = self.rounds_to_hot.saturating_sub(1);
             return;
@@ -348,11 +369,11 @@ impl Control {
             };
             let mut best = [(0.0_f64, usize::MAX); COVARIATES];
             for (index, known) in self.known.iter().enumerate() {
-                if known.offset.is_none() || self.law.demand(index) <= 0.0 {
+                if known.offset.is_none() || self.budget.demand(index) <= 0.0 {
                     continue;
                 }
                 let bonus = if is_hot(known) { HOT_BONUS } else { 1.0 };
-                let mut entry = (self.law.demand(index) * bonus, index);
+                let mut entry = (self.budget.demand(index) * bonus, index);
                 for place in &mut best {
                     if entry.0 > place.0 {
                         std::mem::swap(place, &mut entry);
@@ -400,7 +421,7 @@ impl Control {
     }
 
     /// Writes shares and bursts for the slow path, and prices for the reader.
-    unsafe fn publish(&mut self, registry: *mut Registry, cpu_ns: f64) {
+    unsafe fn publish(&mut self, registry: *mut Registry, cpu_ns: u64) {
         self.rounds += 1;
         // SAFETY: the lock is held. Rule 1 of the runtime names the words of blocks that may be
         // written here.
@@ -412,19 +433,19 @@ impl Control {
                 let orders = (*registry).orders[index];
                 for function in 0..slot.functions {
                     let number = slot.first + function;
-                    let (Some(known), Some(seen)) =
-                        (self.known.get(number), self.observations.get(number))
-                    else {
+                    let (Some(known), Some(seen), Some(allowance)) = (
+                        self.known.get(number),
+                        self.observations.get(number),
+                        self.budget.allowance(number),
+                    ) else {
                         continue;
                     };
-                    let allowance = self.law.allowance(number);
                     let order = orders.add(function);
                     set(field!(order, share), allowance.share);
                     set(field!(order, monitored_gap), allowance.monitored_gap);
                     set(field!(order, price_ns), known.price.as_ns());
-                    if cpu_ns > START_NS {
-                        set(field!(order, burst), allowance.burst as i64);
-                    }
+                    let burst = i64::try_from(allowance.burst).unwrap_or(i64::MAX);
+                    set(field!(order, burst), burst);
                     if !slot.chunk.is_null() {
                         let prices = slot
                             .chunk
@@ -445,26 +466,24 @@ impl Control {
             }
             let mut block = (*registry).blocks;
             while !block.is_null() {
-                self.refill(registry, block, cpu_ns);
+                self.refill(registry, block);
                 block = (*block).next;
             }
             let header = (*registry).file.header();
             if !header.is_null() {
-                (*header).cpu_ns = cpu_ns;
-                (*header).updates_ns = self.law.updates_ns();
-                (*header).machinery_ns = self.law.machinery_ns();
+                let costs = self.budget.costs();
+                (*header).cpu_ns = cpu_ns as f64;
+                (*header).updates_ns = costs.events_ns;
+                (*header).machinery_ns = costs.own.as_ns() as f64 + costs.base_ns;
                 (*header).calibrated_price_ns = self.calibrated.as_ns();
                 (*header).rounds = self.rounds;
             }
         }
     }
 
-    unsafe fn refill(
-        &self,
-        registry: *mut Registry,
-        block: *mut crate::runtime::Block,
-        cpu_ns: f64,
-    ) {
+    /// Gives each running thread its tokens, and its part of each function's updates until the next
+    /// round: in proportion to the passes of the last one.
+    unsafe fn refill(&self, registry: *mut Registry, block: *mut crate::runtime::Block) {
         // SAFETY: as in `publish`.
         unsafe {
             if !(*block).is_running {
@@ -474,22 +493,43 @@ impl Control {
             let mut record = (*block).records;
             while !record.is_null() {
                 let words = (*record).words;
-                let allowance = self.law.allowance(first + (*record).function);
-                let left = get(field!(words, tokens)).max(0);
                 set(field!(words, token_updates), TOKEN_UPDATES);
                 set(field!(words, tokens), TOKENS);
-                (*(*record).account).tokens_given += TOKENS - left;
-                if cpu_ns > START_NS && get(field!((*record).account, is_monitored)) == 1 {
-                    let recorded = get(field!(words, recorded));
-                    set(
-                        field!(words, stop),
-                        recorded.saturating_add(allowance.burst as i64),
-                    );
+                let number = first + (*record).function;
+                if let (Some(known), Some(allowance)) =
+                    (self.known.get(number), self.budget.allowance(number))
+                {
+                    let part =
+                        ((*record).round_passes + 1.0) / (known.round_passes + known.threads);
+                    let most = (allowance.burst as f64 * part) as i64;
+                    let stop = get(field!(words, recorded)).saturating_add(most);
+                    set(field!(record, stop), stop);
+                    if get(field!((*record).account, is_monitored)) == 1 {
+                        set(field!(words, stop), stop);
+                    }
                 }
                 record = (*record).next;
             }
         }
     }
+}
+
+/// The passes in which monitored stretches record as many updates as tokens have. A token is an
+/// entry and an allowance of updates, so its own passes are no measure of what it records.
+fn token_passes(
+    record: &mut Record,
+    words: &FunctionWords,
+    account: &Account,
+    monitored: i64,
+) -> u64 {
+    let in_stretches = account.updates_now(words);
+    let by_tokens = words.recorded.saturating_sub(in_stretches);
+    let new = by_tokens.saturating_sub(record.token_updates);
+    if new > 0 && in_stretches > 0 && monitored > 0 {
+        record.token_updates = by_tokens;
+        record.token_passes += new as f64 * monitored as f64 / in_stretches as f64;
+    }
+    record.token_passes as u64
 }
 
 /// The time of one recorded update on this machine, as the difference of the fastest runs of two
@@ -527,8 +567,9 @@ fn calibrate() -> Option<EventPrice> {
         });
         monitored = monitored.min(time);
     }
-    // In a program the processor overlaps a part of it with other work, none to all.
-    let price = (0.5 * (monitored - plain) / (VALUES * VARIABLES) as f64).clamp(0.05, 5.0);
+    // In a program the processor overlaps a part of it with other work, and misses caches more
+    // often: prices of functions are a tenth of this one to four times as high.
+    let price = ((monitored - plain) / (VALUES * VARIABLES) as f64).clamp(0.05, 5.0);
     EventPrice::from_ns(price, CALIBRATED_SPREAD * price).ok()
 }
 

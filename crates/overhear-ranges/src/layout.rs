@@ -11,11 +11,14 @@
 //! header        PAGE bytes: FileHeader
 //! chunk ...     each a multiple of PAGE: ChunkHeader, then its content
 //!   MODULE      path and text of a program or library, then a FunctionPrice for each function
-//!   BLOCK       image of a module for one thread, then an Account for each function
+//!   BLOCK       image of a module for one thread, then an Account for each function and a
+//!               SegmentEstimate for each segment
 //! ```
 //!
 //! The file is mapped: what a thread has written into its block is in the file, however the process
 //! ends.
+
+use crate::estimate::{SegmentEstimate, StretchCounts};
 
 /// Version of module, object, block and text.
 pub const LAYOUT_VERSION: u64 = 1;
@@ -76,8 +79,12 @@ pub struct Account {
     pub rate_sum: f64,
     /// Sum of squares of updates per pass over them.
     pub rate_squares: f64,
-    /// Tokens given.
-    pub tokens_given: i64,
+    /// Updates recorded in ended monitored stretches. The others are those of tokens.
+    pub stretch_updates: i64,
+    /// Updates recorded when the stretch under way was begun.
+    pub stretch_start: i64,
+    /// The end of the last stratum.
+    pub stratum_start: StretchCounts,
 }
 
 impl Account {
@@ -100,15 +107,23 @@ impl Account {
     }
 
     /// Passes in all and monitored ones: those of monitored stretches, without those that ran
-    /// plain, and with those that used a token.
+    /// plain. Passes with a token count as plain.
     #[must_use]
     pub fn passes_now(&self, words: &FunctionWords) -> (i64, i64) {
         let (all, monitored) = self.stretches_now(words);
-        let spent = (self.tokens_given - words.tokens.max(0)).max(0);
-        let monitored = monitored
-            .saturating_add(spent)
-            .saturating_sub(words.capped.max(0));
+        let monitored = monitored.saturating_sub(words.capped.max(0));
         (all, monitored.clamp(0, all.max(0)))
+    }
+
+    /// Updates recorded in monitored stretches, with the stretch under way.
+    #[must_use]
+    pub fn updates_now(&self, words: &FunctionWords) -> i64 {
+        let open = if self.is_monitored == 1 {
+            words.recorded.saturating_sub(self.stretch_start).max(0)
+        } else {
+            0
+        };
+        self.stretch_updates.saturating_add(open)
     }
 }
 
@@ -234,8 +249,10 @@ pub struct ChunkHeader {
     pub second: u64,
     /// Module: number of functions.
     pub functions: u64,
+    /// Block: number of segments.
+    pub segments: u64,
     /// Not used.
-    pub spare: [u64; 2],
+    pub spare: u64,
 }
 
 /// What the control thread publishes for a function.
@@ -256,7 +273,8 @@ pub struct FunctionPrice {
 pub const CHUNK_HEADER_BYTES: usize = 64;
 
 const _: () = assert!(size_of::<FunctionWords>() == WORDS_BYTES);
-const _: () = assert!(size_of::<Account>() == 64);
+const _: () = assert!(size_of::<Account>() == 128);
+const _: () = assert!(size_of::<SegmentEstimate>() == 32);
 const _: () = assert!(size_of::<Object>() == 64);
 const _: () = assert!(size_of::<Module>() == 48);
 const _: () = assert!(size_of::<ChunkHeader>() == CHUNK_HEADER_BYTES);

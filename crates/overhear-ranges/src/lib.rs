@@ -5,7 +5,7 @@
 //! source --overhear-clang--> program with two copies of each function
 //!                              |  credit used up            ^ shares
 //!                              v                            |
-//!                            runtime: stretches, accounts, pairs --> prices --> law
+//!                            runtime: stretches, accounts, pairs --> prices --> budget
 //!                              |
 //!                              v  mapped file for each process
 //!                            results --> variables with range, updates, share of passes
@@ -13,23 +13,29 @@
 //!
 //! The pass (`native/ranges/pass`) duplicates functions: the plain copy counts its passes only, the
 //! monitored copy records the range of each variable it writes. The `runtime` chooses the copy, so
-//! that the cost stays at the target. [`law`] decides without I/O: counts and times are arguments;
-//! prices come from the estimator of `overhear-budget`. [`results`] reads what processes leave, and
-//! trusts none of it. The program `overhear-clang` is clang with the pass and the runtime.
+//! that the cost stays at the target. [`FunctionBudget`](function_budget::FunctionBudget) decides
+//! without I/O: counts and times are arguments; law and prices are those of `overhear-budget`.
+//! [`results`] reads the files of processes, and trusts none of them. The program `overhear-clang`
+//! is clang with the pass and the runtime.
 //!
 //! ```
-//! use overhear_ranges::law::{Law, Observation, Usage};
+//! use overhear_budget::{EventPrice, Overhead};
+//! use overhear_ranges::function_budget::{FunctionBudget, Observation, Usage};
 //!
-//! let mut law = Law::new(0.1, 0.0);
+//! let (target, base) = (Overhead::from_percent(10.0)?, Overhead::from_percent(0.0)?);
+//! let mut budget = FunctionBudget::new(target, base)?;
+//! budget.set_price(0, EventPrice::from_ns(1.0, 0.01)?);
 //! // A function that would cost as much as the program itself if all of it were recorded.
-//! let seen = Observation { updates: 1e6, monitored: 1e3, passes: 1e4, price_ns: 1.0,
-//!     price_error_ns: 0.01, pairs: 2e3 };
-//! law.round(Usage { cpu_ns: 10e6, ..Usage::default() }, &[seen]);
-//! assert!(law.allowance(0).share < 0.5);
+//! let seen = Observation { updates: 1_000_000, monitored: 1_000, passes: 10_000, pairs: 2e3,
+//!     is_capped: false };
+//! budget.round(Usage { now_ns: 10_000_000, cpu_ns: 10_000_000, own_ns: 0 }, &[seen]);
+//! assert!(budget.allowance(0).unwrap().share < 0.5);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
 mod control;
-pub mod law;
+pub mod estimate;
+pub mod function_budget;
 pub mod layout;
 mod memory;
 pub mod results;

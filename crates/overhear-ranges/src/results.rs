@@ -10,6 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::estimate::{SegmentEstimate, Stratum, StretchCounts};
 use crate::layout::{
     Account, ChunkHeader, FileHeader, FunctionPrice, FunctionWords, CHUNK_BLOCK,
     CHUNK_HEADER_BYTES, CHUNK_MODULE, FILE_ENDING, FILE_MAGIC, FILE_VERSION, PAGE, RANGE_BYTES,
@@ -87,6 +88,8 @@ pub struct Observed {
     pub estimated: f64,
     /// Variance of the estimate.
     pub variance: f64,
+    /// Farthest distance of the truth from the estimate by updates outside of stretches.
+    pub doubt: f64,
     /// Passes of the functions that update it.
     pub passes: f64,
     /// Those of them that were monitored.
@@ -97,7 +100,7 @@ impl Observed {
     /// The interval of 95 % of the updates in all. No fewer than were recorded.
     #[must_use]
     pub fn interval(&self) -> (f64, f64) {
-        let half = TWO_SIDED_95 * self.variance.max(0.0).sqrt();
+        let half = TWO_SIDED_95 * self.variance.max(0.0).sqrt() + self.doubt;
         (
             (self.estimated - half).max(self.updates as f64),
             self.estimated + half,
@@ -118,6 +121,7 @@ impl Observed {
         self.updates += other.updates;
         self.estimated += other.estimated;
         self.variance += other.variance;
+        self.doubt += other.doubt;
         self.passes += other.passes;
         self.monitored += other.monitored;
     }
@@ -291,7 +295,9 @@ impl Results {
     ) -> Option<()> {
         let image_bytes = usize::try_from(chunk.first_bytes).ok()?;
         let image = content.get(..image_bytes)?;
-        let mut number = 0;
+        let accounts = module.function_names().count() * size_of::<Account>();
+        let estimates = content.get(image_bytes.checked_add(accounts)?..)?;
+        let (mut number, mut first_segment) = (0, 0);
         for object in &module.objects {
             let block = image.get(object.offset..)?;
             let mut functions = Vec::with_capacity(object.functions.len());
@@ -300,20 +306,16 @@ impl Results {
                 let place = number * size_of::<Account>();
                 let account: Account = read(content.get(image_bytes..)?, place)?;
                 number += 1;
-                // What ended threads have left has totals only.
-                let (passes, monitored) = if account.length == 0 {
-                    (account.passes, account.monitored)
-                } else {
-                    account.passes_now(&words)
-                };
-                let counts = FunctionCounts::new(passes, monitored, &account);
+                let counts = FunctionCounts::new(&words, &account);
                 let cost = self.functions.entry(name.clone()).or_default();
                 cost.updates += u64::try_from(words.recorded).unwrap_or(0);
                 cost.passes += counts.passes;
                 cost.monitored += counts.monitored;
                 functions.push(counts);
             }
-            self.add_variables(object, &functions, block)?;
+            let start = first_segment * size_of::<SegmentEstimate>();
+            self.add_variables(object, &functions, block, estimates.get(start..)?)?;
+            first_segment += object.segments.len();
         }
         Some(())
     }
@@ -323,22 +325,32 @@ impl Results {
         object: &ObjectText,
         functions: &[FunctionCounts],
         block: &[u8],
+        estimates: &[u8],
     ) -> Option<()> {
         let ranges = functions.len() * WORDS_BYTES;
         let counters = ranges + object.variables.len() * RANGE_BYTES;
-        // Updates by variable and function.
-        let mut updates: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+        let mut parts: BTreeMap<(usize, usize), Part> = BTreeMap::new();
         for (index, segment) in object.segments.iter().enumerate() {
             let count: u64 = read(block, counters + index * 8)?;
+            let stored: SegmentEstimate = read(estimates, index * size_of::<SegmentEstimate>())?;
+            let estimate = functions.get(segment.function)?.complete(stored, count);
             for (variable, number) in &segment.counts {
-                let sum = updates.entry((*variable, segment.function)).or_default();
-                *sum = sum.saturating_add(count.saturating_mul(*number));
+                let part = parts.entry((*variable, segment.function)).or_default();
+                part.add(count, &estimate, *number);
             }
         }
         let mut observed = vec![Observed::default(); object.variables.len()];
-        for ((variable, function), seen) in updates {
+        for ((variable, function), part) in parts {
             let counts = functions.get(function)?;
-            observed.get_mut(variable)?.merge(&counts.observed(seen));
+            observed.get_mut(variable)?.merge(&Observed {
+                range: None,
+                updates: part.updates,
+                estimated: part.estimated.max(part.updates as f64),
+                variance: part.deviation * part.deviation,
+                doubt: part.doubt,
+                passes: counts.passes,
+                monitored: counts.monitored,
+            });
         }
         for (index, (variable, mut observed)) in object.variables.iter().zip(observed).enumerate() {
             let low: u64 = read(block, ranges + index * RANGE_BYTES)?;
@@ -373,47 +385,79 @@ pub fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 struct FunctionCounts {
     passes: f64,
     monitored: f64,
-    /// Relative variance of the mean of updates per pass, over monitored stretches.
-    relative_variance: f64,
+    /// What was not in a stratum yet.
+    rest: Rest,
+}
+
+/// The period since the last stratum.
+enum Rest {
+    /// Nothing ran.
+    Nothing,
+    /// Some of it was monitored.
+    Monitored(Stratum),
+    /// None of it was: passes for each pass before it.
+    Unmonitored(f64),
 }
 
 impl FunctionCounts {
-    fn new(passes: i64, monitored: i64, account: &Account) -> Self {
-        let passes = passes.max(0) as f64;
-        let (n, sum) = (finite(account.stretches), finite(account.rate_sum));
-        let relative_variance = if n >= 2.0 && sum > 0.0 {
-            let mean = sum / n;
-            let variance = (finite(account.rate_squares) / n - mean * mean).max(0.0) / (n - 1.0);
-            variance / (mean * mean)
+    fn new(words: &FunctionWords, account: &Account) -> Self {
+        // What ended threads have left has totals only, and all of it is in strata.
+        let is_ended = account.length == 0;
+        let (passes, monitored) = if is_ended {
+            (account.passes, account.monitored)
         } else {
-            1.0
+            account.passes_now(words)
         };
+        let (since, until) = (&account.stratum_start, &StretchCounts::now(words, account));
+        let new = until.passes.saturating_sub(since.passes).max(0) as f64;
+        let rest = match Stratum::between(since, until) {
+            _ if is_ended => Rest::Nothing,
+            Some(stratum) => Rest::Monitored(stratum),
+            None if since.passes > 0 => Rest::Unmonitored(new / since.passes as f64),
+            None => Rest::Nothing,
+        };
+        let passes = passes.max(0) as f64;
         Self {
             passes,
             monitored: (monitored.max(0) as f64).min(passes),
-            relative_variance,
+            rest,
         }
     }
 
-    /// A variable with so many recorded updates in this function.
-    fn observed(&self, updates: u64) -> Observed {
-        let seen = updates as f64;
-        let factor = if self.monitored > 0.0 {
-            self.passes / self.monitored
-        } else {
-            1.0
+    /// The estimate of a segment with the period since the last stratum.
+    fn complete(&self, stored: SegmentEstimate, count: u64) -> SegmentEstimate {
+        let mut estimate = SegmentEstimate {
+            count: stored.count.min(count),
+            total: finite(stored.total).max(0.0),
+            variance: finite(stored.variance).max(0.0),
+            doubt: finite(stored.doubt).max(0.0),
         };
-        let unseen = seen * (factor - 1.0).max(0.0);
-        // The updates of a variable are a part of those of its function; few of them scatter more.
-        let relative = self.relative_variance + seen.max(1.0).recip();
-        Observed {
-            range: None,
-            updates,
-            estimated: seen + unseen,
-            variance: unseen * unseen * relative,
-            passes: self.passes,
-            monitored: self.monitored,
+        match &self.rest {
+            Rest::Nothing => {}
+            Rest::Monitored(stratum) => estimate.add(count, stratum),
+            Rest::Unmonitored(by) => estimate.extend(*by),
         }
+        estimate
+    }
+}
+
+/// The updates of one variable in one function of a block.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    updates: u64,
+    estimated: f64,
+    /// Standard deviation: segments of one function vary together.
+    deviation: f64,
+    doubt: f64,
+}
+
+impl Part {
+    /// Adds a segment with `number` updates of the variable.
+    fn add(&mut self, count: u64, estimate: &SegmentEstimate, number: u64) {
+        self.updates = self.updates.saturating_add(count.saturating_mul(number));
+        self.estimated += estimate.total * number as f64;
+        self.deviation += estimate.variance.sqrt() * number as f64;
+        self.doubt += estimate.doubt * number as f64;
     }
 }
 
@@ -547,6 +591,7 @@ impl Plain for ChunkHeader {}
 impl Plain for Account {}
 impl Plain for FunctionWords {}
 impl Plain for FunctionPrice {}
+impl Plain for SegmentEstimate {}
 
 /// A value at a place, if the bytes reach so far.
 fn read<T: Plain>(bytes: &[u8], offset: usize) -> Option<T> {

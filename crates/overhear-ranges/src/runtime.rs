@@ -5,7 +5,7 @@
 //! instrumented code --pass--> slow path: ends a stretch, begins the next one
 //!                                |  accounts, pairs                       ^ shares
 //!                                v                                        |
-//!                             control thread, 100 rounds per second: prices, law
+//!                             control thread, 100 rounds per second: prices, budget
 //! ```
 //!
 //! Rules:
@@ -23,6 +23,7 @@ use std::ptr::{copy_nonoverlapping, null_mut};
 use overhear_budget::{PairSums, StretchPair, MAX_COVARIATES as COVARIATES};
 
 use crate::control;
+use crate::estimate::{SegmentEstimate, Stratum, StretchCounts};
 use crate::layout::{
     pages, Account, ChunkHeader, FileHeader, FunctionPrice, FunctionWords, Mode, Module, Object,
     CHUNK_BLOCK, CHUNK_HEADER_BYTES, CHUNK_MODULE, FILE_MAGIC, FILE_VERSION, LAYOUT_VERSION,
@@ -69,6 +70,16 @@ pub(crate) struct Record {
     pub(crate) function: usize,
     /// Ticks in the slow path.
     pub(crate) slow_ticks: f64,
+    /// Total of recorded updates at which this thread stops until the next round of control.
+    /// Written by the control thread.
+    pub(crate) stop: i64,
+    /// Updates of tokens at the last round of control, and the passes in which monitored stretches
+    /// have as many. Of the control thread.
+    pub(crate) token_updates: i64,
+    pub(crate) token_passes: f64,
+    /// Passes at the last round of control, and in the round before it. Of the control thread.
+    pub(crate) round_start: i64,
+    pub(crate) round_passes: f64,
     pub(crate) pairs: PairSums,
     phase: Phase,
     monitored_first: bool,
@@ -118,6 +129,10 @@ pub(crate) struct Slot {
     pub(crate) module: *mut Module,
     pub(crate) image_bytes: usize,
     pub(crate) functions: usize,
+    segments: usize,
+    /// Place of each segment's counter in the image, and the segments of each function.
+    counters: *mut usize,
+    function_segments: *mut [usize; 2],
     /// Index of its first function among those of all modules.
     pub(crate) first: usize,
     pub(crate) chunk: *mut ChunkHeader,
@@ -189,6 +204,9 @@ const NO_SLOT: Slot = Slot {
     module: null_mut(),
     image_bytes: 0,
     functions: 0,
+    segments: 0,
+    counters: null_mut(),
+    function_segments: null_mut(),
     first: 0,
     chunk: null_mut(),
     text_sum: 0,
@@ -268,6 +286,15 @@ impl Block {
         unsafe {
             let image_bytes = get(field!(self.chunk, first_bytes)) as usize;
             self.image().add(image_bytes).cast()
+        }
+    }
+
+    /// The estimates, one for each segment.
+    pub(crate) fn estimates(&self) -> *mut SegmentEstimate {
+        // SAFETY: as in `accounts`.
+        unsafe {
+            let accounts = get(field!(self.chunk, second)) as usize;
+            self.accounts().add(accounts).cast()
         }
     }
 }
@@ -471,12 +498,14 @@ unsafe fn add_module(registry: *mut Registry, module: *mut Module) {
     unsafe {
         let image_bytes = (*module).image_end as usize - (*module).image_start as usize;
         let objects = objects(module);
-        let (mut functions, mut text_bytes, mut sum) = (0, 0, 0_u64);
+        let (mut functions, mut segments) = (0, 0);
+        let (mut text_bytes, mut sum) = (0, 0_u64);
         for object in objects {
             if object.version != LAYOUT_VERSION {
                 return;
             }
             functions += object.functions as usize;
+            segments += object.segments as usize;
             text_bytes += 1 + 32 + object.text_bytes as usize;
             let text = std::slice::from_raw_parts(object.text, object.text_bytes as usize);
             for byte in text {
@@ -515,9 +544,19 @@ unsafe fn add_module(registry: *mut Registry, module: *mut Module) {
         } else {
             null_mut()
         };
-        if orders.is_null() || ((*registry).mode == Mode::Budget && ended_pairs.is_null()) {
+        let counters: *mut usize = (*registry).arena.take(segments * size_of::<usize>()).cast();
+        let function_segments: *mut [usize; 2] = (*registry)
+            .arena
+            .take(functions * size_of::<[usize; 2]>())
+            .cast();
+        if orders.is_null()
+            || counters.is_null()
+            || function_segments.is_null()
+            || ((*registry).mode == Mode::Budget && ended_pairs.is_null())
+        {
             return;
         }
+        place_segments(module, counters, function_segments);
         for function in 0..functions {
             let order = Order {
                 share: 0.5,
@@ -532,6 +571,9 @@ unsafe fn add_module(registry: *mut Registry, module: *mut Module) {
             module,
             image_bytes,
             functions,
+            segments,
+            counters,
+            function_segments,
             first: (*registry).functions,
             text_sum: sum,
             is_loaded: true,
@@ -543,6 +585,87 @@ unsafe fn add_module(registry: *mut Registry, module: *mut Module) {
         (*registry).functions += functions;
         (*registry).modules += 1;
         (*module).slot = known as i64;
+    }
+}
+
+/// Finds the counters of all segments, and the segments of each function, which are neighbours in
+/// the text.
+unsafe fn place_segments(
+    module: *const Module,
+    counters: *mut usize,
+    function_segments: *mut [usize; 2],
+) {
+    // SAFETY: both arrays have a place for each segment and function of the module's objects.
+    unsafe {
+        let (mut first_function, mut first_segment) = (0, 0);
+        for object in objects(module) {
+            let offset = object.block as usize - (*module).image_start as usize;
+            let [functions, variables, segments] =
+                [object.functions, object.variables, object.segments].map(|n| n as usize);
+            for function in 0..functions {
+                function_segments
+                    .add(first_function + function)
+                    .write([first_segment; 2]);
+            }
+            let start = offset + functions * WORDS_BYTES + variables * crate::layout::RANGE_BYTES;
+            let text = std::slice::from_raw_parts(object.text, object.text_bytes as usize);
+            let lines = text.split(|byte| *byte == b'\n');
+            let of_segments = lines.filter_map(|line| line.strip_prefix(b"C\t"));
+            for (segment, line) in of_segments.take(segments).enumerate() {
+                counters
+                    .add(first_segment + segment)
+                    .write(start + segment * 8);
+                let digits = line.iter().take_while(|byte| byte.is_ascii_digit());
+                let function = digits.fold(0_usize, |number, digit| {
+                    number
+                        .wrapping_mul(10)
+                        .wrapping_add(usize::from(digit - b'0'))
+                });
+                if function < functions {
+                    let range = function_segments.add(first_function + function);
+                    if (*range)[0] == (*range)[1] {
+                        (*range)[0] = first_segment + segment;
+                    }
+                    (*range)[1] = first_segment + segment + 1;
+                }
+            }
+            first_function += functions;
+            first_segment += segments;
+        }
+    }
+}
+
+/// Ends the stratum of a function in a block, if it is long enough or the last one.
+///
+/// # Safety
+/// The lock is held. The block is one of the slot's module, and the function one of its functions.
+pub(crate) unsafe fn close_stratum(
+    slot: &Slot,
+    block: *mut Block,
+    function: usize,
+    words: &FunctionWords,
+    is_last: bool,
+) {
+    // SAFETY: the caller's promise. Counters are in the image: see `place_segments`.
+    unsafe {
+        let account = (*block).accounts().add(function);
+        let until = StretchCounts::now(words, &*account);
+        let since = (*account).stratum_start;
+        if !is_last && !Stratum::is_long_enough(&since, &until) {
+            return;
+        }
+        let Some(stratum) = Stratum::between(&since, &until) else {
+            return;
+        };
+        (*account).stratum_start = until;
+        let [first, end] = *slot.function_segments.add(function);
+        for segment in first..end {
+            let counter = (*block)
+                .image()
+                .add(*slot.counters.add(segment))
+                .cast::<u64>();
+            (*(*block).estimates().add(segment)).add(get(counter), &stratum);
+        }
     }
 }
 
@@ -795,7 +918,15 @@ unsafe fn new_block(registry: *mut Registry, index: usize, thread: u32) -> *mut 
 
 unsafe fn block_bytes(slot: *const Slot) -> usize {
     // SAFETY: the slot is one of the registry's.
-    unsafe { CHUNK_HEADER_BYTES + (*slot).image_bytes + (*slot).functions * size_of::<Account>() }
+    unsafe { CHUNK_HEADER_BYTES + (*slot).image_bytes + tables_bytes(slot) }
+}
+
+/// Bytes of the accounts and estimates of a block.
+unsafe fn tables_bytes(slot: *const Slot) -> usize {
+    // SAFETY: the slot is one of the registry's.
+    unsafe {
+        (*slot).functions * size_of::<Account>() + (*slot).segments * size_of::<SegmentEstimate>()
+    }
 }
 
 /// Makes a chunk the fresh block of a thread.
@@ -806,9 +937,7 @@ unsafe fn fill(slot: *const Slot, chunk: *mut ChunkHeader, thread: u32, index: u
         let image = chunk.cast::<u8>().add(CHUNK_HEADER_BYTES);
         let image_bytes = (*slot).image_bytes;
         copy_nonoverlapping((*(*slot).module).image_start, image, image_bytes);
-        image
-            .add(image_bytes)
-            .write_bytes(0, (*slot).functions * size_of::<Account>());
+        image.add(image_bytes).write_bytes(0, tables_bytes(slot));
         // Passes of other threads may have counted in the image before they had a block.
         for object in objects((*slot).module) {
             let offset = object.block as usize - (*(*slot).module).image_start as usize;
@@ -821,6 +950,7 @@ unsafe fn fill(slot: *const Slot, chunk: *mut ChunkHeader, thread: u32, index: u
         (*chunk).thread = thread;
         (*chunk).first_bytes = image_bytes as u64;
         (*chunk).second = (*slot).functions as u64;
+        (*chunk).segments = (*slot).segments as u64;
         (*chunk).state = STATE_LIVE;
         set(field!(chunk, kind), CHUNK_BLOCK);
     }
@@ -868,15 +998,19 @@ unsafe fn turn(
             (*account).monitored = 1;
             let stop = (*words).recorded.saturating_add(get(field!(order, burst)));
             begin(words, account, true, FIRST_PASSES, stop);
+            set(field!(record, stop), stop);
             (*record).start_ticks = ticks();
             (*record).start_recorded = (*words).recorded;
             return true;
         }
         let record = &mut *record;
         ((*account).passes, (*account).monitored) = (*account).stretches_now(&*words);
+        if (*account).is_monitored == 1 {
+            (*account).stretch_updates = (*account).updates_now(&*words);
+        }
         end_stretch(registry, thread, record, now, module);
         let next = next_stretch(record, thread, *order, (*registry).ns_per_tick);
-        let stop = (*words).recorded.saturating_add(get(field!(order, burst)));
+        let stop = get(field!(record, stop));
         begin(
             words,
             account,
@@ -907,6 +1041,7 @@ unsafe fn begin(
     // SAFETY: both belong to the calling thread.
     unsafe {
         (*account).length = length;
+        (*account).stretch_start = (*words).recorded;
         (*account).is_monitored = u64::from(monitored);
         if monitored {
             (*words).credit = -1;
@@ -944,6 +1079,11 @@ unsafe fn new_record(
             account,
             function,
             slow_ticks: 0.0,
+            stop: 0,
+            token_updates: 0,
+            token_passes: 0.0,
+            round_start: 0,
+            round_passes: 0.0,
             pairs: PairSums::default(),
             phase: Phase::Gap,
             monitored_first: false,
@@ -1198,6 +1338,11 @@ unsafe fn keep_results(registry: *mut Registry, index: usize, block: *mut Block)
             (*block).is_running = false;
             return;
         }
+        close_strata(&*slot, block);
+        for segment in 0..(*slot).segments {
+            let from = *(*block).estimates().add(segment);
+            (*(*ended).estimates().add(segment)).merge(&from);
+        }
         add_image(slot, (*ended).image(), (*block).image());
         for function in 0..(*slot).functions {
             let (to, from) = (
@@ -1231,6 +1376,25 @@ unsafe fn keep_results(registry: *mut Registry, index: usize, block: *mut Block)
         }
         (*block).next = (*slot).free;
         (*slot).free = block;
+    }
+}
+
+/// Ends the last stratum of each function of a block.
+unsafe fn close_strata(slot: &Slot, block: *mut Block) {
+    // SAFETY: the lock is held, and the block's thread runs no instrumented code any more.
+    unsafe {
+        let mut number = 0;
+        for object in objects(slot.module) {
+            let offset = object.block as usize - (*slot.module).image_start as usize;
+            for function in 0..object.functions as usize {
+                let place = offset + function * WORDS_BYTES;
+                let words = *(*block).image().add(place).cast::<FunctionWords>();
+                if (*(*block).accounts().add(number)).length != 0 {
+                    close_stratum(slot, block, number, &words, true);
+                }
+                number += 1;
+            }
+        }
     }
 }
 
