@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile mutations kills docs install ranges sizes clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment stress hostile mutations kills docs install ranges suites sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -47,6 +47,8 @@ install: ## builds the release and installs it under PREFIX=/usr/local (programs
 	@$(XTASK) install $(PREFIX)
 ranges: ## builds the compilers overhear-clang and overhear-clang++ (needs llvm-19-dev)
 	@$(XTASK) ranges
+suites: ## runs the test suites of bzip2, zlib, lua and sqlite with the pass at -O0, -O2 and -O3, ONLY="PROJECT LEVEL ..." some of them
+	@$(XTASK) suites $(ONLY)
 sizes: ## prints the sizes of the C libraries and of a static program with one sensor
 	@$(XTASK) sizes
 clean: ## removes everything built

@@ -102,6 +102,15 @@ pub(crate) const RANGES: &[Need] = &[
     program("llvm-19-tools", "FileCheck-19", "the test tools of LLVM 19"),
 ];
 
+/// Needed besides by the test suites of other projects: to unpack them, and by sqlite.
+pub(crate) const SUITES: &[Need] = &[
+    program("dpkg-dev", "dpkg-source", "the unpacker of source packages"),
+    program("git", "git", "the version control system git"),
+    program("make", "make", "the build tool make"),
+    header("tcl8.6-dev", "tcl8.6/tcl.h", "the headers of Tcl 8.6"),
+    program("tcl8.6", "tclsh8.6", "the interpreter of Tcl 8.6"),
+];
+
 /// Needed besides by the fuzz targets: libFuzzer is compiled with them, and one reads traces of
 /// other tracers.
 pub(crate) const FUZZ: &[Need] = &[GXX, BABELTRACE];

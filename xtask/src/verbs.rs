@@ -16,7 +16,7 @@ use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{
     bench, circles, examples, layers, manifests, mutants, native, notices, python, ranges, site,
-    sizes, sources, tools,
+    sizes, sources, suites, tools,
 };
 
 /// Crates that neither call the system nor link C, so that miri can run them.
@@ -44,12 +44,13 @@ pub(crate) enum Verb {
     Docs,
     Install,
     Ranges,
+    Suites,
     Sizes,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 22] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -69,6 +70,7 @@ impl Verb {
         Self::Docs,
         Self::Install,
         Self::Ranges,
+        Self::Suites,
         Self::Sizes,
         Self::Clean,
     ];
@@ -94,6 +96,7 @@ impl Verb {
             Self::Docs => "docs",
             Self::Install => "install",
             Self::Ranges => "ranges",
+            Self::Suites => "suites",
             Self::Sizes => "sizes",
             Self::Clean => "clean",
         }
@@ -132,6 +135,7 @@ impl Verb {
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
             Self::Ranges => range_analysis(&workspace),
+            Self::Suites => conclude(&suites::run(&workspace, arguments)?),
             Self::Sizes => sizes(&workspace),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
         }

@@ -731,7 +731,7 @@ impl Budget {
         }
     }
 
-    /// The costs of the whole run, without the rows of [`Self::report`]: cheap enough for each tick.
+    /// The costs of the whole run, without the rows of [`Self::report`]: cheap enough for a tick.
     #[must_use]
     pub fn costs(&self) -> BudgetCosts {
         let events: f64 = self.entries().map(|it| it.account.cost_ns()).sum();

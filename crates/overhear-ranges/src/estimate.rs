@@ -9,8 +9,6 @@
 //! A token records updates outside of stretches. Their number in a function is known, but not which
 //! segments they were; the interval has both ends.
 
-use crate::layout::{Account, FunctionWords};
-
 /// Counts of a function in one thread: totals at one time.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -29,23 +27,6 @@ pub struct StretchCounts {
     pub rate_sum: f64,
     /// Sum of squares of updates per pass over them.
     pub rate_squares: f64,
-}
-
-impl StretchCounts {
-    /// The counts now, with those of the stretch under way.
-    #[must_use]
-    pub fn now(words: &FunctionWords, account: &Account) -> Self {
-        let (passes, monitored) = account.passes_now(words);
-        Self {
-            passes,
-            monitored,
-            recorded: words.recorded,
-            in_stretches: account.updates_now(words),
-            stretches: account.stretches,
-            rate_sum: account.rate_sum,
-            rate_squares: account.rate_squares,
-        }
-    }
 }
 
 /// A period of a function in one thread.

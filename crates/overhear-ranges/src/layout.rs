@@ -125,6 +125,21 @@ impl Account {
         };
         self.stretch_updates.saturating_add(open)
     }
+
+    /// All counts, with those of the stretch under way.
+    #[must_use]
+    pub fn counts_now(&self, words: &FunctionWords) -> StretchCounts {
+        let (passes, monitored) = self.passes_now(words);
+        StretchCounts {
+            passes,
+            monitored,
+            recorded: words.recorded,
+            in_stretches: self.updates_now(words),
+            stretches: self.stretches,
+            rate_sum: self.rate_sum,
+            rate_squares: self.rate_squares,
+        }
+    }
 }
 
 /// An object file, as the pass describes it.

@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::estimate::{SegmentEstimate, Stratum, StretchCounts};
+use crate::estimate::{SegmentEstimate, Stratum};
 use crate::layout::{
     Account, ChunkHeader, FileHeader, FunctionPrice, FunctionWords, CHUNK_BLOCK,
     CHUNK_HEADER_BYTES, CHUNK_MODULE, FILE_ENDING, FILE_MAGIC, FILE_VERSION, PAGE, RANGE_BYTES,
@@ -408,7 +408,7 @@ impl FunctionCounts {
         } else {
             account.passes_now(words)
         };
-        let (since, until) = (&account.stratum_start, &StretchCounts::now(words, account));
+        let (since, until) = (&account.stratum_start, &account.counts_now(words));
         let new = until.passes.saturating_sub(since.passes).max(0) as f64;
         let rest = match Stratum::between(since, until) {
             _ if is_ended => Rest::Nothing,

@@ -23,7 +23,7 @@ use std::ptr::{copy_nonoverlapping, null_mut};
 use overhear_budget::{PairSums, StretchPair, MAX_COVARIATES as COVARIATES};
 
 use crate::control;
-use crate::estimate::{SegmentEstimate, Stratum, StretchCounts};
+use crate::estimate::{SegmentEstimate, Stratum};
 use crate::layout::{
     pages, Account, ChunkHeader, FileHeader, FunctionPrice, FunctionWords, Mode, Module, Object,
     CHUNK_BLOCK, CHUNK_HEADER_BYTES, CHUNK_MODULE, FILE_MAGIC, FILE_VERSION, LAYOUT_VERSION,
@@ -649,7 +649,7 @@ pub(crate) unsafe fn close_stratum(
     // SAFETY: the caller's promise. Counters are in the image: see `place_segments`.
     unsafe {
         let account = (*block).accounts().add(function);
-        let until = StretchCounts::now(words, &*account);
+        let until = (*account).counts_now(words);
         let since = (*account).stratum_start;
         if !is_last && !Stratum::is_long_enough(&since, &until) {
             return;
