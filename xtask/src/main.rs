@@ -31,6 +31,7 @@ mod shell;
 mod site;
 mod sizes;
 mod skips;
+mod smco;
 mod sources;
 mod suites;
 mod tally;

@@ -232,7 +232,7 @@ fn proven(need: &Need) -> bool {
 }
 
 /// Whether this process runs as root: the owner of its entry in /proc is its effective user.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
 }
 

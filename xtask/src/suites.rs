@@ -25,6 +25,17 @@ struct Project {
     origin: Origin,
     build: &'static str,
     test: &'static str,
+    success: Success,
+}
+
+/// What a suite must do to pass.
+#[derive(Clone, Copy)]
+enum Success {
+    /// It succeeds.
+    Exit,
+    /// It lists the failures, on the line with this beginning, that a build without the pass has:
+    /// some of its tests depend on the file system. It refuses to run as root.
+    AsWithoutPass(&'static str),
 }
 
 const PROJECTS: [Project; 4] = [
@@ -33,12 +44,14 @@ const PROJECTS: [Project; 4] = [
         origin: Origin::Debian("bzip2"),
         build: "make CC=$CC CFLAGS=\"$CFLAGS -D_FILE_OFFSET_BITS=64\" bzip2",
         test: "make CC=$CC CFLAGS=\"$CFLAGS -D_FILE_OFFSET_BITS=64\" test",
+        success: Success::Exit,
     },
     Project {
         name: "zlib",
         origin: Origin::Debian("zlib"),
         build: "./configure && make",
         test: "make test",
+        success: Success::Exit,
     },
     Project {
         name: "lua",
@@ -47,12 +60,14 @@ const PROJECTS: [Project; 4] = [
         build: "make CC=$CC CFLAGS=\"$CFLAGS -std=c99 -DLUA_USE_LINUX -DLUA_COMPAT_5_3\" \
                 MYLIBS='-ldl -Wl,-E' lua",
         test: "cd testes && ../lua -e_U=true all.lua",
+        success: Success::Exit,
     },
     Project {
         name: "sqlite",
         origin: Origin::Debian("sqlite3"),
         build: "./configure --with-tcl=/usr/lib/tcl8.6 && make testfixture",
         test: "./testfixture test/veryquick.test",
+        success: Success::AsWithoutPass("!Failures on these tests:"),
     },
 ];
 
@@ -87,17 +102,30 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Tally> 
     let mut tally = Tally::default();
     for project in PROJECTS.iter().filter(|it| is_chosen(&names, it.name)) {
         let source = unpack(&workspace.target, project.name, project.origin)?;
+        let folder = workspace.target.join("suites");
+        let expected = match project.success {
+            Success::Exit => String::new(),
+            Success::AsWithoutPass(_) => {
+                let plain = Suite {
+                    project,
+                    level: "-O2",
+                    compiler: PathBuf::from("clang-19"),
+                    overhear: built.join("overhear"),
+                    folder: folder.join(project.name),
+                };
+                plain.build(&source)?;
+                plain.test(None)?.0
+            }
+        };
         for level in LEVELS.iter().filter(|it| is_chosen(&LEVELS, it)) {
             let suite = Suite {
                 project,
                 level,
-                built: &built,
-                folder: workspace
-                    .target
-                    .join("suites")
-                    .join(format!("{}{level}", project.name)),
+                compiler: built.join("overhear-clang"),
+                overhear: built.join("overhear"),
+                folder: folder.join(format!("{}{level}", project.name)),
             };
-            suite.perform(&source, &mut tally);
+            suite.perform(&source, &expected, &mut tally);
         }
     }
     tally.summarize(format!("suites of instrumented projects: {tally}"));
@@ -108,13 +136,13 @@ pub(crate) fn run(workspace: &Workspace, arguments: &[String]) -> Result<Tally> 
 struct Suite<'a> {
     project: &'a Project,
     level: &'a str,
-    /// The folder of `overhear` and `overhear-clang`.
-    built: &'a Path,
+    compiler: PathBuf,
+    overhear: PathBuf,
     folder: PathBuf,
 }
 
 impl Suite<'_> {
-    fn perform(&self, source: &Path, tally: &mut Tally) {
+    fn perform(&self, source: &Path, expected: &str, tally: &mut Tally) {
         let name = format!("{} {}", self.project.name, self.level);
         if let Err(error) = self.build(source) {
             println!("{error:#}");
@@ -124,9 +152,14 @@ impl Suite<'_> {
         for budget in BUDGETS {
             let name = format!("{name}, {}", budget.unwrap_or("without observation"));
             match self.test(budget) {
-                Ok(summary) => {
+                Ok((failures, summary)) if failures == expected => {
                     println!("{name}: {summary}");
                     tally.pass();
+                }
+                Ok((failures, _)) => {
+                    tally.fail(format!(
+                        "{name}: {failures:?}, but {expected:?} without the pass"
+                    ));
                 }
                 Err(error) => {
                     println!("{error:#}");
@@ -136,12 +169,27 @@ impl Suite<'_> {
         }
     }
 
-    fn command(&self, mut command: Command) -> Command {
+    fn command(&self, program: &Path) -> Command {
+        // An ordinary user of every Debian system.
+        let is_refused = matches!(self.project.success, Success::AsWithoutPass(_));
+        let mut command = if is_refused && packages::is_root() {
+            let mut command = Command::new("setpriv");
+            command
+                .args(["--reuid=nobody", "--regid=nogroup", "--clear-groups"])
+                .arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        self.environment(&mut command);
+        command
+    }
+
+    fn environment(&self, command: &mut Command) {
         command
             .current_dir(&self.folder)
-            .env("CC", self.built.join("overhear-clang"))
+            .env("CC", &self.compiler)
             .env("CFLAGS", format!("{} -g", self.level));
-        command
     }
 
     fn build(&self, source: &Path) -> Result<()> {
@@ -150,23 +198,51 @@ impl Suite<'_> {
         }
         let _ = fs::remove_dir_all(&self.folder);
         shell::output(Command::new("cp").arg("-a").arg(source).arg(&self.folder))?;
-        let mut build = self.command(Command::new("sh"));
+        let mut build = Command::new("sh");
+        self.environment(&mut build);
         shell::output(build.args(["-c", self.project.build]))?;
+        if packages::is_root() {
+            let mut owner = Command::new("chown");
+            shell::output(owner.args(["-R", "nobody:nogroup"]).arg(&self.folder))?;
+        }
         Ok(())
     }
 
-    fn test(&self, budget: Option<&str>) -> Result<String> {
-        let Some(budget) = budget else {
-            let mut test = self.command(Command::new("sh"));
-            shell::output(test.args(["-c", self.project.test]))?;
-            return Ok("passed".to_owned());
-        };
+    /// Runs the suite; returns its line of failures and a summary.
+    fn test(&self, budget: Option<&str>) -> Result<(String, String)> {
         let document = self.folder.join("ranges.json");
-        let mut test = self.command(Command::new(self.built.join("overhear")));
-        test.args(["ranges", "--budget", budget])
-            .arg(format!("--json={}", document.display()))
-            .args(["--", "sh", "-c", self.project.test]);
-        shell::output(&mut test)?;
+        let mut test = match budget {
+            None => self.command(Path::new("sh")),
+            Some(budget) => {
+                let mut test = self.command(&self.overhear);
+                test.args(["ranges", "--budget", budget])
+                    .arg(format!("--json={}", document.display()))
+                    .args(["--", "sh"]);
+                test
+            }
+        };
+        test.args(["-c", self.project.test]);
+        let failures = match self.project.success {
+            Success::Exit => {
+                shell::output(&mut test)?;
+                String::new()
+            }
+            Success::AsWithoutPass(beginning) => {
+                let output = test.output()?;
+                let text = String::from_utf8_lossy(&output.stdout);
+                let line = text.lines().find(|line| line.starts_with(beginning));
+                ensure!(
+                    output.status.success() || line.is_some(),
+                    "the suite ended before its summary: {}\n{}",
+                    output.status,
+                    String::from_utf8_lossy(&output.stderr)
+                );
+                line.unwrap_or_default().to_owned()
+            }
+        };
+        if budget.is_none() {
+            return Ok((failures, "passed".to_owned()));
+        }
         let text = fs::read_to_string(&document)?;
         let report: serde_json::Value = serde_json::from_str(&text)?;
         let variables = report["variables"].as_array().context("no variables")?;
@@ -175,10 +251,11 @@ impl Suite<'_> {
             .filter(|variable| variable["updates_seen"].as_u64() > Some(0))
             .count();
         ensure!(updated > 0, "no variable was observed");
-        Ok(format!(
+        let summary = format!(
             "passed; {updated} of {} variables updated in {} processes",
             variables.len(),
             report["processes"]
-        ))
+        );
+        Ok((failures, summary))
     }
 }

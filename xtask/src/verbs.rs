@@ -16,7 +16,7 @@ use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{
     bench, circles, examples, layers, manifests, mutants, native, notices, python, ranges, site,
-    sizes, sources, suites, tools,
+    sizes, smco, sources, suites, tools,
 };
 
 /// Crates that neither call the system nor link C, so that miri can run them.
@@ -45,12 +45,13 @@ pub(crate) enum Verb {
     Install,
     Ranges,
     Suites,
+    ExperimentSmco,
     Sizes,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 22] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -71,6 +72,7 @@ impl Verb {
         Self::Install,
         Self::Ranges,
         Self::Suites,
+        Self::ExperimentSmco,
         Self::Sizes,
         Self::Clean,
     ];
@@ -97,6 +99,7 @@ impl Verb {
             Self::Install => "install",
             Self::Ranges => "ranges",
             Self::Suites => "suites",
+            Self::ExperimentSmco => "experiment-smco",
             Self::Sizes => "sizes",
             Self::Clean => "clean",
         }
@@ -135,6 +138,7 @@ impl Verb {
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
             Self::Ranges => range_analysis(&workspace),
+            Self::ExperimentSmco => smco::run(&workspace, arguments),
             Self::Suites => conclude(&suites::run(&workspace, arguments)?),
             Self::Sizes => sizes(&workspace),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
