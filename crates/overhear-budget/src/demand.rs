@@ -127,4 +127,23 @@ mod tests {
         demand.update(capped);
         assert!((demand.rate().unwrap() - 2e-6).abs() < 1e-9);
     }
+
+    #[test]
+    fn few_expensive_units_are_no_burst() {
+        let mut demand = Demand::default();
+        for _ in 0..100 {
+            demand.update(DemandStep {
+                units_on: 5e6,
+                ..step(5.0, true)
+            });
+        }
+        let before = demand.rate().unwrap();
+        // A thousandth of the units, with many events each.
+        demand.update(DemandStep {
+            units_on: 10e3,
+            ..step(30.0, true)
+        });
+        let after = demand.rate().unwrap();
+        assert!(after < 2.0 * before, "{before} {after}");
+    }
 }
