@@ -28,8 +28,8 @@ pub(crate) fn write(page: &Path, repetitions: usize, all: &[Results]) -> io::Res
     let mut text = format!(
         "# The experiments of SMCO, with integer ranges\n\n\
          `make experiment-smco` has written this page: the range analysis on the workloads of the paper [SMCO, section 4], \
-         {repetitions} runs\nof each configuration in random order, each beside a run of the plain program. Overhead is user and \
-         system time over that of the\nplain run. Intervals are of 95 % by Student's t-distribution. The base overhead of the \
+         {repetitions} runs\nof each configuration in random order, each at the same time and on the same processor as a run of the \
+         plain program. Overhead is user\nand system time over that of the plain run. Intervals are of 95 % by Student's t-distribution. The base overhead of the \
          plain copies is not in the budget, because a\nprogram cannot see it: it is the row *off*.\n\n\
          The paper's numbers are of another machine, compiler and input. They are here to compare shapes.\n\n"
     );

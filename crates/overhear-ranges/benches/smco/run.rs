@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Runs of a workload: CPU time and memory by the kernel, ranges from the results files.
+//!
+//! Both programs of a pair run at the same time on one processor, which they share in slices of
+//! milliseconds. So both have the same clock frequency, the same neighbours and the same caches;
+//! one after the other they differ by tens of per cent on a machine with other work.
 
 use std::fmt;
 use std::fs;
@@ -10,6 +14,9 @@ use std::time::Duration;
 
 use overhear_ranges::results::Results;
 use tempfile::TempDir;
+
+/// The processor of all runs.
+const PROCESSOR: &str = "0";
 
 /// Length of a bucket in figure 14.
 const BUCKET: Duration = Duration::from_millis(400);
@@ -80,11 +87,12 @@ impl Workload {
         })
     }
 
-    fn command(&self, program: &Path) -> Command {
-        let mut command = Command::new("sh");
+    fn command(&self, program: &Path, scratch: &Path) -> Command {
+        let mut command = Command::new("taskset");
         command
-            .args(["-c", &self.script])
+            .args(["-c", PROCESSOR, "sh", "-c", &self.script])
             .env("PROGRAM", program)
+            .env("SCRATCH", scratch)
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .env_remove("OVERHEAR_RANGES")
@@ -92,20 +100,8 @@ impl Workload {
         command
     }
 
-    /// A run of the plain program.
-    pub(crate) fn plain(&self) -> Result<Outcome, String> {
-        let (cpu_seconds, resident_kib) = finish(&mut self.command(&self.plain))?;
-        Ok(Outcome {
-            cpu_seconds,
-            resident_kib,
-            updates: 0,
-            estimate: None,
-            results: Results::default(),
-        })
-    }
-
     fn observing(&self, folder: &Path, budget: Budget) -> Command {
-        let mut command = self.command(&self.instrumented);
+        let mut command = self.command(&self.instrumented, folder);
         let text = match budget {
             Budget::Off => "off".to_owned(),
             Budget::Full => "full".to_owned(),
@@ -117,11 +113,29 @@ impl Workload {
         command
     }
 
-    /// A run of the instrumented program.
-    pub(crate) fn observed(&self, budget: Budget) -> Result<Outcome, String> {
-        let folder = results_folder()?;
-        let (cpu_seconds, resident_kib) = finish(&mut self.observing(folder.path(), budget))?;
-        self.outcome(folder.path(), cpu_seconds, resident_kib)
+    /// A run of the instrumented program beside one of the plain program.
+    pub(crate) fn pair(&self, budget: Budget, is_first: bool) -> Result<[Outcome; 2], String> {
+        let (folder, scratch) = (scratch_folder()?, scratch_folder()?);
+        let mut observing = self.observing(folder.path(), budget);
+        let mut plain = self.command(&self.plain, scratch.path());
+        let (observing, plain) = if is_first {
+            let first = Running::start(&mut observing)?;
+            (first, Running::start(&mut plain)?)
+        } else {
+            let first = Running::start(&mut plain)?;
+            (Running::start(&mut observing)?, first)
+        };
+        let (cpu_seconds, resident_kib) = observing.finish()?;
+        let observed = self.outcome(folder.path(), cpu_seconds, resident_kib)?;
+        let (cpu_seconds, resident_kib) = plain.finish()?;
+        let plain = Outcome {
+            cpu_seconds,
+            resident_kib,
+            updates: 0,
+            estimate: None,
+            results: Results::default(),
+        };
+        Ok([observed, plain])
     }
 
     fn outcome(
@@ -152,9 +166,9 @@ impl Workload {
     /// A run with every update recorded, during which the counts are read every 0.4 s.
     #[expect(clippy::type_complexity, reason = "names and columns of one figure")]
     pub(crate) fn full_run(&self) -> Result<(Outcome, Vec<(String, Vec<f64>)>), String> {
-        let folder = results_folder()?;
-        let mut command = self.observing(folder.path(), Budget::Full);
-        let child = thread::spawn(move || finish(&mut command));
+        let folder = scratch_folder()?;
+        let running = Running::start(&mut self.observing(folder.path(), Budget::Full))?;
+        let child = thread::spawn(move || running.finish());
         let mut samples = Vec::new();
         while !child.is_finished() {
             thread::sleep(BUCKET);
@@ -202,25 +216,40 @@ impl Workload {
     }
 }
 
-fn results_folder() -> Result<TempDir, String> {
+fn scratch_folder() -> Result<TempDir, String> {
     TempDir::new_in("/dev/shm").map_err(|error| format!("/dev/shm: {error}"))
 }
 
-/// Runs a command; returns user and system time of all of its processes in seconds, and their
-/// largest resident memory in KiB.
-fn finish(command: &mut Command) -> Result<(f64, f64), String> {
-    let child = command.spawn().map_err(|error| error.to_string())?;
-    let pid = libc::pid_t::try_from(child.id()).map_err(|error| error.to_string())?;
-    let mut status = 0;
-    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: both places are valid; the child is ours, and nobody else waits for it.
-    let waited = unsafe { libc::wait4(pid, &mut status, 0, usage.as_mut_ptr()) };
-    // SAFETY: zeros are a value of `rusage`.
-    let usage = unsafe { usage.assume_init() };
-    if waited != pid || status != 0 {
-        return Err(format!("{command:?} failed with the wait status {status}"));
+/// A command that runs.
+struct Running {
+    pid: libc::pid_t,
+    command: String,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Result<Self, String> {
+        let child = command.spawn().map_err(|error| error.to_string())?;
+        Ok(Self {
+            pid: libc::pid_t::try_from(child.id()).map_err(|error| error.to_string())?,
+            command: format!("{command:?}"),
+        })
     }
-    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    let cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
-    Ok((cpu, usage.ru_maxrss as f64))
+
+    /// Waits for the end; returns user and system time of all of its processes in seconds, and
+    /// their largest resident memory in KiB.
+    fn finish(self) -> Result<(f64, f64), String> {
+        let mut status = 0;
+        let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+        // SAFETY: both places are valid; the child is ours, and nobody else waits for it.
+        let waited = unsafe { libc::wait4(self.pid, &mut status, 0, usage.as_mut_ptr()) };
+        // SAFETY: zeros are a value of `rusage`.
+        let usage = unsafe { usage.assume_init() };
+        if waited != self.pid || status != 0 {
+            let command = self.command;
+            return Err(format!("{command} failed with the wait status {status}"));
+        }
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        let cpu = seconds(usage.ru_utime) + seconds(usage.ru_stime);
+        Ok((cpu, usage.ru_maxrss as f64))
+    }
 }
