@@ -20,6 +20,8 @@ use crate::runtime::{
 
 /// Length of a round.
 const ROUND_NS: f64 = 10e6;
+/// Part of a round for which the program must have worked since the last one.
+const LEAST_BUSY: f64 = 0.5;
 /// Length of the first round; the following ones grow by half up to `ROUND_NS`.
 const FIRST_ROUND_NS: f64 = 1e6;
 /// Tokens of each long function for each round, and updates for each token.
@@ -59,13 +61,25 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         return null_mut();
     };
     let mut round_ns = FIRST_ROUND_NS;
+    let mut last_busy_ns = 0.0;
     let mut next = clock_ns(libc::CLOCK_MONOTONIC);
     loop {
         next = (next + round_ns).max(clock_ns(libc::CLOCK_MONOTONIC));
         sleep_until(next);
+        // A program that waits records nothing, so there is nothing to decide.
+        let busy_ns = program_cpu_ns();
+        if control.rounds > 0 && busy_ns - last_busy_ns < LEAST_BUSY * round_ns {
+            continue;
+        }
+        last_busy_ns = busy_ns;
         control.round();
         round_ns = (round_ns * 1.5).min(ROUND_NS);
     }
+}
+
+/// CPU time of the process without that of the calling control thread.
+fn program_cpu_ns() -> f64 {
+    clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) - clock_ns(libc::CLOCK_THREAD_CPUTIME_ID)
 }
 
 fn sleep_until(time_ns: f64) {
