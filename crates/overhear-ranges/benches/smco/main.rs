@@ -4,12 +4,12 @@
 //!
 //! `cargo bench -p overhear-ranges --bench smco -- REPETITIONS PAGE WORKLOAD...`, where a workload
 //! is `NAME=SCRIPT=PLAIN=INSTRUMENTED`: a script of the shell that uses `$PROGRAM` and the folder
-//! `$SCRATCH`, and the two builds of that program. `make experiment-smco` builds the workloads and writes
-//! docs/experiments/smco.md.
+//! `$SCRATCH`, and the two builds of that program. `make experiment-smco` builds the workloads and
+//! writes docs/experiments/smco.md.
 //!
 //! Each repetition runs every configuration once, in random order, at the same time as the plain
-//! program on the same processor; the overhead is a quotient of user and system time of the two. Means have intervals of
-//! 95 % by Student's t-distribution, as in the paper.
+//! program on the same processor; the overhead is a quotient of user and system time of the two.
+//! Means have intervals of 95 % by Student's t-distribution, as in the paper.
 
 mod page;
 mod plot;

@@ -114,8 +114,8 @@ fn number(value: f64) -> String {
         value if value >= 1e9 => format!("{:.1}G", value / 1e9),
         value if value >= 1e6 => format!("{:.1}M", value / 1e6),
         value if value >= 1e4 => format!("{:.0}k", value / 1e3),
-        value if value >= 20.0 || value == 0.0 => format!("{value:.0}"),
-        value => format!("{value:.2}"),
+        value if value >= 10.0 || value == 0.0 => format!("{value:.0}"),
+        value => format!("{value:.1}"),
     }
 }
 
