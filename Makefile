@@ -3,11 +3,11 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills docs install naps sizes clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills docs install naps ranges suites experiment-smco sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
-	@sed -n 's/^\([a-z]*\): ## /\1	/p' Makefile | expand -t 8 | sed 's/^/  /'
+	@sed -n 's/^\([a-z-]*\): ## /\1	/p' Makefile | expand -t 8 | sed 's/^/  /'
 
 demo: ## shows Overhear at work on two programs (at most 10 minutes from nothing)
 	@$(XTASK) demo
@@ -49,6 +49,12 @@ docs: ## builds the documentation site and the reference of all crates
 	@$(XTASK) docs
 install: ## builds the release and installs it under PREFIX=/usr/local (programs, headers, libraries)
 	@$(XTASK) install $(PREFIX)
+ranges: ## builds the compilers overhear-clang and overhear-clang++ (needs llvm-19-dev)
+	@$(XTASK) ranges
+suites: ## runs the test suites of bzip2, zlib, lua and sqlite with the pass at -O0, -O2 and -O3, ONLY="PROJECT LEVEL ..." some of them
+	@$(XTASK) suites $(ONLY)
+experiment-smco: ## measures overhead and accuracy of integer ranges on bzip2 and grep in RUNS=10 runs, and writes docs/experiments/smco.md
+	@$(XTASK) experiment-smco $(RUNS)
 sizes: ## prints the sizes of the C libraries and of a static program with one sensor
 	@$(XTASK) sizes
 clean: ## removes everything built

@@ -3,6 +3,8 @@
 //!
 //! ```text
 //! PREFIX/bin/overhear                        and overheard, if it is built
+//! PREFIX/bin/overhear-clang                  and overhear-clang++, if llvm-19-dev was there
+//! PREFIX/lib/overhear/ranges/                what they need
 //! PREFIX/include/overhear/                   the headers
 //! PREFIX/lib/liboverhear.a
 //! PREFIX/lib/liboverhear.so.VERSION          sensors; with links .so.MAJOR, its soname, and .so
@@ -88,6 +90,7 @@ impl Installation<'_> {
         self.libraries()?;
         self.descriptions()?;
         self.notices()?;
+        self.range_analysis()?;
         self.programs()
     }
 
@@ -125,6 +128,30 @@ impl Installation<'_> {
             &self.built.join(NAPS_BUILT),
             &self.folder("lib/overhear")?.join(NAPS),
         )
+    }
+
+    /// The compiler wrapper and its parts, if the plug-in was built.
+    fn range_analysis(&self) -> Result<()> {
+        let parts = self.built.join("ranges");
+        if !parts.join("overhear_ranges_pass.so").is_file() {
+            return Ok(());
+        }
+        let folder = self.folder("lib/overhear/ranges")?;
+        for entry in fs::read_dir(parts)? {
+            let file = entry?;
+            put(&file.path(), &folder.join(file.file_name()))?;
+        }
+        let programs = self.folder("bin")?;
+        put(
+            &self.built.join("overhear-clang"),
+            &programs.join("overhear-clang"),
+        )?;
+        let link = programs.join("overhear-clang++");
+        if fs::symlink_metadata(&link).is_ok() {
+            fs::remove_file(&link)?;
+        }
+        symlink("overhear-clang", &link)?;
+        Ok(())
     }
 
     fn descriptions(&self) -> Result<()> {

@@ -115,6 +115,21 @@ pub(crate) const OBSERVED: &[Need] = &[
     ),
 ];
 
+/// Needed besides by the range analysis: the plug-in for clang, and its tests.
+pub(crate) const RANGES: &[Need] = &[
+    program("llvm-19-dev", "llvm-config-19", "the headers of LLVM 19"),
+    program("llvm-19-tools", "FileCheck-19", "the test tools of LLVM 19"),
+];
+
+/// Needed besides by the test suites of other projects: to unpack them, and by sqlite.
+pub(crate) const SUITES: &[Need] = &[
+    program("dpkg-dev", "dpkg-source", "the unpacker of source packages"),
+    program("git", "git", "the version control system git"),
+    program("make", "make", "the build tool make"),
+    header("tcl8.6-dev", "tcl8.6/tcl.h", "the headers of Tcl 8.6"),
+    program("tcl8.6", "tclsh8.6", "the interpreter of Tcl 8.6"),
+];
+
 /// Needed besides by the fuzz targets: libFuzzer is compiled with them, and one reads traces of
 /// other tracers.
 pub(crate) const FUZZ: &[Need] = &[GXX, BABELTRACE];
@@ -236,7 +251,7 @@ fn proven(need: &Need) -> bool {
 }
 
 /// Whether this process runs as root: the owner of its entry in /proc is its effective user.
-fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|entry| entry.uid() == 0)
 }
 

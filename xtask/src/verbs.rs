@@ -9,14 +9,14 @@ use std::process::Command;
 use anyhow::{bail, ensure, Context, Result};
 
 use crate::install::{kernel_library, Installation};
-use crate::packages::{self, BUILD, DEMO, FUZZ, TEST};
+use crate::packages::{self, BUILD, DEMO, FUZZ, RANGES, TEST};
 use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{
-    bench, circles, examples, layers, manifests, mutants, native, notices, python, site, sizes,
-    sources, tools,
+    bench, circles, examples, layers, manifests, mutants, native, notices, python, ranges, site,
+    sizes, smco, sources, suites, tools,
 };
 
 /// Crates that neither call the system nor link C, so that miri can run them.
@@ -45,12 +45,15 @@ pub(crate) enum Verb {
     Naps,
     Docs,
     Install,
+    Ranges,
+    Suites,
+    ExperimentSmco,
     Sizes,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 21] = [
+    pub(crate) const ALL: [Self; 25] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -71,6 +74,9 @@ impl Verb {
         Self::Naps,
         Self::Docs,
         Self::Install,
+        Self::Ranges,
+        Self::Suites,
+        Self::ExperimentSmco,
         Self::Sizes,
         Self::Clean,
     ];
@@ -97,6 +103,9 @@ impl Verb {
             Self::Naps => "naps",
             Self::Docs => "docs",
             Self::Install => "install",
+            Self::Ranges => "ranges",
+            Self::Suites => "suites",
+            Self::ExperimentSmco => "experiment-smco",
             Self::Sizes => "sizes",
             Self::Clean => "clean",
         }
@@ -136,6 +145,9 @@ impl Verb {
             Self::Naps => bench::naps(&workspace, arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
+            Self::Ranges => range_analysis(&workspace),
+            Self::ExperimentSmco => smco::run(&workspace, arguments),
+            Self::Suites => conclude(&suites::run(&workspace, arguments)?),
             Self::Sizes => sizes(&workspace),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),
         }
@@ -144,13 +156,16 @@ impl Verb {
 
 /// Everything that must hold before a change is accepted. All parts run, even if one fails.
 fn test(workspace: &Workspace) -> Result<()> {
-    packages::ensure(&[BUILD, TEST])?;
+    packages::ensure(&[BUILD, TEST, RANGES])?;
     let mut tally = Tally::default();
     // One build in one profile: the tests, the C tests and the programs under test share it.
     let mut build = shell::cargo(&workspace.root);
     if let Err(error) = shell::run(build.args(["build", "--workspace"])) {
         tally.fail(format!("{error:#}"));
         return conclude(&tally);
+    }
+    if let Err(error) = ranges::build(&workspace.root, &workspace.target.join("debug")) {
+        tally.fail(format!("{error:#}"));
     }
     let mut cargo = shell::cargo(&workspace.root);
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
@@ -461,6 +476,8 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
         ],
     )?;
     build_libraries(workspace)?;
+    build_release(workspace, &["overhear-ranges"])?;
+    ranges::build(&workspace.root, &workspace.target.join("release"))?;
     let mut cargo = shell::cargo(&workspace.root);
     shell::run(cargo.args(kernel_library()))?;
     let installation = Installation {
@@ -475,6 +492,20 @@ fn install(workspace: &Workspace, arguments: &[String]) -> Result<()> {
     {
         println!("Type `ldconfig` as root so that programs find the libraries.");
     }
+    Ok(())
+}
+
+/// The compiler wrapper of the range analysis and its parts, in the profile of the tests.
+fn range_analysis(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD, RANGES])?;
+    let mut build = shell::cargo(&workspace.root);
+    shell::run(build.args(["build", "-p", "overhear-ranges", "-p", "overhear-cli"]))?;
+    let built = workspace.target.join("debug");
+    ranges::build(&workspace.root, &built)?;
+    println!(
+        "The compilers are {0}/overhear-clang and {0}/overhear-clang++.",
+        built.display()
+    );
     Ok(())
 }
 

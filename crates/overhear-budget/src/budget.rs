@@ -8,7 +8,7 @@ use crate::balance::Balance;
 use crate::decay::decay;
 use crate::demand::{Demand, DemandStep};
 use crate::duty_cycle::{DutyCycle, Elapsed, Thresholds};
-use crate::report::{BudgetReport, BudgetSource, ThreadCost};
+use crate::report::{BudgetCosts, BudgetReport, BudgetSource, ThreadCost};
 use crate::series::{overhead, OverheadSeries};
 use crate::source::{Actuator, AddSourceError, SourceId, SourceSpec};
 use crate::tick::{
@@ -25,6 +25,8 @@ const EXPLORED_SHARE: f64 = 0.05;
 const SURPRISE_FROM: f64 = 1.25;
 /// Surprises age faster than demands by this factor.
 const SURPRISE_AGING: i32 = 4;
+/// A source may record this multiple of its plan until the next tick.
+const BURST: f64 = 2.0;
 /// Shortest window.
 const MIN_WINDOW: Nanos = Nanos::from_ms(1);
 /// CPU time until the second tick; each later one is due 1.5 times later than the one before, up to
@@ -68,6 +70,10 @@ struct Entry {
     seen_ns: f64,
     units_on: u64,
     units_all: u64,
+    /// Cost of the tick under way in ns.
+    spent_ns: f64,
+    /// Cost in ns that a source of a program with phases has saved for the one in which it works.
+    saved_ns: f64,
 }
 
 impl Entry {
@@ -246,6 +252,8 @@ impl Budget {
             seen_ns: 0.0,
             units_on: 0,
             units_all: 0,
+            spent_ns: 0.0,
+            saved_ns: 0.0,
             spec,
         });
         let index = u32::try_from(index).expect("sources are counted in 32 bits");
@@ -367,7 +375,7 @@ impl Budget {
             self.book(count);
         }
         let (unavoidable, want) = self.settle(input, last, cpu_ns);
-        self.share_out(want);
+        self.share_out(want, cpu_ns);
         if cpu_ns > 0.0 {
             let longest = (self.window.as_ns() / TICKS_PER_WINDOW).max(1);
             self.next_tick_ns = (self.next_tick_ns + self.next_tick_ns.div_ceil(2)).min(longest);
@@ -491,6 +499,7 @@ impl Budget {
                 decay,
                 is_capped: entry.is_capped,
             });
+            entry.spent_ns = entry.grown.count as f64 * price;
             (entry.grown, entry.is_capped) = (Reported::default(), false);
             spent += entry.account.cost_ns();
             if entry.share > 0.0 && entry.share < 1.0 && !entry.counts_units {
@@ -535,7 +544,7 @@ impl Budget {
     }
 
     /// Divides `want` among the switched sources.
-    fn share_out(&mut self, want: f64) {
+    fn share_out(&mut self, want: f64, cpu_ns: f64) {
         let mut basins = std::mem::take(&mut self.basins);
         self.fill_basins(&mut basins);
         let is_off = self.target.overhead() == 0.0;
@@ -544,9 +553,13 @@ impl Budget {
         } else {
             level(&basins, want, &mut self.levels)
         };
+        let horizon_ns = Balance::HORIZON * self.window.as_ns() as f64;
         for &index in &self.order {
             let basin = basins[index as usize];
             if let Some(entry) = &mut self.slots[index as usize].entry {
+                let part = level.min(want) * entry.spec.weight;
+                let saved_ns = entry.saved_ns + BURST * part * cpu_ns - entry.spent_ns;
+                entry.saved_ns = saved_ns.clamp(0.0, horizon_ns * part);
                 let is_free = entry.spec.is_always_on;
                 entry.share = match (is_free, is_off) {
                     (true, _) => 1.0,
@@ -732,6 +745,29 @@ impl Budget {
         self.balance.balance_ns()
     }
 
+    /// The costs of the whole run, without the rows of [`Self::report`]: cheap enough for a tick.
+    #[must_use]
+    pub fn costs(&self) -> BudgetCosts {
+        let events: f64 = self.entries().map(|it| it.account.cost_ns()).sum();
+        let events_ns = self.removed_ns + events;
+        let (cpu, own) = self
+            .last
+            .map_or((Nanos::ZERO, Nanos::ZERO), |it| (it.cpu, it.own));
+        BudgetCosts {
+            events_ns,
+            own,
+            base_ns: self.base_ns(cpu.as_ns() as f64, events_ns, own.as_ns() as f64),
+            debt_ns: -self.balance.balance_ns(),
+        }
+    }
+
+    /// Share of CPU time that a source would cost if it were always on; `None` until it was on, and
+    /// for a source that is not in the budget.
+    #[must_use]
+    pub fn demand(&self, source: SourceId) -> Option<f64> {
+        self.entry(source)?.demand()
+    }
+
     fn id(&self, index: u32) -> SourceId {
         SourceId {
             index,
@@ -773,8 +809,9 @@ fn burst_cap(entry: &Entry, ahead_ns: f64, free_ns: f64) -> Option<u64> {
         return None;
     }
     let demand = entry.demand().unwrap_or(0.0);
-    let allowed_ns = 2.0 * entry.share_in_force() * demand * ahead_ns + free_ns * entry.spec.weight;
-    Some(((allowed_ns / price) as u64).max(1))
+    let allowed_ns =
+        BURST * entry.share_in_force() * demand * ahead_ns + free_ns * entry.spec.weight;
+    Some(((allowed_ns.max(entry.saved_ns) / price) as u64).max(1))
 }
 
 fn row(source: SourceId, entry: &Entry) -> BudgetSource {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Demand: what a source would record per CPU time if it were on all the time.
 
-/// A burst begins where one tick has this many times the events that the mean predicts.
+/// A burst begins where one tick has this many times the events that the mean predicts if the
+/// source is always on.
 const BURST_FACTOR: f64 = 4.0;
 /// Fewer events than these are no burst: their number is chance.
 const BURST_EVENTS: f64 = 16.0;
@@ -56,11 +57,9 @@ impl Demand {
         } else if step.events > 0.0 {
             self.rate = Some(self.events / self.cpu_ns);
         }
-        let seen = if step.units_on > 0.0 {
-            step.events / step.units_on * step.units_all / step.cpu_ns
-        } else {
-            step.events / step.cpu_ns
-        };
+        // What was recorded is certain. Its extrapolation from few units is not: they may be the
+        // expensive ones by chance.
+        let seen = step.events / step.cpu_ns;
         let known = self.rate.unwrap_or(0.0);
         if step.events >= BURST_EVENTS && seen > BURST_FACTOR * known {
             self.jump_to(seen);
@@ -127,5 +126,24 @@ mod tests {
         };
         demand.update(capped);
         assert!((demand.rate().unwrap() - 2e-6).abs() < 1e-9);
+    }
+
+    #[test]
+    fn few_expensive_units_are_no_burst() {
+        let mut demand = Demand::default();
+        for _ in 0..100 {
+            demand.update(DemandStep {
+                units_on: 5e6,
+                ..step(5.0, true)
+            });
+        }
+        let before = demand.rate().unwrap();
+        // A thousandth of the units, with many events each.
+        demand.update(DemandStep {
+            units_on: 10e3,
+            ..step(30.0, true)
+        });
+        let after = demand.rate().unwrap();
+        assert!(after < 2.0 * before, "{before} {after}");
     }
 }

@@ -99,7 +99,9 @@
 //!   all others that want more, or its floor. The level is exact, in O(n log n). A source is never
 //!   on for more than a source that it requires.
 //! - *Burst caps*: a source whose actuator can stop at a count may record twice its plan and a part
-//!   of the surplus until the next tick. A source that is switched from tick to tick is bounded by
+//!   of the surplus until the next tick, or the part of the budget that it saved: a program works
+//!   in phases shorter than H, and the mean of a source is far below its demand in its own phase.
+//!   A source that is switched from tick to tick is bounded by
 //!   the tick, so ticks are due in CPU time ([`TickOutcome::next_tick`]).
 //!
 //! There is no gain to choose, and no limit of stability in the number of sources. The price: the
@@ -168,7 +170,7 @@ pub use price::{EventPrice, PriceError};
 pub use price_book::PriceBook;
 pub use price_pool::PricePool;
 pub use rate::{ByteRate, ByteRateError, RateBudget, RateSource};
-pub use report::{BudgetReport, BudgetSource, ThreadCost};
+pub use report::{BudgetCosts, BudgetReport, BudgetSource, ThreadCost};
 pub use series::OverheadPoint;
 pub use source::{Actuator, AddSourceError, SourceId, SourceSpec};
 pub use stretch::{exploration, Arm, Stretch, StretchEnd, StretchPlanner};

@@ -112,6 +112,21 @@ impl PairSums {
         }
     }
 
+    /// The same pairs without the passes of other functions: their columns are for other hot
+    /// functions from now on.
+    #[must_use]
+    pub fn without_passes(&self) -> Self {
+        let mut kept = Self {
+            n: self.n,
+            yy: self.yy,
+            e4: self.e4,
+            ..Self::default()
+        };
+        kept.b[0] = self.b[0];
+        kept.a[0][0] = self.a[0][0];
+        kept
+    }
+
     /// Gives every pair the weight `by`; fourth powers carry the square of a weight.
     pub(crate) fn scale(&mut self, by: f64) {
         self.n *= by;

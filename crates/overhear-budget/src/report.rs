@@ -41,6 +41,19 @@ pub struct BudgetSource {
     pub threads: Vec<ThreadCost>,
 }
 
+/// The costs of the whole run in sum.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BudgetCosts {
+    /// Cost of all events in ns, those of removed sources included.
+    pub events_ns: f64,
+    /// CPU time of control itself.
+    pub own: Nanos,
+    /// Cost of the instrumentation itself in ns, by the base overhead.
+    pub base_ns: f64,
+    /// Debt in ns; below 0: surplus.
+    pub debt_ns: f64,
+}
+
 /// The state of a budget over the whole run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BudgetReport {

@@ -249,6 +249,29 @@ fn hundreds_of_sources_are_as_stable_as_five() {
     }
 }
 
+/// A compressor reads, sorts and writes blocks: each source works in one of ten phases of 20 ms.
+/// Its mean is a tenth of its demand in its own phase.
+#[test]
+fn phases_shorter_than_a_window_do_not_leave_the_budget_unspent() {
+    for target in [0.05, 0.1, 0.5] {
+        let n = 60;
+        let cost = steady(n, 4.0 * target, 5).cost;
+        let program = Program {
+            cost: Box::new(move |t, i| {
+                let is_mine = (t / 0.02) as usize % 10 == i % 10;
+                10.0 * cost(t, i) * f64::from(u8::from(is_mine))
+            }),
+            ..steady(n, 1.0, 5)
+        };
+        let mut law = Simulation::new(target, program, Style::Units, 1);
+        let observed = law.run(20.0).overhead_between(2.0, 20.0);
+        assert!(
+            (observed - target).abs() < 0.15 * target,
+            "{observed} at {target}"
+        );
+    }
+}
+
 /// Half of 400 sources become thirty times as frequent while most of them are off. The first ones
 /// that are switched on show what to expect of the others.
 #[test]

@@ -3,6 +3,7 @@
 
 mod live;
 mod naps;
+pub(crate) mod ranges;
 pub(crate) mod renamed;
 
 use std::ffi::{OsStr, OsString};
@@ -78,6 +79,9 @@ pub(crate) enum Command {
     ResponseTimes(ResponseTimesArguments),
     /// Finds allocations that a program does not access for a long time, within a budget.
     Naps(NapsArguments),
+    /// Runs a program that overhear-clang has compiled, and reports which values its integer
+    /// variables take.
+    Ranges(ranges::RangesArguments),
     /// Lists the sensors of a directory.
     List(ListArguments),
     /// Prints the elements of sensors as they are written, also of sensors that appear later.

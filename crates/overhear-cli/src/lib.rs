@@ -25,6 +25,7 @@ mod naps;
 mod options;
 mod output;
 mod progress;
+mod ranges;
 mod readiness;
 #[cfg(test)]
 mod testing;
@@ -90,6 +91,7 @@ pub fn main() -> ExitCode {
         Command::FitRate(arguments) => fit_rate(&arguments),
         Command::ResponseTimes(arguments) => response_times(&arguments),
         Command::Naps(arguments) => naps::naps(&arguments),
+        Command::Ranges(arguments) => ranges::ranges(&arguments),
         Command::List(arguments) => live::list(arguments),
         Command::Attach(arguments) => live::attach(arguments),
         Command::Top(arguments) => live::top(arguments),

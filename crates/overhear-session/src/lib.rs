@@ -72,6 +72,7 @@ mod process_tree;
 pub mod processes;
 pub mod progress;
 pub mod quantities;
+pub mod ranges;
 pub mod reactions;
 pub mod record;
 pub mod recording;

@@ -71,6 +71,13 @@ impl Scratch {
         Err(last)
     }
 
+    /// In memory, for files that are mapped; where temporary files go if there is no such place.
+    pub(crate) fn in_memory() -> io::Result<Self> {
+        let memory = Path::new("/dev/shm");
+        let _ = remove_abandoned(memory);
+        Self::create_in(memory).or_else(|_| Self::create())
+    }
+
     fn create_in(parent: &Path) -> io::Result<Self> {
         // Programs of root may drop their privileges, and must still reach the socket. The
         // directory decides which users may connect. No other user can list the folder.

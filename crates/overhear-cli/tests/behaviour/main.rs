@@ -20,6 +20,7 @@ mod other_threads;
 #[path = "../../../overhear-trace/tests/support/packets.rs"]
 mod packets;
 mod pages;
+mod ranges;
 mod record;
 mod recordings;
 mod response_times;
