@@ -811,7 +811,11 @@ fn burst_cap(entry: &Entry, ahead_ns: f64, free_ns: f64) -> Option<u64> {
     let demand = entry.demand().unwrap_or(0.0);
     let allowed_ns =
         BURST * entry.share_in_force() * demand * ahead_ns + free_ns * entry.spec.weight;
-    Some(((allowed_ns.max(entry.saved_ns) / price) as u64).max(1))
+    let saved_ns = match entry.spec.saves_for_phases {
+        true => entry.saved_ns,
+        false => 0.0,
+    };
+    Some(((allowed_ns.max(saved_ns) / price) as u64).max(1))
 }
 
 fn row(source: SourceId, entry: &Entry) -> BudgetSource {

@@ -66,6 +66,7 @@ pub struct SourceSpec {
     pub(crate) weight: f64,
     pub(crate) floor: Overhead,
     pub(crate) is_always_on: bool,
+    pub(crate) saves_for_phases: bool,
     pub(crate) actuator: Actuator,
     pub(crate) requires: Vec<SourceId>,
 }
@@ -81,6 +82,7 @@ impl SourceSpec {
             weight: 1.0,
             floor: Overhead::from_overhead(0.0).expect("zero is an overhead"),
             is_always_on: false,
+            saves_for_phases: false,
             actuator: Actuator::Share,
             requires: Vec::new(),
         }
@@ -106,6 +108,15 @@ impl SourceSpec {
     #[must_use]
     pub fn always_on(mut self) -> Self {
         self.is_always_on = true;
+        self
+    }
+
+    /// The source works in phases that are shorter than a window, and may spend in one tick what it
+    /// saved before. Several such sources may spend together: for some ticks their sum can exceed
+    /// what the budget has saved.
+    #[must_use]
+    pub fn saves_for_phases(mut self) -> Self {
+        self.saves_for_phases = true;
         self
     }
 

@@ -263,7 +263,8 @@ fn phases_shorter_than_a_window_do_not_leave_the_budget_unspent() {
             }),
             ..steady(n, 1.0, 5)
         };
-        let mut law = Simulation::new(target, program, Style::Units, 1);
+        let mut law = Simulation::new(target, program, Style::Units, 1)
+            .with_spec(|_, spec| spec.saves_for_phases());
         let observed = law.run(20.0).overhead_between(2.0, 20.0);
         assert!(
             (observed - target).abs() < 0.15 * target,

@@ -149,7 +149,10 @@ impl FunctionBudget {
             }
             let Some(price) = entry.price else { continue };
             if entry.source.is_none() {
-                entry.source = self.budget.add(SourceSpec::new("", price)).ok();
+                entry.source = self
+                    .budget
+                    .add(SourceSpec::new("", price).saves_for_phases())
+                    .ok();
             }
             let Some(source) = entry.source else { continue };
             // Words of running threads are read one after the other: a total can seem to fall.
