@@ -26,7 +26,7 @@ use overhear_directory::{
 use overhear_event::{Analysis, ElementView, Gap, StreamDescriptor, Timestamp};
 use overhear_monitor::Runner;
 use overhear_session::budget::{
-    BudgetController, BudgetOutcome, BudgetSettings, Overhead, WritePrices,
+    BudgetController, BudgetOutcome, BudgetSettings, OptionalBudget, Overhead, WritePrices,
 };
 use overhear_session::calibrate;
 use overhear_session::error::SessionError;
@@ -340,29 +340,29 @@ fn run(
         elements: 0,
         missed: 0,
     };
-    let budget = RefCell::new(budget);
+    let budget = OptionalBudget::new(budget);
     let sleep = |pause| {
         let state = shared.lock();
         if !state.wants_end {
             drop(shared.wait(state, pause));
         }
     };
-    let wait = |pause| BudgetController::wait_with(&budget, pause, sleep);
+    let wait = |pause| budget.wait(pause, sleep);
     let runner = Runner::new(update)
         .source(Box::new(source))
         .complaints(|complaint| shared.lock().complaints.push(complaint.0));
     let finished = runner.run(wait, |_| {
         let mut state = shared.lock();
         if std::mem::take(&mut state.wants_budget) {
-            state.budget = budget.borrow().as_ref().map(|it| as_json(&it.outcome()));
+            state.budget = budget.outcome().map(|it| as_json(&it));
             shared.changed.notify_all();
         }
         state.wants_end.then_some(())
     });
     let mut collector = finished.update.collector;
-    if let Some(budget) = budget.into_inner() {
-        let (outcome, problems) = budget.finish(finished.ended);
-        problems.into_iter().for_each(complain);
+    let (outcome, problems) = budget.finish(finished.ended);
+    problems.into_iter().for_each(complain);
+    if let Some(outcome) = outcome {
         shared.lock().budget = Some(as_json(&outcome));
     }
     let mut state = shared.lock();

@@ -17,7 +17,8 @@ use overhear_monitor::{Fanout, Finished, Losses, Runner};
 use overhear_trace::TraceWriter;
 
 use crate::budget::{
-    BudgetController, BudgetOutcome, BudgetSettings, KernelPrices, NoPrograms, WritePrices,
+    BudgetController, BudgetOutcome, BudgetSettings, KernelPrices, NoPrograms, OptionalBudget,
+    WritePrices,
 };
 use crate::calibrate::Calibration;
 use crate::compensation::{self, Accounts, CompensationReport};
@@ -146,19 +147,12 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
     // Resumed first: so the first element of each thread is that of its selection.
-    kernel
-        .resume()
-        .map_err(|error| SessionError::from(&error))?;
-    options
-        .select(&mut kernel)
-        .map_err(|error| SessionError::from(&error))?;
+    let selected = kernel.resume().and_then(|()| options.select(&mut kernel));
+    selected.map_err(|error| SessionError::from(&error))?;
     let (mut writer, mut recording) = begin_trace(options, source, begun)?;
     let kernel = Rc::new(RefCell::new(kernel));
-    let budget = RefCell::new(budget_of(options, &kernel, prices)?);
-    let mut new_processes = budget
-        .borrow()
-        .as_ref()
-        .map(BudgetController::new_processes);
+    let budget = OptionalBudget::new(budget_of(options, &kernel, prices)?);
+    let mut new_processes = budget.new_processes();
     let mut scheduling = Scheduling::new(());
     if recording.records_wakeups() {
         scheduling.expect_wakeups();
@@ -194,7 +188,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
             interrupts: &mut interrupts,
             begun,
         };
-        let wait = |pause| BudgetController::wait_with(&budget, pause, std::thread::sleep);
+        let wait = |pause| budget.wait(pause, std::thread::sleep);
         let finished = runner.run(wait, |runner| {
             if let Some(progress) = &mut progress {
                 let missed = runner.monitor.losses().missed();
@@ -202,9 +196,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
             }
             let now = runner.now();
             (!condition.goes_on(now)).then(|| {
-                if let Some(budget) = &mut *budget.borrow_mut() {
-                    budget.end_kernel(now);
-                }
+                budget.end_kernel(now);
                 // Finishing fails only for a monitor that was terminated.
                 kernel.borrow_mut().finish()
             })
@@ -230,8 +222,8 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         end_ns: ended.as_monotonic_ns(),
         exit: Exit::Code(0),
     });
-    let (budget, problems) = budget.into_inner().map(|it| it.finish(ended)).unzip();
-    notes.extend(problems.unwrap_or_default());
+    let (budget, problems) = budget.finish(ended);
+    notes.extend(problems);
     recording.notes = notes;
     let accounts = Recorded {
         scheduling,

@@ -18,7 +18,7 @@ use super::{Feed, Layout, Summary};
 use crate::directory_link::DirectoryLink;
 use crate::readiness::is_closed;
 use crate::text::report::left_out_message;
-use overhear_session::budget::{BudgetController, BudgetSettings, WritePrices};
+use overhear_session::budget::{BudgetController, BudgetSettings, OptionalBudget, WritePrices};
 use overhear_session::conclusion::Exit;
 use overhear_session::disk_limits::DiskLimits;
 use overhear_session::error::SessionError;
@@ -152,7 +152,7 @@ impl<'a> Attachment<'a> {
         let budget = budget.map(|(settings, prices)| {
             BudgetController::new(settings, prices, Box::new(Rc::clone(&source)))
         });
-        let budget = RefCell::new(budget.transpose()?);
+        let budget = OptionalBudget::new(budget.transpose()?);
         let requests = Requests::listen(interrupts);
         let outlet = Outlet {
             file: out,
@@ -167,7 +167,7 @@ impl<'a> Attachment<'a> {
         let mut link = DirectoryLink::new();
         let mut connected_at = begun;
         let runner = Runner::new(sink).source(Box::new(Rc::clone(&source)));
-        let wait = |pause| BudgetController::wait_with(&budget, pause, std::thread::sleep);
+        let wait = |pause| budget.wait(pause, std::thread::sleep);
         let finished = runner.run(wait, |runner| {
             let (now, sink) = (runner.now(), &mut runner.update);
             let source = &source.borrow();
@@ -214,12 +214,8 @@ impl<'a> Attachment<'a> {
                 report(&limits::explained(message));
             }
         }
-        let budget = budget.into_inner().map(|it| it.finish(ended));
-        let (budget, problems) = budget.unzip();
-        problems
-            .iter()
-            .flatten()
-            .for_each(|problem| report(problem));
+        let (budget, problems) = budget.finish(ended);
+        problems.iter().for_each(|problem| report(problem));
         if let Some(budget) = &budget {
             sink.feed.budget(budget);
         }

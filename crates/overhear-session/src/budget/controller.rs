@@ -213,14 +213,6 @@ impl BudgetController {
         self.tick(monotonic_now());
     }
 
-    /// As [`BudgetController::wait`], if there is a budget; else `wait` alone.
-    pub fn wait_with(budget: &RefCell<Option<Self>>, pause: Duration, wait: impl FnOnce(Duration)) {
-        match &mut *budget.borrow_mut() {
-            Some(budget) => budget.wait(pause, wait),
-            None => wait(pause),
-        }
-    }
-
     /// A pause of about this length after which CPU times are current. Loops that wait by
     /// themselves call [`BudgetController::tick`] after it, before they read elements.
     #[must_use]

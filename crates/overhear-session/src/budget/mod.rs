@@ -21,7 +21,7 @@
 //!
 //! use overhear_directory::{Begin, Directory, MonitorConnection, Needs, Query};
 //! use overhear_monitor::{Fanout, Runner};
-//! use overhear_session::budget::{parse_target, BudgetController, BudgetSettings, WritePrices};
+//! use overhear_session::budget::{parse_target, BudgetController, BudgetSettings, OptionalBudget, WritePrices};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
@@ -33,18 +33,17 @@
 //! let settings = BudgetSettings::of(parse_target("5%")?);
 //! let sensors = Box::new(Rc::clone(&source));
 //! let budget = BudgetController::new(settings, WritePrices::new(None)?, sensors)?;
-//! let budget = RefCell::new(Some(budget));
+//! let budget = OptionalBudget::new(Some(budget));
 //!
 //! let runner = Runner::new(Fanout(Vec::new())).source(Box::new(source));
 //! let mut rounds = 0;
-//! let wait = |pause| BudgetController::wait_with(&budget, pause, std::thread::sleep);
+//! let wait = |pause| budget.wait(pause, std::thread::sleep);
 //! let finished = runner.run(wait, |_| {
 //!     rounds += 1;
 //!     (rounds == 10).then_some(())
 //! });
-//! let budget = budget.into_inner().expect("it was put there above");
 //! let (outcome, notes) = budget.finish(finished.ended);
-//! assert_eq!(outcome.target, 0.05);
+//! assert_eq!(outcome.expect("there is a budget").target, 0.05);
 //! assert!(notes[0].starts_with("the budget has no source that can be switched"));
 //! # Ok(())
 //! # }
@@ -58,6 +57,7 @@ mod kernel;
 mod learning;
 mod mode_times;
 mod new_processes;
+mod optional;
 mod prices;
 mod problems;
 mod report;
@@ -67,6 +67,7 @@ mod timer_tick;
 
 pub use controller::BudgetController;
 pub(crate) use kernel::KernelPrices;
+pub use optional::OptionalBudget;
 pub use overhear_budget::Overhead;
 pub use prices::WritePrices;
 pub use report::{BudgetOutcome, BudgetPoint, BudgetSensor};

@@ -34,7 +34,9 @@ use overhear_trace::TraceWriter;
 use super::signal_forwarder::SignalForwarder;
 use super::trace_files::{close_trace, create_trace, MissingFiles, NewFiles};
 use super::{Outcome, SessionBuilder, Until, UNRATED_BYTES};
-use crate::budget::{BudgetController, BudgetOutcome, KernelPrices, OwnSensors, WritePrices};
+use crate::budget::{
+    BudgetController, BudgetOutcome, KernelPrices, OptionalBudget, OwnSensors, WritePrices,
+};
 use crate::check::CheckReport;
 use crate::child::{Held, Output, Running};
 use crate::compensation::{self, Accounts, CompensationReport};
@@ -436,7 +438,7 @@ impl SessionBuilder {
             budget,
             ..
         } = started;
-        let budget = RefCell::new(budget.take());
+        let budget = OptionalBudget::new(budget.take());
         let mut scheduling = Scheduling::new(());
         if recording.records_wakeups() {
             scheduling.expect_wakeups();
@@ -459,10 +461,7 @@ impl SessionBuilder {
         let mut all: Vec<&mut dyn Analysis> = vec![accounts.analysis(), &mut others];
         all.extend(overhead.as_mut().map(CalibratedOverhead::analysis));
         all.extend(followed.as_mut().map(|tree| tree as &mut dyn Analysis));
-        let mut created = budget
-            .borrow()
-            .as_ref()
-            .map(BudgetController::new_processes);
+        let mut created = budget.new_processes();
         all.extend(created.as_mut().map(|created| created as &mut dyn Analysis));
         all.extend(writer.as_mut().map(|writer| writer as &mut dyn Analysis));
         if !analyses.borrow().is_empty() {
@@ -482,7 +481,7 @@ impl SessionBuilder {
             true => std::thread::sleep(pause),
             false => running.wait(pause),
         };
-        let wait = |pause| BudgetController::wait_with(&budget, pause, sleep);
+        let wait = |pause| budget.wait(pause, sleep);
         let runner = Runner::over(&mut *monitor, Fanout(all))
             .complaints(|complaint| notes.push(complaint.to_string()));
         let finished = runner.run(wait, |runner| {
@@ -505,9 +504,7 @@ impl SessionBuilder {
                 *configured = running.stopped();
                 reactor.flush();
             }
-            if let Some(budget) = &mut *budget.borrow_mut() {
-                budget.end_kernel(now);
-            }
+            budget.end_kernel(now);
             // The program is a zombie now: its last statistics can still be read.
             kernel.borrow_mut().finish();
             Some(())
@@ -517,8 +514,8 @@ impl SessionBuilder {
             progress.clear();
         }
         let delays = accounts.finish();
-        let (budget, problems) = budget.into_inner().map(|it| it.finish(ended)).unzip();
-        notes.extend(problems.unwrap_or_default());
+        let (budget, problems) = budget.finish(ended);
+        notes.extend(problems);
         Observed {
             scheduling,
             statistics,
