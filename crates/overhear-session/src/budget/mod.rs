@@ -21,7 +21,9 @@
 //!
 //! use overhear_directory::{Begin, Directory, MonitorConnection, Needs, Query};
 //! use overhear_monitor::{Fanout, Runner};
-//! use overhear_session::budget::{parse_target, BudgetController, BudgetSettings, OptionalBudget, WritePrices};
+//! use overhear_session::budget::{
+//!     parse_target, BudgetController, BudgetSettings, OptionalBudget, WritePrices,
+//! };
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
