@@ -243,8 +243,8 @@ fn window_is_that_of_the_course() {
         (number(&report["budget"], "window_ns"), course)
     });
     assert_eq!(points.map(|it| it.0), [100_000_000, 1_000_000_000]);
-    // 1.5 s of CPU time.
-    assert!(points[0].1 >= 14 && points[1].1 <= 3, "{points:?}");
+    // 1.5 s of CPU time; a point comes with the first tick after each window.
+    assert!(points[0].1 >= 8 && points[1].1 <= 3, "{points:?}");
 }
 
 #[test]
@@ -323,7 +323,9 @@ fn damaged_counts_take_no_budget_from_others() {
         assert!(notes.contains(message), "{notes}");
         assert!(!notes.contains("/honest are damaged"), "{notes}");
         match target {
-            "1000%" => assert_eq!(skipped, 0, "{report:#}"),
+            // What the damaged counts could cost is unknown, so prices are learned: both are off
+            // for one of four intervals at most.
+            "1000%" => assert!(written > all / 2, "{report:#}"),
             _ => assert!(written > all / 100, "{report:#}"),
         }
         let observed = report["budget"]["observed"].as_f64().unwrap();
