@@ -455,11 +455,7 @@ impl Ring {
         let skips = self.reader.skips();
         let fresh = skips.since(&self.skips);
         self.skips = skips;
-        let until = if is_before(fresh.at, bound) {
-            fresh.at
-        } else {
-            bound
-        };
+        let until = earlier(fresh.at, bound);
         if fresh.runs > 1 {
             // Runs lie between these elements, and nobody knows where: anywhere.
             self.poll_apart(until, bound, clock, inbox, &mut jump)?;
@@ -526,8 +522,8 @@ impl Ring {
     }
 
     /// Delivers the elements before `end` with a gap between each two, because several runs of
-    /// skipped writes lie between them. `published` is the counter: what is overwritten is one gap
-    /// anyway, so at most a buffer's worth of gaps is made, whatever the memory contains.
+    /// skipped writes lie between them. `published` is the counter: overwritten elements are one
+    /// gap, so there are at most as many gaps as slots, even if the memory is damaged.
     fn poll_apart(
         &mut self,
         end: u64,
@@ -538,7 +534,7 @@ impl Ring {
     ) -> Result<(), SourceError> {
         let capacity = self.reader.capacity();
         let oldest = published.wrapping_sub(capacity);
-        let gone = if is_before(end, oldest) { end } else { oldest };
+        let gone = earlier(end, oldest);
         if is_before(self.reader.position(), gone) {
             self.poll_to(gone, clock, inbox, jump)?;
         }
@@ -560,6 +556,14 @@ impl Ring {
 /// Whether a position lies before another one; positions wrap.
 const fn is_before(one: u64, other: u64) -> bool {
     one.wrapping_sub(other).cast_signed() < 0
+}
+
+const fn earlier(one: u64, other: u64) -> u64 {
+    if is_before(one, other) {
+        one
+    } else {
+        other
+    }
 }
 
 impl ClockReader {

@@ -252,7 +252,7 @@ fn set_counts_only_elements_that_reach_an_update() {
     let status = broken.status();
     assert_eq!((status.elements, status.missed), (1, 0));
     assert_eq!(status.state, UpdateState::Failed(why.to_string()));
-    // The first call reached the broken one, the third nobody.
+    // The first call reached the broken one; the third call reached no update.
     assert_eq!(set.elements(), 3);
 }
 
@@ -276,7 +276,7 @@ fn panic_becomes_a_message_and_the_update_is_called_no_more() {
     let mut update = create(&plugin, "fragile", "failure");
     update.open(&descriptor(1, "any", 64));
     assert_eq!(update.failure(), Some("`open` failed: it says so itself"));
-    // In a destructor nobody can receive the message.
+    // A destructor has no caller that could receive the message.
     drop(create(&plugin, "fragile", "drop"));
     let error = plugin
         .create(Some("fragile"), "create")

@@ -173,7 +173,7 @@ fn added_and_removed_updates_do_not_affect_others() {
     a.write(50, 4);
     monitor.round(at(60), &mut set);
     assert_eq!(guest.status().state, UpdateState::Removed);
-    // The sensor ends as well; later writes to it reach nobody.
+    // The sensor ends as well; no monitor receives later writes to it.
     assert!(monitor.remove_source(key).is_some());
     assert!(monitor.remove_source(key).is_none());
     b.write(70, 5);

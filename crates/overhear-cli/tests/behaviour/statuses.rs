@@ -470,7 +470,7 @@ fn unwritable_standard_error_changes_no_status() {
         assert_eq!(report_json(&out).0.status, 0);
         assert!(out.join("report.html").exists());
         fs::remove_dir_all(&out).unwrap();
-        // A refusal has its status, even if nobody can read its message.
+        // A refusal has its status, even if its message cannot be printed.
         let ended = by_shell(&format!("\"$0\" report /nonexistent {lost}"), &[]);
         assert_eq!(ended.status, 2, "{lost}: {ended:#?}");
     }

@@ -246,7 +246,7 @@ fn sensor_that_ended_is_closed_once_all_of_it_is_read() {
     assert_eq!(recorded, expected);
 }
 
-/// What is delivered of a ring of 8 slots with so many published elements, whose header tells of
+/// The items from a ring of 8 slots with this number of published elements. Its header contains
 /// several runs of skipped writes, the last one before the element at this position.
 fn delivered_with_runs(published: u64, at: u64) -> Vec<String> {
     let mut set = StreamSet::new(None);
@@ -254,7 +254,7 @@ fn delivered_with_runs(published: u64, at: u64) -> Vec<String> {
     set.admit(record, None).unwrap();
     let words = memory.words();
     let header = [
-        (COUNTER, published),
+        (COUNTER_OFFSET, published),
         (SKIPPED, 5),
         (SKIPPED_AT, at),
         (SKIP_RUNS, 3),
@@ -272,8 +272,7 @@ fn delivered_with_runs(published: u64, at: u64) -> Vec<String> {
     inbox.recorded.0.into_iter().map(|(_, what)| what).collect()
 }
 
-/// Offsets of words in the header page (docs/stream-format.md).
-const COUNTER: usize = COUNTER_OFFSET;
+/// Offsets of words in the header page (docs/abi/stream-layout.md).
 const SKIPPED: usize = 168;
 const SKIPPED_AT: usize = 176;
 const SKIP_RUNS: usize = 184;

@@ -24,27 +24,30 @@ fn excuse(cause: &BreachCause, terms: &Terms, machine: &Machine, produced: Produ
     let lateness = terms.lateness;
     // The witness wakes at other times than the executor, and may observe half of the lateness.
     let was_late = |than: Nanos| machine.was_late(half(than));
-    // A reserved thread also waits for its next period, and no other thread is late, if the kernel
-    // has charged its runtime with time that it did not use.
-    let late = |is_true: bool, than: Nanos| match (is_true, was_late(than)) {
+    // The witness cannot see everything: see below.
+    let possible = |is_true: bool, than: Nanos| match (is_true, was_late(than)) {
         (false, _) => Excuse::None,
         (true, true) => Excuse::Seen,
         (true, false) => Excuse::Unseen,
     };
     // A CPU's clock charges the running thread with interrupts and with time that a hypervisor
     // takes.
-    let overran = |is_true: bool| late(is_true, lateness.tardiness);
+    let overran = |is_true: bool| possible(is_true, lateness.tardiness);
     // A value within the assumption breaks nothing, in any state of the machine.
     match *cause {
         BreachCause::WakeUp { late: by } | BreachCause::Machine { late: by, .. } => {
-            late(by > lateness.wake_up, lateness.wake_up)
+            // A reserved thread waits for its next period, and no other thread is late, if the
+            // kernel has charged its runtime with time that it did not use.
+            possible(by > lateness.wake_up, lateness.wake_up)
         }
         BreachCause::Tardy { after } => {
-            let both = lateness.wake_up.plus(lateness.tardiness);
-            let allowed = terms.reservation.deadline.plus(both);
-            late(after > allowed, lateness.tardiness)
+            let late = lateness.wake_up.plus(lateness.tardiness);
+            let allowed = terms.reservation.deadline.plus(late);
+            Excuse::seen(after > allowed && was_late(lateness.tardiness))
         }
-        BreachCause::Stolen { stolen, .. } => late(stolen > lateness.wake_up, lateness.wake_up),
+        BreachCause::Stolen { stolen, .. } => {
+            Excuse::seen(stolen > lateness.wake_up && was_late(lateness.wake_up))
+        }
         BreachCause::UpdateOverrun { update, took, .. } => {
             overran(took > terms.updates[update.0].wcet)
         }

@@ -109,7 +109,7 @@ fn tries_are_judged_by_the_state_of_the_machine() {
     };
     let mut excused = ended(&terms, later, 7);
     excused.ended.guarantee.breach(breach);
-    // Without a message nobody gets the time of the breach.
+    // The message is the only report of the time of the breach.
     assert!(is_broken(&excused));
     excused.ended.messages = excused.ended.guarantee.messages(&terms, Timestamp::ZERO);
     excused.seen = WatchdogStats {

@@ -225,7 +225,7 @@ fn others() -> (usize, usize) {
         let count = policies.filter(|policy| *policy == DEADLINE).count();
         reserving.push((pid, count));
     }
-    // The kernel's own threads, which are children of this one, are nobody's reservations.
+    // The kernel's threads are children of thread 2; their reservations are not foreign.
     let (own, kernel) = (std::process::id(), 2);
     let is_own = |mut pid: u32| loop {
         match parents.get(&pid) {
