@@ -50,6 +50,7 @@ mod loser_tree;
 pub mod parts;
 mod printable;
 mod run;
+mod sample;
 mod schema;
 mod shared;
 mod stream;
@@ -63,6 +64,9 @@ pub use in_place::{ElementInPlace, ElementKey, InPlaceMemory, IN_PLACE_BYTES};
 pub use loser_tree::{CompactKey, KeyOrigin, LoserTree, MergeKey};
 pub use printable::{csv_cell, csv_line, printable, printable_json, printable_lines};
 pub use run::Run;
+pub use sample::{
+    SampleHeader, SampleLayout, SamplePoint, SampleSchema, SampledQuantity, SAMPLE_TYPE,
+};
 pub use schema::{
     Field, FieldKind, SchemaError, ShownValue, TypeSchema, TypeSchemaBuilder, Value, HEXADECIMAL,
     MAX_PAYLOAD_BYTES, WRITER_FLAGS, WRITER_TID,

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Samplers: what is read ([`DataSource`]) and when.
+//!
+//! ```text
+//!   counters of the CPU   accounts of threads   /proc, cgroup, PSI, hwmon ...   your own
+//!            \                   |                       |                     /
+//!             v                  v                       v                    v
+//!   DATA SOURCE   quantities with names, units and costs; one call reads all of them
+//!                                |
+//!   POLICY        periodic, execution flow, job, hybrid: when a sample is due
+//!                                |
+//!                                v
+//!   SAMPLE        one element of a stream (`overhear_event::SampleSchema`)
+//! ```
+//!
+//! A data source is the *clerk* of [EPOS, section III], and the policies are those of its
+//! section III-A to III-C. Sources deliver totals; a sampler forms differences.
+
+#![warn(missing_docs)]
+
+mod source;
+
+pub use source::{CostClass, DataSource, Quantity, QuantityKind, SourceReadError};
