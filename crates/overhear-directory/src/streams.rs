@@ -64,8 +64,9 @@ pub(crate) struct StreamSet {
     ended: Option<Vec<SensorWrites>>,
 }
 
-/// Writes of a sensor since the monitor reads it, those of all its lanes together. The numbers come
-/// from the sensor's process: an honest one has exact numbers that never fall.
+/// Writes of a sensor since the monitor attached, those of all its lanes together. Elements that
+/// were in the buffer then do not count. The numbers come from the sensor's process: an honest one
+/// has exact numbers that never fall.
 #[derive(Clone, Debug)]
 pub struct SensorWrites {
     /// The sensor; of a laned sensor, its first lane.
@@ -106,7 +107,7 @@ struct Ring {
     announced: bool,
     lost_nested: u64,
     skips: Skips,
-    // Elements and skipped writes before the monitor read the ring.
+    // Elements and skipped writes before the monitor attached.
     written_before: u64,
     skipped_before: u64,
     epoch: u32,
@@ -385,14 +386,19 @@ impl Ring {
             }
             _ => None,
         };
-        let reader = match begin {
+        let mut reader = match begin {
             None => Reader::from_start(part, geometry)?,
-            Some(Begin::Now) => Reader::from_now(part, geometry)?,
-            Some(Begin::Buffer) => Reader::from_oldest(part, geometry)?,
+            Some(_) => Reader::from_now(part, geometry)?,
         };
-        let (skips, written_before) = match begin {
-            None => (Skips::default(), 0),
-            Some(_) => (reader.skips(), reader.published()),
+        // A running program writes between two looks at its counter: the start position alone
+        // decides which elements were written before. Later ones are read, so they are counted.
+        let written_before = reader.position();
+        if begin == Some(Begin::Buffer) {
+            reader.rewind();
+        }
+        let skips = match begin {
+            None => Skips::default(),
+            Some(_) => reader.skips(),
         };
         Ok(Self {
             descriptor,

@@ -194,11 +194,18 @@ impl<W: Words> Reader<W> {
     /// [`LayoutError::TooSmall`] if the memory is smaller than the geometry.
     pub fn from_oldest(words: W, geometry: impl Into<StreamGeometry>) -> Result<Self, LayoutError> {
         let mut reader = Self::from_now(words, geometry)?;
-        // Without an hour of writing nothing lies before position 0: in a queue, dummy elements.
-        let held = reader.geometry.capacity().min(reader.position);
-        reader.position -= held;
-        reader.position = reader.position.wrapping_add(reader.gone(held));
+        reader.rewind();
         Ok(reader)
+    }
+
+    /// Moves back by a buffer, to the oldest element in it. A reader from now with this call is a
+    /// reader from the oldest element; its position before the call counts the elements that were
+    /// published before.
+    pub fn rewind(&mut self) {
+        // Without an hour of writing nothing lies before position 0: in a queue, dummy elements.
+        let held = self.geometry.capacity().min(self.position);
+        self.position -= held;
+        self.position = self.position.wrapping_add(self.gone(held));
     }
 
     /// The position of the next element to read.

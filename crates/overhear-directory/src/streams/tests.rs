@@ -2,6 +2,7 @@
 //! Streams with jumps of the clock: a clock page and sensors made by hand.
 
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{channel, TryRecvError};
 use std::sync::Arc;
 
 use overhear_event::{
@@ -9,7 +10,7 @@ use overhear_event::{
     TypeSchema,
 };
 use overhear_stream::{
-    Frame, Header, Lane, Segment, Shape, SharedWords, SimpleWriter, Words, WriterKind,
+    Frame, Header, Lane, QueueWriter, Segment, Shape, SharedWords, SimpleWriter, Words, WriterKind,
     COUNTER_OFFSET,
 };
 
@@ -293,6 +294,90 @@ fn damaged_counters_cost_at_most_a_buffer_of_gaps() {
         let items = delivered_with_runs(1 << 40, at);
         assert!(items.len() <= 18, "{at}: {} items", items.len());
     }
+}
+
+#[test]
+fn what_is_read_is_counted_if_a_monitor_attaches_while_a_program_writes() {
+    for kind in [WriterKind::Simple, WriterKind::Concurrent] {
+        for begin in [Begin::Now, Begin::Buffer] {
+            attach_while_writing(kind, begin);
+        }
+    }
+}
+
+/// Attaches many monitors while a thread writes. After its end each of them must have counted what
+/// it reads.
+fn attach_while_writing(kind: WriterKind, begin: Begin) {
+    let (memory, record) = sensor(kind, ClockId::Monotonic, 1);
+    let (stop, stopped) = channel::<()>();
+    let (start, started) = channel();
+    let mut sets = Vec::new();
+    std::thread::scope(|scope| {
+        let (memory, shape) = (&memory, &record.shape);
+        scope.spawn(move || {
+            let mut write = writer(memory, shape);
+            write(0);
+            start.send(()).unwrap();
+            let mut tick = 1;
+            while stopped.try_recv() == Err(TryRecvError::Empty) {
+                (0..1_000).for_each(|more| write(tick + more));
+                tick += 1_000;
+            }
+        });
+        started.recv().unwrap();
+        for _ in 0..1_000 {
+            let mut set = StreamSet::new(None);
+            set.admit(record.clone(), Some(begin)).unwrap();
+            sets.push(set);
+        }
+        stop.send(()).unwrap();
+    });
+    for mut set in sets {
+        let mut read = Coverage::default();
+        set.poll(&mut read);
+        let writes = set.writes();
+        let in_buffer = read.0 - writes[0].written;
+        let most = match begin {
+            Begin::Now => 0,
+            Begin::Buffer => record.shape.elements().capacity(),
+        };
+        assert!(in_buffer <= most, "{kind:?} {begin:?}: {in_buffer}");
+    }
+}
+
+/// A function that writes an element with this time.
+fn writer(memory: &Memory, shape: &Shape) -> Box<dyn FnMut(u64)> {
+    let words = memory.words();
+    match shape {
+        Shape::Concurrent(queue) => {
+            let queue = QueueWriter::new(words, *queue).unwrap();
+            Box::new(move |tick| {
+                queue.write(1, &[], || Ticks::from_raw(tick)).unwrap();
+            })
+        }
+        _ => {
+            let mut writer = SimpleWriter::new(words, *shape.elements()).unwrap();
+            Box::new(move |tick| writer.write(&[], || Ticks::from_raw(tick)))
+        }
+    }
+}
+
+/// The number of elements that were read or missed.
+#[derive(Debug, Default)]
+struct Coverage(u64);
+
+impl Inbox for Coverage {
+    fn open(&mut self, _: Arc<StreamDescriptor>) {}
+
+    fn element(&mut self, _: StreamId, _: u64, _: Timestamp, _: &[u8]) {
+        self.0 += 1;
+    }
+
+    fn gap(&mut self, _: StreamId, _: u64, missed: u64, _: GapCause) {
+        self.0 += missed;
+    }
+
+    fn close(&mut self, _: StreamId) {}
 }
 
 fn lane_words(memory: &Memory, at: usize) -> SharedWords {
