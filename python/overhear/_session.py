@@ -45,6 +45,10 @@ def run(
     disk_budget: Union[str, int, None] = None,
     max_size: Union[str, int, None] = None,
     until: Literal["ended", "all-ended"] = "ended",
+    sample: Sequence[str] = (),
+    every: Optional[str] = None,
+    per: Optional[str] = None,
+    min_interval: Optional[str] = None,
 ) -> Report:
     """Runs a program to its end, as ``overhear run`` does; the parameters are its options.
 
@@ -57,6 +61,9 @@ def run(
     :param budget: the monitoring overhead to keep, in per cent of the CPU time that the program takes without it.
     :param disk_budget: bytes per second that the recording grows by at most, or a text as ``"10MB/s"``.
     :param max_size: the size of the recording in bytes at most, or a text as ``"2GB"``.
+    :param sample: the quantities of a sampler, such as ``["cpu-time", "page-faults"]``; it needs ``every`` or ``per``.
+    :param every: the sampler's period, such as ``"1ms"``.
+    :param per: the point at which the sampler takes samples, such as ``"switch"`` or ``"job=yield"``.
     :raises SessionError: if the program cannot be run or observed.
     """
     if (disk_budget is not None or max_size is not None) and out is None:
@@ -88,6 +95,10 @@ def run(
         "disk_budget": None if disk_budget is None else str(disk_budget),
         "max_size": None if max_size is None else str(max_size),
         "until": until,
+        "sample": [sample] if isinstance(sample, str) else list(sample),
+        "every": every,
+        "per": per,
+        "min_interval": min_interval,
     }
     if isinstance(command, (str, bytes)):
         raise TypeError("the command is a list: the program and its arguments")

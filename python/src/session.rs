@@ -25,6 +25,7 @@ use overhear_session::interrupts::{reaches_programs, Request, RequestQueue};
 use overhear_session::metrics::ElementCost;
 use overhear_session::notices::Notices;
 use overhear_session::run_request::RunRequest;
+use overhear_session::sampling::SamplingRequest;
 use overhear_session::session::{KernelBackend, NamedSensors, Probe, Until};
 use overhear_session::updates::{UpdateSpecification, Updates};
 use overhear_session::{admit, calibrate, check, fit, junit, metrics, replay};
@@ -66,6 +67,10 @@ pub(crate) struct RunOptions {
     disk_budget: Option<String>,
     max_size: Option<String>,
     until: String,
+    sample: Vec<String>,
+    every: Option<String>,
+    per: Option<String>,
+    min_interval: Option<String>,
 }
 
 /// A word of an argument, read by `read`.
@@ -126,6 +131,17 @@ impl RunOptions {
         })
     }
 
+    fn samplers(&self) -> PyResult<Vec<SamplingRequest>> {
+        let request = SamplingRequest::of_options(
+            &self.sample,
+            self.every.as_deref(),
+            self.per.as_deref(),
+            self.min_interval.as_deref(),
+        );
+        let request = request.map_err(|error| PyValueError::new_err(error.to_string()))?;
+        Ok(request.into_iter().collect())
+    }
+
     fn request(&self, command: Vec<OsString>) -> PyResult<RunRequest> {
         let named = words(&self.kernel_sensors, NamedSensors::from_str)?;
         let probes = [
@@ -154,6 +170,7 @@ impl RunOptions {
             budget: self.budget.map(target).transpose()?,
             limits: self.limits()?,
             until: word(&self.until, until)?,
+            samplers: self.samplers()?,
         })
     }
 }

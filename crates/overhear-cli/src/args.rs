@@ -5,6 +5,7 @@ mod live;
 mod naps;
 pub(crate) mod ranges;
 pub(crate) mod renamed;
+mod sampling;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -29,6 +30,7 @@ pub(crate) use live::{
     AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments, TopArguments,
 };
 pub(crate) use naps::NapsArguments;
+pub(crate) use sampling::SamplingArguments;
 
 /// Runtime monitoring for Linux that listens without interrupting.
 #[derive(Debug, Parser)]
@@ -191,6 +193,8 @@ pub(crate) struct RunArguments {
     #[arg(long, value_name = "PER CENT", value_parser = parse_target, allow_hyphen_values = true)]
     pub(crate) budget: Option<Overhead>,
     #[command(flatten)]
+    pub(crate) sampling: SamplingArguments,
+    #[command(flatten)]
     pub(crate) disk: DiskArguments,
     /// When the run ends: `ended` with the program, `all-ended` with the last process that the
     /// program has created, for example a daemon. Later signals go to these processes.
@@ -212,8 +216,10 @@ impl RunArguments {
         }
     }
 
-    pub(crate) fn request(&self) -> RunRequest {
-        RunRequest {
+    /// # Errors
+    /// [`SessionError`] if the options of the sampler do not fit together.
+    pub(crate) fn request(&self) -> Result<RunRequest, SessionError> {
+        Ok(RunRequest {
             command: self.command.clone(),
             out: self.out.clone(),
             kernel: self.backend(),
@@ -232,7 +238,8 @@ impl RunArguments {
             budget: self.budget,
             limits: self.disk.limits(),
             until: self.until.of_session(),
-        }
+            samplers: self.sampling.requests()?,
+        })
     }
 }
 
@@ -416,6 +423,8 @@ pub(crate) struct RecordArguments {
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]
+    pub(crate) sampling: SamplingArguments,
+    #[command(flatten)]
     pub(crate) disk: DiskArguments,
     /// Prints no progress line and no path of the report; tables are printed.
     #[arg(long)]
@@ -428,8 +437,8 @@ impl RecordArguments {
         calibration: Option<Calibration>,
         metrics: Vec<Metric>,
         budget: Option<BudgetSettings>,
-    ) -> RecordOptions {
-        RecordOptions {
+    ) -> Result<RecordOptions, SessionError> {
+        Ok(RecordOptions {
             budget,
             calibration,
             metrics,
@@ -447,7 +456,8 @@ impl RecordArguments {
             limits: self.disk.limits(),
             command: std::env::args_os().collect(),
             progress: crate::progress::unless(self.quiet),
-        }
+            samplers: self.sampling.requests()?,
+        })
     }
 }
 

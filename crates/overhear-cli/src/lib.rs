@@ -121,7 +121,7 @@ fn run(arguments: RunArguments) -> Result<u8, SessionError> {
     let json = arguments.json.as_ref().map(JsonTarget::parse);
     let claimed = ClaimedFile::of(json.as_ref())?;
     let run = arguments
-        .request()
+        .request()?
         .resolve(|warning| print_stderr(&format!("overhear: {warning}\n")))?;
     if arguments.junit.is_some() && !run.has_constraints {
         let message = "--junit writes verdicts; name constraints by --check or --config";
@@ -173,7 +173,7 @@ fn record(arguments: &RecordArguments) -> Result<u8, SessionError> {
     let claimed = ClaimedFile::of(json.as_ref())?;
     let calibration = calibrate::load_calibration(arguments.calibration.as_deref())?;
     let budget = live::requested_budget(arguments.budget, arguments.config.as_deref())?;
-    let mut outcome = record::record(&arguments.options(calibration, metrics, budget))?;
+    let mut outcome = record::record(&arguments.options(calibration, metrics, budget)?)?;
     if let Some(claimed) = claimed {
         claimed.keep();
     }

@@ -23,6 +23,7 @@ const fn names(setting: Setting) -> &'static str {
         Setting::Metrics => "--dot, --metric, --config",
         Setting::Output => "--output",
         Setting::Probes => "--probe, --usdt, --tracepoint, --kprobe",
+        Setting::Sampling => "--sample, --every, --per, --min-interval",
         Setting::Socket => "--socket",
         Setting::Until => "--until all-ended",
         Setting::UntilWithoutKernel => "--until all-ended, --kernel off",

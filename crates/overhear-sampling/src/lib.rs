@@ -18,6 +18,8 @@
 
 #![warn(missing_docs)]
 
+mod account;
 mod source;
 
+pub use account::Account;
 pub use source::{CostClass, DataSource, Quantity, QuantityKind, SourceReadError};

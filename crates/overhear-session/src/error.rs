@@ -64,6 +64,8 @@ pub enum Setting {
     Output,
     /// The probes.
     Probes,
+    /// The samplers.
+    Sampling,
     /// The socket of the directory.
     Socket,
     /// The end of the run: the program alone, or all its processes.

@@ -39,6 +39,7 @@ use crate::quantities::{SourceReport, TraceReport};
 use crate::recording::{Ending, Recording};
 use crate::report::{self, Report, RunFindings};
 use crate::requested_analyses::RequestedAnalyses;
+use crate::sampling::SamplingRequest;
 use crate::session::{close_trace, create_trace, Outcome};
 
 /// Options of [`record`]: the observed processes, the sensors, and the end.
@@ -78,6 +79,8 @@ pub struct RecordOptions {
     pub compensate: bool,
     /// The budget to keep.
     pub budget: Option<BudgetSettings>,
+    /// Samplers.
+    pub samplers: Vec<SamplingRequest>,
 }
 
 impl RecordOptions {

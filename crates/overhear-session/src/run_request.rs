@@ -17,6 +17,7 @@ use crate::disk_limits::{self, DiskLimits};
 use crate::error::SessionError;
 use crate::metrics;
 use crate::reactions::Reactions;
+use crate::sampling::SamplingRequest;
 use crate::session::{KernelBackend, NamedSensors, Probe, Session, SessionBuilder, Until};
 use crate::updates::UpdateSpecification;
 
@@ -60,6 +61,8 @@ pub struct RunRequest {
     pub limits: DiskLimits,
     /// The end of the run.
     pub until: Until,
+    /// Samplers, besides those of `config`.
+    pub samplers: Vec<SamplingRequest>,
 }
 
 /// A run whose files are read.
@@ -138,7 +141,8 @@ impl RunRequest {
             .limits(limits)
             .socket(self.socket)
             .updates(self.updates)
-            .until(self.until);
+            .until(self.until)
+            .samplers(self.samplers);
         Ok(ResolvedRun {
             session,
             calibration,

@@ -21,6 +21,7 @@ use crate::interrupts::RequestQueue;
 use crate::notices::Notices;
 use crate::progress::BeginProgress;
 use crate::reactions::Reactions;
+use crate::sampling::SamplingRequest;
 use crate::updates::UpdateSpecification;
 
 pub use outcome::Outcome;
@@ -68,6 +69,7 @@ pub struct SessionBuilder {
     limits: DiskLimits,
     until: Until,
     requests: Option<RequestQueue>,
+    samplers: Vec<SamplingRequest>,
 }
 
 /// A program that is run and observed.
@@ -100,6 +102,7 @@ impl Session {
             limits: DiskLimits::default(),
             until: Until::default(),
             requests: None,
+            samplers: Vec::new(),
         }
     }
 }
@@ -240,6 +243,13 @@ impl SessionBuilder {
     #[must_use]
     pub fn until(mut self, until: Until) -> Self {
         self.until = until;
+        self
+    }
+
+    /// Adds samplers. If one is not possible, the program is not run.
+    #[must_use]
+    pub fn samplers(mut self, samplers: Vec<SamplingRequest>) -> Self {
+        self.samplers = samplers;
         self
     }
 

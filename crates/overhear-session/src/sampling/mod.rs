@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Samplers of a session: what is sampled ([`SamplingRequest::sample`]) and when
+//! ([`SamplingPolicy`]).
+//!
+//! ```
+//! use overhear_session::sampling::{SamplingPolicy, SamplingRequest};
+//! use overhear_event::Nanos;
+//!
+//! let sampler = SamplingRequest::parse(&["cpu-time", "page-faults"], Some("1ms"), None, None)?;
+//! assert_eq!(sampler.policy, SamplingPolicy::Periodic { period: Nanos::from_ms(1) });
+//! # Ok::<(), overhear_session::sampling::SamplingRequestError>(())
+//! ```
+
+mod request;
+
+pub use request::{
+    JobEndRule, SamplingPoint, SamplingPolicy, SamplingRequest, SamplingRequestError,
+};
