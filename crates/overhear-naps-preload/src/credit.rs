@@ -58,6 +58,11 @@ pub(crate) fn enter_handler() {
     HANDLER.set(true);
 }
 
+/// The handler is the last thread, and ends the process as any other one would.
+pub(crate) fn leave_handler() {
+    HANDLER.set(false);
+}
+
 pub(crate) fn is_handler() -> bool {
     HANDLER.get()
 }

@@ -14,7 +14,7 @@ use crate::credit;
 use crate::handler;
 use crate::mark;
 use crate::settings;
-use crate::sys::{self, Mutex};
+use crate::sys::{self, signals, Mutex, Stillness};
 use crate::table::{self, ENABLED};
 
 /// No handler exists.
@@ -34,8 +34,10 @@ pub(crate) static ANSWER: AtomicU32 = AtomicU32::new(0);
 pub(crate) static DOORBELL: AtomicU64 = AtomicU64::new(0);
 /// The handler has left.
 pub(crate) static LEFT: AtomicU32 = AtomicU32::new(0);
-/// While it is taken nothing moves away: forks take it. The handler only tries.
-pub(crate) static STILL: Mutex = Mutex::new();
+/// While a thread forks, nothing moves.
+pub(crate) static STILL: Stillness = Stillness::new();
+/// Signals that the forking thread had blocked, under the lock of the table.
+static BLOCKED_BEFORE_FORK: AtomicU64 = AtomicU64::new(0);
 /// The handler thread, to wait for its end.
 static THREAD: AtomicU64 = AtomicU64::new(0);
 static TID: AtomicU32 = AtomicU32::new(0);
@@ -202,6 +204,9 @@ pub(crate) fn request(what: u32, reason: u32) {
         return;
     }
     let _errno = sys::Errno::keep();
+    // A handler of signals that ends the process would wait here for the request that it
+    // interrupted.
+    let _blocked = signals::Blocked::begin();
     credit::flush();
     REQUESTING.lock();
     if reason != 0 {
@@ -252,6 +257,12 @@ fn ring() {
     crate::backend::ring_bell();
 }
 
+/// The handler ends the process: nobody is left to answer requests.
+pub(crate) fn leave_process() {
+    STATE.store(OVER, Ordering::Relaxed);
+    credit::leave_handler();
+}
+
 /// Ends the observation for good.
 pub(crate) fn end(reason: u32) {
     ENABLED.store(false, Ordering::Relaxed);
@@ -262,13 +273,18 @@ pub(crate) fn end(reason: u32) {
 
 /// Before a fork: nothing moves away until it is over.
 pub(crate) extern "C" fn before_fork() {
-    STILL.lock();
+    let before = signals::block();
+    STILL.begin();
     table::LOCK.lock();
+    // Relaxed: the lock of the table is held.
+    BLOCKED_BEFORE_FORK.store(before.bits(), Ordering::Relaxed);
 }
 
 pub(crate) extern "C" fn after_fork_in_parent() {
+    let before = BLOCKED_BEFORE_FORK.load(Ordering::Relaxed);
     table::LOCK.unlock();
-    STILL.unlock();
+    STILL.end();
+    signals::restore(signals::Before::from_bits(before));
 }
 
 pub(crate) extern "C" fn after_fork_in_child() {
@@ -294,6 +310,8 @@ pub(crate) extern "C" fn after_fork_in_child() {
         credit::start_handler_later(true);
     }
     table::forget_counts();
+    let before = BLOCKED_BEFORE_FORK.load(Ordering::Relaxed);
+    signals::restore(signals::Before::from_bits(before));
 }
 
 /// Whether a range has pages of its own, also in swap.
@@ -330,7 +348,7 @@ fn pages_are_at(address: usize, bytes: usize) -> bool {
 
 /// Makes all memory accessible, and keeps it so until [`after_raw_fork`].
 pub(crate) fn before_raw_fork() {
-    STILL.lock();
+    STILL.begin();
     for record in table::used() {
         while record.state() == table::AWAY {
             table::touch(record.start());
@@ -342,5 +360,5 @@ pub(crate) fn before_raw_fork() {
 }
 
 pub(crate) fn after_raw_fork() {
-    STILL.unlock();
+    STILL.end();
 }

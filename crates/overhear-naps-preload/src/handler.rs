@@ -315,11 +315,11 @@ impl Handler {
             return;
         }
         while let Some(&Reverse((due, index, use_number))) = self.due.peek() {
-            if due > now || !STILL.try_lock() {
+            if due > now || !STILL.try_enter() {
                 return;
             }
             let result = self.protect(index, use_number);
-            STILL.unlock();
+            STILL.leave();
             match result {
                 Protected::No => {
                     self.due.pop();
@@ -528,6 +528,7 @@ impl Handler {
         if (is_idle || self.ticks.is_multiple_of(5)) && Self::is_alone() {
             // The last thread of the program has ended. The C library waits for this one.
             self.write(true);
+            engine::leave_process();
             // SAFETY: as the last thread of a program does.
             unsafe { libc::exit(0) };
         }
@@ -587,7 +588,7 @@ impl Handler {
     /// Makes all memory accessible and leaves.
     fn stop(&mut self) {
         self.write(true);
-        STILL.lock();
+        // Threads that fork meanwhile touch protected memory, and wait for this.
         if let Some(backend) = self.backend.as_mut().filter(|backend| backend.moves()) {
             for record in table::used() {
                 if record.transition(table::AWAY, table::RETURNING) {
@@ -597,7 +598,6 @@ impl Handler {
             }
         }
         self.backend = None;
-        STILL.unlock();
     }
 }
 

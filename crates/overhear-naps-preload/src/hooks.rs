@@ -19,6 +19,7 @@ use crate::mark;
 use crate::next;
 use crate::settings;
 use crate::stack::{self, Stack};
+use crate::sys::signals::Blocked;
 use crate::sys::{self, Errno, PAGE};
 use crate::table::{self, BUSY, COUNTS, ENABLED, RECORD};
 
@@ -68,6 +69,7 @@ unsafe extern "C" fn construct(
     engine::set_loaded();
     leave_mark();
     mark::look_up();
+    next::look_up_early();
     ENABLED.store(true, Ordering::Relaxed);
     let first = overhear_naps::ProtectionPacer::new(settings::get().budget, 0);
     credit::grant(first.grant());
@@ -146,6 +148,7 @@ fn watch_now(size: usize, kind: u32) -> Option<usize> {
     }
     let _errno = Errno::keep();
     let begin = sys::now_ns();
+    let _blocked = Blocked::begin();
     INSIDE.set(true);
     let pages = table::pages_used_again(size).min(MAX_PRICED_PAGES);
     let place = place(size, kind);
@@ -224,6 +227,7 @@ fn free_inside(address: usize) {
 fn release(index: usize) {
     let _errno = Errno::keep();
     let freed_ns = sys::now_ns();
+    let _blocked = Blocked::begin();
     let Some(state) = table::seize(index) else {
         sys::fatal("an allocation is freed twice");
     };
@@ -366,6 +370,7 @@ unsafe fn resize(block: Untyped, size: usize) -> Untyped {
     let new_bytes = size.next_multiple_of(PAGE);
     let moved = bytes.min(new_bytes);
     if moved >= MIN_MOVED_BYTES {
+        let _blocked = Blocked::begin();
         let target = table::find(new);
         if let Some(target) = target.filter(|&target| table::hold(target, BUSY)) {
             let freed_ns = sys::now_ns();
@@ -519,6 +524,7 @@ pub unsafe extern "C" fn mmap64(
 #[cold]
 fn exclude(address: usize, length: usize) {
     let _errno = Errno::keep();
+    let _blocked = Blocked::begin();
     for index in table::overlapping(address, length) {
         table::exclude(index);
     }
@@ -626,6 +632,7 @@ pub unsafe extern "C" fn madvise(address: Untyped, length: usize, advice: c_int)
     let mut found = false;
     for index in table::overlapping(address as usize, length) {
         found = true;
+        let _blocked = Blocked::begin();
         let held = table::hold(index, BUSY);
         // SAFETY: as the caller's call.
         result = unsafe { next::madvise(address, length, advice) };

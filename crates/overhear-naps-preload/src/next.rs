@@ -48,6 +48,12 @@ fn resolve(slot: &AtomicU64, name: &CStr) -> usize {
 
 #[cold]
 fn lookup(slot: &AtomicU64, name: &CStr) -> usize {
+    // `dlsym` locks the loader. A program with one thread does so without atomic operations, and
+    // would not wake the handler.
+    debug_assert!(
+        !crate::credit::is_handler(),
+        "the handler looks up {name:?}"
+    );
     if RESOLVING.get() {
         return 0;
     }
@@ -61,20 +67,28 @@ fn lookup(slot: &AtomicU64, name: &CStr) -> usize {
 
 /// Defines functions that call the next definition.
 macro_rules! next {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, $missing:expr;)*) => {$(
+    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty, $missing:expr;)*) => {
+        /// Addresses of the next definitions; 0: not looked up.
+        mod slots {
+            $(
+                #[expect(non_upper_case_globals, reason = "the name of the function")]
+                pub(super) static $name: super::AtomicU64 = super::AtomicU64::new(0);
+            )*
+        }
+
+        $(
         /// The next definition of the function with this name.
         ///
         /// # Safety
         /// As the function.
         pub(crate) unsafe fn $name($($argument: $type),*) -> $result {
-            static SLOT: AtomicU64 = AtomicU64::new(0);
             const NAME: &CStr = match CStr::from_bytes_with_nul(
                 concat!(stringify!($name), "\0").as_bytes(),
             ) {
                 Ok(name) => name,
                 Err(_) => panic!("a name without a NUL"),
             };
-            let address = resolve(&SLOT, NAME);
+            let address = resolve(&slots::$name, NAME);
             if address == 0 {
                 return $missing;
             }
@@ -86,6 +100,31 @@ macro_rules! next {
         }
     )*};
 }
+
+/// Looks up what the handler calls, and what handlers of signals may call: neither may wait for the
+/// loader, which the interrupted thread, or the only other one, may have locked.
+pub(crate) fn look_up_early() {
+    for (slot, name) in [
+        (&slots::syscall, c"syscall"),
+        (&slots::prctl, c"prctl"),
+        (&slots::mmap, c"mmap"),
+        (&slots::munmap, c"munmap"),
+        (&slots::mprotect, c"mprotect"),
+        (&slots::madvise, c"madvise"),
+        (&slots::mremap, c"mremap"),
+        (&slots::execve, c"execve"),
+        (&slots::clone, c"clone"),
+        (&slots::malloc, c"malloc"),
+        (&slots::calloc, c"calloc"),
+        (&FORK_ALONE, c"_Fork"),
+        (&unchecked::FREE, c"free"),
+        (&unchecked::REALLOC, c"realloc"),
+    ] {
+        resolve(slot, name);
+    }
+}
+
+static FORK_ALONE: AtomicU64 = AtomicU64::new(0);
 
 fn not_there() -> c_int {
     crate::sys::set_errno(libc::ENOSYS);
@@ -170,8 +209,7 @@ next! {
 /// # Safety
 /// As `_Fork`.
 pub(crate) unsafe fn fork_alone() -> c_int {
-    static SLOT: AtomicU64 = AtomicU64::new(0);
-    let address = resolve(&SLOT, c"_Fork");
+    let address = resolve(&FORK_ALONE, c"_Fork");
     if address == 0 {
         return not_there();
     }
@@ -182,12 +220,13 @@ pub(crate) unsafe fn fork_alone() -> c_int {
 }
 
 mod unchecked {
-    use super::{resolve, AtomicU64, CStr, Untyped};
+    use super::{resolve, AtomicU64, Untyped};
+
+    pub(super) static FREE: AtomicU64 = AtomicU64::new(0);
+    pub(super) static REALLOC: AtomicU64 = AtomicU64::new(0);
 
     pub(super) unsafe fn free(block: Untyped) {
-        static SLOT: AtomicU64 = AtomicU64::new(0);
-        const NAME: &CStr = c"free";
-        let address = resolve(&SLOT, NAME);
+        let address = resolve(&FREE, c"free");
         if address != 0 {
             // SAFETY: the function with this name has this type.
             let function: unsafe extern "C" fn(Untyped) = unsafe { core::mem::transmute(address) };
@@ -197,9 +236,7 @@ mod unchecked {
     }
 
     pub(super) unsafe fn realloc(block: Untyped, size: usize) -> Untyped {
-        static SLOT: AtomicU64 = AtomicU64::new(0);
-        const NAME: &CStr = c"realloc";
-        let address = resolve(&SLOT, NAME);
+        let address = resolve(&REALLOC, c"realloc");
         if address == 0 {
             return super::bootstrap(size);
         }

@@ -147,6 +147,118 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     unsafe { libc::syscall(libc::SYS_futex, place, operation, i32::MAX) };
 }
 
+/// Signals of the calling thread.
+pub(crate) mod signals {
+    /// What was blocked before.
+    #[derive(Clone, Copy, Debug)]
+    #[must_use]
+    pub(crate) struct Before(u64);
+
+    impl Before {
+        pub(crate) const fn from_bits(bits: u64) -> Self {
+            Self(bits)
+        }
+
+        pub(crate) const fn bits(self) -> u64 {
+            self.0
+        }
+    }
+
+    fn set(blocked: u64) -> u64 {
+        let mut before = 0u64;
+        // SAFETY: the kernel's set of signals has 8 bytes; both places are valid.
+        unsafe {
+            libc::syscall(
+                libc::SYS_rt_sigprocmask,
+                libc::SIG_SETMASK,
+                &raw const blocked,
+                &raw mut before,
+                size_of::<u64>(),
+            )
+        };
+        before
+    }
+
+    /// Blocks all signals, also those by which the C library cancels threads. Keeps `errno`.
+    pub(crate) fn block() -> Before {
+        let _errno = super::Errno::keep();
+        Before(set(u64::MAX))
+    }
+
+    /// Gives back what [`block`] returned. Keeps `errno`.
+    pub(crate) fn restore(before: Before) {
+        let _errno = super::Errno::keep();
+        set(before.0);
+    }
+
+    /// All signals are blocked while it lives. A thread that holds a lock of this library, or a
+    /// record, has one: a handler of signals that runs in between may end the process, fork, or map
+    /// memory, and would wait for its own thread.
+    #[derive(Debug)]
+    pub(crate) struct Blocked(Before);
+
+    impl Blocked {
+        pub(crate) fn begin() -> Self {
+            Self(block())
+        }
+    }
+
+    impl Drop for Blocked {
+        fn drop(&mut self) {
+            restore(self.0);
+        }
+    }
+}
+
+/// Keeps the handler from moving pages while threads fork. Forks do not exclude each other, so a
+/// handler of signals may fork within a fork.
+#[derive(Debug)]
+pub(crate) struct Stillness(AtomicU32);
+
+/// The handler moves pages.
+const MOVES: u32 = 1 << 31;
+
+impl Stillness {
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    /// Begins a fork: waits until the handler has moved what it is moving.
+    pub(crate) fn begin(&self) {
+        // SYNC(naps_stillness): what the handler did before it left is seen.
+        let mut seen = self.0.fetch_add(1, Ordering::AcqRel);
+        while seen & MOVES != 0 {
+            yield_now();
+            seen = self.0.load(Ordering::Acquire);
+        }
+    }
+
+    /// Ends a fork, in the parent.
+    pub(crate) fn end(&self) {
+        // SYNC(naps_stillness)
+        self.0.fetch_sub(1, Ordering::Release);
+    }
+
+    /// In a forked child, whose only thread forks no longer.
+    pub(crate) fn reset(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+
+    /// The handler may move pages until [`Stillness::leave`], if no thread forks.
+    pub(crate) fn try_enter(&self) -> bool {
+        // SYNC(naps_stillness)
+        let entered = self
+            .0
+            .compare_exchange(0, MOVES, Ordering::AcqRel, Ordering::Relaxed);
+        entered.is_ok()
+    }
+
+    pub(crate) fn leave(&self) {
+        // SYNC(naps_stillness)
+        self.0.fetch_and(!MOVES, Ordering::Release);
+    }
+}
+
 /// A mutex of one word: 0 free, 1 taken, 2 taken and waited for. It works in forked children,
 /// where [`Mutex::reset`] frees what another thread of the parent held.
 #[derive(Debug)]

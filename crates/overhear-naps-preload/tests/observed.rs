@@ -7,7 +7,7 @@ use std::process::Command;
 
 mod support;
 
-use support::{compiled, library, observe, works, Documents, Settings};
+use support::{compiled, compiled_library, library, observe, works, Documents, Settings};
 
 const fn settings(backend: &'static str, threshold_ms: u64, budget: &'static str) -> Settings {
     Settings {
@@ -217,12 +217,7 @@ fn sqlite_prints_the_same() {
 fn blocks_of_another_allocator_stay_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "blocks");
-    let allocator = folder.path().join("allocator.so");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/mapping.c");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O2", "-shared", "-fPIC", "-fno-builtin", "-o"]);
-    let status = compiler.arg(&allocator).arg(source).status().unwrap();
-    assert!(status.success());
+    let allocator = compiled_library(folder.path(), "mapping");
     for backend in ["move", "accessed"] {
         let documents = Documents::create();
         let mut command = Command::new(&program);
@@ -234,4 +229,70 @@ fn blocks_of_another_allocator_stay_its_own() {
         // The mappings were observed.
         assert!(records[0].watched.allocations > 0, "{records:#?}");
     }
+}
+
+/// A program whose handlers of signals, or whose calls of the loader, come in the middle of what
+/// the library does, ends by itself.
+fn nobody_waits_for_ever(part: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "signals");
+    for backend in ["move", "accessed"] {
+        let mut command = Command::new(&program);
+        let observed = observe(command.arg(part), settings(backend, 20, "2"));
+        let text = String::from_utf8_lossy(&observed.output.stderr);
+        let status = observed.output.status;
+        assert!(status.success(), "{backend}: {status} {text}");
+        let protections = observed.records.iter().map(|it| it.watched.protections);
+        // What is protected for a few milliseconds only is seen by one back end.
+        if backend == "move" && part != "loader" && works(backend, &observed.records[0]) {
+            assert!(protections.sum::<u64>() > 0, "{:#?}", observed.records);
+        }
+    }
+}
+
+#[test]
+fn handler_of_signals_may_end_the_process_within_its_end() {
+    nobody_waits_for_ever("exit");
+}
+
+#[test]
+fn handler_of_signals_may_fork_and_map_within_hooks() {
+    nobody_waits_for_ever("locks");
+}
+
+#[test]
+fn only_thread_may_lock_the_loader() {
+    nobody_waits_for_ever("loader");
+}
+
+/// A program with one thread takes mutexes of the C library and the lock of the loader without
+/// atomic operations. So the thread of the library must use none of them.
+#[test]
+fn handler_uses_no_lock_of_the_c_library() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "oracle");
+    let spy = compiled_library(folder.path(), "spy");
+    for backend in ["move", "accessed"] {
+        let documents = Documents::create();
+        let mut command = Command::new(&program);
+        command.arg(folder.path().join("log")).args(["2", "1"]);
+        documents.preload(&mut command, settings(backend, 100, "5"));
+        let both = format!("{}:{}", library().display(), spy.display());
+        let output = command.env("LD_PRELOAD", both).output().unwrap();
+        assert!(output.status.success(), "{backend}: {output:?}");
+        let records = documents.records();
+        if works(backend, &records[0]) {
+            assert!(records[0].watched.protections > 0, "{records:#?}");
+        }
+    }
+}
+
+/// Functions that were bound at their first call would be looked up by the handler.
+#[test]
+fn library_is_bound_when_it_is_loaded() {
+    let mut tool = Command::new("readelf");
+    let output = tool.arg("-dW").arg(library()).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let flags = |line: &&str| line.contains("(FLAGS)") && line.contains("BIND_NOW");
+    assert!(text.lines().any(|line| flags(&line)), "{text}");
 }

@@ -28,6 +28,17 @@ pub(crate) fn compiled(folder: &Path, name: &str) -> PathBuf {
     program
 }
 
+/// Compiles a library of `tests/programs`, for `LD_PRELOAD`.
+pub(crate) fn compiled_library(folder: &Path, name: &str) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
+    let library = folder.join(format!("{name}.so"));
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O2", "-shared", "-fPIC", "-fno-builtin", "-o"]);
+    let status = compiler.arg(&library).arg(source).status().unwrap();
+    assert!(status.success());
+    library
+}
+
 /// What the library is to do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
