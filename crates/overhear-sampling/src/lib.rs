@@ -18,6 +18,8 @@
 
 #![warn(missing_docs)]
 
+pub mod counters;
+pub mod perf_event;
 mod source;
 
 pub use source::{CostClass, DataSource, Quantity, QuantityKind, SourceReadError};
