@@ -53,6 +53,7 @@ mod run;
 mod sample;
 mod schema;
 mod shared;
+mod similar;
 mod stream;
 mod stream_id;
 mod time;
@@ -71,6 +72,7 @@ pub use schema::{
     Field, FieldKind, SchemaError, ShownValue, TypeSchema, TypeSchemaBuilder, Value, HEXADECIMAL,
     MAX_PAYLOAD_BYTES, WRITER_FLAGS, WRITER_TID,
 };
+pub use similar::is_similar_name;
 pub use stream::{Origin, Rate, RateError, StreamDescriptor, Task};
 pub use stream_id::{StreamId, StreamIdRange};
 pub use time::{ClockId, Nanos, RelativeTime, Ticks, Timestamp};

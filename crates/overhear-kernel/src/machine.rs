@@ -66,12 +66,6 @@ pub fn in_initial_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
-/// The value of `kernel.perf_event_paranoid`, for error messages.
-pub(crate) fn perf_event_paranoid() -> Option<i32> {
-    let value = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").ok()?;
-    value.trim().parse().ok()
-}
-
 /// The operating system's text for an error, without the number.
 pub(crate) fn error_text(error: impl Into<io::Error>) -> String {
     let text = error.into().to_string();

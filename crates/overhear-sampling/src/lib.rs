@@ -19,6 +19,8 @@
 #![warn(missing_docs)]
 
 mod account;
+pub mod counters;
+pub mod perf_event;
 mod source;
 
 pub use account::Account;

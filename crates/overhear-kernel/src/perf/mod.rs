@@ -26,6 +26,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use overhear_event::{Inbox, StreamDescriptor, Timestamp};
+use overhear_sampling::perf_event::{perf_event_paranoid, set_enabled};
 use rustix::io::Errno;
 
 use crate::machine;
@@ -203,7 +204,7 @@ impl PerfSource {
     pub(crate) fn set_active(&mut self, active: bool) {
         let from_ns = now_ns();
         for (_, event) in self.rings.iter().flat_map(|ring| &ring.events) {
-            sys::set_enabled(event.as_fd(), active);
+            set_enabled(event.as_fd(), active);
         }
         if active != self.active {
             self.changed_since(from_ns);
@@ -336,7 +337,7 @@ impl PerfSource {
 /// The phrase that follows "because".
 fn explain_open(error: Errno) -> String {
     match error {
-        Errno::ACCESS | Errno::PERM => match machine::perf_event_paranoid() {
+        Errno::ACCESS | Errno::PERM => match perf_event_paranoid() {
             Some(level) if level > 2 => format!(
                 "perf_event_open needs kernel.perf_event_paranoid to be 2 or less, and it is {level}"
             ),

@@ -1,37 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The system calls of perf events, which rustix does not have.
+//! The events of kernel sensors.
 
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
+use overhear_sampling::perf_event::{
+    last_error, open_event, EventAttributes, FLAG_DISABLED, FLAG_EXCLUDE_KERNEL, FLAG_INHERIT,
+    PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT,
+};
 use rustix::io::{read, Errno};
 
 use crate::machine;
 
-/// `struct perf_event_attr` as of version 3 (96 bytes), the first with `clockid`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint_type: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_regs_user: u64,
-    sample_stack_user: u32,
-    clock_id: i32,
-}
-
-const _: () = assert!(size_of::<Attributes>() == 96);
-
-const PERF_TYPE_SOFTWARE: u32 = 1;
-const PERF_TYPE_TRACEPOINT: u32 = 2;
 const PERF_COUNT_SW_PAGE_FAULTS_MIN: u64 = 5;
 const PERF_COUNT_SW_PAGE_FAULTS_MAJ: u64 = 6;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
@@ -39,9 +18,6 @@ const PERF_SAMPLE_TID: u64 = 1 << 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_SAMPLE_CPU: u64 = 1 << 7;
 const PERF_FORMAT_LOST: u64 = 1 << 4;
-const FLAG_DISABLED: u64 = 1 << 0;
-const FLAG_INHERIT: u64 = 1 << 1;
-const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
 const FLAG_MMAP: u64 = 1 << 8;
 const FLAG_COMM: u64 = 1 << 9;
 const FLAG_TASK: u64 = 1 << 13;
@@ -49,9 +25,6 @@ const FLAG_SAMPLE_ID_ALL: u64 = 1 << 18;
 const FLAG_COMM_EXEC: u64 = 1 << 24;
 const FLAG_USE_CLOCK_ID: u64 = 1 << 25;
 const FLAG_CONTEXT_SWITCH: u64 = 1 << 26;
-const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
-const PERF_EVENT_IOC_ENABLE: libc::Ioctl = 0x2400;
-const PERF_EVENT_IOC_DISABLE: libc::Ioctl = 0x2401;
 const PERF_EVENT_IOC_SET_OUTPUT: libc::Ioctl = 0x2405;
 
 /// The thread that an event observes.
@@ -97,10 +70,7 @@ fn open_with(target: Target, cpu: u32, read_format: u64) -> Result<OwnedFd, Errn
         }
         Target::Anchor => (0, FLAG_DISABLED),
     };
-    let attributes = Attributes {
-        kind: PERF_TYPE_SOFTWARE,
-        size: size_of::<Attributes>() as u32,
-        config: PERF_COUNT_SW_DUMMY,
+    let attributes = EventAttributes {
         sample_type: PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_CPU,
         read_format,
         flags: extra
@@ -113,23 +83,20 @@ fn open_with(target: Target, cpu: u32, read_format: u64) -> Result<OwnedFd, Errn
             | FLAG_USE_CLOCK_ID
             | FLAG_CONTEXT_SWITCH,
         clock_id: libc::CLOCK_MONOTONIC,
-        ..Attributes::default()
+        ..EventAttributes::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_DUMMY)
     };
-    open_event(&attributes, pid, cpu)
+    open_event(&attributes, pid, Some(cpu), None)
 }
 
 /// Opens the events of a CPU for served page faults: the minor ones and the major ones. A program
 /// that is attached to them is called for each fault.
 pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
     let open = |config| {
-        let attributes = Attributes {
-            kind: PERF_TYPE_SOFTWARE,
-            size: size_of::<Attributes>() as u32,
-            config,
+        let attributes = EventAttributes {
             sample_period: 1,
-            ..Attributes::default()
+            ..EventAttributes::new(PERF_TYPE_SOFTWARE, config)
         };
-        open_event(&attributes, -1, cpu)
+        open_event(&attributes, -1, Some(cpu), None)
     };
     Ok([
         open(PERF_COUNT_SW_PAGE_FAULTS_MIN)?,
@@ -140,42 +107,19 @@ pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
 /// Opens the event of a tracepoint. A program that is attached to it is called on every CPU,
 /// independent of the CPU of the event.
 pub(crate) fn tracepoint(id: u64) -> Result<OwnedFd, Errno> {
-    let attributes = Attributes {
-        kind: PERF_TYPE_TRACEPOINT,
-        size: size_of::<Attributes>() as u32,
-        config: id,
+    let attributes = EventAttributes {
         sample_period: 1,
-        ..Attributes::default()
+        ..EventAttributes::new(PERF_TYPE_TRACEPOINT, id)
     };
     let mut opened = Err(Errno::NODEV);
     for cpu in machine::online_cpus() {
-        opened = open_event(&attributes, -1, cpu);
+        opened = open_event(&attributes, -1, Some(cpu), None);
         // The CPU went offline between the listing and here.
         if !matches!(opened, Err(Errno::NODEV)) {
             break;
         }
     }
     opened
-}
-
-fn open_event(attributes: &Attributes, pid: libc::pid_t, cpu: u32) -> Result<OwnedFd, Errno> {
-    // SAFETY: `attributes` is a valid perf_event_attr that states its own size; the kernel reads
-    // it during the call and keeps no pointer.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            std::ptr::from_ref(attributes),
-            pid,
-            cpu as libc::c_int,
-            -1 as libc::c_int,
-            PERF_FLAG_FD_CLOEXEC,
-        )
-    };
-    if fd < 0 {
-        return Err(last_error());
-    }
-    // SAFETY: the call succeeded, so this is a new file descriptor without another owner.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as libc::c_int) })
 }
 
 /// Lets an event write into another's ring; both must be bound to the same CPU.
@@ -194,18 +138,6 @@ pub(super) fn redirect(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> Result<()
     Ok(())
 }
 
-/// Starts or stops an event and its inherited copies.
-pub(super) fn set_enabled(event: BorrowedFd<'_>, enabled: bool) {
-    let request = if enabled {
-        PERF_EVENT_IOC_ENABLE
-    } else {
-        PERF_EVENT_IOC_DISABLE
-    };
-    // SAFETY: the descriptor is open; the request takes no memory, only a flag. It cannot fail
-    // for an event that was opened, and a failure would leave records that nobody reads.
-    let _ = unsafe { libc::ioctl(event.as_raw_fd(), request, 0) };
-}
-
 /// Number of records of this event and its inherited copies that found no room; `None` before 6.0.
 pub(super) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     // With PERF_FORMAT_LOST alone: the value, then the count.
@@ -213,8 +145,4 @@ pub(super) fn lost(event: BorrowedFd<'_>) -> Option<u64> {
     let size = read(event, &mut words).ok()?;
     let count = words.get(8..16).filter(|_| size == 16)?;
     Some(u64::from_ne_bytes(count.try_into().ok()?))
-}
-
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }

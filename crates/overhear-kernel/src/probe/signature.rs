@@ -9,10 +9,9 @@ use std::fs;
 
 use libbpf_rs::btf::types::{Enum, Enum64, Func, FuncProto, Int, IntEncoding, Typedef};
 use libbpf_rs::btf::{Btf, BtfKind, BtfType, HasSize, ReferencesType, TypeId};
-use overhear_event::FieldKind;
+use overhear_event::{is_similar_name, FieldKind};
 
 use super::point::{PointSource, PointValue, ValueKind};
-use super::tracepoint::is_similar;
 use crate::machine;
 
 /// Prefix of the function that is called with a tracepoint's arguments; the tracepoint's name
@@ -227,7 +226,7 @@ pub(super) fn of_tracepoint(name: &str) -> Result<(Vec<PointValue>, usize), Sign
                         .to_owned(),
                 )
             })
-            .filter(|other| is_similar(other, name))
+            .filter(|other| is_similar_name(other, name))
             .collect();
         known.sort_unstable();
         known.dedup();
@@ -335,7 +334,7 @@ fn look_up(symbols: &str, function: &str) -> SymbolMatch {
 /// Whether two names are similar. The bound is strict, because the kernel has a hundred thousand
 /// names.
 fn is_near(name: &str, function: &str) -> bool {
-    name.len().abs_diff(function.len()) <= 2 && is_similar(name, function)
+    name.len().abs_diff(function.len()) <= 2 && is_similar_name(name, function)
 }
 
 #[cfg(test)]

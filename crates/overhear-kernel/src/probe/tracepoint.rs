@@ -7,7 +7,7 @@
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
 
-use overhear_event::FieldKind;
+use overhear_event::{is_similar_name, FieldKind};
 use rustix::fs::{openat, Dir, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{fsconfig_create, fsmount, fsopen, FsMountFlags, FsOpenFlags, MountAttrFlags};
@@ -128,7 +128,7 @@ fn alike(tracing: &OwnedFd, system: &str, name: &str) -> Vec<String> {
         true => folders(tracing, &format!("events/{system}")),
         false => Vec::new(),
     };
-    let similar = own.into_iter().filter(|other| is_similar(other, name));
+    let similar = own.into_iter().filter(|other| is_similar_name(other, name));
     found.extend(similar.map(|other| format!("{system}:{other}")));
     found.truncate(MAX_LISTED);
     found
@@ -150,24 +150,6 @@ fn folders(tracing: &OwnedFd, path: &str) -> Vec<String> {
     let mut names: Vec<String> = names.collect();
     names.sort_unstable();
     names
-}
-
-/// Whether one name is a part of the other, or they differ in at most two characters.
-pub(super) fn is_similar(one: &str, other: &str) -> bool {
-    if one.contains(other) || other.contains(one) {
-        return true;
-    }
-    // The distance of Levenshtein, row by row.
-    let mut row: Vec<usize> = (0..=other.chars().count()).collect();
-    for (index, a) in one.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], index + 1);
-        for (location, b) in other.chars().enumerate() {
-            let changed = diagonal + usize::from(a != b);
-            diagonal = row[location + 1];
-            row[location + 1] = changed.min(diagonal + 1).min(row[location] + 1);
-        }
-    }
-    row.last().is_some_and(|distance| *distance <= 2)
 }
 
 /// The fields of a format file, and the names of those that are left out.
@@ -322,7 +304,7 @@ const fn signed(bytes: u16) -> FieldKind {
 mod tests {
     use overhear_event::FieldKind::{I32, U16, U32, U64, U8};
 
-    use super::{is_similar, parse, PointSource, ValueKind};
+    use super::{parse, PointSource, ValueKind};
 
     const FORMAT: &str = "name: made_up
 ID: 300
@@ -406,12 +388,5 @@ print fmt: \"comm=%s\", REC->comm
         ] {
             assert_eq!(parse(text), (vec![], vec![]), "{text}");
         }
-    }
-
-    #[test]
-    fn names_are_similar_by_parts_and_by_typing() {
-        assert!(is_similar("sched_process_fork", "process_fork"));
-        assert!(is_similar("sched_switch", "shced_switch"));
-        assert!(!is_similar("sched_switch", "sys_enter"));
     }
 }
