@@ -8,7 +8,7 @@
 //!    whoever waits for it. While the place is taken, it goes on collecting.
 //! 2. Once it holds [`BACKLOG`] elements it stops reading until the place is empty. From then on
 //!    the rings hold what is written, and what they cannot hold is missed and counted: memory stays
-//!    bounded whatever Python does.
+//!    bounded whatever Python does. A budget is kept and reported meanwhile.
 //! 3. Python takes the batch, waiting without the interpreter's lock.
 //! 4. After [`Attachment::close`] the thread runs a last round, leaves what it has, and ends.
 
@@ -41,6 +41,8 @@ use crate::schema::descriptor;
 const BACKLOG: usize = 1 << 20;
 /// How long a wait lasts before Python may look for signals.
 const LOOK_UP: Duration = Duration::from_millis(100);
+/// How long the monitor waits for Python between two decisions of its budget.
+const DECISIONS: Duration = Duration::from_millis(10);
 
 /// What both sides see.
 #[derive(Debug, Default)]
@@ -51,6 +53,8 @@ struct State {
     complaints: Vec<String>,
     elements: u64,
     missed: u64,
+    // Whether the thread holds a backlog, and waits until `ready` has been taken.
+    has_backlog: bool,
     // Everything before it is in batches that were handed over.
     advanced_to: Option<Timestamp>,
     wants_end: bool,
@@ -100,9 +104,6 @@ impl Analysis for HandOver {
     fn advance(&mut self, now: Timestamp) {
         self.collector.advance(now);
         let mut state = self.shared.lock();
-        while state.ready.is_some() && self.collector.elements() >= BACKLOG && !state.wants_end {
-            state = self.shared.wait(state, LOOK_UP);
-        }
         // Together with the batch: whoever has taken it finds its elements counted.
         (state.elements, state.missed) = (self.elements, self.missed);
         if state.ready.is_none() {
@@ -112,6 +113,7 @@ impl Analysis for HandOver {
             }
             state.advanced_to = Some(now);
         }
+        state.has_backlog = self.collector.elements() >= BACKLOG;
     }
 }
 
@@ -351,13 +353,20 @@ fn run(
     let runner = Runner::new(update)
         .source(Box::new(source))
         .complaints(|complaint| shared.lock().complaints.push(complaint.0));
-    let finished = runner.run(wait, |_| {
+    let finished = runner.run(wait, |_| loop {
         let mut state = shared.lock();
         if std::mem::take(&mut state.wants_budget) {
             state.budget = budget.outcome().map(|it| as_json(&it));
             shared.changed.notify_all();
         }
-        state.wants_end.then_some(())
+        if state.wants_end {
+            return Some(());
+        }
+        if state.ready.is_none() || !state.has_backlog {
+            return None;
+        }
+        drop(state);
+        budget.wait(DECISIONS, sleep);
     });
     let mut collector = finished.update.collector;
     let (outcome, problems) = budget.finish(finished.ended);

@@ -241,6 +241,46 @@ def test_budget_of_an_attachment(program, tmp_path):
     assert "Traceback" not in done.stderr, done.stderr
 
 
+#: Writes more than waits for Python, and asks for the budget meanwhile.
+WAITING = HEAD + """
+    import time
+
+    BACKLOG = 1 << 20
+    sensor = overhear.Sensor("busy", {"n": "u64"})
+    with overhear.attach("busy", budget=1000) as attachment:
+        written = 0
+        while attachment.elements < BACKLOG:
+            written += sensor.write_many(np.arange(10_000))
+            time.sleep(0.001)
+        seen = []
+        asking = threading.Thread(target=lambda: seen.append(attachment.budget), daemon=True)
+        asking.start()
+        asking.join(60)
+        assert seen, "the budget waits for a batch to be read"
+        # It is kept meanwhile.
+        (before,) = seen
+        end = time.monotonic() + 60
+        while attachment.budget.cpu_ns == before.cpu_ns:
+            assert time.monotonic() < end
+        received = take(attachment, BACKLOG)
+    received += list(attachment)
+    elements = sum(batch.elements for batch in received)
+    missed = sum(batch.missed for batch in received)
+    assert elements + missed == written, (elements, missed, written)
+    (busy,) = attachment.budget.sensors
+    assert busy.written + busy.skipped == written
+"""
+
+
+def test_budget_is_kept_while_a_backlog_waits(program, tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(textwrap.dedent(WAITING))
+    command = [program, "run", "--kernel", "off", "--budget", "1000%", "--", sys.executable, script]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 3), done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
+
+
 def test_impossible_budget_is_refused():
     with pytest.raises(overhear.AttachError, match="-1 %"):
         overhear.attach(budget=-1)

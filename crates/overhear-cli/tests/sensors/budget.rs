@@ -304,6 +304,26 @@ fn budget_without_a_switch_is_named() {
     assert_eq!(lost(&report, "budget"), 0);
 }
 
+/// The results of reactions are written by the monitor, and the program does not pay for them.
+#[test]
+fn results_of_reactions_are_no_part_of_the_budget() {
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    let text = "[budget]\ntarget = \"0%\"\n\
+                [[constraint]]\nname = \"none\"\nof = \"user:frequent\"\nfield = \"number\"\n\
+                max = -1\nsampled = true\n\
+                [[reaction]]\nname = \"tell\"\non = [\"violated\"]\nsensor = \"told\"\n";
+    fs::write(&file, text).unwrap();
+    let (_, report, _) = spend(&["--config", path(&file)], "4000");
+    let sensors = report["sensors"].as_array().unwrap().iter();
+    let told: Vec<_> = sensors.filter(|it| it["id"] == "told").collect();
+    assert_eq!(told.len(), 1, "{report:#}");
+    let of_budget = report["budget"]["sensors"].as_array().unwrap().iter();
+    let names: Vec<_> = of_budget.map(|it| it["name"].as_str().unwrap()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+    assert!(!names.iter().any(|it| it.ends_with("/told")), "{names:?}");
+}
+
 /// A budget that suffices for both sensors, and one that does not.
 #[test]
 fn damaged_counts_take_no_budget_from_others() {

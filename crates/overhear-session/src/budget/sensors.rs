@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use overhear_directory::{AttachedSource, BudgetSwitch, ProgramSource, SensorWrites};
-use overhear_event::StreamId;
+use overhear_event::{Origin, StreamId};
 use overhear_kernel::{ActiveBackend, BudgetState, Kernel, KernelMonitor, KernelWrites};
 
 /// Sensors of programs that a budget counts and switches.
@@ -22,7 +22,8 @@ pub trait BudgetedSensors {
     fn switch(&mut self, off: &[StreamId], on: &[StreamId]) -> Result<u32, String>;
 }
 
-/// The sensors of a directory in this process.
+/// The sensors of programs with a directory in this process. Those of this process itself, which
+/// have the results of reactions, are not observed: the program does not spend their cost.
 #[derive(Debug)]
 pub(crate) struct OwnSensors {
     pub(crate) programs: Rc<RefCell<ProgramSource>>,
@@ -31,7 +32,11 @@ pub(crate) struct OwnSensors {
 
 impl BudgetedSensors for OwnSensors {
     fn writes(&mut self) -> Vec<SensorWrites> {
-        self.programs.borrow_mut().writes()
+        let own = std::process::id();
+        let mut writes = self.programs.borrow_mut().writes();
+        let is_own = |origin: &Origin| matches!(origin, Origin::Program(task) if task.pid == own);
+        writes.retain(|sensor| !is_own(&sensor.descriptor.origin));
+        writes
     }
 
     fn switch(&mut self, off: &[StreamId], on: &[StreamId]) -> Result<u32, String> {
