@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What `overhear naps` costs: CPU time and memory of programs with the library and without.
 //!
-//! Each program runs in pairs, in random order. The CPU time is user and system time of the process
-//! by the kernel's account, with all threads of the library; the memory is the largest resident
-//! set. The result is the median of the pairs' quotients, with its confidence interval of 95 %. An
-//! interval that contains the target is inconclusive: the machine is too noisy, so repeat it later.
+//! Both programs of a pair run at the same time on one CPU, and are started in random order: other
+//! load, the clock of the core and what other machines do on the same hardware slow both down
+//! alike. So two equal programs differ by 0.1 % (`--plain`). The CPU time is user and system time of
+//! the process by the kernel's account, with all threads of the library; the memory is the largest
+//! resident set. The result is the median of the pairs' quotients, with its confidence interval of
+//! 95 %. An interval that contains the target is inconclusive: the machine is too noisy, so repeat
+//! it later.
 //!
 //! `cargo bench -p overhear-naps-preload -- [PROGRAM ...] [ROUNDS] [--budget SHARE]
-//! [--backend NAME]`
+//! [--backend NAME] [--cpu NUMBER] [--plain | --forward]`
+//!
+//! `--plain` compares programs without the library, `--forward` loads a library that does nothing
+//! but to pass calls on: the least that any preload library costs.
 #![allow(missing_docs)]
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -28,6 +35,16 @@ struct Options {
     rounds: usize,
     budget: String,
     backend: String,
+    cpu: usize,
+    compared: Compared,
+}
+
+/// What a program without a library is compared with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Compared {
+    Observed,
+    Plain,
+    Forwarded,
 }
 
 impl Options {
@@ -37,6 +54,8 @@ impl Options {
             rounds: ROUNDS,
             budget: "0.05".to_owned(),
             backend: "auto".to_owned(),
+            cpu: last_cpu(),
+            compared: Compared::Observed,
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
@@ -46,6 +65,9 @@ impl Options {
                 "--bench" => {}
                 "--budget" => options.budget = value(),
                 "--backend" => options.backend = value(),
+                "--cpu" => options.cpu = value().parse().expect("the number of a CPU"),
+                "--plain" => options.compared = Compared::Plain,
+                "--forward" => options.compared = Compared::Forwarded,
                 name if PROGRAMS.contains(&name) => options.programs.push(word),
                 number => options.rounds = number.parse().expect("a program, or a number"),
             }
@@ -70,20 +92,17 @@ fn main() {
         let (mut time, mut space, mut plain_s) = (Vec::new(), Vec::new(), Vec::new());
         let (mut estimate, mut last) = (0.0, ProcessRecord::default());
         for _ in 0..options.rounds {
-            let observe = || workload.run(Some(&options));
-            let (plain, observed) = match is_heads() {
-                true => (workload.run(None), observe()),
-                false => {
-                    let observed = observe();
-                    (workload.run(None), observed)
-                }
-            };
-            time.push(observed.cpu_s / plain.cpu_s - 1.0);
-            space.push(observed.memory / plain.memory - 1.0);
+            let (plain, other) = workload.run_pair(&options, folder.path());
+            time.push(other.cpu_s / plain.cpu_s - 1.0);
+            space.push(other.memory / plain.memory - 1.0);
             plain_s.push(plain.cpu_s);
-            last = observed.record.expect("the library leaves a document");
-            let cost = last.cost.total_ns() as f64 / 1e9;
-            estimate += cost / (last.cpu_ns as f64 / 1e9 - cost) / options.rounds as f64;
+            if options.compared == Compared::Observed {
+                // With a budget of 0 nothing is observed, and there is no document.
+                last = other.record.unwrap_or_default();
+                let cost = last.cost.total_ns() as f64 / 1e9;
+                let plain_s = (last.cpu_ns as f64 / 1e9 - cost).max(plain.cpu_s / 2.0);
+                estimate += cost / plain_s / options.rounds as f64;
+            }
         }
         let (time, space) = (Interval::of(time), Interval::of(space));
         println!(
@@ -132,39 +151,109 @@ impl Workload {
                 let found = is_installed("redis-server") && is_installed("redis-benchmark");
                 found.then(|| Self::Redis(folder.join("redis")))
             }
-            name => Some(Self::Command(compiled(folder, name), Vec::new())),
+            name => Some(Self::Command(compiled(folder, name, &[]), Vec::new())),
         }
     }
 
-    fn run(&self, options: Option<&Options>) -> Run {
+    /// Runs the program twice at the same time: without a library, and as the options want it.
+    fn run_pair(&self, options: &Options, folder: &Path) -> (Run, Run) {
         let documents = tempfile::tempdir().expect("a folder");
-        let preload = |command: &mut Command| {
-            let Some(options) = options else { return };
-            command
-                .env("LD_PRELOAD", library())
-                .env(environment::FOLDER, documents.path())
-                .env(environment::THRESHOLD_NS, THRESHOLD_NS.to_string())
-                .env(environment::BUDGET, &options.budget)
-                .env(environment::BACKEND, &options.backend);
+        let other = |command: &mut Command| match options.compared {
+            Compared::Plain => {}
+            Compared::Forwarded => {
+                let library = compiled(folder, "forward", &["-shared", "-fPIC", "-fno-builtin"]);
+                command.env("LD_PRELOAD", library);
+            }
+            Compared::Observed => {
+                command
+                    .env("LD_PRELOAD", library())
+                    .env(environment::FOLDER, documents.path())
+                    .env(environment::THRESHOLD_NS, THRESHOLD_NS.to_string())
+                    .env(environment::BUDGET, &options.budget)
+                    .env(environment::BACKEND, &options.backend);
+            }
         };
-        let (cpu_s, memory) = match self {
+        let start = |is_plain: bool| {
+            let mut running = self.command(if is_plain { "plain" } else { "other" });
+            if !is_plain {
+                other(&mut running);
+            }
+            run_on(&mut running, options.cpu);
+            running.spawn().expect("the program runs")
+        };
+        let is_plain_first = is_heads();
+        let (first, second) = (start(is_plain_first), start(!is_plain_first));
+        let (plain, other) = match is_plain_first {
+            true => (first, second),
+            false => (second, first),
+        };
+        let (plain, mut other) = match self {
+            Self::Command(..) => (usage(&plain), usage(&other)),
+            Self::Redis(folder) => std::thread::scope(|scope| {
+                let plain = scope.spawn(|| load_redis(plain, &folder.join("plain")));
+                let other = scope.spawn(|| load_redis(other, &folder.join("other")));
+                let end = |it: std::thread::ScopedJoinHandle<'_, Run>| it.join().expect("a run");
+                (end(plain), end(other))
+            }),
+        };
+        other.record = document(documents.path());
+        (plain, other)
+    }
+
+    fn command(&self, name: &str) -> Command {
+        match self {
             Self::Command(program, words) => {
                 let mut command = Command::new(program);
-                preload(command.args(words).stdout(Stdio::null()));
-                usage(&command.spawn().expect("the program runs"))
+                command.args(words).stdout(Stdio::null());
+                command
             }
-            Self::Redis(folder) => redis(folder, preload),
-        };
-        Run {
-            cpu_s,
-            memory,
-            record: document(documents.path()),
+            Self::Redis(folder) => {
+                let folder = folder.join(name);
+                std::fs::create_dir_all(&folder).expect("a folder");
+                let mut server = Command::new("redis-server");
+                server
+                    .args(["--port", "0", "--save", "", "--unixsocket"])
+                    .arg(folder.join("socket"))
+                    .arg("--dir")
+                    .arg(folder)
+                    .stdout(Stdio::piped());
+                server
+            }
         }
     }
 }
 
-/// CPU time in seconds and largest resident set of a program that ends.
-fn usage(child: &Child) -> (f64, f64) {
+/// Lets a command run on one CPU.
+fn run_on(command: &mut Command, cpu: usize) {
+    let pin = move || {
+        // SAFETY: an all-zero set is empty.
+        let mut set = unsafe { core::mem::zeroed::<libc::cpu_set_t>() };
+        // SAFETY: the set is valid; a number that is too large panics.
+        unsafe { libc::CPU_SET(cpu, &mut set) };
+        // SAFETY: the set is valid and has this size.
+        let result = unsafe { libc::sched_setaffinity(0, size_of_val(&set), &raw const set) };
+        match result {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        }
+    };
+    // SAFETY: the function makes one system call.
+    unsafe { command.pre_exec(pin) };
+}
+
+/// The last CPU on which this process may run.
+fn last_cpu() -> usize {
+    // SAFETY: an all-zero set is empty.
+    let mut set = unsafe { core::mem::zeroed::<libc::cpu_set_t>() };
+    // SAFETY: the place has this size.
+    unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
+    // SAFETY: the numbers are those of the set.
+    let cpus = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) });
+    cpus.last().unwrap_or(0)
+}
+
+/// CPU time and largest resident set of a program that ends.
+fn usage(child: &Child) -> Run {
     let mut status = 0;
     // SAFETY: an all-zero rusage is valid.
     let mut usage = unsafe { core::mem::zeroed::<libc::rusage>() };
@@ -172,25 +261,17 @@ fn usage(child: &Child) -> (f64, f64) {
     let pid = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
     assert!(pid > 0 && status == 0, "status {status:#x}");
     let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
-    (
-        seconds(usage.ru_utime) + seconds(usage.ru_stime),
-        usage.ru_maxrss as f64,
-    )
+    Run {
+        cpu_s: seconds(usage.ru_utime) + seconds(usage.ru_stime),
+        memory: usage.ru_maxrss as f64,
+        record: None,
+    }
 }
 
-/// Runs a server with values from 16 B to 40 KB, under a fixed load.
-fn redis(folder: &Path, preload: impl Fn(&mut Command)) -> (f64, f64) {
-    let _ = std::fs::create_dir(folder);
+/// A fixed load of values from 16 B to 40 KB, until the server has ended.
+fn load_redis(server: Child, folder: &Path) -> Run {
     let socket = folder.join("socket");
-    let mut server = Command::new("redis-server");
-    server
-        .args(["--port", "0", "--save", "", "--unixsocket"])
-        .arg(&socket)
-        .arg("--dir")
-        .arg(folder)
-        .stdout(Stdio::piped());
-    preload(&mut server);
-    let mut server = Server(server.spawn().expect("redis-server runs"));
+    let mut server = Server(server);
     let mut lines = BufReader::new(server.0.stdout.take().expect("a pipe")).lines();
     let ready = lines.any(|line| line.is_ok_and(|line| line.contains("ready to accept")));
     assert!(ready, "redis-server is not ready");
@@ -239,12 +320,15 @@ fn library() -> PathBuf {
         .expect("cargo has built the library")
 }
 
-fn compiled(folder: &Path, name: &str) -> PathBuf {
+/// A program or library of `tests/programs`, compiled once.
+fn compiled(folder: &Path, name: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/programs/{name}.c"));
     let program = folder.join(name);
-    let mut compiler = Command::new("cc");
-    let status = compiler.arg("-O2").arg("-o").arg(&program).arg(source);
-    assert!(status.status().expect("cc runs").success());
+    if !program.exists() {
+        let mut compiler = Command::new("cc");
+        let compiler = compiler.arg("-O2").args(options).arg("-o").arg(&program);
+        assert!(compiler.arg(source).status().expect("cc runs").success());
+    }
     program
 }
 

@@ -12,6 +12,7 @@ use core::cell::Cell;
 use overhear_naps::AllocationGrant;
 use overhear_stream::sync::{AtomicU64, Ordering};
 
+use crate::hot;
 use crate::table::{self, COUNTS};
 
 /// Fixed-point unit of the mean gap.
@@ -27,9 +28,6 @@ const MAX_GAP: f64 = 1e6;
 
 /// Least size of a watched allocation: none before the constructor.
 pub(crate) static MIN_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
-/// Least size of an allocation that a hook looks at: [`MIN_SIZE`], or 0 while a handler
-/// is to start.
-pub(crate) static LOOK_SIZE: AtomicU64 = AtomicU64::new(u64::MAX);
 /// Price of a page fault with a zeroed page in nanoseconds, until the handler has measured it.
 static PAGE_NS: AtomicU64 = AtomicU64::new(700);
 /// Nanoseconds that allocations may spend, as a signed number; negative: debt.
@@ -71,7 +69,7 @@ pub(crate) fn is_handler() -> bool {
 pub(crate) fn start_handler_later(later: bool) {
     // Relaxed: a hint; a call that comes too early or too late does no harm.
     let least = MIN_SIZE.load(Ordering::Relaxed);
-    LOOK_SIZE.store(if later { 0 } else { least }, Ordering::Relaxed);
+    hot::look_from(if later { 0 } else { least });
 }
 
 /// Sets the measured price of a page.
@@ -82,7 +80,7 @@ pub(crate) fn set_page_price(ns: u64) {
 /// Nothing is watched any more.
 pub(crate) fn watch_no_more() {
     MIN_SIZE.store(u64::MAX, Ordering::Relaxed);
-    LOOK_SIZE.store(u64::MAX, Ordering::Relaxed);
+    hot::look_from(u64::MAX);
 }
 
 /// Price of a page fault with a zeroed page.
@@ -93,7 +91,7 @@ pub(crate) fn page_price_ns() -> u64 {
 /// Allocations of this size are watched from now on.
 pub(crate) fn watch_from(bytes: u64) {
     MIN_SIZE.store(bytes, Ordering::Relaxed);
-    LOOK_SIZE.store(bytes, Ordering::Relaxed);
+    hot::look_from(bytes);
 }
 
 /// Lets allocations spend this much until the next call.

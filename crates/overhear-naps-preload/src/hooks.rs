@@ -15,6 +15,7 @@ use overhear_stream::sync::Ordering;
 
 use crate::credit::{self, INSIDE};
 use crate::engine;
+use crate::hot;
 use crate::mark;
 use crate::next;
 use crate::settings;
@@ -54,8 +55,12 @@ unsafe extern "C" fn construct(
     _arguments: *const *const c_char,
     variables: *const *const c_char,
 ) {
+    next::look_up_early();
     // SAFETY: the loader passes the environment, and no other thread exists.
-    if !unsafe { settings::read(variables) } || !table::reserve() {
+    let is_observed = unsafe { settings::read(variables) } && table::reserve();
+    let (arena, bytes) = table::arena();
+    hot::open(next::hot(), arena, bytes);
+    if !is_observed {
         return;
     }
     // SAFETY: the handlers are functions of this library, which is never unloaded.
@@ -69,7 +74,6 @@ unsafe extern "C" fn construct(
     engine::set_loaded();
     leave_mark();
     mark::look_up();
-    next::look_up_early();
     ENABLED.store(true, Ordering::Relaxed);
     let first = overhear_naps::ProtectionPacer::new(settings::get().budget, 0);
     credit::grant(first.grant());
@@ -116,14 +120,13 @@ extern "C" fn destruct() {
     engine::request(engine::WRITE, 0);
 }
 
-/// Whether an allocation of this size may be watched.
-#[inline(always)]
+/// Whether an allocation of this size may be watched. One that may not starts a handler, if one is
+/// to start.
 fn is_large(size: usize) -> bool {
+    if !hot::is_looked_at(size) {
+        return false;
+    }
     // Relaxed: a setting.
-    size as u64 >= credit::LOOK_SIZE.load(Ordering::Relaxed) && large_or_start(size)
-}
-
-fn large_or_start(size: usize) -> bool {
     if size as u64 >= credit::MIN_SIZE.load(Ordering::Relaxed) {
         return true;
     }
@@ -211,15 +214,15 @@ fn find_block(address: usize) -> Option<usize> {
     table::find(address).filter(is_block)
 }
 
-/// Frees a block at an address of the arena.
+/// Frees a block that may be of the arena.
 #[cold]
 #[inline(never)]
-fn free_inside(address: usize) {
-    match find_block(address) {
+extern "C" fn free_inside(block: Untyped) {
+    match find_block(block as usize) {
         Some(index) => release(index),
         // Another allocator has mappings there, or got addresses that were free for a moment.
         // SAFETY: as the caller's call.
-        None => unsafe { next::free(address as Untyped) },
+        None => unsafe { next::free(block) },
     }
 }
 
@@ -238,6 +241,17 @@ fn release(index: usize) {
 
 #[no_mangle]
 pub unsafe extern "C" fn malloc(size: usize) -> Untyped {
+    if hot::is_looked_at(size) {
+        // SAFETY: as the caller's call.
+        return unsafe { malloc_looked_at(size) };
+    }
+    // SAFETY: the size is not looked at.
+    unsafe { hot::malloc(size) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn malloc_looked_at(size: usize) -> Untyped {
     if is_large(size) {
         if let Some(address) = watch(size, MALLOC) {
             return address as Untyped;
@@ -249,6 +263,18 @@ pub unsafe extern "C" fn malloc(size: usize) -> Untyped {
 
 #[no_mangle]
 pub unsafe extern "C" fn calloc(count: usize, size: usize) -> Untyped {
+    let bytes = count.checked_mul(size);
+    if bytes.is_none_or(hot::is_looked_at) {
+        // SAFETY: as the caller's call.
+        return unsafe { calloc_looked_at(count, size) };
+    }
+    // SAFETY: the size is not looked at.
+    unsafe { hot::calloc(count, size) }
+}
+
+#[cold]
+#[inline(never)]
+unsafe extern "C" fn calloc_looked_at(count: usize, size: usize) -> Untyped {
     if let Some(bytes) = count.checked_mul(size).filter(|&bytes| is_large(bytes)) {
         // Pages of the arena are zero.
         if let Some(address) = watch(bytes, CALLOC) {
@@ -261,19 +287,19 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> Untyped {
 
 #[no_mangle]
 pub unsafe extern "C" fn free(block: Untyped) {
-    if table::is_inside(block as usize) {
-        free_inside(block as usize);
+    if hot::is_inside(block) {
+        free_inside(block);
         return;
     }
-    // SAFETY: as the caller's call.
-    unsafe { next::free(block) }
+    // SAFETY: as the caller's call, and the block is not inside.
+    unsafe { hot::free(block) }
 }
 
 /// A `free` of jemalloc, which permits it for blocks of `malloc`.
 #[no_mangle]
 pub unsafe extern "C" fn dallocx(block: Untyped, flags: c_int) {
     if table::is_inside(block as usize) {
-        free_inside(block as usize);
+        free_inside(block);
         return;
     }
     // SAFETY: as the caller's call.
@@ -284,7 +310,7 @@ pub unsafe extern "C" fn dallocx(block: Untyped, flags: c_int) {
 #[no_mangle]
 pub unsafe extern "C" fn sdallocx(block: Untyped, size: usize, flags: c_int) {
     if table::is_inside(block as usize) {
-        free_inside(block as usize);
+        free_inside(block);
         return;
     }
     // SAFETY: as the caller's call.

@@ -36,6 +36,7 @@ mod engine;
 mod handler;
 mod heap;
 mod hooks;
+mod hot;
 mod mark;
 mod next;
 mod settings;

@@ -7,6 +7,8 @@ use core::ffi::{c_int, c_void, CStr};
 
 use overhear_stream::sync::{AtomicU64, Ordering};
 
+use crate::hot;
+
 thread_local! {
     /// The thread is inside `dlsym`, which may allocate.
     static RESOLVING: Cell<bool> = const { Cell::new(false) };
@@ -122,6 +124,24 @@ pub(crate) fn look_up_early() {
     ] {
         resolve(slot, name);
     }
+}
+
+/// What hooks call without a look, after [`look_up_early`].
+pub(crate) fn hot() -> hot::Next {
+    let is_plain = BOOTSTRAP_USED.load(Ordering::Relaxed) == 0;
+    hot::Next {
+        malloc: resolve(&slots::malloc, c"malloc"),
+        calloc: resolve(&slots::calloc, c"calloc"),
+        free: match is_plain {
+            true => resolve(&unchecked::FREE, c"free"),
+            false => free_checked as *const () as usize,
+        },
+    }
+}
+
+unsafe extern "C" fn free_checked(block: Untyped) {
+    // SAFETY: the caller's promise.
+    unsafe { free(block) }
 }
 
 static FORK_ALONE: AtomicU64 = AtomicU64::new(0);

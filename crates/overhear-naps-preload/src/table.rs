@@ -271,6 +271,14 @@ pub(crate) fn is_inside(address: usize) -> bool {
         < SIZE.load(Ordering::Relaxed) as usize
 }
 
+/// First address of the arena, and its bytes: 0 without one.
+pub(crate) fn arena() -> (usize, usize) {
+    (
+        BASE.load(Ordering::Relaxed) as usize,
+        SIZE.load(Ordering::Relaxed) as usize,
+    )
+}
+
 /// Address of the shadow of an address of the arena.
 pub(crate) fn shadow_of(address: usize) -> usize {
     address + SIZE.load(Ordering::Relaxed) as usize
