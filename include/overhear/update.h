@@ -125,7 +125,8 @@ enum {
     OH_GAP_EPOCH = 7,       /* the clock began a new epoch */
     OH_GAP_INCONSISTENT = 8, /* elements contradict each other; `missed` is a lower bound */
     OH_GAP_BUDGET = 9,      /* a budget had switched the sensor off */
-    OH_GAP_DISK = 10        /* left out of a recording to keep its rate or size */
+    OH_GAP_DISK = 10,       /* left out of a recording to keep its rate or size */
+    OH_GAP_UNSAMPLED = 11   /* a sampler took no sample in a period */
 };
 
 /* Missed elements of one stream. */

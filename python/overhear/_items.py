@@ -39,7 +39,7 @@ class Gap(NamedTuple):
     #: The time of the first element after them, or the end of the observation.
     to_ns: int
     #: Why: one of `CAUSES`: ``overwritten``, ``late``, ``nested``, ``full``, ``kernel``, ``corrupt``, ``epoch``,
-    #: ``inconsistent``, ``budget``, ``disk``.
+    #: ``inconsistent``, ``budget``, ``disk``, ``unsampled``.
     cause: str
 
 

@@ -67,11 +67,14 @@ pub enum GapCause {
     /// user had set for it. They were written and evaluated live, so this cause is in recordings
     /// only, and differs from [`GapCause::Budget`].
     Disk,
+    /// A sampler took no sample in a period: its thread was not woken in time, or the source could
+    /// not be read.
+    Unsampled,
 }
 
 impl GapCause {
     /// Every cause, in the order in which losses are shown.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Overwritten,
         Self::Late,
         Self::Nested,
@@ -82,6 +85,7 @@ impl GapCause {
         Self::Inconsistent,
         Self::Budget,
         Self::Disk,
+        Self::Unsampled,
     ];
 
     /// Whether the elements were left out on purpose, to keep a limit that the user had set: the
@@ -111,6 +115,7 @@ impl GapCause {
             Self::Inconsistent => "inconsistent",
             Self::Budget => "budget",
             Self::Disk => "disk",
+            Self::Unsampled => "unsampled",
         }
     }
 }

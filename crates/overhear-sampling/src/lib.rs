@@ -20,8 +20,19 @@
 
 mod account;
 pub mod counters;
+mod form;
+mod locked;
 pub mod perf_event;
+mod periodic_sampler;
+pub mod policy;
+mod sample_ring;
 mod source;
+pub mod sources;
 
 pub use account::Account;
+pub use form::{SampleForm, SampleSubject};
+pub use periodic_sampler::{
+    PeriodicSampler, PeriodicSamplers, PeriodicSource, SamplerEnd, StartSamplersError,
+};
+pub use sample_ring::{sample_ring, RingSize, SampleRingError, SampleSource, SampleWriter};
 pub use source::{CostClass, DataSource, Quantity, QuantityKind, SourceReadError};

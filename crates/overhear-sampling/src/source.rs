@@ -79,6 +79,11 @@ pub trait DataSource: Send {
     /// What a read costs.
     fn cost(&self) -> CostClass;
 
+    /// Whether its object has ended, such as a process, so that it will never be read again.
+    fn has_ended(&self) -> bool {
+        false
+    }
+
     /// Reads all quantities into `values`, one word each: a count as its total, a level as the bits
     /// of an `i64`, a real level as those of an `f64`.
     ///

@@ -42,6 +42,21 @@ impl SourceReport {
         }
     }
 
+    /// The report on samplers with these names; `None` if there are none.
+    pub(crate) fn of_samplers(names: &[String]) -> Option<Self> {
+        let message = match names {
+            [] => return None,
+            [one] => format!("sampler: {one}"),
+            several => format!("samplers: {}", several.join(", ")),
+        };
+        Some(Self {
+            name: "samplers".to_string(),
+            active: "periodic".to_string(),
+            sensors: names.to_vec(),
+            message,
+        })
+    }
+
     /// The report on sensors of programs, with the clock of their stamps.
     pub(crate) fn of_programs() -> Self {
         let (active, message) = match overhear_directory::sensor_clock() {

@@ -39,7 +39,7 @@ use crate::quantities::{SourceReport, TraceReport};
 use crate::recording::{Ending, Recording};
 use crate::report::{self, Report, RunFindings};
 use crate::requested_analyses::RequestedAnalyses;
-use crate::sampling::SamplingRequest;
+use crate::sampling::{Samplers, SamplingRequest, Subjects};
 use crate::session::{close_trace, create_trace, Outcome};
 
 /// Options of [`record`]: the observed processes, the sensors, and the end.
@@ -147,12 +147,19 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     let prices = options.budget.as_ref().map(|_| prices(options));
     let prices = prices.transpose()?;
     let (mut kernel, source) = open(options)?;
+    let subjects = Subjects {
+        pids: options.pids.clone(),
+    };
+    let mut free = StreamIdRange::LOCAL;
+    let samplers = Samplers::prepare(&options.samplers, &subjects, &mut free)?;
+    let mut sources = vec![source];
+    sources.extend(SourceReport::of_samplers(samplers.names()));
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
     // Resumed first: so the first element of each thread is that of its selection.
     let selected = kernel.resume().and_then(|()| options.select(&mut kernel));
     selected.map_err(|error| SessionError::from(&error))?;
-    let (mut writer, mut recording) = begin_trace(options, source, begun)?;
+    let (mut writer, mut recording) = begin_trace(options, sources, begun)?;
     let kernel = Rc::new(RefCell::new(kernel));
     let budget = OptionalBudget::new(budget_of(options, &kernel, prices)?);
     let mut new_processes = budget.new_processes();
@@ -182,9 +189,12 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
         if let Some(writer) = &mut writer {
             all.push(writer);
         }
-        let runner = Runner::new(Fanout(all))
-            .source(Box::new(Rc::clone(&kernel)))
-            .complaints(|complaint| notes.push(complaint.to_string()));
+        let mut runner = Runner::new(Fanout(all)).source(Box::new(Rc::clone(&kernel)));
+        if let Some(periodic) = &samplers.periodic {
+            runner = runner.source(Box::new(Rc::clone(periodic)));
+        }
+        samplers.release();
+        let runner = runner.complaints(|complaint| notes.push(complaint.to_string()));
         let mut progress = options.progress.map(|begin| begin());
         let mut condition = StopCondition {
             options,
@@ -302,12 +312,12 @@ fn plan(options: &RecordOptions) -> Result<RequestedAnalyses, SessionError> {
 /// Creates the trace, if the options name a folder, and the description of the recording.
 fn begin_trace(
     options: &RecordOptions,
-    source: SourceReport,
+    sources: Vec<SourceReport>,
     begun: Timestamp,
 ) -> Result<(Option<TraceWriter>, Recording), SessionError> {
     let create = |out| create_trace(out, options.limits);
     let mut writer = options.out.as_deref().map(create).transpose()?;
-    let recording = Recording::begin(&options.command, vec![source], begun);
+    let recording = Recording::begin(&options.command, sources, begun);
     if let Some(writer) = &mut writer {
         // An error is kept by the writer, whose `finish` returns it.
         let _ = writer.attach_document(documents::RUN, &recording.to_json());

@@ -151,6 +151,7 @@ const fn cause_to_raw(cause: GapCause) -> u32 {
         GapCause::Inconsistent => 8,
         GapCause::Budget => 9,
         GapCause::Disk => 10,
+        GapCause::Unsampled => 11,
     }
 }
 

@@ -357,6 +357,7 @@ impl Breach {
                     GapCause::Inconsistent => "never recorded, as the elements around them prove",
                     GapCause::Budget => "not written, to keep a budget",
                     GapCause::Disk => "left out of the recording",
+                    GapCause::Unsampled => "not sampled in their period",
                 };
                 format!("at {at} {elements} of sensor `{}` were {why}", terms.sensor(sensor))
             }

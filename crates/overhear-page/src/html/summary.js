@@ -14,6 +14,7 @@ const CAUSES = {
   inconsistent: 'never recorded, as the elements around them prove',
   budget: 'not written, to keep a budget',
   disk: 'left out of the recording, to keep its rate or size',
+  unsampled: 'not sampled in their period',
   unrecorded: 'evaluated, but not written to the trace',
 };
 

@@ -12,7 +12,9 @@
 //! ```
 
 mod request;
+mod start;
 
 pub use request::{
     JobEndRule, SamplingPoint, SamplingPolicy, SamplingRequest, SamplingRequestError,
 };
+pub(crate) use start::{Samplers, Subjects};

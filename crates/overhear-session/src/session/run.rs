@@ -56,6 +56,7 @@ use crate::reactions::{ActionContext, Deciders, ReactionsReport, Reactor};
 use crate::recording::{Ending, Recording};
 use crate::report::{self, RunFindings};
 use crate::requested_analyses::RequestedAnalyses;
+use crate::sampling::{Samplers, Subjects};
 use crate::scratch::Scratch;
 use crate::updates::{UpdateReport, Updates};
 
@@ -325,6 +326,15 @@ impl SessionBuilder {
         if let Some(budget) = &mut budget {
             budget.add_process(held.pid());
         }
+        let subjects = Subjects {
+            pids: vec![held.pid()],
+        };
+        let mut free = StreamIdRange::LOCAL;
+        let samplers = Samplers::prepare(&self.samplers, &subjects, &mut free)?;
+        if let Some(periodic) = &samplers.periodic {
+            monitor.add_source(Box::new(Rc::clone(periodic)));
+        }
+        sources.extend(SourceReport::of_samplers(samplers.names()));
         if let Err(error) = kernel.borrow_mut().follow_held(held.pid()) {
             self.run_unobserved(&mut sources[0], &error.to_string())?;
         }
@@ -346,6 +356,8 @@ impl SessionBuilder {
         if let Some(writer) = &mut writer {
             let _ = writer.attach_document(documents::RUN, &recording.to_json());
         }
+        // The totals before the first instruction.
+        samplers.release();
         let released = monotonic_now();
         recording.start_ns = released.as_monotonic_ns();
         deciders.start().set(released);

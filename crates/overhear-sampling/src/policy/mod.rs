@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Policies: when a sample is due [EPOS, section III]. Pure: times are arguments.
+
+mod periodic;
+
+pub use periodic::{Expiry, PeriodCounter, PeriodError, Timer, MIN_TICK};
