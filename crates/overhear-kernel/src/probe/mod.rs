@@ -14,7 +14,7 @@ mod symbols;
 mod tracepoint;
 mod usdt;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use overhear_event::kernel::events;
@@ -375,6 +375,11 @@ impl Probe {
         Ok(TypeSchema::clone(&resolved.schema))
     }
 
+    /// Whether it is the entry or the return of a function of a program.
+    pub(crate) const fn is_function(&self) -> bool {
+        matches!(self.0, Point::Entry { .. } | Point::Return { .. })
+    }
+
     /// The place, for error messages.
     pub(crate) fn what(&self) -> String {
         match &self.0 {
@@ -589,6 +594,12 @@ impl Probe {
 fn is_kernel_name(text: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     !text.is_empty() && !text.starts_with('.') && text.chars().all(is_part)
+}
+
+/// The distance of a global variable of a program from the begin of the program's code; the phrase
+/// in the error follows "because".
+pub(crate) fn variable(program: &Path, name: &str) -> Result<u64, String> {
+    symbols::variable(program, name)
 }
 
 fn find(name: &str) -> Result<PathBuf, ProbeError> {
