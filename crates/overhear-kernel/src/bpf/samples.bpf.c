@@ -16,8 +16,9 @@
  *    departure, when no account changes any more.
  *
  * 3. Begin. The account of a child begins at its creation, that of a selected thread at the
- *    selection; counters of a thread that is on a CPU begin with its next arrival. The account of a
- *    held thread, which is a copy of the process that starts a program, begins at its execve.
+ *    selection; counters of a thread that is on a CPU then begin with its next arrival. The account
+ *    of a held thread, which is a copy of the process that starts a program, begins at the end of
+ *    its execve.
  *
  * 4. Our own cost. At a switch, counters are read first for the leaving thread and last for the
  *    entering one: what the program does between belongs to none of them. At other points the
@@ -39,6 +40,12 @@
  * 8. Relative futexes. The place of a variable in a program is known before it starts, its address
  *    is not. Both differ by the place where the kernel has mapped the program, which `start_code`
  *    shows. The file of the program is compared as well, because children may execute another one.
+ *
+ * 9. CPU time within a slice. The kernel advances the CPU time of a running thread at ticks and
+ *    switches. A sample of the current thread has the time since its arrival instead, as in
+ *    sched.bpf.c (rule 8). That includes interrupts, which the kernel may subtract. So the account
+ *    can be behind the sum of the samples; the following samples have less until it is not, and the
+ *    sum is the total again.
  */
 #include "calls.h"
 #include "files.h"
@@ -59,6 +66,8 @@ struct account {
 	u64 held;    /* not 0 before its first execve */
 	u64 busy;    /* not 0 while a program uses it (rule 5) */
 	u64 on_cpu;  /* CPU of `base` plus 1; 0 if its arrival was not seen */
+	u64 arrived_ns; /* arrival on its CPU; 0 if it was not seen (rule 9) */
+	u64 arrived_cpu_time; /* CPU time then */
 	u64 sample_ns; /* previous sample, or the begin */
 	u64 point_ns;  /* previous sample at a point (rule 6) */
 	u64 last[MAX_QUANTITIES]; /* totals at the previous sample; of a level its value */
@@ -121,13 +130,18 @@ static always_inline bool must_claim(void)
 	return !masks_interrupts() || is_chosen(POINT_WAKE_UP);
 }
 
-/* The account of a followed thread that is not held; as `tracking_of` in monitors.h. */
-static always_inline struct account *account_of(struct task_struct *task)
+/* The storage of a followed thread, also if it is held; as `tracking_of` in monitors.h. */
+static always_inline struct account *storage_of(struct task_struct *task)
 {
 	if (FIELD_EXISTS(task->bpf_storage) && !task->bpf_storage)
 		return 0;
+	return bpf_task_storage_get(&accounts, task, 0, 0);
+}
 
-	struct account *account = bpf_task_storage_get(&accounts, task, 0, 0);
+/* The account of a followed thread that is not held. */
+static always_inline struct account *account_of(struct task_struct *task)
+{
+	struct account *account = storage_of(task);
 
 	return account && READ_ONCE(account->ready) ? account : 0;
 }
@@ -271,8 +285,23 @@ static always_inline void end_counting(struct account *account, u32 cpu)
 	}
 }
 
-/* What a quantity of a sample is: the difference of a count, the value of a level. */
-static always_inline u64 quantity(struct account *account, struct task_struct *task, u32 number)
+/* Rule 9. */
+static always_inline bool estimates_cpu_time(void)
+{
+	return sampler.within_slices;
+}
+
+static always_inline u64 running_cpu_time(struct account *account, u64 kept, u64 now_ns)
+{
+	u64 estimate = account->arrived_cpu_time + (now_ns - account->arrived_ns);
+
+	return account->arrived_ns && estimate > kept ? estimate : kept;
+}
+
+/* What a quantity of a sample is: the difference of a count, the value of a level. `running_ns` is
+ * the time if the thread is running, else 0. */
+static always_inline u64 quantity(struct account *account, struct task_struct *task, u32 number,
+				  u64 running_ns)
 {
 	u64 source = sampler.source[number], before = account->last[number];
 
@@ -288,21 +317,36 @@ static always_inline u64 quantity(struct account *account, struct task_struct *t
 
 	u64 now = total(task, source, before);
 
+	if (source == CPU_TIME && estimates_cpu_time()) {
+		if (running_ns)
+			now = running_cpu_time(account, now, running_ns);
+		if (now < before)
+			return 0;
+	}
 	account->last[number] = now;
 	return source == RESIDENT ? now : now - before;
 }
 
 /* The account begins here: what was counted before belongs to no sample. */
-static always_inline void begin_account(struct account *account, struct task_struct *task)
+static always_inline void begin_account(struct account *account, struct task_struct *task,
+					bool is_running)
 {
+	u64 now_ns = bpf_ktime_get_ns();
+
 #pragma clang loop unroll(full)
 	for (u32 number = 0; number < MAX_QUANTITIES; number++) {
 		if (number >= sampler.quantities)
 			break;
-		if (sampler.source[number] < COUNTER)
-			account->last[number] = total(task, sampler.source[number], 0);
+		if (sampler.source[number] >= COUNTER)
+			continue;
+
+		u64 now = total(task, sampler.source[number], 0);
+
+		if (sampler.source[number] == CPU_TIME && is_running)
+			now = running_cpu_time(account, now, now_ns);
+		account->last[number] = now;
 	}
-	account->sample_ns = bpf_ktime_get_ns();
+	account->sample_ns = now_ns;
 	account->point_ns = 0;
 	barrier();
 	WRITE_ONCE(account->ready, 1);
@@ -331,7 +375,7 @@ static always_inline struct ring_header *ring_of(u32 cpu)
 
 /* Writes a sample into the ring of this CPU. The caller has the account for itself. */
 static always_inline bool write_sample(struct account *account, struct task_struct *task, u32 point,
-				       u32 cpu, u64 now_ns)
+				       u32 cpu, u64 now_ns, bool is_running)
 {
 	struct sampler_words *words = sampler_words();
 	struct ring_header *ring = ring_of(cpu);
@@ -362,7 +406,7 @@ static always_inline bool write_sample(struct account *account, struct task_stru
 #pragma clang loop unroll(full)
 		for (u32 number = 0; number < MAX_QUANTITIES; number++)
 			if (number < sampler.quantities)
-				to[SAMPLE_WORDS + number] = quantity(account, task, number);
+				to[SAMPLE_WORDS + number] = quantity(account, task, number, is_running ? now_ns : 0);
 		publish(ring);
 		account->sample_ns = now_ns;
 		if (point != POINT_TIMER)
@@ -418,7 +462,7 @@ static always_inline void pass(struct account *account, struct task_struct *task
 		return;
 	if (is_current && sampler.counters)
 		end_counting(account, cpu);
-	write_sample(account, task, point, cpu, now_ns);
+	write_sample(account, task, point, cpu, now_ns, is_current);
 	if (is_current && sampler.counters && account->on_cpu)
 		begin_counting(account, cpu);
 	release_account(account);
@@ -450,8 +494,8 @@ SEC("tp_btf/sched_switch")
 int on_switch(u64 *ctx)
 {
 	struct task_struct *prev = (void *)ctx[1], *next = (void *)ctx[2];
-	struct account *leaving = account_of(prev);
-	struct account *entering = account_of(next);
+	struct account *leaving = storage_of(prev);
+	struct account *entering = storage_of(next);
 
 	/* As in sched.bpf.c: most switches involve no followed thread. */
 	if (!leaving) {
@@ -462,7 +506,9 @@ int on_switch(u64 *ctx)
 
 	u32 cpu = bpf_get_smp_processor_id();
 
-	if (leaving) {
+	if (leaving)
+		WRITE_ONCE(leaving->arrived_ns, 0);
+	if (leaving && READ_ONCE(leaving->ready)) {
 		bool dies = (u32)ctx[3] & TASK_DEAD;
 
 		if (sampler.counters) {
@@ -474,7 +520,7 @@ int on_switch(u64 *ctx)
 			u64 now_ns = bpf_ktime_get_ns();
 
 			if (is_due(leaving, point, now_ns) && claim_account(leaving, cpu)) {
-				write_sample(leaving, prev, point, cpu, now_ns);
+				write_sample(leaving, prev, point, cpu, now_ns, 0);
 				release_account(leaving);
 			}
 		}
@@ -484,6 +530,11 @@ int on_switch(u64 *ctx)
 			if (words)
 				__sync_fetch_and_add(&words->ends, 1);
 		}
+	}
+	/* A held thread begins its account while it runs. */
+	if (entering && (estimates_cpu_time() || !READ_ONCE(entering->ready))) {
+		entering->arrived_cpu_time = next->se.sum_exec_runtime;
+		entering->arrived_ns = bpf_ktime_get_ns();
 	}
 	if (entering && sampler.counters)
 		begin_counting(entering, cpu);
@@ -634,12 +685,10 @@ static always_inline int fork(u64 *ctx, bool again)
 	struct task_struct *parent = (void *)ctx[0], *child = (void *)ctx[1];
 	struct sampler_words *words = sampler_words();
 
-	if (!words || !READ_ONCE(words->live) ||
-	    (FIELD_EXISTS(parent->bpf_storage) && !parent->bpf_storage))
+	struct account *creator = storage_of(parent);
+
+	if (!words || !READ_ONCE(words->live))
 		return 0;
-
-	struct account *creator = bpf_task_storage_get(&accounts, parent, 0, 0);
-
 	if (!creator || !READ_ONCE(creator->inherit))
 		return 0;
 	if (again && account_of(child))
@@ -656,7 +705,7 @@ static always_inline int fork(u64 *ctx, bool again)
 		return 0;
 	}
 	account->inherit = 1;
-	begin_account(account, child);
+	begin_account(account, child, 0);
 	return 0;
 }
 
@@ -679,15 +728,22 @@ int on_exec(u64 *ctx)
 {
 	struct task_struct *task = (void *)ctx[0];
 
-	if (FIELD_EXISTS(task->bpf_storage) && !task->bpf_storage)
-		return 0;
-
-	struct account *account = bpf_task_storage_get(&accounts, task, 0, 0);
+	struct account *account = storage_of(task);
 
 	if (!account || !READ_ONCE(account->held))
 		return 0;
 	account->held = 0;
-	begin_account(account, task);
+	if (masks_interrupts()) {
+		unsigned long interrupts;
+
+		bpf_local_irq_save(&interrupts);
+		begin_account(account, task, 1);
+		if (sampler.counters)
+			begin_counting(account, bpf_get_smp_processor_id());
+		bpf_local_irq_restore(&interrupts);
+	} else {
+		begin_account(account, task, 1);
+	}
 	return 0;
 }
 
@@ -721,7 +777,7 @@ static always_inline void follow(struct sampler_words *words, struct task_struct
 	if (words->held)
 		WRITE_ONCE(account->held, 1);
 	else
-		begin_account(account, task);
+		begin_account(account, task, 0);
 }
 
 /* The kernel runs it once per visited task, and once more without a task. */

@@ -602,7 +602,8 @@ pub(crate) fn variable(program: &Path, name: &str) -> Result<u64, String> {
     symbols::variable(program, name)
 }
 
-fn find(name: &str) -> Result<PathBuf, ProbeError> {
+/// Finds the file that a name means.
+pub(crate) fn find(name: &str) -> Result<PathBuf, ProbeError> {
     file::find(name).ok_or_else(|| ProbeError::NoFile {
         name: name.to_owned(),
     })

@@ -23,8 +23,8 @@ pub enum JobEnd {
     Futex(u64),
     /// As [`Self::Futex`], for a global variable of a program.
     FutexVariable {
-        /// The program's file.
-        program: PathBuf,
+        /// The program's file, as for [`Probe::function`].
+        program: String,
         /// The variable.
         variable: String,
     },
@@ -89,13 +89,15 @@ impl JobEndSet {
             match end {
                 JobEnd::Futex(address) => found.futex = *address,
                 JobEnd::FutexVariable { program, variable } => {
-                    let place = probe::variable(program, variable);
+                    let what = format!("futex={variable}");
+                    let program = probe::find(program).map_err(SamplerError::Probe)?;
+                    let place = probe::variable(&program, variable);
                     found.futex = place.map_err(|why| SamplerError::JobEnd {
-                        what: format!("futex={variable}"),
+                        what: what.clone(),
                         why,
                     })?;
                     found.is_futex_relative = true;
-                    found.file = file(program, &format!("futex={variable}"))?;
+                    found.file = file(&program, &what)?;
                 }
                 JobEnd::Descriptor(descriptor) => found.descriptor = *descriptor,
                 JobEnd::File(path) => {
@@ -168,7 +170,7 @@ mod tests {
         let missing = resolve(&[JobEnd::File(PathBuf::from("/no/such"))]).unwrap_err();
         assert!(missing.to_string().contains("read=/no/such"), "{missing}");
         let variable = "no_such_variable".to_owned();
-        let program = own;
+        let program = own.to_str().unwrap().to_owned();
         let missing = resolve(&[JobEnd::FutexVariable { program, variable }]).unwrap_err();
         assert!(
             missing.to_string().contains("no_such_variable"),

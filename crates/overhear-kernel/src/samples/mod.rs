@@ -217,6 +217,20 @@ pub(crate) struct ResolvedSampler {
 }
 
 impl ResolvedSampler {
+    /// Whether threads are sampled while they run, and their CPU time is needed then.
+    pub(crate) fn samples_within_slices(&self) -> bool {
+        let points = [
+            self.at_wake_ups,
+            self.at_entries,
+            self.at_exits,
+            self.period.is_some(),
+        ];
+        let functions = self.functions.iter().chain(&self.job_ends.functions);
+        let is_within =
+            points.contains(&true) || functions.count() > 0 || !self.job_ends.kinds.is_empty();
+        is_within && self.quantities.iter().any(ThreadQuantity::is_cpu_time)
+    }
+
     /// The events of the CPUs, in the order of their numbers.
     pub(crate) fn counters(&self) -> impl Iterator<Item = &CounterEvent> {
         self.quantities.iter().filter_map(ThreadQuantity::counter)
@@ -302,6 +316,31 @@ pub enum SamplerError {
         /// The phrase after "because".
         why: String,
     },
+}
+
+impl SamplerError {
+    /// Whether the sampler is described wrongly. Otherwise the machine or a permission lacks
+    /// something.
+    #[must_use]
+    pub const fn is_usage(&self) -> bool {
+        match self {
+            Self::Quantity { .. }
+            | Self::Number { .. }
+            | Self::TooManyCounters { .. }
+            | Self::Schema { .. }
+            | Self::NoFunction { .. }
+            | Self::JobEnd { .. }
+            | Self::TwoEnds => true,
+            Self::Counter(error) => error.is_usage(),
+            Self::Probe(error) => !matches!(
+                error,
+                ProbeError::Refused { .. }
+                    | ProbeError::NeedsBpf { .. }
+                    | ProbeError::NotTraceable { .. }
+            ),
+            Self::NoAccount { .. } | Self::NeedsBpf { .. } | Self::Refused { .. } => false,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -89,6 +89,11 @@ impl ThreadQuantity {
         }
     }
 
+    /// Whether it is the time on a CPU.
+    pub(crate) const fn is_cpu_time(&self) -> bool {
+        self.source() == 1
+    }
+
     /// What the kernel must have for it; `None` if each kernel has it.
     pub(crate) const fn needs(&self) -> Option<AccountNeed> {
         match self.source() {

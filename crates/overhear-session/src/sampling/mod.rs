@@ -11,8 +11,10 @@
 //! # Ok::<(), overhear_session::sampling::SamplingRequestError>(())
 //! ```
 
+mod kernel;
 mod request;
 
+pub use kernel::kernel_samplers;
 pub use request::{
     JobEndRule, SamplingPoint, SamplingPolicy, SamplingRequest, SamplingRequestError,
 };
