@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{exit, Command};
 use std::{env, io};
 
-const SOURCES: [&str; 4] = ["sched", "sensors", "probes", "points"];
+const SOURCES: [&str; 5] = ["sched", "sensors", "probes", "points", "samples"];
 
 fn main() {
     println!("cargo::rerun-if-env-changed=OVERHEAR_CLANG");

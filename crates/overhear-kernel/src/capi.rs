@@ -12,7 +12,8 @@ use std::ptr;
 use overhear_ffi::{c_text, release, sized, text, CLibrary, FfiError, LastError, RawKernelEvent};
 
 use crate::{
-    ActiveBackend, Backend, GiveError, KernelMonitor, ReceiveError, SelectError, Sensor, StartError,
+    ActiveBackend, Backend, GiveError, KernelMonitor, ReceiveError, SamplerError, SelectError,
+    Sensor, StartError,
 };
 use events::Events;
 
@@ -77,10 +78,12 @@ impl From<StartError> for FfiError {
     fn from(error: StartError) -> Self {
         let code = match error {
             StartError::Bpf { .. } | StartError::Perf { .. } => -libc::EPERM,
+            StartError::Sampler(SamplerError::NeedsBpf { .. }) => -libc::EPERM,
             StartError::RingSize { .. }
             | StartError::NoSuchRing { .. }
             | StartError::NoSuchProbeRing { .. }
-            | StartError::Probe(_) => -libc::EINVAL,
+            | StartError::Probe(_)
+            | StartError::Sampler(_) => -libc::EINVAL,
         };
         Self::new(code, error)
     }
@@ -91,7 +94,7 @@ impl From<GiveError> for FfiError {
         let code = match error {
             GiveError::Unavailable(_) | GiveError::Finished => -libc::EINVAL,
             GiveError::Shared { .. } => -libc::EBUSY,
-            GiveError::NoSensors | GiveError::Probes => -libc::ENOTSUP,
+            GiveError::NoSensors | GiveError::Probes | GiveError::Samplers => -libc::ENOTSUP,
             GiveError::Send { .. } => -libc::EPIPE,
         };
         Self::new(code, error)

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use crate::{ProbeError, Sensor};
+use crate::{ProbeError, SamplerError, Sensor};
 
 /// Why kernel sensors could not be started. [`Backend::Auto`](crate::Backend::Auto) and
 /// [`Backend::Off`](crate::Backend::Off) fail only for ring sizes and probes.
@@ -44,6 +44,9 @@ pub enum StartError {
     /// A probe is not possible.
     #[error("{0}")]
     Probe(ProbeError),
+    /// A sampler is not possible.
+    #[error("{0}")]
+    Sampler(SamplerError),
     /// perf was requested, and is not available.
     #[error(
         "the kernel sensors cannot use perf records, because {why}; choose auto or off instead"
@@ -57,6 +60,12 @@ pub enum StartError {
 impl From<ProbeError> for StartError {
     fn from(error: ProbeError) -> Self {
         Self::Probe(error)
+    }
+}
+
+impl From<SamplerError> for StartError {
+    fn from(error: SamplerError) -> Self {
+        Self::Sampler(error)
     }
 }
 
@@ -141,6 +150,9 @@ pub enum GiveError {
          create it"
     )]
     Probes,
+    /// Samplers end with this process.
+    #[error("a kernel monitor with samplers cannot be handed over; let the receiver create it")]
+    Samplers,
     /// The socket failed.
     #[error("the kernel monitor could not be handed over ({why}); it is still here")]
     Send {

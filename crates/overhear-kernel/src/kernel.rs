@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 use overhear_event::{Inbox, Source, SourceError, StreamDescriptor, StreamId};
 
-use crate::bpf::{self, BpfSource, Settings};
+use crate::bpf::{self, BpfSource, SampleSource, Settings};
 use crate::fd_transfer::{self, Decoder};
 use crate::machine;
 use crate::perf::{self, PerfSource};
 use crate::probe::{ResolvedProbe, MAX_PROBES};
+use crate::samples::ResolvedSampler;
 use crate::streams::{probe_feed, Feed, Hook, Numbering};
 use crate::{
-    GiveError, KernelMonitor, Probe, ProbeError, ProgStats, ReceiveError, SelectError, Sensor,
-    StartError,
+    GiveError, KernelMonitor, KernelSampler, Probe, ProbeError, ProgStats, ReceiveError,
+    SamplerError, SelectError, Sensor, StartError,
 };
 
 /// Requested source of kernel events.
@@ -97,6 +98,7 @@ pub struct KernelBuilder {
     probe_rings: Vec<(Probe, u32)>,
     sensors: Vec<Sensor>,
     probes: Vec<Probe>,
+    samplers: Vec<KernelSampler>,
     perf_pages: u32,
     mask_interrupts: bool,
     dedicated_programs: bool,
@@ -145,6 +147,13 @@ impl KernelBuilder {
     #[must_use]
     pub fn probes(mut self, probes: impl IntoIterator<Item = Probe>) -> Self {
         self.probes = probes.into_iter().collect();
+        self
+    }
+
+    /// Samplers of the followed threads. They need BPF; a sampler that is not possible is an error.
+    #[must_use]
+    pub fn samplers(mut self, samplers: impl IntoIterator<Item = KernelSampler>) -> Self {
+        self.samplers = samplers.into_iter().collect();
         self
     }
 
@@ -313,7 +322,8 @@ impl KernelBuilder {
     fn start(self) -> Result<Kernel, StartError> {
         let of_probes = self.probe_rings.iter().map(|(_, elements)| *elements);
         let own = self.rings.iter().map(|(_, elements)| *elements);
-        let own = own.chain(of_probes);
+        let of_samplers = self.samplers.iter().map(KernelSampler::ring_elements);
+        let own = own.chain(of_probes).chain(of_samplers);
         for given in [self.elements, self.life_elements].into_iter().chain(own) {
             if !given.is_power_of_two() || !RING_ELEMENTS.contains(&given) {
                 return Err(StartError::RingSize {
@@ -329,6 +339,8 @@ impl KernelBuilder {
         }
         let probes = self.probes.iter().map(Probe::resolve);
         let probes: Vec<ResolvedProbe> = probes.collect::<Result<_, _>>()?;
+        let samplers = self.samplers.iter().map(KernelSampler::resolve);
+        let samplers = samplers.collect::<Result<Vec<_>, _>>()?;
         let cpus = machine::possible_cpus();
         let left_out = self.left_out();
         let mut feeds = self.feeds(cpus, &left_out, &probes)?;
@@ -380,11 +392,36 @@ impl KernelBuilder {
                 return Err(ProbeError::NeedsBpf { why: message }.into());
             }
         }
+        let samplers = match engine {
+            Engine::Bpf(_) => self.start_samplers(&samplers, numbering)?,
+            Engine::Perf(_) | Engine::None if samplers.is_empty() => Vec::new(),
+            Engine::Perf(_) | Engine::None => {
+                return Err(SamplerError::NeedsBpf { why: message }.into());
+            }
+        };
         Ok(Kernel {
             status: engine.status(message),
             engine,
             numbering,
+            samplers,
         })
+    }
+
+    /// Loads the programs of the samplers. Their streams follow those of the sensors.
+    fn start_samplers(
+        &self,
+        samplers: &[ResolvedSampler],
+        numbering: Numbering,
+    ) -> Result<Vec<SampleSource>, SamplerError> {
+        let mut next = self.first_stream.as_raw() + numbering.used();
+        let mut started = Vec::new();
+        for sampler in samplers {
+            let first = StreamId::from_raw(next);
+            let source = SampleSource::start(sampler, first, self.mask_interrupts)?;
+            next += source.stream_ids_used();
+            started.push(source);
+        }
+        Ok(started)
     }
 }
 
@@ -481,6 +518,7 @@ pub struct Kernel {
     engine: Engine,
     status: Status,
     numbering: Numbering,
+    samplers: Vec<SampleSource>,
 }
 
 impl Kernel {
@@ -496,6 +534,7 @@ impl Kernel {
             probe_rings: Vec::new(),
             sensors: Vec::new(),
             probes: Vec::new(),
+            samplers: Vec::new(),
             first_stream: StreamId::from_raw(0),
             perf_pages: 128,
             mask_interrupts: true,
@@ -513,17 +552,19 @@ impl Kernel {
     /// number of possible CPUs, not on the backend.
     #[must_use]
     pub fn stream_ids_used(&self) -> u32 {
-        self.numbering.used()
+        let samplers = self.samplers.iter().map(SampleSource::stream_ids_used);
+        self.numbering.used() + samplers.sum::<u32>()
     }
 
     /// Number of elements that the kernel has committed to a stream; `None` for streams that are
     /// not BPF rings. It is the sum of delivered and overwritten elements.
     #[must_use]
     pub fn committed(&self, id: StreamId) -> Option<u64> {
-        match &self.engine {
+        let sample = self.samplers.iter().find_map(|it| it.committed(id));
+        sample.or_else(|| match &self.engine {
             Engine::Bpf(source) => source.committed(id),
             Engine::Perf(_) | Engine::None => None,
-        }
+        })
     }
 
     /// Run count and run time of the BPF programs of a sensor, for all threads and monitors of this
@@ -553,7 +594,8 @@ impl Kernel {
             Engine::Bpf(source) => source.follow(pid),
             Engine::Perf(source) => source.follow(pid),
             Engine::None => Ok(()),
-        }
+        }?;
+        self.each_sampler(|sampler| sampler.follow(pid, false))
     }
 
     /// As [`Self::follow`], for a child that is held between its fork and its execve. Until the
@@ -568,7 +610,15 @@ impl Kernel {
             // perf records contain scheduling only.
             Engine::Perf(source) => source.follow(pid),
             Engine::None => Ok(()),
-        }
+        }?;
+        self.each_sampler(|sampler| sampler.follow(pid, true))
+    }
+
+    fn each_sampler(
+        &mut self,
+        call: impl FnMut(&mut SampleSource) -> Result<(), SelectError>,
+    ) -> Result<(), SelectError> {
+        self.samplers.iter_mut().try_for_each(call)
     }
 
     /// Resumes or suspends the active backend.
@@ -578,10 +628,16 @@ impl Kernel {
             Engine::Perf(source) => source.set_active(active),
             Engine::None => {}
         }
+        for sampler in &mut self.samplers {
+            sampler.set_active(active);
+        }
     }
 
     /// Hands the active backend over.
     pub(crate) fn give(&mut self, to: BorrowedFd<'_>) -> Result<(), GiveError> {
+        if !self.samplers.is_empty() {
+            return Err(GiveError::Samplers);
+        }
         match &mut self.engine {
             Engine::Bpf(source) => source.give(to, &self.status.message),
             Engine::Perf(source) => source.give(to, &self.status.message),
@@ -615,16 +671,20 @@ impl Kernel {
             status: engine.status(message),
             engine,
             numbering,
+            samplers: Vec::new(),
         })
     }
 
     /// Size of all rings in bytes.
     pub(crate) fn granted_bytes(&self) -> u64 {
-        match &self.engine {
-            Engine::Bpf(source) => source.granted_bytes(),
-            Engine::Perf(source) => source.granted_bytes(),
-            Engine::None => 0,
-        }
+        let samplers = self.samplers.iter().map(SampleSource::granted_bytes);
+        let samplers: u64 = samplers.sum();
+        samplers
+            + match &self.engine {
+                Engine::Bpf(source) => source.granted_bytes(),
+                Engine::Perf(source) => source.granted_bytes(),
+                Engine::None => 0,
+            }
     }
 
     /// Number of elements in each ring of a sensor.
@@ -648,7 +708,8 @@ impl Kernel {
             Engine::Bpf(source) => source.monitor_thread(tid, unique_id),
             Engine::Perf(source) => source.monitor_thread(tid, unique_id),
             Engine::None => Ok(()),
-        }
+        }?;
+        self.each_sampler(|sampler| sampler.follow_thread(tid))
     }
 
     pub(crate) fn unmonitor_thread(&mut self, tid: u32) -> Result<(), SelectError> {
@@ -656,7 +717,8 @@ impl Kernel {
             Engine::Bpf(source) => source.unmonitor_thread(tid),
             Engine::Perf(source) => source.unmonitor_thread(tid),
             Engine::None => Ok(()),
-        }
+        }?;
+        self.each_sampler(|sampler| sampler.leave_thread(tid))
     }
 
     pub(crate) fn monitor_process(&mut self, pid: u32) -> Result<(), SelectError> {
@@ -664,7 +726,8 @@ impl Kernel {
             Engine::Bpf(source) => source.monitor_process(pid),
             Engine::Perf(source) => source.monitor_process(pid),
             Engine::None => Ok(()),
-        }
+        }?;
+        self.each_sampler(|sampler| sampler.follow(pid, false))
     }
 
     pub(crate) fn monitor_held_process(&mut self, pid: u32) -> Result<(), SelectError> {
@@ -672,10 +735,17 @@ impl Kernel {
             Engine::Bpf(source) => source.monitor_held_process(pid),
             Engine::Perf(source) => source.monitor_process(pid),
             Engine::None => Ok(()),
-        }
+        }?;
+        self.each_sampler(|sampler| sampler.follow(pid, true))
     }
 
     pub(crate) fn monitor_cgroup(&mut self, path: &Path) -> Result<(), SelectError> {
+        if !self.samplers.is_empty() {
+            return Err(SelectError::NoCgroup {
+                path: path.to_path_buf(),
+                why: "samplers follow processes and threads only".to_owned(),
+            });
+        }
         match &mut self.engine {
             Engine::Bpf(source) => source.monitor_cgroup(path),
             Engine::Perf(_) => Err(SelectError::NeedsBpf {
@@ -694,17 +764,20 @@ impl Kernel {
                 why: NEEDS_BPF.to_owned(),
             }),
             Engine::None => Ok(()),
-        }
+        }?;
+        self.each_sampler(SampleSource::follow_everything)
     }
 
     /// Totals of each sensor and probe that a budget can switch. Empty if the backend cannot
     /// switch: events of perf that are off would not follow new threads.
     #[must_use]
     pub fn writes(&self) -> Vec<KernelWrites> {
-        match &self.engine {
+        let mut writes = match &self.engine {
             Engine::Bpf(source) => source.writes(),
             Engine::Perf(_) | Engine::None => Vec::new(),
-        }
+        };
+        writes.extend(self.samplers.iter().filter_map(SampleSource::writes));
+        writes
     }
 
     /// Switches a sensor or probe to keep a budget. `stream` is that of its
@@ -715,6 +788,9 @@ impl Kernel {
     /// # Errors
     /// A message: the sensor is off, but cannot be detached.
     pub fn switch_for_budget(&mut self, stream: StreamId, to: BudgetState) -> Result<(), String> {
+        if self.samplers.iter_mut().any(|it| it.switch(stream, to)) {
+            return Ok(());
+        }
         match &mut self.engine {
             Engine::Bpf(source) => source.switch(stream, to),
             Engine::Perf(_) | Engine::None => Ok(()),
@@ -732,17 +808,24 @@ impl Kernel {
             Engine::Perf(source) => source.finish(),
             Engine::None => {}
         }
+        self.samplers.iter_mut().for_each(SampleSource::finish);
     }
 }
 
 impl Source for Kernel {
     fn poll(&mut self, inbox: &mut dyn Inbox) -> Result<(), SourceError> {
-        match &mut self.engine {
-            Engine::Bpf(source) => return source.poll(inbox),
-            Engine::Perf(source) => source.poll(inbox),
-            Engine::None => {}
+        let mut result = match &mut self.engine {
+            Engine::Bpf(source) => source.poll(inbox),
+            Engine::Perf(source) => {
+                source.poll(inbox);
+                Ok(())
+            }
+            Engine::None => Ok(()),
+        };
+        for sampler in &mut self.samplers {
+            result = result.and(sampler.poll(inbox));
         }
-        Ok(())
+        result
     }
 }
 

@@ -85,6 +85,7 @@ mod probe;
 mod prog_stats;
 mod resumptions;
 mod sampler;
+mod samples;
 mod sensor;
 mod streams;
 
@@ -96,4 +97,5 @@ pub use machine::{in_initial_pid_namespace, possible_cpus};
 pub use monitor::{CountingInbox, KernelMonitor};
 pub use probe::{Probe, ProbeError};
 pub use prog_stats::{ProgStats, ProgStatsError, ProgStatsGuard};
+pub use samples::{FlowPoint, JobEnd, KernelSampler, SamplerError};
 pub use sensor::{ring_bytes, Sensor, UnknownSensor};

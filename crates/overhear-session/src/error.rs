@@ -128,6 +128,7 @@ impl From<&StartError> for SessionError {
                 | ProbeError::NoPoint { .. }
                 | ProbeError::TooMany { .. },
             ) => ErrorKind::Usage,
+            StartError::Sampler(error) if error.is_usage() => ErrorKind::Usage,
             _ => ErrorKind::Unavailable,
         };
         Self::new(kind, error.to_string())

@@ -39,7 +39,7 @@ use crate::quantities::{SourceReport, TraceReport};
 use crate::recording::{Ending, Recording};
 use crate::report::{self, Report, RunFindings};
 use crate::requested_analyses::RequestedAnalyses;
-use crate::sampling::{Samplers, SamplingRequest, Subjects};
+use crate::sampling::{kernel_samplers, Samplers, SamplingRequest, Subjects};
 use crate::session::{close_trace, create_trace, Outcome};
 
 /// Options of [`record`]: the observed processes, the sensors, and the end.
@@ -120,11 +120,21 @@ impl RecordOptions {
         sensors
     }
 
+    /// The file of the program, if one process is recorded and nothing else.
+    fn program(&self) -> Option<String> {
+        let is_only = self.tids.is_empty() && self.cgroups.is_empty() && !self.all;
+        match self.pids[..] {
+            [pid] if is_only => Some(format!("/proc/{pid}/exe")),
+            _ => None,
+        }
+    }
+
     fn create(&self) -> Result<KernelMonitor, SessionError> {
         let mut builder = KernelMonitor::builder()
             .backend(self.backend)
             .sensors(self.kernel_sensors())
             .probes(self.probes.iter().cloned())
+            .samplers(kernel_samplers(&self.samplers, self.program().as_deref())?)
             // Each selected thread has one element at the beginning; there may be many.
             .life_elements(16_384)
             .first_stream(StreamIdRange::SESSION.first());

@@ -36,6 +36,7 @@ _Static_assert(sizeof(long) == 8, "long is the kernel's 64-bit long");
 enum {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 	BPF_MAP_TYPE_PERCPU_ARRAY = 6,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,
@@ -49,6 +50,8 @@ static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
+static long (*const bpf_perf_event_read_value)(void *map, u64 index, void *value, u32 size) =
+	(void *)55;
 static void *(*const bpf_task_storage_get)(void *map, void *task, void *value, u64 flags) =
 	(void *)156;
 static long (*const bpf_task_storage_delete)(void *map, void *task) = (void *)157;
@@ -64,6 +67,16 @@ extern void bpf_local_irq_restore(unsigned long *flags) WEAK_KSYM;
 
 struct sched_entity {
 	u64 sum_exec_runtime;
+	u64 nr_migrations;
+} CORE;
+
+struct sched_info {
+	u64 run_delay;
+} CORE;
+
+struct task_io_accounting {
+	u64 read_bytes;
+	u64 write_bytes;
 } CORE;
 
 struct thread_info {
@@ -88,9 +101,14 @@ struct css_set {
 	struct cgroup *dfl_cgrp;
 } CORE;
 
+struct super_block {
+	u32 s_dev;
+} CORE;
+
 struct inode {
 	u16 i_mode;
 	unsigned long i_ino;
+	struct super_block *i_sb;
 } CORE;
 
 struct file {
@@ -121,6 +139,11 @@ struct pt_regs {
 
 struct bpf_local_storage;
 
+struct mm_struct {
+	unsigned long start_code;
+	struct file *exe_file;
+} CORE;
+
 struct task_struct {
 	struct bpf_local_storage *bpf_storage; /* of all maps of task storage; 0 if none has any */
 	struct files_struct *files;
@@ -132,8 +155,15 @@ struct task_struct {
 	int exit_code;
 	int prio;
 	int normal_prio;
+	u32 policy;
 	unsigned long nvcsw;
+	unsigned long nivcsw;
+	unsigned long min_flt;
+	unsigned long maj_flt;
 	struct sched_entity se;
+	struct sched_info sched_info;
+	struct task_io_accounting ioac;
+	struct mm_struct *mm;
 	struct css_set *cgroups;
 	char comm[16];
 } CORE;

@@ -29,7 +29,7 @@ use crate::ProbeError;
 
 /// An ELF file must begin at a word boundary; `include_bytes` alone does not guarantee this.
 #[repr(C, align(8))]
-struct Aligned<Bytes: ?Sized>(Bytes);
+pub(super) struct Aligned<Bytes: ?Sized>(pub(super) Bytes);
 
 static SCHED_OBJECT: &Aligned<[u8]> =
     &Aligned(*include_bytes!(concat!(env!("OUT_DIR"), "/sched.bpf.o")));
@@ -425,7 +425,7 @@ fn of_hook(programs: &'static [Program], hook: Hook) -> impl Iterator<Item = &'s
 }
 
 /// Whether the kernel has links of a program to places in files (Linux 6.6 and later).
-fn has_multi_links() -> bool {
+pub(super) fn has_multi_links() -> bool {
     let types = Btf::from_vmlinux();
     types.is_ok_and(|types| {
         types
@@ -531,7 +531,7 @@ fn try_load(
     Ok((loaded, object))
 }
 
-fn open(bytes: &[u8]) -> io::Result<OpenObject> {
+pub(super) fn open(bytes: &[u8]) -> io::Result<OpenObject> {
     let mut builder = ObjectBuilder::default();
     let builder = builder.name("overhear").map_err(into_io)?;
     builder.open_memory(bytes).map_err(into_io)
@@ -580,7 +580,10 @@ fn attach_to_served_faults(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>>
 
 /// Attaches a program to a perf event. libbpf's own link would disable the event when the object is
 /// dropped.
-fn attach_to_event(program: &ProgramMut<'_>, event: Result<OwnedFd, Errno>) -> io::Result<OwnedFd> {
+pub(super) fn attach_to_event(
+    program: &ProgramMut<'_>,
+    event: Result<OwnedFd, Errno>,
+) -> io::Result<OwnedFd> {
     let event = event?;
     // SAFETY: both descriptors are open during the call, and no options are given; the kernel's
     // link keeps the event.

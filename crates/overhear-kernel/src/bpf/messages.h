@@ -4,6 +4,8 @@
  */
 #pragma once
 
+#include "files.h"
+
 /* Messages between threads */
 
 struct socket_wq;
@@ -97,21 +99,11 @@ int on_pipe(u64 *ctx)
 static always_inline u64 pipe_inode(u64 descriptor)
 {
 	enum { TYPE = 0170000, FIFO = 0010000 };
-	struct task_struct *task = bpf_get_current_task_btf();
-	struct files_struct *files = task->files;
-	struct fdtable *table = 0;
-	struct file **files_of = 0, *file = 0;
+	struct file *file = open_file(descriptor);
 	struct inode *inode = 0;
 	unsigned long number = 0;
-	u32 most = 0;
 	u16 mode = 0;
 
-	bpf_probe_read_kernel(&table, sizeof(table), &files->fdt);
-	bpf_probe_read_kernel(&most, sizeof(most), &table->max_fds);
-	if (descriptor >= most)
-		return 0;
-	bpf_probe_read_kernel(&files_of, sizeof(files_of), &table->fd);
-	bpf_probe_read_kernel(&file, sizeof(file), files_of + descriptor);
 	if (!file)
 		return 0;
 	bpf_probe_read_kernel(&inode, sizeof(inode), &file->f_inode);

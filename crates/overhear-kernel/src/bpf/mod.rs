@@ -19,6 +19,9 @@ mod placed_probe;
 mod program_set;
 mod programs;
 mod rings;
+mod sample_layout;
+mod sample_programs;
+mod sample_source;
 mod select;
 mod shared;
 mod stream;
@@ -43,6 +46,8 @@ use select::Target;
 use shared::Operation;
 use stream::KernelStream;
 use types::{FeedState, HandoverMessage, RecursionMisses};
+
+pub(crate) use sample_source::SampleSource;
 
 use crate::fd_transfer::{self, Decoder, Encoder};
 use crate::machine;

@@ -40,6 +40,7 @@
 
 #include "core.h"
 #include "elements.h"
+#include "ring.h"
 
 enum { MONITORS = 64, SLOTS = 64, PAGE_BYTES = 4096, MAX_CGROUPS = 256 };
 
@@ -238,33 +239,6 @@ static always_inline u32 monitor_index(u64 monitor)
 static always_inline bool is_single(u64 monitors)
 {
 	return !(monitors & (monitors - 1));
-}
-
-static always_inline void publish(struct ring_header *ring)
-{
-#ifdef OVERHEAR_TOTAL_STORE_ORDER
-	barrier();
-	WRITE_ONCE(ring->counter, READ_ONCE(ring->counter) + 1);
-	barrier();
-#else
-	u64 before = __sync_fetch_and_add(&ring->counter, 1);
-
-	__asm__ volatile("" ::"r"(before) : "memory");
-#endif
-}
-
-static always_inline bool claim(struct ring_header *ring)
-{
-	if (__sync_lock_test_and_set(&ring->busy, 1) == 0)
-		return 1;
-	__sync_fetch_and_add(&ring->lost_nested, 1);
-	return 0;
-}
-
-static always_inline void release(struct ring_header *ring)
-{
-	barrier();
-	WRITE_ONCE(ring->busy, 0);
 }
 
 static always_inline bool masks_interrupts(void)

@@ -700,7 +700,7 @@ impl State {
 /// Number of calls that the kernel skipped because the program was already running on that CPU; 0
 /// before Linux 5.12. The fdinfo file of the descriptor has it, as `recursion_misses` of
 /// `bpf_prog_info`.
-fn recursion_misses(program: BorrowedFd<'_>) -> u64 {
+pub(super) fn recursion_misses(program: BorrowedFd<'_>) -> u64 {
     machine::field(&fdinfo(program), "recursion_misses:")
         .and_then(|count| count.parse().ok())
         .unwrap_or(0)

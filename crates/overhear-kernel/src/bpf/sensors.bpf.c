@@ -50,34 +50,13 @@
  *    or ends the idling of a CPU; the time from the switch on counts for a thread that enters
  *    because another one left.
  */
+#include "calls.h"
 #include "monitors.h"
 #include "sensors.h"
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 enum { UNKNOWN = 0xffffffff };
-
-static always_inline u64 first_argument(struct pt_regs *regs)
-{
-#if defined(OVERHEAR_ARCH_X86_64)
-	return regs->di;
-#elif defined(OVERHEAR_ARCH_AARCH64)
-	return regs->regs[0];
-#else
-	return 0;
-#endif
-}
-
-static always_inline u64 second_argument(struct pt_regs *regs)
-{
-#if defined(OVERHEAR_ARCH_X86_64)
-	return regs->si;
-#elif defined(OVERHEAR_ARCH_AARCH64)
-	return regs->regs[1];
-#else
-	return 0;
-#endif
-}
 
 EMITTER(fault, struct fault_element, SLOT_FAULT)
 EMITTER(block, struct block_element, SLOT_BLOCK)
@@ -390,15 +369,6 @@ int on_return(u64 *ctx)
 }
 
 /* Futex waits */
-
-static always_inline bool is_futex_wait(u64 operation)
-{
-	enum { FUTEX_WAIT = 0, LOCK_PI = 6, WAIT_BITSET = 9, WAIT_REQUEUE_PI = 11, LOCK_PI2 = 13 };
-	u32 command = operation & 0x7f;
-
-	return command == FUTEX_WAIT || command == LOCK_PI || command == WAIT_BITSET ||
-	       command == WAIT_REQUEUE_PI || command == LOCK_PI2;
-}
 
 /* Calls that wake waiters, including those that move other waiters to another futex. */
 static always_inline bool is_futex_wake(u64 operation)

@@ -11,6 +11,7 @@ use rustix::io::{read, Errno};
 
 use crate::machine;
 
+const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
 const PERF_COUNT_SW_PAGE_FAULTS_MIN: u64 = 5;
 const PERF_COUNT_SW_PAGE_FAULTS_MAJ: u64 = 6;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
@@ -102,6 +103,15 @@ pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
         open(PERF_COUNT_SW_PAGE_FAULTS_MIN)?,
         open(PERF_COUNT_SW_PAGE_FAULTS_MAJ)?,
     ])
+}
+
+/// Opens a clock of a CPU. A program that is attached to it is called once in a period.
+pub(crate) fn clock(cpu: u32, period_ns: u64) -> Result<OwnedFd, Errno> {
+    let attributes = EventAttributes {
+        sample_period: period_ns,
+        ..EventAttributes::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_CPU_CLOCK)
+    };
+    open_event(&attributes, -1, Some(cpu), None)
 }
 
 /// Opens the event of a tracepoint. A program that is attached to it is called on every CPU,

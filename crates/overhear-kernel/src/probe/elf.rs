@@ -243,6 +243,12 @@ impl ElfFile {
         Some(address - segment.address + segment.offset)
     }
 
+    /// The lowest address of code; the kernel maps it at `start_code` of a process.
+    pub(super) fn first_code(&self) -> Option<u64> {
+        let code = self.segments.iter().filter(|segment| segment.is_code);
+        code.map(|segment| segment.address).min()
+    }
+
     /// Whether there is code at an offset in the file.
     pub(super) fn is_code(&self, offset: u64) -> bool {
         let mut segments = self.segments.iter().filter(|segment| segment.is_code);

@@ -14,7 +14,7 @@ mod symbols;
 mod tracepoint;
 mod usdt;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use overhear_event::kernel::events;
@@ -375,6 +375,11 @@ impl Probe {
         Ok(TypeSchema::clone(&resolved.schema))
     }
 
+    /// Whether it is the entry or the return of a function of a program.
+    pub(crate) const fn is_function(&self) -> bool {
+        matches!(self.0, Point::Entry { .. } | Point::Return { .. })
+    }
+
     /// The place, for error messages.
     pub(crate) fn what(&self) -> String {
         match &self.0 {
@@ -591,7 +596,14 @@ fn is_kernel_name(text: &str) -> bool {
     !text.is_empty() && !text.starts_with('.') && text.chars().all(is_part)
 }
 
-fn find(name: &str) -> Result<PathBuf, ProbeError> {
+/// The distance of a global variable of a program from the begin of the program's code; the phrase
+/// in the error follows "because".
+pub(crate) fn variable(program: &Path, name: &str) -> Result<u64, String> {
+    symbols::variable(program, name)
+}
+
+/// Finds the file that a name means.
+pub(crate) fn find(name: &str) -> Result<PathBuf, ProbeError> {
     file::find(name).ok_or_else(|| ProbeError::NoFile {
         name: name.to_owned(),
     })

@@ -85,6 +85,39 @@ fn address_of(path: &Path, elf: &ElfFile, name: &str) -> Result<u64, ResolveErro
     }
 }
 
+/// The distance of a variable from the begin of the code; the phrase in the error follows
+/// "because". It wraps around for variables before the code.
+pub(super) fn variable(path: &Path, name: &str) -> Result<u64, String> {
+    let elf = ElfFile::open(path)?;
+    let code = elf.first_code().ok_or("it has no code")?;
+    let mut sources = vec![path.to_path_buf()];
+    sources.extend(debug_files(path, &elf));
+    let inspector = Inspector::new();
+    for source in sources.into_iter().map(without_debug_information) {
+        let found = inspector.lookup(&source, &[name]);
+        let found = found.map_err(|error| format!("its symbols cannot be read ({error})"))?;
+        let variables = found.into_iter().flatten();
+        let variables = variables.filter(|symbol| symbol.sym_type == SymType::Variable);
+        let mut addresses: Vec<u64> = variables.map(|symbol| symbol.addr).collect();
+        addresses.sort_unstable();
+        addresses.dedup();
+        match addresses[..] {
+            [] => {}
+            [address] => return Ok(address.wrapping_sub(code)),
+            _ => {
+                return Err(format!(
+                    "{} has several variables {name}; give the address of one",
+                    path.display()
+                ))
+            }
+        }
+    }
+    Err(format!(
+        "{} has no global variable {name}; see `nm`, or give an address",
+        path.display()
+    ))
+}
+
 fn without_debug_information(path: PathBuf) -> Source {
     let mut elf = Elf::new(path);
     elf.debug_syms = false;

@@ -17,4 +17,5 @@ mod points;
 mod probes;
 mod prog_stats;
 mod roles;
+mod samples;
 mod sensors;

@@ -36,6 +36,8 @@ fn play() {
             chorus(280 / cpus + 2, 10, 4);
         }
         "churn" => churn(),
+        "jobs" => crate::samples::jobs(),
+        "lineage" => crate::samples::lineage(),
         "pointed" => crate::points::pointed(),
         "probed" => crate::probes::probed(),
         "phases" => crate::budget::phases(),

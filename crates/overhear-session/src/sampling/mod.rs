@@ -11,9 +11,11 @@
 //! # Ok::<(), overhear_session::sampling::SamplingRequestError>(())
 //! ```
 
+mod kernel;
 mod request;
 mod start;
 
+pub use kernel::kernel_samplers;
 pub use request::{
     JobEndRule, SamplingPoint, SamplingPolicy, SamplingRequest, SamplingRequestError,
 };

@@ -56,7 +56,7 @@ use crate::reactions::{ActionContext, Deciders, ReactionsReport, Reactor};
 use crate::recording::{Ending, Recording};
 use crate::report::{self, RunFindings};
 use crate::requested_analyses::RequestedAnalyses;
-use crate::sampling::{Samplers, Subjects};
+use crate::sampling::{kernel_samplers, Samplers, Subjects};
 use crate::scratch::Scratch;
 use crate::updates::{UpdateReport, Updates};
 
@@ -157,10 +157,12 @@ impl SessionBuilder {
         new_files.set(missing.unwrap_or_default());
         let first = StreamIdRange::SESSION.first();
         let kernel_prices = self.kernel_prices(planned)?;
+        let program = self.command.first().and_then(|program| program.to_str());
         let kernel = Kernel::builder()
             .backend(self.kernel)
             .sensors(planned.sensors.iter().copied())
             .probes(self.probes.iter().cloned())
+            .samplers(kernel_samplers(&self.samplers, program)?)
             .first_stream(first)
             .build();
         let kernel = kernel.map_err(|error| SessionError::from(&error))?;

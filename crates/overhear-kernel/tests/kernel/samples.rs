@@ -1,0 +1,426 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Samples that BPF programs take, against the kernel's own accounts of the threads.
+
+use std::collections::BTreeMap;
+use std::hint::{black_box, spin_loop};
+use std::os::fd::AsRawFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::{env, fs, ptr, thread};
+
+use overhear_event::{GapCause, SamplePoint};
+use overhear_kernel::{Backend, FlowPoint, JobEnd, Kernel, KernelSampler, Probe, StartError};
+
+use crate::harness::{cpu_lock, settled_switches, Program, Recorder};
+use crate::roles::park;
+
+const ACCOUNTS: [&str; 8] = [
+    "cpu-time",
+    "wait-time",
+    "voluntary-switches",
+    "involuntary-switches",
+    "minor-faults",
+    "major-faults",
+    "read-bytes",
+    "write-bytes",
+];
+
+/// The totals of a thread, by the names of the fields of samples.
+type Totals = BTreeMap<&'static str, i128>;
+
+/// The kernel's totals of a thread. A zombie has no `io` file.
+fn totals_of(pid: u32, tid: u32) -> Totals {
+    let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{file}"));
+    let words = |text: String| -> Vec<i128> {
+        let numbers = text.split_whitespace().map(str::parse);
+        numbers.map(Result::unwrap_or_default).collect()
+    };
+    let schedstat = words(read("schedstat").unwrap());
+    let stat = read("stat").unwrap();
+    let stat = words(stat.rsplit_once(')').unwrap().1.to_owned());
+    let status = read("status").unwrap();
+    let line = |text: &str, key: &str| -> i128 {
+        let line = text.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim().parse().unwrap()
+    };
+    let mut totals = Totals::from([
+        ("cpu_time", schedstat[0]),
+        ("wait_time", schedstat[1]),
+        (
+            "voluntary_switches",
+            line(&status, "voluntary_ctxt_switches:"),
+        ),
+        (
+            "involuntary_switches",
+            line(&status, "nonvoluntary_ctxt_switches:"),
+        ),
+        // Fields are counted from the state, which is the third.
+        ("minor_faults", stat[7]),
+        ("major_faults", stat[9]),
+    ]);
+    if let Ok(io) = read("io") {
+        totals.insert("read_bytes", line(&io, "read_bytes:"));
+        totals.insert("write_bytes", line(&io, "write_bytes:"));
+    }
+    totals
+}
+
+fn totals_of_all(pid: u32) -> BTreeMap<u32, Totals> {
+    let settled = settled_switches(pid);
+    settled
+        .keys()
+        .map(|tid| (*tid, totals_of(pid, *tid)))
+        .collect()
+}
+
+fn minus(mut totals: Totals, before: &Totals) -> Totals {
+    for (name, total) in &mut totals {
+        *total -= before.get(name).copied().unwrap_or_default();
+    }
+    totals
+}
+
+type Sample = BTreeMap<String, i128>;
+
+fn samples<'a>(recorder: &'a Recorder, sampler: &str) -> &'a [Sample] {
+    recorder.others.get(sampler).map_or(&[], Vec::as_slice)
+}
+
+fn at(sample: &Sample, point: SamplePoint) -> bool {
+    sample["point"] == i128::from(point.as_raw())
+}
+
+/// Sums of a sampler's samples of a thread, for these quantities.
+fn sums(samples: &[Sample], tid: u32, of: &Totals) -> Totals {
+    let own = samples.iter().filter(|sample| sample["tid"] == tid.into());
+    let mut sums: Totals = of.keys().map(|name| (*name, 0)).collect();
+    for sample in own {
+        for (name, sum) in &mut sums {
+            *sum += sample[*name];
+        }
+    }
+    sums
+}
+
+/// Starts a kernel with this sampler; `None` after printing "skipped".
+fn kernel(sampler: KernelSampler) -> Option<Kernel> {
+    let builder = Kernel::builder().backend(Backend::Bpf);
+    match builder.samplers([sampler]).build() {
+        Ok(kernel) => Some(kernel),
+        Err(error @ StartError::Bpf { .. }) => {
+            println!("skipped: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn switches() -> KernelSampler {
+    KernelSampler::new("samples")
+        .quantities(ACCOUNTS)
+        .at(FlowPoint::Switch)
+        .elements(65_536)
+}
+
+#[test]
+fn sums_of_samples_are_the_totals_of_each_thread() {
+    let _cpus = cpu_lock();
+    let Some(mut kernel) = kernel(switches()) else {
+        return;
+    };
+    let mut before = Totals::new();
+    let mut program = Program::start("counted", |pid| {
+        before = totals_of(pid, pid);
+        kernel.follow(pid).unwrap();
+    });
+    let mut recorder = Recorder::default();
+    program.until_parked(|| recorder.poll(&mut kernel));
+    let mut totals = totals_of_all(program.pid);
+    recorder.poll(&mut kernel);
+    assert!(totals.len() > 8, "the main thread and its workers");
+    let main = totals.get_mut(&program.pid).unwrap();
+    *main = minus(std::mem::take(main), &before);
+    for (tid, total) in &totals {
+        println!("thread {tid}: {total:?}");
+        assert_eq!(
+            sums(samples(&recorder, "samples"), *tid, total),
+            *total,
+            "thread {tid}"
+        );
+    }
+    let moved = samples(&recorder, "samples").iter().map(|it| it["cpu"]);
+    let cpus: std::collections::BTreeSet<_> = moved.collect();
+    println!("samples on CPUs {cpus:?}");
+
+    // The end: each thread has a last sample, and nothing is missing.
+    program.end();
+    kernel.finish();
+    recorder.poll(&mut kernel);
+    let samples = samples(&recorder, "samples");
+    for tid in totals.keys() {
+        let own = samples
+            .iter()
+            .filter(|sample| sample["tid"] == (*tid).into());
+        let ends: Vec<_> = own
+            .map(|sample| at(sample, SamplePoint::ThreadEnd))
+            .collect();
+        assert_eq!(ends.iter().filter(|end| **end).count(), 1, "thread {tid}");
+        assert_eq!(ends.last(), Some(&true), "thread {tid}");
+    }
+    let total = minus(totals_of(program.pid, program.pid), &before);
+    assert_eq!(sums(samples, program.pid, &total), total, "after the end");
+    recorder.assert_complete(&kernel);
+    assert_eq!(recorder.missed(GapCause::Overwritten), 0);
+}
+
+/// Jobs of each kind, and the CPU time of each.
+const JOBS: usize = 40;
+const JOB_NS: i64 = 100_000;
+/// The descriptor that one kind reads.
+const DESCRIPTOR: i32 = 77;
+
+/// The variable at which one kind of jobs waits. It has another value than the waits expect, so they
+/// return at once.
+#[unsafe(no_mangle)]
+static OVERHEAR_TEST_FUTEX: u32 = 7;
+
+/// The function that ends one kind of jobs.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn overhear_test_step(number: usize) -> usize {
+    black_box(number) + 1
+}
+
+fn thread_cpu_ns() -> i64 {
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: the clock is written to a variable that lives during the call.
+    let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &raw mut now) };
+    assert_eq!(result, 0);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
+}
+
+fn spin_for(ns: i64) {
+    let end = thread_cpu_ns() + ns;
+    while thread_cpu_ns() < end {
+        spin_loop();
+    }
+}
+
+/// Role: runs jobs of each kind in its main thread.
+pub(crate) fn jobs() {
+    println!("@ {:#x}", ptr::from_ref(&OVERHEAR_TEST_FUTEX).addr());
+    let zeros = fs::File::open("/dev/zero").unwrap();
+    // SAFETY: both numbers are descriptors of this process, or will be.
+    assert_eq!(
+        unsafe { libc::dup2(zeros.as_raw_fd(), DESCRIPTOR) },
+        DESCRIPTOR
+    );
+    let own = fs::File::open(env::current_exe().unwrap()).unwrap();
+    println!("@ parked");
+    park();
+    // SAFETY: gettid only returns a number.
+    println!("@ {}", unsafe { libc::gettid() });
+    let ends: [fn(usize, i32); 6] = [
+        |_, _| thread::yield_now(),
+        |_, _| thread::sleep(std::time::Duration::from_micros(1)),
+        |_, _| {
+            let other = OVERHEAR_TEST_FUTEX + 1;
+            let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+            let address = ptr::from_ref(&OVERHEAR_TEST_FUTEX);
+            let no_limit = ptr::null::<libc::timespec>();
+            // SAFETY: the variable is never freed, and the wait ends at once.
+            let result = unsafe { libc::syscall(libc::SYS_futex, address, wait, other, no_limit) };
+            assert_eq!(result, -1);
+        },
+        |_, _| read_byte(DESCRIPTOR),
+        |_, own| read_byte(own),
+        |number, _| assert_eq!(overhear_test_step(number), number + 1),
+    ];
+    for end in ends {
+        for number in 0..JOBS {
+            spin_for(JOB_NS);
+            end(number, own.as_raw_fd());
+        }
+    }
+    println!("@ parked");
+    park();
+}
+
+fn read_byte(descriptor: i32) {
+    let mut byte = 0_u8;
+    // SAFETY: `byte` has room for the one requested byte.
+    let read = unsafe { libc::read(descriptor, ptr::from_mut(&mut byte).cast(), 1) };
+    assert_eq!(read, 1);
+}
+
+/// Runs the jobs under a sampler with this end of jobs, for a program that runs already; returns its
+/// samples of the thread with the jobs.
+fn samples_of_jobs(end: impl FnOnce(u64) -> JobEnd) -> Option<Vec<Sample>> {
+    let mut program = Program::start("jobs", |_| {});
+    program.until_parked(|| {});
+    let address = program.printed[0].trim_start_matches("0x");
+    let address = u64::from_str_radix(address, 16).unwrap();
+    let sampler = KernelSampler::new("jobs")
+        .quantities(ACCOUNTS)
+        .job_end(end(address));
+    let mut kernel = kernel(sampler)?;
+    let before = totals_of_all(program.pid);
+    kernel.follow(program.pid).unwrap();
+    let mut recorder = Recorder::default();
+    program.release(1);
+    program.until_parked_again(|| recorder.poll(&mut kernel));
+    let tid: u32 = program.printed[0].parse().unwrap();
+    settled_switches(program.pid);
+    let jobs = samples(&recorder, "jobs").len();
+    recorder.poll(&mut kernel);
+    assert_eq!(samples(&recorder, "jobs").len(), jobs);
+    // The end adds the rest of each thread, so that the sums are totals again.
+    program.end();
+    kernel.finish();
+    recorder.poll(&mut kernel);
+    recorder.assert_complete(&kernel);
+    let all = samples(&recorder, "jobs");
+    let main = minus(totals_of(program.pid, program.pid), &before[&program.pid]);
+    assert_eq!(sums(all, program.pid, &main), main);
+    let own = all.iter().filter(|sample| sample["tid"] == tid.into());
+    Some(own.cloned().collect())
+}
+
+#[test]
+fn jobs_end_where_the_user_says() {
+    let _cpus = cpu_lock();
+    let own = env::current_exe().unwrap();
+    let program = own.to_str().unwrap().to_owned();
+    let function = Probe::function(&format!("{program}:overhear_test_step:return")).unwrap();
+    let variable = "OVERHEAR_TEST_FUTEX".to_owned();
+    let ends: [(&str, Box<dyn FnOnce(u64) -> JobEnd>); 7] = [
+        ("yield", Box::new(|_| JobEnd::Yield)),
+        ("sleep", Box::new(|_| JobEnd::Sleep)),
+        ("address", Box::new(JobEnd::Futex)),
+        (
+            "variable",
+            Box::new(|_| JobEnd::FutexVariable { program, variable }),
+        ),
+        (
+            "descriptor",
+            Box::new(|_| JobEnd::Descriptor(DESCRIPTOR as u32)),
+        ),
+        ("file", Box::new(|_| JobEnd::File(own))),
+        ("function", Box::new(|_| JobEnd::Function(function))),
+    ];
+    for (name, end) in ends {
+        let Some(samples) = samples_of_jobs(end) else {
+            return;
+        };
+        let is_end = |sample: &&Sample| at(sample, SamplePoint::JobEnd);
+        let jobs: Vec<&Sample> = samples.iter().filter(is_end).collect();
+        assert_eq!(jobs.len(), JOBS, "{name}");
+        let last = samples.last().unwrap();
+        assert!(
+            at(last, SamplePoint::ThreadEnd) && samples.len() == JOBS + 1,
+            "{name}"
+        );
+        // The first job begins where the one of the previous kind ended.
+        let mut times: Vec<i128> = jobs[1..].iter().map(|job| job["cpu_time"]).collect();
+        times.sort_unstable();
+        println!(
+            "{name}: CPU time of jobs {:?} to {:?}",
+            times[0],
+            times[times.len() - 1]
+        );
+        // The kernel may subtract interrupts that our estimate contains, and returns them later.
+        let expected = i128::from(JOB_NS);
+        assert!(
+            times[times.len() / 2] > expected * 9 / 10,
+            "{name}: {times:?}"
+        );
+    }
+}
+
+/// Role: children that work, create threads and execute a program; they end before their parent.
+pub(crate) fn lineage() {
+    println!("@ parked");
+    park();
+    let executes = Command::new("sh")
+        .args(["-c", "for i in 1 2 3 4 5; do :; done"])
+        .spawn();
+    let mut children = vec![executes.unwrap()];
+    for _ in 0..3 {
+        let mut child = Command::new("/nonexistent");
+        // SAFETY: the child is alone: only this thread was copied. It calls what std permits in a
+        // process with one thread, and never returns.
+        unsafe {
+            child.pre_exec(|| {
+                for cpu in 0..4 {
+                    let mut set: libc::cpu_set_t = std::mem::zeroed();
+                    libc::CPU_SET(cpu, &mut set);
+                    libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set);
+                    let end = thread_cpu_ns() + 2_000_000;
+                    while thread_cpu_ns() < end {}
+                    libc::sched_yield();
+                }
+                libc::_exit(0);
+            });
+        }
+        // The child ends instead of executing; `spawn` reads the end of its pipe as success.
+        children.push(child.spawn().unwrap());
+    }
+    for child in &children {
+        println!("@ {}", child.id());
+    }
+    println!("@ parked");
+    park();
+    // They are zombies until now.
+    for mut child in children {
+        let _ = child.wait();
+    }
+}
+
+#[test]
+fn sums_are_totals_through_fork_exec_migration_and_exit() {
+    let _cpus = cpu_lock();
+    let Some(mut kernel) = kernel(switches().at(FlowPoint::SystemCallExit)) else {
+        return;
+    };
+    let mut program = Program::start("lineage", |_| {});
+    program.until_parked(|| {});
+    kernel.follow(program.pid).unwrap();
+    let mut recorder = Recorder::default();
+    program.release(1);
+    program.until_parked_again(|| recorder.poll(&mut kernel));
+    let children: Vec<u32> = program
+        .printed
+        .iter()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
+    assert_eq!(children.len(), 4);
+    let is_zombie = |pid: &u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(')').unwrap().1.starts_with(" Z")
+    };
+    while !children.iter().all(is_zombie) {
+        recorder.poll(&mut kernel);
+        thread::sleep(std::time::Duration::from_millis(1));
+    }
+    for child in &children {
+        settled_switches(*child);
+    }
+    recorder.poll(&mut kernel);
+    let samples = samples(&recorder, "samples");
+    for child in children {
+        let total = totals_of(child, child);
+        println!("child {child}: {total:?}");
+        assert_eq!(sums(samples, child, &total), total, "child {child}");
+        let own: Vec<&Sample> = samples
+            .iter()
+            .filter(|it| it["tid"] == child.into())
+            .collect();
+        assert!(at(own[own.len() - 1], SamplePoint::ThreadEnd));
+        let cpus: std::collections::BTreeSet<_> = own.iter().map(|it| it["cpu"]).collect();
+        println!("{} samples on CPUs {cpus:?}", own.len());
+    }
+    assert_eq!(recorder.missed(GapCause::Overwritten), 0);
+}
