@@ -96,6 +96,30 @@ impl CounterError {
         )
     }
 
+    /// The counter that must be removed from the list; `None` if it is not a single one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Unknown { name, .. }
+            | Self::Syntax { name, .. }
+            | Self::Twice(name)
+            | Self::Unsupported { name, .. }
+            | Self::NotPermitted { name, .. }
+            | Self::TooMany { name, .. }
+            | Self::Failed { name, .. } => Some(name),
+            Self::Number(_) | Self::Taken { .. } | Self::Gone(_) => None,
+        }
+    }
+
+    /// The number of counters of the list that fit; `None` if this is not the reason.
+    #[must_use]
+    pub const fn fit(&self) -> Option<usize> {
+        match self {
+            Self::TooMany { fit, .. } | Self::Taken { fit, .. } => Some(*fit),
+            _ => None,
+        }
+    }
+
     /// The error for the first event of a group, which is alone in it.
     pub(super) fn of_open(name: &str, errno: Errno) -> Self {
         let name = name.to_owned();
