@@ -111,6 +111,18 @@ impl CounterError {
         }
     }
 
+    /// Why the counter cannot be used, without its name.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Syntax { reason, .. }
+            | Self::Unsupported { reason, .. }
+            | Self::NotPermitted { reason, .. }
+            | Self::Failed { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+
     /// The number of counters of the list that fit; `None` if this is not the reason.
     #[must_use]
     pub const fn fit(&self) -> Option<usize> {
@@ -154,7 +166,7 @@ impl CounterError {
 }
 
 /// Whether the kernel found no counters of the CPU: their driver registers a device for sysfs.
-pub(super) fn has_no_pmu() -> bool {
+fn has_no_pmu() -> bool {
     // "cpu" on most; "cpu_core" and "cpu_atom"; "armv8_pmuv3" and the like.
     let devices = std::fs::read_dir(super::pmu::DEVICES);
     !devices.into_iter().flatten().any(|entry| {
