@@ -32,6 +32,7 @@ from ._core import (
     SensorError,
     SessionError,
     TraceError,
+    job_end,
 )
 from ._fields import Field
 from ._items import Advance, Element, Gap
@@ -58,6 +59,7 @@ from ._results import (
     Report,
     Rows,
 )
+from ._sampler import Sampler
 from ._sensor import Rate, Sensor
 from ._session import admit, check, fit_rate, metrics, report, run
 from ._stream import Stream
@@ -91,6 +93,7 @@ __all__ = [
     "Replay",
     "Report",
     "Rows",
+    "Sampler",
     "SchemaError",
     "Sensor",
     "SensorError",
@@ -105,6 +108,7 @@ __all__ = [
     "evaluate",
     "events_required_by",
     "fit_rate",
+    "job_end",
     "kernel_sensors",
     "measure",
     "measuring",

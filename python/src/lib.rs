@@ -28,6 +28,7 @@ mod measuring;
 mod message;
 mod metrics;
 mod replay;
+mod sampler;
 mod schema;
 mod sensor;
 mod session;
@@ -57,6 +58,8 @@ mod _core {
     use crate::metrics::{measure, names, of_system, of_user, Metric};
     #[pymodule_export]
     use crate::replay::Replay;
+    #[pymodule_export]
+    use crate::sampler::{job_end, Sampler};
     #[pymodule_export]
     use crate::sensor::Sensor;
     #[pymodule_export]

@@ -38,6 +38,14 @@ HEARD = {
         "level", "level", 200, (1_000_000, 100_000, 10_000_000),
         [("number", "", 0, 199), ("volts", "V", 0, 4.9)],
     ),
+    "jobs": (
+        "frame", "overhear_sample", 100, None,
+        [
+            ("tid", "", None, None), ("pid", "", None, None), ("point", "", 8, 8),
+            ("cpu", "", None, None), ("duration", "ns", None, None),
+            ("task_clock", "ns", None, None), ("page_faults", "", None, None),
+        ],
+    ),
 }
 
 

@@ -751,6 +751,10 @@ fn positive(text: &str) -> Result<Nanos, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArguments {
+    /// Examines the counters that samplers can count instead: the names that work here, why the
+    /// others do not, how many fit at once, and whether programs read them without a system call.
+    #[arg(long)]
+    pub(crate) counters: bool,
     /// Prints the findings as JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -2,6 +2,8 @@
 //! `overhear doctor`: the features that work for this user on this machine, and how to enable the
 //! others.
 
+mod counters;
+
 use std::fs;
 
 use overhear_directory::{MonitorConnection, Query};
@@ -10,6 +12,8 @@ use overhear_kernel::{Backend, Kernel, Sensor};
 use overhear_monitor::Partition;
 use overhear_trace::ForeignTrace;
 use serde::Serialize;
+
+pub(crate) use counters::examine_counters;
 
 /// One finding.
 #[derive(Clone, Debug, Serialize)]
@@ -61,12 +65,13 @@ pub(crate) fn examine() -> Vec<Finding> {
     ]
 }
 
-/// Whether at least one kernel sensor works.
+/// Whether at least one kernel sensor works, or at least one counter.
 #[must_use]
-pub(crate) fn has_kernel_sensor(findings: &[Finding]) -> bool {
-    findings
-        .iter()
-        .any(|finding| matches!(finding.name, "bpf" | "perf") && finding.ok)
+pub(crate) fn is_usable(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| {
+        let essential = ["bpf", "perf", "software", "hardware", "cache"];
+        essential.contains(&finding.name) && finding.ok
+    })
 }
 
 #[expect(clippy::disallowed_methods, reason = "of /proc and /sys")]

@@ -443,13 +443,16 @@ fn import(arguments: &ImportArguments) -> Result<u8, SessionError> {
 }
 
 fn doctor(arguments: &DoctorArguments) -> Result<u8, SessionError> {
-    let findings = doctor::examine();
+    let findings = match arguments.counters {
+        true => doctor::examine_counters(),
+        false => doctor::examine(),
+    };
     if arguments.json {
         print(&json_text(&findings))?;
     } else {
         show(|width| text::doctor::render(&findings, width))?;
     }
-    Ok(if doctor::has_kernel_sensor(&findings) {
+    Ok(if doctor::is_usable(&findings) {
         COMPLETE
     } else {
         UNAVAILABLE

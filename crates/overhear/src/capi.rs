@@ -5,6 +5,7 @@
 
 mod concurrent;
 mod laned;
+mod sampler;
 
 use std::ffi::{c_char, c_int};
 use std::mem::{offset_of, size_of, MaybeUninit};

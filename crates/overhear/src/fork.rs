@@ -5,13 +5,34 @@ use std::cell::UnsafeCell;
 use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 
 use overhear_directory::{Control, Mapping};
+use overhear_sampling::counters::CounterPages;
 use overhear_stream::SwitchState;
 
 /// The memory that a child must not share with its parent.
-struct Inherited {
-    stream: Weak<Mapping>,
-    /// Where the directory switches the parent's sensor, which is not the child's.
-    control: Option<Control>,
+enum Inherited {
+    Stream {
+        stream: Weak<Mapping>,
+        /// Where the directory switches the parent's sensor, which is not the child's.
+        control: Option<Control>,
+    },
+    /// Pages of the parent's counters, which are not mapped in the child.
+    Counters(Weak<CounterPages>),
+}
+
+impl Inherited {
+    fn is_used(&self) -> bool {
+        match self {
+            Self::Stream { stream, .. } => stream.strong_count() > 0,
+            Self::Counters(pages) => pages.strong_count() > 0,
+        }
+    }
+
+    fn control(&self) -> Option<&Control> {
+        match self {
+            Self::Stream { control, .. } => control.as_ref(),
+            Self::Counters(_) => None,
+        }
+    }
 }
 
 static STREAMS: Mutex<Vec<Inherited>> = Mutex::new(Vec::new());
@@ -46,28 +67,46 @@ pub(crate) fn install() {
 
 /// Remembers a shared stream so that children made by `fork` are kept out of it.
 pub(crate) fn protect(stream: &Arc<Mapping>, control: Option<&Control>) {
-    install();
-    let mut streams = streams();
-    streams.retain(|inherited| inherited.stream.strong_count() > 0);
-    streams.push(Inherited {
+    remember(Inherited::Stream {
         stream: Arc::downgrade(stream),
         control: control.cloned(),
     });
+}
+
+/// Remembers pages of counters so that children made by `fork` do not read them.
+pub(crate) fn protect_counters(pages: &Arc<CounterPages>) {
+    remember(Inherited::Counters(Arc::downgrade(pages)));
+}
+
+fn remember(inherited: Inherited) {
+    install();
+    let mut streams = streams();
+    streams.retain(Inherited::is_used);
+    streams.push(inherited);
 }
 
 /// Replaces memory that is shared with the parent by private memory at the same addresses. Streams
 /// are empty then, and sensors are on: the parent's switches do not apply to the child.
 fn make_private(streams: &[Inherited]) {
     for inherited in streams {
-        if let Some(stream) = inherited.stream.upgrade() {
-            stream.make_private();
-        }
-        if let Some(control) = &inherited.control {
-            control.mapping().make_private();
+        match inherited {
+            Inherited::Stream { stream, control } => {
+                if let Some(stream) = stream.upgrade() {
+                    stream.make_private();
+                }
+                if let Some(control) = control {
+                    control.mapping().make_private();
+                }
+            }
+            Inherited::Counters(pages) => {
+                if let Some(pages) = pages.upgrade() {
+                    pages.retire();
+                }
+            }
         }
     }
     // Several sensors share a page, so all pages come before the first line.
-    for control in streams.iter().filter_map(|it| it.control.as_ref()) {
+    for control in streams.iter().filter_map(Inherited::control) {
         // A line outside of its page has no switch either.
         if let Ok(line) = control.line() {
             line.switch(SwitchState::On);

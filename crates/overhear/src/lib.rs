@@ -50,6 +50,11 @@
 //! A producer that may wait keeps to a rate that it has declared with [`Sensor::pace`]; then a
 //! monitor that has reserved time for this rate misses nothing.
 //!
+//! # Samplers
+//!
+//! A [`Sampler`] is a sensor whose elements are *samples*: what the CPU and the kernel have counted
+//! for the thread since the previous sample, or in a job.
+//!
 //! # Sensors that are not connected
 //!
 //! A sensor is *not connected* if no directory owns its stream, so that no monitor can read it.
@@ -107,10 +112,13 @@ mod dynamic;
 mod dynamic_shared;
 mod element;
 mod fork;
+mod job_end;
 mod laned;
+mod locked;
 mod message;
 mod not_connected;
 mod pace;
+mod sampler;
 mod sensor;
 mod thread;
 
@@ -120,6 +128,7 @@ pub use cpu_time::thread_cpu_time;
 pub use dynamic::{DynamicSensor, PayloadSizeError};
 pub use dynamic_shared::{DynamicSharedError, DynamicSharedSensor};
 pub use element::{derive_support, Element, ElementField};
+pub use job_end::job_end;
 pub use laned::{LanedSensor, LanedSensorBuilder, LanedWrite, Refused};
 pub use message::{MessageSensor, MessageSensorBuilder, MessageSensorError};
 pub use overhear_derive::Element;
@@ -128,7 +137,11 @@ pub use overhear_event::parts::MessageTooLong;
 pub use overhear_event::{
     FieldKind, Nanos, Rate, RateError, SchemaError, TypeSchema, WriterKind, MAX_PAYLOAD_BYTES,
 };
+pub use overhear_sampling::counters::CounterError;
 pub use pace::{PaceError, PACE_MARGIN};
+pub use sampler::{
+    DynamicSampler, Job, OtherThread, Sampler, SamplerBuilder, SamplerError, SamplerRequest,
+};
 pub use sensor::{Sensor, SensorBuilder, SensorError};
 pub use thread::prepare_thread;
 pub use zerocopy;

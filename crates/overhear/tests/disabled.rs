@@ -7,13 +7,13 @@ use std::fs;
 
 /// A program whose functions differ only in their writes.
 const PROGRAM: &str = r#"
-use overhear::{ConcurrentSensor, Element, LanedSensor, Sensor};
+use overhear::{ConcurrentSensor, Element, LanedSensor, Sampler, Sensor};
 
 #[derive(Element)]
 #[repr(C)]
 pub struct Sample { depth: u64, load: f64 }
 
-type Sensors = (Sensor<Sample>, LanedSensor<Sample>, ConcurrentSensor<Sample>);
+type Sensors = (Sensor<Sample>, LanedSensor<Sample>, ConcurrentSensor<Sample>, Sampler<2>);
 
 #[no_mangle]
 pub fn nothing(_: &mut Sensors, _: u64) {}
@@ -45,6 +45,17 @@ pub fn begins_concurrent(sensors: &mut Sensors, depth: u64) {
     if let Ok(open) = sensors.2.begin() {
         open.commit(&Sample { depth, load: 0.5 });
     }
+}
+
+#[no_mangle]
+pub fn samples(sensors: &mut Sensors, _: u64) {
+    sensors.3.sample();
+}
+
+#[no_mangle]
+pub fn ends_job(sensors: &mut Sensors, _: u64) {
+    drop(sensors.3.job());
+    overhear::job_end();
 }
 "#;
 
@@ -85,6 +96,8 @@ fn disabled_sensor_leaves_no_instruction() {
         "begins_laned",
         "writes_concurrent",
         "begins_concurrent",
+        "samples",
+        "ends_job",
     ] {
         assert_eq!(instructions(&assembly, function), nothing, "{function}");
     }

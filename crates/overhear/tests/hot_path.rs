@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A prepared thread writes ten million elements of each kind without system call, page fault or
-//! allocation.
+//! allocation. A sampler takes a million samples with one system call each, the read of its
+//! counters, or without one by `rdpmc`.
 //!
 //! The memory is a directory's, and for lanes private once more. Each case is a process of its own,
 //! this test started again, because the sensors of a forked child are not connected. Its thread
 //! writes under a filter that kills at any system call but `exit_group` and the one that counts
-//! page faults. The test shows that all guards detect a violation.
+//! page faults, for samplers also `read`. The test shows that all guards detect a violation.
 //! `native/tests/connected_hot_path.c` is the same for C, and `laned_no_system_call.c` counts the
 //! calls of a thread that is not prepared.
 #![cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
@@ -16,7 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, ExitStatus};
 
-use overhear::{ConcurrentSensor, Element, LanedSensor, Sensor};
+use overhear::{ConcurrentSensor, Element, LanedSensor, Sampler, Sensor};
 use overhear_directory::{Directory, SOCKET_VARIABLE};
 
 const WRITES: u64 = 10_000_000;
@@ -30,6 +31,10 @@ const NOT_CONNECTED: i32 = 98;
 const FAULTED: i32 = 97;
 const ALLOCATED: i32 = 96;
 const UNPUBLISHED: i32 = 95;
+const READ_TWICE: i32 = 94;
+
+/// Writes whose system calls are counted.
+const COUNTED_WRITES: u64 = 100_000;
 
 /// The case of this process.
 const CASE: &str = "OVERHEAR_TEST_HOT_PATH";
@@ -70,6 +75,7 @@ enum Prepared {
     Simple(Box<Sensor<Value>>),
     Laned(LanedSensor<Value>),
     Concurrent(ConcurrentSensor<Value>),
+    Sampler(Sampler<6>),
 }
 
 impl Prepared {
@@ -90,6 +96,18 @@ impl Prepared {
                 let sensor = ConcurrentSensor::builder("hot_path").instance(instance);
                 Self::Concurrent(sensor.register().unwrap())
             }
+            "sampler" => {
+                let counters = [
+                    "task-clock",
+                    "cpu-clock",
+                    "page-faults",
+                    "minor-faults",
+                    "major-faults",
+                    "context-switches",
+                ];
+                let sampler = Sampler::builder("hot_path").instance(instance);
+                Self::Sampler(sampler.counters(counters).register().unwrap())
+            }
             other => panic!("{other:?} is no kind"),
         }
     }
@@ -99,6 +117,15 @@ impl Prepared {
             Self::Simple(sensor) => sensor.is_connected(),
             Self::Laned(sensor) => sensor.is_connected(),
             Self::Concurrent(sensor) => sensor.is_connected(),
+            Self::Sampler(sampler) => sampler.is_connected(),
+        }
+    }
+
+    /// The system calls of each write: the filter permits `read` for them.
+    fn reads(&self) -> u64 {
+        match self {
+            Self::Sampler(sampler) => u64::from(!sampler.uses_rdpmc()),
+            _ => 0,
         }
     }
 
@@ -119,13 +146,17 @@ impl Prepared {
                 let begun = sensor.begin();
                 whole && begun.map(|write| write.commit(&Value { value })).is_ok()
             }),
+            Self::Sampler(sampler) => (0..writes / 10).all(|number| match number % 2 {
+                0 => sampler.sample(),
+                _ => sampler.job_end(),
+            }),
         }
     }
 }
 
-/// Kills the process if this thread calls the kernel for anything but `exit_group` and `getrusage`;
-/// false if that is refused.
-fn forbid_system_calls() -> bool {
+/// Kills the process if this thread calls the kernel for anything but `exit_group`, `getrusage` and
+/// one more call; false if that is refused.
+fn forbid_system_calls_but(permitted: libc::c_long) -> bool {
     let statement = |code: u32, k: u32| libc::sock_filter {
         code: code as u16,
         jt: 0,
@@ -139,7 +170,8 @@ fn forbid_system_calls() -> bool {
     };
     let mut filter = [
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
-        is_call(libc::SYS_exit_group, 1, 0),
+        is_call(libc::SYS_exit_group, 2, 0),
+        is_call(permitted, 1, 0),
         is_call(libc::SYS_getrusage, 0, 1),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
         statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_PROCESS),
@@ -157,6 +189,13 @@ fn forbid_system_calls() -> bool {
                 &raw const program,
             ) == 0
     }
+}
+
+/// The calls of `read` that this thread has made; `None` if the kernel does not count them.
+fn reads_of_this_thread() -> Option<u64> {
+    let counts = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+    let count = counts.lines().find_map(|line| line.strip_prefix("syscr: "));
+    count?.parse().ok()
 }
 
 fn faults() -> (i64, i64) {
@@ -184,7 +223,7 @@ fn child_with_one_case() {
     let (before, faults_before) = (allocations(), faults());
     match case.as_str() {
         "guard of system calls" => {
-            if !forbid_system_calls() {
+            if !forbid_system_calls_but(libc::SYS_exit_group) {
                 end(REFUSED);
             }
             // SAFETY: getppid has no preconditions.
@@ -208,7 +247,27 @@ fn child_with_one_case() {
             if !first.write(WARM_UP) || sensor.is_connected() != connected {
                 end(NOT_CONNECTED);
             }
-            if !forbid_system_calls() {
+            let permitted = match sensor.reads() {
+                0 => libc::SYS_exit_group,
+                _ => libc::SYS_read,
+            };
+            let looks = (reads_of_this_thread(), reads_of_this_thread());
+            let published = sensor.write(COUNTED_WRITES);
+            let counted = match (looks, reads_of_this_thread()) {
+                // Each look reads the file itself.
+                ((Some(first), Some(second)), Some(third)) => third - second - (second - first),
+                _ => {
+                    println!("\nskipped: this kernel does not count system calls of threads");
+                    sensor.reads() * COUNTED_WRITES / 10
+                }
+            };
+            if counted != sensor.reads() * COUNTED_WRITES / 10 {
+                end(READ_TWICE);
+            }
+            if !published {
+                end(UNPUBLISHED);
+            }
+            if !forbid_system_calls_but(permitted) {
                 // The previous line of the harness is not complete.
                 println!("\nskipped: seccomp filters are refused here");
             }
@@ -253,7 +312,7 @@ fn prepared_write_does_not_enter_kernel_or_allocate() {
     // No monitor reads yet.
     writes_stay_in_the_program("laned, private", &socket);
     let _directory = Directory::builder().standalone().start(&socket).unwrap();
-    for kind in ["simple", "laned", "concurrent"] {
+    for kind in ["simple", "laned", "concurrent", "sampler"] {
         writes_stay_in_the_program(kind, &socket);
     }
 }

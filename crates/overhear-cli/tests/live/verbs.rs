@@ -227,6 +227,37 @@ fn doctor_reports_whether_a_directory_answers() {
 }
 
 #[test]
+fn doctor_lists_counters() {
+    let ended = finish(&mut overhear(&["doctor", "--counters", "--json"]));
+    ended.does_not_panic();
+    let findings: Vec<Value> = serde_json::from_str(&ended.stdout).unwrap();
+    let of = |name: &str| -> Vec<&Value> {
+        let found = findings.iter().filter(|finding| finding["name"] == name);
+        found.collect()
+    };
+    for (name, counter) in [
+        ("software", "task-clock"),
+        ("hardware", "instructions"),
+        ("cache", "llc-load-misses"),
+    ] {
+        let listed = of(name).into_iter().filter(|finding| {
+            let names = finding["message"].as_str().unwrap().split(", ");
+            names.clone().any(|listed| listed == counter)
+        });
+        assert_eq!(listed.count(), 1, "{counter}: {findings:#?}");
+        for finding in of(name) {
+            let reason = finding["advice"].as_str().unwrap();
+            assert_eq!(finding["ok"], reason.is_empty(), "{finding}");
+        }
+    }
+    for name in ["group", "rdpmc", "kernel"] {
+        assert_eq!(of(name).len(), 1, "{name}: {findings:#?}");
+    }
+    let works = of("software").iter().any(|finding| finding["ok"] == true);
+    assert_eq!(ended.status, if works { 0 } else { 5 }, "{ended:#?}");
+}
+
+#[test]
 fn completions_and_manual_come_from_the_definitions() {
     for shell in ["bash", "zsh", "fish"] {
         let ended = finish(&mut overhear(&["completions", shell]));

@@ -96,6 +96,42 @@ impl CounterError {
         )
     }
 
+    /// The counter that must be removed from the list; `None` if it is not a single one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Unknown { name, .. }
+            | Self::Syntax { name, .. }
+            | Self::Twice(name)
+            | Self::Unsupported { name, .. }
+            | Self::NotPermitted { name, .. }
+            | Self::TooMany { name, .. }
+            | Self::Failed { name, .. } => Some(name),
+            Self::Number(_) | Self::Taken { .. } | Self::Gone(_) => None,
+        }
+    }
+
+    /// Why the counter cannot be used, without its name.
+    #[must_use]
+    pub fn reason(&self) -> String {
+        match self {
+            Self::Syntax { reason, .. }
+            | Self::Unsupported { reason, .. }
+            | Self::NotPermitted { reason, .. }
+            | Self::Failed { reason, .. } => reason.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// The number of counters of the list that fit; `None` if this is not the reason.
+    #[must_use]
+    pub const fn fit(&self) -> Option<usize> {
+        match self {
+            Self::TooMany { fit, .. } | Self::Taken { fit, .. } => Some(*fit),
+            _ => None,
+        }
+    }
+
     /// The error for the first event of a group, which is alone in it.
     pub(super) fn of_open(name: &str, errno: Errno) -> Self {
         let name = name.to_owned();
@@ -130,7 +166,7 @@ impl CounterError {
 }
 
 /// Whether the kernel found no counters of the CPU: their driver registers a device for sysfs.
-pub(super) fn has_no_pmu() -> bool {
+fn has_no_pmu() -> bool {
     // "cpu" on most; "cpu_core" and "cpu_atom"; "armv8_pmuv3" and the like.
     let devices = std::fs::read_dir(super::pmu::DEVICES);
     !devices.into_iter().flatten().any(|entry| {

@@ -35,6 +35,7 @@ mod thread;
 pub use error::{CounterError, CountersLost};
 pub use event::{split_list, CounterEvent, EventClass};
 pub use group::{CounterGroup, CounterOptions, CounterTarget};
+pub use page::CounterPages;
 pub use survey::{survey, CounterSurvey, SurveyedCounter};
 pub use thread::ThreadCounters;
 

@@ -29,8 +29,8 @@ use std::mem::offset_of;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-use overhear_stream::sync::signal_fence;
-use rustix::mm::{mmap, mmap_anonymous, munmap, MapFlags, ProtFlags};
+use overhear_stream::sync::{signal_fence, SignalCount};
+use rustix::mm::{mmap, munmap, MapFlags, ProtFlags};
 
 /// The beginning of `struct perf_event_mmap_page`.
 #[repr(C)]
@@ -58,68 +58,111 @@ const _: () = {
 /// Bit of `capabilities`: `rdpmc` is permitted.
 const CAP_USER_RDPMC: u64 = 1 << 2;
 
-/// The mapped page of an event.
+/// The pages of a group, one per counter; none if the group is read by a system call.
+///
+/// The kernel does not copy these maps to the child of a `fork`, so the child must not read them:
+/// [`CounterPages::retire`].
 #[derive(Debug)]
-pub(super) struct EventPage(NonNull<Words>);
+pub struct CounterPages {
+    pages: Vec<NonNull<Words>>,
+    // The process that mapped them.
+    pid: u32,
+    retirements: SignalCount,
+}
 
-impl EventPage {
-    /// Maps the page.
-    pub(super) fn map(event: BorrowedFd<'_>) -> io::Result<Self> {
-        let bytes = rustix::param::page_size();
-        // SAFETY: a fresh map at an address of the kernel's choice touches nothing else.
-        let page = unsafe {
-            mmap(
-                std::ptr::null_mut(),
-                bytes,
-                ProtFlags::READ,
-                MapFlags::SHARED,
-                event,
-                0,
-            )
-        }?;
-        NonNull::new(page.cast())
-            .map(Self)
-            .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
+// SAFETY: a map belongs to the process, not to a thread. Reading the pages is private to
+// `ThreadCounters`, which stays in its thread.
+unsafe impl Send for CounterPages {}
+// SAFETY: as for Send; the count is atomic.
+unsafe impl Sync for CounterPages {}
+
+impl CounterPages {
+    /// Maps the page of each event. No pages if one cannot be mapped, or does not permit to read
+    /// the counter.
+    pub(super) fn map<'a>(events: impl Iterator<Item = BorrowedFd<'a>>) -> Self {
+        let mut mapped = Self::none();
+        for event in events {
+            // A limit of locked memory may forbid it. Then a system call reads the group.
+            let Ok(page) = map_page(event) else {
+                return Self::none();
+            };
+            mapped.pages.push(page);
+            // SAFETY: the page was just mapped.
+            if unsafe { total(page, read_counter) }.is_none() {
+                return Self::none();
+            }
+        }
+        mapped
     }
 
-    /// Whether the counter can be read here and now, without a system call.
-    pub(super) fn is_readable(&self) -> bool {
-        self.read().is_some()
+    /// No pages.
+    pub(super) fn none() -> Self {
+        Self {
+            pages: Vec::new(),
+            pid: std::process::id(),
+            retirements: SignalCount::default(),
+        }
     }
 
-    /// The total of the event; `None` if a system call is needed.
-    ///
-    /// Only for the thread that the event counts.
+    /// Whether the counters can be read without a system call.
     #[inline]
-    pub(super) fn read(&self) -> Option<u64> {
-        // SAFETY: the page is mapped as long as this value.
-        unsafe { total(self.0, read_counter) }
+    pub(super) fn are_readable(&self) -> bool {
+        !self.pages.is_empty() && self.retirements.get() == 0
     }
 
-    /// Replaces the page by zeros, for the child of a `fork`, in which the kernel maps none.
-    /// Async-signal-safe.
+    /// Reads all totals; false if a system call is needed.
     ///
-    /// # Safety
-    /// Only in a child process, between `fork` and the next memory map of the child.
-    pub(super) unsafe fn make_private(&self) {
-        let address = self.0.as_ptr().cast();
-        let flags = MapFlags::PRIVATE | MapFlags::FIXED;
-        // SAFETY: nothing is mapped here, because the kernel does not copy such maps to children,
-        // and the child has mapped nothing yet.
-        let replaced =
-            unsafe { mmap_anonymous(address, rustix::param::page_size(), ProtFlags::READ, flags) };
-        if replaced.is_err() {
-            // An access would be a segmentation fault, or read another map.
-            std::process::abort();
+    /// Only for the thread that the events count.
+    #[inline]
+    pub(super) fn read(&self, totals: &mut [u64]) -> bool {
+        if !self.are_readable() {
+            return false;
+        }
+        assert_eq!(totals.len(), self.pages.len(), "one word for each counter");
+        for (word, page) in totals.iter_mut().zip(&self.pages) {
+            // SAFETY: the page is mapped as long as this value, in the process that mapped it. In
+            // the child of a fork the value is retired.
+            match unsafe { total(*page, read_counter) } {
+                Some(counted) => *word = counted,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Ends the use of the pages, in the child of a `fork`: its reads are system calls, and read the
+    /// parent's counters. Async-signal-safe.
+    pub fn retire(&self) {
+        self.retirements.add_one();
+    }
+}
+
+impl Drop for CounterPages {
+    fn drop(&mut self) {
+        // In a child, other maps may lie there.
+        if self.pid != std::process::id() || self.retirements.get() != 0 {
+            return;
+        }
+        for page in &self.pages {
+            // SAFETY: mapped by this value in this process; no reference to it exists.
+            let _ = unsafe { munmap(page.as_ptr().cast(), rustix::param::page_size()) };
         }
     }
 }
 
-impl Drop for EventPage {
-    fn drop(&mut self) {
-        // SAFETY: the page was mapped by this value, and no reference to it exists.
-        let _ = unsafe { munmap(self.0.as_ptr().cast(), rustix::param::page_size()) };
-    }
+fn map_page(event: BorrowedFd<'_>) -> io::Result<NonNull<Words>> {
+    // SAFETY: a fresh map at an address of the kernel's choice touches nothing else.
+    let page = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            rustix::param::page_size(),
+            ProtFlags::READ,
+            MapFlags::SHARED,
+            event,
+            0,
+        )
+    }?;
+    NonNull::new(page.cast()).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
 }
 
 /// The protocol of the module's description; `counter` reads the counter with a number.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The counters of this machine.
 
-use super::error::has_no_pmu;
 use super::{
     CounterError, CounterEvent, CounterGroup, CounterOptions, CounterTarget, EventClass,
     ThreadCounters, MAX_COUNTERS,
@@ -21,8 +20,6 @@ pub struct SurveyedCounter {
 pub struct CounterSurvey {
     /// All counters with names, in the order of their classes.
     pub counters: Vec<SurveyedCounter>,
-    /// Whether the CPU has counters that the kernel knows.
-    pub has_hardware: bool,
     /// The number of hardware events of the list that one group can have at present, each event
     /// once; `None` without hardware counters.
     pub fit: Option<usize>,
@@ -64,7 +61,6 @@ pub fn survey() -> CounterSurvey {
             .collect::<Vec<_>>(),
     );
     CounterSurvey {
-        has_hardware: !has_no_pmu(),
         fit,
         rdpmc: group.map(|group| group.uses_rdpmc()),
         kernel_permitted: task_clock.is_ok_and(|group| !group.excludes_kernel()),

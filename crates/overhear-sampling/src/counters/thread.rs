@@ -2,8 +2,9 @@
 //! Counters of the calling thread.
 
 use std::marker::PhantomData;
+use std::sync::Arc;
 
-use super::page::{self, EventPage};
+use super::page::{self, CounterPages};
 use super::{
     CounterError, CounterEvent, CounterGroup, CounterOptions, CounterTarget, CountersLost,
 };
@@ -16,8 +17,7 @@ use crate::{DataSource, Quantity};
 #[derive(Debug)]
 pub struct ThreadCounters {
     group: CounterGroup,
-    // One per counter, or none: then the group is read by a system call.
-    pages: Vec<EventPage>,
+    pages: Arc<CounterPages>,
     // `rdpmc` reads the counters of the thread that executes it.
     not_send: PhantomData<*const ()>,
 }
@@ -29,21 +29,13 @@ impl ThreadCounters {
     /// As [`CounterGroup::open`].
     pub fn open(events: &[CounterEvent], options: CounterOptions) -> Result<Self, CounterError> {
         let group = CounterGroup::open(events, CounterTarget::CallingThread, options)?;
-        let pages = if page::is_supported() && !options.inherit && !options.on_exec {
-            let pages = group.descriptors().map(EventPage::map);
-            let pages: Result<Vec<_>, _> = pages.collect();
-            // Without the pages (a limit of locked memory), one system call is right, too.
-            let pages = pages.unwrap_or_default();
-            match pages.iter().all(EventPage::is_readable) {
-                true => pages,
-                false => Vec::new(),
-            }
-        } else {
-            Vec::new()
+        let pages = match page::is_supported() && !options.inherit && !options.on_exec {
+            true => CounterPages::map(group.descriptors()),
+            false => CounterPages::none(),
         };
         Ok(Self {
             group,
-            pages,
+            pages: Arc::new(pages),
             not_send: PhantomData,
         })
     }
@@ -51,7 +43,7 @@ impl ThreadCounters {
     /// Whether counters are read without a system call.
     #[must_use]
     pub fn uses_rdpmc(&self) -> bool {
-        !self.pages.is_empty()
+        self.pages.are_readable()
     }
 
     /// The quantities, in the order of the list.
@@ -75,29 +67,16 @@ impl ThreadCounters {
     /// If `totals` has another length than the group.
     #[inline]
     pub fn read(&mut self, totals: &mut [u64]) -> Result<(), CountersLost> {
-        if self.pages.is_empty() {
-            return self.group.read(totals);
+        if self.pages.read(totals) {
+            return Ok(());
         }
-        assert_eq!(totals.len(), self.pages.len(), "one word for each counter");
-        for (total, page) in totals.iter_mut().zip(&self.pages) {
-            match page.read() {
-                Some(counted) => *total = counted,
-                None => return self.group.read(totals),
-            }
-        }
-        Ok(())
+        self.group.read(totals)
     }
 
-    /// Makes the value harmless in the child of a `fork`: later reads are system calls, and read
-    /// the parent's counters. Async-signal-safe.
-    ///
-    /// # Safety
-    /// Only in a child process, between `fork` and the next memory map of the child.
-    pub unsafe fn make_private(&self) {
-        for page in &self.pages {
-            // SAFETY: the contract is the caller's.
-            unsafe { page.make_private() };
-        }
+    /// The mapped pages, which the child of a `fork` must retire.
+    #[must_use]
+    pub fn pages(&self) -> &Arc<CounterPages> {
+        &self.pages
     }
 }
 
