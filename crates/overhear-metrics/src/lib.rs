@@ -9,6 +9,8 @@
 //!   [`Observer`] gets each interval as it ends; [`Timeline`] is one that keeps them, packed.
 //! - [`SensorStatistics`] keeps an account per sensor, of programs and of the kernel: elements,
 //!   rate, intervals, values.
+//! - [`SampleStatistics`] keeps an account per sampler and thread: of jobs, and of samples at other
+//!   points. [`AnomalyDetector`] finds the anomalous ones.
 //! - [`Messages`] rejoins messages that sensors have split into several elements.
 //! - [`RecentSensors`] follows program sensors in steps: their newest activity, and whether they
 //!   keep their declared rates.
@@ -53,6 +55,7 @@ mod messages;
 mod overhead;
 mod recent;
 pub mod response;
+mod samples;
 mod scheduling;
 mod sensors;
 mod thread;
@@ -66,6 +69,10 @@ pub use overhead::{
     price_name, AssumedElements, Costs, Estimate, OverheadMeter, ENTRIES, RETURNS, STATIC_PROBES,
 };
 pub use recent::{RecentSensor, RecentSensors, Step, KEPT_STEPS};
+pub use samples::{
+    AnomalousJob, AnomalyDetector, AnomalyTask, Derived, Deviation, QuantityStatistics,
+    SampleSeries, SampleStatistics, SampledTask, SamplerAccount, FIRST_JUDGED, KEPT_ANOMALIES,
+};
 pub use scheduling::{Observer, Scheduling};
 pub use sensors::{FieldStatistics, SensorAccount, SensorStatistics};
 pub use thread::{StateReason, Thread, ThreadIndex, ThreadState};

@@ -7,10 +7,12 @@ use std::sync::Arc;
 use overhear_event::kernel::{SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
     Analysis, ElementView, Field, Gap, Origin, StreamDescriptor, StreamId, Timestamp, Value,
+    SAMPLE_TYPE,
 };
 
 use crate::distribution::Distribution;
 use crate::histogram::{Bounded, Histogram, HistogramMemory};
+use crate::samples::SampleStatistics;
 
 /// Statistics of one numeric field, over all values except NaN.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +90,8 @@ pub struct SensorAccount {
     pub fields: Vec<FieldStatistics>,
     // The fields that are counted.
     counted: Vec<usize>,
+    // Whether the elements are samples: then the samples' own accounts have the fields.
+    is_of_samples: bool,
     // Whether elements were missed since the last one: only distances of neighbours count.
     interrupted: bool,
 }
@@ -100,8 +104,9 @@ impl SensorAccount {
             .iter()
             .map(|_| FieldStatistics::default())
             .collect();
+        let is_of_samples = stream.schema.id() == SAMPLE_TYPE;
         let all = stream.schema.fields().iter().enumerate();
-        let counted = all.filter(|(_, field)| stream.is_quantity(field));
+        let counted = all.filter(|(_, field)| stream.is_quantity(field) && !is_of_samples);
         let counted = counted.map(|(index, _)| index).collect();
         Self {
             stream,
@@ -112,6 +117,7 @@ impl SensorAccount {
             intervals: Histogram::new(),
             fields,
             counted,
+            is_of_samples,
             interrupted: false,
         }
     }
@@ -164,11 +170,14 @@ impl SensorAccount {
 
 /// Keeps an account of every sensor of every program, and of the kernel's sensors except
 /// scheduling. The lanes of a sensor share an account, and so do the CPUs of a kernel sensor.
+///
+/// The values of samples are in accounts of their own, see [`SensorStatistics::samples`].
 #[derive(Clone, Debug, Default)]
 pub struct SensorStatistics {
     accounts: Accounts,
     /// Memory of the intervals and values of all sensors.
     memory: HistogramMemory,
+    samples: SampleStatistics,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -180,11 +189,19 @@ struct Accounts {
 }
 
 impl SensorStatistics {
-    /// Bounds the memory of the histograms of all sensors; the default is 24 MiB.
+    /// Bounds the memory of the histograms of all sensors; the default is 24 MiB. Samples have as
+    /// much again.
     #[must_use]
     pub fn with_histogram_bytes(mut self, bytes: usize) -> Self {
         self.memory = HistogramMemory::bytes(bytes);
+        self.samples = self.samples.with_histogram_bytes(bytes);
         self
+    }
+
+    /// The accounts of samplers.
+    #[must_use]
+    pub const fn samples(&self) -> &SampleStatistics {
+        &self.samples
     }
 
     /// The accounts of programs' sensors in the order of registration.
@@ -208,12 +225,15 @@ impl SensorStatistics {
     #[must_use]
     pub fn quantile_error(&self) -> f64 {
         let all = self.accounts().chain(self.kernel_accounts());
-        all.map(SensorAccount::quantile_error).fold(0.0, f64::max)
+        let samples = self.samples.quantile_error();
+        all.map(SensorAccount::quantile_error)
+            .fold(samples, f64::max)
     }
 
     /// Announces a sensor, so that it is listed even if it never writes.
     pub fn announce(&mut self, stream: &Arc<StreamDescriptor>) {
         self.accounts.of(stream, || Arc::clone(stream));
+        self.samples.announce(stream);
     }
 
     /// Coarsens the largest histograms until all fit.
@@ -278,11 +298,16 @@ fn is_of_scheduling(stream: &StreamDescriptor) -> bool {
 impl Analysis for SensorStatistics {
     fn element(&mut self, element: &ElementView<'_>) {
         let shared = || Arc::new(element.stream.clone());
+        let mut is_of_samples = matches!(element.stream.origin, Origin::Sampler);
         if let Some(account) = self.accounts.of(element.stream, shared) {
             account.element(element, &mut self.memory);
+            is_of_samples = account.is_of_samples;
             if self.memory.is_exceeded() {
                 self.fit();
             }
+        }
+        if is_of_samples {
+            self.samples.element(element);
         }
     }
 
@@ -291,6 +316,7 @@ impl Analysis for SensorStatistics {
             account.missed = account.missed.saturating_add(gap.missed);
             account.interrupted = true;
         }
+        self.samples.gap(stream, gap);
     }
 
     fn advance(&mut self, _: Timestamp) {}

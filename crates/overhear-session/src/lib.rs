@@ -83,6 +83,7 @@ mod requested_analyses;
 pub mod response_times;
 pub mod run_request;
 mod run_start;
+pub mod samples;
 pub mod sampling;
 mod scratch;
 pub mod session;

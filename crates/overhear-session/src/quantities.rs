@@ -262,7 +262,7 @@ impl From<Quantiles> for ValueQuantiles {
 }
 
 /// Writes whole numbers without a point, up to the limit of exact integers in a double.
-fn as_number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn as_number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     const MAX_EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
     if value.trunc() == *value && value.abs() <= MAX_EXACT {
         serializer.serialize_i64(*value as i64)

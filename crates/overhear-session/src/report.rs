@@ -18,10 +18,11 @@ use crate::compensation::CompensationReport;
 use crate::conclusion::{Conclusion, Exit};
 use crate::configured_monitor::MonitorReport;
 use crate::findings::{self, Finding};
-use crate::metrics::MetricsReport;
+use crate::metrics::{self, MetricsReport};
 pub use crate::other_threads::OtherThread;
 use crate::overhead::{CalibratedOverhead, OverheadReport};
 use crate::reactions::ReactionsReport;
+use crate::samples::{self, SamplerReport};
 use crate::updates::UpdateReport;
 
 /// The results of a run. Serialises to the JSON document of the report.
@@ -46,6 +47,9 @@ pub struct Report {
     /// The kernel's sensors beyond scheduling, and probes.
     #[serde(default)]
     pub kernel_sensors: Vec<KernelSensorReport>,
+    /// The samplers, if there are any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub samplers: Vec<SamplerReport>,
     /// The updates of plug-ins.
     #[serde(default)]
     pub updates: Vec<UpdateReport>,
@@ -380,6 +384,20 @@ pub fn kernel_sensors(statistics: &SensorStatistics) -> Vec<KernelSensorReport> 
     statistics.kernel_accounts().map(report).collect()
 }
 
+/// The reports of samplers.
+pub fn samplers<O: Observer>(
+    scheduling: &Scheduling<O>,
+    statistics: &SensorStatistics,
+) -> Vec<SamplerReport> {
+    let programs = statistics.accounts();
+    let programs = programs.filter_map(|account| match &account.stream.origin {
+        Origin::Program(task) => Some((task.pid, task.comm.clone())),
+        _ => None,
+    });
+    let comms = programs.chain(metrics::names_of(scheduling)).collect();
+    samples::of(statistics.samples(), &comms)
+}
+
 fn fields(account: &SensorAccount) -> Vec<FieldReport> {
     let report = |(field, values): (&Field, &FieldStatistics)| {
         let quantile = |fraction| values.values.quantile(fraction);
@@ -477,6 +495,7 @@ pub fn of<O: Observer>(recording: &Recording, found: &RunFindings<'_, O>) -> Rep
         threads: threads(found.scheduling),
         sensors: sensors(found.statistics),
         kernel_sensors: kernel_sensors(found.statistics),
+        samplers: samplers(found.scheduling, found.statistics),
         not_connected: recording.not_connected,
         complete: lost.is_empty() && recording.not_connected == 0 && recording.end.is_some(),
         other_threads: Vec::new(),

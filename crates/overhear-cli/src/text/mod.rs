@@ -18,5 +18,6 @@ pub(crate) mod ranges;
 pub(crate) mod reactions;
 pub(crate) mod report;
 pub(crate) mod response_times;
+pub(crate) mod samples;
 pub(crate) mod verdicts;
 pub(crate) mod width;

@@ -8,7 +8,7 @@ use overhear_event::Nanos;
 
 use super::columns::Table;
 use super::width::Width;
-use super::{budget, compensation, guarantee, metrics, overhead, reactions, verdicts};
+use super::{budget, compensation, guarantee, metrics, overhead, reactions, samples, verdicts};
 use overhear_session::conclusion::Exit;
 use overhear_session::configured_monitor::MonitorReport;
 use overhear_session::display::{self, TextDisplay};
@@ -28,7 +28,7 @@ const SLACK: usize = 5;
 const LONGEST_COMMAND: usize = 160;
 
 /// Number of these rows that are shown.
-const fn shown(rows: usize) -> usize {
+pub(super) const fn shown(rows: usize) -> usize {
     if rows > MOST_ROWS + SLACK {
         MOST_ROWS
     } else {
@@ -60,6 +60,10 @@ pub(crate) fn render(report: &Report, width: Width) -> String {
     if !report.kernel_sensors.is_empty() {
         text.push('\n');
         kernel_sensors(&mut text, &report.kernel_sensors, width);
+    }
+    if !report.samplers.is_empty() {
+        text.push('\n');
+        text.push_str(&samples::render(&report.samplers, width));
     }
     if let Some(measured) = &report.metrics {
         text.push('\n');

@@ -46,17 +46,21 @@ fn described(head: &str) -> BTreeSet<&'static str> {
         .collect()
 }
 
-fn members(document: &Value) -> BTreeSet<&str> {
+pub(crate) fn members_of(document: &Value) -> BTreeSet<&str> {
     let members = document.as_object().unwrap().keys();
     members.map(String::as_str).collect()
 }
 
 /// Each of these documents has exactly the members that the section describes.
 #[track_caller]
-fn agree(head: &str, documents: &[Value]) {
+pub(crate) fn agree(head: &str, documents: &[Value]) {
     assert!(!documents.is_empty(), "nothing to compare {head} with");
     for document in documents {
-        assert_eq!(members(document), described(head), "{head}: {document:#}");
+        assert_eq!(
+            members_of(document),
+            described(head),
+            "{head}: {document:#}"
+        );
     }
 }
 
@@ -72,11 +76,11 @@ fn json_report_has_the_documented_members() {
     ended.does_not_panic();
     for report in [live, report_json(&out).1] {
         let page = described("Top level");
-        let unknown: Vec<_> = members(&report).difference(&page).copied().collect();
+        let unknown: Vec<_> = members_of(&report).difference(&page).copied().collect();
         assert_eq!(unknown, [""; 0], "the page does not list them");
         for name in ALWAYS {
             assert!(
-                members(&report).contains(name) && page.contains(name),
+                members_of(&report).contains(name) && page.contains(name),
                 "{name}"
             );
         }

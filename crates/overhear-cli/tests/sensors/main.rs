@@ -18,6 +18,7 @@ mod program;
 mod reactions;
 mod recorded;
 mod rust;
+mod sampled;
 #[path = "../behaviour/support.rs"]
 mod support;
 mod system_calls;

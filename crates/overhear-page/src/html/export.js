@@ -228,6 +228,12 @@ class PicturePainter {
       const { owners } = row.cpu;
       states(row.cpu.intervals, (state, at) => (at < 0 ? pen.fillOf(state) : theme.color(`owner-${owners[at] % OWNERS}`)));
       labels((at) => row.run.threads[owners[at]].comm, (at) => timeline.theme.onOwner(owners[at]));
+    } else if (row.kind === 'sensor' && row.mode === 'bars') {
+      let level = null;
+      states(row.jobs.intervals, (state, at) => {
+        level ??= jobLevel(row, columns, from, perPixel);
+        return theme.color(`level-${at < 0 ? LEVELS - 1 : level(columns.at.indexOf(at))}`);
+      });
     } else if (row.kind === 'sensor' && row.mode === 'spans') {
       this.rows.spansOf(row).lanes.forEach((lane, index) => {
         const laneTop = top + index * LANE_STEP;

@@ -86,6 +86,16 @@ function formatValue(value, unit) {
   return unit ? `${text}${THIN}${unit}` : text;
 }
 
+/** A number with three significant digits and a decimal prefix, for narrow places. */
+function formatShort(value, unit) {
+  if (!Number.isFinite(value)) return DASH;
+  if (unit === 'ns') return formatDuration(value);
+  const prefixes = [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']];
+  const [scale, prefix] = prefixes.find(([least]) => Math.abs(value) >= least) ?? [1, ''];
+  const text = formatDigits(value / scale, 3);
+  return prefix || unit ? `${text}${THIN}${prefix}${unit}` : text;
+}
+
 function formatBytes(bytes) {
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let unit = 0;

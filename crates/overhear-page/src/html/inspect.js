@@ -15,6 +15,7 @@ function inspect(row, t, perPixel, reach, exact, y = 0) {
   }
   if (row.kind === 'thread') return inspectThread(row, t, perPixel, exact);
   if (row.kind === 'cpu') return inspectCpu(row, t, perPixel, exact);
+  if (row.kind === 'sensor' && row.mode === 'bars') return inspectJob(row, t);
   if (row.kind === 'sensor') return (row.mode === 'spans' && inspectSpan(row, t, y)) || inspectSensor(row, t, perPixel, reach);
   return null;
 }
@@ -84,6 +85,20 @@ function inspectSpan(row, t, y) {
   return { title: row.name, state: -1, headline: row.type, facts, note };
 }
 
+/** The job at `t`, or the one before a pause; with the anomaly that it begins or continues. */
+function inspectJob(row, t) {
+  const { jobs, elements } = row;
+  const job = jobs.at(t);
+  if (job < 0) return null;
+  const end = elements.times[job];
+  const facts = elements.fields.slice(0, MOST_FIELDS).map((field) => [field.name, fieldText(row, field, job)]);
+  facts.push(['End', formatExact(end)]);
+  const at = end + row.run.origin;
+  const anomaly = row.anomalies.find((one) => one.end_ns <= at && at <= one.last_end_ns);
+  const isAnomalous = anomaly !== undefined;
+  return { title: row.name, state: isAnomalous ? STATE.MISSED : -1, headline: `${isAnomalous ? 'anomalous job' : 'job'} ${formatCount(job + 1)}`, facts, note: isAnomalous ? String(anomaly.message ?? '') : '' };
+}
+
 function inspectSensor(row, t, perPixel, reach) {
   const { elements } = row;
   const at = elements.nearest(t);
@@ -121,7 +136,8 @@ function inspectText(found) {
 /** The time of the row's next change or element after `t`, or before it. */
 function nextChange(row, t, forward) {
   const spans = row.mode === 'spans' ? row.spans?.lanes[0]?.intervals.starts : null;
-  const times = row.intervals?.starts ?? spans ?? row.elements?.times ?? row.gaps?.intervals.starts;
+  const bars = row.mode === 'bars' ? row.jobs.intervals.starts : null;
+  const times = row.intervals?.starts ?? spans ?? bars ?? row.elements?.times ?? row.gaps?.intervals.starts;
   if (!times || !times.length) return null;
   const index = forward ? upperBound(times, t) : lowerBound(times, t) - 1;
   return index >= 0 && index < times.length ? times[index] : null;

@@ -39,6 +39,7 @@ function showReport(report) {
   showBudget(report);
   showHistograms(report);
   showTables(report);
+  showSamplers(report);
   showSources(report);
 }
 
@@ -70,11 +71,12 @@ function showTimeline(runs, report, time) {
   new ResizeObserver(resize).observe(scroller);
   window.addEventListener('resize', resize);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', resize);
+  const jobChoice = new JobChoice(rows, () => controls.changed());
   if (report.compensated === true) controls.setTime(true);
   controls.drawNow();
   // Shown at once, so that the page has its height from the begin.
   statistics.show();
-  return { view, rows, timeline, controls, statistics, fitHeight };
+  return { view, rows, timeline, controls, statistics, fitHeight, jobChoice };
 }
 
 /** Properties and methods for tests and for the console. */
@@ -99,6 +101,8 @@ function expose({ view, rows, timeline, controls, statistics }, runs, report, li
     get wakes() { return { ...timeline.wakes }; },
     /** The shown rows, with the number of pixel columns of each that hide switches. */
     get rows() { return rows.visible.map(({ kind, name, detail, top, height, hidden, mode }) => ({ kind, name, detail, top, height, hidden, mode })); },
+    /** The quantity that colours jobs. */
+    get jobQuantity() { return rows.jobQuantity; },
     get live() { return live ? { pieces: live.pieces, ended: live.ended, follow: live.follow } : null; },
     setView(from, to) {
       view.set(number('from', from), number('to', to));
@@ -195,6 +199,7 @@ function start() {
         shown.view.grow(time.extent, live.follow);
         if (isNew) {
           shown.rows.update();
+          shown.jobChoice.update();
           shown.fitHeight();
           shown.timeline.resize();
         }

@@ -28,6 +28,7 @@
 //! | `trace` | `{events, bytes, directory, left_out}` or null |
 //! | `threads` | list of `{pid, tid, comm, run_ns, runnable_ns?, blocked_ns?, switches_voluntary, switches_involuntary, migrations, wakeup_latency_ns: {median, p99, max, count}?}` |
 //! | `sensors` | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns, distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min, mean, max, median, p99}]}` |
+//! | `samplers` | list of `{id, instance, complete, judged_from, anomalies_not_listed, tasks: [{pid, tid, comm, duration_ns, ipc?, totals: [{name, unit, total, per_second?, per_1000_instructions?, share?}], jobs: {values: [{name, unit, count, min, mean, median, p90, p99, max}]}?, samples?, judged: {judged, anomalous}?}], anomalies: [{pid, tid, comm, job, jobs, end_ns, last_end_ns, duration_ns, message, deviations: [{name, unit, value, usual, times}]}]}`, may be absent |
 //! | `losses` | list of `{stream, cause, missed, gaps}` |
 //! | `missed_total` | number |
 //! | `not_connected` | number of sensors that the directory refused or deferred |
@@ -78,8 +79,9 @@
 //!
 //! A sensor's first element is at `first_ns`; `deltas` (u32, ns) are the distances from each
 //! element to the next. A delta of 4,294,967,295 is added without an element: the following entry
-//! continues the same distance. `fields` are `{name, unit, kind: "number", values, names?}` with a
-//! column of f64, or `{name, unit, kind: "text", values}` with a list of texts. `names` has names
+//! continues the same distance. `fields` are `{name, unit, kind: "number", count?, values, names?}` with a
+//! column of f64, or `{name, unit, kind: "text", values}` with a list of texts. `count` is true for
+//! the counts of samples. `names` has names
 //! of numbers, `{"202": "futex"}`.
 //!
 //! If the cost of observing is known, the time-line can also be shown as if there were none. It
@@ -115,6 +117,7 @@ const STYLE: &str = include_str!("page.css");
 const SCRIPTS: &[&str] = &[
     include_str!("format.js"),
     include_str!("data.js"),
+    include_str!("samples.js"),
     include_str!("model.js"),
     include_str!("columns.js"),
     include_str!("spans.js"),
@@ -130,6 +133,7 @@ const SCRIPTS: &[&str] = &[
     include_str!("summary.js"),
     include_str!("histograms.js"),
     include_str!("tables.js"),
+    include_str!("samplers.js"),
     include_str!("budget.js"),
     include_str!("monitor.js"),
     include_str!("verdicts.js"),

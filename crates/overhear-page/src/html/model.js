@@ -126,6 +126,8 @@ class Model {
     this.cpus = [];
     this.byTid = new Map();
     this.leftOut = [];
+    this.samples = new Samples();
+    this.origin = 0;
     this.extent = 1;
     this.append(raw);
   }
@@ -155,6 +157,7 @@ class Model {
   append(raw) {
     this.isNew = false;
     const origin = Number(raw.origin_ns) || 0;
+    this.origin = origin || this.origin;
     const end = Number(raw.end_ns) || 0;
     const now = Math.max(1, end >= origin ? end - origin : end);
     let extent = Math.max(this.extent, now);
@@ -168,6 +171,7 @@ class Model {
     }
     list(raw.threads).forEach((one, place) => this.#thread(one, one.index ?? place, now));
     list(raw.sensors).forEach((one, place) => this.#sensor(one, one.index ?? place));
+    this.#samples();
     for (const one of list(raw.gaps)) this.#gap(one);
     for (const thread of this.threads) if (thread?.intervals.count) extent = Math.max(extent, thread.intervals.end);
     for (const sensor of this.sensors) if (sensor) extent = Math.max(extent, sensor.elements.end);
@@ -215,10 +219,19 @@ class Model {
       return;
     }
     const sensor = { id: String(one.id ?? ''), instance: one.instance ?? '', type: String(one.type ?? ''), elements: new Elements(one) };
+    if (sensor.type === SAMPLE_TYPE) sensor.counts = new Set(list(one.fields).filter((field) => field.count === true).map((field) => String(field.name)));
     this.sensors[index] = sensor;
     if (one.pid === null || one.pid === undefined) this.kernel.push(sensor);
     else this.#process(one.pid, one.comm).sensors.push(sensor);
     this.isNew = true;
+  }
+
+  /** Divides new samples by thread. */
+  #samples() {
+    this.sensors.forEach((sensor, place) => {
+      if (sensor?.type === SAMPLE_TYPE && this.samples.take(sensor, place)) this.isNew = true;
+    });
+    for (const { pid } of this.samples.tasks.values()) if (pid) this.#process(pid, '');
   }
 
   #gap(one) {

@@ -45,6 +45,8 @@ class Theme {
     this.markColor = color('mark');
     this.owners = Array.from({ length: OWNERS }, (_, i) => color(`owner-${i}`));
     this.ownerPixels = Uint32Array.from(this.owners, pixel);
+    this.levelPixels = Uint32Array.from({ length: LEVELS }, (_, i) => pixel(color(`level-${i}`)));
+    this.missed = color('missed');
     this.runningPixel = pixel(color('running'));
     this.soft = pixel(color('mark-soft'));
     this.font = style.getPropertyValue('--font');
@@ -195,6 +197,18 @@ class Strip {
     const { pixels } = this;
     const { runningPixel, mark } = theme;
     for (let i = 0; i < pixels.length; i += 1) if (pixels[i] === runningPixel) pixels[i] = mark;
+  }
+
+  /** Paints jobs, each in the colour of its level. */
+  paintLevels(columns, theme, levelAt) {
+    this.paintStates(columns, theme);
+    const { width, pixels } = this;
+    const { runningPixel, levelPixels } = theme;
+    for (let x = 0; x < width; x += 1) {
+      if (columns.kind[x] !== STATE.RUNNING && columns.kind[x] !== HIDDEN) continue;
+      const color = levelPixels[levelAt(x)];
+      for (let i = x; i < pixels.length; i += width) if (pixels[i] === runningPixel) pixels[i] = color;
+    }
   }
 
   /** Paints the course of a number: a line of steps above a soft ground. A column with several

@@ -4,9 +4,11 @@
 
 const HEIGHT = Object.freeze({ run: 32, process: 28, thread: 24, cpu: 24, sensor: 24, gaps: 24 });
 const GRAPH_HEIGHT = 48;
+const SAMPLE_GRAPH_HEIGHT = 40;
+const JOBS_HEIGHT = 34;
 // If a sensor has more elements than this, they are not searched for spans.
 const MOST_SPANS = 1_000_000;
-const MODE_NAMES = { marks: 'marks', graph: 'a graph', spans: 'spans' };
+const MODE_NAMES = { marks: 'marks', graph: 'a graph', spans: 'spans', bars: 'bars' };
 
 class Rows {
   /** `onChange` is called when the set of shown rows changes. */
@@ -22,6 +24,7 @@ class Rows {
     this.visible = [];
     this.height = 0;
     this.known = new Map();
+    this.jobQuantity = 'duration';
     this.update();
   }
 
@@ -62,9 +65,12 @@ class Rows {
       group.rows.push(this.#gapsRow(run, key('host gaps'), group, run.hostGaps));
     }
     for (const process of run.processes.values()) this.#processGroup(run, key, process, banner);
-    if (run.kernel.length) {
-      const group = this.#group(run, key('kernel'), 'Kernel', '', 'cpus', banner);
-      run.kernel.forEach((sensor) => group.rows.push(this.#sensorRow(run, key(`kernel ${sensor.id}`), group, sensor)));
+    const ofSystem = [...run.samples.tasks.values()].filter((task) => !task.pid);
+    const kernel = run.kernel.filter((sensor) => sensor.type !== SAMPLE_TYPE);
+    if (kernel.length || ofSystem.length) {
+      const group = this.#group(run, key('kernel'), kernel.length ? 'Kernel' : 'System', '', 'cpus', banner);
+      kernel.forEach((sensor) => group.rows.push(this.#sensorRow(run, key(`kernel ${sensor.id}`), group, sensor)));
+      for (const task of ofSystem) this.#sampleRows(run, key, group, task, '');
     }
   }
 
@@ -72,11 +78,21 @@ class Rows {
     const { pid, comm, threads, sensors, gaps } = process;
     const group = this.#group(run, key(`process ${pid}`), comm || `process ${pid}`, String(pid), 'threads', banner);
     if (gaps.length) group.rows.push(this.#gapsRow(run, key(`gaps ${pid}`), group, gaps));
+    const sampled = new Map([...run.samples.tasks.values()].filter((task) => task.pid === pid).map((task) => [task.tid, task]));
     for (const thread of threads) {
       const { tid, intervals } = thread;
       group.rows.push(this.#row(key(`thread ${thread.index}`), { kind: 'thread', run, group, name: thread.comm || `thread ${tid}`, detail: String(tid), thread, intervals }));
+      // The last life of a thread id has the samples: they do not name the others.
+      const task = run.byTid.get(tid)?.at(-1) === thread ? sampled.get(tid) : undefined;
+      if (task) this.#sampleRows(run, key, group, task, thread.comm);
+      if (task) sampled.delete(tid);
     }
-    for (const sensor of sensors) group.rows.push(this.#sensorRow(run, key(`sensor ${run.sensors.indexOf(sensor)}`), group, sensor));
+    for (const task of sampled.values()) {
+      // A thread whose states were not recorded has a row without states, as a head.
+      if (task.tid) group.rows.push(this.#row(key(`sampled ${task.tid}`), { kind: 'thread', run, group, name: sampledNames(run).get(task.tid) || `thread ${task.tid}`, detail: String(task.tid), thread: { tid: task.tid, index: -1 }, intervals: new Intervals(0) }));
+      this.#sampleRows(run, key, group, task, comm);
+    }
+    for (const sensor of sensors.filter((one) => one.type !== SAMPLE_TYPE)) group.rows.push(this.#sensorRow(run, key(`sensor ${run.sensors.indexOf(sensor)}`), group, sensor));
     const parts = group.rows.map((row) => row.intervals ?? row.elements).filter((part) => part && part.count);
     group.from = Math.min(...parts.map((part) => (part.times ? part.times[0] : part.first)));
     group.to = Math.max(...parts.map((part) => part.end));
@@ -95,6 +111,52 @@ class Rows {
     const row = this.#row(key, { kind: 'gaps', run, group, name: 'missed', detail: formatCount(missed) });
     if (row.gapCount !== gaps.length) Object.assign(row, { gaps: new Gaps(gaps), gapCount: gaps.length });
     return row;
+  }
+
+  /** The rows of a thread's samples: jobs as bars, and a track for each quantity. */
+  #sampleRows(run, key, group, task, comm) {
+    const of = (what) => key(`samples ${task.pid} ${task.tid} ${what}`);
+    const add = (what, name, sampler, elements, facts) => {
+      const detail = '';
+      const row = this.#row(of(what), { kind: 'sensor', run, group, name, detail, id: sampler.id, type: SAMPLE_TYPE, elements, isOfSamples: true, ...facts });
+      row.search = `${row.search} ${comm} ${sampler.id} ${sampler.instance}`.toLowerCase();
+      row.element.classList.add('sample');
+      row.element.title = `${name} of ${comm} ${task.tid || 'process'}, sampled by ${sampler.id}`;
+      row.label = row.element.title;
+      if (row.gapCount !== sampler.elements.gaps.length) {
+        Object.assign(row, { gaps: sampler.elements.gaps.length ? new Gaps(sampler.elements.gaps) : null, gapCount: sampler.elements.gaps.length });
+      }
+      row.labelField = 0;
+      row.spanFields = null;
+      group.rows.push(row);
+      return row;
+    };
+    for (const [place, jobs] of task.jobs) {
+      const { elements } = jobs.buffer;
+      const row = add(`jobs ${place}`, 'jobs', jobs.sampler, elements, { jobs, anomalies: anomaliesOf(run, jobs.sampler, task), detail: formatCount(elements.count) });
+      row.modes = ['bars', 'graph'];
+      this.#chooseJobField(row);
+    }
+    for (const [place, track] of task.tracks) {
+      // A track of a thread is beneath it; others need a name of their own.
+      const name = task.tid ? track.id : `${track.id} (${task.pid ? 'process' : 'system'})`;
+      const row = add(`track ${place}`, name, track.sampler, track.elements, {});
+      row.modes = ['graph', 'marks'];
+      row.field = 0;
+      this.setMode(row, row.mode ?? 'graph');
+    }
+  }
+
+  #chooseJobField(row) {
+    const found = row.elements.fields.findIndex((field) => field.name === this.jobQuantity);
+    row.field = Math.max(0, found);
+    this.setMode(row, row.mode ?? 'bars');
+  }
+
+  /** Chooses the quantity that colours the jobs. */
+  setJobQuantity(name) {
+    this.jobQuantity = name;
+    for (const row of this.all) if (row.jobs) this.#chooseJobField(row);
   }
 
   #sensorRow(run, key, group, sensor) {
@@ -136,19 +198,24 @@ class Rows {
 
   setMode(row, mode) {
     row.mode = mode;
-    row.height = { marks: HEIGHT.sensor, graph: GRAPH_HEIGHT, spans: 8 + 16 * (mode === 'spans' ? this.spansOf(row).lanes.length : 1) }[mode];
-    row.element.classList.toggle('graph', mode === 'graph');
+    row.height = { marks: HEIGHT.sensor, bars: JOBS_HEIGHT, graph: row.isOfSamples ? SAMPLE_GRAPH_HEIGHT : GRAPH_HEIGHT, spans: 8 + 16 * (mode === 'spans' ? this.spansOf(row).lanes.length : 1) }[mode];
+    row.element.classList.toggle('graph', mode === 'graph' || mode === 'bars');
     const button = row.element.querySelector('.mode');
     const next = row.modes[(row.modes.indexOf(mode) + 1) % row.modes.length];
     button.hidden = row.modes.length < 2;
-    button.textContent = { marks: '◆', graph: '◢', spans: '▬' }[mode];
+    button.textContent = { marks: '◆', graph: '◢', spans: '▬', bars: '▦' }[mode];
     button.title = `Drawn as ${MODE_NAMES[mode]}; press for ${MODE_NAMES[next]}`;
     button.setAttribute('aria-label', `${row.name}: ${button.title}`);
     const field = row.elements.fields[row.field];
     const scale = row.element.querySelector('.scale');
-    scale.hidden = mode !== 'graph';
-    if (mode === 'graph') {
+    scale.hidden = mode !== 'graph' && mode !== 'bars';
+    if (!scale.hidden) {
       const { unit, series } = field;
+      if (row.isOfSamples) {
+        const name = row.jobs ? `${field.name} ` : '';
+        scale.textContent = `${name}${formatShort(series.low, unit)} … ${formatShort(series.high, unit)}`;
+        return;
+      }
       // Nanoseconds choose their own unit, which may differ between the two ends.
       scale.textContent = `${field.name} ${formatValue(series.low, unit === 'ns' ? unit : '')} … ${formatValue(series.high, unit)}`;
     }

@@ -225,6 +225,9 @@ class Timeline {
       const { series } = row.elements.fields[row.field];
       columns.fromSeries(row.elements, series, view.from, perColumn, row.run.extent);
       strip.paintSeries(columns, theme, Math.min(0, series.low), series.high);
+    } else if (row.kind === 'sensor' && row.mode === 'bars') {
+      columns.fromIntervals(row.jobs.intervals, view.from, perColumn, NAME_LABEL_WIDTH * scale);
+      strip.paintLevels(columns, theme, jobLevel(row, columns, view.from, perColumn));
     } else if (row.kind === 'sensor' && row.mode === 'spans') {
       this.#drawSpans(row, y, perColumn);
       return;
@@ -245,6 +248,18 @@ class Timeline {
     if (row.kind === 'thread') this.#labelCpus(row, y);
     if (row.kind === 'cpu') this.#labelOwners(row, y);
     if (row.kind === 'sensor' && row.mode === 'marks') this.#labelValues(row, y);
+    if (row.kind === 'sensor' && row.mode === 'bars') this.#markAnomalies(row, y);
+  }
+
+  /** A pin above each anomaly, as long as there is room for labels. */
+  #markAnomalies(row, y) {
+    for (const anomaly of row.anomalies) {
+      const x = this.xOf(anomaly.end_ns - row.run.origin - anomaly.duration_ns / 2);
+      if (x < 0 || x > this.width || this.labels === 0) continue;
+      this.labels -= 1;
+      this.plot.rect(x - 2.5, y, 5, BAR_INSET + 2, this.theme.missed);
+      this.plot.rect(x - 0.75, y, 1.5, row.height - BAR_INSET, this.theme.missed);
+    }
   }
 
   /** A label within a bar from column `from` to column `to`, as long as it fits. */

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use overhear_event::kernel::{SCHEDSTAT, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, Value,
+    ElementView, FieldKind, Origin, SampleLayout, StreamDescriptor, StreamId, Timestamp, Value,
 };
 use overhear_trace::name_of_number;
 use serde::{Serialize, Serializer};
@@ -236,6 +236,10 @@ impl Columns {
             _ => (None, ""),
         };
         let (from, to) = (seen.count as usize, next.count as usize);
+        let layout = SampleLayout::of(&self.stream.schema);
+        let quantities = layout.iter().flat_map(SampleLayout::quantities);
+        let counts = quantities.filter(|quantity| quantity.is_count());
+        let counts: Vec<&String> = counts.map(|quantity| &quantity.name).collect();
         let schema = self.stream.schema.fields().iter();
         let fields = schema
             .zip(&self.fields)
@@ -245,6 +249,7 @@ impl Columns {
                     unit: &field.unit,
                     kind: "number",
                     whole: Some(!matches!(field.kind, FieldKind::F32 | FieldKind::F64)),
+                    count: counts.contains(&&field.name),
                     values: ValuesDocument::numbers(&numbers[from..to]),
                     names: self.names(&field.name, &numbers[from..to]),
                 },
@@ -253,6 +258,7 @@ impl Columns {
                     unit: &field.unit,
                     kind: "text",
                     whole: None,
+                    count: false,
                     values: ValuesDocument::Texts {
                         texts,
                         ends,
@@ -269,6 +275,7 @@ impl Columns {
                 unit: "",
                 kind: "number",
                 whole: Some(true),
+                count: false,
                 values: ValuesDocument::numbers(&cpus[from..to]),
                 names: BTreeMap::new(),
             });
@@ -316,6 +323,9 @@ struct FieldDocument<'a> {
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     whole: Option<bool>,
+    /// Whether the values are counts since the previous sample.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    count: bool,
     values: ValuesDocument<'a>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     names: BTreeMap<String, &'static str>,

@@ -258,6 +258,7 @@ impl FeedState {
             "duration_ns": self.plain.now().since(self.begin.unwrap_or(self.plain.now())).as_ns(),
             "threads": report::threads(self.plain.scheduling()),
             "sensors": report::sensors(&self.statistics),
+            "samplers": report::samplers(self.plain.scheduling(), &self.statistics),
             "losses": report::losses(&self.losses),
             "missed_total": self.losses.missed(),
             "histograms": report::histograms(self.plain.scheduling(), &self.statistics),

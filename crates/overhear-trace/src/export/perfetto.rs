@@ -7,6 +7,8 @@
 //!   itself.
 //! - Elements of program sensors become instants with their fields as arguments, on a track of the
 //!   sensor below its process. Each number becomes a counter, too.
+//! - Samples become counters below their threads, one for each quantity: counts are per second. Jobs
+//!   become slices.
 //! - Gaps become instants on the track of the sensor, or on one of the host, with the number of
 //!   missed elements and the cause.
 //! - Pairs of begin and end become slices on tracks of their own.
@@ -17,6 +19,7 @@
 //! by the time that the machine was suspended. A clock snapshot equates the two, and contains the
 //! wall time.
 
+mod samples;
 mod tracks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,6 +34,7 @@ use prost::Message;
 use super::output::Output;
 use super::schema;
 use super::{ExportError, Exported};
+use samples::Samplers;
 use tracks::{annotation, SpanTracks, SpansOf, Tracks};
 
 /// Number of events of one CPU in one packet.
@@ -60,6 +64,9 @@ pub struct PerfettoExport<W: Write> {
     returning: BTreeSet<SpansOf>,
     process_tracks: BTreeSet<u32>,
     thread_tracks: BTreeSet<u32>,
+    samplers: Samplers,
+    /// The tracks of jobs, by sampler, process and thread.
+    job_tracks: BTreeMap<(StreamId, u32, u32), u64>,
     /// Woken threads that have not run since: number of the flow, and the waker.
     woken: BTreeMap<u32, (u64, u32)>,
     next_flow: u64,
@@ -102,6 +109,8 @@ impl<W: Write> PerfettoExport<W> {
             returning: BTreeSet::new(),
             process_tracks: BTreeSet::new(),
             thread_tracks: BTreeSet::new(),
+            samplers: Samplers::default(),
+            job_tracks: BTreeMap::new(),
             woken: BTreeMap::new(),
             next_flow: 1,
             next_track: 1,
@@ -328,18 +337,15 @@ impl<W: Write> PerfettoExport<W> {
         format!("{} {tid}", self.comm(tid)).trim_start().to_string()
     }
 
-    /// An instant on the track of a thread at which flows begin and end.
-    fn flow(&mut self, time: Timestamp, tid: u32, name: &str, flows: (Vec<u64>, Vec<u64>)) {
-        let Some(known) = self.threads.get(&tid).cloned() else {
-            return;
-        };
-        // The tracks of threads are numbered by their ids, as those of processes are.
+    /// The tracks of threads are numbered by their ids, as those of processes are.
+    fn thread_track(&mut self, tid: u32, pid: u32) -> u64 {
         let uuid = 2 << 40 | u64::from(tid);
         if self.thread_tracks.insert(tid) {
+            let known = self.threads.get(&tid);
             let thread = schema::ThreadDescriptor {
-                pid: signed(known.pid),
+                pid: signed(known.map_or(pid, |known| known.pid)),
                 tid: signed(tid),
-                thread_name: known.comm,
+                thread_name: known.map_or(String::new(), |known| known.comm.clone()),
             };
             let track = schema::TrackDescriptor {
                 uuid,
@@ -348,6 +354,15 @@ impl<W: Write> PerfettoExport<W> {
             };
             self.packet(None, schema::Data::Track(track));
         }
+        uuid
+    }
+
+    /// An instant on the track of a thread at which flows begin and end.
+    fn flow(&mut self, time: Timestamp, tid: u32, name: &str, flows: (Vec<u64>, Vec<u64>)) {
+        let Some(pid) = self.threads.get(&tid).map(|known| known.pid) else {
+            return;
+        };
+        let uuid = self.thread_track(tid, pid);
         let event = schema::TrackEvent {
             kind: 3,
             track_uuid: uuid,

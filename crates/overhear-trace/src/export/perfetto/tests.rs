@@ -3,8 +3,8 @@
 
 use overhear_event::kernel::{events, Life, Switch, Wake, SCHED_SWITCH, SCHED_WAKE, TASK_LIFE};
 use overhear_event::{
-    Analysis, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, StreamDescriptor, StreamId,
-    Timestamp, TypeSchema,
+    Analysis, ElementView, FieldKind, Gap, GapCause, Nanos, Origin, SamplePoint, SampleSchema,
+    StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use prost::Message;
 
@@ -486,4 +486,93 @@ fn calls_with_recorded_returns_are_slices() {
     ];
     assert_eq!(slices, expected);
     assert!(outer != inner && inner != other);
+}
+
+#[test]
+fn samples_have_counters_per_thread_and_jobs_are_slices() {
+    let schema = SampleSchema::new().count("cycles", "");
+    let schema = schema.count("cpu_time", "ns").level("resident", "B");
+    let sampler = stream(
+        5,
+        Origin::program(42, "robot"),
+        "work",
+        schema.build().unwrap(),
+    );
+    let packets = exported(|export| {
+        for (sequence, (tid, point, ns)) in [
+            (43, SamplePoint::JobEnd, 3_000),
+            (44, SamplePoint::Switch, 3_500),
+            (43, SamplePoint::JobEnd, 5_000),
+            (43, SamplePoint::ThreadEnd, 6_000),
+            (0, SamplePoint::Period, 7_000),
+            // The first sample has no duration: its counts are no rates.
+            (44, SamplePoint::Switch, 0),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let words = [tid, 42, point.as_raw(), 1_u32];
+            let mut payload: Vec<u8> = words.iter().flat_map(|it| it.to_ne_bytes()).collect();
+            let duration = if ns == 0 { 0_u64 } else { 2_000 };
+            for word in [duration, 6, 500] {
+                payload.extend(word.to_ne_bytes());
+            }
+            payload.extend((-7_i64).to_ne_bytes());
+            export.element(&ElementView {
+                stream: &sampler,
+                sequence: sequence as u64,
+                time: at(ns),
+                payload: &payload,
+            });
+        }
+    });
+    let tracks: Vec<_> = packets
+        .iter()
+        .filter_map(|data| match data {
+            Data::Track(track) => Some(track),
+            _ => None,
+        })
+        .collect();
+    let thread = |tid: u64| 2 << 40 | tid;
+    let counters: Vec<_> = tracks
+        .iter()
+        .filter_map(|track| {
+            let counter = track.counter.as_ref()?;
+            Some((
+                track.uuid,
+                track.parent_uuid?,
+                &*track.name,
+                &*counter.unit_name,
+            ))
+        })
+        .collect();
+    let named: Vec<_> = counters.iter().map(|it| (it.1, it.2, it.3)).collect();
+    let mut expected = Vec::new();
+    for parent in [thread(43), thread(44), 1 << 40 | 42] {
+        expected.push((parent, "work.cycles", "/s"));
+        expected.push((parent, "work.cpu_time", "%"));
+        expected.push((parent, "work.resident", "B"));
+    }
+    assert_eq!(named, expected);
+    let values = |place: usize| -> Vec<_> {
+        let events = packets.iter().filter_map(|data| match data {
+            Data::Event(event) if event.track_uuid == counters[place].0 => event.counter.clone(),
+            _ => None,
+        });
+        events.collect()
+    };
+    assert_eq!(values(0), [Counter::Float(3e6), Counter::Float(3e6)]);
+    assert_eq!(values(1), [Counter::Float(25.0), Counter::Float(25.0)]);
+    assert_eq!(values(3), [Counter::Float(3e6)]);
+    assert_eq!(values(5), [Counter::Integer(-7), Counter::Integer(-7)]);
+    let jobs = tracks
+        .iter()
+        .find(|track| track.name == "work jobs")
+        .unwrap();
+    assert_eq!(jobs.parent_uuid, Some(thread(43)));
+    let edges = packets.iter().filter_map(|data| match data {
+        Data::Event(event) if event.track_uuid == jobs.uuid => Some(event.kind),
+        _ => None,
+    });
+    assert_eq!(edges.collect::<Vec<_>>(), [1, 2, 1, 2]);
 }

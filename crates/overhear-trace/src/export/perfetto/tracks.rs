@@ -4,7 +4,9 @@
 
 use std::io::Write;
 
-use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Value};
+use overhear_event::{
+    ElementView, Origin, StreamDescriptor, StreamId, Timestamp, Value, SAMPLE_TYPE,
+};
 
 use super::super::schema;
 use super::super::spans::{
@@ -104,7 +106,7 @@ impl<W: Write> PerfettoExport<W> {
     }
 
     /// The begin of a slice, which has a name, or its end.
-    fn slice_edge(
+    pub(super) fn slice_edge(
         &mut self,
         time: Timestamp,
         track: u64,
@@ -137,11 +139,13 @@ impl<W: Write> PerfettoExport<W> {
             instance => format!("{}#{instance}", stream.sensor),
         };
         let elements = self.track(&name, parent, None);
+        // Samples have counters for each thread.
+        let is_of_samples = stream.schema.id() == SAMPLE_TYPE;
         let fields = stream.schema.fields().iter();
         let counters = fields
             .map(|field| {
                 let is_writer = field.name.starts_with("writer_");
-                let is_number = field.kind.is_number() && !is_writer;
+                let is_number = field.kind.is_number() && !is_writer && !is_of_samples;
                 (is_number && stream.is_quantity(field)).then(|| {
                     let counter = schema::CounterDescriptor {
                         unit_name: field.unit.clone(),
@@ -224,24 +228,36 @@ impl<W: Write> PerfettoExport<W> {
         self.packet(Some(time), schema::Data::Event(event));
     }
 
+    /// The sequence and the fields of an element.
+    pub(super) fn annotations(element: &ElementView<'_>) -> Vec<schema::Annotation> {
+        let sequence = annotation("sequence", Value::Unsigned(element.sequence));
+        let schema = &element.stream.schema;
+        let fields = schema.fields().iter().enumerate();
+        let fields = fields.filter_map(|(index, field)| {
+            let value = schema.read(index, element.payload)?;
+            Some(annotation(&field.name, value))
+        });
+        std::iter::once(sequence).chain(fields).collect()
+    }
+
     pub(super) fn sensor(&mut self, element: &ElementView<'_>) {
         let stream = element.stream;
         let track = self.tracks(stream);
-        let mut fields = vec![annotation("sequence", Value::Unsigned(element.sequence))];
+        let fields = Self::annotations(element);
         let mut counted = Vec::new();
         let counters = self.tracks.get(&stream.first_stream());
         let counters = counters.map_or(&[][..], |tracks| &tracks.counters);
-        for (index, field) in stream.schema.fields().iter().enumerate() {
+        for index in 0..stream.schema.fields().len() {
             let Some(value) = stream.schema.read(index, element.payload) else {
                 continue;
             };
-            fields.push(annotation(&field.name, value));
             if let Some(&Some(counter)) = counters.get(index) {
                 counted.push((counter, counter_value(value)));
             }
         }
         self.slice(element, &fields);
         self.instant(element.time, track, &stream.sensor, fields);
+        self.sample(element);
         for (track_uuid, counter) in counted {
             let event = schema::TrackEvent {
                 kind: 4,
@@ -268,7 +284,7 @@ pub(super) fn annotation(name: &str, value: Value<'_>) -> schema::Annotation {
 }
 
 /// Counters are signed; a number that does not fit becomes a floating-point number.
-fn counter_value(value: Value<'_>) -> Option<schema::Counter> {
+pub(super) fn counter_value(value: Value<'_>) -> Option<schema::Counter> {
     match value {
         Value::Unsigned(value) => Some(match i64::try_from(value) {
             Ok(value) => schema::Counter::Integer(value),
