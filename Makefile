@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills docs install naps ranges suites experiment-smco sizes clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills kernels docs install naps ranges suites experiment-smco sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -43,6 +43,8 @@ mutations: ## reads COUNT=10000 changed recordings by every verb within 1 GiB an
 	@$(XTASK) mutations $(COUNT)
 kills: ## kills each recorder COUNT=1000 times beside a program that counts what it writes
 	@$(XTASK) kills $(COUNT)
+kernels: ## runs tests on Debian's kernels 6.1, 6.1-rt and 6.12 (x86-64) and 6.1 (arm64) in qemu, ONLY="KERNEL ..." some of them
+	@$(XTASK) kernels $(ONLY)
 naps: ## observes redis, sqlite, python, nginx and postgres by overhear naps under load, SECONDS=30 each, and measures its cost
 	@$(XTASK) naps $(SECONDS)
 docs: ## builds the documentation site and the reference of all crates

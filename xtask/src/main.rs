@@ -17,6 +17,7 @@ mod examples;
 mod exceptions;
 mod foreign_source;
 mod install;
+mod kernels;
 mod layers;
 mod manifests;
 mod mutants;

@@ -193,6 +193,26 @@ fn run_test(workspace: &Workspace, name: &str, binary: &Path) -> Result<Tally> {
     Ok(tally)
 }
 
+/// Compiles a C source for another machine, against the libraries in a folder; returns the program
+/// in `folder`.
+pub(crate) fn compile_for_guest(
+    workspace: &Workspace,
+    compiler: &str,
+    libraries: &Path,
+    folder: &Path,
+    source: &Path,
+) -> Result<PathBuf> {
+    fs::create_dir_all(folder)?;
+    let binary = folder.join(source.file_stem().unwrap_or_default());
+    let mut command = Command::new(compiler);
+    command.args(["-std=c11", "-O2", "-g", "-pthread", "-I"]);
+    command.arg(workspace.root.join("include"));
+    command.arg("-o").arg(&binary).arg(source).arg("-lm");
+    link(&mut command, &fs::read_to_string(source)?, libraries);
+    shell::output(&mut command)?;
+    Ok(binary)
+}
+
 fn compile(
     workspace: &Workspace,
     profile: &str,
@@ -229,17 +249,22 @@ fn compile(
         .arg(source);
     command.arg("-lm");
     let text = fs::read_to_string(c_source(source))?;
-    let names = libraries_of(&text);
+    link(&mut command, &text, &libraries);
+    shell::output(&mut command)?;
+    Ok(binary)
+}
+
+/// Adds the libraries that the text of a source names.
+fn link(command: &mut Command, text: &str, libraries: &Path) {
+    let names = libraries_of(text);
     if !names.is_empty() {
         command
             .arg("-L")
-            .arg(&libraries)
+            .arg(libraries)
             .arg(format!("-Wl,-rpath,{}", libraries.display()))
             .args(names.iter().map(|name| format!("-l{name}")))
             .arg("-ldl");
     }
-    shell::output(&mut command)?;
-    Ok(binary)
 }
 
 /// The source itself, or the one that a C++ wrapper includes.

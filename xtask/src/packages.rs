@@ -137,6 +137,21 @@ pub(crate) const FUZZ: &[Need] = &[GXX, BABELTRACE];
 /// What the benches compare with besides what they compile themselves.
 pub(crate) const PEERS: &[Need] = &[LTTNG_TOOLS, LTTNG_UST];
 
+/// Needed besides by the tests on other kernels.
+pub(crate) const KERNELS: &[Need] = &[
+    program(
+        "qemu-system-x86",
+        "qemu-system-x86_64",
+        "the emulator qemu for x86-64",
+    ),
+    program(
+        "qemu-system-arm",
+        "qemu-system-aarch64",
+        "the emulator qemu for arm64",
+    ),
+    program("binutils", "readelf", "the reader of programs readelf"),
+];
+
 const GXX: Need = program("g++", "g++", "the compiler g++");
 const BABELTRACE: Need = header(
     "libbabeltrace2-dev",

@@ -14,6 +14,9 @@ const SKIPPED: &str = "skipped:";
 /// The verdict on a function that tests start as another process: `#[ignore = "started by ..."]`.
 const HELPER: &str = "ignored, started by";
 
+/// The beginning of the reason of a skip in an emulated machine.
+pub(crate) const GUEST: &str = "in a guest: ";
+
 /// Results of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -78,6 +81,40 @@ impl Tally {
         });
         let messages: Vec<String> = messages.collect();
         self.failed.extend(messages);
+    }
+
+    /// Skips for other reasons become failures; the others are marked as judged, because they
+    /// happened on another machine than this one.
+    pub(crate) fn judge_guest_skips(&mut self, is_permitted: impl Fn(&str) -> bool) {
+        for skip in std::mem::take(&mut self.skipped) {
+            if is_permitted(&skip.reason) {
+                let reason = format!("{GUEST}{}", skip.reason);
+                self.skipped.push(Skip { reason, ..skip });
+            } else {
+                self.fail(format!("{skip} (a skip that is not listed for guests)"));
+            }
+        }
+    }
+
+    /// Puts a prefix before the name of each failed or skipped test.
+    pub(crate) fn with_prefix(mut self, prefix: &str) -> Self {
+        for name in &mut self.failed {
+            name.insert_str(0, prefix);
+        }
+        for skip in &mut self.skipped {
+            skip.name.insert_str(0, prefix);
+        }
+        self
+    }
+
+    /// Whether no test passed, failed or was skipped.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.passed == 0 && self.failed.is_empty() && self.skipped.is_empty()
+    }
+
+    /// Drops the runners' summaries.
+    pub(crate) fn clear_summaries(&mut self) {
+        self.summaries.clear();
     }
 
     /// Keeps the last line of a runner.

@@ -15,8 +15,8 @@ use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{
-    bench, circles, examples, layers, manifests, mutants, native, notices, python, ranges, site,
-    sizes, smco, sources, suites, tools,
+    bench, circles, examples, kernels, layers, manifests, mutants, native, notices, python, ranges,
+    site, sizes, smco, sources, suites, tools,
 };
 
 /// Crates that neither call the system nor link C, so that miri can run them.
@@ -42,6 +42,7 @@ pub(crate) enum Verb {
     Hostile,
     Mutations,
     Kills,
+    Kernels,
     Naps,
     Docs,
     Install,
@@ -53,7 +54,7 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 25] = [
+    pub(crate) const ALL: [Self; 26] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -71,6 +72,7 @@ impl Verb {
         Self::Hostile,
         Self::Mutations,
         Self::Kills,
+        Self::Kernels,
         Self::Naps,
         Self::Docs,
         Self::Install,
@@ -100,6 +102,7 @@ impl Verb {
             Self::Hostile => "hostile",
             Self::Mutations => "mutations",
             Self::Kills => "kills",
+            Self::Kernels => "kernels",
             Self::Naps => "naps",
             Self::Docs => "docs",
             Self::Install => "install",
@@ -142,6 +145,7 @@ impl Verb {
                 arguments,
             ),
             Self::Kills => long_form(&workspace, "kills", "OVERHEAR_KILLS", "1000", arguments),
+            Self::Kernels => conclude(&kernels::run(&workspace, arguments)?),
             Self::Naps => bench::naps(&workspace, arguments),
             Self::Docs => docs(&workspace),
             Self::Install => install(&workspace, arguments),
@@ -172,6 +176,7 @@ fn test(workspace: &Workspace) -> Result<()> {
     tally.add(cargo_test("the workspace's tests", &mut cargo)?);
     tally.add(native::c_tests(workspace, "debug")?);
     tally.add(python::tests(workspace)?);
+    tally.add(kernels::short(workspace));
     tally.add(loom(workspace)?);
     tally.add(lint(workspace)?);
     tally.judge_skips(Policy::here());

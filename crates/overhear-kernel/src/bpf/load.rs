@@ -142,7 +142,8 @@ pub(crate) fn load_hook(hook: Hook, mask_interrupts: bool, maps: &Maps) -> Resul
         let available = available(programs)?;
         let wanted = |program: &&Program| available.iter().any(|known| known.name == program.name);
         let wanted: Vec<_> = all.iter().copied().filter(wanted).collect();
-        let Some(first) = all.first().filter(|_| wanted.is_empty()) else {
+        let writes_nothing = wanted.iter().all(|program| program.is_helper);
+        let Some(first) = all.first().filter(|_| writes_nothing) else {
             return try_load(bytes, mask_interrupts, &wanted, &all, &[], Some(maps))
                 .map(|(loaded, _)| loaded);
         };

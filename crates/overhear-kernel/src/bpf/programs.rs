@@ -12,6 +12,8 @@ pub(crate) struct Program {
     pub(crate) tracepoint: &'static str,
     /// The effect if it is missing, as a phrase.
     pub(crate) effect_if_missing: &'static str,
+    /// Whether it only helps the other programs of its hook, and writes no element.
+    pub(crate) is_helper: bool,
 }
 
 const fn program(
@@ -25,7 +27,13 @@ const fn program(
         hook: Some(hook),
         tracepoint,
         effect_if_missing,
+        is_helper: false,
     }
+}
+
+const fn helper(mut program: Program) -> Program {
+    program.is_helper = true;
+    program
 }
 
 /// Stands for the software events by which the kernel counts served page faults, minor and major
@@ -100,6 +108,7 @@ pub(crate) static SCHED: [Program; 10] = [
         hook: None,
         tracepoint: "cgroup_attach_task",
         effect_if_missing: "processes that are moved into a cgroup or out of it go unnoticed",
+        is_helper: false,
     },
 ];
 
@@ -381,12 +390,12 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "sched_entry_tp",
         "the begin of the scheduler's work is not seen",
     ),
-    program(
+    helper(program(
         "on_scheduler_switch",
         Hook::Schedule,
         "sched_switch",
         "the thread for which the scheduler works before a switch is not known",
-    ),
+    )),
     program(
         "on_scheduler_end",
         Hook::Schedule,
