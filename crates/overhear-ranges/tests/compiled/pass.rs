@@ -87,3 +87,8 @@ fn functions_that_only_get_values_are_instrumented_on_demand() {
 fn calls_that_the_optimiser_inlines_are_inlined_before() {
     check("inlining.c");
 }
+
+#[test]
+fn short_functions_leave_their_copies_to_another_one() {
+    check("short.c");
+}
