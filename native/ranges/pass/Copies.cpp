@@ -52,6 +52,13 @@ bool isStaticAlloca(const Instruction &I) {
   return alloca && alloca->isStaticAlloca();
 }
 
+/// Moves the variables of the frame to the end of a new entry.
+void moveFrame(BasicBlock &from, BasicBlock &entry) {
+  for (Instruction &I : make_early_inc_range(from))
+    if (auto *alloca = dyn_cast<AllocaInst>(&I); alloca && isa<ConstantInt>(alloca->getArraySize()))
+      I.moveBefore(entry, entry.end());
+}
+
 /// A call of a function, as opposed to an intrinsic.
 bool isRealCall(const Instruction &I) {
   auto *call = dyn_cast<CallBase>(&I);
@@ -258,14 +265,27 @@ public:
 
   /// A pass in the plain copy. Ends the block of the builder.
   void plainPass(IRBuilder<> &B, BasicBlock *monitored, BasicBlock *plain, bool withTokens) {
-    BasicBlock *used = newBlock(F, "overhear.used"), *slow = newBlock(F, "overhear.slow");
-    BasicBlock *armed = newBlock(F, "overhear.armed");
+    BasicBlock *used = newBlock(F, "overhear.used");
     DebugLoc location = B.getCurrentDebugLocation();
-    Value *credit = takeCredit(B);
     BasicBlock *stay = withTokens ? tokenEntry(monitored, plain, location) : plain;
-    B.CreateCondBr(B.CreateICmpSLT(credit, B.getInt64(0)), used, stay, unlikely(X));
+    passTo(B, used, stay);
     IRBuilder<> U(used);
     U.SetCurrentDebugLocation(location);
+    withoutCredit(U, monitored, plain);
+  }
+
+  /// Takes one from the credit, and goes to the first block if none was left. Ends the block of the
+  /// builder.
+  void passTo(IRBuilder<> &B, BasicBlock *used, BasicBlock *stay) {
+    Value *credit = takeCredit(B);
+    B.CreateCondBr(B.CreateICmpSLT(credit, B.getInt64(0)), used, stay, unlikely(X));
+  }
+
+  /// How the function goes on after a pass of the plain copy for which no credit was left. Ends the
+  /// block of the builder.
+  void withoutCredit(IRBuilder<> &U, BasicBlock *monitored, BasicBlock *plain) {
+    BasicBlock *armed = newBlock(F, "overhear.armed"), *slow = newBlock(F, "overhear.slow");
+    DebugLoc location = U.getCurrentDebugLocation();
     // Loading the credit again keeps it out of registers on the way that is always taken.
     LoadInst *again = table.load(U, function, Credit);
     again->setVolatile(true);
@@ -401,8 +421,14 @@ const char *obstacle(const Function &F) {
   return nullptr;
 }
 
-void duplicate(Function &F, unsigned function, const std::vector<Update> &updates,
-               const std::vector<Variable> &variables, Table &table) {
+namespace {
+
+using Updates = std::vector<Update>;
+
+/// The part of `duplicate` that makes both copies in one function. `isSplit` means that the pass of
+/// an entry is taken by the function's other part.
+void duplicateInside(Function &F, unsigned function, const Updates &updates,
+                     const std::vector<Variable> &variables, Table &table, bool isSplit) {
   // Without a loop no code switches between the copies, and values may stay where they are.
   if (!backEdges(F).empty())
     demote(F);
@@ -412,9 +438,7 @@ void duplicate(Function &F, unsigned function, const std::vector<Update> &update
   // Both copies use the same frame: its variables move in front of them.
   BasicBlock *plainEntry = &F.getEntryBlock();
   BasicBlock *distributor = newBlock(F, "overhear.entry", plainEntry);
-  for (Instruction &I : make_early_inc_range(*plainEntry))
-    if (auto *alloca = dyn_cast<AllocaInst>(&I); alloca && isa<ConstantInt>(alloca->getArraySize()))
-      I.moveBefore(*distributor, distributor->end());
+  moveFrame(*plainEntry, *distributor);
 
   ValueToValueMapTy map;
   std::vector<BasicBlock *> originals;
@@ -434,7 +458,10 @@ void duplicate(Function &F, unsigned function, const std::vector<Update> &update
   {
     IRBuilder<> B(distributor);
     B.SetCurrentDebugLocation(locationIn(F, nullptr));
-    decisions.plainPass(B, cloneOf(plainEntry), plainEntry, isLong);
+    if (isSplit)
+      decisions.withoutCredit(B, cloneOf(plainEntry), plainEntry);
+    else
+      decisions.plainPass(B, cloneOf(plainEntry), plainEntry, isLong);
   }
   for (const BackEdge &edge : edges) {
     BasicBlock *monitoredHeader = cloneOf(edge.header);
@@ -465,6 +492,80 @@ void duplicate(Function &F, unsigned function, const std::vector<Update> &update
   Recorder recorder(function, variables, table);
   for (const Segment &segment : segmentsOf(F, cloned))
     recorder.record(segment, segment.end);
+}
+
+/// Whether entries are the only passes of the function, and another function can continue it.
+bool canSplit(Function &F) {
+  if (F.isVarArg() || F.hasFnAttribute(Attribute::OptimizeNone) ||
+      F.hasFnAttribute(Attribute::MinSize))
+    return false;
+  for (const Argument &argument : F.args())
+    if (argument.hasInAllocaAttr() || argument.hasPreallocatedAttr())
+      return false;
+  return none_of(backEdges(F), [](const BackEdge &edge) { return edge.isPass; });
+}
+
+/// A function for the passes of another one for which no credit was left. It has the same body.
+Function *rareFunction(Function &F, const Updates &updates, Updates &moved) {
+  ValueToValueMapTy map;
+  Function *rare = CloneFunction(&F, map);
+  rare->setName(F.getName() + ".overhear");
+  rare->setLinkage(GlobalValue::InternalLinkage);
+  rare->setVisibility(GlobalValue::DefaultVisibility);
+  rare->setDSOLocal(true);
+  rare->setComdat(nullptr);
+  rare->removeFnAttr(Attribute::AlwaysInline);
+  rare->removeFnAttr(Attribute::InlineHint);
+  rare->addFnAttr(Attribute::NoInline);
+  rare->addFnAttr(Attribute::Cold);
+  for (const Update &update : updates)
+    moved.push_back({cast<Instruction>(map[update.at]), update.variable, update.shift});
+  return rare;
+}
+
+/// Begins a function with its pass; without credit it ends in the call of its other part.
+void enterPlain(Function &F, Function &rare, unsigned function, Table &table) {
+  BasicBlock *plainEntry = &F.getEntryBlock();
+  BasicBlock *entry = newBlock(F, "overhear.entry", plainEntry);
+  moveFrame(*plainEntry, *entry);
+  BasicBlock *other = newBlock(F, "overhear.other");
+  IRBuilder<> B(entry);
+  B.SetCurrentDebugLocation(locationIn(F, nullptr));
+  Decisions(F, function, table).passTo(B, other, plainEntry);
+  IRBuilder<> O(other);
+  O.SetCurrentDebugLocation(locationIn(F, nullptr));
+  SmallVector<Value *, 8> arguments;
+  for (Argument &argument : F.args())
+    arguments.push_back(&argument);
+  CallInst *call = O.CreateCall(&rare, arguments);
+  call->setCallingConv(F.getCallingConv());
+  // The attributes of parameters that belong to the convention, such as `byval`.
+  AttributeList own = F.getAttributes();
+  SmallVector<AttributeSet, 8> parameters;
+  for (unsigned index = 0; index < F.arg_size(); index++)
+    parameters.push_back(own.getParamAttrs(index));
+  call->setAttributes(
+      AttributeList::get(F.getContext(), AttributeSet(), own.getRetAttrs(), parameters));
+  call->setTailCallKind(CallInst::TCK_MustTail);
+  if (F.getReturnType()->isVoidTy())
+    O.CreateRetVoid();
+  else
+    O.CreateRet(call);
+}
+
+} // namespace
+
+void duplicate(Function &F, unsigned function, const Updates &updates,
+               const std::vector<Variable> &variables, Table &table) {
+  if (!canSplit(F)) {
+    duplicateInside(F, function, updates, variables, table, /*isSplit=*/false);
+    return;
+  }
+  // The plain code of a short function keeps its registers and its frame.
+  Updates moved;
+  Function *rare = rareFunction(F, updates, moved);
+  duplicateInside(*rare, function, moved, variables, table, /*isSplit=*/true);
+  enterPlain(F, *rare, function, table);
 }
 
 void guard(Function &F, unsigned function, const std::vector<Update> &updates,

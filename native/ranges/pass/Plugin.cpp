@@ -3,8 +3,9 @@
 //
 // It runs first in the pipeline, at every level of optimisation, while each variable of the source
 // still has memory of its own. Out come two copies of each function with updates, and a table of
-// its variables for the runtime.
+// its variables for the runtime. Only inlining comes before: see Inlining.h.
 #include "Copies.h"
+#include "Inlining.h"
 #include "Table.h"
 #include "Variables.h"
 
@@ -24,12 +25,6 @@ bool isExcluded(const Function &F, const SmallPtrSetImpl<const Function *> &reso
   return F.isDeclaration() || F.hasAvailableExternallyLinkage() ||
          F.hasFnAttribute(Attribute::Naked) || F.hasFnAttribute(Attribute::NoProfile) ||
          resolvers.contains(&F);
-}
-
-/// Whether the update is the value that a caller passes.
-bool isPassedValue(const Update &update) {
-  auto *store = dyn_cast<StoreInst>(update.at);
-  return store && isa<Argument>(store->getValueOperand());
 }
 
 /// A note on standard error: no diagnostic, because builds that take warnings for errors go on.
@@ -60,7 +55,28 @@ void keepCopiesAlike(Module &M, const SmallPtrSetImpl<const Function *> &instrum
   }
 }
 
-bool instrument(Module &M) {
+/// Finds and marks the updates of all functions that are not excluded.
+void markUpdates(Module &M, const SmallPtrSetImpl<const Function *> &resolvers,
+                 Variables &variables) {
+  // Small functions that write nothing themselves are called most often; a check at each call would
+  // be most of what the plain copies cost.
+  const char *arguments = getenv("OVERHEAR_RANGES_ARGUMENTS");
+  bool allArguments = arguments && StringRef(arguments) == "all";
+  for (Function &F : M) {
+    if (isExcluded(F, resolvers))
+      continue;
+    size_t known = variables.all.size();
+    auto updates = variables.updatesOf(F);
+    bool hasOwn = any_of(updates, [](const Update &update) { return !isPassedValue(update); });
+    if (hasOwn || allArguments)
+      for (const Update &update : updates)
+        Variables::mark(update);
+    else
+      variables.forgetFrom(known);
+  }
+}
+
+bool instrument(Module &M, ModuleAnalysisManager &analyses, ModulePassManager *optimiser) {
   // A second run of the plug-in finds the table of the first one.
   if (M.getGlobalVariable("overhear.ranges.object", /*AllowInternal=*/true))
     return false;
@@ -70,23 +86,14 @@ bool instrument(Module &M) {
     if (auto *resolver = indirect.getResolverFunction())
       resolvers.insert(resolver);
 
-  // Small functions that write nothing themselves are called most often; a check at each call would
-  // be most of what the plain copies cost.
-  const char *arguments = getenv("OVERHEAR_RANGES_ARGUMENTS");
-  bool allArguments = arguments && StringRef(arguments) == "all";
   Variables variables(M);
+  markUpdates(M, resolvers, variables);
+  if (optimiser && !variables.all.empty())
+    inlineAsOptimiser(M, analyses, *optimiser);
   std::vector<std::pair<Function *, std::vector<Update>>> work;
-  for (Function &F : M) {
-    if (isExcluded(F, resolvers))
-      continue;
-    size_t known = variables.all.size();
-    auto updates = variables.updatesOf(F);
-    bool hasOwn = any_of(updates, [](const Update &update) { return !isPassedValue(update); });
-    if (hasOwn || (allArguments && !updates.empty()))
+  for (Function &F : M)
+    if (auto updates = Variables::markedIn(F); !updates.empty() && !isExcluded(F, resolvers))
       work.emplace_back(&F, std::move(updates));
-    else
-      variables.forgetFrom(known);
-  }
   if (work.empty()) {
     bool hasCode = any_of(M, [](const Function &F) { return !F.isDeclaration(); });
     if (hasCode && M.debug_compile_units_begin() == M.debug_compile_units_end())
@@ -121,8 +128,12 @@ bool instrument(Module &M) {
 }
 
 struct RangesPass : PassInfoMixin<RangesPass> {
-  PreservedAnalyses run(Module &M, ModuleAnalysisManager &) {
-    return instrument(M) ? PreservedAnalyses::none() : PreservedAnalyses::all();
+  /// The passes of this level up to inlining; none without optimisation.
+  std::shared_ptr<ModulePassManager> optimiser;
+
+  PreservedAnalyses run(Module &M, ModuleAnalysisManager &analyses) {
+    bool isChanged = instrument(M, analyses, optimiser.get());
+    return isChanged ? PreservedAnalyses::none() : PreservedAnalyses::all();
   }
   static bool isRequired() { return true; }
 };
@@ -133,8 +144,13 @@ struct RangesPass : PassInfoMixin<RangesPass> {
 extern "C" LLVM_ATTRIBUTE_WEAK PassPluginLibraryInfo llvmGetPassPluginInfo() {
   return {LLVM_PLUGIN_API_VERSION, "overhear-ranges", "1", [](PassBuilder &builder) {
             builder.registerPipelineStartEPCallback(
-                [](ModulePassManager &passes, OptimizationLevel) {
-                  passes.addPass(overhear::RangesPass());
+                [&builder](ModulePassManager &passes, OptimizationLevel level) {
+                  overhear::RangesPass pass;
+                  if (level != OptimizationLevel::O0)
+                    pass.optimiser = std::make_shared<ModulePassManager>(
+                        builder.buildModuleSimplificationPipeline(level,
+                                                                  ThinOrFullLTOPhase::None));
+                  passes.addPass(std::move(pass));
                 });
             builder.registerPipelineParsingCallback(
                 [](StringRef name, ModulePassManager &passes,

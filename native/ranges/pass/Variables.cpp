@@ -16,6 +16,9 @@ using namespace llvm;
 namespace overhear {
 namespace {
 
+/// Metadata of marked updates: variable and shift.
+constexpr const char *UPDATE_MARK = "overhear.update";
+
 /// The type under typedefs and qualifiers. The first name on the way is the one that the source
 /// uses; it is stored in `name`.
 const DIType *underlying(const DIType *type, std::string &name) {
@@ -261,6 +264,36 @@ std::vector<Update> Variables::updatesOf(Function &F) {
   for (Instruction &I : instructions(F))
     if (auto update = updateOf(I))
       updates.push_back(*update);
+  return updates;
+}
+
+bool isPassedValue(const Update &update) {
+  auto *store = dyn_cast<StoreInst>(update.at);
+  return store && isa<Argument>(store->getValueOperand());
+}
+
+void Variables::mark(const Update &update) {
+  LLVMContext &X = update.at->getContext();
+  auto number = [&](unsigned value) {
+    return ConstantAsMetadata::get(ConstantInt::get(Type::getInt32Ty(X), value));
+  };
+  update.at->setMetadata(UPDATE_MARK,
+                         MDNode::get(X, {number(update.variable), number(update.shift)}));
+}
+
+std::vector<Update> Variables::markedIn(Function &F) {
+  std::vector<Update> updates;
+  for (Instruction &I : instructions(F)) {
+    MDNode *mark = I.getMetadata(UPDATE_MARK);
+    if (!mark)
+      continue;
+    auto number = [&](unsigned operand) {
+      auto *value = mdconst::extract<ConstantInt>(mark->getOperand(operand));
+      return unsigned(value->getZExtValue());
+    };
+    updates.push_back({&I, number(0), number(1)});
+    I.setMetadata(UPDATE_MARK, nullptr);
+  }
   return updates;
 }
 

@@ -48,15 +48,27 @@ struct Update {
   unsigned shift = 0;
 };
 
+/// Whether the update is the value that a caller passes.
+bool isPassedValue(const Update &update);
+
 class Variables {
 public:
   explicit Variables(llvm::Module &M);
 
-  /// The updates of a function, in the order of its instructions.
+  /// Finds the updates of a function in the order of its instructions, as the front end has
+  /// written them.
   std::vector<Update> updatesOf(llvm::Function &F);
 
   /// Forgets the variables that were found last: only the first ones stay.
   void forgetFrom(size_t first);
+
+  /// Marks an update, so that `markedIn` finds it after inlining. There it is no longer visible
+  /// whose store it was, and constant folding turns the pointer to the first field of a struct into
+  /// one to the struct.
+  static void mark(const Update &update);
+
+  /// The marked updates of a function, in the order of its instructions.
+  static std::vector<Update> markedIn(llvm::Function &F);
 
   std::vector<Variable> all;
 

@@ -68,6 +68,31 @@ fn recursion_behaves() {
 }
 
 #[test]
+fn fields_that_inlined_functions_write_keep_their_ranges() {
+    behaves("inlining.c", &[], true);
+    if parts().is_none() {
+        return;
+    }
+    for level in LEVELS {
+        let folder = TempDir::new().unwrap();
+        let (with, _) = compile(folder.path(), &program("inlining.c"), &[level]);
+        let (_, results) = run(&with, Some("full"), &[]);
+        for (name, range) in [
+            ("outer.first", (1000, 100_000)),
+            ("inner.low", (-100, -1)),
+            ("inner.high", (1, 100)),
+            // Of the multiples of 3 up to 300, those below 256, and 258 - 256 and so on.
+            ("outer.last", (2, 255)),
+        ] {
+            let observed = variable(&results, name).1;
+            let (low, high) = observed.range.unwrap();
+            assert_eq!(observed.updates, 100, "{level} {name}");
+            assert_eq!((low, high), range, "{level} {name}");
+        }
+    }
+}
+
+#[test]
 fn jumps_of_all_kinds_behave() {
     behaves("jumps.c", &[], true);
 }
