@@ -96,7 +96,7 @@ pub(crate) const TEST: &[Need] = &[
     module("python3-venv", "ensurepip", "Python with the module venv"),
 ];
 
-/// Programs that `make naps` observes.
+/// Programs that `make naps` and the tests of the preload library observe.
 pub(crate) const OBSERVED: &[Need] = &[
     program("bzip2", "bzip2", "the compressor bzip2"),
     program("redis-server", "redis-server", "the server redis"),
@@ -107,7 +107,8 @@ pub(crate) const OBSERVED: &[Need] = &[
     ),
     program("sqlite3", "sqlite3", "the shell of sqlite"),
     program("nginx-light", "nginx", "the server nginx"),
-    program("postgresql", "psql", "the server postgresql"),
+    // A machine may have its client alone.
+    program("postgresql", "pg_ctlcluster", "the server postgresql"),
     module(
         "libpython3-testsuite",
         "test.test_list",

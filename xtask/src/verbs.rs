@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{bail, ensure, Context, Result};
 
 use crate::install::{kernel_library, Installation};
-use crate::packages::{self, BUILD, DEMO, FUZZ, RANGES, TEST};
+use crate::packages::{self, BUILD, DEMO, FUZZ, OBSERVED, RANGES, TEST};
 use crate::shell::{self, Missing};
 use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
@@ -160,7 +160,7 @@ impl Verb {
 
 /// Everything that must hold before a change is accepted. All parts run, even if one fails.
 fn test(workspace: &Workspace) -> Result<()> {
-    packages::ensure(&[BUILD, TEST, RANGES])?;
+    packages::ensure(&[BUILD, TEST, RANGES, OBSERVED])?;
     let mut tally = Tally::default();
     // One build in one profile: the tests, the C tests and the programs under test share it.
     let mut build = shell::cargo(&workspace.root);

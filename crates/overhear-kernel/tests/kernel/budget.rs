@@ -6,6 +6,7 @@ use std::hint::black_box;
 use std::io::Read;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 use std::sync::Arc;
 
 use overhear_event::{GapCause, Inbox, Source, StreamDescriptor, StreamId, Timestamp, Value};
@@ -288,6 +289,19 @@ fn probe_that_is_off_leaves_the_code_of_the_program() {
     }
 }
 
+/// The number of a tracepoint, from tracefs, which a mount namespace has if the machine has not.
+fn tracepoint_id(tracepoint: &str) -> Option<u64> {
+    const TRACEFS: &str = "/sys/kernel/tracing";
+    let script = format!(
+        "test -e {TRACEFS}/events || mount -t tracefs nodev {TRACEFS} || exit 77
+        cat {TRACEFS}/events/{tracepoint}/id"
+    );
+    let mut namespace = Command::new("unshare");
+    let output = namespace.args(["--mount", "sh", "-c", &script]).output();
+    let id = String::from_utf8(output.ok()?.stdout).ok()?;
+    id.trim().parse().ok()
+}
+
 /// A counter of a tracepoint in one thread, by perf: independent of BPF programs and budgets.
 struct TracepointCount(File);
 
@@ -296,8 +310,7 @@ impl TracepointCount {
     fn open(tracepoint: &str, tid: u32) -> Option<Self> {
         const TYPE_TRACEPOINT: u64 = 2;
         const ATTRIBUTE_BYTES: u64 = 128;
-        let id = format!("/sys/kernel/tracing/events/{tracepoint}/id");
-        let id: u64 = std::fs::read_to_string(id).ok()?.trim().parse().ok()?;
+        let id = tracepoint_id(tracepoint)?;
         let mut attribute = [0_u64; 16];
         attribute[0] = ATTRIBUTE_BYTES << 32 | TYPE_TRACEPOINT;
         attribute[1] = id;
