@@ -156,7 +156,7 @@ fn replay<J: Judge>(dir: &Path, verdicts: &mut Verdicts<J>) -> Result<(), Sessio
         verdicts.clock_error(from, Nanos::from_ns(number("error_ns")));
     }
     let run = Recording::read(&reader).map_err(usage)?;
-    if let Some(start) = recording::start_of(&reader, run.as_ref()) {
+    if let Some(start) = recording::origin_of(&reader, run.as_ref()) {
         verdicts.count_from(start);
     }
     let replayed = match !reader.torn().is_empty() {

@@ -182,7 +182,7 @@ pub fn metrics(
     report
         .notes
         .extend(recording::damage(&reader, run.as_ref(), &replayed));
-    report.start = recording::start_of(&reader, run.as_ref()).unwrap_or_default();
+    report.start = recording::origin_of(&reader, run.as_ref()).unwrap_or_default();
     if measurements {
         let recorded = Arc::new(Recorded {
             reader,

@@ -90,13 +90,22 @@ pub fn missing_elements(reader: &TraceReader, replayed: &ReplaySummary) -> Optio
     (written != read).then(|| message(written, read, "missed elements"))
 }
 
-/// The start of a recording, the origin of times in messages and on the page: the release of the
-/// program, or the first element if that is earlier. `None` without either.
+/// The begin of a recording, where the page begins: the release of the program, or the first
+/// element if that is earlier. `None` without either.
 pub fn start_of(reader: &TraceReader, run: Option<&Recording>) -> Option<Timestamp> {
     let first = reader.times().map(|(first, _)| first);
-    let start = run.map_or(0, |run| run.start_ns);
-    let start = (start > 0).then(|| Timestamp::from_monotonic_ns(start));
-    first.into_iter().chain(start).min()
+    first.into_iter().chain(release_of(run)).min()
+}
+
+/// The origin of times in messages, as in those of the run itself: the release of the program, also
+/// if an element is earlier; without it, the first element. `None` without either.
+pub fn origin_of(reader: &TraceReader, run: Option<&Recording>) -> Option<Timestamp> {
+    release_of(run).or_else(|| Some(reader.times()?.0))
+}
+
+fn release_of(run: Option<&Recording>) -> Option<Timestamp> {
+    let start = run.map(|run| run.start_ns).filter(|start| *start > 0);
+    start.map(Timestamp::from_monotonic_ns)
 }
 
 /// How and when the program ended.
@@ -197,4 +206,50 @@ pub fn clock_document(segments: &[Segment]) -> serde_json::Value {
         })
         .collect();
     serde_json::json!({ "segments": segments })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use overhear_event::{ElementView, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema};
+    use overhear_trace::{TraceIdentity, TraceReader, TraceWriter};
+
+    use super::{origin_of, start_of, Recording};
+
+    /// A program is held until it is released, and the kernel may observe it before.
+    #[test]
+    fn messages_count_from_the_release_also_if_an_element_is_earlier() {
+        let stream = StreamDescriptor::new(
+            StreamId::from_raw(1),
+            Origin::program(7, "held"),
+            "early".to_owned(),
+            Arc::new(TypeSchema::builder("early").build().unwrap()),
+        );
+        let folder = tempfile::tempdir().unwrap();
+        let mut writer = TraceWriter::create(folder.path(), TraceIdentity::default()).unwrap();
+        for (sequence, ns) in [(0, 4_000), (1, 9_000)] {
+            let element = ElementView {
+                stream: &stream,
+                sequence,
+                time: Timestamp::from_monotonic_ns(ns),
+                payload: &[],
+            };
+            writer.element(&element).unwrap();
+        }
+        writer.finish().unwrap();
+        let reader = TraceReader::open(folder.path()).unwrap();
+        let at = |ns| Some(Timestamp::from_monotonic_ns(ns));
+        let run = |start_ns| Recording {
+            start_ns,
+            ..Recording::default()
+        };
+        for (start_ns, start, origin) in [(5_000, 4_000, 5_000), (3_000, 3_000, 3_000)] {
+            assert_eq!(start_of(&reader, Some(&run(start_ns))), at(start));
+            assert_eq!(origin_of(&reader, Some(&run(start_ns))), at(origin));
+        }
+        // Without a release, as in recordings of other tracers.
+        assert_eq!(origin_of(&reader, Some(&run(0))), at(4_000));
+        assert_eq!(origin_of(&reader, None), at(4_000));
+    }
 }
