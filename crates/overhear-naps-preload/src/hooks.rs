@@ -287,12 +287,12 @@ unsafe extern "C" fn calloc_looked_at(count: usize, size: usize) -> Untyped {
 
 #[no_mangle]
 pub unsafe extern "C" fn free(block: Untyped) {
-    if hot::is_inside(block) {
-        free_inside(block);
+    if hot::is_outside(block) {
+        // SAFETY: as the caller's call, and the block is outside.
+        unsafe { hot::free(block) };
         return;
     }
-    // SAFETY: as the caller's call, and the block is not inside.
-    unsafe { hot::free(block) }
+    free_inside(block);
 }
 
 /// A `free` of jemalloc, which permits it for blocks of `malloc`.

@@ -287,12 +287,41 @@ fn handler_uses_no_lock_of_the_c_library() {
     }
 }
 
+/// What `readelf` prints of the library.
+fn elf(option: &str) -> String {
+    let mut tool = Command::new("readelf");
+    let output = tool.arg(option).arg("-W").arg(library()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Functions that were bound at their first call would be looked up by the handler.
 #[test]
 fn library_is_bound_when_it_is_loaded() {
-    let mut tool = Command::new("readelf");
-    let output = tool.arg("-dW").arg(library()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = elf("--dynamic");
     let flags = |line: &&str| line.contains("(FLAGS)") && line.contains("BIND_NOW");
     assert!(text.lines().any(|line| flags(&line)), "{text}");
+}
+
+/// The memory of an observed program contains neither another library nor the code that prints
+/// panics.
+#[test]
+fn library_is_small_in_memory() {
+    let text = elf("--dynamic");
+    let needed: Vec<&str> = text.lines().filter(|it| it.contains("(NEEDED)")).collect();
+    let mut compiler = Command::new("cc");
+    let output = compiler.arg("-print-file-name=libgcc_eh.a").output();
+    if output.unwrap().stdout.starts_with(b"/") {
+        let loads = needed.iter().any(|line| line.contains("libgcc_s"));
+        assert!(!loads, "{needed:#?}");
+    }
+    // A mapping of its own: after the data, which is writable.
+    let text = elf("--segments");
+    let segments: Vec<&str> = text.lines().filter(|it| it.contains(" LOAD ")).collect();
+    let data = segments.iter().rposition(|line| line.contains(" RW "));
+    let code = segments.iter().rposition(|line| line.contains(" R E "));
+    assert!(data < code, "{segments:#?}");
+    let last: Vec<&str> = segments[code.unwrap()].split_whitespace().collect();
+    let bytes = u64::from_str_radix(&last[4][2..], 16).unwrap();
+    assert!(bytes > 100_000, "{segments:#?}");
 }
