@@ -400,7 +400,7 @@ unsafe fn resize(block: Untyped, size: usize) -> Untyped {
         let target = table::find(new);
         if let Some(target) = target.filter(|&target| table::hold(target, BUSY)) {
             let freed_ns = sys::now_ns();
-            let Some(state) = table::seize(index) else {
+            let Some(state) = table::seize_movable(index) else {
                 sys::fatal("an allocation is freed while it is reallocated");
             };
             RECORD[index].freed_ns.store(freed_ns, Ordering::Relaxed);

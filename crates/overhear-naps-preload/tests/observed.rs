@@ -103,6 +103,48 @@ fn naps_by_accessed_bits_contain_no_access() {
 }
 
 #[test]
+fn naps_of_guarded_pages_contain_no_access() {
+    oracle("rwp");
+}
+
+#[test]
+fn system_calls_signals_forks_and_threads_work_with_guarded_pages() {
+    edges("rwp");
+}
+
+/// A kernel without read-write protection is named as the reason, and auto selects another back end.
+#[test]
+fn missing_read_write_protection_is_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "oracle");
+    let record = |backend| {
+        let mut command = Command::new(&program);
+        command.arg(folder.path().join("log")).args(["1", "1"]);
+        let mut observed = observe(&mut command, settings(backend, 300, "5"));
+        assert!(observed.output.status.success(), "{:?}", observed.output);
+        observed.records.remove(0)
+    };
+    let (asked, auto) = (record("rwp"), record("auto"));
+    if asked.backend == "rwp" {
+        // As on every kernel that has it.
+        assert_eq!(auto.backend, "rwp");
+        return;
+    }
+    assert_eq!(asked.backend, "none");
+    let sentence = "rwp: this kernel has no read-write protection by userfaultfd, which Linux 7.3 \
+                    introduced";
+    let permission = "rwp: userfaultfd for system calls needs root";
+    let reason = &asked.backend_reason;
+    assert!(
+        reason.starts_with(sentence) || reason.starts_with(permission),
+        "{reason}"
+    );
+    assert_eq!(asked.watched.protections, 0);
+    assert_ne!(auto.backend, "none");
+    assert!(!auto.backend_reason.contains("rwp"), "{auto:#?}");
+}
+
+#[test]
 fn never_accessed_block_is_one_nap_until_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "oracle");
