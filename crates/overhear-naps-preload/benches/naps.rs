@@ -248,8 +248,9 @@ fn last_cpu() -> usize {
     // SAFETY: the place has this size.
     unsafe { libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) };
     // SAFETY: the numbers are those of the set.
-    let cpus = (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) });
-    cpus.last().unwrap_or(0)
+    let mut cpus =
+        (0..libc::CPU_SETSIZE as usize).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu, &set) });
+    cpus.next_back().unwrap_or(0)
 }
 
 /// CPU time and largest resident set of a program that ends.

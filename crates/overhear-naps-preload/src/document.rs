@@ -3,7 +3,7 @@
 //!
 //! A file is written under another name and renamed, so a reader never sees half of one.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 
 use overhear_naps::{
     CodeMapping, Nap, NapEnd, NapsCost, ProcessRecord, Unwatched, WatchedSums, FORMAT,
@@ -17,11 +17,12 @@ use crate::settings;
 use crate::sys;
 use crate::table::{self, get, COUNTS, RECORD};
 
+const BUFFER_BYTES: usize = 4096;
+/// Room for the list of mappings of most programs. What is not used takes no memory.
+const MAPPINGS_BYTES: usize = 256 * 1024;
+
 pub(crate) fn write(handler: &Handler, ended: bool, folder: i32) {
     let record = record(handler, ended);
-    let Ok(text) = serde_json::to_vec(&record) else {
-        return;
-    };
     let name = format!("naps-{}-{}.json", record.pid, handler.started_ns);
     let (Ok(new), Ok(name)) = (
         std::ffi::CString::new(format!("{name}.new")),
@@ -36,8 +37,10 @@ pub(crate) fn write(handler: &Handler, ended: bool, folder: i32) {
         if fd < 0 {
             return;
         }
-        let mut file = <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd);
-        if file.write_all(&text).is_ok() {
+        let file = <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd);
+        // The text is never whole in memory, which is the program's.
+        let mut out = std::io::BufWriter::with_capacity(BUFFER_BYTES, file);
+        if serde_json::to_writer(&mut out, &record).is_ok() && out.flush().is_ok() {
             libc::renameat(folder, new.as_ptr(), folder, name.as_ptr());
         }
     }
@@ -126,7 +129,10 @@ fn allocations(handler: &Handler, now: u64) -> Vec<overhear_naps::Allocation> {
 
 /// Files with code in the address space.
 fn mappings() -> Vec<CodeMapping> {
-    let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut text = String::with_capacity(MAPPINGS_BYTES);
+    // Without the list the report has addresses in place of names.
+    let file = std::fs::File::open("/proc/self/maps");
+    let _ = file.and_then(|mut file| file.read_to_string(&mut text));
     let mapping = |line: &str| {
         let mut words = line.split_ascii_whitespace();
         let (start, end) = words.next()?.split_once('-')?;

@@ -350,7 +350,7 @@ fn pages_are_at(address: usize, bytes: usize) -> bool {
 pub(crate) fn before_raw_fork() {
     STILL.begin();
     for record in table::used() {
-        while record.state() == table::AWAY {
+        while [table::AWAY, table::GUARDED].contains(&record.state()) {
             table::touch(record.start());
         }
         while record.state() == table::RETURNING {

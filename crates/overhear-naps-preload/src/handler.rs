@@ -278,12 +278,7 @@ impl Handler {
             if self.by_address.get(&tracked.start) == Some(&index) {
                 self.by_address.remove(&tracked.start);
             }
-            let moves = self.backend.as_ref().is_some_and(Backend::moves);
-            let idle_until = if moves {
-                freed_ns
-            } else {
-                self.verified_ns.min(freed_ns)
-            };
+            let idle_until = self.verified_ns(freed_ns).min(freed_ns);
             tracked.end_protection(idle_until, NapEnd::Free, None);
             let allocation = &mut tracked.allocation;
             allocation.freed_ns = Some(freed_ns);
@@ -351,8 +346,8 @@ impl Handler {
             return Protected::No;
         };
         let record = &RECORD[index];
-        let moves = backend.moves();
-        if moves && !record.transition(table::LIVE, table::MOVING) {
+        let protected = backend.protected_state();
+        if protected.is_some() && !record.transition(table::LIVE, table::MOVING) {
             // Freed, excluded, or held for a moment: in the last case it is tried again.
             let again = record.state() == table::BUSY;
             return if again {
@@ -361,14 +356,14 @@ impl Handler {
                 Protected::No
             };
         }
-        if !moves && record.state() != table::LIVE {
+        if protected.is_none() && record.state() != table::LIVE {
             return Protected::No;
         }
         let before = sys::now_ns();
         let done = backend.protect(tracked.start, tracked.bytes);
         let after = sys::now_ns();
-        if moves {
-            record.enter(if done { table::AWAY } else { table::EXCLUDED });
+        if let Some(protected) = protected {
+            record.enter(if done { protected } else { table::EXCLUDED });
         }
         if !done {
             table::add(&COUNTS.excluded, 1);
@@ -447,9 +442,9 @@ impl Handler {
             return;
         };
         let record = &RECORD[index];
-        let moves = backend.moves();
-        if moves {
-            if !record.transition(table::AWAY, table::RETURNING) {
+        let protected = backend.protected_state();
+        if let Some(protected) = protected {
+            if !record.transition(protected, table::RETURNING) {
                 // Resolved already, or freed: the thread finds out by itself.
                 backend.wake(access.address, sys::PAGE);
                 return;
@@ -472,11 +467,9 @@ impl Handler {
         allocation.last_access_ns = access.idle_until_ns.max(allocation.last_access_ns);
         allocation.last_access_before_ns = now;
         allocation.last_access_at = access.at;
-        let least = if moves { least_delay_ns() } else { 0 };
-        let resolved_ns = if moves {
-            now - access.idle_until_ns + FAULT_NS
-        } else {
-            0
+        let (least, resolved_ns) = match protected {
+            Some(_) => (least_delay_ns(), now - access.idle_until_ns + FAULT_NS),
+            None => (0, 0),
         };
         let cost = tracked.protect_ns + resolved_ns;
         let delay = self.pacer.delay_ns(cost, protected_ns, least);
@@ -570,7 +563,7 @@ impl Handler {
 
     pub(crate) fn verified_ns(&self, now: u64) -> u64 {
         match &self.backend {
-            Some(backend) if backend.moves() => now,
+            Some(backend) if backend.protected_state().is_some() => now,
             _ => self.verified_ns,
         }
     }
@@ -589,9 +582,10 @@ impl Handler {
     fn stop(&mut self) {
         self.write(true);
         // Threads that fork meanwhile touch protected memory, and wait for this.
-        if let Some(backend) = self.backend.as_mut().filter(|backend| backend.moves()) {
+        let state = self.backend.as_ref().and_then(Backend::protected_state);
+        if let (Some(backend), Some(protected)) = (self.backend.as_mut(), state) {
             for record in table::used() {
-                if record.transition(table::AWAY, table::RETURNING) {
+                if record.transition(protected, table::RETURNING) {
                     backend.unprotect(record.start(), record.bytes());
                     record.enter(table::LIVE);
                 }

@@ -287,12 +287,12 @@ unsafe extern "C" fn calloc_looked_at(count: usize, size: usize) -> Untyped {
 
 #[no_mangle]
 pub unsafe extern "C" fn free(block: Untyped) {
-    if hot::is_inside(block) {
-        free_inside(block);
+    if hot::is_outside(block) {
+        // SAFETY: as the caller's call, and the block is outside.
+        unsafe { hot::free(block) };
         return;
     }
-    // SAFETY: as the caller's call, and the block is not inside.
-    unsafe { hot::free(block) }
+    free_inside(block);
 }
 
 /// A `free` of jemalloc, which permits it for blocks of `malloc`.
@@ -400,7 +400,7 @@ unsafe fn resize(block: Untyped, size: usize) -> Untyped {
         let target = table::find(new);
         if let Some(target) = target.filter(|&target| table::hold(target, BUSY)) {
             let freed_ns = sys::now_ns();
-            let Some(state) = table::seize(index) else {
+            let Some(state) = table::seize_movable(index) else {
                 sys::fatal("an allocation is freed while it is reallocated");
             };
             RECORD[index].freed_ns.store(freed_ns, Ordering::Relaxed);

@@ -2,8 +2,8 @@
 //! The words that every call of `malloc` and `free` reads, in one line of the cache.
 //!
 //! Most calls are passed on: to small allocations this library is not to add more than a comparison
-//! and a jump. So one comparison also covers what is rare: until [`open`], and while a handler is to
-//! start, the least size is 0 and every call takes the slow path.
+//! and a jump. So one comparison also covers what is rare: until [`open`] all words are 0, and while
+//! a handler is to start the least size is, so that calls take the slow path.
 
 use core::ffi::c_void;
 
@@ -13,9 +13,10 @@ use overhear_stream::sync::{AtomicU64, Ordering};
 struct Hot {
     /// Least size of an allocation that a hook looks at.
     look_size: AtomicU64,
-    /// First address of the arena, and its bytes: a block elsewhere is one of the next allocator.
-    arena: AtomicU64,
-    arena_bytes: AtomicU64,
+    /// Address after the arena, and the bytes from there around to its first address: a block there
+    /// is one of the next allocator. At first these are no bytes.
+    outside: AtomicU64,
+    outside_bytes: AtomicU64,
     /// Addresses of the next definitions, valid where the comparisons above pass a call on.
     malloc: AtomicU64,
     calloc: AtomicU64,
@@ -26,8 +27,8 @@ struct Hot {
 // later only the least size changes, which is a hint.
 static HOT: Hot = Hot {
     look_size: AtomicU64::new(0),
-    arena: AtomicU64::new(0),
-    arena_bytes: AtomicU64::new(u64::MAX),
+    outside: AtomicU64::new(0),
+    outside_bytes: AtomicU64::new(0),
     malloc: AtomicU64::new(0),
     calloc: AtomicU64::new(0),
     free: AtomicU64::new(0),
@@ -50,8 +51,11 @@ pub(crate) fn open(next: Next, arena: usize, arena_bytes: usize) {
     HOT.malloc.store(next.malloc as u64, Ordering::Relaxed);
     HOT.calloc.store(next.calloc as u64, Ordering::Relaxed);
     HOT.free.store(next.free as u64, Ordering::Relaxed);
-    HOT.arena.store(arena as u64, Ordering::Relaxed);
-    HOT.arena_bytes.store(arena_bytes as u64, Ordering::Relaxed);
+    // Without an arena all addresses but the last one are outside, where no block begins.
+    let outside_bytes = (arena_bytes as u64).wrapping_neg().wrapping_sub(1);
+    let end = (arena + arena_bytes) as u64;
+    HOT.outside.store(end, Ordering::Relaxed);
+    HOT.outside_bytes.store(outside_bytes, Ordering::Relaxed);
     look_from(u64::MAX);
 }
 
@@ -69,11 +73,11 @@ pub(crate) fn is_looked_at(size: usize) -> bool {
     size as u64 >= HOT.look_size.load(Ordering::Relaxed)
 }
 
-/// Whether a block may be of the arena. The others are for [`free`].
+/// Whether a block is surely not of the arena. Such blocks are for [`free`].
 #[inline(always)]
-pub(crate) fn is_inside(block: *mut c_void) -> bool {
-    (block as u64).wrapping_sub(HOT.arena.load(Ordering::Relaxed))
-        < HOT.arena_bytes.load(Ordering::Relaxed)
+pub(crate) fn is_outside(block: *mut c_void) -> bool {
+    (block as u64).wrapping_sub(HOT.outside.load(Ordering::Relaxed))
+        < HOT.outside_bytes.load(Ordering::Relaxed)
 }
 
 /// The next `malloc`.
@@ -106,11 +110,11 @@ pub(crate) unsafe fn calloc(count: usize, size: usize) -> *mut c_void {
 /// The next `free`.
 ///
 /// # Safety
-/// As `free`, and the block is not inside.
+/// As `free`, and the block is outside.
 #[inline(always)]
 pub(crate) unsafe fn free(block: *mut c_void) {
     let address = HOT.free.load(Ordering::Relaxed) as usize;
-    // SAFETY: a block that is not inside proves that `open` has set the address.
+    // SAFETY: a block that is outside proves that `open` has set the address.
     let next: unsafe extern "C" fn(*mut c_void) = unsafe { core::mem::transmute(address) };
     // SAFETY: as the caller's call.
     unsafe { next(block) }

@@ -82,6 +82,7 @@ pub(crate) unsafe fn read(mut variables: *const *const c_char) -> bool {
             }
             environment::BACKEND => {
                 settings.backend = match value {
+                    "rwp" => "rwp",
                     "move" => "move",
                     "accessed" => "accessed",
                     _ => "auto",

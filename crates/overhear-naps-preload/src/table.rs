@@ -12,14 +12,15 @@
 //! | from | to | by | meaning |
 //! |---|---|---|---|
 //! | FREE | LIVE | allocating thread | The record is filled, the pages are accessible. |
-//! | LIVE | MOVING, then AWAY | handler | The allocation is protected. |
-//! | AWAY | RETURNING, then LIVE | handler | An access ended the protection. |
+//! | LIVE | MOVING, then AWAY | handler | The allocation is protected: its pages are in the shadow. |
+//! | LIVE | MOVING, then GUARDED | handler | It is protected, and its pages stay in place. |
+//! | AWAY, GUARDED | RETURNING, then LIVE | handler | An access ended the protection. |
 //! | LIVE | BUSY, then LIVE | program thread | It changes the mapping; the handler keeps off. |
 //! | LIVE | EXCLUDED | program thread | It is never protected again. |
-//! | LIVE, AWAY, EXCLUDED | GONE | freeing thread | The pages are given back. |
+//! | LIVE, AWAY, GUARDED, EXCLUDED | GONE | freeing thread | The pages are given back. |
 //! | GONE | FREE | handler, or the engine of a forked child | The record may be used again. |
 //!
-//! 1. Every transition from LIVE or AWAY is a compare-and-exchange, `SYNC(naps_state)`: acquire and
+//! 1. Every transition from LIVE, AWAY or GUARDED is a compare-and-exchange, `SYNC(naps_state)`: acquire and
 //!    release. The loser waits until MOVING, RETURNING or BUSY is over, or finds GONE.
 //! 2. Only the handler waits for nobody: MOVING and RETURNING last for a few system calls of the
 //!    handler. A program thread may wait while it holds the lock of this table, because the handler
@@ -58,6 +59,7 @@ pub(crate) const RETURNING: u32 = 4;
 pub(crate) const BUSY: u32 = 5;
 pub(crate) const EXCLUDED: u32 = 6;
 pub(crate) const GONE: u32 = 7;
+pub(crate) const GUARDED: u32 = 8;
 
 /// A watched allocation. All fields but `state` are constant while it is LIVE.
 #[derive(Debug)]
@@ -479,15 +481,25 @@ pub(crate) fn overlapping(start: usize, bytes: usize) -> impl Iterator<Item = us
 /// Takes a record out of the hands of the handler, for `free`: returns its last state. None if
 /// another thread frees it, or if it is no allocation.
 pub(crate) fn seize(index: usize) -> Option<u32> {
+    seize_in(index, &[LIVE, AWAY, GUARDED, EXCLUDED])
+}
+
+/// As [`seize`], for pages that are to move. Guarded ones are made accessible before.
+pub(crate) fn seize_movable(index: usize) -> Option<u32> {
+    seize_in(index, &[LIVE, AWAY, EXCLUDED])
+}
+
+fn seize_in(index: usize, states: &[u32]) -> Option<u32> {
     let record = &RECORD[index];
     loop {
         let state = record.state();
         match state {
-            LIVE | AWAY | EXCLUDED => {
+            state if states.contains(&state) => {
                 if record.transition(state, GONE) {
                     return Some(state);
                 }
             }
+            GUARDED => touch(record.start()),
             MOVING | RETURNING | BUSY => sys::yield_now(),
             _ => return None,
         }
@@ -523,6 +535,8 @@ pub(crate) fn release(index: usize, state: u32, moved: bool) {
             accessible(sys::map_at(address, bytes, libc::PROT_NONE))
                 && sys::map_at(shadow, bytes, libc::PROT_NONE)
         }
+        // New pages in their place end the protection.
+        (GUARDED, false, None) => sys::map_at(address, bytes, access),
         (_, false, Some(_)) => sys::map_at(address, taken * PAGE, libc::PROT_NONE),
         (_, false, None) => sys::advise(address, bytes, libc::MADV_DONTNEED),
     };
@@ -557,7 +571,7 @@ pub(crate) fn hold(index: usize, state: u32) -> bool {
                 }
             }
             // An access ends the protection.
-            AWAY => touch(record.start()),
+            AWAY | GUARDED => touch(record.start()),
             MOVING | RETURNING | BUSY => sys::yield_now(),
             _ => return false,
         }
@@ -586,8 +600,8 @@ pub(crate) fn bring_back(pages_are_away: impl Fn(usize, usize) -> bool) {
         let away = match record.state() {
             AWAY => true,
             MOVING | RETURNING => pages_are_away(shadow_of(address), bytes),
-            // The thread that held it does not exist here.
-            BUSY => false,
+            // The thread that held it does not exist here, nor does the descriptor that guards.
+            BUSY | GUARDED => false,
             _ => continue,
         };
         let shadow = shadow_of(address);

@@ -103,6 +103,48 @@ fn naps_by_accessed_bits_contain_no_access() {
 }
 
 #[test]
+fn naps_of_guarded_pages_contain_no_access() {
+    oracle("rwp");
+}
+
+#[test]
+fn system_calls_signals_forks_and_threads_work_with_guarded_pages() {
+    edges("rwp");
+}
+
+/// A kernel without read-write protection is named as the reason, and auto selects another back end.
+#[test]
+fn missing_read_write_protection_is_a_sentence() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = compiled(folder.path(), "oracle");
+    let record = |backend| {
+        let mut command = Command::new(&program);
+        command.arg(folder.path().join("log")).args(["1", "1"]);
+        let mut observed = observe(&mut command, settings(backend, 300, "5"));
+        assert!(observed.output.status.success(), "{:?}", observed.output);
+        observed.records.remove(0)
+    };
+    let (asked, auto) = (record("rwp"), record("auto"));
+    if asked.backend == "rwp" {
+        // As on every kernel that has it.
+        assert_eq!(auto.backend, "rwp");
+        return;
+    }
+    assert_eq!(asked.backend, "none");
+    let sentence = "rwp: this kernel has no read-write protection by userfaultfd, which Linux 7.3 \
+                    introduced";
+    let permission = "rwp: userfaultfd for system calls needs root";
+    let reason = &asked.backend_reason;
+    assert!(
+        reason.starts_with(sentence) || reason.starts_with(permission),
+        "{reason}"
+    );
+    assert_eq!(asked.watched.protections, 0);
+    assert_ne!(auto.backend, "none");
+    assert!(!auto.backend_reason.contains("rwp"), "{auto:#?}");
+}
+
+#[test]
 fn never_accessed_block_is_one_nap_until_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let program = compiled(folder.path(), "oracle");
@@ -287,12 +329,41 @@ fn handler_uses_no_lock_of_the_c_library() {
     }
 }
 
+/// What `readelf` prints of the library.
+fn elf(option: &str) -> String {
+    let mut tool = Command::new("readelf");
+    let output = tool.arg(option).arg("-W").arg(library()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// Functions that were bound at their first call would be looked up by the handler.
 #[test]
 fn library_is_bound_when_it_is_loaded() {
-    let mut tool = Command::new("readelf");
-    let output = tool.arg("-dW").arg(library()).output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout);
+    let text = elf("--dynamic");
     let flags = |line: &&str| line.contains("(FLAGS)") && line.contains("BIND_NOW");
     assert!(text.lines().any(|line| flags(&line)), "{text}");
+}
+
+/// The memory of an observed program contains neither another library nor the code that prints
+/// panics.
+#[test]
+fn library_is_small_in_memory() {
+    let text = elf("--dynamic");
+    let needed: Vec<&str> = text.lines().filter(|it| it.contains("(NEEDED)")).collect();
+    let mut compiler = Command::new("cc");
+    let output = compiler.arg("-print-file-name=libgcc_eh.a").output();
+    if output.unwrap().stdout.starts_with(b"/") {
+        let loads = needed.iter().any(|line| line.contains("libgcc_s"));
+        assert!(!loads, "{needed:#?}");
+    }
+    // A mapping of its own: after the data, which is writable.
+    let text = elf("--segments");
+    let segments: Vec<&str> = text.lines().filter(|it| it.contains(" LOAD ")).collect();
+    let data = segments.iter().rposition(|line| line.contains(" RW "));
+    let code = segments.iter().rposition(|line| line.contains(" R E "));
+    assert!(data < code, "{segments:#?}");
+    let last: Vec<&str> = segments[code.unwrap()].split_whitespace().collect();
+    let bytes = u64::from_str_radix(&last[4][2..], 16).unwrap();
+    assert!(bytes > 100_000, "{segments:#?}");
 }

@@ -50,7 +50,7 @@ pub mod environment {
     pub const BUDGET: &str = "OVERHEAR_NAPS_BUDGET";
     /// Size in bytes of the smallest allocation that is watched.
     pub const MIN_SIZE_BYTES: &str = "OVERHEAR_NAPS_MIN_SIZE_BYTES";
-    /// `auto`, `move` or `accessed`.
+    /// `auto`, `rwp`, `move` or `accessed`.
     pub const BACKEND: &str = "OVERHEAR_NAPS_BACKEND";
 }
 

@@ -24,7 +24,7 @@ pub struct ProcessRecord {
     pub parent: u32,
     /// Name of the process, as the kernel shows it.
     pub comm: String,
-    /// Back end: `move`, `accessed` or `none`.
+    /// Back end: `rwp`, `move`, `accessed` or `none`.
     pub backend: String,
     /// Reason why a better back end is not used; empty without one.
     pub backend_reason: String,

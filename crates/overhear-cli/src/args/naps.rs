@@ -56,6 +56,9 @@ pub(crate) struct NapsArguments {
 pub(crate) enum BackendName {
     /// The best one that works.
     Auto,
+    /// Pages are protected in place by userfaultfd, which reports accesses: as move, and cheaper;
+    /// needs Linux 7.3.
+    Rwp,
     /// Pages move aside, userfaultfd reports accesses: exact, needs root or a permission.
     Move,
     /// Accessed bits of page tables: without a permission, coarser times, no place of an access.
@@ -72,6 +75,7 @@ impl NapsArguments {
             min_size_bytes: self.min_size,
             backend: match self.backend {
                 BackendName::Auto => NapsBackend::Auto,
+                BackendName::Rwp => NapsBackend::Rwp,
                 BackendName::Move => NapsBackend::Move,
                 BackendName::Accessed => NapsBackend::Accessed,
             },

@@ -14,10 +14,15 @@
 //! call that gets protected memory fails with EFAULT there, so it breaks rule 1.
 
 mod accessed;
+mod guarding;
 mod moving;
+mod uffd;
 
 use accessed::Accessed;
+use guarding::Guarding;
 use moving::Moving;
+
+use crate::table;
 
 /// An access to a protected range, or to a range that was protected shortly before.
 #[derive(Clone, Copy, Debug)]
@@ -31,28 +36,35 @@ pub(crate) struct Access {
 
 /// A back end that works on this machine for this process.
 pub(crate) enum Backend {
+    Guarding(Guarding),
     Moving(Moving),
     Accessed(Accessed),
 }
 
 impl Backend {
-    /// The best back end, or the one with this name, and why no better one.
+    /// The best back end, or the one with this name, and why no better one. That a kernel is older
+    /// than Linux 7.3 is no reason that a user could remove: it is stated if RWP was asked for.
     pub(crate) fn choose(name: &str) -> (Option<Self>, String) {
+        type Open = fn() -> Result<Backend, String>;
+        let all: [(&str, Open); 3] = [
+            ("rwp", || Guarding::open().map(Self::Guarding)),
+            ("move", || Moving::open().map(Self::Moving)),
+            ("accessed", || Accessed::open().map(Self::Accessed)),
+        ];
         let mut reasons = String::new();
-        if name != "accessed" {
-            match Moving::open() {
-                Ok(backend) => return (Some(Self::Moving(backend)), reasons),
-                Err(reason) => reasons = format!("move: {reason}"),
+        for (one, open) in all {
+            if name != "auto" && name != one {
+                continue;
             }
-        }
-        if name != "move" {
-            match Accessed::open() {
-                Ok(backend) => return (Some(Self::Accessed(backend)), reasons),
+            match open() {
+                Ok(backend) => return (Some(backend), reasons),
+                Err(_) if one != name && one == "rwp" => {}
                 Err(reason) => {
                     if !reasons.is_empty() {
                         reasons.push_str("; ");
                     }
-                    reasons.push_str("accessed: ");
+                    reasons.push_str(one);
+                    reasons.push_str(": ");
                     reasons.push_str(&reason);
                 }
             }
@@ -62,36 +74,46 @@ impl Backend {
 
     pub(crate) fn name(&self) -> &'static str {
         match self {
+            Self::Guarding(_) => "rwp",
             Self::Moving(_) => "move",
             Self::Accessed(_) => "accessed",
         }
     }
 
-    /// Whether protection takes the pages away from the program, so that the record has the state
-    /// AWAY.
-    pub(crate) fn moves(&self) -> bool {
-        matches!(self, Self::Moving(_))
+    /// State of the record of a protected range: a thread that accesses it waits for the handler.
+    /// None: it does not wait, and the record stays LIVE.
+    pub(crate) fn protected_state(&self) -> Option<u32> {
+        match self {
+            Self::Guarding(_) => Some(table::GUARDED),
+            Self::Moving(_) => Some(table::AWAY),
+            Self::Accessed(_) => None,
+        }
     }
 
     /// Starts to watch a range.
     pub(crate) fn protect(&mut self, address: usize, bytes: usize) -> bool {
         match self {
+            Self::Guarding(backend) => backend.protect(address, bytes),
             Self::Moving(backend) => backend.protect(address, bytes),
             Self::Accessed(backend) => backend.protect(address, bytes),
         }
     }
 
-    /// Gives the pages of a range back, if `protect` takes them away.
+    /// Makes a range accessible, if `protect` makes it inaccessible.
     pub(crate) fn unprotect(&mut self, address: usize, bytes: usize) {
-        if let Self::Moving(backend) = self {
-            backend.unprotect(address, bytes);
+        match self {
+            Self::Guarding(backend) => backend.unprotect(address, bytes),
+            Self::Moving(backend) => backend.unprotect(address, bytes),
+            Self::Accessed(_) => {}
         }
     }
 
     /// Lets a thread run that waits for this address.
-    pub(crate) fn wake(&mut self, address: usize, bytes: usize) {
-        if let Self::Moving(backend) = self {
-            backend.wake(address, bytes);
+    pub(crate) fn wake(&self, address: usize, bytes: usize) {
+        match self {
+            Self::Guarding(backend) => backend.wake(address, bytes),
+            Self::Moving(backend) => backend.wake(address, bytes),
+            Self::Accessed(_) => {}
         }
     }
 
@@ -99,6 +121,7 @@ impl Backend {
     /// an access are known to be idle.
     pub(crate) fn accesses(&mut self, timeout_ns: u64, found: &mut Vec<Access>) -> u64 {
         match self {
+            Self::Guarding(backend) => backend.accesses(timeout_ns, found),
             Self::Moving(backend) => backend.accesses(timeout_ns, found),
             Self::Accessed(backend) => backend.accesses(timeout_ns),
         }
@@ -112,7 +135,7 @@ impl Backend {
         found: &mut Vec<Access>,
     ) -> Option<u64> {
         match self {
-            Self::Moving(_) => None,
+            Self::Guarding(_) | Self::Moving(_) => None,
             Self::Accessed(backend) => Some(backend.survey(ranges, found)),
         }
     }
@@ -120,6 +143,7 @@ impl Backend {
     /// Address whose reading wakes the handler, if it does not wait for a word.
     pub(crate) fn doorbell(&self) -> usize {
         match self {
+            Self::Guarding(backend) => backend.doorbell(),
             Self::Moving(backend) => backend.doorbell(),
             Self::Accessed(_) => 0,
         }

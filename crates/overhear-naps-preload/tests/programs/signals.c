@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SIZE = 64 * 1024, BLOCKS = 400, PATIENCE_MS = 100000 };
+enum { SIZE = 64 * 1024, BLOCKS = 200, PATIENCE_MS = 100000 };
 
 static void rest_us(long us) {
     struct timespec t = {us / 1000000, us % 1000000 * 1000};
@@ -131,7 +131,7 @@ static void busy_loader(int round) {
 
 int main(int argc, char **argv) {
     const char *part = argc > 1 ? argv[1] : "";
-    int rounds = !strcmp(part, "exit") ? 60 : !strcmp(part, "loader") ? 40 : !strcmp(part, "locks");
+    int rounds = !strcmp(part, "exit") ? 40 : !strcmp(part, "loader") ? 40 : !strcmp(part, "locks");
     for (int i = 0; i < rounds; i++) {
         pid_t child = fork();
         if (child == 0) {

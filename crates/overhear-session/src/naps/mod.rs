@@ -34,6 +34,8 @@ pub enum NapsBackend {
     /// The best one that works.
     #[default]
     Auto,
+    /// Pages are protected in place, and userfaultfd reports accesses.
+    Rwp,
     /// Pages move aside, and userfaultfd reports accesses.
     Move,
     /// The accessed bits of page tables.
@@ -46,6 +48,7 @@ impl NapsBackend {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Auto => "auto",
+            Self::Rwp => "rwp",
             Self::Move => "move",
             Self::Accessed => "accessed",
         }

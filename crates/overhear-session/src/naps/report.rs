@@ -44,7 +44,7 @@ pub struct ProcessReport {
     pub parent: u32,
     /// Name of the process.
     pub comm: String,
-    /// Back end: `move`, `accessed`, or `none`.
+    /// Back end: `rwp`, `move`, `accessed`, or `none`.
     pub backend: String,
     /// Reason why a better back end was not used; empty without one.
     pub backend_reason: String,
