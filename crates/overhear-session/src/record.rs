@@ -159,11 +159,12 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     let (mut kernel, source) = open(options)?;
     let subjects = Subjects {
         pids: options.pids.clone(),
+        on_exec: false,
     };
     let mut free = StreamIdRange::LOCAL;
     let samplers = Samplers::prepare(&options.samplers, &subjects, &mut free)?;
     let mut sources = vec![source];
-    sources.extend(SourceReport::of_samplers(samplers.names()));
+    sources.extend(samplers.report());
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
     // Resumed first: so the first element of each thread is that of its selection.

@@ -89,15 +89,7 @@ impl TextFile {
             let size = (2 * len).next_power_of_two().max(2 * opened.text.len());
             opened.text.resize(size.min(LARGEST_FILE), 0);
         }
-        let mut values = vec![0; opened.picks.len()];
-        opened.read(&mut values)?;
-        for (wrapped, (pick, value)) in opened
-            .wrapped
-            .iter_mut()
-            .zip(opened.picks.iter().zip(values))
-        {
-            *wrapped = (0, if pick.wraps_at > 0 { value } else { 0 });
-        }
+        opened.read(&mut vec![0; opened.picks.len()])?;
         Ok(opened)
     }
 
@@ -332,9 +324,9 @@ mod tests {
                 .map(|()| values)
                 .map_err(|error| error.to_string())
         };
-        assert_eq!(read("950"), Ok([50, 950 * 1024]));
+        assert_eq!(read("950"), Ok([950, 950 * 1024]));
         // It has passed 1000.
-        assert_eq!(read("20"), Ok([120, 20 * 1024]));
+        assert_eq!(read("20"), Ok([1020, 20 * 1024]));
         assert_eq!(read("-3").map(|values| values[1].cast_signed()), Ok(-3072));
         let error = read("none").unwrap_err();
         assert!(
