@@ -78,15 +78,14 @@ impl Samplers {
         if samplers.is_empty() {
             return Ok(Self::default());
         }
+        let names = requests.iter().filter(|it| it.policy.point().is_none());
+        let names = names.map(|request| request.name.clone()).collect();
         let thread =
             PeriodicSamplers::prepare(samplers).map_err(|error| usage(&error.to_string()))?;
         let source = PeriodicSource::new(sources, thread);
         Ok(Self {
             periodic: Some(Rc::new(RefCell::new(source))),
-            names: requests
-                .iter()
-                .map(|request| request.name.clone())
-                .collect(),
+            names,
             notes,
         })
     }
