@@ -157,7 +157,7 @@ fn unreadable(name: &str, reason: &str) -> SourceReadError {
 fn number(word: &[u8], pick: &Pick) -> Option<u64> {
     if let Place::Sum { name } = &pick.place {
         let sum = lines(word).filter_map(|line| assigned(line, name));
-        let sum: u64 = sum.filter_map(|word| integer(word)).sum();
+        let sum: u64 = sum.filter_map(integer).sum();
         return Some(sum.wrapping_mul(pick.scale));
     }
     match pick.quantity.kind {

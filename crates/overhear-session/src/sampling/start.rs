@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use overhear_event::{Nanos, Origin, Rate, StreamDescriptor, StreamId, StreamIdRange};
+use overhear_monitor::Monitor;
 use overhear_sampling::sources::{SourceFinder, SourceNameError};
 use overhear_sampling::{
     sample_ring, PeriodicSampler, PeriodicSamplers, PeriodicSource, RingSize, SampleForm,
@@ -29,7 +30,7 @@ pub(crate) struct Subjects {
 #[derive(Debug, Default)]
 pub(crate) struct Samplers {
     /// The periodic samplers; `None` if there are none.
-    pub(crate) periodic: Option<Rc<RefCell<PeriodicSource>>>,
+    periodic: Option<Rc<RefCell<PeriodicSource>>>,
     names: Vec<String>,
     notes: Vec<String>,
 }
@@ -88,6 +89,19 @@ impl Samplers {
             names,
             notes,
         })
+    }
+
+    /// Adds them to a monitor, and begins the first period of all.
+    pub(crate) fn begin(&self, monitor: &mut Monitor) {
+        self.add_to(monitor);
+        self.release();
+    }
+
+    /// Adds them to a monitor.
+    pub(crate) fn add_to(&self, monitor: &mut Monitor) {
+        if let Some(source) = &self.periodic {
+            monitor.add_source(Box::new(Rc::clone(source)));
+        }
     }
 
     /// Begins the first period of all.

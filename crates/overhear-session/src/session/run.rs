@@ -334,9 +334,7 @@ impl SessionBuilder {
         };
         let mut free = StreamIdRange::LOCAL;
         let samplers = Samplers::prepare(&self.samplers, &subjects, &mut free)?;
-        if let Some(periodic) = &samplers.periodic {
-            monitor.add_source(Box::new(Rc::clone(periodic)));
-        }
+        samplers.add_to(&mut monitor);
         sources.extend(samplers.report());
         if let Err(error) = kernel.borrow_mut().follow_held(held.pid()) {
             self.run_unobserved(&mut sources[0], &error.to_string())?;
