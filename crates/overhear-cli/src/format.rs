@@ -85,7 +85,7 @@ mod tests {
         let names: BTreeSet<&str> = documented.iter().map(|(column, _)| *column).collect();
         assert_eq!(names.len(), documented.len(), "a column has two rows");
         let export = CsvExport::<io::Sink>::COLUMNS.into_iter();
-        let outputs: [(&str, Vec<&str>); 5] = [
+        let outputs: [(&str, Vec<&str>); 6] = [
             (
                 "export",
                 export.chain([CsvExport::<io::Sink>::VALUES]).collect(),
@@ -95,6 +95,10 @@ mod tests {
             (
                 "list --not-connected",
                 text::not_connected::CSV_COLUMNS.to_vec(),
+            ),
+            (
+                "list --data-sources",
+                text::data_sources::CSV_COLUMNS.to_vec(),
             ),
             ("top", top::CSV_COLUMNS.to_vec()),
         ];

@@ -18,6 +18,7 @@ use overhear_session::connect;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, Listing};
 use overhear_session::not_connected::NotConnectedListing;
+use overhear_session::sampling::DataSourceListing;
 
 use crate::args::{
     execution, AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments,
@@ -32,6 +33,16 @@ fn query(names: &str, directory: &DirectoryArguments) -> Result<Query, SessionEr
 pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
     if arguments.not_connected {
         return list_not_connected(arguments);
+    }
+    if arguments.data_sources {
+        let listing = DataSourceListing::of_machine();
+        let width = Width::of(io::stdout());
+        print(&text::data_sources::render(
+            &listing,
+            arguments.form.format(),
+            width,
+        ))?;
+        return Ok(COMPLETE);
     }
     let query = query(&arguments.names, &arguments.directory)?;
     let socket = connect::socket(arguments.directory.socket)?;

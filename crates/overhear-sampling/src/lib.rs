@@ -32,7 +32,7 @@ pub mod sources;
 pub use account::Account;
 pub use form::{SampleForm, SampleSubject};
 pub use periodic_sampler::{
-    PeriodicSampler, PeriodicSamplers, PeriodicSource, SamplerEnd, StartSamplersError,
+    PeriodicSampler, PeriodicSamplers, PeriodicSource, SampleTarget, SamplerEnd, StartSamplersError,
 };
 pub use sample_ring::{sample_ring, RingSize, SampleRingError, SampleSource, SampleWriter};
 pub use source::{CostClass, DataSource, Quantity, QuantityKind, SourceReadError};

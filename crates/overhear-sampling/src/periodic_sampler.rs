@@ -28,17 +28,24 @@ use crate::{SampleForm, SampleSource, SampleSubject, SampleWriter, SourceReadErr
 /// The longest sleep: a stop is noticed after it.
 const LONGEST_SLEEP: Nanos = Nanos::from_ms(20);
 
-/// One periodic sampler: what it reads, and where its samples go.
+/// What a sampler reads for one process, or for the machine.
 #[derive(Debug)]
-pub struct PeriodicSampler {
-    /// The period.
-    pub period: Nanos,
+pub struct SampleTarget {
     /// The sources of its quantities.
     pub reading: Reading,
     /// The form of its samples, which has the quantities of `reading`.
     pub form: SampleForm,
     /// The process that it samples.
     pub subject: SampleSubject,
+}
+
+/// One periodic sampler: what it reads, and where its samples go.
+#[derive(Debug)]
+pub struct PeriodicSampler {
+    /// The period.
+    pub period: Nanos,
+    /// What it reads: one sample each in a period. All have the same quantities.
+    pub targets: Vec<SampleTarget>,
     /// Where its samples go.
     pub writer: SampleWriter,
 }
@@ -123,10 +130,17 @@ fn sleep_until(time: Timestamp) {
 
 /// A sampler while it runs.
 struct Running {
-    sampler: PeriodicSampler,
+    period: Nanos,
     periods: PeriodCounter,
-    values: Vec<u64>,
+    targets: Vec<Target>,
+    writer: SampleWriter,
     error: Option<SourceReadError>,
+}
+
+/// A target while it is sampled.
+struct Target {
+    target: SampleTarget,
+    values: Vec<u64>,
     // Whether the sampled process has ended.
     is_over: bool,
 }
@@ -144,12 +158,12 @@ fn run(samplers: Vec<PeriodicSampler>, commands: &Receiver<Sender<()>>) -> Vec<S
     let mut running: Vec<Running> = samplers.into_iter().map(Running::begin).collect();
     let start = now();
     for sampler in &mut running {
-        sampler.periods = PeriodCounter::new(start, sampler.sampler.period);
+        sampler.periods = PeriodCounter::new(start, sampler.period);
     }
     // The owner may have stopped waiting.
     let _ = reply.send(());
     while !matches!(commands.try_recv(), Err(TryRecvError::Disconnected)) {
-        let live = running.iter().filter(|sampler| !sampler.is_over);
+        let live = running.iter().filter(|sampler| sampler.live() > 0);
         let due = live.map(|sampler| sampler.periods.due()).min();
         let latest = now().plus(LONGEST_SLEEP);
         sleep_until(due.unwrap_or(latest).min(latest));
@@ -162,75 +176,92 @@ fn run(samplers: Vec<PeriodicSampler>, commands: &Receiver<Sender<()>>) -> Vec<S
 
 impl Running {
     fn begin(sampler: PeriodicSampler) -> Self {
-        let start = now();
+        let PeriodicSampler {
+            period,
+            targets,
+            writer,
+        } = sampler;
         let mut running = Self {
-            periods: PeriodCounter::new(start, sampler.period),
-            values: vec![0; sampler.form.quantities()],
+            period,
+            periods: PeriodCounter::new(now(), period),
+            targets: targets.into_iter().map(Target::new).collect(),
+            writer,
             error: None,
-            is_over: false,
-            sampler,
         };
-        if running.read() {
-            running.sampler.form.begin(&running.values, start);
+        for target in &mut running.targets {
+            match target.read() {
+                Ok(()) => target.target.form.begin(&target.values, now()),
+                Err(error) => running.error = error.or(running.error.take()),
+            }
         }
         running
     }
 
-    /// Reads the values. False, and the first error is kept, if a source cannot be read.
-    fn read(&mut self) -> bool {
-        match self.sampler.reading.read(&mut self.values) {
-            Ok(()) => true,
-            Err(error) => {
-                self.is_over = self.sampler.reading.has_ended();
-                if !self.is_over {
-                    self.error.get_or_insert(error);
-                }
-                false
-            }
-        }
+    /// Number of targets that have not ended.
+    fn live(&self) -> usize {
+        self.targets.iter().filter(|target| !target.is_over).count()
     }
 
     fn tick(&mut self) {
-        if self.is_over {
+        let live = self.live() as u64;
+        if live == 0 {
             return;
         }
         if let Some(expiry) = self.periods.expire(now()) {
-            self.sampler.writer.miss(expiry.missed);
+            self.writer.miss(expiry.missed.saturating_mul(live));
             self.take();
         }
     }
 
     fn take(&mut self) {
-        match self.read() {
-            true => {
-                let cpu = u32::try_from(sched_getcpu()).unwrap_or(0);
-                let (point, at) = (SamplePoint::Period, now());
-                let PeriodicSampler {
-                    form,
-                    subject,
-                    writer,
-                    ..
-                } = &mut self.sampler;
-                let sample = form.sample(*subject, (point, cpu), &self.values, at);
-                writer.write(sample, at);
+        let cpu = u32::try_from(sched_getcpu()).unwrap_or(0);
+        for target in self.targets.iter_mut().filter(|target| !target.is_over) {
+            match target.read() {
+                Ok(()) => {
+                    let (point, at) = (SamplePoint::Period, now());
+                    let SampleTarget { form, subject, .. } = &mut target.target;
+                    let sample = form.sample(*subject, (point, cpu), &target.values, at);
+                    self.writer.write(sample, at);
+                }
+                // The process has ended since the last sample.
+                Err(None) => {}
+                Err(error) => {
+                    self.writer.miss(1);
+                    self.error = self.error.take().or(error);
+                }
             }
-            false if self.is_over => {}
-            false => self.sampler.writer.miss(1),
         }
     }
 
-    /// The sample of the rest, so that the sum of all samples is the total.
+    /// The samples of the rest, so that the sum of all samples is the total.
     fn end(mut self) -> SamplerEnd {
-        if !self.is_over {
-            if let Some(expiry) = self.periods.expire(now()) {
-                self.sampler.writer.miss(expiry.missed);
-            }
-            self.take();
+        let live = self.live() as u64;
+        if let Some(expiry) = self.periods.expire(now()) {
+            self.writer.miss(expiry.missed.saturating_mul(live));
         }
+        self.take();
         SamplerEnd {
-            missed: self.sampler.writer.missed(),
+            missed: self.writer.missed(),
             error: self.error,
         }
+    }
+}
+
+impl Target {
+    fn new(target: SampleTarget) -> Self {
+        Self {
+            values: vec![0; target.form.quantities()],
+            target,
+            is_over: false,
+        }
+    }
+
+    /// Reads the values; the error is `None` if the process has ended.
+    fn read(&mut self) -> Result<(), Option<SourceReadError>> {
+        self.target.reading.read(&mut self.values).map_err(|error| {
+            self.is_over = self.target.reading.has_ended();
+            (!self.is_over).then_some(error)
+        })
     }
 }
 

@@ -41,18 +41,23 @@ pub struct RingSize {
 }
 
 impl RingSize {
-    /// The ring of a sampler with this period, whose samples have so many bytes: room for the
-    /// samples of 2 s, and for 64.
+    /// The ring of a sampler that takes so many samples in each period, of so many bytes: room for
+    /// the samples of 2 s, and for 64.
     ///
     /// # Errors
     /// [`SampleRingError`] if a sample is too large.
-    pub fn of(payload_bytes: usize, period: Nanos) -> Result<Self, SampleRingError> {
+    pub fn of(
+        payload_bytes: usize,
+        period: Nanos,
+        samples: usize,
+    ) -> Result<Self, SampleRingError> {
         let error = |cause| SampleRingError::Layout {
             bytes: payload_bytes,
             cause,
         };
         let bytes = u32::try_from(payload_bytes + POSITION_BYTES).unwrap_or(u32::MAX);
         let held = HELD.as_ns() / period.as_ns().max(1);
+        let held = held.saturating_mul(samples as u64);
         let geometry = Geometry::new(bytes, held.max(64).next_power_of_two());
         Ok(Self {
             geometry: geometry.map_err(error)?,

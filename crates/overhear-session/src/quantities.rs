@@ -43,12 +43,14 @@ impl SourceReport {
     }
 
     /// The report on samplers with these names; `None` if there are none.
-    pub(crate) fn of_samplers(names: &[String]) -> Option<Self> {
+    pub(crate) fn of_samplers(names: &[String], notes: &[String]) -> Option<Self> {
         let message = match names {
             [] => return None,
             [one] => format!("sampler: {one}"),
             several => format!("samplers: {}", several.join(", ")),
         };
+        let notes: String = notes.iter().map(|note| format!("; {note}")).collect();
+        let message = message + &notes;
         Some(Self {
             name: "samplers".to_string(),
             active: "periodic".to_string(),

@@ -156,14 +156,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
     // Measured before the programs are attached.
     let prices = options.budget.as_ref().map(|_| prices(options));
     let prices = prices.transpose()?;
-    let (mut kernel, source) = open(options)?;
-    let subjects = Subjects {
-        pids: options.pids.clone(),
-    };
-    let mut free = StreamIdRange::LOCAL;
-    let samplers = Samplers::prepare(&options.samplers, &subjects, &mut free)?;
-    let mut sources = vec![source];
-    sources.extend(SourceReport::of_samplers(samplers.names()));
+    let (mut kernel, samplers, sources) = open(options)?;
     let mut interrupts = Interrupts::listen()?;
     let begun = monotonic_now();
     // Resumed first: so the first element of each thread is that of its selection.
@@ -200,10 +193,7 @@ pub fn record(options: &RecordOptions) -> Result<Outcome, SessionError> {
             all.push(writer);
         }
         let mut runner = Runner::new(Fanout(all)).source(Box::new(Rc::clone(&kernel)));
-        if let Some(periodic) = &samplers.periodic {
-            runner = runner.source(Box::new(Rc::clone(periodic)));
-        }
-        samplers.release();
+        samplers.begin(&mut runner.monitor);
         let runner = runner.complaints(|complaint| notes.push(complaint.to_string()));
         let mut progress = options.progress.map(|begin| begin());
         let mut condition = StopCondition {
@@ -335,8 +325,10 @@ fn begin_trace(
     Ok((writer, recording))
 }
 
-/// The kernel monitor of a recording, and the report on it.
-fn open(options: &RecordOptions) -> Result<(KernelMonitor, SourceReport), SessionError> {
+/// The kernel monitor and the samplers of a recording, and the reports on them.
+fn open(
+    options: &RecordOptions,
+) -> Result<(KernelMonitor, Samplers, Vec<SourceReport>), SessionError> {
     let kernel = options.create()?;
     let source = source_report(&kernel)?;
     let status = kernel
@@ -346,7 +338,14 @@ fn open(options: &RecordOptions) -> Result<(KernelMonitor, SourceReport), Sessio
     if source.active == "none" {
         return Err(SessionError::new(ErrorKind::Unavailable, source.message));
     }
-    Ok((kernel, source))
+    let subjects = Subjects {
+        pids: options.pids.clone(),
+        on_exec: false,
+    };
+    let mut free = StreamIdRange::LOCAL;
+    let samplers = Samplers::prepare(&options.samplers, &subjects, &mut free)?;
+    let sources = [source].into_iter().chain(samplers.report()).collect();
+    Ok((kernel, samplers, sources))
 }
 
 /// The accounts of a recording that has ended.

@@ -78,6 +78,9 @@ pub(crate) struct ListArguments {
     /// users are shown to root and to the directory's own user.
     #[arg(long, conflicts_with_all = ["names", "type_id"])]
     pub(crate) not_connected: bool,
+    /// Lists what can be sampled on this machine (see docs/sampling.md); needs no directory.
+    #[arg(long, conflicts_with_all = ["names", "type_id", "not_connected", "socket"])]
+    pub(crate) data_sources: bool,
     #[command(flatten)]
     pub(crate) form: FormArguments,
     #[command(flatten)]

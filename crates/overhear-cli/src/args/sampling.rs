@@ -10,7 +10,7 @@ use overhear_session::sampling::SamplingRequest;
 pub(crate) struct SamplingArguments {
     /// Samples quantities: `cpu-time,page-faults,cycles,psi:cpu` (see docs/sampling.md; `overhear
     /// list --data-sources` has those of this machine). Needs --every or --per.
-    #[arg(long, value_name = "LIST", value_delimiter = ',')]
+    #[arg(long, value_name = "LIST")]
     sample: Vec<String>,
     /// Takes a sample of --sample in each period: 1ms, 100us, 1s.
     #[arg(long, value_name = "PERIOD")]

@@ -6,6 +6,7 @@ pub(crate) mod budget;
 pub(crate) mod calibration;
 pub(crate) mod columns;
 pub(crate) mod compensation;
+pub(crate) mod data_sources;
 pub(crate) mod doctor;
 pub(crate) mod fit;
 pub(crate) mod guarantee;

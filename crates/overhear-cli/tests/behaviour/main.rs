@@ -24,6 +24,7 @@ mod ranges;
 mod record;
 mod recordings;
 mod response_times;
+mod sampling;
 mod signals;
 mod statuses;
 mod support;

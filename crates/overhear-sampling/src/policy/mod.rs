@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Policies: when a sample is due [EPOS, section III]. Pure: times are arguments.
 
+mod hybrid;
 mod periodic;
 
+pub use hybrid::{Hybrid, Mode, RateRule, RateRuleError};
 pub use periodic::{Expiry, PeriodCounter, PeriodError, Timer, MIN_TICK};

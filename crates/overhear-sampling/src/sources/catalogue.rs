@@ -4,9 +4,9 @@
 use std::fs;
 
 use super::name::CPU_COLUMNS;
-use super::process::ProcessQuantity;
 use super::text::keys_of;
 use super::SourceFinder;
+use crate::counters::CounterEvent;
 use crate::Account;
 
 /// A data source of this machine.
@@ -33,9 +33,6 @@ impl SourceFinder {
         for account in Account::ALL {
             all.push(source(account.name(), "account of a process"));
         }
-        for (name, _) in ProcessQuantity::OTHERS {
-            all.push(source(name, "account of a process"));
-        }
         self.pressures(&mut all);
         self.keys("proc/stat", "stat", &mut all);
         self.keys("proc/meminfo", "meminfo", &mut all);
@@ -49,12 +46,19 @@ impl SourceFinder {
     pub(crate) fn near(&self, name: &str) -> Vec<String> {
         let lower = name.to_lowercase();
         let mut near: Vec<(usize, String)> = Vec::new();
-        for candidate in self.available() {
-            let other = candidate.name.to_lowercase();
+        let counters = CounterEvent::all_named();
+        let counters = counters.iter().map(|event| event.name().to_owned());
+        let sources = self.available().into_iter().map(|source| source.name);
+        for candidate in counters.chain(sources) {
+            let other = candidate.to_lowercase();
             let distance = distance(&lower, &other);
             let contains = other.contains(&lower) || lower.contains(&other);
-            if distance <= 2 + lower.len() / 6 || contains {
-                near.push((distance, candidate.name));
+            // The family is right, and the begin of the rest.
+            let last = lower.chars().next_back().map_or(0, char::len_utf8);
+            let begin = &lower[..lower.len() - last];
+            let begins = lower.contains(':') && other.starts_with(begin);
+            if distance <= 2 + lower.len() / 6 || contains || begins {
+                near.push((distance, candidate));
             }
         }
         near.sort();

@@ -5,6 +5,7 @@
 //! share a file share its read.
 
 mod catalogue;
+mod counter_sum;
 mod name;
 mod process;
 mod text;
@@ -12,12 +13,22 @@ mod text;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::counters::{CounterError, CounterEvent};
 use crate::{CostClass, DataSource, Quantity, SourceReadError};
 
 pub use catalogue::AvailableSource;
-use name::Resolved;
+use counter_sum::CounterSum;
+pub use name::split_names;
+use name::{counter, Resolved};
 use process::{ProcessAccounts, ProcessQuantity};
 use text::{Pick, TextFile};
+
+/// A note about counters that exclude the kernel.
+const USER_MODE: &str = "counters count in user mode only, because this user may not count in the \
+                         kernel: see kernel.perf_event_paranoid";
+
+/// The end of a note about counters that accounts replace.
+const INSTEAD: &str = "accounts of /proc are sampled instead, without child processes";
 
 /// Why a name cannot be sampled: a sentence for the user.
 #[derive(Debug, thiserror::Error)]
@@ -41,21 +52,20 @@ pub enum SourceNameError {
     /// It belongs to a process, and none is sampled.
     #[error("`{0}` is a quantity of a process; name the process to sample")]
     NoProcess(String),
-    /// A counter is not available.
-    #[error("`{name}` cannot be counted: {reason}")]
-    Counter {
-        /// The name.
-        name: String,
-        /// The reason.
-        reason: String,
-    },
+    /// Counters are not available.
+    #[error(transparent)]
+    Counters(#[from] CounterError),
 }
 
 impl SourceNameError {
     /// Whether a permission or a feature of the machine is missing, and the name itself is right.
     #[must_use]
-    pub const fn is_of_machine(&self) -> bool {
-        matches!(self, Self::Missing { .. } | Self::Counter { .. })
+    pub fn is_of_machine(&self) -> bool {
+        match self {
+            Self::Missing { .. } => true,
+            Self::Counters(error) => !error.is_usage(),
+            Self::Unknown { .. } | Self::NoProcess(_) => false,
+        }
     }
 }
 
@@ -64,6 +74,7 @@ impl SourceNameError {
 pub struct SourceFinder {
     root: PathBuf,
     pid: Option<u32>,
+    on_exec: bool,
 }
 
 impl Default for SourceFinder {
@@ -79,6 +90,7 @@ impl SourceFinder {
         Self {
             root: root.into(),
             pid: None,
+            on_exec: false,
         }
     }
 
@@ -91,9 +103,25 @@ impl SourceFinder {
         }
     }
 
-    /// Whether a name is a quantity of a process, not of the machine.
+    /// Lets counters begin when the process executes its program.
+    #[must_use]
+    pub fn on_exec(self) -> Self {
+        Self {
+            on_exec: true,
+            ..self
+        }
+    }
+
+    /// Whether a name is a quantity of the sampled process, if there is one. Counters are those of
+    /// the machine without a process.
     #[must_use]
     pub fn is_of_process(name: &str) -> bool {
+        Self::needs_process(name) || counter(name).is_some()
+    }
+
+    /// Whether a name is a quantity of a process, and has no meaning without one.
+    #[must_use]
+    pub fn needs_process(name: &str) -> bool {
         let own_group = name
             .strip_prefix("cgroup:")
             .is_some_and(|file| !file.starts_with('/'));
@@ -107,10 +135,12 @@ impl SourceFinder {
     pub fn find(&self, names: &[impl AsRef<str>]) -> Result<Reading, SourceNameError> {
         let mut files: BTreeMap<PathBuf, Vec<(usize, Pick)>> = BTreeMap::new();
         let mut accounts: Vec<(usize, ProcessQuantity)> = Vec::new();
+        let mut counters: Vec<(usize, CounterEvent)> = Vec::new();
         for (place, name) in names.iter().enumerate() {
             let name = name.as_ref();
             match self.resolve(name)? {
                 Resolved::Process(quantity) => accounts.push((place, quantity)),
+                Resolved::Counter(event) => counters.push((place, *event)),
                 Resolved::File(path, pick) => files.entry(path).or_default().push((place, *pick)),
             }
         }
@@ -119,6 +149,29 @@ impl SourceFinder {
             reason: error.to_string(),
         };
         let mut parts: Vec<Part> = Vec::new();
+        let mut notes = Vec::new();
+        if !counters.is_empty() {
+            let (places, events): (Vec<usize>, Vec<CounterEvent>) = counters.into_iter().unzip();
+            match self.counters(&events) {
+                Ok(counted) => {
+                    if counted.excludes_kernel() {
+                        notes.push(USER_MODE.to_owned());
+                    }
+                    parts.push(Part::new(Box::new(counted), places));
+                }
+                Err(error) => {
+                    let same = events
+                        .iter()
+                        .map(|event| ProcessQuantity::of_name(event.name()));
+                    let same: Option<Vec<ProcessQuantity>> = same.collect();
+                    let Some(same) = same.filter(|_| self.pid.is_some()) else {
+                        return Err(error.into());
+                    };
+                    notes.push(format!("{error}; {INSTEAD}"));
+                    accounts.extend(places.into_iter().zip(same));
+                }
+            }
+        }
         if let Some(&(first, _)) = accounts.first() {
             let pid = self
                 .pid
@@ -134,7 +187,16 @@ impl SourceFinder {
             let source = opened.map_err(|error| missing(places[0], error))?;
             parts.push(Part::new(Box::new(source), places));
         }
-        Ok(Reading::new(parts, names.len()))
+        let mut reading = Reading::new(parts, names.len());
+        reading.notes = notes;
+        Ok(reading)
+    }
+
+    fn counters(&self, events: &[CounterEvent]) -> Result<CounterSum, CounterError> {
+        match self.pid {
+            Some(pid) => CounterSum::of_process(events, pid, self.on_exec),
+            None => CounterSum::of_machine(events),
+        }
     }
 
     /// The root folder.
@@ -164,6 +226,7 @@ impl Part {
 pub struct Reading {
     parts: Vec<Part>,
     quantities: Vec<Quantity>,
+    notes: Vec<String>,
 }
 
 impl std::fmt::Debug for Reading {
@@ -191,7 +254,11 @@ impl Reading {
                 number += 1;
             }
         }
-        Self { parts, quantities }
+        Self {
+            parts,
+            quantities,
+            notes: Vec::new(),
+        }
     }
 
     /// The sources of a user: their quantities in their order.
@@ -224,6 +291,12 @@ impl Reading {
     #[must_use]
     pub fn quantities(&self) -> &[Quantity] {
         &self.quantities
+    }
+
+    /// What the values do not contain, as sentences.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
     }
 
     /// What a read costs: that of the most expensive source.

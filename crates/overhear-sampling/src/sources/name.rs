@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use super::process::ProcessQuantity;
 use super::text::{keys_of, Pick, Place};
 use super::{SourceFinder, SourceNameError};
-use crate::{Quantity, QuantityKind};
+use crate::counters::{CounterError, CounterEvent};
+use crate::{Account, Quantity, QuantityKind};
 
 /// Nanoseconds of a tick of `/proc/stat`: `USER_HZ` is 100 on every machine.
 const TICK_NS: u64 = 10_000_000;
@@ -26,9 +27,42 @@ pub(crate) const CPU_COLUMNS: [&str; 10] = [
     "guest_nice",
 ];
 
+/// Families of names that are files.
+const FAMILIES: [&str; 12] = [
+    "psi", "stat", "meminfo", "vmstat", "cgroup", "hwmon", "thermal", "cpufreq", "powercap",
+    "running", "file", "total",
+];
+
+/// Splits a list of names at its commas, except those between the slashes of a device's event, and
+/// leaves out empty entries.
+pub fn split_names(list: &str) -> impl Iterator<Item = &str> {
+    let (mut has_family, mut is_inside) = (false, false);
+    let entries = list.split(move |letter| {
+        match letter {
+            ':' => has_family |= !is_inside,
+            '/' => is_inside = !is_inside && !has_family,
+            ',' if !is_inside => has_family = false,
+            _ => {}
+        }
+        letter == ',' && !is_inside
+    });
+    entries.map(str::trim).filter(|entry| !entry.is_empty())
+}
+
+/// The counter of this name.
+pub(crate) fn counter(name: &str) -> Option<CounterEvent> {
+    let family = name.split_once(':').map_or("", |(family, _)| family);
+    let is_other = Account::of_name(name).is_some() || FAMILIES.contains(&family);
+    if is_other {
+        return None;
+    }
+    CounterEvent::parse(name).ok()
+}
+
 /// The source of a name.
 pub(crate) enum Resolved {
     Process(ProcessQuantity),
+    Counter(Box<CounterEvent>),
     File(PathBuf, Box<Pick>),
 }
 
@@ -59,11 +93,14 @@ struct Name<'a> {
 
 impl SourceFinder {
     pub(crate) fn resolve(&self, name: &str) -> Result<Resolved, SourceNameError> {
+        if let Some(event) = counter(name) {
+            return Ok(Resolved::Counter(Box::new(event)));
+        }
         if let Some(quantity) = ProcessQuantity::of_name(name) {
             return Ok(Resolved::Process(quantity));
         }
         let Some((family, rest)) = name.split_once(':') else {
-            return Err(self.unknown(name));
+            return Err(self.unknown_counter(name));
         };
         let parts = Name {
             whole: name,
@@ -83,9 +120,17 @@ impl SourceFinder {
             "running" => parts.running(),
             "file" => parts.file(QuantityKind::Level),
             "total" => parts.file(QuantityKind::Count),
-            _ => Err(self.unknown(name)),
+            _ => Err(self.unknown_counter(name)),
         }?;
         Ok(Resolved::File(path, Box::new(pick)))
+    }
+
+    /// The error for a name that could be one of a counter.
+    fn unknown_counter(&self, name: &str) -> SourceNameError {
+        match CounterEvent::parse(name) {
+            Err(error @ CounterError::Syntax { .. }) => error.into(),
+            _ => self.unknown(name),
+        }
     }
 
     /// The error for a name that nothing has.

@@ -89,15 +89,7 @@ impl TextFile {
             let size = (2 * len).next_power_of_two().max(2 * opened.text.len());
             opened.text.resize(size.min(LARGEST_FILE), 0);
         }
-        let mut values = vec![0; opened.picks.len()];
-        opened.read(&mut values)?;
-        for (wrapped, (pick, value)) in opened
-            .wrapped
-            .iter_mut()
-            .zip(opened.picks.iter().zip(values))
-        {
-            *wrapped = (0, if pick.wraps_at > 0 { value } else { 0 });
-        }
+        opened.read(&mut vec![0; opened.picks.len()])?;
         Ok(opened)
     }
 
@@ -165,7 +157,7 @@ fn unreadable(name: &str, reason: &str) -> SourceReadError {
 fn number(word: &[u8], pick: &Pick) -> Option<u64> {
     if let Place::Sum { name } = &pick.place {
         let sum = lines(word).filter_map(|line| assigned(line, name));
-        let sum: u64 = sum.filter_map(|word| integer(word)).sum();
+        let sum: u64 = sum.filter_map(integer).sum();
         return Some(sum.wrapping_mul(pick.scale));
     }
     match pick.quantity.kind {
@@ -332,9 +324,9 @@ mod tests {
                 .map(|()| values)
                 .map_err(|error| error.to_string())
         };
-        assert_eq!(read("950"), Ok([50, 950 * 1024]));
+        assert_eq!(read("950"), Ok([950, 950 * 1024]));
         // It has passed 1000.
-        assert_eq!(read("20"), Ok([120, 20 * 1024]));
+        assert_eq!(read("20"), Ok([1020, 20 * 1024]));
         assert_eq!(read("-3").map(|values| values[1].cast_signed()), Ok(-3072));
         let error = read("none").unwrap_err();
         assert!(

@@ -12,10 +12,12 @@
 //! ```
 
 mod kernel;
+mod listing;
 mod request;
 mod start;
 
 pub use kernel::kernel_samplers;
+pub use listing::{DataSourceListing, ListedDataSource};
 pub use request::{
     JobEndRule, SamplingPoint, SamplingPolicy, SamplingRequest, SamplingRequestError,
 };

@@ -2,6 +2,7 @@
 //! [`SamplingRequest`]: a sampler as a user asks for it.
 
 use overhear_event::Nanos;
+use overhear_sampling::sources::split_names;
 
 /// The name of a sampler that has none of its own.
 const DEFAULT_NAME: &str = "samples";
@@ -148,7 +149,8 @@ pub enum SamplingRequestError {
 }
 
 impl SamplingRequest {
-    /// The sampler of `sample`, as a user writes the parts of it: quantities, a period `every`
+    /// The sampler of `sample`, as a user writes the parts of it: quantities, or lists of them with
+    /// commas, a period `every`
     /// (`1ms`), a point `per` (`switch`, `job=yield`), and the least time between two samples of a
     /// thread at points.
     ///
@@ -160,8 +162,8 @@ impl SamplingRequest {
         per: Option<&str>,
         min_interval: Option<&str>,
     ) -> Result<Self, SamplingRequestError> {
-        let names = sample.iter().map(|name| name.as_ref().trim().to_owned());
-        let sample: Vec<String> = names.filter(|name| !name.is_empty()).collect();
+        let names = sample.iter().flat_map(|names| split_names(names.as_ref()));
+        let sample: Vec<String> = names.map(str::to_owned).collect();
         if sample.is_empty() {
             return Err(match (every, per) {
                 (None, None) => SamplingRequestError::NothingSampled,

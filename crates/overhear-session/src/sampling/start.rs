@@ -5,37 +5,44 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use overhear_event::{Origin, Rate, StreamDescriptor, StreamId, StreamIdRange};
+use overhear_event::{Nanos, Origin, Rate, StreamDescriptor, StreamId, StreamIdRange};
+use overhear_monitor::Monitor;
 use overhear_sampling::sources::{SourceFinder, SourceNameError};
 use overhear_sampling::{
     sample_ring, PeriodicSampler, PeriodicSamplers, PeriodicSource, RingSize, SampleForm,
-    SampleSubject,
+    SampleSource, SampleSubject, SampleTarget,
 };
 
 use super::{SamplingPolicy, SamplingRequest};
 use crate::error::{ErrorKind, SessionError, Setting};
+use crate::quantities::SourceReport;
 
 /// The processes that samplers read.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Subjects {
     /// Processes, each with all of its threads.
     pub(crate) pids: Vec<u32>,
+    /// Whether they execute their programs later.
+    pub(crate) on_exec: bool,
 }
 
 /// The samplers of a session that the monitor reads as a source.
 #[derive(Debug, Default)]
 pub(crate) struct Samplers {
     /// The periodic samplers; `None` if there are none.
-    pub(crate) periodic: Option<Rc<RefCell<PeriodicSource>>>,
+    periodic: Option<Rc<RefCell<PeriodicSource>>>,
     names: Vec<String>,
+    notes: Vec<String>,
 }
 
 /// The part of a sampler that becomes one stream.
 struct Part<'a> {
     request: &'a SamplingRequest,
     names: Vec<&'a str>,
-    pid: Option<u32>,
-    instance: String,
+    // Empty: the machine.
+    pids: Vec<u32>,
+    suffix: &'static str,
+    on_exec: bool,
 }
 
 impl Samplers {
@@ -51,6 +58,7 @@ impl Samplers {
     ) -> Result<Self, SessionError> {
         let mut samplers = Vec::new();
         let mut sources = Vec::new();
+        let mut notes = Vec::new();
         for part in requests
             .iter()
             .map(|it| parts(it, subjects))
@@ -59,22 +67,41 @@ impl Samplers {
             .flatten()
         {
             let (sampler, source) = part.prepare(free)?;
+            let readings = sampler.targets.iter().map(|target| &target.reading);
+            for note in readings.flat_map(|reading| reading.notes()) {
+                if !notes.contains(note) {
+                    notes.push(note.clone());
+                }
+            }
             samplers.push(sampler);
             sources.push(source);
         }
         if samplers.is_empty() {
             return Ok(Self::default());
         }
+        let names = requests.iter().filter(|it| it.policy.point().is_none());
+        let names = names.map(|request| request.name.clone()).collect();
         let thread =
             PeriodicSamplers::prepare(samplers).map_err(|error| usage(&error.to_string()))?;
         let source = PeriodicSource::new(sources, thread);
         Ok(Self {
             periodic: Some(Rc::new(RefCell::new(source))),
-            names: requests
-                .iter()
-                .map(|request| request.name.clone())
-                .collect(),
+            names,
+            notes,
         })
+    }
+
+    /// Adds them to a monitor, and begins the first period of all.
+    pub(crate) fn begin(&self, monitor: &mut Monitor) {
+        self.add_to(monitor);
+        self.release();
+    }
+
+    /// Adds them to a monitor.
+    pub(crate) fn add_to(&self, monitor: &mut Monitor) {
+        if let Some(source) = &self.periodic {
+            monitor.add_source(Box::new(Rc::clone(source)));
+        }
     }
 
     /// Begins the first period of all.
@@ -84,9 +111,9 @@ impl Samplers {
         }
     }
 
-    /// The names of the samplers.
-    pub(crate) fn names(&self) -> &[String] {
-        &self.names
+    /// The report on them; `None` if there are none.
+    pub(crate) fn report(&self) -> Option<SourceReport> {
+        SourceReport::of_samplers(&self.names, &self.notes)
     }
 }
 
@@ -94,8 +121,8 @@ fn usage(message: &str) -> SessionError {
     SessionError::new(ErrorKind::Usage, message).about(Setting::Sampling)
 }
 
-/// The streams of a periodic sampler: one for each process, and one for the machine if there are
-/// several processes.
+/// The streams of a periodic sampler: one, or two if there are several processes and quantities of
+/// the machine, which would otherwise be sampled for each.
 fn parts<'a>(
     request: &'a SamplingRequest,
     subjects: &Subjects,
@@ -104,11 +131,12 @@ fn parts<'a>(
         return Ok(Vec::new());
     }
     let names = || request.sample.iter().map(String::as_str);
-    let part = |names: Vec<&'a str>, pid, instance| Part {
+    let part = |names: Vec<&'a str>, pids: &[u32], suffix| Part {
         request,
         names,
-        pid,
-        instance,
+        pids: pids.to_vec(),
+        suffix,
+        on_exec: subjects.on_exec,
     };
     let of_process: Vec<&str> = names()
         .filter(|name| SourceFinder::is_of_process(name))
@@ -116,18 +144,19 @@ fn parts<'a>(
     let of_machine: Vec<&str> = names()
         .filter(|name| !SourceFinder::is_of_process(name))
         .collect();
+    let needed = names().find(|name| SourceFinder::needs_process(name));
     match (subjects.pids.as_slice(), of_process.first()) {
-        ([], Some(name)) => Err(usage(
-            &SourceNameError::NoProcess((*name).to_owned()).to_string(),
+        ([], _) if needed.is_some() => Err(usage(
+            &SourceNameError::NoProcess(needed.unwrap_or_default().to_owned()).to_string(),
         )),
-        (_, None) => Ok(vec![part(of_machine, None, String::new())]),
-        (&[pid], _) => Ok(vec![part(names().collect(), Some(pid), String::new())]),
+        ([], _) => Ok(vec![part(names().collect(), &[], "")]),
+        (_, None) => Ok(vec![part(of_machine, &[], "")]),
+        ([pid], _) => Ok(vec![part(names().collect(), &[*pid], "")]),
         (several, _) => {
-            let each = several.iter();
-            let each = each.map(|pid| part(of_process.clone(), Some(*pid), pid.to_string()));
-            let machine = (!of_machine.is_empty())
-                .then(|| part(of_machine.clone(), None, "machine".to_owned()));
-            Ok(each.chain(machine).collect())
+            let machine =
+                (!of_machine.is_empty()).then(|| part(of_machine.clone(), &[], "/machine"));
+            let all = [part(of_process.clone(), several, "")].into_iter();
+            Ok(all.chain(machine).collect())
         }
     }
 }
@@ -136,12 +165,38 @@ impl Part<'_> {
     fn prepare(
         &self,
         free: &mut StreamIdRange,
-    ) -> Result<(PeriodicSampler, overhear_sampling::SampleSource), SessionError> {
+    ) -> Result<(PeriodicSampler, SampleSource), SessionError> {
         let Some(period) = self.request.policy.period() else {
             return Err(usage("a periodic sampler has no period"));
         };
+        let targets = match self.pids.as_slice() {
+            [] => vec![self.target(None)?],
+            pids => pids
+                .iter()
+                .map(|pid| self.target(Some(*pid)))
+                .collect::<Result<_, _>>()?,
+        };
+        let form = &targets[0].form;
+        let size = RingSize::of(form.payload_bytes(), period, targets.len());
+        let size = size.map_err(|error| usage(&error.to_string()))?;
+        let ids = free.take(1);
+        let ids = ids.ok_or_else(|| usage("there are too many samplers"))?;
+        let stream = self.stream(ids.first(), form, size);
+        let ring = sample_ring(Arc::new(stream), size);
+        let (writer, source) = ring.map_err(|error| usage(&error.to_string()))?;
+        let sampler = PeriodicSampler {
+            period,
+            targets,
+            writer,
+        };
+        Ok((sampler, source))
+    }
+
+    /// The sources of a process, or of the machine.
+    fn target(&self, pid: Option<u32>) -> Result<SampleTarget, SessionError> {
         let finder = SourceFinder::default();
-        let finder = match self.pid {
+        let finder = match pid {
+            Some(pid) if self.on_exec => finder.of_process(pid).on_exec(),
             Some(pid) => finder.of_process(pid),
             None => finder,
         };
@@ -153,37 +208,22 @@ impl Part<'_> {
             SessionError::new(kind, error.to_string()).about(Setting::Sampling)
         })?;
         let form = SampleForm::new(reading.quantities().iter());
-        let form = form.map_err(|error| usage(&error.to_string()))?;
-        let size = RingSize::of(form.payload_bytes(), period);
-        let size = size.map_err(|error| usage(&error.to_string()))?;
-        let ids = free
-            .take(1)
-            .ok_or_else(|| usage("there are too many samplers"))?;
-        let stream = self.stream(ids.first(), &form, size);
-        let ring = sample_ring(Arc::new(stream), size);
-        let (writer, source) = ring.map_err(|error| usage(&error.to_string()))?;
-        let sampler = PeriodicSampler {
-            period,
+        Ok(SampleTarget {
+            form: form.map_err(|error| usage(&error.to_string()))?,
             reading,
-            form,
             subject: SampleSubject {
                 tid: 0,
-                pid: self.pid.unwrap_or(0),
+                pid: pid.unwrap_or(0),
             },
-            writer,
-        };
-        Ok((sampler, source))
+        })
     }
 
     fn stream(&self, id: StreamId, form: &SampleForm, size: RingSize) -> StreamDescriptor {
-        let name = self.request.name.clone();
-        let period = self.request.policy.period();
+        let name = format!("{}{}", self.request.name, self.suffix);
+        // Samples of several processes come at the same time.
+        let period = self.request.policy.period().filter(|_| self.pids.len() < 2);
         StreamDescriptor {
-            instance: self.instance.clone(),
-            rate: period.and_then(|period| {
-                let none = overhear_event::Nanos::ZERO;
-                Rate::new(period, none, none).ok()
-            }),
+            rate: period.and_then(|period| Rate::new(period, Nanos::ZERO, Nanos::ZERO).ok()),
             capacity: size.samples(),
             ..StreamDescriptor::new(id, Origin::Sampler, name, form.schema())
         }

@@ -330,13 +330,12 @@ impl SessionBuilder {
         }
         let subjects = Subjects {
             pids: vec![held.pid()],
+            on_exec: true,
         };
         let mut free = StreamIdRange::LOCAL;
         let samplers = Samplers::prepare(&self.samplers, &subjects, &mut free)?;
-        if let Some(periodic) = &samplers.periodic {
-            monitor.add_source(Box::new(Rc::clone(periodic)));
-        }
-        sources.extend(SourceReport::of_samplers(samplers.names()));
+        samplers.add_to(&mut monitor);
+        sources.extend(samplers.report());
         if let Err(error) = kernel.borrow_mut().follow_held(held.pid()) {
             self.run_unobserved(&mut sources[0], &error.to_string())?;
         }
