@@ -285,7 +285,7 @@ pub(crate) struct Recorder {
     pub(crate) wakes: Vec<(Timestamp, Wake)>,
     pub(crate) lives: Vec<(Timestamp, Life)>,
     pub(crate) samples: Vec<(Timestamp, SchedStat)>,
-    /// Elements of all other sensors, by the sensor's name, field by field.
+    /// Elements of all other sensors, by the sensor's name, field by field. `at_ns` is their time.
     pub(crate) others: BTreeMap<String, Vec<BTreeMap<String, i128>>>,
 }
 
@@ -510,8 +510,9 @@ impl Inbox for Recorder {
                     };
                     (field.name.to_string(), value)
                 });
+                let at = ("at_ns".to_owned(), time.as_monotonic_ns().into());
                 let others = self.others.entry(other.to_owned()).or_default();
-                others.push(fields.collect());
+                others.push(fields.chain([at]).collect());
             }
         }
     }
