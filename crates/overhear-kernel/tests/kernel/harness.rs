@@ -285,8 +285,10 @@ pub(crate) struct Recorder {
     pub(crate) wakes: Vec<(Timestamp, Wake)>,
     pub(crate) lives: Vec<(Timestamp, Life)>,
     pub(crate) samples: Vec<(Timestamp, SchedStat)>,
-    /// Elements of all other sensors, by the sensor's name, field by field. `at_ns` is their time.
+    /// Elements of all other sensors, by the sensor's name, field by field.
     pub(crate) others: BTreeMap<String, Vec<BTreeMap<String, i128>>>,
+    /// Times of these elements.
+    pub(crate) times: BTreeMap<String, Vec<Timestamp>>,
 }
 
 struct Stream {
@@ -510,9 +512,10 @@ impl Inbox for Recorder {
                     };
                     (field.name.to_string(), value)
                 });
-                let at = ("at_ns".to_owned(), time.as_monotonic_ns().into());
+                let times = self.times.entry(other.to_owned()).or_default();
+                times.push(time);
                 let others = self.others.entry(other.to_owned()).or_default();
-                others.push(fields.chain([at]).collect());
+                others.push(fields.collect());
             }
         }
     }

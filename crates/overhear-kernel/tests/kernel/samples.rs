@@ -86,9 +86,13 @@ pub(crate) type Sample = BTreeMap<String, i128>;
 
 /// The samples of a sampler, in the order of their times: those of several CPUs have no common order.
 pub(crate) fn samples(recorder: &Recorder, sampler: &str) -> Vec<Sample> {
-    let mut all = recorder.others.get(sampler).cloned().unwrap_or_default();
-    all.sort_by_key(|sample| sample["at_ns"]);
-    all
+    let (Some(all), Some(times)) = (recorder.others.get(sampler), recorder.times.get(sampler))
+    else {
+        return Vec::new();
+    };
+    let mut all: Vec<_> = times.iter().zip(all).collect();
+    all.sort_by_key(|(time, _)| **time);
+    all.into_iter().map(|(_, sample)| sample.clone()).collect()
 }
 
 pub(crate) fn at(sample: &Sample, point: SamplePoint) -> bool {
