@@ -10,6 +10,14 @@
 
 const volatile struct sampler sampler SEC(".rodata.sampler");
 
+/* What a thread has at the previous sample of a series. */
+struct series {
+	u64 sample_ns; /* its time, or the begin */
+	u64 samples;   /* number of samples */
+	u64 last[MAX_QUANTITIES]; /* totals; of a level its value */
+	u64 sum[MAX_COUNTERS];	  /* counted since, up to `base` */
+};
+
 struct account {
 	u64 ready;   /* not 0 as soon as the members below are filled */
 	u64 inherit; /* children are followed */
@@ -18,11 +26,9 @@ struct account {
 	u64 on_cpu;  /* CPU of `base` plus 1; 0 if its arrival was not seen */
 	u64 arrived_ns; /* arrival on its CPU; 0 if it was not seen (rule 9) */
 	u64 arrived_cpu_time; /* CPU time then */
-	u64 sample_ns; /* previous sample, or the begin */
 	u64 point_ns;  /* previous sample at a point (rule 6) */
-	u64 last[MAX_QUANTITIES]; /* totals at the previous sample; of a level its value */
-	u64 base[MAX_COUNTERS];	  /* counters of the CPU at the arrival */
-	u64 sum[MAX_COUNTERS];	  /* counted since the previous sample, up to `base` */
+	u64 base[MAX_COUNTERS]; /* counters of the CPU at the arrival */
+	struct series series[2]; /* rule 10 */
 };
 
 struct {
@@ -205,6 +211,14 @@ static always_inline void begin_counting(struct account *account, u32 cpu)
 	account->on_cpu = is_read ? cpu + 1 : 0;
 }
 
+static always_inline void count_for(struct series *series, u32 number, u64 counted)
+{
+	if (must_claim())
+		__sync_fetch_and_add(&series->sum[number], counted);
+	else
+		series->sum[number] += counted;
+}
+
 /* Adds what this CPU has counted since the arrival. */
 static always_inline void end_counting(struct account *account, u32 cpu)
 {
@@ -218,10 +232,9 @@ static always_inline void end_counting(struct account *account, u32 cpu)
 			break;
 		if (!read_counter(cpu, number, &count))
 			continue;
-		if (must_claim())
-			__sync_fetch_and_add(&account->sum[number], count - account->base[number]);
-		else
-			account->sum[number] += count - account->base[number];
+		count_for(&account->series[0], number, count - account->base[number]);
+		if (sampler.two_series)
+			count_for(&account->series[1], number, count - account->base[number]);
 		account->base[number] = count;
 	}
 }
@@ -241,13 +254,13 @@ static always_inline u64 running_cpu_time(struct account *account, u64 kept, u64
 
 /* What a quantity of a sample is: the difference of a count, the value of a level. `running_ns` is
  * the time if the thread is running, else 0. */
-static always_inline u64 quantity(struct account *account, struct task_struct *task, u32 number,
-				  u64 running_ns)
+static always_inline u64 quantity(struct account *account, struct series *series,
+				  struct task_struct *task, u32 number, u64 running_ns)
 {
-	u64 source = sampler.source[number], before = account->last[number];
+	u64 source = sampler.source[number], before = series->last[number];
 
 	if (source >= COUNTER) {
-		u64 *sum = &account->sum[(source - COUNTER) & (MAX_COUNTERS - 1)];
+		u64 *sum = &series->sum[(source - COUNTER) & (MAX_COUNTERS - 1)];
 
 		if (must_claim())
 			return __sync_lock_test_and_set(sum, 0);
@@ -264,7 +277,7 @@ static always_inline u64 quantity(struct account *account, struct task_struct *t
 		if (now < before)
 			return 0;
 	}
-	account->last[number] = now;
+	series->last[number] = now;
 	return source == RESIDENT ? now : now - before;
 }
 
@@ -285,9 +298,11 @@ static always_inline void begin_account(struct account *account, struct task_str
 
 		if (sampler.source[number] == CPU_TIME && is_running)
 			now = running_cpu_time(account, now, now_ns);
-		account->last[number] = now;
+		account->series[0].last[number] = now;
+		account->series[1].last[number] = now;
 	}
-	account->sample_ns = now_ns;
+	account->series[0].sample_ns = now_ns;
+	account->series[1].sample_ns = now_ns;
 	account->point_ns = 0;
 	barrier();
 	WRITE_ONCE(account->ready, 1);

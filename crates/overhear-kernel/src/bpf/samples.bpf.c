@@ -46,6 +46,11 @@
  *    sched.bpf.c (rule 8). That includes interrupts, which the kernel may subtract. So the account
  *    can be behind the sum of the samples; the following samples have less until it is not, and the
  *    sum is the total again.
+ *
+ * 10. Two series. A sample at the end of a job has the counts of the job. If a sampler has other
+ *    points as well, their samples are a series of their own, with the counts since the last of
+ *    them. The last sample of a thread continues the series of other points, or that of jobs if the
+ *    thread had no other sample.
  */
 #include "accounts.h"
 #include "calls.h"
@@ -88,6 +93,16 @@ static always_inline struct ring_header *ring_of(u32 cpu)
 	return bpf_map_lookup_elem(&rings, &first);
 }
 
+/* Rule 10. */
+static always_inline struct series *series_of(struct account *account, u32 point)
+{
+	if (!sampler.two_series)
+		return &account->series[0];
+	if (point == POINT_JOB_END || (point == POINT_THREAD_END && !account->series[0].samples))
+		return &account->series[1];
+	return &account->series[0];
+}
+
 /* Writes a sample into the ring of this CPU. The caller has the account for itself. */
 static always_inline bool write_sample(struct account *account, struct task_struct *task, u32 point,
 				       u32 cpu, u64 now_ns, bool is_running)
@@ -104,6 +119,7 @@ static always_inline bool write_sample(struct account *account, struct task_stru
 	if (!masks_interrupts() && !claim(ring))
 		return 0;
 
+	struct series *series = series_of(account, point);
 	u32 per_page_shift = 12 - (u32)sampler.stride_shift;
 	u32 position = (u32)READ_ONCE(ring->counter) & (u32)sampler.ring_mask;
 	u32 page = cpu * (u32)sampler.pages + 1 + (position >> per_page_shift);
@@ -117,13 +133,15 @@ static always_inline bool write_sample(struct account *account, struct task_stru
 		to[0] = masks_interrupts() ? now_ns : bpf_ktime_get_ns();
 		to[1] = (u32)task->pid | (u64)(u32)task->tgid << 32;
 		to[2] = point | (u64)cpu << 32;
-		to[3] = now_ns - account->sample_ns;
+		to[3] = now_ns - series->sample_ns;
 #pragma clang loop unroll(full)
 		for (u32 number = 0; number < MAX_QUANTITIES; number++)
 			if (number < sampler.quantities)
-				to[SAMPLE_WORDS + number] = quantity(account, task, number, is_running ? now_ns : 0);
+				to[SAMPLE_WORDS + number] = quantity(account, series, task, number,
+								     is_running ? now_ns : 0);
 		publish(ring);
-		account->sample_ns = now_ns;
+		series->sample_ns = now_ns;
+		series->samples++;
 		if (point != POINT_TIMER)
 			account->point_ns = now_ns; /* rule 6 */
 	}

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::{env, fs, ptr, thread};
 
-use overhear_event::{GapCause, SamplePoint};
+use overhear_event::{GapCause, Nanos, SamplePoint};
 use overhear_kernel::{
     Backend, FlowPoint, JobEnd, Kernel, KernelBuilder, KernelSampler, Probe, StartError,
 };
@@ -269,16 +269,29 @@ fn read_byte(descriptor: i32) {
     assert_eq!(read, 1);
 }
 
+/// The series of a thread that has its totals: the last sample continues the series of other points,
+/// if the thread has one.
+fn without_jobs_beside_timers(all: &[Sample], tid: u32) -> Vec<Sample> {
+    let mut own = all.to_vec();
+    own.retain(|sample| sample["tid"] == tid.into());
+    if own.iter().any(|sample| at(sample, SamplePoint::Timer)) {
+        own.retain(|sample| !at(sample, SamplePoint::JobEnd));
+    }
+    own
+}
+
 /// Runs the jobs under a sampler with this end of jobs, for a program that runs already; returns its
-/// samples of the thread with the jobs.
-fn samples_of_jobs(end: Option<JobEnd>) -> Option<Vec<Sample>> {
+/// samples of the thread with the jobs. Without an end it is the futex by its address.
+fn samples_of_jobs(end: Option<JobEnd>, period: Option<Nanos>) -> Option<Vec<Sample>> {
     let mut program = Program::start("jobs", |_| {});
     program.until_parked(|| {});
     let address = program.printed[0].trim_start_matches("0x");
     let address = u64::from_str_radix(address, 16).unwrap();
-    let sampler = KernelSampler::new("jobs")
-        .quantities(ACCOUNTS)
-        .job_end(end.unwrap_or(JobEnd::Futex(address)));
+    let sampler = KernelSampler::new("jobs").quantities(ACCOUNTS);
+    let mut sampler = sampler.job_end(end.unwrap_or(JobEnd::Futex(address)));
+    if let Some(period) = period {
+        sampler = sampler.timer(period);
+    }
     let mut kernel = kernel(sampler)?;
     let before = totals_of_all(program.pid);
     kernel.follow(program.pid).unwrap();
@@ -286,7 +299,7 @@ fn samples_of_jobs(end: Option<JobEnd>) -> Option<Vec<Sample>> {
     program.release(1);
     program.until_parked_again(|| recorder.poll(&mut kernel));
     let tid: u32 = program.printed[0].parse().unwrap();
-    settled_switches(program.pid);
+    let parked = totals_of_all(program.pid)[&tid].clone();
     let jobs = samples(&recorder, "jobs").len();
     recorder.poll(&mut kernel);
     assert_eq!(samples(&recorder, "jobs").len(), jobs);
@@ -297,9 +310,22 @@ fn samples_of_jobs(end: Option<JobEnd>) -> Option<Vec<Sample>> {
     recorder.assert_complete(&kernel);
     let all = samples(&recorder, "jobs");
     let main = minus(totals_of(program.pid, program.pid), &before[&program.pid]);
-    assert_eq!(sums(&all, program.pid, &main), main);
-    let own = all.iter().filter(|sample| sample["tid"] == tid.into());
-    Some(own.cloned().collect())
+    assert_eq!(
+        sums(
+            &without_jobs_beside_timers(&all, program.pid),
+            program.pid,
+            &main
+        ),
+        main
+    );
+    // The thread with the jobs has ended since; it did a little more until then.
+    let sum = sums(&without_jobs_beside_timers(&all, tid), tid, &parked);
+    for (name, parked) in minus(parked, &before[&tid]) {
+        assert!(sum[name] >= parked, "{name}: {sum:?}");
+    }
+    let own = all.into_iter().filter(|it| it["tid"] == tid.into());
+    let own: Vec<Sample> = own.collect();
+    Some(own)
 }
 
 #[test]
@@ -323,7 +349,7 @@ fn jobs_end_where_the_user_says() {
         ("function", Some(JobEnd::Function(function))),
     ];
     for (name, end) in ends {
-        let Some(samples) = samples_of_jobs(end) else {
+        let Some(samples) = samples_of_jobs(end, None) else {
             return;
         };
         let is_end = |sample: &&Sample| at(sample, SamplePoint::JobEnd);
@@ -349,6 +375,25 @@ fn jobs_end_where_the_user_says() {
             "{name}: {times:?}"
         );
     }
+}
+
+#[test]
+fn timer_and_jobs_are_two_series() {
+    let _cpus = cpu_lock();
+    let period = Some(Nanos::from_ms(1));
+    let Some(samples) = samples_of_jobs(Some(JobEnd::Yield), period) else {
+        return;
+    };
+    let of = |point| samples.iter().filter(move |sample| at(sample, point));
+    let timers = of(SamplePoint::Timer).count();
+    println!("{timers} samples of the timer");
+    assert_eq!(of(SamplePoint::JobEnd).count(), JOBS);
+    // The other kinds of jobs take some 20 ms, without an end of this kind.
+    assert!(timers > 3);
+    // No sample of the timer takes anything from a job.
+    let mut times: Vec<i128> = of(SamplePoint::JobEnd).map(|job| job["cpu_time"]).collect();
+    times.sort_unstable();
+    assert!(times[JOBS / 2] > i128::from(JOB_NS) * 9 / 10, "{times:?}");
 }
 
 /// Role: children that work, create threads and execute a program; they end before their parent.
