@@ -3,8 +3,8 @@
 //! sensor of its own.
 //!
 //! Input: kernel events, such as context switches, wake-ups, and begin and end of threads. Output:
-//! ordinary streams, one per hook and CPU; [`overhear_event::kernel`] describes their elements. Six
-//! nouns:
+//! ordinary streams, one per hook and CPU; [`overhear_event::kernel`] describes their elements.
+//! Seven nouns:
 //!
 //! - [`Kernel`] is a [`Source`](overhear_event::Source) of kernel events. It follows processes: all
 //!   their threads, and all threads and processes that these create.
@@ -12,6 +12,7 @@
 //!   read, terminated. It tracks selected threads.
 //! - [`Sensor`] is a kind of kernel event: scheduling, page faults, system calls, ....
 //! - [`Probe`] is a function or static probe of programs that becomes a kernel sensor.
+//! - [`KernelSampler`] takes samples of threads: differences of their accounts and counters.
 //! - [`Backend`] is the requested source of events: BPF programs, perf records, or the best one
 //!   that is permitted.
 //! - [`Status`] is the backend that was selected, with one message that gives the reason.

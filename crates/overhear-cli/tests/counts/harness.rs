@@ -109,6 +109,12 @@ pub(crate) fn eventful() -> &'static Path {
     compiled(&PROGRAM, "eventful")
 }
 
+/// Runs jobs that end in different ways; see `jobs.c`.
+pub(crate) fn jobs() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    compiled(&PROGRAM, "jobs")
+}
+
 /// Calls functions that can be probed; see `called.c`.
 pub(crate) fn called() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();

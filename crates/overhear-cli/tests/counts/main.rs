@@ -17,6 +17,7 @@ mod perf_timehist;
 mod probes;
 mod recorded;
 mod run_time;
+mod samples;
 mod sensing;
 mod strace;
 mod stripped;

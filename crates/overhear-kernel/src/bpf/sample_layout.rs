@@ -9,7 +9,7 @@ use crate::mapping::MappedWords;
 use crate::samples::{ResolvedSampler, MAX_QUANTITIES};
 
 /// Settings before those of the quantities.
-const SETTINGS: usize = 28;
+const SETTINGS: usize = 29;
 
 /// The settings as words, in the order of `struct sampler`.
 pub(crate) struct SampleSettings([u64; SETTINGS + MAX_QUANTITIES]);
@@ -47,6 +47,7 @@ impl SampleSettings {
             ends.kinds.as_raw(),
             sampler.least_distance.as_ns(),
             sampler.period.map_or(0, |period| period.as_ns()),
+            sampler.has_two_series().into(),
             sampler.samples_within_slices().into(),
             sampler.quantities.len() as u64,
             sampler.counters().count() as u64,
@@ -150,8 +151,8 @@ mod tests {
         for (place, name) in [
             (3, "pages"),
             (6, "points"),
-            (12, "counters"),
-            (17, "descriptor"),
+            (13, "counters"),
+            (18, "descriptor"),
         ] {
             assert_eq!(members[place], name);
         }

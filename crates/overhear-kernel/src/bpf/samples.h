@@ -61,6 +61,7 @@ struct sampler {
 	u64 jobs;	  /* set of enum job_end */
 	u64 least_ns;	  /* distance of samples of a thread at points, except ends */
 	u64 period_ns;	  /* of the timer */
+	u64 two_series; /* bool: jobs, and other points (rule 10) */
 	u64 within_slices; /* bool: samples of running threads need their CPU time */
 	u64 quantities;
 	u64 counters;

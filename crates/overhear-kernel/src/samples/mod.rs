@@ -217,6 +217,20 @@ pub(crate) struct ResolvedSampler {
 }
 
 impl ResolvedSampler {
+    /// Whether there are samples at the ends of jobs, and at other points.
+    pub(crate) fn has_two_series(&self) -> bool {
+        let has_jobs = !self.job_ends.kinds.is_empty() || !self.job_ends.functions.is_empty();
+        let others = [
+            self.at_switches,
+            self.at_wake_ups,
+            self.at_entries,
+            self.at_exits,
+            self.period.is_some(),
+            !self.functions.is_empty(),
+        ];
+        has_jobs && others.contains(&true)
+    }
+
     /// Whether threads are sampled while they run, and their CPU time is needed then.
     pub(crate) fn samples_within_slices(&self) -> bool {
         let points = [

@@ -287,6 +287,8 @@ pub(crate) struct Recorder {
     pub(crate) samples: Vec<(Timestamp, SchedStat)>,
     /// Elements of all other sensors, by the sensor's name, field by field.
     pub(crate) others: BTreeMap<String, Vec<BTreeMap<String, i128>>>,
+    /// Times of these elements.
+    pub(crate) times: BTreeMap<String, Vec<Timestamp>>,
 }
 
 struct Stream {
@@ -510,6 +512,8 @@ impl Inbox for Recorder {
                     };
                     (field.name.to_string(), value)
                 });
+                let times = self.times.entry(other.to_owned()).or_default();
+                times.push(time);
                 let others = self.others.entry(other.to_owned()).or_default();
                 others.push(fields.collect());
             }

@@ -17,5 +17,6 @@ mod points;
 mod probes;
 mod prog_stats;
 mod roles;
+mod sample_policies;
 mod samples;
 mod sensors;

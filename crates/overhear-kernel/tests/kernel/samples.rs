@@ -8,8 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::{env, fs, ptr, thread};
 
-use overhear_event::{GapCause, SamplePoint};
-use overhear_kernel::{Backend, FlowPoint, JobEnd, Kernel, KernelSampler, Probe, StartError};
+use overhear_event::{GapCause, Nanos, SamplePoint};
+use overhear_kernel::{
+    Backend, FlowPoint, JobEnd, Kernel, KernelBuilder, KernelSampler, Probe, StartError,
+};
 
 use crate::harness::{cpu_lock, settled_switches, Program, Recorder};
 use crate::roles::park;
@@ -26,10 +28,10 @@ const ACCOUNTS: [&str; 8] = [
 ];
 
 /// The totals of a thread, by the names of the fields of samples.
-type Totals = BTreeMap<&'static str, i128>;
+pub(crate) type Totals = BTreeMap<&'static str, i128>;
 
 /// The kernel's totals of a thread. A zombie has no `io` file.
-fn totals_of(pid: u32, tid: u32) -> Totals {
+pub(crate) fn totals_of(pid: u32, tid: u32) -> Totals {
     let read = |file: &str| fs::read_to_string(format!("/proc/{pid}/task/{tid}/{file}"));
     let words = |text: String| -> Vec<i128> {
         let numbers = text.split_whitespace().map(str::parse);
@@ -65,7 +67,7 @@ fn totals_of(pid: u32, tid: u32) -> Totals {
     totals
 }
 
-fn totals_of_all(pid: u32) -> BTreeMap<u32, Totals> {
+pub(crate) fn totals_of_all(pid: u32) -> BTreeMap<u32, Totals> {
     let settled = settled_switches(pid);
     settled
         .keys()
@@ -73,25 +75,32 @@ fn totals_of_all(pid: u32) -> BTreeMap<u32, Totals> {
         .collect()
 }
 
-fn minus(mut totals: Totals, before: &Totals) -> Totals {
+pub(crate) fn minus(mut totals: Totals, before: &Totals) -> Totals {
     for (name, total) in &mut totals {
         *total -= before.get(name).copied().unwrap_or_default();
     }
     totals
 }
 
-type Sample = BTreeMap<String, i128>;
+pub(crate) type Sample = BTreeMap<String, i128>;
 
-fn samples<'a>(recorder: &'a Recorder, sampler: &str) -> &'a [Sample] {
-    recorder.others.get(sampler).map_or(&[], Vec::as_slice)
+/// The samples of a sampler, in the order of their times: those of several CPUs have no common order.
+pub(crate) fn samples(recorder: &Recorder, sampler: &str) -> Vec<Sample> {
+    let (Some(all), Some(times)) = (recorder.others.get(sampler), recorder.times.get(sampler))
+    else {
+        return Vec::new();
+    };
+    let mut all: Vec<_> = times.iter().zip(all).collect();
+    all.sort_by_key(|(time, _)| **time);
+    all.into_iter().map(|(_, sample)| sample.clone()).collect()
 }
 
-fn at(sample: &Sample, point: SamplePoint) -> bool {
+pub(crate) fn at(sample: &Sample, point: SamplePoint) -> bool {
     sample["point"] == i128::from(point.as_raw())
 }
 
 /// Sums of a sampler's samples of a thread, for these quantities.
-fn sums(samples: &[Sample], tid: u32, of: &Totals) -> Totals {
+pub(crate) fn sums(samples: &[Sample], tid: u32, of: &Totals) -> Totals {
     let own = samples.iter().filter(|sample| sample["tid"] == tid.into());
     let mut sums: Totals = of.keys().map(|name| (*name, 0)).collect();
     for sample in own {
@@ -103,9 +112,13 @@ fn sums(samples: &[Sample], tid: u32, of: &Totals) -> Totals {
 }
 
 /// Starts a kernel with this sampler; `None` after printing "skipped".
-fn kernel(sampler: KernelSampler) -> Option<Kernel> {
-    let builder = Kernel::builder().backend(Backend::Bpf);
-    match builder.samplers([sampler]).build() {
+pub(crate) fn kernel(sampler: KernelSampler) -> Option<Kernel> {
+    kernel_of(Kernel::builder(), sampler)
+}
+
+/// As [`kernel`], with other settings.
+pub(crate) fn kernel_of(builder: KernelBuilder, sampler: KernelSampler) -> Option<Kernel> {
+    match builder.backend(Backend::Bpf).samplers([sampler]).build() {
         Ok(kernel) => Some(kernel),
         Err(error @ StartError::Bpf { .. }) => {
             println!("skipped: {error}");
@@ -115,7 +128,7 @@ fn kernel(sampler: KernelSampler) -> Option<Kernel> {
     }
 }
 
-fn switches() -> KernelSampler {
+pub(crate) fn switches() -> KernelSampler {
     KernelSampler::new("samples")
         .quantities(ACCOUNTS)
         .at(FlowPoint::Switch)
@@ -143,12 +156,14 @@ fn sums_of_samples_are_the_totals_of_each_thread() {
     for (tid, total) in &totals {
         println!("thread {tid}: {total:?}");
         assert_eq!(
-            sums(samples(&recorder, "samples"), *tid, total),
+            sums(&samples(&recorder, "samples"), *tid, total),
             *total,
             "thread {tid}"
         );
     }
-    let moved = samples(&recorder, "samples").iter().map(|it| it["cpu"]);
+    let moved = samples(&recorder, "samples")
+        .into_iter()
+        .map(|it| it["cpu"]);
     let cpus: std::collections::BTreeSet<_> = moved.collect();
     println!("samples on CPUs {cpus:?}");
 
@@ -168,7 +183,7 @@ fn sums_of_samples_are_the_totals_of_each_thread() {
         assert_eq!(ends.last(), Some(&true), "thread {tid}");
     }
     let total = minus(totals_of(program.pid, program.pid), &before);
-    assert_eq!(sums(samples, program.pid, &total), total, "after the end");
+    assert_eq!(sums(&samples, program.pid, &total), total, "after the end");
     recorder.assert_complete(&kernel);
     assert_eq!(recorder.missed(GapCause::Overwritten), 0);
 }
@@ -213,11 +228,9 @@ fn spin_for(ns: i64) {
 pub(crate) fn jobs() {
     println!("@ {:#x}", ptr::from_ref(&OVERHEAR_TEST_FUTEX).addr());
     let zeros = fs::File::open("/dev/zero").unwrap();
-    // SAFETY: both numbers are descriptors of this process, or will be.
-    assert_eq!(
-        unsafe { libc::dup2(zeros.as_raw_fd(), DESCRIPTOR) },
-        DESCRIPTOR
-    );
+    // SAFETY: the first is an open descriptor, and this process has no other with the second number.
+    let copy = unsafe { libc::dup2(zeros.as_raw_fd(), DESCRIPTOR) };
+    assert_eq!(copy, DESCRIPTOR);
     let own = fs::File::open(env::current_exe().unwrap()).unwrap();
     println!("@ parked");
     park();
@@ -256,16 +269,29 @@ fn read_byte(descriptor: i32) {
     assert_eq!(read, 1);
 }
 
+/// The series of a thread that has its totals: the last sample continues the series of other points,
+/// if the thread has one.
+fn without_jobs_beside_timers(all: &[Sample], tid: u32) -> Vec<Sample> {
+    let mut own = all.to_vec();
+    own.retain(|sample| sample["tid"] == tid.into());
+    if own.iter().any(|sample| at(sample, SamplePoint::Timer)) {
+        own.retain(|sample| !at(sample, SamplePoint::JobEnd));
+    }
+    own
+}
+
 /// Runs the jobs under a sampler with this end of jobs, for a program that runs already; returns its
-/// samples of the thread with the jobs.
-fn samples_of_jobs(end: impl FnOnce(u64) -> JobEnd) -> Option<Vec<Sample>> {
+/// samples of the thread with the jobs. Without an end it is the futex by its address.
+fn samples_of_jobs(end: Option<JobEnd>, period: Option<Nanos>) -> Option<Vec<Sample>> {
     let mut program = Program::start("jobs", |_| {});
     program.until_parked(|| {});
     let address = program.printed[0].trim_start_matches("0x");
     let address = u64::from_str_radix(address, 16).unwrap();
-    let sampler = KernelSampler::new("jobs")
-        .quantities(ACCOUNTS)
-        .job_end(end(address));
+    let sampler = KernelSampler::new("jobs").quantities(ACCOUNTS);
+    let mut sampler = sampler.job_end(end.unwrap_or(JobEnd::Futex(address)));
+    if let Some(period) = period {
+        sampler = sampler.timer(period);
+    }
     let mut kernel = kernel(sampler)?;
     let before = totals_of_all(program.pid);
     kernel.follow(program.pid).unwrap();
@@ -273,7 +299,7 @@ fn samples_of_jobs(end: impl FnOnce(u64) -> JobEnd) -> Option<Vec<Sample>> {
     program.release(1);
     program.until_parked_again(|| recorder.poll(&mut kernel));
     let tid: u32 = program.printed[0].parse().unwrap();
-    settled_switches(program.pid);
+    let parked = totals_of_all(program.pid)[&tid].clone();
     let jobs = samples(&recorder, "jobs").len();
     recorder.poll(&mut kernel);
     assert_eq!(samples(&recorder, "jobs").len(), jobs);
@@ -284,9 +310,22 @@ fn samples_of_jobs(end: impl FnOnce(u64) -> JobEnd) -> Option<Vec<Sample>> {
     recorder.assert_complete(&kernel);
     let all = samples(&recorder, "jobs");
     let main = minus(totals_of(program.pid, program.pid), &before[&program.pid]);
-    assert_eq!(sums(all, program.pid, &main), main);
-    let own = all.iter().filter(|sample| sample["tid"] == tid.into());
-    Some(own.cloned().collect())
+    assert_eq!(
+        sums(
+            &without_jobs_beside_timers(&all, program.pid),
+            program.pid,
+            &main
+        ),
+        main
+    );
+    // The thread with the jobs has ended since; it did a little more until then.
+    let sum = sums(&without_jobs_beside_timers(&all, tid), tid, &parked);
+    for (name, parked) in minus(parked, &before[&tid]) {
+        assert!(sum[name] >= parked, "{name}: {sum:?}");
+    }
+    let own = all.into_iter().filter(|it| it["tid"] == tid.into());
+    let own: Vec<Sample> = own.collect();
+    Some(own)
 }
 
 #[test]
@@ -296,23 +335,21 @@ fn jobs_end_where_the_user_says() {
     let program = own.to_str().unwrap().to_owned();
     let function = Probe::function(&format!("{program}:overhear_test_step:return")).unwrap();
     let variable = "OVERHEAR_TEST_FUTEX".to_owned();
-    let ends: [(&str, Box<dyn FnOnce(u64) -> JobEnd>); 7] = [
-        ("yield", Box::new(|_| JobEnd::Yield)),
-        ("sleep", Box::new(|_| JobEnd::Sleep)),
-        ("address", Box::new(JobEnd::Futex)),
+    // The address is known when the program runs.
+    let ends: [(&str, Option<JobEnd>); 7] = [
+        ("yield", Some(JobEnd::Yield)),
+        ("sleep", Some(JobEnd::Sleep)),
+        ("address", None),
         (
             "variable",
-            Box::new(|_| JobEnd::FutexVariable { program, variable }),
+            Some(JobEnd::FutexVariable { program, variable }),
         ),
-        (
-            "descriptor",
-            Box::new(|_| JobEnd::Descriptor(DESCRIPTOR as u32)),
-        ),
-        ("file", Box::new(|_| JobEnd::File(own))),
-        ("function", Box::new(|_| JobEnd::Function(function))),
+        ("descriptor", Some(JobEnd::Descriptor(DESCRIPTOR as u32))),
+        ("file", Some(JobEnd::File(own))),
+        ("function", Some(JobEnd::Function(function))),
     ];
     for (name, end) in ends {
-        let Some(samples) = samples_of_jobs(end) else {
+        let Some(samples) = samples_of_jobs(end, None) else {
             return;
         };
         let is_end = |sample: &&Sample| at(sample, SamplePoint::JobEnd);
@@ -338,6 +375,25 @@ fn jobs_end_where_the_user_says() {
             "{name}: {times:?}"
         );
     }
+}
+
+#[test]
+fn timer_and_jobs_are_two_series() {
+    let _cpus = cpu_lock();
+    let period = Some(Nanos::from_ms(1));
+    let Some(samples) = samples_of_jobs(Some(JobEnd::Yield), period) else {
+        return;
+    };
+    let of = |point| samples.iter().filter(move |sample| at(sample, point));
+    let timers = of(SamplePoint::Timer).count();
+    println!("{timers} samples of the timer");
+    assert_eq!(of(SamplePoint::JobEnd).count(), JOBS);
+    // The other kinds of jobs take some 20 ms, without an end of this kind.
+    assert!(timers > 3);
+    // No sample of the timer takes anything from a job.
+    let mut times: Vec<i128> = of(SamplePoint::JobEnd).map(|job| job["cpu_time"]).collect();
+    times.sort_unstable();
+    assert!(times[JOBS / 2] > i128::from(JOB_NS) * 9 / 10, "{times:?}");
 }
 
 /// Role: children that work, create threads and execute a program; they end before their parent.
@@ -413,7 +469,7 @@ fn sums_are_totals_through_fork_exec_migration_and_exit() {
     for child in children {
         let total = totals_of(child, child);
         println!("child {child}: {total:?}");
-        assert_eq!(sums(samples, child, &total), total, "child {child}");
+        assert_eq!(sums(&samples, child, &total), total, "child {child}");
         let own: Vec<&Sample> = samples
             .iter()
             .filter(|it| it["tid"] == child.into())

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Samplers at points of threads and at ends of jobs, which the kernel takes.
 
+use std::fs;
+
 use overhear_kernel::{FlowPoint, JobEnd, KernelSampler, Probe};
 
 use super::{JobEndRule, SamplingPoint, SamplingPolicy, SamplingRequest};
@@ -8,8 +10,11 @@ use crate::error::{ErrorKind, SessionError};
 
 /// The function of programs that ends a job.
 const JOB_END_FUNCTION: &str = "oh_job_end";
-/// The library that has it, if the program has not.
-const LIBRARY: &str = "liboverhear.so";
+/// The library that has it, if the program has not: as programs need it, and as linkers do.
+const LIBRARIES: [&str; 2] = [
+    concat!("liboverhear.so.", env!("CARGO_PKG_VERSION_MAJOR")),
+    "liboverhear.so",
+];
 
 /// The samplers among `requests` that have a point, for the observed `program`: a path, or a name
 /// in PATH; `None` if several programs are observed.
@@ -90,7 +95,7 @@ fn job_end(rule: &JobEndRule, program: Option<&str>) -> Result<JobEnd, SessionEr
         ))),
         JobEndRule::Call => end_call(program).map(JobEnd::Function).ok_or_else(|| {
             usage(format!(
-                "`job=call` needs a program that calls {JOB_END_FUNCTION}(), and neither it nor {LIBRARY} \
+                "`job=call` needs a program that calls {JOB_END_FUNCTION}(), and neither it nor liboverhear \
                  has this function; link liboverhear, or name another rule"
             ))
         }),
@@ -107,11 +112,28 @@ fn ends_without_rule(program: Option<&str>) -> Vec<JobEnd> {
 
 /// The function that ends jobs, in the program or in its library.
 fn end_call(program: Option<&str>) -> Option<Probe> {
-    let mut files = program.into_iter().chain([LIBRARY]);
+    let program_and_mapped = program.into_iter().flat_map(|program| {
+        let mapped = program.strip_suffix("/exe").map(mapped_code);
+        [program.to_owned()]
+            .into_iter()
+            .chain(mapped.unwrap_or_default())
+    });
+    let mut files = program_and_mapped.chain(LIBRARIES.map(str::to_owned));
     files.find_map(|file| {
         let probe = Probe::function(&format!("{file}:{JOB_END_FUNCTION}")).ok()?;
         probe.schema().is_ok().then_some(probe)
     })
+}
+
+/// The files of which a running process, by its folder in `/proc`, has code.
+#[expect(clippy::disallowed_methods, reason = "of /proc")]
+fn mapped_code(process: &str) -> Vec<String> {
+    let maps = fs::read_to_string(format!("{process}/maps")).unwrap_or_default();
+    let code = maps.lines().filter(|line| line.contains(" r-xp "));
+    let files = code.filter_map(|line| Some(line[line.find('/')?..].to_owned()));
+    let mut files: Vec<String> = files.collect();
+    files.dedup();
+    files
 }
 
 /// A function as probes name it; without a file it is one of the program.
@@ -213,6 +235,16 @@ mod tests {
         assert!(error("job=call", Some("/no/such/app")).contains("oh_job_end"));
         assert!(error("job=futex=lock", None).contains("several are observed"));
         assert!(error("function=step", None).contains("write FILE:NAME"));
+    }
+
+    #[test]
+    fn code_of_running_processes_is_found() {
+        let own = super::mapped_code("/proc/self");
+        let exe = std::env::current_exe().expect("it runs");
+        assert!(
+            own.iter().any(|file| exe == std::path::Path::new(file)),
+            "{own:?}"
+        );
     }
 
     #[test]
