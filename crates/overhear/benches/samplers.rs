@@ -53,8 +53,8 @@ const HARDWARE_OF_PAPI: [&str; 6] = [
     "perf::CACHE-MISSES",
 ];
 
-/// Calls of a batch.
-const BATCH: u32 = 2_000;
+/// Calls of a batch: so few that most batches are not interrupted.
+const BATCH: u32 = 100;
 /// Single calls that are timed for the jitter.
 const SINGLE: usize = 200_000;
 const TARGET_NS: f64 = 600.0;
@@ -95,7 +95,7 @@ fn quartiles(values: &[f64]) -> [f64; 3] {
 
 fn main() -> Result<(), SamplerError> {
     let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok());
-    let rounds: usize = rounds.unwrap_or(200);
+    let rounds: usize = rounds.unwrap_or(5_000);
     let has_hardware = Sampler::builder("bench")
         .counters(HARDWARE)
         .register()
