@@ -107,7 +107,7 @@ def blocks(document: str) -> list[str]:
     return re.findall(r"^```python\n(.*?)^```", (ROOT / document).read_text(), re.M | re.S)
 
 
-@pytest.mark.parametrize("document", ["README.md", "docs/python.md"])
+@pytest.mark.parametrize("document", ["README.md", "docs/python.md", "docs/samplers-in-programs.md"])
 def test_code_in_documents_runs(program, tmp_path, monkeypatch, document):
     found = blocks(document)
     assert found

@@ -21,7 +21,7 @@ const KERNEL: (u32, u32) = (6, 18);
 const CAPABILITIES: [u32; 12] = [0, 1, 5, 6, 7, 14, 19, 21, 23, 27, 38, 39];
 
 /// What a reason contains that is good on any machine, and why it is.
-const PERMITTED: [(&str, &str); 23] = [
+const PERMITTED: [(&str, &str); 25] = [
     (GUEST, "the list of reasons in guests has judged it"),
     ("qemu is not installed", "an emulator is the user's choice"),
     ("there is no kernel: ", "there is no network"),
@@ -51,6 +51,14 @@ const PERMITTED: [(&str, &str); 23] = [
     (
         "this kernel has no read-write protection by userfaultfd",
         "a property of the kernel: Linux 7.3 has it",
+    ),
+    (
+        "this machine has no hardware counters",
+        "a property of the machine; software events are counted there",
+    ),
+    (
+        "the kernel does not permit rdpmc",
+        "a property of the machine; counters are read by a system call there",
     ),
     ("this program has no shared libc", "a property of the build"),
     (

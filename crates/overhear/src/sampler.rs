@@ -57,6 +57,13 @@ pub enum SamplerError {
 /// assert_eq!(sampler.written(), 3);
 /// # Ok::<(), overhear::SamplerError>(())
 /// ```
+///
+/// A sampler stays in its thread, because counters belong to a thread:
+///
+/// ```compile_fail,E0277
+/// let mut sampler = overhear::Sampler::builder("x").counters(["cycles"]).register().unwrap();
+/// std::thread::spawn(move || sampler.sample());
+/// ```
 #[derive(Debug)]
 pub struct Sampler<const N: usize>(Locked<Core<N>>);
 

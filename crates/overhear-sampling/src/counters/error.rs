@@ -179,8 +179,9 @@ fn has_no_pmu() -> bool {
 fn not_permitted() -> String {
     match perf_event_paranoid() {
         Some(level) if level >= 3 => format!(
-            "kernel.perf_event_paranoid is {level}, which forbids ordinary users all counters; \
-             set it to 2, or give the program CAP_PERFMON"
+            "kernel.perf_event_paranoid is {level}, which forbids ordinary users to count, on many \
+             kernels even their own programs in user mode; set it to 2 or less, or give the program \
+             CAP_PERFMON"
         ),
         Some(level) if level >= 0 => format!(
             "kernel.perf_event_paranoid is {level}, which forbids ordinary users to count for a \

@@ -82,14 +82,19 @@ impl CounterGroup {
             }
         }
         let refused = match Self::open_in_mode(events, target, options) {
-            Err(CounterError::NotPermitted { .. })
-                if !options.user_only && events.iter().all(CounterEvent::counts_in_user_mode) =>
-            {
+            Err(CounterError::NotPermitted { reason, .. }) if !options.user_only => {
                 let user_only = CounterOptions {
                     user_only: true,
                     ..options
                 };
-                Self::open_in_mode(events, target, user_only)
+                match events.iter().find(|event| !event.counts_in_user_mode()) {
+                    // The others may be permitted without it.
+                    Some(event) => Err(CounterError::NotPermitted {
+                        name: event.name().to_owned(),
+                        reason,
+                    }),
+                    None => Self::open_in_mode(events, target, user_only),
+                }
             }
             result => result,
         };
