@@ -10,6 +10,7 @@ mod browser;
 mod compensated;
 mod live;
 mod naps;
+mod sampled;
 mod synthetic;
 mod tool;
 

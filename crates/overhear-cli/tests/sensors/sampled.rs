@@ -158,3 +158,21 @@ fn samples_are_printed_as_tables() {
         .find(|line| line.contains("cycles ") && line.contains(&sum));
     assert!(row.is_some(), "no {sum} in {text}");
 }
+
+#[test]
+fn anomalies_are_constraints() {
+    let folder = folder();
+    let file = folder.path().join("overhear.toml");
+    let jobs = JOBS.to_string();
+    let check = |most: u32| {
+        let text =
+            format!("[[constraint]]\nname = \"usual\"\nof = \"user:jobs\"\nanomalies = {most}\n");
+        std::fs::write(&file, text).unwrap();
+        let options = ["run", "--kernel", "off", "--check", path(&file), "--"];
+        finish(overhear(&options).args([path(program()), &jobs, "50", "steady"]))
+    };
+    let held = check(2);
+    assert_eq!(held.status, 0, "{held:#?}");
+    let violated = check(1);
+    violated.has_message(1, &["violated: usual: job ", "2 anomalies, 1 permitted"]);
+}

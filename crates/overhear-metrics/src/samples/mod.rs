@@ -4,7 +4,7 @@
 //! A sampler writes two series for each thread. Samples at a job end have the sums of the job: its
 //! counts are those since the last job end. Samples at all other points have the counts since the
 //! last of these. Both series are kept apart; the remainder at the end of a thread, at
-//! [`SamplePoint::ThreadEnd`], is part of its totals and of no series.
+//! [`SamplePoint::ThreadEnd`](overhear_event::SamplePoint::ThreadEnd), is part of its totals and of no series.
 
 mod anomalies;
 mod derived;
@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use overhear_event::{
-    Analysis, ElementView, Gap, GapCause, SampleLayout, SamplePoint, SampledQuantity,
-    StreamDescriptor, StreamId, Timestamp,
+    Analysis, ElementView, Gap, GapCause, SampleLayout, SampledQuantity, StreamDescriptor,
+    StreamId, Timestamp,
 };
 
 use crate::histogram::HistogramMemory;
@@ -113,15 +113,10 @@ impl SamplerAccount {
                 return;
             }
         };
-        let values = || {
-            let quantities = self.layout.quantities().iter();
-            quantities.map(|quantity| schema.read(quantity.field, element.payload))
-        };
-        task.record(&header, element.time, values(), memory);
-        if header.point != Some(SamplePoint::ThreadEnd) {
-            let numbers = values().map(|value| value.and_then(|value| value.as_f64()));
-            self.anomalies.judge(&header, element.time, numbers);
-        }
+        let values = self.layout.quantities().iter();
+        let values = values.map(|quantity| schema.read(quantity.field, element.payload));
+        task.record(&header, element.time, values, memory);
+        let _ = self.anomalies.sample(&self.layout, &header, element);
     }
 
     fn gap(&mut self, gap: &Gap) {

@@ -86,6 +86,13 @@ pub enum Demand {
         /// The event.
         of: Pattern,
     },
+    /// The samplers find at most this number of anomalies.
+    Anomalies {
+        /// The samples.
+        of: Pattern,
+        /// Greatest permitted number of anomalies of all threads.
+        at_most: u64,
+    },
     /// The events happen in this order, again and again.
     Order {
         /// The events.
@@ -380,7 +387,8 @@ impl Demand {
             Self::Rate { of, .. }
             | Self::Period { of, .. }
             | Self::Absence { of, .. }
-            | Self::Never { of } => vec![of],
+            | Self::Never { of }
+            | Self::Anomalies { of, .. } => vec![of],
             Self::Order { of } => of.iter().collect(),
             Self::Deadline { after, of, .. } => vec![after, of],
         }
@@ -451,7 +459,7 @@ fn check(demand: &Demand, catalogue: &Catalogue) -> Result<(), ConstraintError> 
         }
         Demand::Period { period, .. } => zero("period", period),
         Demand::Absence { at_most, .. } => zero("longest absence", at_most),
-        Demand::Never { .. } => Ok(()),
+        Demand::Never { .. } | Demand::Anomalies { .. } => Ok(()),
         Demand::Order { of } => {
             if of.len() < 2 {
                 return Err(ConstraintError::OneEvent);

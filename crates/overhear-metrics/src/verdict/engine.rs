@@ -5,7 +5,8 @@ use std::collections::HashMap;
 
 use overhear_event::kernel::{Life, TASK_LIFE};
 use overhear_event::{
-    Analysis, ElementView, EventSet, Gap, Nanos, Origin, StreamDescriptor, StreamId, Timestamp,
+    Analysis, ElementView, EventSet, Gap, Nanos, Origin, SampleLayout, StreamDescriptor, StreamId,
+    Timestamp,
 };
 
 use super::constraint::{Constraint, ConstraintError, Demand, Each, Values};
@@ -82,6 +83,8 @@ struct Rule {
     each: BoundEach,
     // Whether the process had the judged name when it registered the sensor.
     of_process: bool,
+    // The layout of samples, if anomalies are judged.
+    samples: Option<SampleLayout>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -413,6 +416,13 @@ fn rules_of(
                 None => BoundEach::All,
             },
         };
+        let samples = match constraint.demand() {
+            Demand::Anomalies { .. } => {
+                let layout = SampleLayout::of(schema);
+                Some(layout.ok_or_else(|| "its elements are not samples".to_owned())?)
+            }
+            _ => None,
+        };
         let value = field.and_then(|field| schema.index_of(field));
         unit = value.map(|index| schema.fields()[index].unit.clone());
         if let (true, Some(of), Some(field)) = (as_time, &mut unit, field) {
@@ -434,6 +444,7 @@ fn rules_of(
                 .task_filter()
                 .zip(process(stream))
                 .is_some_and(|(filter, (pid, name))| filter.takes(Some(pid), Some(name))),
+            samples,
         });
     }
     // An element that is both an answer and a request first answers the earlier requests.
@@ -441,6 +452,14 @@ fn rules_of(
         rules.reverse();
     }
     Ok((rules, unit))
+}
+
+/// The thread that was sampled, or the process.
+fn sampled_task(layout: &SampleLayout, element: &ElementView<'_>) -> Option<u32> {
+    let header = layout.header(&element.stream.schema, element.payload)?;
+    Some(header.tid)
+        .filter(|tid| *tid != 0)
+        .or(Some(header.pid))
 }
 
 /// Nanoseconds per unit of time.
@@ -493,7 +512,10 @@ impl<J: Judge> Analysis for Verdicts<J> {
                 continue;
             }
             let trial = &mut self.trials[rule.trial];
-            let task = rule.pattern.task(element);
+            let task = match &rule.samples {
+                Some(layout) => sampled_task(layout, element),
+                None => rule.pattern.task(element),
+            };
             let judged = rule.of_process
                 || trial.takes(task, element.stream.id, &self.names)
                 || (task != route.process
@@ -529,6 +551,10 @@ impl<J: Judge> Analysis for Verdicts<J> {
                 group,
                 owner,
             };
+            if let Some(layout) = &rule.samples {
+                trial.sample(route.group, (layout, element), &hit);
+                continue;
+            }
             match rule.value {
                 None => trial.event(rule.role, &hit),
                 Some(field) => {

@@ -71,6 +71,7 @@
 //! counted and makes the verdict inconclusive. An element costs time for the constraints that name
 //! its event, and one comparison for each constraint that waits.
 
+mod anomalies;
 mod constraint;
 mod engine;
 mod groups;

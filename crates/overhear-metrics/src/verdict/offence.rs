@@ -93,6 +93,17 @@ pub enum OffenceKind {
     },
     /// An event that must not happen.
     Happened,
+    /// An anomaly of samples, above the permitted number.
+    Anomalous {
+        /// The number of the first anomalous job of the thread, from 1.
+        job: u64,
+        /// Its largest deviation, in spreads.
+        score: f64,
+        /// Number of anomalies, this one included.
+        count: u64,
+        /// Greatest permitted number.
+        bound: u64,
+    },
     /// An event out of order.
     OutOfOrder {
         /// Index of the event that came, from 0 on.
@@ -124,7 +135,7 @@ impl OffenceKind {
             Self::Above { value, .. } | Self::Below { value, .. } => Some(value),
             Self::Spread { least, most, .. } => Some(most - least),
             Self::TooMany { bound, .. } => Some(bound as f64 + 1.0),
-            Self::TooFew { count, .. } => Some(count as f64),
+            Self::TooFew { count, .. } | Self::Anomalous { count, .. } => Some(count as f64),
             Self::TooClose { distance, .. } => Some(distance.as_ns() as f64),
             Self::TooLate { after, .. } => Some(after.as_ns() as f64),
             Self::NotANumber
@@ -144,7 +155,9 @@ impl OffenceKind {
             | Self::Below { bound, .. }
             | Self::Fraction { bound, .. }
             | Self::Spread { bound, .. } => Some(bound),
-            Self::TooMany { bound, .. } | Self::TooFew { bound, .. } => Some(bound as f64),
+            Self::TooMany { bound, .. }
+            | Self::TooFew { bound, .. }
+            | Self::Anomalous { bound, .. } => Some(bound as f64),
             Self::TooClose { bound, .. } | Self::Absent { bound } => Some(bound.as_ns() as f64),
             Self::TooLate { within, .. } | Self::Unanswered { within } => {
                 Some(within.as_ns() as f64)
@@ -211,6 +224,19 @@ impl OffenceKind {
             }
             Self::Absent { bound } => write!(f, "the next one did not come within {bound}"),
             Self::Happened => f.write_str("it happened"),
+            Self::Anomalous {
+                job,
+                score,
+                count,
+                bound,
+            } => {
+                let anomalies = if count == 1 { "anomaly" } else { "anomalies" };
+                write!(
+                    f,
+                    "job {job} of the thread is anomalous, {score:.0} spreads from the usual: \
+                     {count} {anomalies}, {bound} permitted"
+                )
+            }
             Self::OutOfOrder { came, due } => write!(
                 f,
                 "event {} of the order came where event {} was due",

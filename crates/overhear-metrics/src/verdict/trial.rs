@@ -3,8 +3,11 @@
 
 use std::collections::BTreeSet;
 
-use overhear_event::{EventName, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
+use overhear_event::{
+    ElementView, EventName, Gap, Nanos, SampleLayout, StreamDescriptor, StreamId, Timestamp,
+};
 
+use super::anomalies::Anomalies;
 use super::constraint::{Constraint, Demand, Each, TaskFilter};
 use super::groups::Hit;
 use super::offence::{Offence, OffenceKind};
@@ -24,6 +27,7 @@ enum State {
     Rates(Rates),
     Distances(Distances),
     Never,
+    Anomalies(Anomalies),
     Orders(Orders),
     Deadlines(Deadlines),
 }
@@ -65,6 +69,7 @@ impl Trial {
                 State::Distances(Distances::new(Nanos::ZERO, *at_most))
             }
             Demand::Never { .. } => State::Never,
+            Demand::Anomalies { .. } => State::Anomalies(Anomalies::default()),
             Demand::Order { of } => State::Orders(Orders::new(of.len())),
             Demand::Deadline { within, .. } => State::Deadlines(Deadlines::new(*within)),
         };
@@ -191,7 +196,21 @@ impl Trial {
             State::Orders(orders) => orders.take(role, hit, tally),
             State::Deadlines(deadlines) if role == 0 => deadlines.begin_wait(hit, tally),
             State::Deadlines(deadlines) => deadlines.answer(hit, tally),
-            State::Bounds | State::Quantiles(_) | State::Spreads(_) => {}
+            State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Anomalies(_) => {}
+        }
+    }
+
+    /// Judges a sample; `sampler` is the group of its stream.
+    pub(super) fn sample(
+        &mut self,
+        sampler: u64,
+        sample: (&SampleLayout, &ElementView<'_>),
+        hit: &Hit,
+    ) {
+        if let (Demand::Anomalies { at_most, .. }, State::Anomalies(anomalies)) =
+            (self.constraint.demand(), &mut self.state)
+        {
+            anomalies.take(sampler, sample, *at_most, hit, &mut self.tally);
         }
     }
 
@@ -203,7 +222,11 @@ impl Trial {
             State::Distances(distances) => distances.expire(now, tally),
             State::Orders(orders) => orders.expire(now, tally),
             State::Deadlines(deadlines) => deadlines.expire(now, tally),
-            State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Never => {}
+            State::Bounds
+            | State::Quantiles(_)
+            | State::Spreads(_)
+            | State::Never
+            | State::Anomalies(_) => {}
         }
     }
 
@@ -248,6 +271,7 @@ impl Trial {
             State::Deadlines(deadlines) if answers => deadlines.gap(only),
             // A missed question excuses no answer.
             State::Deadlines(_) => return false,
+            State::Anomalies(anomalies) => anomalies.gap(),
             State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Never => {}
         }
         let retracted = tally.retracted;
@@ -307,7 +331,11 @@ impl Trial {
             State::Distances(distances) => distances.end(task),
             State::Orders(orders) => orders.end(task),
             State::Deadlines(deadlines) => deadlines.end(task),
-            State::Bounds | State::Quantiles(_) | State::Spreads(_) | State::Never => {}
+            State::Bounds
+            | State::Quantiles(_)
+            | State::Spreads(_)
+            | State::Never
+            | State::Anomalies(_) => {}
         }
     }
 

@@ -75,6 +75,9 @@ pub struct ConstraintConfig {
     /// The event must not occur.
     #[serde(default)]
     pub never: Option<bool>,
+    /// The largest number of anomalies of the samples `of` a sampler; see docs/samples.md.
+    #[serde(default)]
+    pub anomalies: Option<u64>,
     /// The events that must occur in this order, repeatedly.
     #[serde(default)]
     #[schemars(with = "Option<Vec<String>>")]
@@ -327,6 +330,7 @@ impl ConstraintConfig {
             ("jitter", self.jitter.is_some() && self.period.is_none()),
             ("absence", self.absence.is_some()),
             ("never", self.never.is_some()),
+            ("anomalies", self.anomalies.is_some()),
             ("order", self.order.is_some()),
             ("within", self.within.is_some()),
         ];
@@ -343,7 +347,7 @@ impl ConstraintConfig {
             (None, _) => Err((
                 at,
                 "it demands nothing; give max, min, quantile, jitter, window, period, absence, \
-                 never, order or within"
+                 never, anomalies, order or within"
                     .to_owned(),
             )),
         }
@@ -417,6 +421,10 @@ impl ConstraintConfig {
             "never" => match self.never {
                 Some(true) => Demand::Never { of: event()? },
                 _ => return Err((at, "`never` can only be true".to_owned())),
+            },
+            "anomalies" => Demand::Anomalies {
+                of: event()?,
+                at_most: self.anomalies.unwrap_or_default(),
             },
             "order" => {
                 let order = self.order.iter().flatten().map(pattern);

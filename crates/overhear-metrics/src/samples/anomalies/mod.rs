@@ -36,7 +36,9 @@ mod ring;
 use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
 
-use overhear_event::{SampleHeader, SamplePoint, SampledQuantity, Timestamp};
+use overhear_event::{
+    ElementView, SampleHeader, SampleLayout, SamplePoint, SampledQuantity, Timestamp,
+};
 
 use super::derived::Derived;
 use super::TaskKey;
@@ -158,6 +160,8 @@ pub struct AnomalyDetector {
     not_kept: u64,
     /// Number of jobs that were not judged, because there were too many threads.
     refused: u64,
+    /// Number of judged jobs.
+    judged: u64,
     /// The values of the current job: quantities, and features.
     quantities: Vec<Option<f64>>,
     values: Vec<f64>,
@@ -199,9 +203,28 @@ impl AnomalyDetector {
             anomalies: Vec::new(),
             not_kept: 0,
             refused: 0,
+            judged: 0,
             quantities: Vec::new(),
             values: Vec::new(),
         }
+    }
+
+    /// Judges an element with this header. What is left at the end of a thread is not judged.
+    /// Returns a new anomaly that begins with it.
+    pub fn sample(
+        &mut self,
+        layout: &SampleLayout,
+        header: &SampleHeader,
+        element: &ElementView<'_>,
+    ) -> Option<AnomalousJob> {
+        if header.point == Some(SamplePoint::ThreadEnd) {
+            return None;
+        }
+        let quantities = layout.quantities().iter().map(|quantity| {
+            let value = element.stream.schema.read(quantity.field, element.payload);
+            value.and_then(|value| value.as_f64())
+        });
+        self.judge(header, element.time, quantities)
     }
 
     /// Judges a sample with the values of all quantities. Returns a new anomaly that begins with
@@ -243,6 +266,7 @@ impl AnomalyDetector {
         let least_spreads = self.features.iter().map(|feature| feature.least_spread);
         let judgement = task.judge.judge(&self.values, least_spreads);
         task.account.count(judgement);
+        self.judged += u64::from(judgement != Judgement::Learned);
         if !matches!(judgement, Judgement::Begins | Judgement::Continues) {
             task.current = None;
             return None;
@@ -295,6 +319,12 @@ impl AnomalyDetector {
     #[must_use]
     pub fn anomalies(&self) -> &[AnomalousJob] {
         &self.anomalies
+    }
+
+    /// Number of judged jobs of all threads.
+    #[must_use]
+    pub const fn judged(&self) -> u64 {
+        self.judged
     }
 
     /// Number of anomalies that are not kept.

@@ -58,6 +58,10 @@ fn every_kind_can_be_written() {
         after = "user:a"
         within = "5ms"
         clock_error = "1us"
+        [[constraint]]
+        name = "10"
+        of = "user:jobs"
+        anomalies = 2
     "#;
     let constraints = parse(text, Path::new("")).unwrap();
     let kinds: Vec<usize> = constraints
@@ -72,9 +76,10 @@ fn every_kind_can_be_written() {
             Demand::Never { .. } => 7,
             Demand::Order { .. } => 8,
             Demand::Deadline { .. } => 9,
+            Demand::Anomalies { at_most, .. } => 8 + *at_most as usize,
         })
         .collect();
-    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    assert_eq!(kinds, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
 }
 
 #[test]
