@@ -84,7 +84,7 @@ impl<W: Write> PerfettoExport<W> {
         task.has_samples |= !is_job;
         let job = is_job.then(|| {
             (
-                task.jobs,
+                task.parent,
                 std::mem::replace(&mut task.last_job, element.time),
             )
         });
