@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
-use libbpf_rs::btf::types::{Struct, Typedef};
+use libbpf_rs::btf::types::{Func, Struct, Typedef};
 use libbpf_rs::btf::Btf;
 use rustix::io::Errno;
 
@@ -20,7 +20,9 @@ use libbpf_rs::{
 
 use super::layout;
 use super::map::Map;
-use super::programs::{Program, ESSENTIAL, FAULTS, OPTIONAL, PROBES, SCHED, SELECT, SERVED_FAULTS};
+use super::programs::{
+    Program, ESSENTIAL, FAULTS, MASKING, OPTIONAL, PROBES, SCHED, SELECT, SERVED_FAULTS,
+};
 use crate::machine;
 use crate::perf::{faults, served_faults, tracepoint};
 use crate::probe::{KernelPoint, PointProgram, ProbeTarget, ResolvedProbe};
@@ -448,7 +450,12 @@ fn available(programs: &'static [Program]) -> io::Result<Vec<&'static Program>> 
         [FAULTS, SERVED_FAULTS].contains(&program.tracepoint)
             || types.type_by_name::<Typedef<'_>>(&name).is_some()
     };
-    let known: Vec<&'static Program> = programs.iter().filter(has).collect();
+    // Since Linux 6.14. Without it this program does nothing.
+    let can_mask = types
+        .type_by_name::<Func<'_>>("bpf_local_irq_save")
+        .is_some();
+    let works = |program: &&Program| can_mask || program.name != MASKING;
+    let known: Vec<&'static Program> = programs.iter().filter(has).filter(works).collect();
     let is_known = |name: &&str| known.iter().any(|program| program.name == *name);
     let is_needed = |program: &&&Program| !program.replaces.iter().any(|name| is_known(name));
     Ok(known.iter().filter(is_needed).copied().collect())

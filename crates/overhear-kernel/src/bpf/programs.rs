@@ -57,6 +57,9 @@ pub(crate) const SERVED_FAULTS: &str = "faults_served";
 /// Stands for the software event by which the kernel counts page faults before it serves them.
 pub(crate) const FAULTS: &str = "faults";
 
+/// The program that works only where programs can mask interrupts.
+pub(crate) const MASKING: &str = "on_timer_waking";
+
 /// The program that user space runs over tasks. It has no tracepoint, and no monitor works without
 /// it.
 pub(crate) const SELECT: &str = "select";
