@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills kernels docs install naps ranges suites experiment-smco sizes clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills kernels docs install naps ranges suites experiment-smco experiment-epos sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -57,6 +57,8 @@ suites: ## runs the test suites of bzip2, zlib, lua and sqlite with the pass at 
 	@$(XTASK) suites $(ONLY)
 experiment-smco: ## measures overhead and accuracy of integer ranges on bzip2 and grep in RUNS=10 runs, and writes docs/experiments/smco.md
 	@$(XTASK) experiment-smco $(RUNS)
+experiment-epos: ## compares sampling policies on the task set of EPOS, RUNS=10 of SECONDS=30, PARTITION=no shares its CPUs; keeps docs/experiments/epos.md
+	@$(XTASK) experiment-epos $(or $(RUNS),10) $(or $(SECONDS),30) $(or $(PARTITION),yes)
 sizes: ## prints the sizes of the C libraries and of a static program with one sensor
 	@$(XTASK) sizes
 clean: ## removes everything built

@@ -5,13 +5,15 @@
  *
  *   cc -O2 -pthread tasks.c -o tasks
  *   ./tasks calibrate                       prints turns for a job of each kind
- *   ./tasks SECONDS deadline|fifo TURNS [FAULT]
+ *   ./tasks SECONDS deadline|fifo[:PERIOD] TURNS [FAULT]
  *
  * TURNS are the numbers that `calibrate` has printed, with commas: all runs of an experiment do the
  * same work. With `deadline` a task asks for SCHED_DEADLINE in the cpuset (a partition) that its
  * process was put into: see `cpusets` below. With `fifo` the tasks are bound to their CPUs and have
  * fixed priorities in the order of their numbers: all deadlines of a round are equal, so this is
  * the order of EDF, too.
+ *
+ * With a PERIOD in ms other than 500, jobs are shorter in the same proportion.
  *
  * FAULT is KIND@ROUND+COUNT, in task T3 (the disparity map that runs beside T1):
  *   slow@20+3     its jobs 20 to 22 take a path with four times the work for a quarter of the rows
@@ -44,7 +46,7 @@
 
 enum {
 	TASKS = 6,
-	PERIOD_MS = 500,
+	USUAL_PERIOD_MS = 500,
 	NS_PER_MS = 1000000,
 	/* Work is calibrated to this part of the time that table I gives to a job. */
 	WORK_PERCENT = 80,
@@ -74,6 +76,7 @@ struct job {
 
 static struct {
 	bool is_deadline;
+	int period_ms;
 	uint64_t begin_ns;
 	int rounds;
 	int turns[KINDS];
@@ -338,9 +341,9 @@ static int take_policy(int number)
 		struct deadline_attributes attributes = {
 			.size = sizeof attributes,
 			.policy = 6, /* SCHED_DEADLINE */
-			.runtime = (uint64_t)task->wcet_ms * NS_PER_MS,
-			.deadline = (uint64_t)PERIOD_MS * NS_PER_MS,
-			.period = (uint64_t)PERIOD_MS * NS_PER_MS,
+			.runtime = (uint64_t)task->wcet_ms * NS_PER_MS * (uint64_t)plan.period_ms / USUAL_PERIOD_MS,
+			.deadline = (uint64_t)plan.period_ms * NS_PER_MS,
+			.period = (uint64_t)plan.period_ms * NS_PER_MS,
 		};
 
 		if (enter_cpuset(task->cpu))
@@ -380,7 +383,7 @@ static void *run(void *argument)
 		struct job *job = &own[round];
 		uint64_t cpu_ns;
 
-		job->release_ns = plan.begin_ns + (uint64_t)round * PERIOD_MS * NS_PER_MS;
+		job->release_ns = plan.begin_ns + (uint64_t)round * (uint64_t)plan.period_ms * NS_PER_MS;
 		if (plan.is_deadline && round)
 			sched_yield(); /* the job's end: the thread waits for its next period */
 		sleep_until(job->release_ns);
@@ -396,7 +399,7 @@ static void *run(void *argument)
 		job->cycles = after[1] < 0 ? -1 : after[1] - before[1];
 	}
 	/* The last job ends like all others. */
-	sleep_until(plan.begin_ns + (uint64_t)plan.rounds * PERIOD_MS * NS_PER_MS);
+	sleep_until(plan.begin_ns + (uint64_t)plan.rounds * (uint64_t)plan.period_ms * NS_PER_MS);
 	free(data);
 	return NULL;
 }
@@ -427,8 +430,8 @@ static void *disturb(void *argument)
 {
 	bool is_thief = plan.fault == 'x';
 	uint64_t *data = data_of(BANDWIDTH);
-	uint64_t begin = plan.begin_ns + (uint64_t)plan.fault_first * PERIOD_MS * NS_PER_MS;
-	uint64_t end = begin + (uint64_t)plan.fault_count * PERIOD_MS * NS_PER_MS;
+	uint64_t begin = plan.begin_ns + (uint64_t)plan.fault_first * (uint64_t)plan.period_ms * NS_PER_MS;
+	uint64_t end = begin + (uint64_t)plan.fault_count * (uint64_t)plan.period_ms * NS_PER_MS;
 	struct sched_param priority = { .sched_priority = MOST_URGENT + 1 };
 
 	(void)argument;
@@ -440,8 +443,8 @@ static void *disturb(void *argument)
 	pthread_barrier_wait(&ready);
 	if (is_refused)
 		return NULL;
-	begin = plan.begin_ns + (uint64_t)plan.fault_first * PERIOD_MS * NS_PER_MS;
-	end = begin + (uint64_t)plan.fault_count * PERIOD_MS * NS_PER_MS;
+	begin = plan.begin_ns + (uint64_t)plan.fault_first * (uint64_t)plan.period_ms * NS_PER_MS;
+	end = begin + (uint64_t)plan.fault_count * (uint64_t)plan.period_ms * NS_PER_MS;
 	sleep_until(begin);
 	for (uint64_t now = begin; now < end; now = now_ns(CLOCK_MONOTONIC)) {
 		uint64_t turn_end = now + 5 * NS_PER_MS;
@@ -495,8 +498,15 @@ int main(int argc, char **argv)
 		fprintf(stderr, "usage: tasks calibrate | tasks SECONDS deadline|fifo TURNS,TURNS,TURNS [FAULT]\n");
 		return 2;
 	}
-	plan.rounds = (int)(atof(argv[1]) * 1000 / PERIOD_MS);
-	plan.is_deadline = strcmp(argv[2], "deadline") == 0;
+	plan.is_deadline = strncmp(argv[2], "deadline", 8) == 0;
+	plan.period_ms = strchr(argv[2], ':') ? atoi(strchr(argv[2], ':') + 1) : USUAL_PERIOD_MS;
+	if (plan.period_ms <= 0) {
+		fprintf(stderr, "tasks: %s has no period\n", argv[2]);
+		return 2;
+	}
+	plan.rounds = (int)(atof(argv[1]) * 1000 / plan.period_ms);
+	for (int kind = 0; kind < KINDS; kind++)
+		plan.turns[kind] = (int)((int64_t)plan.turns[kind] * plan.period_ms / USUAL_PERIOD_MS);
 	parse_cpusets();
 	if (plan.is_deadline)
 		enter_root();

@@ -158,6 +158,41 @@ pub(crate) fn experiment_budget(workspace: &Workspace, arguments: &[String]) -> 
     shell::run(&mut cargo)
 }
 
+/// The case study of EPOS: the task set under every sampling policy, with arguments RUNS, SECONDS
+/// and PARTITION (`no` leaves the CPUs to other programs, too). Writes the page.
+pub(crate) fn experiment_epos(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    sampling_experiment(
+        workspace,
+        arguments,
+        "epos::policies_are_compared_on_the_task_set",
+        "docs/experiments/epos.md",
+    )
+}
+
+/// Runs a test of the suite `experiments` to its full extent.
+fn sampling_experiment(
+    workspace: &Workspace,
+    arguments: &[String],
+    test: &str,
+    page: &str,
+) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let mut cargo = shell::cargo(&workspace.root);
+    cargo.env("OVERHEAR_EXPERIMENT_PAGE", workspace.root.join(page));
+    for (name, value) in ["RUNS", "SECONDS", "PARTITION"].into_iter().zip(arguments) {
+        cargo.env(format!("OVERHEAR_EXPERIMENT_{name}"), value);
+    }
+    cargo.args(["test", "--quiet", "--release", "-p", "overhear-cli"]);
+    shell::run(cargo.args([
+        "--test",
+        "experiments",
+        "--",
+        "--nocapture",
+        "--exact",
+        test,
+    ]))
+}
+
 /// Servers under load with the preload library of `overhear naps`, each for half a minute or the
 /// given number of seconds, and then what the library costs.
 pub(crate) fn naps(workspace: &Workspace, arguments: &[String]) -> Result<()> {

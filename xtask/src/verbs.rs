@@ -49,12 +49,13 @@ pub(crate) enum Verb {
     Ranges,
     Suites,
     ExperimentSmco,
+    ExperimentEpos,
     Sizes,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 26] = [
+    pub(crate) const ALL: [Self; 27] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -79,6 +80,7 @@ impl Verb {
         Self::Ranges,
         Self::Suites,
         Self::ExperimentSmco,
+        Self::ExperimentEpos,
         Self::Sizes,
         Self::Clean,
     ];
@@ -109,6 +111,7 @@ impl Verb {
             Self::Ranges => "ranges",
             Self::Suites => "suites",
             Self::ExperimentSmco => "experiment-smco",
+            Self::ExperimentEpos => "experiment-epos",
             Self::Sizes => "sizes",
             Self::Clean => "clean",
         }
@@ -151,6 +154,7 @@ impl Verb {
             Self::Install => install(&workspace, arguments),
             Self::Ranges => range_analysis(&workspace),
             Self::ExperimentSmco => smco::run(&workspace, arguments),
+            Self::ExperimentEpos => bench::experiment_epos(&workspace, arguments),
             Self::Suites => conclude(&suites::run(&workspace, arguments)?),
             Self::Sizes => sizes(&workspace),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),

@@ -2,8 +2,6 @@
 //! A run of the task set under a sampling policy: the command line, and what its report says.
 
 use std::ffi::OsString;
-use std::fs;
-use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
@@ -37,6 +35,15 @@ impl Policy {
             Self::Flow => "Execution-flow-based",
             Self::Periodic => "Periodic",
             Self::Job => "Job-based",
+        }
+    }
+
+    /// As few kernel events as the policy permits: a sampler at points of threads is a part of the
+    /// kernel monitor.
+    const fn kernel_events(self) -> [&'static str; 2] {
+        match self {
+            Self::Baseline | Self::Periodic => ["--kernel", "off"],
+            Self::Flow | Self::Job => ["--kernel-sensors", "sched_switch"],
         }
     }
 
@@ -96,15 +103,13 @@ pub(crate) fn observe(
             programs: None,
         });
     }
-    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-    let out = folder.path().join("out");
-    let mut command = sampling(policy, tasks.is_deadline(), tasks.has_counters, &out);
+    let mut command = sampling(policy, tasks.is_deadline(), tasks.has_counters);
     command.args(&words).envs(tasks.environment());
     let before = children_seconds();
     let (output, programs) = finish(&mut command, watch)?;
     let run = Run::read(&output)?;
     let spent = children_seconds() - before;
-    let report = report_of(&out, &output)?;
+    let report = report_of(&output)?;
     let of_jobs: f64 = (1..=3).map(|cpu| run.cpu_seconds(cpu)).sum();
     Ok(Observed {
         run,
@@ -115,11 +120,11 @@ pub(crate) fn observe(
 }
 
 /// `overhear run` with a sampler, up to `--`.
-fn sampling(policy: Policy, is_deadline: bool, has_counters: bool, out: &Path) -> Command {
+fn sampling(policy: Policy, is_deadline: bool, has_counters: bool) -> Command {
     let mut command = Command::new(OVERHEAR);
     command
-        .args(["run", "--kernel", "off", "--no-page", "--out"])
-        .arg(out)
+        .args(["run", "--json"])
+        .args(policy.kernel_events())
         .args(["--sample", quantities(has_counters)])
         .args(policy.options(is_deadline))
         .arg("--");
@@ -136,13 +141,12 @@ fn finish(command: &mut Command, watch: bool) -> Result<(Output, Option<ProgTime
     Ok((output, watched.and_then(Watch::finish)))
 }
 
-fn report_of(out: &Path, output: &Output) -> Result<Value, String> {
-    let failed = || {
+/// The JSON document on standard output; the program's own output is on standard error then.
+fn report_of(output: &Output) -> Result<Value, String> {
+    serde_json::from_slice(&output.stdout).map_err(|error| {
         let errors = String::from_utf8_lossy(&output.stderr);
-        format!("{}\n{errors}", output.status)
-    };
-    let text = fs::read_to_string(out.join("report.json")).map_err(|_| failed())?;
-    serde_json::from_str(&text).map_err(|error| error.to_string())
+        format!("{}: no report: {error}\n{errors}", output.status)
+    })
 }
 
 /// CPU time of the children that have ended and were waited for, and of their children.
@@ -164,7 +168,7 @@ pub(crate) fn samples(report: &Value) -> (u64, u64) {
 
 /// The words of a command, for pages.
 pub(crate) fn words(policy: Policy, is_deadline: bool, has_counters: bool) -> String {
-    let command = sampling(policy, is_deadline, has_counters, Path::new("DIR"));
+    let command = sampling(policy, is_deadline, has_counters);
     let all = command.get_args().map(OsString::from);
     let all: Vec<String> = all.map(|it| it.to_string_lossy().into_owned()).collect();
     format!("overhear {} tasks", all.join(" "))

@@ -129,7 +129,8 @@ impl Run {
     pub(crate) fn read(output: &Output) -> Result<Self, String> {
         let text = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        let run = Self::parse(&text);
+        // Under `overhear run --json` the program's output is on standard error.
+        let run = Self::parse(&format!("{text}\n{errors}"));
         if run.jobs.is_empty() {
             let why = errors.lines().find(|line| line.contains(" is refused"));
             let why = why.ok_or_else(|| format!("{}\n{text}{errors}", output.status))?;

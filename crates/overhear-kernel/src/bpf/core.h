@@ -113,6 +113,7 @@ struct inode {
 
 struct file {
 	struct inode *f_inode;
+	void *private_data;
 } CORE;
 
 struct fdtable {

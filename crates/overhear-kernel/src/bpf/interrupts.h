@@ -62,6 +62,38 @@ VECTOR(on_function_end, "call_function_exit", KIND_END, "call_function")
 VECTOR(on_single, "call_function_single_entry", KIND_BEGIN, "call_single")
 VECTOR(on_single_end, "call_function_single_exit", KIND_END, "call_single")
 
+/*
+ * Interrupts between CPUs on arm64: one tracepoint for all, with a text of the kernel as its reason.
+ * The numbers are those of the first letters, because this kernel has no vectors.
+ */
+static always_inline int ipi(const char *reason, u32 kind)
+{
+	struct irq_element element = { .kind = kind };
+	char text[4] = {};
+
+	bpf_probe_read_kernel(text, sizeof(text), reason);
+	element.number = (u8)text[0];
+	if (text[0] == 'R')
+		__builtin_memcpy(element.name, "reschedule", sizeof("reschedule"));
+	else if (text[0] == 'F')
+		__builtin_memcpy(element.name, "call_function", sizeof("call_function"));
+	else
+		bpf_probe_read_kernel_str(element.name, sizeof(element.name), reason);
+	return irq(&element);
+}
+
+SEC("tp_btf/ipi_entry")
+int on_ipi(u64 *ctx)
+{
+	return ipi((void *)ctx[0], KIND_BEGIN);
+}
+
+SEC("tp_btf/ipi_exit")
+int on_ipi_end(u64 *ctx)
+{
+	return ipi((void *)ctx[0], KIND_END);
+}
+
 /* Soft interrupts */
 
 static always_inline int softirq(u32 number, u32 kind)

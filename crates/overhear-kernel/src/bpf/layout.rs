@@ -10,7 +10,7 @@ pub(crate) const LOST_INHERIT_OFFSET: usize = 144;
 pub(crate) const ENDED_OFFSET: usize = 152;
 
 /// `struct settings` of the programs, as bytes.
-pub(crate) fn settings(mask_interrupts: bool) -> [u8; 32] {
+pub(crate) fn settings(mask_interrupts: bool) -> [u8; 48] {
     let calls = [
         libc::SYS_futex,
         libc::SYS_read,
@@ -19,8 +19,12 @@ pub(crate) fn settings(mask_interrupts: bool) -> [u8; 32] {
         libc::SYS_writev,
         libc::SYS_execve,
         libc::SYS_execveat,
+        libc::SYS_sendto,
+        libc::SYS_sendmsg,
+        libc::SYS_recvfrom,
+        libc::SYS_recvmsg,
     ];
-    let mut bytes = [0; 32];
+    let mut bytes = [0; 48];
     let words = [u32::from(mask_interrupts)]
         .into_iter()
         .chain(calls.map(|call| u32::try_from(call).unwrap_or(u32::MAX)));

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{fs, io};
 
-use libbpf_rs::btf::types::{Struct, Typedef};
+use libbpf_rs::btf::types::{Func, Struct, Typedef};
 use libbpf_rs::btf::Btf;
 use rustix::io::Errno;
 
@@ -20,9 +20,11 @@ use libbpf_rs::{
 
 use super::layout;
 use super::map::Map;
-use super::programs::{Program, ESSENTIAL, OPTIONAL, PROBES, SCHED, SELECT, SERVED_FAULTS};
+use super::programs::{
+    Program, ESSENTIAL, FAULTS, MASKING, OPTIONAL, PROBES, SCHED, SELECT, SERVED_FAULTS,
+};
 use crate::machine;
-use crate::perf::{served_faults, tracepoint};
+use crate::perf::{faults, served_faults, tracepoint};
 use crate::probe::{KernelPoint, PointProgram, ProbeTarget, ResolvedProbe};
 use crate::streams::Hook;
 use crate::ProbeError;
@@ -445,9 +447,18 @@ fn available(programs: &'static [Program]) -> io::Result<Vec<&'static Program>> 
     let types = Btf::from_vmlinux().map_err(into_io)?;
     let has = |program: &&Program| {
         let name = format!("btf_trace_{}", program.tracepoint);
-        program.tracepoint == SERVED_FAULTS || types.type_by_name::<Typedef<'_>>(&name).is_some()
+        [FAULTS, SERVED_FAULTS].contains(&program.tracepoint)
+            || types.type_by_name::<Typedef<'_>>(&name).is_some()
     };
-    Ok(programs.iter().filter(has).collect())
+    // Since Linux 6.14. Without it this program does nothing.
+    let can_mask = types
+        .type_by_name::<Func<'_>>("bpf_local_irq_save")
+        .is_some();
+    let works = |program: &&Program| can_mask || program.name != MASKING;
+    let known: Vec<&'static Program> = programs.iter().filter(has).filter(works).collect();
+    let is_known = |name: &&str| known.iter().any(|program| program.name == *name);
+    let is_needed = |program: &&&Program| !program.replaces.iter().any(|name| is_known(name));
+    Ok(known.iter().filter(is_needed).copied().collect())
 }
 
 fn try_load_sched(
@@ -509,10 +520,10 @@ fn try_load(
             .progs_mut()
             .find(|program| program.name() == known.name);
         let Some(program) = program else { continue };
-        let made = if known.tracepoint == SERVED_FAULTS {
-            attach_to_served_faults(&program)
-        } else {
-            attach_to_tracepoint(&program)
+        let made = match known.tracepoint {
+            FAULTS => attach_to_events(&program, |cpu| Ok(vec![faults(cpu)?])),
+            SERVED_FAULTS => attach_to_events(&program, |cpu| Ok(served_faults(cpu)?.into())),
+            _ => attach_to_tracepoint(&program),
         };
         if let Ok(made) = made {
             links.extend(made.into_iter().map(|link| (known.hook, link)));
@@ -522,7 +533,13 @@ fn try_load(
             attached.push(known);
         }
     }
-    let is_lacking = |program: &&&Program| attached.iter().all(|known| known.name != program.name);
+    // A substitute stands for the programs that it replaces.
+    let is_lacking = |program: &&&Program| {
+        program.replaces.is_empty()
+            && attached
+                .iter()
+                .all(|known| known.name != program.name && !known.replaces.contains(&program.name))
+    };
     let missing = all.iter().filter(is_lacking).copied().collect();
     let loaded = Loaded {
         links,
@@ -566,13 +583,15 @@ fn attach_again_to_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(link) })
 }
 
-/// Attaches a program to the software events of all online CPUs that count served page faults.
-/// libbpf's own link would disable an event when the object is dropped, although its file still
-/// exists.
-fn attach_to_served_faults(program: &ProgramMut<'_>) -> io::Result<Vec<OwnedFd>> {
+/// Attaches a program to software events of all online CPUs. libbpf's own link would disable an
+/// event when the object is dropped, although its file still exists.
+fn attach_to_events(
+    program: &ProgramMut<'_>,
+    events_of: impl Fn(u32) -> Result<Vec<OwnedFd>, Errno>,
+) -> io::Result<Vec<OwnedFd>> {
     let mut links = Vec::new();
     for cpu in machine::online_cpus() {
-        for event in served_faults(cpu)? {
+        for event in events_of(cpu)? {
             links.push(attach_to_event(program, Ok(event))?);
         }
     }

@@ -10,8 +10,11 @@
 
 struct socket_wq;
 
+struct sock;
+
 struct socket {
 	short type;
+	struct sock *sk;
 } CORE;
 
 struct socket_alloc {
@@ -60,10 +63,14 @@ static always_inline int socket_passed(struct sock *sock, int result, u32 kind)
 		.kind = kind,
 		.bytes = result,
 		.channel = inode_of(sock),
-		.family = sock->__sk_common.skc_family,
-		.protocol = sock->sk_protocol,
 	};
 	struct sock *peer = 0;
+	u16 family = 0, protocol = 0;
+
+	bpf_probe_read_kernel(&family, sizeof(family), &sock->__sk_common.skc_family);
+	bpf_probe_read_kernel(&protocol, sizeof(protocol), &sock->sk_protocol);
+	element.family = family;
+	element.protocol = protocol;
 
 	if (element.family == AF_UNIX)
 		bpf_probe_read_kernel(&peer, sizeof(peer), &((struct unix_sock *)sock)->peer);
@@ -83,6 +90,54 @@ SEC("tp_btf/sock_recv_length")
 int on_socket_receive(u64 *ctx)
 {
 	return socket_passed((void *)ctx[0], (int)ctx[1], IPC_RECEIVE);
+}
+
+/* The socket of a descriptor of the current process; NULL if it is none. */
+static always_inline struct sock *socket_of(u64 descriptor)
+{
+	enum { TYPE = 0170000, SOCKET = 0140000 };
+	struct file *file = open_file(descriptor);
+	struct socket *socket = 0;
+	struct inode *inode = 0;
+	struct sock *sock = 0;
+	u16 mode = 0;
+
+	if (!file)
+		return 0;
+	bpf_probe_read_kernel(&inode, sizeof(inode), &file->f_inode);
+	bpf_probe_read_kernel(&mode, sizeof(mode), &inode->i_mode);
+	if ((mode & TYPE) != SOCKET)
+		return 0;
+	bpf_probe_read_kernel(&socket, sizeof(socket), &file->private_data);
+	if (socket)
+		bpf_probe_read_kernel(&sock, sizeof(sock), &socket->sk);
+	return sock;
+}
+
+/*
+ * On kernels without the tracepoints above: the system calls that send and receive. `on_pipe` keeps
+ * their numbers and descriptors.
+ */
+SEC("tp_btf/sys_exit")
+int on_socket_call(u64 *ctx)
+{
+	struct task_context at = current_context();
+	long long result = ctx[1];
+
+	if (!at.words || !at.tracking || !at.monitors || result <= 0 || !at.tracking->call)
+		return 0;
+
+	u64 number = at.tracking->call - 1;
+	bool receives = number == settings.call_recvfrom || number == settings.call_recvmsg ||
+			number == settings.call_read || number == settings.call_readv;
+
+	if (!receives && number != settings.call_sendto && number != settings.call_sendmsg &&
+	    number != settings.call_write && number != settings.call_writev)
+		return 0;
+
+	struct sock *sock = socket_of(at.tracking->call_first);
+
+	return sock ? socket_passed(sock, (int)result, receives ? IPC_RECEIVE : IPC_SEND) : 0;
 }
 
 SEC("tp_btf/sys_enter")

@@ -77,6 +77,10 @@ struct settings {
 	u32 call_writev;
 	u32 call_execve;
 	u32 call_execveat;
+	u32 call_sendto;
+	u32 call_sendmsg;
+	u32 call_recvfrom;
+	u32 call_recvmsg;
 	u8 numbers[64]; /* of monitors, by `monitor_index`; not written by user space */
 };
 const volatile struct settings settings = {

@@ -8,12 +8,14 @@ pub(crate) struct Program {
     pub(crate) name: &'static str,
     /// The hook whose rings it writes to; `None` if it writes to no ring.
     pub(crate) hook: Option<Hook>,
-    /// The tracepoint, or [`SERVED_FAULTS`].
+    /// The tracepoint, [`FAULTS`] or [`SERVED_FAULTS`].
     pub(crate) tracepoint: &'static str,
     /// The effect if it is missing, as a phrase.
     pub(crate) effect_if_missing: &'static str,
     /// Whether it only helps the other programs of its hook, and writes no element.
     pub(crate) is_helper: bool,
+    /// The programs that it replaces on kernels that have the tracepoints of none of them.
+    pub(crate) replaces: &'static [&'static str],
 }
 
 const fn program(
@@ -28,7 +30,20 @@ const fn program(
         tracepoint,
         effect_if_missing,
         is_helper: false,
+        replaces: &[],
     }
+}
+
+/// A program that replaces others on other kernels; its own absence has no effect of its own.
+const fn substitute(
+    name: &'static str,
+    hook: Hook,
+    tracepoint: &'static str,
+    replaces: &'static [&'static str],
+) -> Program {
+    let mut substitute = program(name, hook, tracepoint, "");
+    substitute.replaces = replaces;
+    substitute
 }
 
 const fn helper(mut program: Program) -> Program {
@@ -39,6 +54,11 @@ const fn helper(mut program: Program) -> Program {
 /// Stands for the software events by which the kernel counts served page faults, minor and major
 /// ones. There is no tracepoint at that place.
 pub(crate) const SERVED_FAULTS: &str = "faults_served";
+/// Stands for the software event by which the kernel counts page faults before it serves them.
+pub(crate) const FAULTS: &str = "faults";
+
+/// The program that works only where programs can mask interrupts.
+pub(crate) const MASKING: &str = "on_timer_waking";
 
 /// The program that user space runs over tasks. It has no tracepoint, and no monitor works without
 /// it.
@@ -109,11 +129,12 @@ pub(crate) static SCHED: [Program; 10] = [
         tracepoint: "cgroup_attach_task",
         effect_if_missing: "processes that are moved into a cgroup or out of it go unnoticed",
         is_helper: false,
+        replaces: &[],
     },
 ];
 
 /// The sensors beyond scheduling; the programs of each hook are together.
-pub(crate) static OPTIONAL: [Program; 51] = [
+pub(crate) static OPTIONAL: [Program; 55] = [
     program(
         "on_fault_user",
         Hook::Fault,
@@ -131,6 +152,12 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         Hook::Fault,
         SERVED_FAULTS,
         "the times at which page faults are served are not seen",
+    ),
+    substitute(
+        "on_fault",
+        Hook::Fault,
+        FAULTS,
+        &["on_fault_user", "on_fault_kernel"],
     ),
     program(
         "on_block_start",
@@ -252,6 +279,29 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         "call_function_single_exit",
         "the ends of calls to one CPU are not seen",
     ),
+    // arm64 has these; its local timer is a device like others.
+    substitute(
+        "on_ipi",
+        Hook::Irq,
+        "ipi_entry",
+        &[
+            "on_local_timer",
+            "on_reschedule",
+            "on_function",
+            "on_single",
+        ],
+    ),
+    substitute(
+        "on_ipi_end",
+        Hook::Irq,
+        "ipi_exit",
+        &[
+            "on_local_timer_end",
+            "on_reschedule_end",
+            "on_function_end",
+            "on_single_end",
+        ],
+    ),
     program(
         "on_softirq",
         Hook::Softirq,
@@ -365,6 +415,12 @@ pub(crate) static OPTIONAL: [Program; 51] = [
         Hook::Ipc,
         "sock_recv_length",
         "bytes received through sockets are not seen",
+    ),
+    substitute(
+        "on_socket_call",
+        Hook::Ipc,
+        "sys_exit",
+        &["on_socket_send", "on_socket_receive"],
     ),
     program(
         "on_pipe",

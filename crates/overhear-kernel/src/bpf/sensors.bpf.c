@@ -130,6 +130,45 @@ static always_inline int fault(u64 address, u64 code, u32 kind)
 	return 0;
 }
 
+/* What a program on software events receives: struct bpf_perf_event_data. */
+#if defined(OVERHEAR_ARCH_X86_64)
+struct fault_event {
+	u64 registers[21];
+	u64 sample_period;
+	u64 address;
+};
+
+static always_inline bool is_from_user(struct fault_event *event)
+{
+	enum { CS = 17, PRIVILEGE = 3 };
+
+	return event->registers[CS] & PRIVILEGE;
+}
+#elif defined(OVERHEAR_ARCH_AARCH64)
+struct fault_event {
+	u64 registers[34];
+	u64 sample_period;
+	u64 address;
+};
+
+static always_inline bool is_from_user(struct fault_event *event)
+{
+	enum { PSTATE = 33, EXCEPTION_LEVEL = 12 };
+
+	return !(event->registers[PSTATE] & EXCEPTION_LEVEL);
+}
+#else
+struct fault_event {
+	u64 address;
+};
+
+static always_inline bool is_from_user(struct fault_event *event)
+{
+	(void)event;
+	return true;
+}
+#endif
+
 SEC("tp_btf/page_fault_user")
 int on_fault_user(u64 *ctx)
 {
@@ -140,6 +179,16 @@ SEC("tp_btf/page_fault_kernel")
 int on_fault_kernel(u64 *ctx)
 {
 	return fault(ctx[0], ctx[2], FAULT_KERNEL);
+}
+
+/*
+ * The software event at the begin of a fault, on kernels without tracepoints of faults. It does not
+ * tell the reason of the fault.
+ */
+SEC("perf_event")
+int on_fault(struct fault_event *event)
+{
+	return fault(event->address, 0, is_from_user(event) ? FAULT_USER : FAULT_KERNEL);
 }
 
 /* The memory management counts a fault when it has been served, as a software event. */

@@ -18,7 +18,7 @@ mod ring;
 mod sys;
 
 pub(crate) use hand_over::KIND;
-pub(crate) use sys::{clock, served_faults, tracepoint};
+pub(crate) use sys::{clock, faults, served_faults, tracepoint};
 
 use std::collections::BTreeSet;
 use std::io;

@@ -12,6 +12,7 @@ use rustix::io::{read, Errno};
 use crate::machine;
 
 const PERF_COUNT_SW_CPU_CLOCK: u64 = 0;
+const PERF_COUNT_SW_PAGE_FAULTS: u64 = 2;
 const PERF_COUNT_SW_PAGE_FAULTS_MIN: u64 = 5;
 const PERF_COUNT_SW_PAGE_FAULTS_MAJ: u64 = 6;
 const PERF_COUNT_SW_DUMMY: u64 = 9;
@@ -103,6 +104,16 @@ pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
         open(PERF_COUNT_SW_PAGE_FAULTS_MIN)?,
         open(PERF_COUNT_SW_PAGE_FAULTS_MAJ)?,
     ])
+}
+
+/// Opens the event of a CPU for page faults. A program that is attached to it is called at the begin
+/// of each fault, with the address.
+pub(crate) fn faults(cpu: u32) -> Result<OwnedFd, Errno> {
+    let attributes = EventAttributes {
+        sample_period: 1,
+        ..EventAttributes::new(PERF_TYPE_SOFTWARE, PERF_COUNT_SW_PAGE_FAULTS)
+    };
+    open_event(&attributes, -1, Some(cpu), None)
 }
 
 /// Opens a clock of a CPU. A program that is attached to it is called once in a period.
