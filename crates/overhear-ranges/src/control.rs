@@ -582,7 +582,7 @@ fn calibrate() -> Option<EventPrice> {
         monitored = monitored.min(time);
     }
     // In a program the processor overlaps a part of it with other work, and misses caches more
-    // often: prices of functions are a tenth of this one to four times as high.
+    // often: prices of functions are a tenth of this one to many times as high.
     let price = ((monitored - plain) / (VALUES * VARIABLES) as f64).clamp(0.05, 5.0);
     EventPrice::from_ns(price, CALIBRATED_SPREAD * price).ok()
 }
