@@ -187,6 +187,8 @@ pub(crate) struct Registry {
     pub(crate) mode: Mode,
     pub(crate) target: f64,
     pub(crate) base: f64,
+    /// Whether the user has set the base: then it includes the checks of passes.
+    pub(crate) base_is_measured: bool,
     folder: [u8; 3900],
     folder_bytes: usize,
     is_started: bool,
@@ -231,6 +233,7 @@ static mut REGISTRY: Registry = Registry {
     mode: Mode::Off,
     target: 0.0,
     base: 0.0,
+    base_is_measured: false,
     folder: [0; 3900],
     folder_bytes: 0,
     is_started: false,
@@ -379,9 +382,9 @@ unsafe fn start(registry: *mut Registry) {
         }
         let folder = variable(c"OVERHEAR_RANGES");
         let budget = variable(c"OVERHEAR_RANGES_BUDGET");
-        (*registry).base = number(variable(c"OVERHEAR_RANGES_BASE"))
-            .unwrap_or(0.0)
-            .clamp(0.0, 1.0);
+        let base = number(variable(c"OVERHEAR_RANGES_BASE")).filter(|base| base.is_finite());
+        (*registry).base_is_measured = base.is_some();
+        (*registry).base = base.unwrap_or(0.0).clamp(0.0, 1.0);
         let Some(folder) = folder.filter(|folder| folder.len() <= 3900 && !folder.is_empty())
         else {
             return;
