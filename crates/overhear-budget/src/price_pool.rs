@@ -21,8 +21,9 @@ impl PricePool {
     /// Standard error of a price book as prior, relative to the price. Earlier runs were on a
     /// machine of another speed.
     const BOOK_SPREAD: f64 = 0.1;
-    /// Prices outside of these multiples of p0 are errors of measurement.
-    const CLIP: [f64; 2] = [0.1, 4.0];
+    /// A price below this multiple of p0 is an error of measurement. There is no largest price:
+    /// events that miss caches cost many times p0.
+    const LEAST: f64 = 0.1;
 
     /// A pool that starts from p0, the calibrated price of an event.
     #[must_use]
@@ -45,7 +46,7 @@ impl PricePool {
             weight += own;
             sum += own * slope.ns;
         }
-        self.pooled = (sum / weight).max(Self::CLIP[0] * self.p0);
+        self.pooled = (sum / weight).max(Self::LEAST * self.p0);
     }
 
     /// The price of a function with this slope, if it has one, and this price from a book, if it
@@ -61,7 +62,6 @@ impl PricePool {
         };
         let prior = EventPrice::clamped(q0, s0);
         let price = slope.map_or(prior, |slope| slope.shrunk_to(prior));
-        let [low, high] = Self::CLIP.map(|by| by * self.p0);
-        EventPrice::clamped(price.as_ns().clamp(low, high), price.error_ns())
+        EventPrice::clamped(price.as_ns().max(Self::LEAST * self.p0), price.error_ns())
     }
 }

@@ -178,9 +178,10 @@ fn function_without_pairs_has_the_price_of_the_others() {
     let book = EventPrice::from_ns(0.8, 0.01).unwrap();
     assert_eq!(pool.price(None, Some(book)).as_ns(), 0.8);
     assert!(pool.price(None, Some(book)).error_ns() > 0.079);
-    // 0.1 and 4 times the calibrated price.
+    // At least 0.1 times the calibrated price; no price is too high.
     let clipped = [-3.0, 66.0].map(|ns| pool.price(Some(slope(ns, 0.001)), None).as_ns());
-    assert_eq!(clipped, [0.025, 1.0]);
+    assert!((clipped[0] - 0.025).abs() < 1e-12, "{clipped:?}");
+    assert!((clipped[1] - 66.0).abs() < 0.01, "{clipped:?}");
 }
 
 #[test]

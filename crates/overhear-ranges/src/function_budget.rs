@@ -46,7 +46,7 @@ pub struct Usage {
     pub now_ns: u64,
     /// CPU time of the process, with everything that observes it.
     pub cpu_ns: u64,
-    /// CPU time of the control thread and of the slow path.
+    /// CPU time of the control thread, of the slow path and of the checks of passes.
     pub own_ns: u64,
 }
 

@@ -50,8 +50,8 @@ const LONG_STRETCH_NS: f64 = 96e3;
 const MANY_PAIRS: f64 = 1000.0;
 /// Longest stretch in passes.
 const MOST_PASSES: f64 = 1e7;
-/// A pair is dropped if one of its times is so many times the expected one: the thread was
-/// preempted, or waited.
+/// A pair is dropped if one of its times is so many times the expected one of its longer stretch:
+/// the thread was preempted, or waited.
 const OUTLIER: f64 = 6.0;
 /// Longest time that a call of the slow path is taken to have.
 const MOST_SLOW_NS: f64 = 2e3;
@@ -87,6 +87,8 @@ pub(crate) struct Record {
     pair_passes: f64,
     /// Ticks for each plain pass, averaged.
     pass_ticks: f64,
+    /// Ticks for each monitored pass, averaged.
+    monitored_pass_ticks: f64,
     start_ticks: u64,
     start_recorded: i64,
     /// The pair under way: plain, monitored.
@@ -185,6 +187,8 @@ pub(crate) struct Registry {
     pub(crate) mode: Mode,
     pub(crate) target: f64,
     pub(crate) base: f64,
+    /// Whether the user has set the base: then it includes the checks of passes.
+    pub(crate) base_is_measured: bool,
     folder: [u8; 3900],
     folder_bytes: usize,
     is_started: bool,
@@ -229,6 +233,7 @@ static mut REGISTRY: Registry = Registry {
     mode: Mode::Off,
     target: 0.0,
     base: 0.0,
+    base_is_measured: false,
     folder: [0; 3900],
     folder_bytes: 0,
     is_started: false,
@@ -377,9 +382,9 @@ unsafe fn start(registry: *mut Registry) {
         }
         let folder = variable(c"OVERHEAR_RANGES");
         let budget = variable(c"OVERHEAR_RANGES_BUDGET");
-        (*registry).base = number(variable(c"OVERHEAR_RANGES_BASE"))
-            .unwrap_or(0.0)
-            .clamp(0.0, 1.0);
+        let base = number(variable(c"OVERHEAR_RANGES_BASE")).filter(|base| base.is_finite());
+        (*registry).base_is_measured = base.is_some();
+        (*registry).base = base.unwrap_or(0.0).clamp(0.0, 1.0);
         let Some(folder) = folder.filter(|folder| folder.len() <= 3900 && !folder.is_empty())
         else {
             return;
@@ -1089,6 +1094,7 @@ unsafe fn new_record(
             monitored_first: false,
             pair_passes: 1.0,
             pass_ticks: 0.0,
+            monitored_pass_ticks: 0.0,
             start_ticks: 0,
             start_recorded: 0,
             stretches: [Stretch::default(); 2],
@@ -1193,7 +1199,7 @@ unsafe fn end_stretch(
 fn end_pair(record: &mut Record, ns_per_tick: f64) {
     let [plain, monitored] = record.stretches;
     let passes = record.pair_passes;
-    let longest = OUTLIER * record.pass_ticks * passes;
+    let longest = OUTLIER * record.pass_ticks.max(record.monitored_pass_ticks) * passes;
     let is_first = record.pass_ticks == 0.0;
     // One threshold for both, or the choice of pairs would depend on monitoring.
     if !is_first && plain.ticks <= longest && monitored.ticks <= longest && !record.pair_is_spoiled
@@ -1214,17 +1220,22 @@ fn end_pair(record: &mut Record, ns_per_tick: f64) {
         }
     }
     record.pair_is_spoiled = false;
-    let mut ticks = plain.ticks / passes;
     let count = record.pairs.pairs();
     let weight = if count < 16.0 {
         (count + 1.0).recip()
     } else {
         0.06
     };
-    if !is_first {
-        ticks = ticks.min(8.0 * record.pass_ticks);
+    for (mean, stretch) in [
+        (&mut record.pass_ticks, plain),
+        (&mut record.monitored_pass_ticks, monitored),
+    ] {
+        let mut ticks = stretch.ticks / passes;
+        if !is_first {
+            ticks = ticks.min(8.0 * *mean);
+        }
+        *mean += weight * (ticks - *mean);
     }
-    record.pass_ticks += weight * (ticks - record.pass_ticks);
     let stretch_ns = if count < MANY_PAIRS {
         STRETCH_NS
     } else {

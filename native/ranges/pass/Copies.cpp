@@ -65,22 +65,33 @@ bool isRealCall(const Instruction &I) {
   return call && !isa<IntrinsicInst>(call) && !call->isInlineAsm();
 }
 
-/// Whether a round of the loop is long enough to bear a check: it contains a loop or a call. A loop
-/// without an exit must be a pass, or nothing could switch it on.
+/// Instructions of an inner loop from which on a check is a small part of a round.
+constexpr unsigned LONG_ROUND = 300;
+
+/// Whether a round of the loop is long enough to bear a check: it contains a loop, or a call,
+/// inlined or not, where an inner loop must also contain much code. A loop without an exit must be
+/// a pass, or nothing could switch it on.
 bool roundsArePasses(const Loop &loop) {
   if (!loop.isInnermost())
     return true;
-  if (loop.getLoopDepth() > 1)
-    return false;
+  bool isOutermost = loop.getLoopDepth() == 1;
   SmallVector<BasicBlock *, 4> exits;
   loop.getExitBlocks(exits);
-  if (exits.empty())
+  if (isOutermost && exits.empty())
     return true;
+  auto inlinedAt = [](const Instruction &I) {
+    const DILocation *location = I.getDebugLoc();
+    return location ? location->getInlinedAt() : nullptr;
+  };
+  const DILocation *own = inlinedAt(*loop.getHeader()->getTerminator());
+  unsigned instructions = 0;
+  bool hasCall = false;
   for (const BasicBlock *block : loop.blocks())
-    for (const Instruction &I : *block)
-      if (isRealCall(I))
-        return true;
-  return false;
+    for (const Instruction &I : block->instructionsWithoutDebug()) {
+      hasCall |= isRealCall(I) || (I.getDebugLoc() && inlinedAt(I) != own);
+      instructions++;
+    }
+  return hasCall && (isOutermost || instructions >= LONG_ROUND);
 }
 
 std::vector<BackEdge> backEdges(Function &F) {

@@ -15,8 +15,8 @@ use std::time::Duration;
 use overhear_ranges::results::Results;
 use tempfile::TempDir;
 
-/// The processor of all runs.
-const PROCESSOR: &str = "0";
+/// Names the processor of all runs; else it is the first one.
+const PROCESSOR_VARIABLE: &str = "OVERHEAR_BENCH_PROCESSOR";
 
 /// Length of a bucket in figure 14.
 const BUCKET: Duration = Duration::from_millis(400);
@@ -88,9 +88,10 @@ impl Workload {
     }
 
     fn command(&self, program: &Path, scratch: &Path) -> Command {
+        let processor = std::env::var(PROCESSOR_VARIABLE).unwrap_or_else(|_| "0".to_owned());
         let mut command = Command::new("taskset");
         command
-            .args(["-c", PROCESSOR, "sh", "-c", &self.script])
+            .args(["-c", &processor, "sh", "-c", &self.script])
             .env("PROGRAM", program)
             .env("SCRATCH", scratch)
             .stdout(Stdio::null())
