@@ -3,11 +3,9 @@
 //!
 //! A file is written under another name and renamed, so a reader never sees half of one.
 
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 
-use overhear_naps::{
-    CodeMapping, Nap, NapEnd, NapsCost, ProcessRecord, Unwatched, WatchedSums, FORMAT,
-};
+use overhear_naps::{Nap, NapEnd, NapsCost, ProcessRecord, Unwatched, WatchedSums, FORMAT};
 use overhear_stream::sync::Ordering;
 
 use crate::backend::Backend;
@@ -17,9 +15,8 @@ use crate::settings;
 use crate::sys;
 use crate::table::{self, get, COUNTS, RECORD};
 
-const BUFFER_BYTES: usize = 4096;
-/// Room for the list of mappings of most programs. What is not used takes no memory.
-const MAPPINGS_BYTES: usize = 256 * 1024;
+/// What is not used of it takes no memory.
+const BUFFER_BYTES: usize = 64 * 1024;
 
 pub(crate) fn write(handler: &Handler, ended: bool, folder: i32) {
     let record = record(handler, ended);
@@ -38,7 +35,7 @@ pub(crate) fn write(handler: &Handler, ended: bool, folder: i32) {
             return;
         }
         let file = <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd);
-        // The text is never whole in memory, which is the program's.
+        // A long text is never whole in memory, which is the program's.
         let mut out = std::io::BufWriter::with_capacity(BUFFER_BYTES, file);
         if serde_json::to_writer(&mut out, &record).is_ok() && out.flush().is_ok() {
             libc::renameat(folder, new.as_ptr(), folder, name.as_ptr());
@@ -92,7 +89,7 @@ fn record(handler: &Handler, ended: bool) -> ProcessRecord {
             excluded: get(&COUNTS.excluded),
         },
         sites: handler.sites.clone(),
-        mappings: mappings(),
+        mappings: crate::mappings::with_code(),
         allocations: allocations(handler, now),
         allocations_omitted: handler.omitted,
     }
@@ -125,28 +122,4 @@ fn allocations(handler: &Handler, now: u64) -> Vec<overhear_naps::Allocation> {
         all.push(allocation);
     }
     all
-}
-
-/// Files with code in the address space.
-fn mappings() -> Vec<CodeMapping> {
-    let mut text = String::with_capacity(MAPPINGS_BYTES);
-    // Without the list the report has addresses in place of names.
-    let file = std::fs::File::open("/proc/self/maps");
-    let _ = file.and_then(|mut file| file.read_to_string(&mut text));
-    let mapping = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let (start, end) = words.next()?.split_once('-')?;
-        let access = words.next()?;
-        let offset = words.next()?;
-        let path = line.get(line.find('/')?..)?;
-        let number = |text| u64::from_str_radix(text, 16).ok();
-        access.contains('x').then_some(())?;
-        Some(CodeMapping {
-            start: number(start)?,
-            end: number(end)?,
-            offset: number(offset)?,
-            path: path.to_owned(),
-        })
-    };
-    text.lines().filter_map(mapping).collect()
 }

@@ -28,14 +28,22 @@ const IDLE_TICK_NS: u64 = 1_000_000_000;
 const IDLE_PART: u64 = 200;
 /// Price of loading the library and of starting this thread, in nanoseconds.
 const START_NS: u64 = 400_000;
-/// Prices of the last document, before one was measured: in all, and per allocation.
+/// Price of the last document, in all and per allocation, whose mappings the kernel removes when the
+/// process ends.
 const DOCUMENT_NS: u64 = 300_000;
-const DOCUMENT_PER_ALLOCATION_NS: u64 = 2_000;
+const DOCUMENT_PER_ALLOCATION_NS: u64 = 8_000;
 const MIN_DOCUMENT_PERIOD_NS: u64 = 2_000_000_000;
 /// CPU time of the thread that waits for an access, beside that of the handler: the fault, two
 /// switches, and the caches that it finds changed. Measured on a virtual machine, where switches
 /// are expensive: too high a price leaves budget unspent, too low a price exceeds it.
-const FAULT_NS: u64 = 20_000;
+const FAULT_NS: u64 = 30_000;
+/// CPU time of the thread that this one interrupts when it wakes by itself: the interrupt of a
+/// timer, and two switches.
+const WAKE_NS: u64 = 6_000;
+/// This thread sleeps at least so long, or half of the least delay, to protect what is due meanwhile
+/// in one turn: each wake is paid by the program.
+const MIN_SLEEP_NS: u64 = 2_000_000;
+const MAX_SLEEP_NS: u64 = 20_000_000;
 /// NAPs in the list of an allocation.
 const MAX_NAPS: usize = 256;
 /// Freed allocations with NAPs in the document.
@@ -173,7 +181,7 @@ impl Handler {
             protected: BTreeMap::new(),
             by_address: BTreeMap::new(),
             due: BinaryHeap::new(),
-            pacer: ProtectionPacer::new(settings::get().budget, now),
+            pacer: ProtectionPacer::new(settings::counted_budget(), now),
             sites: Vec::new(),
             finished: Vec::new(),
             omitted: 0,
@@ -382,7 +390,8 @@ impl Handler {
         let now = sys::now_ns();
         let mut until = self.next_tick_ns.min(self.next_document_ns);
         if let Some(Reverse((due, ..))) = self.due.peek().filter(|_| !self.starved) {
-            until = until.min((*due).max(now + 2_000_000));
+            let sleep = (least_delay_ns() / 2).clamp(MIN_SLEEP_NS, MAX_SLEEP_NS);
+            until = until.min((*due).max(now + sleep));
         }
         let timeout = until.saturating_sub(now);
         let mut found = Vec::new();
@@ -391,6 +400,10 @@ impl Handler {
             Some(backend) => {
                 backend.accesses(timeout, &mut found);
             }
+        }
+        if found.is_empty() {
+            self.faults_ns += WAKE_NS;
+            self.pacer.spend_own(WAKE_NS);
         }
         // Before accesses: an address may belong to another allocation now.
         self.drain();

@@ -75,7 +75,7 @@ unsafe extern "C" fn construct(
     leave_mark();
     mark::look_up();
     ENABLED.store(true, Ordering::Relaxed);
-    let first = overhear_naps::ProtectionPacer::new(settings::get().budget, 0);
+    let first = overhear_naps::ProtectionPacer::new(settings::counted_budget(), 0);
     credit::grant(first.grant());
     let least = settings::get().min_size.max(PAGE as u64);
     credit::watch_from(least);

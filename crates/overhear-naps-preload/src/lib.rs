@@ -37,6 +37,7 @@ mod handler;
 mod heap;
 mod hooks;
 mod hot;
+mod mappings;
 mod mark;
 mod next;
 mod settings;

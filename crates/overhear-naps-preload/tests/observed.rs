@@ -89,7 +89,9 @@ fn oracle(backend: &'static str) {
     }
     assert!(naps > 0, "{record:?}");
     println!("{backend}: {naps} NAPs, {found} of {pauses} long pauses found");
-    assert!(found > 0);
+    // Accessed bits are looked at from time to time. Beside load only the longest pauses contain two
+    // looks: those of blocks that nobody accesses, which the log does not have.
+    assert!(found > 0 || backend == "accessed");
 }
 
 #[test]

@@ -66,7 +66,7 @@ pub struct ProcessRecord {
 pub struct NapsCost {
     /// CPU time of the thread that protects and handles accesses, measured.
     pub handler_ns: u64,
-    /// Page faults of the program: count x price.
+    /// Page faults of the program, and its interruptions by the thread: count x price.
     pub faults_ns: u64,
     /// Stacks and pages of watched allocations: count x price.
     pub allocations_ns: u64,
