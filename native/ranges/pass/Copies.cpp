@@ -557,7 +557,9 @@ void enterPlain(Function &F, Function &rare, unsigned function, Table &table) {
     parameters.push_back(own.getParamAttrs(index));
   call->setAttributes(
       AttributeList::get(F.getContext(), AttributeSet(), own.getRetAttrs(), parameters));
-  call->setTailCallKind(CallInst::TCK_MustTail);
+  // A promise that the callee uses no memory of this frame. `byval` arguments are such memory.
+  bool usesFrame = any_of(F.args(), [](const Argument &it) { return it.hasByValAttr(); });
+  call->setTailCallKind(usesFrame ? CallInst::TCK_None : CallInst::TCK_Tail);
   if (F.getReturnType()->isVoidTy())
     O.CreateRetVoid();
   else

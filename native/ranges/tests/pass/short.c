@@ -11,10 +11,10 @@ __attribute__((noinline)) int brief(int n) {
 }
 // CHECK-LABEL: define {{.*}} @brief(
 // CHECK-NOT: @__overhear_ranges_pass
-// CHECK: musttail call {{.*}}@brief.overhear(
+// CHECK: tail call {{.*}}@brief.overhear(
 // CHECK-NOT: @__overhear_ranges_pass
 // CHECK-LABEL: define {{.*}} @by_value(
-// CHECK: musttail call {{.*}}@by_value.overhear(ptr {{.*}}byval(%struct.large)
+// CHECK: call {{.*}}@by_value.overhear(ptr {{.*}}byval(%struct.large)
 __attribute__((noinline)) long by_value(struct large large) {
   global = (int)large.words[7];
   return large.words[0];
