@@ -22,6 +22,7 @@ pub mod metrics;
 pub mod probes;
 pub mod reactions;
 pub mod recording;
+pub mod samplers;
 pub mod selection;
 pub mod tasks;
 
@@ -34,6 +35,7 @@ use overhear_kernel::Probe;
 use probes::ProbeConfig;
 use reactions::ReactionConfig;
 use recording::RecordingConfig;
+use samplers::SamplerConfig;
 use selection::ExecutorKind;
 use tasks::TaskConfig;
 
@@ -60,6 +62,9 @@ pub struct Config {
     /// only needs no monitor.
     #[serde(default, rename = "probe")]
     pub probes: Vec<ProbeConfig>,
+    /// Samplers of the run. A file with samplers only needs no monitor.
+    #[serde(default, rename = "sampler")]
+    pub samplers: Vec<SamplerConfig>,
     /// Periodic tasks, for their response times. A file with tasks only needs no monitor.
     #[serde(default, rename = "task")]
     pub tasks: Vec<TaskConfig>,
@@ -530,6 +535,7 @@ impl Config {
         if let Some(recording) = &self.recording {
             recording.limits()?;
         }
+        samplers::samplers_of(&self.samplers)?;
         let probes = self.probes()?;
         for sensor in &self.sensors {
             let checked = sensor.of_kernel(&probes);
@@ -572,7 +578,7 @@ impl Config {
 }
 
 /// Whether the file describes a monitor. A file without one can have constraints,
-/// metrics, probes, tasks and reactions.
+/// metrics, probes, samplers, tasks and reactions.
 ///
 /// # Errors
 /// [`SessionError`] if it cannot be read, or is no TOML.
@@ -586,7 +592,14 @@ pub fn has_monitor(path: &Path) -> Result<bool, SessionError> {
 }
 
 /// Entries of a file without `[monitor]`.
-const STANDALONE: [&str; 5] = ["constraint", "metric", "probe", "task", "reaction"];
+const STANDALONE: [&str; 6] = [
+    "constraint",
+    "metric",
+    "probe",
+    "sampler",
+    "task",
+    "reaction",
+];
 /// The same, as tables.
 const STANDALONE_TABLES: [&str; 2] = ["budget", "recording"];
 

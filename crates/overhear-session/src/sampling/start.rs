@@ -117,7 +117,16 @@ impl Samplers {
     }
 }
 
-fn usage(message: &str) -> SessionError {
+/// The error for a quantity that cannot be sampled.
+pub(super) fn source_error(error: SourceNameError) -> SessionError {
+    let kind = match error.is_of_machine() {
+        true => ErrorKind::Unavailable,
+        false => ErrorKind::Usage,
+    };
+    SessionError::new(kind, error.to_string()).about(Setting::Sampling)
+}
+
+pub(super) fn usage(message: &str) -> SessionError {
     SessionError::new(ErrorKind::Usage, message).about(Setting::Sampling)
 }
 
@@ -200,13 +209,7 @@ impl Part<'_> {
             Some(pid) => finder.of_process(pid),
             None => finder,
         };
-        let reading = finder.find(&self.names).map_err(|error| {
-            let kind = match error.is_of_machine() {
-                true => ErrorKind::Unavailable,
-                false => ErrorKind::Usage,
-            };
-            SessionError::new(kind, error.to_string()).about(Setting::Sampling)
-        })?;
+        let reading = finder.find(&self.names).map_err(source_error)?;
         let form = SampleForm::new(reading.quantities().iter());
         Ok(SampleTarget {
             form: form.map_err(|error| usage(&error.to_string()))?,
