@@ -156,6 +156,8 @@ pub enum ExecutorConfig {
     Buffered,
     /// No guarantee and no reservation.
     BestEffort,
+    /// No guarantee and no reservation, in the time in which the CPUs would be idle.
+    Idle,
 }
 
 impl ExecutorConfig {
@@ -168,6 +170,7 @@ impl ExecutorConfig {
             Self::Bandwidth => "bandwidth",
             Self::Buffered => "buffered",
             Self::BestEffort => "best_effort",
+            Self::Idle => "idle",
         }
     }
 }
