@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use overhear_event::Nanos;
 use overhear_monitor::executor::MAX_SHARE_PERCENT;
 use overhear_monitor::MissedPolicy;
+use overhear_sampling::sources::PLUGIN;
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
@@ -474,6 +475,21 @@ impl Execution {
         let usage =
             |message| SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()));
         let table: toml::Table = from_toml(&text_of(path)?).map_err(usage)?;
+        let samplers = table.get("sampler").and_then(toml::Value::as_array);
+        let sampled = samplers.into_iter().flatten().filter_map(|sampler| {
+            let names = sampler.get("sample")?.as_array()?;
+            names
+                .iter()
+                .filter_map(toml::Value::as_str)
+                .find(|name| name.starts_with(PLUGIN))
+        });
+        if let Some(name) = sampled.into_iter().next() {
+            let message = format!(
+                "`{name}` is of a plug-in, which is not loaded because execution is disabled; remove it, or enable \
+                 execution"
+            );
+            return Err(usage(message).about(Setting::Execution));
+        }
         let updates = table.get("update").and_then(toml::Value::as_array);
         let plugin = updates
             .into_iter()

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use overhear_sampling::sources::PLUGIN;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
@@ -16,7 +17,8 @@ pub struct SamplerConfig {
     /// Its name, the sensor of its stream; `samples` by default.
     #[serde(default)]
     pub name: Option<String>,
-    /// The quantities: `["cpu-time", "page-faults"]`.
+    /// The quantities: `["cpu-time", "page-faults"]`. The file of `plugin:FILE.so` is relative to
+    /// this file.
     pub sample: Vec<String>,
     /// The period: `"1ms"`.
     #[serde(default)]
@@ -75,7 +77,8 @@ pub(crate) fn samplers_of(entries: &[SamplerConfig]) -> Result<Vec<SamplingReque
     Ok(samplers)
 }
 
-/// The samplers of the file `path`; empty if it has none.
+/// The samplers of the file `path`; empty if it has none. Files of shared objects are relative to
+/// it.
 ///
 /// # Errors
 /// [`SessionError`] with a message that names the file and the entry.
@@ -83,7 +86,15 @@ pub fn read_any(path: &Path) -> Result<Vec<SamplingRequest>, SessionError> {
     let usage = |message: String| {
         SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()))
     };
-    parse(&super::text_of(path)?).map_err(usage)
+    let mut samplers = parse(&super::text_of(path)?).map_err(usage)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    let names = samplers.iter_mut().flat_map(|sampler| &mut sampler.sample);
+    for name in names {
+        if let Some(plugin) = name.strip_prefix(PLUGIN) {
+            *name = format!("{PLUGIN}{}", folder.join(plugin).display());
+        }
+    }
+    Ok(samplers)
 }
 
 /// The samplers of a request and of its file. Names are those of streams, so each is there once.

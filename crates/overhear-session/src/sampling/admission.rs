@@ -10,7 +10,7 @@ use overhear_sampling::sources::SourceFinder;
 use overhear_sampling::{sample_ring, RingSize, SampleForm, SampleSubject};
 use serde::Serialize;
 
-use super::start::{source_error, usage};
+use super::start::{source_error, trusted_names, usage};
 use super::SamplingRequest;
 use crate::error::SessionError;
 
@@ -71,7 +71,9 @@ fn admit_one(request: &SamplingRequest) -> Result<SamplerAdmission, SessionError
         return Ok(admission);
     };
     let finder = SourceFinder::default().of_process(std::process::id());
-    let mut reading = finder.find(&request.sample).map_err(source_error)?;
+    let mut reading = finder
+        .find(&trusted_names(&request.sample)?)
+        .map_err(source_error)?;
     let form = SampleForm::new(reading.quantities().iter());
     let mut form = form.map_err(|error| usage(&error.to_string()))?;
     let size = RingSize::of(form.payload_bytes(), period, 1);
