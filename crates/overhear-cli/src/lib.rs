@@ -48,8 +48,8 @@ use overhear_session::report::Report;
 use overhear_session::session::Outcome;
 use overhear_session::updates::Updates;
 use overhear_session::{
-    admit, calibrate, check, export, fit, junit, metrics, record, repair, replay, response_times,
-    signals,
+    admit, calibrate, check, config, export, fit, junit, metrics, record, repair, replay,
+    response_times, signals,
 };
 
 use args::{
@@ -173,7 +173,10 @@ fn record(arguments: &RecordArguments) -> Result<u8, SessionError> {
     let claimed = ClaimedFile::of(json.as_ref())?;
     let calibration = calibrate::load_calibration(arguments.calibration.as_deref())?;
     let budget = live::requested_budget(arguments.budget, arguments.config.as_deref())?;
-    let mut outcome = record::record(&arguments.options(calibration, metrics, budget)?)?;
+    let mut options = arguments.options(calibration, metrics, budget)?;
+    let config = arguments.config.as_deref();
+    options.samplers = config::samplers::requested(options.samplers, config)?;
+    let mut outcome = record::record(&options)?;
     if let Some(claimed) = claimed {
         claimed.keep();
     }

@@ -45,6 +45,7 @@ const _: () = assert!(size_of::<Attributes>() == 48);
 
 const SCHED_OTHER: u32 = 0;
 const SCHED_FIFO: u32 = 1;
+const SCHED_IDLE: u32 = 5;
 const SCHED_DEADLINE: u32 = 6;
 /// Children begin with the default policy: without it the kernel forbids them.
 const RESET_ON_FORK: u64 = 1;
@@ -149,6 +150,32 @@ pub fn take_precedence() -> Result<(), KernelVerdict> {
         size: 48,
         policy: SCHED_FIFO,
         priority: 1,
+        ..Attributes::default()
+    };
+    set_policy(&attributes).map_err(KernelVerdict::of_refusal)
+}
+
+/// Lets the calling thread run only where no other thread would. Its children inherit that.
+///
+/// # Errors
+/// [`KernelVerdict`] if that is not permitted: the thread stays as it is.
+pub(crate) fn run_idle() -> Result<(), KernelVerdict> {
+    let attributes = Attributes {
+        size: 48,
+        policy: SCHED_IDLE,
+        ..Attributes::default()
+    };
+    set_policy(&attributes).map_err(KernelVerdict::of_refusal)
+}
+
+/// Gives the calling thread the usual policy.
+///
+/// # Errors
+/// [`KernelVerdict`] if that is not permitted: the thread stays as it is.
+pub(crate) fn run_normally() -> Result<(), KernelVerdict> {
+    let attributes = Attributes {
+        size: 48,
+        policy: SCHED_OTHER,
         ..Attributes::default()
     };
     set_policy(&attributes).map_err(KernelVerdict::of_refusal)

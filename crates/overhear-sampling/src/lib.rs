@@ -22,6 +22,7 @@ mod account;
 pub mod counters;
 mod form;
 mod locked;
+pub mod memory;
 pub mod perf_event;
 mod periodic_sampler;
 pub mod policy;

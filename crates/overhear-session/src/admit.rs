@@ -10,25 +10,32 @@ use overhear_monitor::scheduler::query_kernel;
 
 use crate::admission::{decide, load_usable_plugins, resolve};
 pub use crate::admission::{AdmissionReport, CopyingAdmission, SensorAdmission, UpdateAdmission};
-use crate::config::{constraints, Config, Execution};
+use crate::config::{self, constraints, samplers, Config, Execution};
 use crate::configured_monitor::missing_for_guarantee;
 use crate::error::{ErrorKind, SessionError};
 use crate::reactions::Reactions;
+use crate::sampling;
+pub use crate::sampling::SamplerAdmission;
 
 /// Admits the monitor that the file `path` describes, on this machine. If it is admitted, sets a
 /// CPU apart, reserves CPU time and creates the rings of kernel sensors, as `overhear run` would,
-/// and gives all of it back.
+/// and gives all of it back. Reads the sources of samplers, to measure what a sample takes.
 ///
 /// # Errors
 /// [`SessionError`] for a file that cannot be read or is invalid. A refusal is no error.
 pub fn admit(path: &Path, execution: Execution) -> Result<AdmissionReport, SessionError> {
     execution.check(path)?;
+    let samplers = sampling::admit(&samplers::read_any(path)?)?;
+    if !samplers.is_empty() && !config::has_monitor(path)? {
+        return Ok(AdmissionReport::of_samplers(samplers));
+    }
     let config = Config::read(path)?;
     // Reports the errors that `run` would report.
     Reactions::read(&[path], &constraints::read_any(path)?, execution)?;
     let monitor = resolve(&config, path, &load_usable_plugins(&config, path)?)?;
     let admitted = decide(&monitor);
     let mut report = admitted.report;
+    report.samplers = samplers;
     let Some(terms) = admitted.terms else {
         return Ok(report);
     };

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use overhear_event::Nanos;
 use overhear_monitor::executor::MAX_SHARE_PERCENT;
 use overhear_monitor::MissedPolicy;
+use overhear_sampling::sources::PLUGIN;
 use schemars::{json_schema, JsonSchema, Schema, SchemaGenerator};
 use serde::de::Visitor;
 use serde::{Deserialize, Deserializer};
@@ -22,6 +23,7 @@ pub mod metrics;
 pub mod probes;
 pub mod reactions;
 pub mod recording;
+pub mod samplers;
 pub mod selection;
 pub mod tasks;
 
@@ -34,6 +36,7 @@ use overhear_kernel::Probe;
 use probes::ProbeConfig;
 use reactions::ReactionConfig;
 use recording::RecordingConfig;
+use samplers::SamplerConfig;
 use selection::ExecutorKind;
 use tasks::TaskConfig;
 
@@ -60,6 +63,9 @@ pub struct Config {
     /// only needs no monitor.
     #[serde(default, rename = "probe")]
     pub probes: Vec<ProbeConfig>,
+    /// Samplers of the run. A file with samplers only needs no monitor.
+    #[serde(default, rename = "sampler")]
+    pub samplers: Vec<SamplerConfig>,
     /// Periodic tasks, for their response times. A file with tasks only needs no monitor.
     #[serde(default, rename = "task")]
     pub tasks: Vec<TaskConfig>,
@@ -151,6 +157,8 @@ pub enum ExecutorConfig {
     Buffered,
     /// No guarantee and no reservation.
     BestEffort,
+    /// No guarantee and no reservation, in the time in which the CPUs would be idle.
+    Idle,
 }
 
 impl ExecutorConfig {
@@ -163,6 +171,7 @@ impl ExecutorConfig {
             Self::Bandwidth => "bandwidth",
             Self::Buffered => "buffered",
             Self::BestEffort => "best_effort",
+            Self::Idle => "idle",
         }
     }
 }
@@ -466,6 +475,21 @@ impl Execution {
         let usage =
             |message| SessionError::new(ErrorKind::Usage, format!("{}: {message}", path.display()));
         let table: toml::Table = from_toml(&text_of(path)?).map_err(usage)?;
+        let samplers = table.get("sampler").and_then(toml::Value::as_array);
+        let sampled = samplers.into_iter().flatten().filter_map(|sampler| {
+            let names = sampler.get("sample")?.as_array()?;
+            names
+                .iter()
+                .filter_map(toml::Value::as_str)
+                .find(|name| name.starts_with(PLUGIN))
+        });
+        if let Some(name) = sampled.into_iter().next() {
+            let message = format!(
+                "`{name}` is of a plug-in, which is not loaded because execution is disabled; remove it, or enable \
+                 execution"
+            );
+            return Err(usage(message).about(Setting::Execution));
+        }
         let updates = table.get("update").and_then(toml::Value::as_array);
         let plugin = updates
             .into_iter()
@@ -530,6 +554,7 @@ impl Config {
         if let Some(recording) = &self.recording {
             recording.limits()?;
         }
+        samplers::samplers_of(&self.samplers)?;
         let probes = self.probes()?;
         for sensor in &self.sensors {
             let checked = sensor.of_kernel(&probes);
@@ -572,7 +597,7 @@ impl Config {
 }
 
 /// Whether the file describes a monitor. A file without one can have constraints,
-/// metrics, probes, tasks and reactions.
+/// metrics, probes, samplers, tasks and reactions.
 ///
 /// # Errors
 /// [`SessionError`] if it cannot be read, or is no TOML.
@@ -586,7 +611,14 @@ pub fn has_monitor(path: &Path) -> Result<bool, SessionError> {
 }
 
 /// Entries of a file without `[monitor]`.
-const STANDALONE: [&str; 5] = ["constraint", "metric", "probe", "task", "reaction"];
+const STANDALONE: [&str; 6] = [
+    "constraint",
+    "metric",
+    "probe",
+    "sampler",
+    "task",
+    "reaction",
+];
 /// The same, as tables.
 const STANDALONE_TABLES: [&str; 2] = ["budget", "recording"];
 

@@ -116,6 +116,7 @@ impl RunRequest {
             let new: Vec<Probe> = new.collect();
             named.extend(new);
         }
+        let samplers = config::samplers::requested(self.samplers, config)?;
         let calibration = calibrate::load_calibration(self.calibration.as_deref())?;
         let budget = config::budget::requested(self.budget, config)?;
         let of_file = config.map(config::recording::read_any).transpose()?;
@@ -142,7 +143,7 @@ impl RunRequest {
             .socket(self.socket)
             .updates(self.updates)
             .until(self.until)
-            .samplers(self.samplers);
+            .samplers(samplers);
         Ok(ResolvedRun {
             session,
             calibration,

@@ -14,11 +14,16 @@ use super::width::Width;
 #[must_use]
 pub(crate) fn render(report: &AdmissionReport, width: Width) -> String {
     let mut text = String::new();
+    if report.level == "none" {
+        samplers(report, width, &mut text);
+        return text;
+    }
     answer(report, &mut text);
     reservation(report, &mut text);
     text.push('\n');
     sensors(report, width, &mut text);
     updates(report, width, &mut text);
+    samplers(report, width, &mut text);
     text
 }
 
@@ -151,6 +156,50 @@ fn sensors(report: &AdmissionReport, width: Width, text: &mut String) {
         let _ = writeln!(
             text,
             "kernel sensors: {rings} rings of this buffer, one for each possible CPU"
+        );
+    }
+}
+
+/// The memory and the overhead of samplers.
+fn samplers(report: &AdmissionReport, width: Width, text: &mut String) {
+    if report.samplers.is_empty() {
+        return;
+    }
+    let mut table = Table::new(&[
+        ("sampler", false),
+        ("samples", false),
+        ("quantities", true),
+        ("memory", true),
+        ("a sample takes", true),
+        ("of a CPU", true),
+    ]);
+    for sampler in &report.samplers {
+        let every = sampler
+            .period_ns
+            .map(|period| format!("every {}", time(period)));
+        let per = sampler.point.as_ref().map(|point| format!("per {point}"));
+        let both: Vec<String> = every.into_iter().chain(per).collect();
+        let percent = |share: f64| format!("{:.3} %", 100.0 * share);
+        let memory = |bytes: u64| format!("{} KiB", bytes.div_ceil(1024));
+        table.row(vec![
+            overhear_session::format::printable(&sampler.name),
+            both.join(", "),
+            sampler.sample.len().to_string(),
+            sampler
+                .memory_bytes
+                .map_or_else(|| "of the kernel".to_owned(), memory),
+            maybe(sampler.sample_ns),
+            sampler.overhead.map_or_else(|| "-".to_owned(), percent),
+        ]);
+    }
+    text.push_str(&table.render(width));
+    if report
+        .samplers
+        .iter()
+        .any(|sampler| sampler.sample_ns.is_some())
+    {
+        text.push_str(
+            "the time of a sample is measured now, on this command, without the wake-up\n",
         );
     }
 }

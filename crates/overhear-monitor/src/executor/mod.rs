@@ -3,6 +3,7 @@
 //! each.
 //!
 //! - [`best_effort()`]: in the calling thread, without any guarantee.
+//! - [`idle()`]: in the time in which the CPUs would be idle, without any guarantee.
 //! - *buffered*: [`copy_reserved()`] copies with reserved CPU time into private rings, best effort
 //!   evaluates from there.
 //! - [`bandwidth()`]: within a share of a CPU that the kernel keeps for it; as many elements as
@@ -18,6 +19,7 @@ mod best_effort;
 mod buffered;
 mod deadline;
 mod guarantee;
+mod idle;
 #[allow(unsafe_code, reason = "a signal handler")]
 mod overruns;
 mod periods;
@@ -31,5 +33,6 @@ pub use deadline::{deadline, may_guarantee, DeadlineRefusal, DeadlineRun};
 pub use guarantee::{
     Breach, BreachCause, Guarantee, GuaranteeVerdict, GuaranteeViolation, ViolationKind,
 };
+pub use idle::idle;
 pub use terms::{SensorIndex, SensorTerms, Terms, UpdateIndex, UpdateTerms};
 pub use watch::{LongestStep, SensorFigures, UpdateOutcome, Watch, Watched};

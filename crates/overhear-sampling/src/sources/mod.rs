@@ -7,6 +7,7 @@
 mod catalogue;
 mod counter_sum;
 mod name;
+mod plugin;
 mod process;
 mod text;
 
@@ -20,8 +21,12 @@ pub use catalogue::AvailableSource;
 use counter_sum::CounterSum;
 pub use name::split_names;
 use name::{counter, Resolved};
+use plugin::PluginSource;
 use process::{ProcessAccounts, ProcessQuantity};
 use text::{Pick, TextFile};
+
+/// What a name of a data source in a shared object begins with: `plugin:FILE[=ARGUMENT]`.
+pub const PLUGIN: &str = "plugin:";
 
 /// A note about counters that exclude the kernel.
 const USER_MODE: &str = "counters count in user mode only, because this user may not count in the \
@@ -136,8 +141,26 @@ impl SourceFinder {
         let mut files: BTreeMap<PathBuf, Vec<(usize, Pick)>> = BTreeMap::new();
         let mut accounts: Vec<(usize, ProcessQuantity)> = Vec::new();
         let mut counters: Vec<(usize, CounterEvent)> = Vec::new();
-        for (place, name) in names.iter().enumerate() {
+        let mut plugins = Vec::new();
+        let mut place = 0;
+        // The name of each place.
+        let mut named: Vec<&str> = Vec::new();
+        for name in names {
             let name = name.as_ref();
+            if let Some(file) = name.strip_prefix(PLUGIN) {
+                let source = self.plugin(name, file)?;
+                let count = source.quantities().len();
+                plugins.push(Part::new(
+                    Box::new(source),
+                    (place..place + count).collect(),
+                ));
+                named.extend(std::iter::repeat_n(name, count));
+                place += count;
+                continue;
+            }
+            named.push(name);
+            place += 1;
+            let place = place - 1;
             match self.resolve(name)? {
                 Resolved::Process(quantity) => accounts.push((place, quantity)),
                 Resolved::Counter(event) => counters.push((place, *event)),
@@ -145,10 +168,10 @@ impl SourceFinder {
             }
         }
         let missing = |place: usize, error: SourceReadError| SourceNameError::Missing {
-            name: names[place].as_ref().to_owned(),
+            name: named[place].to_owned(),
             reason: error.to_string(),
         };
-        let mut parts: Vec<Part> = Vec::new();
+        let mut parts: Vec<Part> = plugins;
         let mut notes = Vec::new();
         if !counters.is_empty() {
             let (places, events): (Vec<usize>, Vec<CounterEvent>) = counters.into_iter().unzip();
@@ -175,7 +198,7 @@ impl SourceFinder {
         if let Some(&(first, _)) = accounts.first() {
             let pid = self
                 .pid
-                .ok_or_else(|| SourceNameError::NoProcess(names[first].as_ref().to_owned()))?;
+                .ok_or_else(|| SourceNameError::NoProcess(named[first].to_owned()))?;
             let (places, wanted) = accounts.into_iter().unzip();
             let opened = ProcessAccounts::open(&self.root, pid, wanted);
             let source = opened.map_err(|error| missing(first, error))?;
@@ -187,9 +210,19 @@ impl SourceFinder {
             let source = opened.map_err(|error| missing(places[0], error))?;
             parts.push(Part::new(Box::new(source), places));
         }
-        let mut reading = Reading::new(parts, names.len());
+        let mut reading = Reading::new(parts, place);
         reading.notes = notes;
         Ok(reading)
+    }
+
+    /// The data source of `FILE[=ARGUMENT]`.
+    fn plugin(&self, name: &str, file: &str) -> Result<PluginSource, SourceNameError> {
+        let (file, argument) = file.split_once('=').unwrap_or((file, ""));
+        let loaded = PluginSource::load(Path::new(file), argument, self.pid.unwrap_or(0));
+        loaded.map_err(|reason| SourceNameError::Missing {
+            name: name.to_owned(),
+            reason,
+        })
     }
 
     fn counters(&self, events: &[CounterEvent]) -> Result<CounterSum, CounterError> {

@@ -28,9 +28,9 @@ pub(crate) const CPU_COLUMNS: [&str; 10] = [
 ];
 
 /// Families of names that are files.
-const FAMILIES: [&str; 12] = [
+const FAMILIES: [&str; 13] = [
     "psi", "stat", "meminfo", "vmstat", "cgroup", "hwmon", "thermal", "cpufreq", "powercap",
-    "running", "file", "total",
+    "running", "file", "total", "plugin",
 ];
 
 /// Splits a list of names at its commas, except those between the slashes of a device's event, and

@@ -9,6 +9,7 @@ use super::resolved::{ResolvedMonitor, ResolvedUpdate};
 use super::sensor::{loads, ResolvedSensor};
 use super::{level_name, nanos, saturated, Admitted, MemoryBytes};
 use crate::error::ErrorKind;
+use crate::sampling::SamplerAdmission;
 
 /// The report of admission. If the monitor is refused, the numbers of its reservation are null.
 #[derive(Clone, Debug, Serialize)]
@@ -17,7 +18,7 @@ pub struct AdmissionReport {
     pub accepted: bool,
     /// The reason of a refusal, with a hint; empty if accepted.
     pub reason: String,
-    /// `exclusive` or `shared`.
+    /// `exclusive` or `shared`; `none` for a file without a monitor.
     pub level: &'static str,
     /// The latency that the file requests.
     pub requested_latency_ns: u64,
@@ -53,6 +54,9 @@ pub struct AdmissionReport {
     pub updates: Vec<UpdateAdmission>,
     /// The reservation of the thread that copies for buffered updates; null without such updates.
     pub copying: Option<CopyingAdmission>,
+    /// One per sampler, in the order of the file.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub samplers: Vec<SamplerAdmission>,
 }
 
 /// The executor and the latency of an update.
@@ -158,6 +162,32 @@ impl AdmissionReport {
             sensors: monitor.sensors.iter().map(ResolvedSensor::report).collect(),
             updates: monitor.updates.iter().map(ResolvedUpdate::report).collect(),
             copying: None,
+            samplers: Vec::new(),
+        }
+    }
+
+    /// A report on the samplers of a file without a monitor.
+    pub(crate) fn of_samplers(samplers: Vec<SamplerAdmission>) -> Self {
+        Self {
+            accepted: true,
+            reason: String::new(),
+            level: "none",
+            requested_latency_ns: 0,
+            period_ns: None,
+            deadline_ns: None,
+            runtime_ns: None,
+            utilisation: None,
+            latency_ns: None,
+            lateness_ns: 0,
+            kernel: "not_asked",
+            lacking: None,
+            others: 0,
+            memory_bytes: 0,
+            plugin_memory_bytes: 0,
+            sensors: Vec::new(),
+            updates: Vec::new(),
+            copying: None,
+            samplers,
         }
     }
 

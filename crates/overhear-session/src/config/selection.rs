@@ -15,21 +15,24 @@ pub enum ExecutorKind {
     Buffered,
     /// `best_effort`.
     BestEffort,
+    /// `idle`.
+    Idle,
 }
 
 impl ExecutorKind {
     /// All kinds, in the order of the report.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Guaranteed,
         Self::Bandwidth,
         Self::Buffered,
         Self::BestEffort,
+        Self::Idle,
     ];
 
     /// Whether it reserves CPU time.
     #[must_use]
     pub const fn reserves(self) -> bool {
-        !matches!(self, Self::BestEffort)
+        !matches!(self, Self::BestEffort | Self::Idle)
     }
 }
 
@@ -40,6 +43,7 @@ impl From<ExecutorConfig> for ExecutorKind {
             ExecutorConfig::Bandwidth => Self::Bandwidth,
             ExecutorConfig::Buffered => Self::Buffered,
             ExecutorConfig::BestEffort => Self::BestEffort,
+            ExecutorConfig::Idle => Self::Idle,
         }
     }
 }

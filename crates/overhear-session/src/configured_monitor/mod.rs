@@ -45,15 +45,22 @@ enum Executor {
     /// With the reservation of the thread that copies.
     Buffered(DeadlineReservation),
     BestEffort,
+    Idle,
 }
 
 impl Executor {
+    /// Whether it has reserved CPU time.
+    const fn is_reserved(self) -> bool {
+        !matches!(self, Self::BestEffort | Self::Idle)
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Deadline => "deadline",
             Self::Bandwidth => "bandwidth",
             Self::Buffered(_) => "buffered",
             Self::BestEffort => "best_effort",
+            Self::Idle => "idle",
         }
     }
 }
@@ -96,7 +103,7 @@ impl ExecutorPlan {
         if self.rings.is_empty() {
             return Ok(None);
         }
-        let is_reserved = self.executor != Executor::BestEffort;
+        let is_reserved = self.executor.is_reserved();
         MonitorRings::create(&self.rings, is_reserved).map(Some)
     }
 }
@@ -148,6 +155,7 @@ impl MonitorPlan {
                     plan.add(selection, Executor::Buffered(reservation))?;
                 }
                 ExecutorKind::BestEffort => plan.add(selection, Executor::BestEffort)?,
+                ExecutorKind::Idle => plan.add(selection, Executor::Idle)?,
             }
         }
         Ok(plan)
@@ -234,7 +242,7 @@ impl MonitorPlan {
     pub(crate) fn yield_to_budget(&mut self) -> Result<Vec<SensorRule>, SessionError> {
         self.yields_to_budget = true;
         let reserved = self.monitors.iter();
-        let reserved = reserved.filter(|monitor| monitor.executor != Executor::BestEffort);
+        let reserved = reserved.filter(|monitor| monitor.executor.is_reserved());
         let rules = reserved.filter_map(|monitor| {
             let query = query(&self.config, &monitor.selection).transpose()?;
             Some(query.and_then(|query| {

@@ -15,8 +15,8 @@ use overhear_event::{
 };
 use overhear_kernel::Probe;
 use overhear_monitor::executor::{
-    bandwidth, buffer, copy_reserved, deadline, DeadlineRefusal, SensorIndex, UpdateIndex, Watch,
-    Watched,
+    bandwidth, buffer, copy_reserved, deadline, idle, DeadlineRefusal, SensorIndex, UpdateIndex,
+    Watch, Watched,
 };
 use overhear_monitor::plugin::PluginUpdate;
 use overhear_monitor::{
@@ -66,7 +66,7 @@ impl<'a> MonitorThread<'a> {
     ) -> Result<MonitorReport, SessionError> {
         let (config, own) = (&self.plan.config, self.executor_plan);
         let programs = query(config, &own.selection)?;
-        let yields = self.plan.yields_to_budget && own.executor == Executor::BestEffort;
+        let yields = self.plan.yields_to_budget && !own.executor.is_reserved();
         let programs = programs.map(|query| attach(socket, query, yields));
         let programs = programs.transpose()?;
         let of_kernel = kernel.as_ref().map(MonitorRings::message);
@@ -310,6 +310,20 @@ impl<'a> MonitorThread<'a> {
                 });
                 ran.map_err(|refusal| {
                     SessionError::new(ErrorKind::Unavailable, refusal.to_string())
+                })?;
+            }
+            Executor::Idle => {
+                let _ = begun.send(());
+                let ran = idle(monitor, watch, |monitor| {
+                    quiet.record_round(monitor.elements(), SystemClock.cpu_time());
+                    goes_on()
+                });
+                ran.map_err(|verdict| {
+                    let message = format!(
+                        "the kernel refuses the policy SCHED_IDLE ({verdict:?}); take the executor \
+                         \"best_effort\""
+                    );
+                    SessionError::new(ErrorKind::Unavailable, message)
                 })?;
             }
             Executor::BestEffort | Executor::Buffered(_) => {

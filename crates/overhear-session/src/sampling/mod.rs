@@ -11,11 +11,14 @@
 //! # Ok::<(), overhear_session::sampling::SamplingRequestError>(())
 //! ```
 
+mod admission;
 mod kernel;
 mod listing;
 mod request;
 mod start;
 
+pub(crate) use admission::admit;
+pub use admission::SamplerAdmission;
 pub use kernel::kernel_samplers;
 pub use listing::{DataSourceListing, ListedDataSource};
 pub use request::{

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! [`SamplingRequest`]: a sampler as a user asks for it.
 
+use std::fmt;
+
 use overhear_event::Nanos;
 use overhear_sampling::sources::split_names;
 
@@ -256,6 +258,36 @@ impl SamplingPoint {
             ("job", None) => Ok(Self::Job(None)),
             ("job", Some(rule)) => JobEndRule::parse(rule).map(|rule| Self::Job(Some(rule))),
             _ => Err(SamplingRequestError::Point(text.to_owned())),
+        }
+    }
+}
+
+impl fmt::Display for SamplingPoint {
+    /// As a user writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Switch => f.write_str("switch"),
+            Self::WakeUp => f.write_str("wake-up"),
+            Self::SystemCall => f.write_str("system-call"),
+            Self::Function(name) => write!(f, "function={name}"),
+            Self::Thread => f.write_str("thread"),
+            Self::Job(None) => f.write_str("job"),
+            Self::Job(Some(rule)) => write!(f, "job={rule}"),
+        }
+    }
+}
+
+impl fmt::Display for JobEndRule {
+    /// As a user writes it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Yield => f.write_str("yield"),
+            Self::Sleep => f.write_str("sleep"),
+            Self::Futex(place) => write!(f, "futex={place}"),
+            Self::Read(place) => write!(f, "read={place}"),
+            Self::Function(name) => write!(f, "function={name}"),
+            Self::Metric(name) => write!(f, "metric={name}"),
+            Self::Call => f.write_str("call"),
         }
     }
 }

@@ -2,12 +2,13 @@
 //! From requests to running samplers.
 
 use std::cell::RefCell;
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use overhear_event::{Nanos, Origin, Rate, StreamDescriptor, StreamId, StreamIdRange};
 use overhear_monitor::Monitor;
-use overhear_sampling::sources::{SourceFinder, SourceNameError};
+use overhear_sampling::sources::{SourceFinder, SourceNameError, PLUGIN};
 use overhear_sampling::{
     sample_ring, PeriodicSampler, PeriodicSamplers, PeriodicSource, RingSize, SampleForm,
     SampleSource, SampleSubject, SampleTarget,
@@ -16,6 +17,7 @@ use overhear_sampling::{
 use super::{SamplingPolicy, SamplingRequest};
 use crate::error::{ErrorKind, SessionError, Setting};
 use crate::quantities::SourceReport;
+use crate::trust;
 
 /// The processes that samplers read.
 #[derive(Clone, Debug, Default)]
@@ -117,7 +119,32 @@ impl Samplers {
     }
 }
 
-fn usage(message: &str) -> SessionError {
+/// Names with the files of shared objects that this user trusts.
+pub(super) fn trusted_names(names: &[impl AsRef<str>]) -> Result<Vec<String>, SessionError> {
+    let trusted = names.iter().map(|name| {
+        let name = name.as_ref();
+        let Some(plugin) = name.strip_prefix(PLUGIN) else {
+            return Ok(name.to_owned());
+        };
+        let (file, argument) = plugin.split_once('=').unwrap_or((plugin, ""));
+        // Without a slash the loader would look in the folders of libraries.
+        let path = Path::new(".").join(file);
+        let path = trust::plugin(&path).map_err(|message| usage(&message))?;
+        Ok(format!("{PLUGIN}{}={argument}", path.display()))
+    });
+    trusted.collect()
+}
+
+/// The error for a quantity that cannot be sampled.
+pub(super) fn source_error(error: SourceNameError) -> SessionError {
+    let kind = match error.is_of_machine() {
+        true => ErrorKind::Unavailable,
+        false => ErrorKind::Usage,
+    };
+    SessionError::new(kind, error.to_string()).about(Setting::Sampling)
+}
+
+pub(super) fn usage(message: &str) -> SessionError {
     SessionError::new(ErrorKind::Usage, message).about(Setting::Sampling)
 }
 
@@ -200,13 +227,8 @@ impl Part<'_> {
             Some(pid) => finder.of_process(pid),
             None => finder,
         };
-        let reading = finder.find(&self.names).map_err(|error| {
-            let kind = match error.is_of_machine() {
-                true => ErrorKind::Unavailable,
-                false => ErrorKind::Usage,
-            };
-            SessionError::new(kind, error.to_string()).about(Setting::Sampling)
-        })?;
+        let names = trusted_names(&self.names)?;
+        let reading = finder.find(&names).map_err(source_error)?;
         let form = SampleForm::new(reading.quantities().iter());
         Ok(SampleTarget {
             form: form.map_err(|error| usage(&error.to_string()))?,

@@ -492,7 +492,7 @@ fn plug_in_update_runs_under_its_executor() {
     // nanosecond after its predecessor.
     let line = format!("plugin = \"{}:late_elements=1\"", path(&plugin));
     let text = FILE.replace("field = \"number\"", &line);
-    for executor in ["auto", "bandwidth", "buffered", "best_effort"] {
+    for executor in ["auto", "bandwidth", "buffered", "best_effort", "idle"] {
         let text = text.replace("EXECUTOR", executor);
         let (ended, ran) = refused(&text);
         if ended.status == 5 {
@@ -527,7 +527,7 @@ fn metric_is_equal_under_each_executor() {
         &format!("metric = \"{}\"", path(&metric)),
     );
     let text = format!("{text}\n    [[metric]]\n    file = \"{}\"\n", path(&metric));
-    for executor in ["auto", "bandwidth", "buffered", "best_effort"] {
+    for executor in ["auto", "bandwidth", "buffered", "best_effort", "idle"] {
         let text = text.replace("EXECUTOR", executor);
         let (ended, ran) = refused(&text);
         if ended.status == 5 {
