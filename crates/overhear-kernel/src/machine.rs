@@ -66,6 +66,12 @@ pub fn in_initial_pid_namespace() -> bool {
     fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]")
 }
 
+/// The value of `kernel.perf_event_max_sample_rate`. The kernel lowers it while handlers are slow.
+pub(crate) fn most_perf_samples_per_second() -> Option<u64> {
+    let value = fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate").ok()?;
+    value.trim().parse().ok()
+}
+
 /// The operating system's text for an error, without the number.
 pub(crate) fn error_text(error: impl Into<io::Error>) -> String {
     let text = error.into().to_string();

@@ -178,24 +178,21 @@ static always_inline u64 total(struct task_struct *task, u64 source, u64 before)
 	return 0;
 }
 
-struct counter_value {
-	u64 count;
-	u64 enabled_ns;
-	u64 running_ns;
-};
-
+/* The other helper that reads a counter also computes times, which costs as much again. Counters are
+ * pinned: they count all the time. */
 static always_inline bool read_counter(u32 cpu, u32 number, u64 *count)
 {
-	struct counter_value value;
+	enum { MAX_ERRNO = 4095 };
+	u64 value = bpf_perf_event_read(&counters, cpu * MAX_COUNTERS + number);
 
-	if (bpf_perf_event_read_value(&counters, cpu * MAX_COUNTERS + number, &value, sizeof(value))) {
+	if (value >= -(u64)MAX_ERRNO) {
 		struct sampler_words *words = sampler_words();
 
 		if (words)
 			__sync_fetch_and_add(&words->unread, 1);
 		return 0;
 	}
-	*count = value.count;
+	*count = value;
 	return 1;
 }
 
@@ -211,6 +208,17 @@ static always_inline void begin_counting(struct account *account, u32 cpu)
 	account->on_cpu = is_read ? cpu + 1 : 0;
 }
 
+/* The thread arrives right after another one, whose departure has read the counters. */
+static always_inline void continue_counting(struct account *account, struct account *before,
+					    u32 cpu)
+{
+#pragma clang loop unroll(full)
+	for (u32 number = 0; number < MAX_COUNTERS; number++)
+		if (number < sampler.counters)
+			account->base[number] = before->base[number];
+	account->on_cpu = cpu + 1;
+}
+
 static always_inline void count_for(struct series *series, u32 number, u64 counted)
 {
 	if (must_claim())
@@ -219,24 +227,28 @@ static always_inline void count_for(struct series *series, u32 number, u64 count
 		series->sum[number] += counted;
 }
 
-/* Adds what this CPU has counted since the arrival. */
-static always_inline void end_counting(struct account *account, u32 cpu)
+/* Adds what this CPU has counted since the arrival. Returns whether `base` has all counters of now. */
+static always_inline bool end_counting(struct account *account, u32 cpu)
 {
+	bool is_read = 1;
 	u64 count;
 
 	if (account->on_cpu != cpu + 1)
-		return;
+		return 0;
 #pragma clang loop unroll(full)
 	for (u32 number = 0; number < MAX_COUNTERS; number++) {
 		if (number >= sampler.counters)
 			break;
-		if (!read_counter(cpu, number, &count))
+		if (!read_counter(cpu, number, &count)) {
+			is_read = 0;
 			continue;
+		}
 		count_for(&account->series[0], number, count - account->base[number]);
 		if (sampler.two_series)
 			count_for(&account->series[1], number, count - account->base[number]);
 		account->base[number] = count;
 	}
+	return is_read;
 }
 
 /* Rule 9. */

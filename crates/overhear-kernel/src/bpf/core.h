@@ -50,8 +50,7 @@ static u32 (*const bpf_get_smp_processor_id)(void) = (void *)8;
 static u64 (*const bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*const bpf_probe_read_kernel)(void *to, u32 size, const void *from) = (void *)113;
 static long (*const bpf_probe_read_kernel_str)(void *to, u32 size, const void *from) = (void *)115;
-static long (*const bpf_perf_event_read_value)(void *map, u64 index, void *value, u32 size) =
-	(void *)55;
+static u64 (*const bpf_perf_event_read)(void *map, u64 index) = (void *)22;
 static void *(*const bpf_task_storage_get)(void *map, void *task, void *value, u64 flags) =
 	(void *)156;
 static long (*const bpf_task_storage_delete)(void *map, void *task) = (void *)157;

@@ -65,6 +65,7 @@ impl SamplePrograms {
             why,
         };
         check_accounts(sampler)?;
+        check_period(sampler)?;
         let (loaded, log) = load::with_captured_log(|| load(sampler, settings, rings));
         let mut object = loaded.map_err(|error| refused(load::explain(&error, &log)))?;
         let counters = open_counters(sampler, &object)?;
@@ -138,6 +139,32 @@ fn check_accounts(sampler: &ResolvedSampler) -> Result<(), SamplerError> {
         }
     }
     Ok(())
+}
+
+/// Refuses a timer that the kernel would slow down.
+fn check_period(sampler: &ResolvedSampler) -> Result<(), SamplerError> {
+    /// Periods of the kernel's clock events are never shorter.
+    const SHORTEST_NS: u64 = 10_000;
+    const NS_PER_SECOND: u64 = 1_000_000_000;
+    let Some(period) = sampler.period else {
+        return Ok(());
+    };
+    let asked = NS_PER_SECOND / period.as_ns().max(1);
+    let (most, advice) = match machine::most_perf_samples_per_second() {
+        Some(most) if most < NS_PER_SECOND / SHORTEST_NS => {
+            (most, ", or raise kernel.perf_event_max_sample_rate")
+        }
+        _ => (NS_PER_SECOND / SHORTEST_NS, ""),
+    };
+    if asked <= most {
+        return Ok(());
+    }
+    Err(SamplerError::TooFast {
+        name: sampler.name.clone(),
+        asked,
+        most,
+        advice,
+    })
 }
 
 fn load(sampler: &ResolvedSampler, settings: &SampleSettings, rings: &Rings) -> io::Result<Object> {

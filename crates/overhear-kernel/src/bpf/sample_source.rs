@@ -14,11 +14,15 @@ use super::sample_layout::{RingShape, SampleSettings, SamplerOperation, SamplerW
 use super::sample_programs::SamplePrograms;
 use super::select::{visit, Target};
 use super::stream::KernelStream;
-use super::{name, Phase, FOLLOW_PASSES, LAST_DEPARTURE_STEP, LAST_DEPARTURE_STEPS};
+use super::{name, Phase, FOLLOW_PASSES, LAST_DEPARTURE_STEP};
 use crate::machine;
 use crate::samples::{ResolvedSampler, SamplerError};
 use crate::streams::{Feed, Hook, Numbering};
 use crate::{BudgetState, KernelWrites, SelectError};
+
+/// Maximum time that `finish` waits for last samples, in steps: 2 s. A missing one is a gap, and its
+/// counts are in no total.
+const LAST_SAMPLE_STEPS: u32 = 4_000;
 
 /// A sampler: its programs, and its rings.
 pub(crate) struct SampleSource {
@@ -30,8 +34,9 @@ pub(crate) struct SampleSource {
     phase: Phase,
     /// Problems of the end, until the next poll.
     problems: Vec<String>,
-    /// Calls of programs that the kernel skipped, until the next poll.
-    not_entered: u64,
+    /// Samples that were not taken, because the kernel skipped the program or a thread has not left
+    /// its CPU in time; until the next poll.
+    not_taken: u64,
 }
 
 impl SampleSource {
@@ -84,7 +89,7 @@ impl SampleSource {
             numbering,
             phase: Phase::New,
             problems: Vec::new(),
-            not_entered: 0,
+            not_taken: 0,
         })
     }
 
@@ -229,7 +234,7 @@ impl SampleSource {
         }
         if self.programs.is_none() && is_all {
             if let Some(first) = self.streams.first_mut() {
-                first.refuse(self.not_entered, GapCause::Kernel, inbox);
+                first.refuse(self.not_taken, GapCause::Kernel, inbox);
             }
             for stream in self.streams.iter().filter(|stream| !stream.damaged) {
                 inbox.close(stream.descriptor.id);
@@ -247,14 +252,17 @@ impl SampleSource {
         };
         let words = &programs.words;
         words.store(SamplerWord::Live, 0);
-        for _ in 0..LAST_DEPARTURE_STEPS {
+        for _ in 0..LAST_SAMPLE_STEPS {
             if words.load(SamplerWord::Ends) >= words.load(SamplerWord::Exits) {
                 break;
             }
             thread::sleep(LAST_DEPARTURE_STEP);
         }
         programs.detach();
-        self.not_entered = recursion_misses(programs.on_switch.as_fd());
+        let words = &programs.words;
+        let exits = words.load(SamplerWord::Exits);
+        let without_end = exits.saturating_sub(words.load(SamplerWord::Ends));
+        self.not_taken = without_end + recursion_misses(programs.on_switch.as_fd());
         let unread = programs.words.load(SamplerWord::Unread);
         if unread > 0 {
             let sampler = self.streams.first().map(|it| it.descriptor.label());

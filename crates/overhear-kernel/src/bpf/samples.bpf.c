@@ -22,7 +22,8 @@
  *
  * 4. Our own cost. At a switch, counters are read first for the leaving thread and last for the
  *    entering one: what the program does between belongs to none of them. At other points the
- *    counters are read first, and again after the sample.
+ *    counters are read first, and again after the sample. Where a followed thread follows another
+ *    without a sample, the program does almost nothing between, and one reading serves both.
  *
  * 5. One at a time. The account and the ring of this CPU are changed with interrupts masked
  *    (sched.bpf.c, rule 3). The waker of a thread uses its account on another CPU; the run queue's
@@ -238,6 +239,7 @@ int on_switch(u64 *ctx)
 	}
 
 	u32 cpu = bpf_get_smp_processor_id();
+	bool is_sampled = 0, was_counted = 0;
 
 	if (leaving)
 		WRITE_ONCE(leaving->arrived_ns, 0);
@@ -245,7 +247,7 @@ int on_switch(u64 *ctx)
 		bool dies = (u32)ctx[3] & TASK_DEAD;
 
 		if (sampler.counters) {
-			end_counting(leaving, cpu);
+			was_counted = end_counting(leaving, cpu);
 			leaving->on_cpu = 0;
 		}
 		if (dies || is_chosen(POINT_SWITCH)) {
@@ -253,7 +255,7 @@ int on_switch(u64 *ctx)
 			u64 now_ns = bpf_ktime_get_ns();
 
 			if (is_due(leaving, point, now_ns) && claim_account(leaving, cpu)) {
-				write_sample(leaving, prev, point, cpu, now_ns, 0);
+				is_sampled = write_sample(leaving, prev, point, cpu, now_ns, 0);
 				release_account(leaving);
 			}
 		}
@@ -269,8 +271,13 @@ int on_switch(u64 *ctx)
 		entering->arrived_cpu_time = next->se.sum_exec_runtime;
 		entering->arrived_ns = bpf_ktime_get_ns();
 	}
-	if (entering && sampler.counters)
-		begin_counting(entering, cpu);
+	if (entering && sampler.counters) {
+		/* Rule 4. */
+		if (leaving && was_counted && !is_sampled)
+			continue_counting(entering, leaving, cpu);
+		else
+			begin_counting(entering, cpu);
+	}
 	return 0;
 }
 

@@ -316,6 +316,18 @@ pub enum SamplerError {
     /// Two rules need the same place.
     #[error("a sampler has one futex, one descriptor and one file at which jobs end; leave one of the two rules out")]
     TwoEnds,
+    /// The timer is too fast.
+    #[error("the sampler {name} is to take {asked} samples per second, and the kernel permits {most}; choose a longer period{advice}")]
+    TooFast {
+        /// The sampler.
+        name: String,
+        /// Samples per second.
+        asked: u64,
+        /// Samples per second at most.
+        most: u64,
+        /// How to raise the maximum, if that is possible.
+        advice: &'static str,
+    },
     /// There is no BPF.
     #[error("samples at points of threads need BPF: {why}; sample in periods instead")]
     NeedsBpf {
@@ -352,7 +364,10 @@ impl SamplerError {
                     | ProbeError::NeedsBpf { .. }
                     | ProbeError::NotTraceable { .. }
             ),
-            Self::NoAccount { .. } | Self::NeedsBpf { .. } | Self::Refused { .. } => false,
+            Self::TooFast { .. }
+            | Self::NoAccount { .. }
+            | Self::NeedsBpf { .. }
+            | Self::Refused { .. } => false,
         }
     }
 }

@@ -2,11 +2,12 @@
 //! When samplers in the kernel take samples: points, distances, the timer, budgets, full rings.
 
 use overhear_event::{GapCause, Nanos, SamplePoint};
-use overhear_kernel::{BudgetState, FlowPoint, Kernel, KernelSampler};
+use overhear_kernel::{Backend, BudgetState, FlowPoint, Kernel, KernelSampler, StartError};
 
 use crate::harness::{cpu_lock, Program, Recorder};
 use crate::samples::{
-    at, kernel, kernel_of, minus, samples, sums, switches, totals_of, totals_of_all, Sample, Totals,
+    at, end_program, kernel, kernel_of, minus, samples, sums, switches, totals_of, totals_of_all,
+    Sample, Totals,
 };
 
 /// A run of the program with all kinds of switches.
@@ -58,10 +59,14 @@ impl Run {
 
     /// Ends the program, and asserts that the samples of its main thread add up to its totals.
     fn end(mut self, kernel: &mut Kernel) -> Recorder {
-        self.program.end();
-        kernel.finish();
-        self.recorder.poll(kernel);
         let pid = self.program.pid;
+        end_program(
+            &mut self.program,
+            kernel,
+            &mut self.recorder,
+            "samples",
+            [pid],
+        );
         let total = minus(totals_of(pid, pid), &self.before);
         let all = self.samples();
         assert_eq!(sums(&all, pid, &total), total);
@@ -188,10 +193,14 @@ fn wake_ups_and_calls_are_points() {
     // A parked thread sleeps and was not woken.
     assert!(woken as i128 * 10 >= slept * 9);
     assert!(calls as i128 > slept);
-    run.program.end();
-    kernel.finish();
-    run.recorder.poll(&mut kernel);
     let pid = run.program.pid;
+    end_program(
+        &mut run.program,
+        &mut kernel,
+        &mut run.recorder,
+        "samples",
+        [pid],
+    );
     let mut total = minus(totals_of(pid, pid), &run.before);
     total.retain(|name, _| ["cpu_time", "voluntary_switches"].contains(name));
     let all = run.samples();
@@ -310,5 +319,19 @@ fn held_programs_are_sampled_from_their_execve() {
         if tid != program.pid {
             assert_eq!(sums(&samples(&recorder, "samples"), tid, &total), total);
         }
+    }
+}
+
+#[test]
+fn timers_that_the_kernel_would_slow_down_are_refused() {
+    let sampler = switches().timer(Nanos::from_us(1));
+    let builder = Kernel::builder().backend(Backend::Bpf);
+    match builder.samplers([sampler]).build() {
+        Err(error @ StartError::Bpf { .. }) => println!("skipped: {error}"),
+        Err(error) => assert!(
+            error.to_string().contains("1000000 samples per second"),
+            "{error}"
+        ),
+        Ok(_) => panic!("the kernel's clock events have at least 10 us"),
     }
 }

@@ -128,6 +128,31 @@ pub(crate) fn kernel_of(builder: KernelBuilder, sampler: KernelSampler) -> Optio
     }
 }
 
+/// Lets the program end, and waits until each of these threads has its last sample: on a busy machine
+/// they leave their CPUs long after they have announced their end.
+pub(crate) fn end_program(
+    program: &mut Program,
+    kernel: &mut Kernel,
+    recorder: &mut Recorder,
+    sampler: &str,
+    tids: impl IntoIterator<Item = u32>,
+) {
+    program.end();
+    for tid in tids {
+        let is_last = |it: &Sample| it["tid"] == tid.into() && at(it, SamplePoint::ThreadEnd);
+        while !recorder
+            .others
+            .get(sampler)
+            .is_some_and(|all| all.iter().any(is_last))
+        {
+            thread::sleep(std::time::Duration::from_millis(1));
+            recorder.poll(kernel);
+        }
+    }
+    kernel.finish();
+    recorder.poll(kernel);
+}
+
 pub(crate) fn switches() -> KernelSampler {
     KernelSampler::new("samples")
         .quantities(ACCOUNTS)
@@ -168,9 +193,8 @@ fn sums_of_samples_are_the_totals_of_each_thread() {
     println!("samples on CPUs {cpus:?}");
 
     // The end: each thread has a last sample, and nothing is missing.
-    program.end();
-    kernel.finish();
-    recorder.poll(&mut kernel);
+    let tids = totals.keys().copied();
+    end_program(&mut program, &mut kernel, &mut recorder, "samples", tids);
     let samples = samples(&recorder, "samples");
     for tid in totals.keys() {
         let own = samples
@@ -304,9 +328,8 @@ fn samples_of_jobs(end: Option<JobEnd>, period: Option<Nanos>) -> Option<Vec<Sam
     recorder.poll(&mut kernel);
     assert_eq!(samples(&recorder, "jobs").len(), jobs);
     // The end adds the rest of each thread, so that the sums are totals again.
-    program.end();
-    kernel.finish();
-    recorder.poll(&mut kernel);
+    let tids = [program.pid, tid];
+    end_program(&mut program, &mut kernel, &mut recorder, "jobs", tids);
     recorder.assert_complete(&kernel);
     let all = samples(&recorder, "jobs");
     let main = minus(totals_of(program.pid, program.pid), &before[&program.pid]);
