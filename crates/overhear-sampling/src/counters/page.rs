@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page of an event, `struct perf_event_mmap_page`: reads its counter without a system call.
 //!
-//! The kernel keeps the counter of the event on the CPU, and what was counted before, in a page that
-//! the program maps. The protocol is a sequence lock whose writer is the kernel on the CPU of the
+//! The kernel keeps the counter of the event on the CPU, and what was counted before, in a page
+//! that the program maps. The protocol is a sequence lock whose writer is the kernel on the CPU of the
 //! reading thread:
 //!
 //! 1. The reader loads `lock`, then `index`, `offset` and `pmc_width`, executes `rdpmc`, and loads
@@ -12,8 +12,8 @@
 //!
 //! The event counts the reading thread alone, so the kernel changes the page only while this thread
 //! is interrupted or not running. So a reader never runs at the same time as the writer: `lock`
-//! is even for every reader, and the order of the program is the order of all accesses. The compiler
-//! must not move them, which volatile accesses and two compiler fences prevent; the CPU need not
+//! is even for every reader, and the order of the program is the order of all accesses. The
+//! compiler must not move them, which volatile accesses and two compiler fences prevent; the CPU need not
 //! order them. `rdpmc` could be executed early by the CPU, but not across an interrupt, because
 //! interrupts take effect between instructions. So a value of one CPU is never
 //! added to the `offset` of another.
@@ -130,8 +130,8 @@ impl CounterPages {
         true
     }
 
-    /// Ends the use of the pages, in the child of a `fork`: its reads are system calls, and read the
-    /// parent's counters. Async-signal-safe.
+    /// Ends the use of the pages, in the child of a `fork`: its reads are system calls, and read
+    /// the parent's counters. Async-signal-safe.
     pub fn retire(&self) {
         self.retirements.add_one();
     }

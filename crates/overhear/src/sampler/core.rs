@@ -11,7 +11,7 @@ use overhear_event::{Nanos, Rate, SamplePoint, SampleSchema, TypeSchema, WriterK
 use overhear_sampling::counters::{CounterError, CounterEvent, CounterOptions, ThreadCounters};
 use overhear_stream::{SharedWords, SimpleWriter, Switch};
 
-use super::SamplerError;
+use super::RegisterSamplerError;
 use crate::fork;
 use crate::sensor::{is_on, stamp, OpenStream, SensorError};
 
@@ -66,7 +66,7 @@ pub(crate) struct Core<const N: usize> {
 
 impl<const N: usize> Core<N> {
     /// Opens the counters for the calling thread, then the stream.
-    pub(crate) fn open(mut request: Request) -> Result<Self, SamplerError> {
+    pub(crate) fn open(mut request: Request) -> Result<Self, RegisterSamplerError> {
         let (counters, missing) = open_counters(&mut request)?;
         let schema = schema_of(&request.counters)?;
         let stream = OpenStream::open(SensorRequest {
@@ -239,7 +239,7 @@ impl<const N: usize> Core<N> {
     }
 
     /// Registers again what no directory owns, and opens the counters again in another process.
-    pub(crate) fn register_again(&mut self) -> Result<bool, SamplerError> {
+    pub(crate) fn register_again(&mut self) -> Result<bool, RegisterSamplerError> {
         if self.is_copy() {
             // The descriptors of the parent count the parent.
             self.counters = None;
@@ -265,7 +265,7 @@ impl<const N: usize> Core<N> {
 /// opened are taken out of the request and returned with their reasons.
 fn open_counters(
     request: &mut Request,
-) -> Result<(Option<ThreadCounters>, Vec<CounterError>), SamplerError> {
+) -> Result<(Option<ThreadCounters>, Vec<CounterError>), RegisterSamplerError> {
     let mut missing = Vec::new();
     if cfg!(feature = "disable") {
         return Ok((None, missing));
@@ -297,7 +297,7 @@ fn open_counters(
     Ok((None, missing))
 }
 
-fn schema_of(events: &[CounterEvent]) -> Result<TypeSchema, SamplerError> {
+fn schema_of(events: &[CounterEvent]) -> Result<TypeSchema, RegisterSamplerError> {
     let schema = events.iter().fold(SampleSchema::new(), |schema, event| {
         event.quantity().append_to(schema)
     });
