@@ -21,8 +21,8 @@
  *
  * Design constraints, as for sensors: everything is prepared when the sampler is registered. Its
  * counters are one group that counts all the time, and its buffers are locked. A sample then has
- * one code path, allocates nothing and takes no lock. The counters are read without a system call where
- * CPU and kernel permit `rdpmc`, else by one read. The condition of a sample (is the sampler
+ * one code path, allocates nothing and takes no lock. The counters are read without a system call
+ * where CPU and kernel permit `rdpmc`, else by one read. The condition of a sample (is the sampler
  * switched on, and is the last sample old enough) is inline and has a constant cost.
  *
  * Each thread registers a sampler of its own: counters belong to a thread.

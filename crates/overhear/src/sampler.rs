@@ -283,8 +283,8 @@ impl<'a, const N: usize> SamplerBuilder<'a, N> {
     /// Without a directory the sampler works all the same, not connected: that is no error.
     ///
     /// # Errors
-    /// [`RegisterSamplerError`]: a counter is unknown, not permitted, does not exist here or does not fit;
-    /// or there is no memory.
+    /// [`RegisterSamplerError`]: a counter is unknown, not permitted, does not exist here or does
+    /// not fit; or there is no memory.
     pub fn register(self) -> Result<Sampler<N>, RegisterSamplerError> {
         const { assert!(N > 0, "name the counters: `.counters([...])`") };
         let names = self.counters.iter();

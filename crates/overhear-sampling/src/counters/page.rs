@@ -2,8 +2,8 @@
 //! The page of an event, `struct perf_event_mmap_page`: reads its counter without a system call.
 //!
 //! The kernel keeps the counter of the event on the CPU, and what was counted before, in a page
-//! that the program maps. The protocol is a sequence lock whose writer is the kernel on the CPU of the
-//! reading thread:
+//! that the program maps. The protocol is a sequence lock whose writer is the kernel on the CPU of
+//! the reading thread:
 //!
 //! 1. The reader loads `lock`, then `index`, `offset` and `pmc_width`, executes `rdpmc`, and loads
 //!    `lock` again. If it has changed, the reader begins again.
@@ -13,10 +13,10 @@
 //! The event counts the reading thread alone, so the kernel changes the page only while this thread
 //! is interrupted or not running. So a reader never runs at the same time as the writer: `lock`
 //! is even for every reader, and the order of the program is the order of all accesses. The
-//! compiler must not move them, which volatile accesses and two compiler fences prevent; the CPU need not
-//! order them. `rdpmc` could be executed early by the CPU, but not across an interrupt, because
-//! interrupts take effect between instructions. So a value of one CPU is never
-//! added to the `offset` of another.
+//! compiler must not move them, which volatile accesses and two compiler fences prevent; the CPU
+//! need not order them. `rdpmc` could be executed early by the CPU, but not across an interrupt,
+//! because interrupts take effect between instructions. So a value of one CPU is never added to the
+//! `offset` of another.
 //!
 //! Losing path: the thread is switched or its counter overflows between the two loads. Each such
 //! repetition needs an interrupt meanwhile, so the reader is lock-free and in practice wait-free.
