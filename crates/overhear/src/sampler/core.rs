@@ -138,7 +138,7 @@ impl<const N: usize> Core<N> {
     #[inline(always)]
     pub(crate) fn sample_at(&mut self, now_ns: u64) -> bool {
         now_ns.wrapping_sub(self.last_ns) >= self.every_ns
-            && self.take(SamplePoint::Program, now_ns)
+            && self.take(SamplePoint::Program, Some(now_ns))
     }
 
     /// Begins a job: what was counted before does not belong to it.
@@ -150,9 +150,8 @@ impl<const N: usize> Core<N> {
     }
 
     fn set_job(&mut self) {
-        let now_ns = monotonic_now().as_monotonic_ns();
         match read(&mut self.counters, &mut self.job.totals[..self.count]) {
-            true => self.job.time_ns = now_ns,
+            true => self.job.time_ns = monotonic_now().as_monotonic_ns(),
             false => self.failed += 1,
         }
     }
@@ -160,21 +159,24 @@ impl<const N: usize> Core<N> {
     /// Takes a sample of the job that ends here; the next one begins.
     #[inline(always)]
     pub(crate) fn end_job(&mut self) -> bool {
-        let taken =
-            self.is_enabled() && self.take(SamplePoint::JobEnd, monotonic_now().as_monotonic_ns());
+        let taken = self.is_enabled() && self.take(SamplePoint::JobEnd, None);
         crate::job_end();
         taken
     }
 
     /// Reads, subtracts, publishes. False if the kernel has taken the counters away.
+    ///
+    /// Without a time, the clock is read after the counters: the way back from the kernel is as long
+    /// at a job's begin as at its end, but not the way there, where the job has used the caches.
     #[inline(never)]
-    fn take(&mut self, point: SamplePoint, now_ns: u64) -> bool {
+    fn take(&mut self, point: SamplePoint, now_ns: Option<u64>) -> bool {
         let count = self.count;
         let totals = &mut self.totals[..count];
         if !read(&mut self.counters, totals) {
             self.failed += 1;
             return false;
         }
+        let now_ns = now_ns.unwrap_or_else(|| monotonic_now().as_monotonic_ns());
         let before = match point {
             SamplePoint::JobEnd => &mut self.job,
             _ => &mut self.sampled,
