@@ -257,8 +257,8 @@ int oh_sampler_job_begin(oh_sampler *sampler);
  *
  * Ownership: the sampler stays the caller's.
  *
- * Returns 1 if a sample was taken; 0 if the sampler is switched off or has lost its counters; or a
- * negative errno as oh_sampler_job_begin.
+ * Returns 1 if a sample was taken; 0 if the sampler is switched off, was switched off at the job's
+ * begin, or has lost its counters; or a negative errno as oh_sampler_job_begin.
  *
  * Thread safety: by the thread whose counters it reads.
  * Async-signal safety: no.

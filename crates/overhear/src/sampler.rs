@@ -101,12 +101,15 @@ impl<const N: usize> Sampler<N> {
 
     /// Ends a job: takes a sample with what was counted since the previous job's end, or since the
     /// registration. Returns whether a sample was taken. Contains [`job_end`](crate::job_end).
+    ///
+    /// A job that began while the sampler was switched off gets no sample.
     #[inline]
     pub fn job_end(&mut self) -> bool {
         self.0.end_job()
     }
 
-    /// Whether the sampler is switched on; see [`Sensor::is_enabled`](crate::Sensor::is_enabled).
+    /// Whether the sampler is switched on. Unlike
+    /// [`Sensor::is_enabled`](crate::Sensor::is_enabled) the call counts nothing.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.0.is_enabled()

@@ -233,7 +233,9 @@ fn switched_off_sampler_takes_none(directory: &Directory) {
     switch(true);
     eventually(|| sampler.is_enabled());
     assert!(sampler.sample());
-    assert_eq!(sampler.written(), 1);
+    assert!(!sampler.job_end(), "the begin of this job was not seen");
+    assert!(sampler.job_end(), "but that of the next one");
+    assert_eq!(sampler.written(), 2);
 }
 
 /// The child of a fork, which counts its own faults after it has registered.

@@ -171,11 +171,11 @@ impl DynamicSampler {
         self.core.stream().not_connected_reason()
     }
 
-    /// [`Self::sample`] of a sampler that is switched on, at this time.
+    /// [`Self::sample`] at this time, of a sampler that is not switched off.
     #[inline]
     pub(crate) fn sample_at(&mut self, now_ns: u64) -> Result<bool, SamplerThreadError> {
         self.check()?;
-        Ok(self.core.is_enabled() && self.core.sample_at(now_ns))
+        Ok(self.core.sample_at(now_ns))
     }
 
     /// See [`Core::condition`].
