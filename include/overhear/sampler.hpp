@@ -15,8 +15,8 @@
  * examples/cpp/jobs.cpp is this as a program that runs. Design constraints are those of sampler.h,
  * on which this header stands.
  *
- * With OVERHEAR_DISABLE a sampler is an empty class whose functions do nothing, and liboverhear need
- * not be linked.
+ * With OVERHEAR_DISABLE a sampler is an empty class whose functions do nothing, and liboverhear
+ * need not be linked.
  */
 #ifndef OVERHEAR_SAMPLER_HPP
 #define OVERHEAR_SAMPLER_HPP

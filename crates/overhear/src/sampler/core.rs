@@ -221,8 +221,9 @@ impl<const N: usize> Core<N> {
 
     /// Reads, subtracts, publishes. False if the kernel has taken the counters away.
     ///
-    /// Without a time, the clock is read after the counters: the way back from the kernel is as long
-    /// at a job's begin as at its end, but not the way there, where the job has used the caches.
+    /// Without a time, the clock is read after the counters: the way back from the kernel is as
+    /// long at a job's begin as at its end, but not the way there, where the job has used the
+    /// caches.
     #[inline(never)]
     fn take(&mut self, point: SamplePoint, now_ns: Option<u64>) -> bool {
         let count = self.count;
