@@ -25,7 +25,7 @@ fn decode(number: u32) {
     black_box(pixels);
 }
 
-fn main() -> Result<(), overhear::SamplerError> {
+fn main() -> Result<(), overhear::RegisterSamplerError> {
     let mut sampler = FRAME.register()?;
     if let Some(reason) = sampler.not_connected_reason() {
         eprintln!("not connected: {reason}");

@@ -20,9 +20,9 @@
  * examples/c/jobs.c is this as a program that runs. `overhear doctor --counters` lists the names.
  *
  * Design constraints, as for sensors: everything is prepared when the sampler is registered. Its
- * counters are one group that counts all the time, and its buffers are locked. A sample then has one
- * code path, allocates nothing and takes no lock. The counters are read without a system call where
- * CPU and kernel permit `rdpmc`, else by one read. The condition of a sample (is the sampler
+ * counters are one group that counts all the time, and its buffers are locked. A sample then has
+ * one code path, allocates nothing and takes no lock. The counters are read without a system call
+ * where CPU and kernel permit `rdpmc`, else by one read. The condition of a sample (is the sampler
  * switched on, and is the last sample old enough) is inline and has a constant cost.
  *
  * Each thread registers a sampler of its own: counters belong to a thread.
@@ -257,8 +257,8 @@ int oh_sampler_job_begin(oh_sampler *sampler);
  *
  * Ownership: the sampler stays the caller's.
  *
- * Returns 1 if a sample was taken; 0 if the sampler is switched off or has lost its counters; or a
- * negative errno as oh_sampler_job_begin.
+ * Returns 1 if a sample was taken; 0 if the sampler is switched off, was switched off at the job's
+ * begin, or has lost its counters; or a negative errno as oh_sampler_job_begin.
  *
  * Thread safety: by the thread whose counters it reads.
  * Async-signal safety: no.

@@ -15,7 +15,8 @@
  * examples/cpp/jobs.cpp is this as a program that runs. Design constraints are those of sampler.h,
  * on which this header stands.
  *
- * With OVERHEAR_DISABLE a sampler's functions do nothing, and liboverhear need not be linked.
+ * With OVERHEAR_DISABLE a sampler is an empty class whose functions do nothing, and liboverhear
+ * need not be linked.
  */
 #ifndef OVERHEAR_SAMPLER_HPP
 #define OVERHEAR_SAMPLER_HPP
@@ -37,18 +38,24 @@ class [[nodiscard]] job {
 
     ~job()
     {
+#ifndef OVERHEAR_DISABLE
         (void)oh_sampler_job_end(sampler_);
+#endif
     }
 
   private:
     friend class sampler;
 
+#ifndef OVERHEAR_DISABLE
     explicit job(oh_sampler *sampler) noexcept : sampler_(sampler)
     {
         (void)oh_sampler_job_begin(sampler_);
     }
 
     oh_sampler *sampler_;
+#else
+    explicit job(oh_sampler *) noexcept {}
+#endif
 };
 
 /* Counters of the thread that made the sampler. That thread alone takes samples. */
@@ -81,84 +88,109 @@ class sampler {
         return made;
     }
 
-    sampler(sampler &&other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+    sampler(sampler &&other) noexcept
+    {
+        swap_(other);
+    }
 
     sampler &operator=(sampler &&other) noexcept
     {
-        if (this != &other) {
-            oh_sampler_unregister(handle_);
-            handle_ = std::exchange(other.handle_, nullptr);
-        }
+        sampler taken(std::move(other));
+        swap_(taken);
         return *this;
     }
 
     ~sampler()
     {
-        oh_sampler_unregister(handle_);
+        oh_sampler_unregister(handle_());
     }
 
     /* Whether there is a sampler; false with OVERHEAR_DISABLE. */
     explicit operator bool() const noexcept
     {
-        return handle_ != nullptr;
+        return handle_() != nullptr;
     }
 
     /* Takes a sample, unless the last one is younger than the period. Returns whether one was
        taken. */
     OH_ALWAYS_INLINE_ bool sample() noexcept
     {
-        return oh_sampler_sample(handle_) == 1;
+        return oh_sampler_sample(handle_()) == 1;
     }
 
     /* Begins a job, which ends with the value. */
     job begin_job() noexcept
     {
-        return job(handle_);
+        return job(handle_());
     }
 
     /* Ends a job that began where the previous one ended. Returns whether a sample was taken. */
     bool job_end() noexcept
     {
-        return oh_sampler_job_end(handle_) == 1;
+        return oh_sampler_job_end(handle_()) == 1;
     }
 
     bool is_connected() const noexcept
     {
-        return oh_sampler_is_connected(handle_) == 1;
+        return oh_sampler_is_connected(handle_()) == 1;
     }
 
     bool uses_rdpmc() const noexcept
     {
-        return oh_sampler_uses_rdpmc(handle_) == 1;
+        return oh_sampler_uses_rdpmc(handle_()) == 1;
     }
 
     /* Samples that could not be taken; see oh_sampler_failed. */
     std::uint64_t failed() const noexcept
     {
-        return oh_sampler_failed(handle_);
+        return oh_sampler_failed(handle_());
     }
 
     /* Why a counter was left out, from 0 on; nullptr if fewer were. */
     const char *missing(std::uint32_t index) const noexcept
     {
-        return oh_sampler_missing(handle_, index);
+        return oh_sampler_missing(handle_(), index);
     }
 
     /* See oh_sampler_register_again. */
     bool register_again() noexcept
     {
-        return oh_sampler_register_again(handle_) == 1;
+        return oh_sampler_register_again(handle_()) == 1;
     }
 
   private:
+#ifndef OVERHEAR_DISABLE
+    oh_sampler *handle_() const noexcept
+    {
+        return registered_;
+    }
+
+    void swap_(sampler &other) noexcept
+    {
+        std::swap(registered_, other.registered_);
+    }
+
     int open(oh_sampler_options settings, const char *instance) noexcept
     {
         if (instance != nullptr)
             settings.instance = instance;
-        return oh_sampler_register(&handle_, &settings);
+        return oh_sampler_register(&registered_, &settings);
     }
 
-    oh_sampler *handle_ = nullptr;
+    oh_sampler *registered_ = nullptr;
+#else
+    oh_sampler *handle_() const noexcept
+    {
+        return nullptr;
+    }
+
+    void swap_(sampler &) noexcept {}
+
+    int open(const oh_sampler_options &, const char *) noexcept
+    {
+        return 0;
+    }
+#endif
 };
 
 } // namespace overhear

@@ -15,7 +15,7 @@ use std::hint::black_box;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
-use overhear::{Sampler, SamplerError};
+use overhear::{RegisterSamplerError, Sampler};
 use overhear_sampling::counters::{CounterEvent, CounterGroup, CounterOptions, CounterTarget};
 
 /// Counters of the CPU if there are any, else of the kernel.
@@ -93,7 +93,7 @@ fn quartiles(values: &[f64]) -> [f64; 3] {
     [1, 2, 3].map(|quarter| sorted[(sorted.len() - 1) * quarter / 4])
 }
 
-fn main() -> Result<(), SamplerError> {
+fn main() -> Result<(), RegisterSamplerError> {
     let rounds = std::env::args().skip(1).find_map(|word| word.parse().ok());
     let rounds: usize = rounds.unwrap_or(5_000);
     let has_hardware = Sampler::builder("bench")
@@ -234,7 +234,7 @@ fn deviation(values: &[f64]) -> f64 {
 }
 
 /// One read of a group of the same counters, and nothing else.
-fn floor(names: &[&str]) -> Result<impl FnMut(), SamplerError> {
+fn floor(names: &[&str]) -> Result<impl FnMut(), RegisterSamplerError> {
     let events: Result<Vec<_>, _> = names.iter().map(|name| CounterEvent::parse(name)).collect();
     let target = CounterTarget::CallingThread;
     let group = CounterGroup::open(&events?, target, CounterOptions::default())?;

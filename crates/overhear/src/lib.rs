@@ -140,7 +140,8 @@ pub use overhear_event::{
 pub use overhear_sampling::counters::CounterError;
 pub use pace::{PaceError, PACE_MARGIN};
 pub use sampler::{
-    DynamicSampler, Job, OtherThread, Sampler, SamplerBuilder, SamplerError, SamplerRequest,
+    DynamicSampler, Job, RegisterSamplerError, Sampler, SamplerBuilder, SamplerRequest,
+    SamplerThreadError,
 };
 pub use sensor::{Sensor, SensorBuilder, SensorError};
 pub use thread::prepare_thread;

@@ -11,11 +11,11 @@ use crate::locked::Locked;
 use crate::sensor::SensorError;
 use core::{Core, Request};
 
-pub use dynamic::{DynamicSampler, OtherThread, SamplerRequest};
+pub use dynamic::{DynamicSampler, SamplerRequest, SamplerThreadError};
 
 /// Why a sampler cannot be registered.
 #[derive(Debug, thiserror::Error)]
-pub enum SamplerError {
+pub enum RegisterSamplerError {
     /// A counter cannot be used.
     #[error(transparent)]
     Counter(#[from] CounterError),
@@ -55,7 +55,7 @@ pub enum SamplerError {
 ///     drop(job);
 /// }
 /// assert_eq!(sampler.written(), 3);
-/// # Ok::<(), overhear::SamplerError>(())
+/// # Ok::<(), overhear::RegisterSamplerError>(())
 /// ```
 ///
 /// A sampler stays in its thread, because counters belong to a thread:
@@ -101,12 +101,15 @@ impl<const N: usize> Sampler<N> {
 
     /// Ends a job: takes a sample with what was counted since the previous job's end, or since the
     /// registration. Returns whether a sample was taken. Contains [`job_end`](crate::job_end).
+    ///
+    /// A job that began while the sampler was switched off gets no sample.
     #[inline]
     pub fn job_end(&mut self) -> bool {
         self.0.end_job()
     }
 
-    /// Whether the sampler is switched on; see [`Sensor::is_enabled`](crate::Sensor::is_enabled).
+    /// Whether the sampler is switched on. Unlike
+    /// [`Sensor::is_enabled`](crate::Sensor::is_enabled) the call counts nothing.
     #[must_use]
     pub fn is_enabled(&self) -> bool {
         self.0.is_enabled()
@@ -175,8 +178,8 @@ impl<const N: usize> Sampler<N> {
     /// of its parent.
     ///
     /// # Errors
-    /// [`SamplerError`].
-    pub fn register_again(&mut self) -> Result<bool, SamplerError> {
+    /// [`RegisterSamplerError`].
+    pub fn register_again(&mut self) -> Result<bool, RegisterSamplerError> {
         self.0.register_again()
     }
 }
@@ -283,9 +286,9 @@ impl<'a, const N: usize> SamplerBuilder<'a, N> {
     /// Without a directory the sampler works all the same, not connected: that is no error.
     ///
     /// # Errors
-    /// [`SamplerError`]: a counter is unknown, not permitted, does not exist here or does not fit;
-    /// or there is no memory.
-    pub fn register(self) -> Result<Sampler<N>, SamplerError> {
+    /// [`RegisterSamplerError`]: a counter is unknown, not permitted, does not exist here or does
+    /// not fit; or there is no memory.
+    pub fn register(self) -> Result<Sampler<N>, RegisterSamplerError> {
         const { assert!(N > 0, "name the counters: `.counters([...])`") };
         let names = self.counters.iter();
         let counters: Result<Vec<_>, _> = names.map(|name| CounterEvent::parse(name)).collect();

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use overhear::{ConcurrentSensor, Element, LanedSensor, Refused, Sensor};
+use overhear::{ConcurrentSensor, Element, LanedSensor, Nanos, Refused, Sampler, Sensor};
 use overhear_directory::{
     AttachedSource, Begin, BudgetSwitch, Directory, MonitorConnection, Needs, Query,
     SOCKET_VARIABLE,
@@ -185,10 +185,35 @@ fn budget_counts_skipped_writes() {
         assert!(matches!(written, Ok(()) | Err(Refused::Off)));
         written.is_ok()
     });
+    sampler_counts_due_samples(&directory);
     what_other_monitors_need_stays_on(&directory, &mut simple);
     sensors_that_end_leave_no_request(&directory);
     drop(directory);
     embedded_monitor_yields_while_it_has_a_budget(&folder.path().join("embedded"));
+}
+
+/// Samples that are not due are not counted; jobs whose begin or end a budget skipped are.
+fn sampler_counts_due_samples(directory: &Directory) {
+    let hourly = Sampler::builder("sampled").every(Nanos::from_ms(3_600_000));
+    let mut sampler = match hourly.counters(["major-faults"]).register() {
+        Ok(sampler) => sampler,
+        Err(reason) => return println!("skipped: {reason}"),
+    };
+    let mut monitor = Monitor::of(directory, "sampled");
+    assert!(sampler.sample());
+    monitor.switch(false);
+    assert!(!sampler.sample(), "an hour has not passed");
+    assert!(!sampler.job_end());
+    let job = sampler.job();
+    monitor.switch(true);
+    drop(job);
+    assert_eq!(sampler.written(), 1, "the begin of the job was not seen");
+    assert!(sampler.job_end());
+    let items = monitor.read();
+    assert!(
+        matches!(items[..], [Read(_), Skipped(2), Read(_)]),
+        "{items:?}"
+    );
 }
 
 /// Waits until the writer finds its sensor in this state.

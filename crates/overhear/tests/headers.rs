@@ -126,8 +126,10 @@ fn wrong_payload_description_does_not_compile() {
 
 /// An instrumented program, and the expected rest of it below.
 const PROGRAM_IN_C: &str = r#"
-#include <overhear/sensor.h>
+#include <overhear/sampler.h>
 struct sample { uint64_t depth; double load; };
+OH_SAMPLER(frame, 1000, "cycles", "instructions");
+static oh_sampler *sampler;
 static const oh_field fields[] = {
     OH_FIELD_U64(struct sample, depth, ""), OH_FIELD_F64(struct sample, load, "%"),
 };
@@ -144,12 +146,13 @@ int start(void)
     options.fields = fields;
     options.field_count = 2;
     options.size = sizeof(struct sample);
-    return oh_sensor_register(&sensor, &options);
+    return oh_sensor_register(&sensor, &options) + oh_sampler_register(&sampler, &frame);
 }
 void put(uint64_t depth)
 {
     struct sample value = {depth, 0.5};
     oh_sensor_put(sensor, &value);
+    oh_sampler_sample(sampler);
 }
 void in_place(uint64_t depth)
 {
@@ -157,9 +160,14 @@ void in_place(uint64_t depth)
     element->depth = depth;
     element->load = 0.5;
     oh_sensor_commit(sensor);
+    oh_sampler_job_begin(sampler);
+    oh_sampler_job_end(sampler);
+    oh_job_end();
 }
 void end(void)
 {
+    oh_sampler_register_again(sampler);
+    oh_sampler_unregister(sampler);
     oh_sensor_register_again(sensor);
     oh_sensor_unregister(sensor);
 }
@@ -179,6 +187,9 @@ void end(void) {}
 
 const PROGRAM_IN_CXX: &str = r#"
 #include <overhear/parts.hpp>
+#include <overhear/sampler.hpp>
+OH_SAMPLER(frame, 1000, "cycles", "instructions");
+static overhear::sampler sampler;
 struct sample { uint64_t depth; double load; };
 OVERHEAR_FIELDS(sample, "sample", OVERHEAR_FIELD(depth, ""), OVERHEAR_FIELD(load, "%"));
 static overhear::sensor<sample> sensor;
@@ -189,9 +200,14 @@ extern "C" {
 int start(void)
 {
     sensor = overhear::sensor<sample>("queue", overhear::options().capacity(10));
+    sampler = overhear::sampler(frame);
     return 0;
 }
-void put(uint64_t depth) { sensor.write({depth, 0.5}); }
+void put(uint64_t depth)
+{
+    sensor.write({depth, 0.5});
+    sampler.sample();
+}
 void in_place(uint64_t depth)
 {
     auto element = sensor.begin();
@@ -205,8 +221,13 @@ void in_place(uint64_t depth)
     if (auto other = queue.begin())
         other.commit();
     text.write("of any length");
+    const auto job = sampler.begin_job();
 }
-void end(void) { sensor.register_again(); }
+void end(void)
+{
+    sensor.register_again();
+    sampler.register_again();
+}
 }
 "#;
 
@@ -257,6 +278,7 @@ fn disabled_sensor_leaves_no_instruction() {
             // The same source with sensors calls the library and has more instructions.
             let enabled = compile(compiler, language, &how[..2], program).unwrap();
             assert!(enabled.contains("oh_sensor_register_"), "{compiler}");
+            assert!(enabled.contains("oh_sampler_job_end"), "{compiler}");
             assert!(instructions(&enabled, "put").len() > instructions(&bare, "put").len());
         }
     }

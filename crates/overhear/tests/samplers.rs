@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use overhear::{
-    CounterError, DynamicSampler, Nanos, OtherThread, Sampler, SamplerBuilder, SamplerError,
-    SamplerRequest,
+    CounterError, DynamicSampler, Nanos, RegisterSamplerError, Sampler, SamplerBuilder,
+    SamplerRequest, SamplerThreadError,
 };
 use overhear_directory::{Begin, Directory, MonitorConnection, Query, SOCKET_VARIABLE};
 use overhear_event::{
@@ -233,7 +233,9 @@ fn switched_off_sampler_takes_none(directory: &Directory) {
     switch(true);
     eventually(|| sampler.is_enabled());
     assert!(sampler.sample());
-    assert_eq!(sampler.written(), 1);
+    assert!(!sampler.job_end(), "the begin of this job was not seen");
+    assert!(sampler.job_end(), "but that of the next one");
+    assert_eq!(sampler.written(), 2);
 }
 
 /// The child of a fork, which counts its own faults after it has registered.
@@ -243,7 +245,7 @@ fn forked_child_counts_itself_after_registration() {
     // SAFETY: the child calls functions that allocate, which glibc permits after a fork.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        let refused = sampler.sample() == Err(OtherThread);
+        let refused = sampler.sample() == Err(SamplerThreadError);
         let connected = matches!(sampler.register_again(), Ok(true));
         let works = sampler.sample() == Ok(true) && sampler.end_job() == Ok(true);
         let code = i32::from(!refused) | i32::from(!connected) << 1 | i32::from(!works) << 2;
@@ -275,9 +277,9 @@ fn other_threads_are_refused() {
     assert_eq!(sampler.sample(), Ok(true));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            assert_eq!(sampler.sample(), Err(OtherThread));
-            assert_eq!(sampler.begin_job(), Err(OtherThread));
-            assert_eq!(sampler.end_job(), Err(OtherThread));
+            assert_eq!(sampler.sample(), Err(SamplerThreadError));
+            assert_eq!(sampler.begin_job(), Err(SamplerThreadError));
+            assert_eq!(sampler.end_job(), Err(SamplerThreadError));
         });
     });
     assert_eq!(sampler.written(), 1);
@@ -296,7 +298,7 @@ fn counters_that_cannot_be_used_are_explained_or_left_out() {
     let error = DynamicSampler::register(request("x", &[])).unwrap_err();
     assert!(matches!(
         error,
-        SamplerError::Counter(CounterError::Number(0))
+        RegisterSamplerError::Counter(CounterError::Number(0))
     ));
     // A raw event that no CPU has, and one that all machines have.
     let both = Sampler::builder("x").counters(["rffffffffffffffff", "task-clock"]);

@@ -94,8 +94,8 @@ pub struct CounterEvent {
 
 impl CounterEvent {
     /// The event with this name: `cycles`, `task-clock`, `llc-load-misses`, a raw code `r01c2`, or
-    /// `PMU/event=0x3c,umask=0/` with the terms that sysfs lists for a device. Appended, `:u` counts
-    /// in user mode only and `:k` in the kernel only.
+    /// `PMU/event=0x3c,umask=0/` with the terms that sysfs lists for a device. Appended, `:u`
+    /// counts in user mode only and `:k` in the kernel only.
     ///
     /// # Errors
     /// [`CounterError::Unknown`], [`CounterError::Syntax`].

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The page of an event, `struct perf_event_mmap_page`: reads its counter without a system call.
 //!
-//! The kernel keeps the counter of the event on the CPU, and what was counted before, in a page that
-//! the program maps. The protocol is a sequence lock whose writer is the kernel on the CPU of the
-//! reading thread:
+//! The kernel keeps the counter of the event on the CPU, and what was counted before, in a page
+//! that the program maps. The protocol is a sequence lock whose writer is the kernel on the CPU of
+//! the reading thread:
 //!
 //! 1. The reader loads `lock`, then `index`, `offset` and `pmc_width`, executes `rdpmc`, and loads
 //!    `lock` again. If it has changed, the reader begins again.
@@ -12,11 +12,11 @@
 //!
 //! The event counts the reading thread alone, so the kernel changes the page only while this thread
 //! is interrupted or not running. So a reader never runs at the same time as the writer: `lock`
-//! is even for every reader, and the order of the program is the order of all accesses. The compiler
-//! must not move them, which volatile accesses and two compiler fences prevent; the CPU need not
-//! order them. `rdpmc` could be executed early by the CPU, but not across an interrupt, because
-//! interrupts take effect between instructions. So a value of one CPU is never
-//! added to the `offset` of another.
+//! is even for every reader, and the order of the program is the order of all accesses. The
+//! compiler must not move them, which volatile accesses and two compiler fences prevent; the CPU
+//! need not order them. `rdpmc` could be executed early by the CPU, but not across an interrupt,
+//! because interrupts take effect between instructions. So a value of one CPU is never added to the
+//! `offset` of another.
 //!
 //! Losing path: the thread is switched or its counter overflows between the two loads. Each such
 //! repetition needs an interrupt meanwhile, so the reader is lock-free and in practice wait-free.
@@ -130,8 +130,8 @@ impl CounterPages {
         true
     }
 
-    /// Ends the use of the pages, in the child of a `fork`: its reads are system calls, and read the
-    /// parent's counters. Async-signal-safe.
+    /// Ends the use of the pages, in the child of a `fork`: its reads are system calls, and read
+    /// the parent's counters. Async-signal-safe.
     pub fn retire(&self) {
         self.retirements.add_one();
     }

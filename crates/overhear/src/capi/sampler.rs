@@ -9,7 +9,7 @@ use overhear_ffi::{c_text, release, sized, text, FfiError};
 use overhear_stream::Switch;
 
 use super::{refuse, set_last_error, LIBRARY};
-use crate::sampler::{DynamicSampler, OtherThread, SamplerError, SamplerRequest};
+use crate::sampler::{DynamicSampler, RegisterSamplerError, SamplerRequest, SamplerThreadError};
 
 /// `oh_sampler`: what the inline functions use.
 #[repr(C)]
@@ -60,11 +60,13 @@ const _: () = {
     assert!(size_of::<RawSamplerOptions>() == 72);
 };
 
-impl From<SamplerError> for FfiError {
-    fn from(error: SamplerError) -> Self {
+impl From<RegisterSamplerError> for FfiError {
+    fn from(error: RegisterSamplerError) -> Self {
         match error {
-            SamplerError::Sensor(error) => error.into(),
-            SamplerError::Counter(error) if !error.is_usage() => Self::new(-libc::ENODEV, error),
+            RegisterSamplerError::Sensor(error) => error.into(),
+            RegisterSamplerError::Counter(error) if !error.is_usage() => {
+                Self::new(-libc::ENODEV, error)
+            }
             other => Self::invalid(other),
         }
     }
@@ -92,10 +94,10 @@ impl Registration {
 }
 
 /// The result of a sample for C.
-fn taken(result: Result<bool, OtherThread>) -> c_int {
+fn taken(result: Result<bool, SamplerThreadError>) -> c_int {
     match result {
         Ok(taken) => taken.into(),
-        Err(OtherThread) => -libc::EPERM,
+        Err(SamplerThreadError) => -libc::EPERM,
     }
 }
 

@@ -9,9 +9,9 @@ use overhear_directory::client::SensorRequest;
 use overhear_directory::monotonic_now;
 use overhear_event::{Nanos, Rate, SamplePoint, SampleSchema, TypeSchema, WriterKind};
 use overhear_sampling::counters::{CounterError, CounterEvent, CounterOptions, ThreadCounters};
-use overhear_stream::{SharedWords, SimpleWriter, Switch};
+use overhear_stream::{SharedWords, SimpleWriter, Switch, SwitchState};
 
-use super::SamplerError;
+use super::RegisterSamplerError;
 use crate::fork;
 use crate::sensor::{is_on, stamp, OpenStream, SensorError};
 
@@ -38,6 +38,20 @@ struct Baseline<const N: usize> {
     totals: [u64; N],
 }
 
+/// What is known of the present job's begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JobBegin {
+    /// The counts.
+    Known,
+    /// Nothing: the sampler was switched off.
+    Off,
+    /// Nothing: the kernel had taken the counters away.
+    Lost,
+    /// Nothing, because of a budget: the job's sample counts as one that the budget kept from being
+    /// taken.
+    Budget,
+}
+
 /// A sampler with up to N counters, for the thread that opened it.
 #[derive(Debug)]
 pub(crate) struct Core<const N: usize> {
@@ -55,6 +69,7 @@ pub(crate) struct Core<const N: usize> {
     counters: Option<ThreadCounters>,
     sampled: Baseline<N>,
     job: Baseline<N>,
+    job_begin: JobBegin,
     // Scratch memory of a sample, here so that it is locked.
     totals: [u64; N],
     stream: OpenStream,
@@ -66,7 +81,7 @@ pub(crate) struct Core<const N: usize> {
 
 impl<const N: usize> Core<N> {
     /// Opens the counters for the calling thread, then the stream.
-    pub(crate) fn open(mut request: Request) -> Result<Self, SamplerError> {
+    pub(crate) fn open(mut request: Request) -> Result<Self, RegisterSamplerError> {
         let (counters, missing) = open_counters(&mut request)?;
         let schema = schema_of(&request.counters)?;
         let stream = OpenStream::open(SensorRequest {
@@ -97,6 +112,7 @@ impl<const N: usize> Core<N> {
             counters,
             sampled: start,
             job: start,
+            job_begin: JobBegin::Known,
             totals: [0; N],
             is_stream_locked: stream.mapping.lock().is_ok(),
             stream,
@@ -118,63 +134,105 @@ impl<const N: usize> Core<N> {
         let _ = read(&mut self.counters, &mut start.totals[..self.count]);
         self.sampled = start;
         self.job = start;
+        self.job_begin = JobBegin::Known;
         // The first sample is due at once.
         self.last_ns = now_ns.wrapping_sub(self.every_ns);
     }
 
-    /// Whether the sampler is switched on; see [`crate::Sensor::is_enabled`].
+    /// Whether the sampler is switched on.
     #[inline(always)]
     pub(crate) fn is_enabled(&self) -> bool {
-        is_on(self.stream.switch, || self.writer.skip())
+        !cfg!(feature = "disable") && self.stream.switch.state() == SwitchState::On
+    }
+
+    /// Whether it is switched off, and not for a budget, so that nothing needs to be counted.
+    #[inline(always)]
+    fn is_off(&self) -> bool {
+        cfg!(feature = "disable") || self.stream.switch.state() == SwitchState::Off
     }
 
     /// Takes a sample of the thread, unless the last one is younger than the period.
     #[inline(always)]
     pub(crate) fn sample(&mut self) -> bool {
-        self.is_enabled() && self.sample_at(monotonic_now().as_monotonic_ns())
+        !self.is_off() && self.sample_at(monotonic_now().as_monotonic_ns())
     }
 
-    /// [`Self::sample`] of a sampler that is switched on, at this time.
+    /// [`Self::sample`] at this time. A due sample that a budget keeps from being taken is counted.
     #[inline(always)]
     pub(crate) fn sample_at(&mut self, now_ns: u64) -> bool {
-        now_ns.wrapping_sub(self.last_ns) >= self.every_ns
-            && self.take(SamplePoint::Program, now_ns)
+        if now_ns.wrapping_sub(self.last_ns) < self.every_ns {
+            return false;
+        }
+        self.last_ns = now_ns;
+        is_on(self.stream.switch, || self.writer.skip())
+            && self.take(SamplePoint::Program, Some(now_ns))
     }
 
     /// Begins a job: what was counted before does not belong to it.
     #[inline(always)]
     pub(crate) fn begin_job(&mut self) {
-        if self.is_enabled() {
-            self.set_job();
+        match is_on(self.stream.switch, || {}) {
+            true => self.set_job(),
+            false => self.miss_job(),
         }
     }
 
     fn set_job(&mut self) {
-        let now_ns = monotonic_now().as_monotonic_ns();
-        match read(&mut self.counters, &mut self.job.totals[..self.count]) {
-            true => self.job.time_ns = now_ns,
-            false => self.failed += 1,
-        }
+        self.job_begin = match read(&mut self.counters, &mut self.job.totals[..self.count]) {
+            true => JobBegin::Known,
+            false => JobBegin::Lost,
+        };
+        self.job.time_ns = monotonic_now().as_monotonic_ns();
+    }
+
+    fn miss_job(&mut self) {
+        self.job_begin = match self.stream.switch.state() {
+            SwitchState::Counted => JobBegin::Budget,
+            _ => JobBegin::Off,
+        };
     }
 
     /// Takes a sample of the job that ends here; the next one begins.
+    ///
+    /// A job that began while the sampler was switched off gets no sample, because the counts at
+    /// its begin are not known.
     #[inline(always)]
     pub(crate) fn end_job(&mut self) -> bool {
-        let taken =
-            self.is_enabled() && self.take(SamplePoint::JobEnd, monotonic_now().as_monotonic_ns());
+        let taken = self.end_job_here();
         crate::job_end();
         taken
     }
 
+    #[inline(always)]
+    fn end_job_here(&mut self) -> bool {
+        if !is_on(self.stream.switch, || self.writer.skip()) {
+            self.miss_job();
+            return false;
+        }
+        match self.job_begin {
+            JobBegin::Known => return self.take(SamplePoint::JobEnd, None),
+            JobBegin::Off => {}
+            JobBegin::Budget => self.writer.skip(),
+            JobBegin::Lost => self.failed += 1,
+        }
+        self.set_job();
+        false
+    }
+
     /// Reads, subtracts, publishes. False if the kernel has taken the counters away.
+    ///
+    /// Without a time, the clock is read after the counters: the way back from the kernel is as
+    /// long at a job's begin as at its end, but not the way there, where the job has used the
+    /// caches.
     #[inline(never)]
-    fn take(&mut self, point: SamplePoint, now_ns: u64) -> bool {
+    fn take(&mut self, point: SamplePoint, now_ns: Option<u64>) -> bool {
         let count = self.count;
         let totals = &mut self.totals[..count];
         if !read(&mut self.counters, totals) {
             self.failed += 1;
             return false;
         }
+        let now_ns = now_ns.unwrap_or_else(|| monotonic_now().as_monotonic_ns());
         let before = match point {
             SamplePoint::JobEnd => &mut self.job,
             _ => &mut self.sampled,
@@ -239,7 +297,7 @@ impl<const N: usize> Core<N> {
     }
 
     /// Registers again what no directory owns, and opens the counters again in another process.
-    pub(crate) fn register_again(&mut self) -> Result<bool, SamplerError> {
+    pub(crate) fn register_again(&mut self) -> Result<bool, RegisterSamplerError> {
         if self.is_copy() {
             // The descriptors of the parent count the parent.
             self.counters = None;
@@ -265,7 +323,7 @@ impl<const N: usize> Core<N> {
 /// opened are taken out of the request and returned with their reasons.
 fn open_counters(
     request: &mut Request,
-) -> Result<(Option<ThreadCounters>, Vec<CounterError>), SamplerError> {
+) -> Result<(Option<ThreadCounters>, Vec<CounterError>), RegisterSamplerError> {
     let mut missing = Vec::new();
     if cfg!(feature = "disable") {
         return Ok((None, missing));
@@ -297,7 +355,7 @@ fn open_counters(
     Ok((None, missing))
 }
 
-fn schema_of(events: &[CounterEvent]) -> Result<TypeSchema, SamplerError> {
+fn schema_of(events: &[CounterEvent]) -> Result<TypeSchema, RegisterSamplerError> {
     let schema = events.iter().fold(SampleSchema::new(), |schema, event| {
         event.quantity().append_to(schema)
     });

@@ -8,7 +8,7 @@ use overhear_sampling::counters::{CounterError, CounterEvent, MAX_COUNTERS};
 use overhear_stream::Switch;
 
 use super::core::{Core, Request};
-use super::SamplerError;
+use super::RegisterSamplerError;
 use crate::locked::Locked;
 
 /// Settings of a [`DynamicSampler`]; see [`SamplerBuilder`](crate::SamplerBuilder).
@@ -35,7 +35,7 @@ pub struct SamplerRequest {
 /// A call came from another thread than the one that registered the sampler. No sample was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sampler belongs to another thread; register one in each thread")]
-pub struct OtherThread;
+pub struct SamplerThreadError;
 
 /// A [`Sampler`](crate::Sampler) for bindings: the number of its counters is a value, and each call
 /// checks the calling thread.
@@ -56,8 +56,8 @@ impl DynamicSampler {
     /// [`SamplerBuilder::register`](crate::SamplerBuilder::register).
     ///
     /// # Errors
-    /// [`SamplerError`].
-    pub fn register(request: SamplerRequest) -> Result<Self, SamplerError> {
+    /// [`RegisterSamplerError`].
+    pub fn register(request: SamplerRequest) -> Result<Self, RegisterSamplerError> {
         let names = request.counters.iter();
         let events: Result<Vec<_>, _> = names.map(|name| CounterEvent::parse(name)).collect();
         let core = Core::open(Request {
@@ -77,19 +77,19 @@ impl DynamicSampler {
     }
 
     #[inline(always)]
-    fn check(&self) -> Result<(), OtherThread> {
+    fn check(&self) -> Result<(), SamplerThreadError> {
         match crate::thread::identify().number == self.owner {
             true => Ok(()),
-            false => Err(OtherThread),
+            false => Err(SamplerThreadError),
         }
     }
 
     /// See [`Sampler::sample`](crate::Sampler::sample).
     ///
     /// # Errors
-    /// [`OtherThread`].
+    /// [`SamplerThreadError`].
     #[inline]
-    pub fn sample(&mut self) -> Result<bool, OtherThread> {
+    pub fn sample(&mut self) -> Result<bool, SamplerThreadError> {
         self.check()?;
         Ok(self.core.sample())
     }
@@ -97,9 +97,9 @@ impl DynamicSampler {
     /// Begins a job: what was counted before does not belong to it.
     ///
     /// # Errors
-    /// [`OtherThread`].
+    /// [`SamplerThreadError`].
     #[inline]
-    pub fn begin_job(&mut self) -> Result<(), OtherThread> {
+    pub fn begin_job(&mut self) -> Result<(), SamplerThreadError> {
         self.check()?;
         self.core.begin_job();
         Ok(())
@@ -108,9 +108,9 @@ impl DynamicSampler {
     /// See [`Sampler::job_end`](crate::Sampler::job_end).
     ///
     /// # Errors
-    /// [`OtherThread`].
+    /// [`SamplerThreadError`].
     #[inline]
-    pub fn end_job(&mut self) -> Result<bool, OtherThread> {
+    pub fn end_job(&mut self) -> Result<bool, SamplerThreadError> {
         self.check()?;
         Ok(self.core.end_job())
     }
@@ -119,8 +119,8 @@ impl DynamicSampler {
     /// sampler belongs to the calling thread afterwards.
     ///
     /// # Errors
-    /// [`SamplerError`].
-    pub fn register_again(&mut self) -> Result<bool, SamplerError> {
+    /// [`RegisterSamplerError`].
+    pub fn register_again(&mut self) -> Result<bool, RegisterSamplerError> {
         let is_copy = self.core.is_copy();
         let is_connected = self.core.register_again()?;
         if is_copy {
@@ -171,11 +171,11 @@ impl DynamicSampler {
         self.core.stream().not_connected_reason()
     }
 
-    /// [`Self::sample`] of a sampler that is switched on, at this time.
+    /// [`Self::sample`] at this time, of a sampler that is not switched off.
     #[inline]
-    pub(crate) fn sample_at(&mut self, now_ns: u64) -> Result<bool, OtherThread> {
+    pub(crate) fn sample_at(&mut self, now_ns: u64) -> Result<bool, SamplerThreadError> {
         self.check()?;
-        Ok(self.core.is_enabled() && self.core.sample_at(now_ns))
+        Ok(self.core.sample_at(now_ns))
     }
 
     /// See [`Core::condition`].
@@ -185,7 +185,7 @@ impl DynamicSampler {
 }
 
 /// A list that a group can have.
-fn checked(events: Vec<CounterEvent>) -> Result<Vec<CounterEvent>, SamplerError> {
+fn checked(events: Vec<CounterEvent>) -> Result<Vec<CounterEvent>, RegisterSamplerError> {
     match events.len() {
         1..=MAX_COUNTERS => Ok(events),
         number => Err(CounterError::Number(number).into()),
