@@ -14,7 +14,9 @@ from support import run_script, run_source
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 #: The one that observes instead of being observed.
 KERNEL = ROOT / "examples/python/kernel_monitor.py"
-EXAMPLES = sorted(set((ROOT / "examples/python").glob("*.py")) - {KERNEL})
+#: The one that evaluates a recording (test_samples.py).
+ANOMALY = ROOT / "examples/python/anomaly.py"
+EXAMPLES = sorted(set((ROOT / "examples/python").glob("*.py")) - {KERNEL, ANOMALY})
 #: What is received of each: id, type, elements, declared rate, fields with units, least and largest value
 #: (None where no two runs are alike). The same as of the programs of this name in C, C++ and Rust
 #: (crates/overhear/tests/examples.rs).

@@ -18,7 +18,14 @@ const RUN: &str = "the Python tests";
 /// What the environment needs: to build the wheel, to run it, and to test it (`perfetto` has the
 /// message definitions that judge an export). The checker of types and what it checks against are
 /// pinned: another version finds other faults.
-const FROM_PYPI: [&str; 5] = ["maturin", "numpy<2.5", "pytest", "perfetto", "mypy==1.18.2"];
+const FROM_PYPI: [&str; 6] = [
+    "maturin",
+    "numpy<2.5",
+    "pytest",
+    "perfetto",
+    "mypy==1.18.2",
+    "scikit-learn",
+];
 
 /// Builds the wheel with what cargo has built in the debug profile, and runs `python/tests` on it.
 pub(crate) fn tests(workspace: &Workspace) -> Result<Tally> {
@@ -78,6 +85,7 @@ fn prepare(venv: &Path) -> Result<(), String> {
     let is_ready = || {
         let names = FROM_PYPI.map(|need| need.split(['=', '<']).next().unwrap_or(need));
         let modules = names.join(", ").replace("maturin, ", "");
+        let modules = modules.replace("scikit-learn", "sklearn");
         shell::succeeds(Command::new(&python).args(["-c", &format!("import {modules}")]))
             && venv.join("bin/maturin").is_file()
             // Its first line is a path, which a checkout that was moved no longer has.

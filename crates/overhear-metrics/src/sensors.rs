@@ -90,7 +90,7 @@ pub struct SensorAccount {
     pub fields: Vec<FieldStatistics>,
     // The fields that are counted.
     counted: Vec<usize>,
-    // Whether the elements are samples: then the samples' own accounts have the fields.
+    // Whether the elements are samples, which have accounts by thread, too.
     is_of_samples: bool,
     // Whether elements were missed since the last one: only distances of neighbours count.
     interrupted: bool,
@@ -106,7 +106,7 @@ impl SensorAccount {
             .collect();
         let is_of_samples = stream.schema.id() == SAMPLE_TYPE;
         let all = stream.schema.fields().iter().enumerate();
-        let counted = all.filter(|(_, field)| stream.is_quantity(field) && !is_of_samples);
+        let counted = all.filter(|(_, field)| stream.is_quantity(field));
         let counted = counted.map(|(index, _)| index).collect();
         Self {
             stream,

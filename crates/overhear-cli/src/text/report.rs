@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
-use overhear_event::Nanos;
+use overhear_event::{Nanos, SAMPLE_TYPE};
 
 use super::columns::Table;
 use super::width::Width;
@@ -234,7 +234,9 @@ fn sensors(text: &mut String, sensors: &[SensorReport], width: Width) {
         ]);
     }
     text.push_str(&table.render(width));
-    let all = some.iter().map(|sensor| (name(sensor), &*sensor.fields));
+    // Samples have tables of their own: statistics of thread ids have no meaning.
+    let plain = some.iter().filter(|sensor| sensor.type_id != SAMPLE_TYPE);
+    let all = plain.map(|sensor| (name(sensor), &*sensor.fields));
     fields(text, all, width);
     let more = sensors.len() - some.len();
     if more > 0 {
@@ -267,7 +269,9 @@ fn kernel_sensors(text: &mut String, sensors: &[KernelSensorReport], width: Widt
     }
     text.push_str(&table.render(width));
     // Sensors without elements have no fields to show.
-    let written = sensors.iter().filter(|sensor| sensor.elements > 0);
+    let written = sensors
+        .iter()
+        .filter(|sensor| sensor.elements > 0 && sensor.type_id != SAMPLE_TYPE);
     let all = written.map(|sensor| (name(sensor), &*sensor.fields));
     fields(text, all, width);
 }

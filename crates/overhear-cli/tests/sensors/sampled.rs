@@ -122,12 +122,7 @@ fn samples_are_in_the_report_with_exact_sums_and_the_planted_anomalies() {
     assert_eq!(number(resident, "max"), (JOBS / 20 - 1) * 4096);
     assert_eq!(number(task, "duration_ns"), JOBS / 20 * 1_000_000);
     agree("`samplers[]`", report["samplers"].as_array().unwrap());
-    // Its header fields are no values of the sensor.
     assert!(members_of(&report).contains("samplers"));
-    let sensors = report["sensors"].as_array().unwrap();
-    assert!(sensors
-        .iter()
-        .all(|it| it["fields"].as_array().unwrap().is_empty()));
 }
 
 #[test]
@@ -151,6 +146,8 @@ fn samples_are_printed_as_tables() {
     ] {
         assert!(text.contains(expected), "no {expected:?} in {text}");
     }
+    // Statistics of thread ids have no meaning.
+    assert!(!text.contains("jobs#one.tid"), "{text}");
     // The sum of the cycles of the first thread.
     let sum = cycles(400, 1).to_string();
     let row = text

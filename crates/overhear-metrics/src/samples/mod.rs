@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statistics of samples per thread and per job, and the anomalous ones among them.
 //!
-//! A sampler writes two series for each thread. Samples at a job end have the sums of the job: its
-//! counts are those since the last job end. Samples at all other points have the counts since the
-//! last of these. Both series are kept apart; the remainder at the end of a thread, at
-//! [`SamplePoint::ThreadEnd`](overhear_event::SamplePoint::ThreadEnd), is part of its totals and of no series.
+//! The samples of a thread are shown as two series: jobs, and samples at other points. A job has the
+//! sums since its begin. The remainder at the end of a thread, at
+//! [`SamplePoint::ThreadEnd`](overhear_event::SamplePoint::ThreadEnd), is part of its totals and of
+//! no series.
 
 mod anomalies;
 mod derived;
+mod reader;
 mod task;
 
+use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use overhear_event::{
-    Analysis, ElementView, Gap, GapCause, SampleLayout, SampledQuantity, StreamDescriptor,
-    StreamId, Timestamp,
+    Analysis, ElementView, Gap, GapCause, SampledQuantity, StreamDescriptor, StreamId, Timestamp,
 };
 
 use crate::histogram::HistogramMemory;
@@ -24,6 +25,7 @@ pub use anomalies::{
     AnomalousJob, AnomalyDetector, AnomalyTask, Deviation, FIRST_JUDGED, KEPT_ANOMALIES,
 };
 pub use derived::Derived;
+pub(crate) use reader::{Sample, SampleReader};
 pub use task::{QuantityStatistics, SampleSeries, SampledTask};
 
 /// Limit of the threads of one sampler that have an account.
@@ -41,7 +43,9 @@ pub struct SamplerAccount {
     /// Number of samples that are in no account, because there were too many threads or because
     /// their header was damaged.
     pub refused: u64,
-    layout: SampleLayout,
+    reader: SampleReader,
+    /// Whether each quantity is a count.
+    counts: Vec<bool>,
     tasks: BTreeMap<TaskKey, SampledTask>,
     anomalies: AnomalyDetector,
 }
@@ -50,14 +54,19 @@ pub struct SamplerAccount {
 type TaskKey = (u32, u32);
 
 impl SamplerAccount {
-    fn new(stream: Arc<StreamDescriptor>, layout: SampleLayout) -> Self {
-        let anomalies = AnomalyDetector::new(layout.quantities());
+    fn new(stream: Arc<StreamDescriptor>, reader: SampleReader) -> Self {
+        let anomalies = AnomalyDetector::new(reader.quantities());
         Self {
             stream,
             samples: 0,
             missed: BTreeMap::new(),
             refused: 0,
-            layout,
+            counts: reader
+                .quantities()
+                .iter()
+                .map(SampledQuantity::is_count)
+                .collect(),
+            reader,
             tasks: BTreeMap::new(),
             anomalies,
         }
@@ -66,7 +75,7 @@ impl SamplerAccount {
     /// The quantities, in the order of their fields.
     #[must_use]
     pub fn quantities(&self) -> &[SampledQuantity] {
-        self.layout.quantities()
+        self.reader.quantities()
     }
 
     /// The accounts of threads, by process and thread. Samples of a whole process have thread 0,
@@ -95,33 +104,32 @@ impl SamplerAccount {
     }
 
     fn element(&mut self, element: &ElementView<'_>, memory: &mut HistogramMemory) {
-        let schema = &element.stream.schema;
         self.samples += 1;
-        let Some(header) = self.layout.header(schema, element.payload) else {
+        let is_chained = self.reader.is_chained();
+        let Some(sample) = self.reader.read(element) else {
             self.refused += 1;
             return;
         };
-        let key = (header.pid, header.tid);
         let has_room = self.tasks.len() < MAX_TASKS;
-        let task = match self.tasks.entry(key) {
-            std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
-            std::collections::btree_map::Entry::Vacant(new) if has_room => {
-                new.insert(SampledTask::new(key, self.layout.quantities()))
+        let task = match self.tasks.entry(sample.key()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) if has_room => {
+                let key = *new.key();
+                new.insert(SampledTask::new(key, &self.counts, is_chained))
             }
-            std::collections::btree_map::Entry::Vacant(_) => {
+            Entry::Vacant(_) => {
                 self.refused += 1;
                 return;
             }
         };
-        let values = self.layout.quantities().iter();
-        let values = values.map(|quantity| schema.read(quantity.field, element.payload));
-        task.record(&header, element.time, values, memory);
-        let _ = self.anomalies.sample(&self.layout, &header, element);
+        task.record(sample, element.time, memory);
+        let _ = self.anomalies.judge(sample, element.time);
     }
 
     fn gap(&mut self, gap: &Gap) {
         let missed = self.missed.entry(gap.cause).or_default();
         *missed = missed.saturating_add(gap.missed);
+        self.reader.gap();
         self.anomalies.interrupt();
     }
 }
@@ -201,14 +209,14 @@ impl SampleStatistics {
         if let Some(&known) = self.of_stream.get(&stream.id) {
             return known;
         }
-        let found = SampleLayout::of(&stream.schema).map(|layout| {
+        let found = SampleReader::of(stream).map(|reader| {
             let mut known = self.accounts.iter();
             // Streams of one sampler have one schema: otherwise its fields would have two meanings.
             let same = known.position(|known| {
                 known.stream.is_same_sensor(stream) && known.stream.schema == stream.schema
             });
             same.unwrap_or_else(|| {
-                self.accounts.push(SamplerAccount::new(shared(), layout));
+                self.accounts.push(SamplerAccount::new(shared(), reader));
                 self.accounts.len() - 1
             })
         });

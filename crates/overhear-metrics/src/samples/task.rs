@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The samples of one thread, in two series: jobs, and samples at other points.
 
-use overhear_event::{SampleHeader, SamplePoint, SampledQuantity, Timestamp, Value};
+use overhear_event::{SamplePoint, Timestamp};
 
-use super::TaskKey;
+use super::{Sample, TaskKey};
 use crate::distribution::Distribution;
 use crate::histogram::{Bounded, Histogram, HistogramMemory};
 
@@ -19,14 +19,10 @@ pub struct QuantityStatistics {
 }
 
 impl QuantityStatistics {
-    fn record(&mut self, value: Value<'_>, is_count: bool, memory: &mut HistogramMemory) {
-        if let (Value::Unsigned(count), true) = (value, is_count) {
-            self.total = self.total.saturating_add(count.into());
-        }
-        let recorded = value
-            .as_f64()
-            .is_some_and(|value| self.values.record_within(value, memory));
-        self.not_finite += u64::from(!recorded);
+    fn record(&mut self, value: f64, count: u64, memory: &mut HistogramMemory) {
+        self.total = self.total.saturating_add(count.into());
+        let is_recorded = self.values.record_within(value, memory);
+        self.not_finite += u64::from(!is_recorded);
     }
 }
 
@@ -35,6 +31,8 @@ impl QuantityStatistics {
 pub struct SampleSeries {
     /// Number of samples.
     pub count: u64,
+    /// Number of jobs of which samples were missed: they have no values.
+    pub incomplete: u64,
     /// Sum of their durations: the time to which their counts belong.
     pub duration_ns: u64,
     /// The durations that are known, in nanoseconds.
@@ -51,6 +49,7 @@ impl SampleSeries {
     fn new(quantities: usize) -> Self {
         Self {
             count: 0,
+            incomplete: 0,
             duration_ns: 0,
             durations: Histogram::new(),
             first: None,
@@ -59,13 +58,12 @@ impl SampleSeries {
         }
     }
 
-    fn record<'a>(
-        &mut self,
-        duration_ns: u64,
-        time: Timestamp,
-        values: impl Iterator<Item = (Option<Value<'a>>, bool)>,
-        memory: &mut HistogramMemory,
-    ) {
+    fn record(&mut self, sample: &Sample, time: Timestamp, memory: &mut HistogramMemory) {
+        if !sample.is_whole {
+            self.incomplete += 1;
+            return;
+        }
+        let duration_ns = sample.header.duration_ns;
         self.count += 1;
         self.first.get_or_insert(time);
         self.last = Some(time);
@@ -73,9 +71,10 @@ impl SampleSeries {
         if duration_ns > 0 {
             self.durations.record_within(duration_ns, memory);
         }
-        for (statistics, (value, is_count)) in self.quantities.iter_mut().zip(values) {
-            if let Some(value) = value {
-                statistics.record(value, is_count, memory);
+        let values = sample.values.iter().zip(&sample.counts);
+        for (statistics, (value, &count)) in self.quantities.iter_mut().zip(values) {
+            if let Some(value) = *value {
+                statistics.record(value, count, memory);
             }
         }
     }
@@ -95,47 +94,51 @@ pub struct SampledTask {
     /// What was left at the end of the thread: sum of durations in nanoseconds, and one sum for
     /// each quantity.
     pub remainder: (u64, Vec<u128>),
+    /// Sums over all samples, if the samples of the thread are one series.
+    chain: Option<(u64, Vec<u128>)>,
     /// Whether each quantity is a count.
     counts: Vec<bool>,
 }
 
 impl SampledTask {
-    pub(super) fn new((pid, tid): TaskKey, quantities: &[SampledQuantity]) -> Self {
+    pub(super) fn new((pid, tid): TaskKey, counts: &[bool], is_chained: bool) -> Self {
+        let none = || (0, vec![0; counts.len()]);
         Self {
             pid,
             tid,
-            jobs: SampleSeries::new(quantities.len()),
-            samples: SampleSeries::new(quantities.len()),
-            remainder: (0, vec![0; quantities.len()]),
-            counts: quantities.iter().map(SampledQuantity::is_count).collect(),
+            jobs: SampleSeries::new(counts.len()),
+            samples: SampleSeries::new(counts.len()),
+            remainder: none(),
+            chain: is_chained.then(none),
+            counts: counts.to_vec(),
         }
     }
 
-    pub(super) fn record<'a>(
+    pub(super) fn record(
         &mut self,
-        header: &SampleHeader,
+        sample: &Sample,
         time: Timestamp,
-        values: impl Iterator<Item = Option<Value<'a>>>,
         memory: &mut HistogramMemory,
     ) {
-        let values = values.zip(self.counts.iter().copied());
-        let series = match header.point {
-            Some(SamplePoint::ThreadEnd) => {
-                self.remainder.0 = self.remainder.0.saturating_add(header.duration_ns);
-                for (sum, (value, is_count)) in self.remainder.1.iter_mut().zip(values) {
-                    let count = value.and_then(|value| value.as_u64()).filter(|_| is_count);
-                    *sum = sum.saturating_add(count.unwrap_or(0).into());
-                }
-                return;
-            }
-            Some(SamplePoint::JobEnd) => &mut self.jobs,
-            _ => &mut self.samples,
+        let sums = match sample.header.point {
+            Some(SamplePoint::ThreadEnd) => Some(&mut self.remainder),
+            _ => self.chain.as_mut(),
         };
-        series.record(header.duration_ns, time, values, memory);
+        if let Some((duration_ns, sums)) = sums {
+            *duration_ns = duration_ns.saturating_add(sample.own.duration_ns);
+            for (sum, count) in sums.iter_mut().zip(&sample.own.counts) {
+                *sum = sum.saturating_add((*count).into());
+            }
+        }
+        match sample.header.point {
+            Some(SamplePoint::ThreadEnd) => {}
+            Some(SamplePoint::JobEnd) => self.jobs.record(sample, time, memory),
+            _ => self.samples.record(sample, time, memory),
+        }
     }
 
-    /// The series that has the thread's totals, together with the remainder: the samples if there
-    /// are any, because they also have what lies between jobs; otherwise the jobs.
+    /// Of independent series, the one that has the thread's totals, together with the remainder: the
+    /// samples if there are any, because they also have what lies between jobs; otherwise the jobs.
     fn series_of_totals(&self) -> &SampleSeries {
         if self.samples.count > 0 {
             &self.samples
@@ -148,15 +151,21 @@ impl SampledTask {
     #[must_use]
     pub fn total(&self, quantity: usize) -> Option<u128> {
         let is_count = self.counts.get(quantity).copied().unwrap_or(false);
-        let series = self.series_of_totals().quantities.get(quantity)?;
-        is_count.then(|| series.total.saturating_add(self.remainder.1[quantity]))
+        let sum = match &self.chain {
+            Some((_, sums)) => *sums.get(quantity)?,
+            None => self.series_of_totals().quantities.get(quantity)?.total,
+        };
+        is_count.then(|| sum.saturating_add(self.remainder.1[quantity]))
     }
 
     /// The time to which the totals belong, in nanoseconds.
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
-        let series = self.series_of_totals().duration_ns;
-        series.saturating_add(self.remainder.0)
+        let sum = match &self.chain {
+            Some((duration_ns, _)) => *duration_ns,
+            None => self.series_of_totals().duration_ns,
+        };
+        sum.saturating_add(self.remainder.0)
     }
 
     pub(super) fn distributions(&mut self) -> impl Iterator<Item = &mut dyn Bounded> {

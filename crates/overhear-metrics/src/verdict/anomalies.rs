@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Constraints on the anomalies of samples.
 
+use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
 
-use overhear_event::{ElementView, SampleLayout};
+use overhear_event::ElementView;
 
 use super::groups::Hit;
 use super::offence::{Offence, OffenceKind};
 use super::tally::{Excuse, Tally};
-use crate::samples::AnomalyDetector;
+use crate::samples::{AnomalyDetector, SampleReader};
 
 /// Counts the anomalies of all samplers of a constraint. Each sampler has a detector.
 #[derive(Debug, Default)]
 pub(super) struct Anomalies {
     /// By group of streams.
-    detectors: BTreeMap<u64, AnomalyDetector>,
+    samplers: BTreeMap<u64, (SampleReader, AnomalyDetector)>,
     found: u64,
 }
 
@@ -23,19 +24,24 @@ impl Anomalies {
     pub(super) fn take(
         &mut self,
         sampler: u64,
-        (layout, element): (&SampleLayout, &ElementView<'_>),
+        element: &ElementView<'_>,
         bound: u64,
         hit: &Hit,
         tally: &mut Tally,
     ) {
-        let schema = &element.stream.schema;
-        let Some(header) = layout.header(schema, element.payload) else {
-            return;
+        let (reader, detector) = match self.samplers.entry(sampler) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let Some(reader) = SampleReader::of(element.stream) else {
+                    return;
+                };
+                let detector = AnomalyDetector::new(reader.quantities());
+                new.insert((reader, detector))
+            }
         };
-        let detector = self.detectors.entry(sampler);
-        let detector = detector.or_insert_with(|| AnomalyDetector::new(layout.quantities()));
         let judged = detector.judged();
-        let found = detector.sample(layout, &header, element);
+        let sample = reader.read(element);
+        let found = sample.and_then(|sample| detector.judge(sample, element.time));
         tally.judged += detector.judged() - judged;
         let Some(anomaly) = found else {
             return;
@@ -65,7 +71,8 @@ impl Anomalies {
 
     /// Elements were missed: no anomaly goes on.
     pub(super) fn gap(&mut self) {
-        for detector in self.detectors.values_mut() {
+        for (reader, detector) in self.samplers.values_mut() {
+            reader.gap();
             detector.interrupt();
         }
     }

@@ -551,8 +551,8 @@ impl<J: Judge> Analysis for Verdicts<J> {
                 group,
                 owner,
             };
-            if let Some(layout) = &rule.samples {
-                trial.sample(route.group, (layout, element), &hit);
+            if rule.samples.is_some() {
+                trial.sample(route.group, element, &hit);
                 continue;
             }
             match rule.value {

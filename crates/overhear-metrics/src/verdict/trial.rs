@@ -3,9 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use overhear_event::{
-    ElementView, EventName, Gap, Nanos, SampleLayout, StreamDescriptor, StreamId, Timestamp,
-};
+use overhear_event::{ElementView, EventName, Gap, Nanos, StreamDescriptor, StreamId, Timestamp};
 
 use super::anomalies::Anomalies;
 use super::constraint::{Constraint, Demand, Each, TaskFilter};
@@ -201,16 +199,11 @@ impl Trial {
     }
 
     /// Judges a sample; `sampler` is the group of its stream.
-    pub(super) fn sample(
-        &mut self,
-        sampler: u64,
-        sample: (&SampleLayout, &ElementView<'_>),
-        hit: &Hit,
-    ) {
+    pub(super) fn sample(&mut self, sampler: u64, element: &ElementView<'_>, hit: &Hit) {
         if let (Demand::Anomalies { at_most, .. }, State::Anomalies(anomalies)) =
             (self.constraint.demand(), &mut self.state)
         {
-            anomalies.take(sampler, sample, *at_most, hit, &mut self.tally);
+            anomalies.take(sampler, element, *at_most, hit, &mut self.tally);
         }
     }
 

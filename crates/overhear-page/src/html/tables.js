@@ -139,7 +139,7 @@ function showTables(report) {
   if (threads.length) blocks.push(sortableTable('Threads', THREAD_COLUMNS, threads, 'Running'));
   if (sensors.length) {
     blocks.push(sortableTable('Sensors', SENSOR_COLUMNS, sensors, null));
-    const fields = sensors.flatMap((sensor) => list(sensor.fields).map((field) => ({ ...field, sensor: String(sensor.id ?? '') })));
+    const fields = sensors.filter((sensor) => sensor.type !== SAMPLE_TYPE).flatMap((sensor) => list(sensor.fields).map((field) => ({ ...field, sensor: String(sensor.id ?? '') })));
     if (fields.length) blocks.push(sortableTable('Values', FIELD_COLUMNS, fields, null));
   }
   byId('tables').replaceChildren(...blocks);

@@ -36,12 +36,10 @@ mod ring;
 use std::collections::btree_map::Entry;
 use std::collections::BTreeMap;
 
-use overhear_event::{
-    ElementView, SampleHeader, SampleLayout, SamplePoint, SampledQuantity, Timestamp,
-};
+use overhear_event::{SamplePoint, SampledQuantity, Timestamp};
 
 use super::derived::Derived;
-use super::TaskKey;
+use super::{Sample, TaskKey};
 use judge::{Judge, Judgement};
 
 pub use judge::FIRST_JUDGED;
@@ -162,15 +160,13 @@ pub struct AnomalyDetector {
     refused: u64,
     /// Number of judged jobs.
     judged: u64,
-    /// The values of the current job: quantities, and features.
-    quantities: Vec<Option<f64>>,
+    /// The values of the current job.
     values: Vec<f64>,
 }
 
 impl AnomalyDetector {
     /// A detector for samples with these quantities.
-    #[must_use]
-    pub fn new(quantities: &[SampledQuantity]) -> Self {
+    pub(crate) fn new(quantities: &[SampledQuantity]) -> Self {
         let derived = Derived::of(quantities);
         let feature = |name: &str, unit: &str, kind, least_spread| Feature {
             name: name.to_string(),
@@ -204,37 +200,17 @@ impl AnomalyDetector {
             not_kept: 0,
             refused: 0,
             judged: 0,
-            quantities: Vec::new(),
             values: Vec::new(),
         }
     }
 
-    /// Judges an element with this header. What is left at the end of a thread is not judged.
-    /// Returns a new anomaly that begins with it.
-    pub fn sample(
-        &mut self,
-        layout: &SampleLayout,
-        header: &SampleHeader,
-        element: &ElementView<'_>,
-    ) -> Option<AnomalousJob> {
-        if header.point == Some(SamplePoint::ThreadEnd) {
+    /// Judges a sample or a job. What is left at the end of a thread is not judged, nor a job of
+    /// which samples were missed. Returns a new anomaly that begins with it.
+    pub(crate) fn judge(&mut self, sample: &Sample, time: Timestamp) -> Option<AnomalousJob> {
+        let header = &sample.header;
+        if header.point == Some(SamplePoint::ThreadEnd) || !sample.is_whole {
             return None;
         }
-        let quantities = layout.quantities().iter().map(|quantity| {
-            let value = element.stream.schema.read(quantity.field, element.payload);
-            value.and_then(|value| value.as_f64())
-        });
-        self.judge(header, element.time, quantities)
-    }
-
-    /// Judges a sample with the values of all quantities. Returns a new anomaly that begins with
-    /// it.
-    pub fn judge(
-        &mut self,
-        header: &SampleHeader,
-        time: Timestamp,
-        quantities: impl Iterator<Item = Option<f64>>,
-    ) -> Option<AnomalousJob> {
         let key = (header.pid, header.tid);
         let is_job = header.point == Some(SamplePoint::JobEnd);
         let has_room = self.tasks.len() < MAX_TASKS;
@@ -253,13 +229,11 @@ impl AnomalyDetector {
             (false, true) => return None,
             _ => {}
         }
-        self.quantities.clear();
-        self.quantities.extend(quantities);
         let duration_ns = header.duration_ns;
         self.values.clear();
         let values = self.features.iter().map(|feature| {
             feature
-                .value(&self.derived, &self.quantities, duration_ns, is_job)
+                .value(&self.derived, &sample.values, duration_ns, is_job)
                 .unwrap_or(f64::NAN)
         });
         self.values.extend(values);
@@ -303,7 +277,7 @@ impl AnomalyDetector {
     }
 
     /// Ends the current anomalies: samples were missed.
-    pub fn interrupt(&mut self) {
+    pub(crate) fn interrupt(&mut self) {
         for task in self.tasks.values_mut() {
             task.current = None;
             task.judge.interrupt();

@@ -4,6 +4,7 @@
 use overhear_event::{SampleHeader, SampleLayout, SamplePoint, SampleSchema, Timestamp};
 
 use super::{AnomalyDetector, FIRST_JUDGED, KEPT_ANOMALIES, MAX_TASKS};
+use crate::samples::reader::{Counted, Sample};
 
 /// Pseudo-random numbers: splitmix64.
 struct Random(u64);
@@ -36,6 +37,17 @@ fn detector() -> AnomalyDetector {
     AnomalyDetector::new(SampleLayout::of(&schema).expect("a sample").quantities())
 }
 
+/// A sample with these values.
+fn sample(header: SampleHeader, values: [f64; 5]) -> Sample {
+    Sample {
+        header,
+        own: Counted::default(),
+        values: values.map(Some).to_vec(),
+        counts: Vec::new(),
+        is_whole: true,
+    }
+}
+
 fn header(tid: u32, point: SamplePoint, duration_ns: u64) -> SampleHeader {
     SampleHeader {
         tid,
@@ -48,9 +60,10 @@ fn header(tid: u32, point: SamplePoint, duration_ns: u64) -> SampleHeader {
 
 /// A job with these counts.
 fn job(detector: &mut AnomalyDetector, duration: f64, counts: [f64; 3]) -> bool {
-    let all = counts.into_iter().chain([4096.0, 3.0]).map(Some);
+    let [cycles, instructions, misses] = counts;
     let header = header(1, SamplePoint::JobEnd, duration as u64);
-    detector.judge(&header, Timestamp::ZERO, all).is_some()
+    let job = sample(header, [cycles, instructions, misses, 4096.0, 3.0]);
+    detector.judge(&job, Timestamp::ZERO).is_some()
 }
 
 type Draw = fn(&mut Random) -> f64;
@@ -203,11 +216,9 @@ fn nothing_is_judged_before_the_stated_job() {
 fn samples_are_judged_as_rates_until_there_are_job_ends() {
     let mut detector = detector();
     let mut judge = |tid, point, duration, cycles| {
-        let values = [cycles, 1e6, 1e3, 4096.0, 3.0].map(Some);
         let header = header(tid, point, duration);
-        detector
-            .judge(&header, Timestamp::ZERO, values.into_iter())
-            .is_some()
+        let sample = sample(header, [cycles, 1e6, 1e3, 4096.0, 3.0]);
+        detector.judge(&sample, Timestamp::ZERO).is_some()
     };
     for number in 0..200_u64 {
         // Twice the time, twice the cycles: the rate is the same.
@@ -245,7 +256,7 @@ fn memory_is_bounded() {
     let more = 5;
     for tid in 0..MAX_TASKS as u32 + more {
         let header = header(tid, SamplePoint::JobEnd, 5);
-        let _ = detector.judge(&header, Timestamp::ZERO, [Some(1.0); 5].into_iter());
+        let _ = detector.judge(&sample(header, [1.0; 5]), Timestamp::ZERO);
     }
     assert_eq!(detector.tasks().count(), MAX_TASKS);
     assert_eq!(detector.refused(), u64::from(more));
