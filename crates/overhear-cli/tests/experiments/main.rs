@@ -6,6 +6,8 @@
 //! experiment-anomalies` set `OVERHEAR_EXPERIMENT_PAGE`, `_RUNS` and `_SECONDS`, run as long as
 //! these say, and write their pages in docs/experiments.
 
+mod anomalies;
+mod anomalies_page;
 mod epos;
 mod epos_page;
 mod paper;
