@@ -170,6 +170,7 @@ fn page_of_faults_shows_each_policy() {
         extent: Extent {
             runs: 2,
             seconds: 8,
+            conditions: String::new(),
             page: None,
             is_partitioned: false,
         },

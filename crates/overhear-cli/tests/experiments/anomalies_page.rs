@@ -25,7 +25,8 @@ pub(crate) fn render(results: &Results) -> String {
          the end of the first anomalous sample. A sample that tells of a job exists only when the job has ended. *by*: the farthest quantity,\n  \
          most frequent first. *false alarms*: anomalies of any task outside the fault, per judged sample; by its construction the detector\n  \
          has up to 2 %.\n\
-         - *monitor*: CPU time of the monitor over that of the tasks. What a policy costs the tasks is in the [case study](epos.md#overhead-in-pairs).\n",
+         - *monitor*: CPU time of the monitor over that of the tasks, with its start and end. What a policy costs the tasks is in the [case study](epos.md#overhead-in-pairs).\n\
+         - {}\n",
         results.extent.runs,
         results.period_ms,
         results.extent.seconds,
@@ -35,6 +36,7 @@ pub(crate) fn render(results: &Results) -> String {
         } else {
             "This machine has no hardware counters: an emptied cache shows only by its effect on CPU time and waiting."
         },
+        results.extent.conditions,
     );
     page.push_str(
         "| fault | what happens |\n|---|---|\n\
