@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills kernels docs install naps ranges suites experiment-smco experiment-epos sizes clean
+.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills kernels docs install naps ranges suites experiment-smco experiment-epos experiment-anomalies sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -59,6 +59,8 @@ experiment-smco: ## measures overhead and accuracy of integer ranges on bzip2 an
 	@$(XTASK) experiment-smco $(RUNS)
 experiment-epos: ## compares sampling policies on the task set of EPOS, RUNS=10 of SECONDS=30, PARTITION=no shares its CPUs; keeps docs/experiments/epos.md
 	@$(XTASK) experiment-epos $(or $(RUNS),10) $(or $(SECONDS),30) $(or $(PARTITION),yes)
+experiment-anomalies: ## injects faults into the task set, RUNS=10 with SECONDS=8 before each, and shows what samples reveal; keeps docs/experiments/anomalies.md
+	@$(XTASK) experiment-anomalies $(or $(RUNS),10) $(or $(SECONDS),8)
 sizes: ## prints the sizes of the C libraries and of a static program with one sensor
 	@$(XTASK) sizes
 clean: ## removes everything built

@@ -15,10 +15,12 @@
  *
  * With a PERIOD in ms other than 500, jobs are shorter in the same proportion.
  *
- * FAULT is KIND@ROUND+COUNT, in task T3 (the disparity map that runs beside T1):
- *   slow@20+3     its jobs 20 to 22 take a path with four times the work for a quarter of the rows
- *   thrash@20+3   in these rounds a neighbour on CPU 0 moves memory without a pause
- *   starve@20+3   in these rounds a thread of higher priority takes half of its CPU
+ * FAULT is KIND@ROUND+COUNT, and hurts one task:
+ *   slow@20+3     jobs 20 to 22 of T3 take a path with four times the work for every other row
+ *   thrash@20+3   in these rounds a neighbour on the CPU of T1 writes 2 MiB every ms, so that T1 finds its caches empty
+ *   starve@20+3   in these rounds a neighbour takes half of the CPU of T3
+ *
+ * The neighbours have a higher priority, which does not help them with `deadline`.
  *
  * At the end each job has a line: task, job, release and completion in ns of CLOCK_MONOTONIC, CPU
  * time in ns, instructions and cycles of the task in user space (-1 without hardware counters), and
@@ -66,7 +68,7 @@ static const struct task {
 	{ 3, 200, FIBONACCI }, { 3, 200, DISPARITY }, /* T5, T6 */
 };
 
-enum { VICTIM = 2 };
+enum { T1 = 0, T3 = 2 };
 
 struct job {
 	uint64_t release_ns, end_ns, cpu_ns;
@@ -80,7 +82,8 @@ static struct {
 	uint64_t begin_ns;
 	int rounds;
 	int turns[KINDS];
-	char fault; /* first letter, or 0 */
+	char fault; /* first letter, or 0; x is starve */
+	int victim;
 	int fault_first, fault_count;
 } plan;
 
@@ -105,18 +108,19 @@ static void sleep_until(uint64_t ns)
  */
 static volatile uint64_t sink;
 
-enum { BANDWIDTH_BYTES = 4 << 20, LINE_BYTES = 64 };
+/* [EPOS, section IV-B] wants at least the size of the L2 cache, there 512 KiB. */
+enum { BANDWIDTH_BYTES = 1 << 20, NEIGHBOUR_BYTES = 8 << 20, LINE_BYTES = 64 };
 
 /* A turn reads and writes a word of each cache line of a part of the data: 64 KiB. */
-static void move_memory(uint64_t *data, int turns)
+static void move_memory(uint64_t *data, size_t bytes, int turns)
 {
-	enum { STEP = LINE_BYTES / sizeof *data, WORDS = BANDWIDTH_BYTES / sizeof *data, TURN = 65536 / sizeof *data };
-	size_t at = 0;
+	enum { STEP = LINE_BYTES / sizeof *data, TURN = 65536 / sizeof *data };
+	size_t at = 0, words = bytes / sizeof *data;
 
 	for (int turn = 0; turn < turns; turn++) {
 		for (size_t word = 0; word < TURN; word += STEP)
 			data[at + word] += 1;
-		at = (at + TURN) % WORDS;
+		at = (at + TURN) % words;
 	}
 	sink += data[0];
 }
@@ -171,7 +175,7 @@ static void disparity_row(struct pictures *pictures, int y)
 static void map_disparity(struct pictures *pictures, int turns, bool is_slow)
 {
 	for (int turn = 0; turn < turns; turn++) {
-		int repetitions = is_slow && turn % 4 == 0 ? 4 : 1;
+		int repetitions = is_slow && turn % 2 == 0 ? 4 : 1;
 
 		for (int repetition = 0; repetition < repetitions; repetition++)
 			disparity_row(pictures, turn % HEIGHT);
@@ -217,7 +221,7 @@ static void work(enum kind kind, void *data, int turns, bool is_slow)
 {
 	switch (kind) {
 	case BANDWIDTH:
-		move_memory(data, turns);
+		move_memory(data, BANDWIDTH_BYTES, turns);
 		break;
 	case DISPARITY:
 		map_disparity(data, turns, is_slow);
@@ -389,9 +393,9 @@ static void *run(void *argument)
 		sleep_until(job->release_ns);
 		read_counters(leader, before);
 		cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID);
-		job->is_faulty = number == VICTIM && (fault_is_active('s', round) || fault_is_active('t', round) ||
+		job->is_faulty = number == plan.victim && (fault_is_active('s', round) || fault_is_active('t', round) ||
 						      fault_is_active('x', round));
-		work(task->kind, data, plan.turns[task->kind], number == VICTIM && fault_is_active('s', round));
+		work(task->kind, data, plan.turns[task->kind], number == plan.victim && fault_is_active('s', round));
 		job->cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
 		job->end_ns = now_ns(CLOCK_MONOTONIC);
 		read_counters(leader, after);
@@ -425,19 +429,20 @@ static void enter_root(void)
 	}
 }
 
-/* The neighbour of `thrash` and the thief of `starve`. */
+/* The neighbour of a fault. */
 static void *disturb(void *argument)
 {
 	bool is_thief = plan.fault == 'x';
-	uint64_t *data = data_of(BANDWIDTH);
-	uint64_t begin = plan.begin_ns + (uint64_t)plan.fault_first * (uint64_t)plan.period_ms * NS_PER_MS;
-	uint64_t end = begin + (uint64_t)plan.fault_count * (uint64_t)plan.period_ms * NS_PER_MS;
+	uint64_t *data = aligned_alloc(LINE_BYTES, NEIGHBOUR_BYTES);
+	uint64_t begin, end;
 	struct sched_param priority = { .sched_priority = MOST_URGENT + 1 };
 
 	(void)argument;
-	pthread_setname_np(pthread_self(), is_thief ? "thief" : "neighbour");
-	if (bind_to(is_thief ? tasks[VICTIM].cpu : 0) ||
-	    (is_thief && sched_setscheduler(0, SCHED_FIFO, &priority)))
+	if (!data)
+		exit(1);
+	memset(data, 1, NEIGHBOUR_BYTES);
+	pthread_setname_np(pthread_self(), "neighbour");
+	if (bind_to(tasks[plan.victim].cpu) || sched_setscheduler(0, SCHED_FIFO, &priority))
 		is_refused = true;
 	pthread_barrier_wait(&ready);
 	pthread_barrier_wait(&ready);
@@ -447,12 +452,14 @@ static void *disturb(void *argument)
 	end = begin + (uint64_t)plan.fault_count * (uint64_t)plan.period_ms * NS_PER_MS;
 	sleep_until(begin);
 	for (uint64_t now = begin; now < end; now = now_ns(CLOCK_MONOTONIC)) {
-		uint64_t turn_end = now + 5 * NS_PER_MS;
-
-		while (now_ns(CLOCK_MONOTONIC) < turn_end)
-			move_memory(data, 16);
-		if (is_thief)
-			sleep_until(turn_end + 5 * NS_PER_MS);
+		if (is_thief) {
+			while (now_ns(CLOCK_MONOTONIC) < now + 5 * NS_PER_MS)
+				fibonacci(100);
+			sleep_until(now + 10 * NS_PER_MS);
+		} else {
+			move_memory(data, NEIGHBOUR_BYTES, NEIGHBOUR_BYTES / 4 / 65536);
+			sleep_until(now + NS_PER_MS);
+		}
 	}
 	free(data);
 	return NULL;
@@ -469,6 +476,7 @@ static bool parse_fault(const char *text)
 		if (strncmp(text, names[kind], length) == 0 &&
 		    sscanf(text + length, "@%d+%d", &plan.fault_first, &plan.fault_count) == 2) {
 			plan.fault = letters[kind];
+			plan.victim = plan.fault == 't' ? T1 : T3;
 			return true;
 		}
 	}

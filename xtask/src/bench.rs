@@ -169,6 +169,17 @@ pub(crate) fn experiment_epos(workspace: &Workspace, arguments: &[String]) -> Re
     )
 }
 
+/// Faults in the same task set, and whether samples reveal them, with arguments RUNS and SECONDS
+/// before a fault. Writes the page.
+pub(crate) fn experiment_anomalies(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    sampling_experiment(
+        workspace,
+        arguments,
+        "anomalies::faults_are_found_in_samples_of_jobs",
+        "docs/experiments/anomalies.md",
+    )
+}
+
 /// Runs a test of the suite `experiments` to its full extent.
 fn sampling_experiment(
     workspace: &Workspace,

@@ -50,12 +50,13 @@ pub(crate) enum Verb {
     Suites,
     ExperimentSmco,
     ExperimentEpos,
+    ExperimentAnomalies,
     Sizes,
     Clean,
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 27] = [
+    pub(crate) const ALL: [Self; 28] = [
         Self::Demo,
         Self::Test,
         Self::Python,
@@ -81,6 +82,7 @@ impl Verb {
         Self::Suites,
         Self::ExperimentSmco,
         Self::ExperimentEpos,
+        Self::ExperimentAnomalies,
         Self::Sizes,
         Self::Clean,
     ];
@@ -112,6 +114,7 @@ impl Verb {
             Self::Suites => "suites",
             Self::ExperimentSmco => "experiment-smco",
             Self::ExperimentEpos => "experiment-epos",
+            Self::ExperimentAnomalies => "experiment-anomalies",
             Self::Sizes => "sizes",
             Self::Clean => "clean",
         }
@@ -155,6 +158,7 @@ impl Verb {
             Self::Ranges => range_analysis(&workspace),
             Self::ExperimentSmco => smco::run(&workspace, arguments),
             Self::ExperimentEpos => bench::experiment_epos(&workspace, arguments),
+            Self::ExperimentAnomalies => bench::experiment_anomalies(&workspace, arguments),
             Self::Suites => conclude(&suites::run(&workspace, arguments)?),
             Self::Sizes => sizes(&workspace),
             Self::Clean => shell::run(shell::cargo(&workspace.root).arg("clean")),

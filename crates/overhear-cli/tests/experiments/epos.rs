@@ -40,21 +40,21 @@ impl Results {
                 None
             }
         };
-        let tasks = TaskSet::prepare(partitions)?;
+        let tasks = TaskSet::prepare(partitions, PERIOD_MS)?;
         let mut random = Random::new();
         let mut runs = BTreeMap::<Policy, Vec<Observed>>::new();
         for round in 0..extent.runs {
             let mut order = Policy::ALL;
             random.shuffle(&mut order);
             for policy in order {
-                let observed = observe(&tasks, policy, extent.seconds, None, false)?;
+                let observed = observe(&tasks, policy, extent.seconds * 1000, None, false)?;
                 runs.entry(policy).or_default().push(observed);
             }
             println!("round {} of {}", round + 1, extent.runs);
         }
         let mut programs = BTreeMap::new();
         for policy in Policy::SAMPLING {
-            let watched = observe(&tasks, policy, extent.seconds, None, true)?;
+            let watched = observe(&tasks, policy, extent.seconds * 1000, None, true)?;
             programs.extend(watched.programs.map(|times| (policy, times)));
         }
         Ok(Self {

@@ -54,11 +54,13 @@ fn introduction(results: &Results) -> String {
          (Student's distribution over runs).\n\
          - Tasks: six on CPUs 1 to 3, period {PERIOD_MS} ms. T1 moves memory (100 ms), T2, T3 and T6 compute disparity maps, T4 and T5 Fibonacci\n  \
          numbers (200 ms each); the work is calibrated to 80 % of these times. {}.\n\
-         - Samples: {counters}: `{}`, with time and thread.\n",
+         - Samples: {counters}: `{}`, with time and thread.\n\
+         - {}\n",
         extent.runs,
         extent.seconds,
         upper(&schedule),
         quantities(results.has_counters),
+        extent.conditions,
     );
     page.push_str("| policy | command |\n|---|---|\n");
     for policy in Policy::SAMPLING {

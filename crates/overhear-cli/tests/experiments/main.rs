@@ -6,6 +6,8 @@
 //! experiment-anomalies` set `OVERHEAR_EXPERIMENT_PAGE`, `_RUNS` and `_SECONDS`, run as long as
 //! these say, and write their pages in docs/experiments.
 
+mod anomalies;
+mod anomalies_page;
 mod epos;
 mod epos_page;
 mod paper;
@@ -24,12 +26,26 @@ fn cpu_lock() -> MutexGuard<'static, ()> {
     TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The state of machine and build, for pages: a sentence if they disturb the figures.
+fn conditions() -> String {
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("?").to_owned();
+    let build = if cfg!(debug_assertions) {
+        "an unoptimised build: the monitor takes several times as much CPU time as an optimised one"
+    } else {
+        "an optimised build"
+    };
+    format!("Load average {load} at the begin, of other programs; {build}.")
+}
+
 /// Extent of an experiment.
 #[derive(Clone, Debug)]
 struct Extent {
     /// Runs of each configuration.
     runs: u32,
     seconds: u32,
+    /// State of machine and build at the begin.
+    conditions: String,
     /// The page to write; a test writes none.
     page: Option<PathBuf>,
     /// Whether CPUs are taken away from all other programs.
@@ -49,6 +65,7 @@ impl Extent {
             runs: number("RUNS", if is_long { 10 } else { 2 }),
             seconds: number("SECONDS", if is_long { 30 } else { 2 }),
             is_partitioned: is_long && text("PARTITION").is_none_or(|it| it != "no"),
+            conditions: conditions(),
             page,
         }
     }

@@ -53,6 +53,11 @@ impl Partitions {
     fn make_one(&mut self, root: &Path) -> io::Result<()> {
         // The kernel's files have this prefix, except in old mounts.
         let memory = fs::read_to_string(root.join("cpuset.mems"))?;
+        let balance = root.join("cpuset.sched_load_balance");
+        if root.join("overhear-epos-1").exists() {
+            // An experiment was killed: the value that it found is not known any more.
+            fs::write(&balance, "1")?;
+        }
         for cpu in 1..=3 {
             let group = root.join(format!("overhear-epos-{cpu}"));
             fs::create_dir_all(&group)?;
@@ -61,7 +66,7 @@ impl Partitions {
             fs::write(group.join("cpuset.cpus"), cpu.to_string())?;
             fs::write(group.join("cpuset.cpu_exclusive"), "1")?;
         }
-        self.replace(&root.join("cpuset.sched_load_balance"), "0")
+        self.replace(&balance, "0")
     }
 
     fn make_two(&mut self, root: &Path) -> io::Result<()> {

@@ -87,11 +87,11 @@ pub(crate) struct Observed {
 pub(crate) fn observe(
     tasks: &TaskSet,
     policy: Policy,
-    seconds: u32,
+    milliseconds: u32,
     fault: Option<Fault>,
     watch: bool,
 ) -> Result<Observed, String> {
-    let words = tasks.command(seconds, fault);
+    let words = tasks.command(milliseconds, fault);
     if policy == Policy::Baseline {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).envs(tasks.environment());

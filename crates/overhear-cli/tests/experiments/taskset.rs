@@ -12,7 +12,7 @@ use crate::partition::Partitions;
 pub(crate) const TASKS: [&str; 6] = ["T1", "T2", "T3", "T4", "T5", "T6"];
 /// CPU of each task, from 1.
 pub(crate) const CPU_OF: [usize; 6] = [1, 1, 2, 2, 3, 3];
-/// Period of all tasks.
+/// Period of all tasks in the paper.
 pub(crate) const PERIOD_MS: u32 = 500;
 /// CPUs that the task set needs, with CPU 0 for the rest of the system.
 pub(crate) const CPUS: usize = 4;
@@ -22,6 +22,8 @@ pub(crate) struct TaskSet {
     program: PathBuf,
     /// Turns of each kind of work, as the program prints and reads them.
     turns: String,
+    /// Period of all tasks; jobs are shorter in proportion.
+    pub(crate) period_ms: u32,
     partitions: Option<Partitions>,
     /// Whether instructions and cycles of its tasks can be counted.
     pub(crate) has_counters: bool,
@@ -58,11 +60,11 @@ pub(crate) struct Fault {
 
 impl TaskSet {
     /// Compiles and calibrates it; `Err` has the reason why it cannot run on this machine.
-    pub(crate) fn prepare(partitions: Option<Partitions>) -> Result<Self, String> {
+    pub(crate) fn prepare(partitions: Option<Partitions>, period_ms: u32) -> Result<Self, String> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         if cpus < CPUS {
             return Err(format!(
-                "the task set needs {CPUS} CPUs, and one CPU or few are here: {cpus}"
+                "the task set needs {CPUS} CPUs, and here are {cpus}"
             ));
         }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/epos/tasks.c");
@@ -81,11 +83,12 @@ impl TaskSet {
         let mut tasks = Self {
             program,
             turns,
+            period_ms,
             partitions,
             has_counters: false,
         };
         // A first run shows what this machine permits.
-        let words = tasks.command(1, None);
+        let words = tasks.command(1000, None);
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).envs(tasks.environment());
         let first = Run::read(&command.output().unwrap())?;
@@ -99,8 +102,8 @@ impl TaskSet {
         self.partitions.is_some()
     }
 
-    /// Program and arguments of a run of so many seconds.
-    pub(crate) fn command(&self, seconds: u32, fault: Option<Fault>) -> Vec<OsString> {
+    /// Program and arguments of a run of this length.
+    pub(crate) fn command(&self, milliseconds: u32, fault: Option<Fault>) -> Vec<OsString> {
         let policy = if self.is_deadline() {
             "deadline"
         } else {
@@ -108,8 +111,8 @@ impl TaskSet {
         };
         let mut words = vec![
             self.program.clone().into_os_string(),
-            seconds.to_string().into(),
-            policy.into(),
+            format!("{}.{:03}", milliseconds / 1000, milliseconds % 1000).into(),
+            format!("{policy}:{}", self.period_ms).into(),
             self.turns.clone().into(),
         ];
         words.extend(fault.map(|it| format!("{}@{}+{}", it.kind, it.round, it.rounds).into()));
