@@ -483,7 +483,7 @@ class BudgetOutcome(Record):
     observed_error: float
     window_ns: int
     cpu_ns: int
-    #: Cost of counting events of kernel sensors that were off.
+    #: Cost of counting events of sensors that were off.
     counting_ns: int
     course: Rows[Record]
     sensors: Rows[BudgetSensor]

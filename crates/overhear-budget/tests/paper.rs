@@ -5,8 +5,10 @@
 
 mod simulator;
 
+use overhear_budget::smco::AdHocController;
+use overhear_event::Nanos;
 use simulator::law::{Simulation, Style};
-use simulator::paper::{run_cascade, run_global};
+use simulator::paper::{run_ad_hoc, run_cascade, run_global};
 use simulator::{steady, Program};
 
 /// Events of 20 us, so that a run has about a million of them.
@@ -76,6 +78,33 @@ fn cascade_oscillates_with_hundreds_of_sources_and_the_default_law_does_not() {
     assert!(few < 0.3, "{few}");
     assert!(many > 0.5, "{many}");
     assert!(ours < 0.1, "{ours}");
+}
+
+/// At first few sources are active, so that the local target rises for what the others do not use;
+/// then all of them are [SMCO, section 4.5.3].
+#[test]
+fn ad_hoc_controller_is_steadier_with_a_long_interval() {
+    let target = 0.1;
+    let program = || {
+        let all = coarse(60, 1.5, 3);
+        Program {
+            cost: Box::new(move |t, i| match t < 20.0 && i >= 3 {
+                true => 0.0,
+                false => (all.cost)(t, i),
+            }),
+            ..coarse(60, 1.5, 3)
+        }
+    };
+    let ripple = |interval| {
+        let truth = run_ad_hoc((target, interval), &program(), 120.0, 1);
+        truth.ripple(1.0, target)
+    };
+    let (short, long) = (Nanos::from_ms(400), AdHocController::BEST_INTERVAL);
+    let (short, long) = (ripple(short), ripple(long));
+    assert!(short > 1.5 * long, "{short} {long}");
+    let mut law = Simulation::new(target, program(), Style::Ticks, 1);
+    let ours = law.run(120.0).worst_window(1.0);
+    assert!(ours <= 2.0 * target, "{ours}");
 }
 
 /// The default law avoids this failure: the clocks of the paper run while the program sleeps, and

@@ -7,7 +7,9 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use overhear_budget::smco::{Command, GlobalController, PrimaryController, SecondaryController};
+use overhear_budget::smco::{
+    AdHocController, Command, GlobalController, PrimaryController, SecondaryController,
+};
 use overhear_budget::Overhead;
 use overhear_event::{Nanos, Timestamp};
 
@@ -47,8 +49,41 @@ impl Plant for Global {
     fn passed(&mut self, _: u64) {}
 }
 
-struct Cascade {
-    primary: PrimaryController,
+/// A controller of the local target.
+trait Primary {
+    fn interval(&self) -> Nanos;
+    fn local_target(&self) -> f64;
+    fn processed(&mut self, p: Nanos);
+    fn adjust(&mut self) -> f64;
+}
+
+macro_rules! primary {
+    ($controller:ty) => {
+        impl Primary for $controller {
+            fn interval(&self) -> Nanos {
+                <$controller>::interval(self)
+            }
+
+            fn local_target(&self) -> f64 {
+                <$controller>::local_target(self)
+            }
+
+            fn processed(&mut self, p: Nanos) {
+                <$controller>::processed(self, p);
+            }
+
+            fn adjust(&mut self) -> f64 {
+                <$controller>::adjust(self)
+            }
+        }
+    };
+}
+
+primary!(PrimaryController);
+primary!(AdHocController);
+
+struct Cascade<P> {
+    primary: P,
     secondary: Vec<SecondaryController>,
     /// The time at which a source is enabled next: `None` while m_lt permits no event.
     enabled: Vec<Option<u64>>,
@@ -57,17 +92,17 @@ struct Cascade {
     adjust_at: u64,
 }
 
-impl Cascade {
+impl<P: Primary> Cascade<P> {
     fn delay(&mut self, i: usize, now: u64) {
         let delay = self.secondary[i].access_end(Nanos::from_ns(self.p[i]));
-        self.enabled[i] = delay.map(|d| now + d.as_ns());
+        self.enabled[i] = delay.map(|d| now.saturating_add(d.as_ns()));
         if let Some(enabled) = self.enabled[i] {
             self.secondary[i].enable(at(enabled));
         }
     }
 }
 
-impl Plant for Cascade {
+impl<P: Primary> Plant for Cascade<P> {
     fn happens(&mut self, i: usize, now: u64) -> bool {
         let is_on = self.enabled[i].is_some_and(|from| from <= now);
         if is_on {
@@ -107,9 +142,35 @@ pub(crate) fn run_global(target: f64, program: &Program, until: f64, seed: u64) 
 
 /// Runs a program under the cascade controller with the published parameters.
 pub(crate) fn run_cascade(target: f64, program: &Program, until: f64, seed: u64) -> Truth {
-    let n = program.sources;
+    let n = u32::try_from(program.sources).unwrap();
     let target = Overhead::from_overhead(target).unwrap();
-    let primary = PrimaryController::published(target, u32::try_from(n).unwrap());
+    run_with(
+        PrimaryController::published(target, n),
+        program,
+        until,
+        seed,
+    )
+}
+
+/// Runs a program under the cascade with the ad hoc controller of this interval.
+pub(crate) fn run_ad_hoc(
+    (target, interval): (f64, Nanos),
+    program: &Program,
+    until: f64,
+    seed: u64,
+) -> Truth {
+    let n = u32::try_from(program.sources).unwrap();
+    let target = Overhead::from_overhead(target).unwrap();
+    run_with(
+        AdHocController::new(target, n, interval),
+        program,
+        until,
+        seed,
+    )
+}
+
+fn run_with(primary: impl Primary, program: &Program, until: f64, seed: u64) -> Truth {
+    let n = program.sources;
     let secondary = SecondaryController::new(primary.local_target(), at(0));
     let mut plant = Cascade {
         adjust_at: primary.interval().as_ns(),

@@ -55,7 +55,7 @@ pub(crate) fn render(report: &BudgetOutcome, width: Width) -> String {
     if report.counting_ns > 0 {
         let counting = Nanos::from_ns(report.counting_ns);
         text.push_str(&format!(
-            "counting events of kernel sensors that were off: {counting}\n"
+            "counting events of sensors that were off: {counting}\n"
         ));
     }
     text
@@ -118,7 +118,7 @@ mod tests {
         sensor               on  written  skipped          price     cost
         server(7)/queue  40.0 %      400      600  10.5 ± 0.2 ns  4.20 us
         kernel                         3        ?  10.5 ± 0.2 ns    31 ns
-        counting events of kernel sensors that were off: 1.50 us
+        counting events of sensors that were off: 1.50 us
         ");
     }
 }

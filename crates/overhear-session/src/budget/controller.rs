@@ -39,6 +39,9 @@ const EXPLORED_TICKS: [u64; 2] = [4, 16];
 /// A sensor with fewer than this part of all writes stays on in such a tick.
 const EXPLORED_PART: f64 = 0.001;
 
+/// Most of the target that skipped writes of programs are charged with.
+const SKIPPED_PART: f64 = 0.5;
+
 /// Longest time that a tick waits for current CPU times. Reading elements may take so long that
 /// they never are.
 const LONGEST_DELAY: Nanos = Nanos::from_ms(10);
@@ -71,6 +74,8 @@ struct Source {
     group: PriceGroup,
     /// The price of an element less that of a skipped event.
     price: LearnedPrice,
+    /// What a skipped write of a program's sensor costs, in ns.
+    skipped_ns: f64,
     /// `None` for sensors of programs.
     kernel: Option<KernelSource>,
 }
@@ -86,7 +91,7 @@ pub struct BudgetController {
     prices: WritePrices,
     sensors: Box<dyn BudgetedSensors>,
     kernel: Option<(Rc<RefCell<dyn BudgetedKernel>>, KernelPrices)>,
-    /// Cost of counting events of kernel sensors that are off, in ns.
+    /// Cost of checking and counting events of sensors that are off, in ns.
     counting_ns: f64,
     /// Corrects the prices of kernel sensors that are detached when they are off.
     factor: CostFactor,
@@ -333,6 +338,7 @@ impl BudgetController {
         let cpu_ns = cpu.as_ns().saturating_sub(self.cpu.as_ns()) as f64;
         let writes = self.sensors.writes();
         let mut work = vec![Work::default(); self.sources.len()];
+        let mut skipped_ns = 0.0;
         for sensor in &writes {
             let stream = sensor.descriptor.id;
             let index = match self.by_stream.get(&stream) {
@@ -347,6 +353,7 @@ impl BudgetController {
             work[index] = source
                 .counts
                 .take(sensor.written, sensor.skipped, self.most_ns);
+            skipped_ns += work[index].skipped * source.skipped_ns;
             if source.counts.are_damaged() {
                 let label = sensor.descriptor.sensor_label();
                 self.problems.note(format!(
@@ -360,6 +367,10 @@ impl BudgetController {
             }
         }
         self.cpu = cpu;
+        // No switch can avoid it. If it is most of the target, half of the target is left for
+        // elements: a budget that is exceeded anyway must not end the observation.
+        let target_ns = self.settings.target.monitoring_share() * cpu_ns;
+        self.counting_ns += skipped_ns.min(SKIPPED_PART * target_ns);
         self.take_kernel(cpu_ns, &mut work);
         Interval {
             cpu_ns,
@@ -471,10 +482,14 @@ impl BudgetController {
         }
         let kind = SensorKind::of(descriptor);
         let group = PriceGroup::Program(kind);
+        let skipped_ns = self.prices.skipped_ns(kind);
         let price = self.first_price(group, self.prices.written(kind));
         let label = descriptor.sensor_label();
-        let spec = self.settings.spec(&label, descriptor, price.price());
-        self.insert(spec, descriptor, (group, price), None)
+        let first = dearer(price.price(), skipped_ns);
+        let spec = self.settings.spec(&label, descriptor, first);
+        let index = self.insert(spec, descriptor, (group, price), None)?;
+        self.sources[index].skipped_ns = skipped_ns;
+        Some(index)
     }
 
     /// The price of a source that begins, by what is known about its group.
@@ -508,6 +523,7 @@ impl BudgetController {
                     has_ended: false,
                     group,
                     price,
+                    skipped_ns: 0.0,
                     kernel,
                 });
                 Some(index)
@@ -625,6 +641,11 @@ impl BudgetController {
     }
 }
 
+/// A price with this many ns more.
+fn dearer(price: EventPrice, ns: f64) -> EventPrice {
+    EventPrice::from_ns(price.as_ns() + ns, price.error_ns()).unwrap_or(price)
+}
+
 impl Source {
     /// Whether its events are counted from now on when it is off.
     fn counts_skipped(&self) -> bool {
@@ -645,8 +666,10 @@ impl Source {
     /// The price of an element; `factor` is that of detached sensors.
     fn whole_price(&self, factor: (f64, f64)) -> EventPrice {
         let learned = self.price.price();
-        let kernel = self.kernel.as_ref();
-        kernel.map_or(learned, |kernel| kernel.price(learned, factor))
+        match &self.kernel {
+            Some(kernel) => kernel.price(learned, factor),
+            None => dearer(learned, self.skipped_ns),
+        }
     }
 
     fn count(&self) -> SourceCount {

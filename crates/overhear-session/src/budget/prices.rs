@@ -16,12 +16,23 @@ const WITHIN: f64 = 2.576;
 /// Bytes that a write copies in a nanosecond, about.
 const COPIED_PER_NS: f64 = 32.0;
 
-/// What an element costs its program, by the kind of the sensor.
+/// Most that a skipped write costs, in ns. Its code is inlined into programs, where it takes a
+/// check and an addition. The loop of a calibration without optimisation takes far longer.
+const MOST_SKIPPED_NS: f64 = 1.0;
+
+/// What a write costs its program, by the kind of the sensor.
 #[derive(Clone, Debug)]
 pub struct WritePrices {
-    simple: EventPrice,
-    laned: EventPrice,
-    concurrent: EventPrice,
+    simple: WritePrice,
+    laned: WritePrice,
+    concurrent: WritePrice,
+}
+
+/// What a write of one kind of sensor costs.
+#[derive(Clone, Copy, Debug)]
+struct WritePrice {
+    written: EventPrice,
+    skipped_ns: f64,
 }
 
 impl WritePrices {
@@ -43,24 +54,40 @@ impl WritePrices {
 
     fn of(costs: &[ProgramCost]) -> Option<Self> {
         let of_kind = |kind: &str| costs.iter().find(|cost| cost.kind == kind);
-        let written = |kind: &str| price_of(&of_kind(kind)?.write);
+        let price = |kind: &str| {
+            let cost = of_kind(kind)?;
+            Some(WritePrice {
+                written: price_of(&cost.write)?,
+                skipped_ns: price_of(&cost.switched_off)?.as_ns().min(MOST_SKIPPED_NS),
+            })
+        };
         Some(Self {
-            simple: written("simple")?,
-            laned: written("laned")?,
-            concurrent: written("concurrent")?,
+            simple: price("simple")?,
+            laned: price("laned")?,
+            concurrent: price("concurrent")?,
         })
     }
 
     /// Of an element of this kind. The calibration's elements are small; the copy of a larger one
     /// is added.
     pub(super) fn written(&self, kind: SensorKind) -> EventPrice {
-        let price = match kind.way {
+        let price = self.of_way(kind.way).written;
+        let copied_ns = f64::from(1_u32 << kind.size_log2) / COPIED_PER_NS;
+        EventPrice::from_ns(price.as_ns() + copied_ns, price.error_ns()).unwrap_or(price)
+    }
+
+    /// Of a skipped write of this kind in ns: the check of the switch, and the count. A written
+    /// element has this cost as well.
+    pub(super) const fn skipped_ns(&self, kind: SensorKind) -> f64 {
+        self.of_way(kind.way).skipped_ns
+    }
+
+    const fn of_way(&self, way: Way) -> WritePrice {
+        match way {
             Way::Simple => self.simple,
             Way::Laned => self.laned,
             Way::Concurrent => self.concurrent,
-        };
-        let copied_ns = f64::from(1_u32 << kind.size_log2) / COPIED_PER_NS;
-        EventPrice::from_ns(price.as_ns() + copied_ns, price.error_ns()).unwrap_or(price)
+        }
     }
 }
 
@@ -98,4 +125,32 @@ impl SensorKind {
 /// A measured cost as a price.
 pub(super) fn price_of(cost: &Cost) -> Option<EventPrice> {
     EventPrice::from_ns(cost.mean_ns.max(0.0), cost.within_ns / WITHIN).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use overhear_event::{Origin, StreamDescriptor, StreamId, TypeSchema};
+    use serde_json::json;
+
+    use super::{ProgramCost, SensorKind, WritePrices};
+
+    #[test]
+    fn skipped_write_costs_a_check_and_a_count_whatever_the_build_of_the_calibration() {
+        let cost =
+            |ns| json!({ "mean_ns": ns, "deviation_ns": 1.0, "within_ns": 0.5, "samples": 41 });
+        let of = |kind, off| json!({ "kind": kind, "write": cost(9.0), "switched_off": cost(off) });
+        let costs = [of("simple", 0.4), of("laned", 30.0), of("concurrent", -0.1)];
+        let costs = costs.map(|it| serde_json::from_value::<ProgramCost>(it).unwrap());
+        let prices = WritePrices::of(&costs).unwrap();
+        let schema = TypeSchema::builder("tick").build().unwrap();
+        let skipped_ns = |schema: TypeSchema, lane| {
+            let origin = Origin::program(1, "test");
+            let id = StreamId::from_raw(1);
+            let stream = StreamDescriptor::new(id, origin, "tick".to_owned(), schema);
+            prices.skipped_ns(SensorKind::of(&StreamDescriptor { lane, ..stream }))
+        };
+        assert_eq!(skipped_ns(schema.clone(), None), 0.4);
+        assert_eq!(skipped_ns(schema.clone(), Some(0)), 1.0);
+        assert_eq!(skipped_ns(schema.with_writer().unwrap(), None), 0.0);
+    }
 }

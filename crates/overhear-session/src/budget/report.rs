@@ -19,7 +19,7 @@ pub struct BudgetOutcome {
     pub window_ns: u64,
     /// CPU time of the programs.
     pub cpu_ns: u64,
-    /// Cost of counting the events of kernel sensors that were off; part of `observed`.
+    /// Cost of counting events of sensors that were off; part of `observed`.
     #[serde(default)]
     pub counting_ns: u64,
     /// The overhead over time.
