@@ -353,13 +353,15 @@ impl BudgetController {
             work[index] = source
                 .counts
                 .take(sensor.written, sensor.skipped, self.most_ns);
-            skipped_ns += work[index].skipped * source.skipped_ns;
             if source.counts.are_damaged() {
+                // Who knows how many writes it skipped.
+                source.skipped_ns = 0.0;
                 let label = sensor.descriptor.sensor_label();
                 self.problems.note(format!(
                     "the counts of {label} are damaged: its budget is not exact"
                 ));
             }
+            skipped_ns += work[index].skipped * source.skipped_ns;
             if sensor.has_ended {
                 source.has_ended = true;
                 // The number may be that of another sensor now.
@@ -485,8 +487,7 @@ impl BudgetController {
         let skipped_ns = self.prices.skipped_ns(kind);
         let price = self.first_price(group, self.prices.written(kind));
         let label = descriptor.sensor_label();
-        let first = dearer(price.price(), skipped_ns);
-        let spec = self.settings.spec(&label, descriptor, first);
+        let spec = self.settings.spec(&label, descriptor, price.price());
         let index = self.insert(spec, descriptor, (group, price), None)?;
         self.sources[index].skipped_ns = skipped_ns;
         Some(index)
@@ -668,7 +669,10 @@ impl Source {
         let learned = self.price.price();
         match &self.kernel {
             Some(kernel) => kernel.price(learned, factor),
-            None => dearer(learned, self.skipped_ns),
+            None => {
+                let more_ns = self.price.most_ns() - learned.as_ns();
+                dearer(learned, self.skipped_ns.min(more_ns.max(0.0)))
+            }
         }
     }
 

@@ -259,6 +259,15 @@ impl LearnedPrice {
         regime.unwrap_or(PriceRegime::Same)
     }
 
+    /// The time between two elements in ns: none costs more.
+    pub(super) fn most_ns(&self) -> f64 {
+        let [cpu_ns, elements] = self.bound;
+        match elements > 0.0 {
+            true => cpu_ns / elements,
+            false => f64::INFINITY,
+        }
+    }
+
     /// Elements cost no more than all CPU time, on average over some intervals: a single interval
     /// may have begun or ended with a late clock.
     fn bound_by(&mut self, interval: &Interval, source: usize) {
@@ -267,9 +276,8 @@ impl LearnedPrice {
             let [cpu_ns, elements] = self.bound.map(|it| BOUND_DECAY * it);
             self.bound = [cpu_ns + interval.cpu_ns, elements + written];
         }
-        let [cpu_ns, elements] = self.bound;
-        let most = cpu_ns / elements;
-        if elements > 0.0 && self.price.as_ns() > most {
+        let most = self.most_ns();
+        if self.price.as_ns() > most {
             let error_ns = self.price.error_ns().min(most);
             self.price = EventPrice::from_ns(most, error_ns).unwrap_or(self.price);
         }
