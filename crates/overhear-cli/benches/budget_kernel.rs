@@ -3,19 +3,19 @@
 //! takes.
 //!
 //! This program is its own workload. Each workload runs without observation, with a budget, and
-//! with everything observed. A pair is two runs in random order, and the result is the quotient of
-//! their CPU times by the kernel's account: the median of the pairs, with its confidence interval
-//! of 95 %. A target is met where the interval contains a point within one point of it, and missed
+//! with everything observed. A pair is two runs at the same time on one CPU, so that what changes
+//! the speed of the core changes that of both. The result is the quotient of their CPU times by the
+//! kernel's account: the median of the pairs, with its confidence interval of 95 %. A target is met where the interval contains a point within one point of it, and missed
 //! where all of it is farther away; an interval wider than two points is inconclusive.
 //!
 //! `cargo bench -p overhear-cli --bench budget_kernel -- [ROUNDS] [WORKLOAD] [TARGET...]`
 #![allow(missing_docs)]
 
-use std::collections::hash_map::RandomState;
-use std::hash::{BuildHasher, Hasher};
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+
+use rustix::thread::CpuSet;
 
 const OVERHEAR: &str = env!("CARGO_BIN_EXE_overhear");
 const ROLE: &str = "OVERHEAR_BENCH_BUDGET_KERNEL";
@@ -63,6 +63,7 @@ fn place(own: &Path, suffix: &str) -> String {
 fn main() {
     if let Ok(role) = std::env::var(ROLE) {
         let workload = WORKLOADS.iter().find(|workload| workload.name == role);
+        run_on_last_cpu();
         (workload.expect("a workload").run)();
         return println!("cpu {}", own_cpu_ns());
     }
@@ -97,49 +98,51 @@ fn main() {
 /// Quotients less one of this number of pairs, and the mean of the estimates in the reports.
 fn pairs(workload: &Workload, rounds: usize, target: Option<f64>) -> (Vec<f64>, f64) {
     let (mut seen, mut estimates) = (Vec::new(), 0.0);
+    // A probe interrupts all processes of one file.
+    let folder = tempfile::tempdir().expect("a folder");
+    let copy = folder.path().join("plain");
+    std::fs::copy(own(), &copy).expect("a copy of this program");
     for _ in 0..rounds {
-        let plain = || cpu_time(&mut Command::new(own()), workload);
-        let mut observe = || {
-            let report = tempfile::NamedTempFile::new().expect("a file for the report");
-            let mut command = Command::new(OVERHEAR);
-            let json = format!("--json={}", report.path().display());
-            command.args(["run", "--quiet", &json]);
-            command.args((workload.options)(&own()));
-            if let Some(target) = target {
-                command.args(["--budget", &format!("{target}%")]);
-            }
-            command.arg("--").arg(own());
-            let ns = cpu_time(&mut command, workload);
-            let text = std::fs::read(report.path()).expect("the report");
-            let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
-            estimates += report["budget"]["observed"].as_f64().unwrap_or(0.0) / rounds as f64;
-            ns
-        };
-        let draw = RandomState::new().build_hasher().finish();
-        let is_plain_first = draw.is_multiple_of(2);
-        let (plain, observed) = match is_plain_first {
-            true => (plain(), observe()),
-            false => {
-                let observed = observe();
-                (plain(), observed)
-            }
-        };
+        let report = folder.path().join("report.json");
+        let mut command = Command::new(OVERHEAR);
+        command.args(["run", "--quiet", &format!("--json={}", report.display())]);
+        command.args((workload.options)(&own()));
+        if let Some(target) = target {
+            command.args(["--budget", &format!("{target}%")]);
+        }
+        command.arg("--").arg(own());
+        let [observed, plain] = [&mut command, &mut Command::new(&copy)]
+            .map(|command| begin(command, workload))
+            .map(cpu_time);
+        let text = std::fs::read(report).expect("the report");
+        let report: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        estimates += report["budget"]["observed"].as_f64().unwrap_or(0.0) / rounds as f64;
         seen.push(observed / plain - 1.0);
     }
     (seen, estimates)
+}
+
+/// Both halves of a pair share this CPU. Without it the figures are noisier, not wrong.
+fn run_on_last_cpu() {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut last = CpuSet::new();
+    last.set(cpus - 1);
+    let _ = rustix::thread::sched_setaffinity(None, &last);
 }
 
 fn own() -> PathBuf {
     std::env::current_exe().expect("this program has a path")
 }
 
-/// Runs the workload and returns the CPU time that it prints.
-fn cpu_time(command: &mut Command, workload: &Workload) -> f64 {
-    let output = command
-        .env(ROLE, workload.name)
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("the workload runs");
+/// Starts the workload.
+fn begin(command: &mut Command, workload: &Workload) -> Child {
+    let command = command.env(ROLE, workload.name).stdout(Stdio::piped());
+    command.spawn().expect("the workload starts")
+}
+
+/// Waits for the end of the workload. Returns the CPU time that it prints.
+fn cpu_time(child: Child) -> f64 {
+    let output = child.wait_with_output().expect("the workload ends");
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find_map(|line| line.strip_prefix("cpu "));
     line.and_then(|ns| ns.parse().ok())

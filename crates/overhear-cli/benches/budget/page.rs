@@ -17,8 +17,8 @@ const ABOUT: &str = "\
 # Experiment: budgets on sensors of programs
 
 `make experiment-budget` measures this page. *Observed* is the CPU time (user and system) of a program with a budget over that of the
-same program without sensors, less one. Both run the same steps in turns of 0.1 s, in random order, beside a third process that is
-observed in full. Each row has several such groups; the interval contains the mean over groups by 95 % (Student's distribution).
+same program without sensors, less one. Both run the same steps in turns of 0.1 s, at the same time (programs with one thread on one
+CPU), beside a third process that is observed in full. Each row has several such groups; the interval contains the mean over groups by 95 % (Student's distribution).
 
 | verdict | meaning |
 |---|---|

@@ -97,8 +97,18 @@ impl Process {
 
     /// Runs so many steps. Returns the CPU time that they took, in ns.
     pub(crate) fn run(&mut self, steps: u64) -> f64 {
+        self.begin(steps);
+        self.finish()
+    }
+
+    /// Begins so many steps.
+    pub(crate) fn begin(&mut self, steps: u64) {
         let demands = self.demands.as_mut().expect("it has not ended");
         writeln!(demands, "{steps}").expect("the workload reads");
+    }
+
+    /// Waits for the end of the steps. Returns the CPU time that they took, in ns.
+    pub(crate) fn finish(&mut self) -> f64 {
         let mut line = String::new();
         self.answers
             .read_line(&mut line)

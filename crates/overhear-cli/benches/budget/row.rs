@@ -55,7 +55,8 @@ pub(crate) enum Verdict {
 
 impl Row {
     /// Runs groups of three processes: plain, with a budget, and with everything observed. In each
-    /// turn all run the same steps, in random order.
+    /// turn all run the same steps at the same time, begun in random order: what changes the speed
+    /// of the core for some milliseconds changes that of all.
     pub(crate) fn measure(case: Case, groups: usize) -> Self {
         let (mut observed, mut full) = (Vec::new(), Vec::new());
         let (mut estimated, mut share_on, mut step_ns) = (Vec::new(), Vec::new(), 0.0);
@@ -71,11 +72,10 @@ impl Row {
             let steps = (TRIAL as f64 * TURN_NS / processes[0].run(TRIAL)) as u64;
             let mut cpu_ns = [0.0; 3];
             for turn in 0..TURNS {
-                for at in order(&mut random) {
-                    if at != FULL || turn % TURNS_PER_FULL == 0 {
-                        cpu_ns[at] += processes[at].run(steps);
-                    }
-                }
+                let is_in_turn = |at: &usize| *at != FULL || turn % TURNS_PER_FULL == 0;
+                let order = order(&mut random).into_iter().filter(is_in_turn);
+                order.clone().for_each(|at| processes[at].begin(steps));
+                order.for_each(|at| cpu_ns[at] += processes[at].finish());
             }
             let [_, budget, _] = processes.map(Process::end);
             let [plain_ns, budget_ns, full_ns] = cpu_ns;
