@@ -31,7 +31,7 @@ const START_NS: u64 = 400_000;
 /// Price of the last document, in all and per allocation, whose mappings the kernel removes when the
 /// process ends.
 const DOCUMENT_NS: u64 = 300_000;
-const DOCUMENT_PER_ALLOCATION_NS: u64 = 8_000;
+const DOCUMENT_PER_ALLOCATION_NS: u64 = 20_000;
 const MIN_DOCUMENT_PERIOD_NS: u64 = 2_000_000_000;
 /// CPU time of the thread that waits for an access, beside that of the handler: the fault, two
 /// switches, and the caches that it finds changed. Measured on a virtual machine, where switches
