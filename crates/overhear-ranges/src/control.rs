@@ -36,6 +36,15 @@ const HOT_BONUS: f64 = 1.5;
 /// What the check of a pass costs, if the user has not set the base: the base of bzip2, 2.3 % or
 /// 34 ms, divided by its 38 million passes. In tight loops it costs more, beside other work less.
 const PASS_CHECK_NS: f64 = 0.9;
+/// Most that checks are taken to cost, as part of the CPU time: a processor does those of short
+/// functions beside other work.
+const MOST_CHECKS: f64 = 0.015;
+/// Functions that run in one round whose pairs may follow each other without a pause. With more of
+/// them stretches are longer in proportion, or the calls of the slow path would be the largest
+/// cost.
+const FREQUENT_FUNCTIONS: f64 = 8.0;
+/// Functions whose prices are fitted in one round at most, about.
+const FITS: usize = 50;
 /// Spread of the calibrated price, relative to it.
 const CALIBRATED_SPREAD: f64 = 0.5;
 
@@ -190,17 +199,18 @@ impl Control {
         }
         drop(held);
         self.fit();
+        let cpu_ns = clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID);
         // SAFETY: it does not change after the start.
         let checks_ns = if unsafe { (*registry).base_is_measured } {
             0.0
         } else {
             let passes: u64 = self.observations.iter().map(|seen| seen.passes).sum();
-            passes as f64 * PASS_CHECK_NS
+            (passes as f64 * PASS_CHECK_NS).min(cpu_ns * MOST_CHECKS)
         };
         let control_ns = clock_ns(libc::CLOCK_THREAD_CPUTIME_ID);
         let usage = Usage {
             now_ns: clock_ns(libc::CLOCK_MONOTONIC) as u64,
-            cpu_ns: clock_ns(libc::CLOCK_PROCESS_CPUTIME_ID) as u64,
+            cpu_ns: cpu_ns as u64,
             own_ns: (control_ns + self.slow_ticks * ns_per_tick + checks_ns) as u64,
         };
         self.budget.round(usage, &self.observations);
@@ -307,10 +317,13 @@ impl Control {
     /// Takes in the pairs of functions that have new ones.
     unsafe fn collect_pairs(&mut self, registry: *mut Registry) {
         let mut is_any = false;
+        let turns = self.known.len().div_ceil(FITS).max(1);
+        let turn = self.rounds as usize % turns;
         let places = self.known.iter().zip(&self.observations);
-        for ((known, seen), is_stale) in places.zip(&mut self.is_stale) {
-            *is_stale = seen.pairs >= known.fitted_pairs * 1.05 + 1.0
+        for (index, ((known, seen), is_stale)) in places.zip(&mut self.is_stale).enumerate() {
+            let has_news = seen.pairs >= known.fitted_pairs * 1.05 + 1.0
                 || seen.pairs < known.fitted_pairs * 0.9;
+            *is_stale = has_news && index % turns == turn;
             is_any |= *is_stale;
         }
         if is_any {
@@ -447,6 +460,8 @@ impl Control {
     /// Writes shares and bursts for the slow path, and prices for the reader.
     unsafe fn publish(&mut self, registry: *mut Registry, cpu_ns: u64) {
         self.rounds += 1;
+        let active = self.known.iter().filter(|it| it.round_passes > 0.0).count();
+        let stretch_factor = (active as f64 / FREQUENT_FUNCTIONS).max(1.0);
         // SAFETY: the lock is held. Rule 1 of the runtime names the words of blocks that may be
         // written here.
         unsafe {
@@ -466,6 +481,7 @@ impl Control {
                     };
                     let order = orders.add(function);
                     set(field!(order, share), allowance.share);
+                    set(field!(order, stretch_factor), stretch_factor);
                     set(field!(order, monitored_gap), allowance.monitored_gap);
                     set(field!(order, price_ns), known.price.as_ns());
                     let burst = i64::try_from(allowance.burst).unwrap_or(i64::MAX);

@@ -13,6 +13,12 @@ use overhear_event::{Nanos, Timestamp};
 /// A price that moves by less than this part of itself is not refined.
 const PRICE_STEP: f64 = 1e-3;
 
+/// Contribution of a price's error to the error of the whole, relative to the target, below which
+/// the price is not refined: pairs would cost more than the function itself.
+const KNOWN_ENOUGH: f64 = 0.005;
+/// Longest monitored stretch between two pairs of such a function, in lengths of a stretch.
+const UNEXPLORED_GAP: f64 = 300.0;
+
 /// What is known of a function at the time of a round. Counts are totals of the process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Observation {
@@ -208,7 +214,11 @@ impl FunctionBudget {
             entry.allowance = Some(Allowance {
                 share: setting.share,
                 burst: setting.burst_cap.unwrap_or(u64::MAX / 4),
-                monitored_gap: exploration(entry.seen.pairs as u64, doubt, all_on || is_saved),
+                monitored_gap: if doubt < KNOWN_ENOUGH {
+                    UNEXPLORED_GAP
+                } else {
+                    exploration(entry.seen.pairs as u64, doubt, all_on || is_saved)
+                },
             });
         }
     }

@@ -38,8 +38,10 @@ use crate::memory::{
 pub(crate) const MAX_MODULES: usize = 256;
 /// Passes with which each function begins: monitored, so that what runs once is seen.
 const FIRST_PASSES: i64 = 256;
-/// ProcessCost that a function may cause before the first round of control.
+/// Cost that a function may cause before the first round of control, and that all of a module may
+/// cause together.
 const FIRST_BURST_NS: f64 = 100e3;
+const FIRST_BURSTS_NS: f64 = 5e6;
 /// A price to begin with, until the control thread has measured one.
 const FIRST_PRICE_NS: f64 = 0.3;
 /// Intended length of a stretch of a pair, and the one after many pairs: then fewer calls of the
@@ -171,6 +173,8 @@ pub(crate) struct Hot {
 pub(crate) struct Order {
     pub(crate) share: f64,
     pub(crate) monitored_gap: f64,
+    /// Length of stretches, in intended ones.
+    pub(crate) stretch_factor: f64,
     pub(crate) price_ns: f64,
     pub(crate) burst: i64,
 }
@@ -562,12 +566,14 @@ unsafe fn add_module(registry: *mut Registry, module: *mut Module) {
             return;
         }
         place_segments(module, counters, function_segments);
+        let burst_ns = FIRST_BURST_NS.min(FIRST_BURSTS_NS / functions.max(1) as f64);
         for function in 0..functions {
             let order = Order {
                 share: 0.5,
                 monitored_gap: 1.0,
+                stretch_factor: 1.0,
                 price_ns: FIRST_PRICE_NS,
-                burst: (FIRST_BURST_NS / FIRST_PRICE_NS) as i64,
+                burst: (burst_ns / FIRST_PRICE_NS) as i64,
             };
             orders.add(function).write(order);
         }
@@ -1191,12 +1197,14 @@ unsafe fn end_stretch(
             record.pairs = record.pairs.without_passes();
         }
         if record.phase == Phase::Second {
-            end_pair(record, (*registry).ns_per_tick);
+            let order: *mut Order = (*registry).orders[module % MAX_MODULES].add(record.function);
+            let factor = get(field!(order, stretch_factor));
+            end_pair(record, (*registry).ns_per_tick, factor);
         }
     }
 }
 
-fn end_pair(record: &mut Record, ns_per_tick: f64) {
+fn end_pair(record: &mut Record, ns_per_tick: f64, stretch_factor: f64) {
     let [plain, monitored] = record.stretches;
     let passes = record.pair_passes;
     let longest = OUTLIER * record.pass_ticks.max(record.monitored_pass_ticks) * passes;
@@ -1237,9 +1245,9 @@ fn end_pair(record: &mut Record, ns_per_tick: f64) {
         *mean += weight * (ticks - *mean);
     }
     let stretch_ns = if count < MANY_PAIRS {
-        STRETCH_NS
+        STRETCH_NS * stretch_factor
     } else {
-        LONG_STRETCH_NS
+        (STRETCH_NS * stretch_factor).max(LONG_STRETCH_NS)
     };
     let stretch_ticks = stretch_ns / if ns_per_tick > 0.0 { ns_per_tick } else { 1.0 };
     let wanted = stretch_ticks / (record.pass_ticks + 1.0);
