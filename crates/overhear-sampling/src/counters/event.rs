@@ -124,7 +124,8 @@ impl CounterEvent {
         let mut event = match base.split_once('/') {
             Some((device, terms)) => {
                 let found = pmu::resolve(devices, device, terms).map_err(|why| syntax(&why))?;
-                let named = found.name.unwrap_or_else(|| base.to_owned());
+                let named = found.name.filter(|name| !name.is_empty());
+                let named = named.unwrap_or_else(|| base.to_owned());
                 Self::new(&named, EventClass::Raw, found.kind, found.config)
             }
             None => Self::named(&base.to_lowercase()).ok_or_else(|| CounterError::Unknown {
