@@ -41,6 +41,17 @@ impl NewestElements {
         Self(fields.collect())
     }
 
+    /// A note about each field that no sensor had.
+    pub(crate) fn absent(&self) -> impl Iterator<Item = String> + '_ {
+        let absent = self.0.iter().filter(|(_, field)| field.streams.is_empty());
+        absent.map(|(name, Field { sensor, field, .. })| {
+            format!(
+                "`{name}` is 0 in all samples: no sensor `{sensor}` of the program had a numeric \
+                 field `{field}`"
+            )
+        })
+    }
+
     /// The values by name.
     pub(crate) fn values(&self) -> impl Iterator<Item = (&str, NewestValue)> {
         let all = self.0.iter();
@@ -65,7 +76,9 @@ impl Analysis for NewestElements {
             .values_mut()
             .filter(|field| field.sensor == stream.sensor)
         {
-            if let Some(index) = stream.schema.index_of(&field.field) {
+            let index = stream.schema.index_of(&field.field);
+            let is_number = |index: &usize| stream.schema.fields()[*index].kind.is_number();
+            if let Some(index) = index.filter(is_number) {
                 field.streams.insert(stream.id, index);
             }
         }
@@ -91,8 +104,7 @@ impl Analysis for NewestElements {
 #[cfg(test)]
 mod tests {
     use overhear_event::{
-        Analysis, ElementView, FieldKind, Origin, StreamDescriptor, StreamId, TaskIdentity,
-        Timestamp, TypeSchema,
+        Analysis, ElementView, FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
     };
     use overhear_sampling::sources::SourceFinder;
 
@@ -125,9 +137,9 @@ mod tests {
             let id = StreamId::from_raw(id);
             StreamDescriptor::new(id, origin, sensor, schema.clone())
         };
-        let queue = stream(1, "queue", Origin::program(TaskIdentity::default()));
+        let queue = stream(1, "queue", Origin::program(7, "task"));
         let others = [
-            stream(2, "other", Origin::program(TaskIdentity::default())),
+            stream(2, "other", Origin::program(7, "task")),
             stream(3, "queue", Origin::Sampler),
         ];
         let mut write = |stream: &StreamDescriptor, depth: i32| {
@@ -147,5 +159,11 @@ mod tests {
         assert_eq!(sample(), [-3.0, 0.0]);
         write(&queue, 4);
         assert_eq!(sample(), [4.0, 0.0]);
+        let absent: Vec<String> = newest.absent().collect();
+        assert_eq!(
+            absent,
+            ["`sensor=queue.absent` is 0 in all samples: no sensor `queue` of the program had a \
+              numeric field `absent`"]
+        );
     }
 }

@@ -595,6 +595,7 @@ impl Started {
         self.recording.not_connected = not_connected.count;
         notes.extend(not_connected.messages);
         notes.extend(live_threads(&scheduling));
+        notes.extend(self.newest.absent());
         notes.extend(self.warning);
         // The directory still exists, so the monitors can read the elements that they have not
         // evaluated.
