@@ -577,6 +577,7 @@ class AdmissionReport(Record):
     sensors: Rows[SensorAdmission]
     updates: Rows[UpdateAdmission]
     copying: Optional[Record]
+    samplers: Rows[Record]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -477,3 +477,13 @@ def test_columns_without_values_have_the_declared_type():
     nested = overhear.Rows([{"a": {"b": 1}}])
     with pytest.raises(TypeError, match="row by row"):
         nested["a"]
+
+
+def test_sampler_of_a_run_is_that_of_the_command_line():
+    report = overhear.run(["sleep", "0.05"], kernel="off", sample=["cpu-time", "minor-faults"], every="2ms")
+    sampler = next(source for source in report.sources if source.name == "samplers")
+    assert list(sampler.sensors) == ["samples"]
+    with pytest.raises(ValueError, match="when to sample cpu-time"):
+        overhear.run(["true"], sample="cpu-time")
+    with pytest.raises(ValueError, match="`lunch` is no point"):
+        overhear.run(["true"], sample=["cpu-time"], per="lunch")

@@ -341,6 +341,7 @@ fn open(
     let subjects = Subjects {
         pids: options.pids.clone(),
         on_exec: false,
+        newest: Vec::new(),
     };
     let mut free = StreamIdRange::LOCAL;
     let samplers = Samplers::prepare(&options.samplers, &subjects, &mut free)?;

@@ -366,3 +366,127 @@ fn data_sources_are_listed() {
         assert!(has(name), "{name} in {sources:#?}");
     }
 }
+
+/// Two samplers.
+const FILE: &str = "[[sampler]]\nname = \"load\"\nsample = [\"cpu-time\", \"minor-faults\"]\n\
+    every = \"2ms\"\n[[sampler]]\nname = \"memory\"\nsample = [\"meminfo:MemTotal\"]\nevery = \"10ms\"\n";
+
+#[test]
+fn samplers_of_a_file_are_admitted_and_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("overhear.toml");
+    std::fs::write(&file, FILE).unwrap();
+    let file = file.to_str().unwrap();
+    let admitted = finish(&mut overhear(&["admit", "--config", file, "--json"]));
+    assert_eq!(admitted.status, 0, "{admitted:#?}");
+    let report: Value = serde_json::from_str(&admitted.stdout).unwrap();
+    let samplers = report["samplers"].as_array().unwrap();
+    assert_eq!(samplers.len(), 2, "{report:#}");
+    for (sampler, name, period) in [(&samplers[0], "load", 2e6), (&samplers[1], "memory", 1e7)] {
+        assert_eq!(sampler["name"], name);
+        // An element of the ring: stamp, position, header and quantities.
+        let count = sampler["sample"].as_array().unwrap().len() as u64;
+        let stated = sampler["memory_bytes"].as_u64().unwrap();
+        let samples = sampler["buffer_samples"].as_u64().unwrap();
+        assert!(stated >= samples * (8 + 8 + 24 + 8 * count), "{sampler:#}");
+        let share = sampler["sample_ns"].as_f64().unwrap() / period;
+        assert!(
+            (sampler["overhead"].as_f64().unwrap() - share).abs() < 1e-9,
+            "{sampler:#}"
+        );
+    }
+    let text = finish(&mut overhear(&["admit", "--config", file])).stdout;
+    assert!(text.contains("load") && text.contains("every 2"), "{text}");
+    let out = folder.path().join("run");
+    let ended = run(
+        &["--config", file, "--out", out.to_str().unwrap()],
+        &["sleep", "0.1"],
+    );
+    assert!([0, 3].contains(&ended.status), "{ended:#?}");
+    assert!(Sampled::of(&out, "load").positions().0 > 10);
+    let memory = Sampled::of(&out, "memory");
+    assert!(memory
+        .values("meminfo_MemTotal")
+        .iter()
+        .all(|bytes| *bytes > 1 << 20));
+    // The options of the command add a sampler, under another name.
+    let twice = ["--config", file, "--sample", "cpu-time", "--every", "1ms"];
+    assert!([0, 3].contains(&run(&twice, &["true"]).status));
+}
+
+#[test]
+fn wrong_samplers_of_a_file_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("overhear.toml");
+    let path = file.to_str().unwrap();
+    let sample = |line: &str| format!("[[sampler]]\nsample = [\"cpu-time\"]\n{line}\n");
+    let plugin = "[[sampler]]\nsample = [\"plugin:no.so\"]\nevery = \"1ms\"\n";
+    let cases: [(String, &[&str], i32, &str); 4] = [
+        (
+            sample("every = \"never\""),
+            &[],
+            2,
+            "the sampler no. 1: `never` is no period",
+        ),
+        (sample(""), &[], 2, "when to sample cpu-time"),
+        (
+            plugin.to_owned(),
+            &["--no-exec"],
+            2,
+            "`plugin:no.so` is of a plug-in",
+        ),
+        (plugin.to_owned(), &[], 2, "no.so"),
+    ];
+    for (text, options, status, part) in cases {
+        std::fs::write(&file, text).unwrap();
+        let mut all = vec!["--config", path];
+        all.extend(options);
+        let ended = run(&all, &["true"]);
+        assert!([status, 5].contains(&ended.status), "{ended:#?}");
+        assert!(ended.stderr.contains(part), "{ended:#?}");
+        ended.does_not_panic();
+    }
+}
+
+#[test]
+fn points_of_the_kernel_are_sampled_beside_periods() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("overhear.toml");
+    let text = format!(
+        "{FILE}[[sampler]]\nname = \"switches\"\nsample = [\"cpu-time\"]\nper = \"switch\"\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let out = folder.path().join("run");
+    let arguments = [
+        "run",
+        "--quiet",
+        "--config",
+        file.to_str().unwrap(),
+        "--out",
+        out.to_str().unwrap(),
+        "--",
+        "sh",
+        "-c",
+        "sleep 0.01; sleep 0.01; sleep 0.05",
+    ];
+    let ended = finish(&mut overhear(&arguments));
+    if ended.status == 5 {
+        println!("skipped: {}", ended.stderr);
+        return;
+    }
+    assert!([0, 3].contains(&ended.status), "{ended:#?}");
+    assert!(Sampled::of(&out, "load").positions().0 > 10);
+    let exported = finish(&mut overhear(&[
+        "export",
+        out.to_str().unwrap(),
+        "--to",
+        "csv",
+        "--output",
+        "-",
+    ]));
+    let switches = exported
+        .stdout
+        .lines()
+        .filter(|line| line.contains("switches") && line.contains("point=2"));
+    assert!(switches.count() >= 3, "{}", exported.stdout);
+}

@@ -7,6 +7,7 @@
 mod catalogue;
 mod counter_sum;
 mod name;
+mod newest;
 mod plugin;
 mod process;
 mod text;
@@ -21,6 +22,7 @@ pub use catalogue::AvailableSource;
 use counter_sum::CounterSum;
 pub use name::split_names;
 use name::{counter, Resolved};
+pub use newest::{NewestValue, SENSOR};
 use plugin::PluginSource;
 use process::{ProcessAccounts, ProcessQuantity};
 use text::{Pick, TextFile};
@@ -80,6 +82,7 @@ pub struct SourceFinder {
     root: PathBuf,
     pid: Option<u32>,
     on_exec: bool,
+    newest: BTreeMap<String, NewestValue>,
 }
 
 impl Default for SourceFinder {
@@ -96,6 +99,7 @@ impl SourceFinder {
             root: root.into(),
             pid: None,
             on_exec: false,
+            newest: BTreeMap::new(),
         }
     }
 
@@ -106,6 +110,13 @@ impl SourceFinder {
             pid: Some(pid),
             ..self
         }
+    }
+
+    /// Gives the name of a sensor's field to a value.
+    #[must_use]
+    pub fn newest(mut self, name: impl Into<String>, value: NewestValue) -> Self {
+        self.newest.insert(name.into(), value);
+        self
     }
 
     /// Lets counters begin when the process executes its program.
@@ -141,7 +152,7 @@ impl SourceFinder {
         let mut files: BTreeMap<PathBuf, Vec<(usize, Pick)>> = BTreeMap::new();
         let mut accounts: Vec<(usize, ProcessQuantity)> = Vec::new();
         let mut counters: Vec<(usize, CounterEvent)> = Vec::new();
-        let mut plugins = Vec::new();
+        let mut parts: Vec<Part> = Vec::new();
         let mut place = 0;
         // The name of each place.
         let mut named: Vec<&str> = Vec::new();
@@ -150,7 +161,7 @@ impl SourceFinder {
             if let Some(file) = name.strip_prefix(PLUGIN) {
                 let source = self.plugin(name, file)?;
                 let count = source.quantities().len();
-                plugins.push(Part::new(
+                parts.push(Part::new(
                     Box::new(source),
                     (place..place + count).collect(),
                 ));
@@ -161,6 +172,19 @@ impl SourceFinder {
             named.push(name);
             place += 1;
             let place = place - 1;
+            if name.starts_with(SENSOR) {
+                let value = self
+                    .newest
+                    .get(name)
+                    .ok_or_else(|| SourceNameError::Missing {
+                        name: name.to_owned(),
+                        reason:
+                            "there is no sensor to read; name it as `sensor=NAME.FIELD`, in a run"
+                                .to_owned(),
+                    })?;
+                parts.push(Part::new(Box::new(value.source(name)), vec![place]));
+                continue;
+            }
             match self.resolve(name)? {
                 Resolved::Process(quantity) => accounts.push((place, quantity)),
                 Resolved::Counter(event) => counters.push((place, *event)),
@@ -171,7 +195,6 @@ impl SourceFinder {
             name: named[place].to_owned(),
             reason: error.to_string(),
         };
-        let mut parts: Vec<Part> = plugins;
         let mut notes = Vec::new();
         if !counters.is_empty() {
             let (places, events): (Vec<usize>, Vec<CounterEvent>) = counters.into_iter().unzip();

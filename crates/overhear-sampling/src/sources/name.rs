@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::process::ProcessQuantity;
 use super::text::{keys_of, Pick, Place};
-use super::{SourceFinder, SourceNameError};
+use super::{SourceFinder, SourceNameError, SENSOR};
 use crate::counters::{CounterError, CounterEvent};
 use crate::{Account, Quantity, QuantityKind};
 
@@ -52,7 +52,8 @@ pub fn split_names(list: &str) -> impl Iterator<Item = &str> {
 /// The counter of this name.
 pub(crate) fn counter(name: &str) -> Option<CounterEvent> {
     let family = name.split_once(':').map_or("", |(family, _)| family);
-    let is_other = Account::of_name(name).is_some() || FAMILIES.contains(&family);
+    let is_other =
+        Account::of_name(name).is_some() || FAMILIES.contains(&family) || name.starts_with(SENSOR);
     if is_other {
         return None;
     }
@@ -67,7 +68,7 @@ pub(crate) enum Resolved {
 }
 
 /// The identifier for a name in a schema.
-fn identifier(name: &str) -> String {
+pub(super) fn identifier(name: &str) -> String {
     let mut identifier = String::new();
     for part in name.split(|c: char| !c.is_ascii_alphanumeric()) {
         if part.is_empty() {

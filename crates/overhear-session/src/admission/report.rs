@@ -55,7 +55,6 @@ pub struct AdmissionReport {
     /// The reservation of the thread that copies for buffered updates; null without such updates.
     pub copying: Option<CopyingAdmission>,
     /// One per sampler, in the order of the file.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub samplers: Vec<SamplerAdmission>,
 }
 

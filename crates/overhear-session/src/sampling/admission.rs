@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use overhear_event::{Nanos, Origin, SamplePoint, StreamDescriptor, StreamIdRange, Timestamp};
 use overhear_sampling::policy::Timer;
-use overhear_sampling::sources::SourceFinder;
+use overhear_sampling::sources::{NewestValue, SourceFinder, SENSOR};
 use overhear_sampling::{sample_ring, RingSize, SampleForm, SampleSubject};
 use serde::Serialize;
 
@@ -71,6 +71,14 @@ fn admit_one(request: &SamplingRequest) -> Result<SamplerAdmission, SessionError
         return Ok(admission);
     };
     let finder = SourceFinder::default().of_process(std::process::id());
+    // Sensors are there when the program runs.
+    let sensors = request
+        .sample
+        .iter()
+        .filter(|name| name.starts_with(SENSOR));
+    let finder = sensors.fold(finder, |finder, name| {
+        finder.newest(name, NewestValue::default())
+    });
     let mut reading = finder
         .find(&trusted_names(&request.sample)?)
         .map_err(source_error)?;

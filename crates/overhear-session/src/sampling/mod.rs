@@ -14,6 +14,7 @@
 mod admission;
 mod kernel;
 mod listing;
+mod newest;
 mod request;
 mod start;
 
@@ -21,6 +22,7 @@ pub(crate) use admission::admit;
 pub use admission::SamplerAdmission;
 pub use kernel::kernel_samplers;
 pub use listing::{DataSourceListing, ListedDataSource};
+pub(crate) use newest::NewestElements;
 pub use request::{
     JobEndRule, SamplingPoint, SamplingPolicy, SamplingRequest, SamplingRequestError,
 };

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use overhear_event::{Nanos, Origin, Rate, StreamDescriptor, StreamId, StreamIdRange};
 use overhear_monitor::Monitor;
-use overhear_sampling::sources::{SourceFinder, SourceNameError, PLUGIN};
+use overhear_sampling::sources::{NewestValue, SourceFinder, SourceNameError, PLUGIN};
 use overhear_sampling::{
     sample_ring, PeriodicSampler, PeriodicSamplers, PeriodicSource, RingSize, SampleForm,
     SampleSource, SampleSubject, SampleTarget,
@@ -26,6 +26,8 @@ pub(crate) struct Subjects {
     pub(crate) pids: Vec<u32>,
     /// Whether they execute their programs later.
     pub(crate) on_exec: bool,
+    /// Fields of sensors, by name.
+    pub(crate) newest: Vec<(String, NewestValue)>,
 }
 
 /// The samplers of a session that the monitor reads as a source.
@@ -45,6 +47,7 @@ struct Part<'a> {
     pids: Vec<u32>,
     suffix: &'static str,
     on_exec: bool,
+    newest: &'a [(String, NewestValue)],
 }
 
 impl Samplers {
@@ -152,7 +155,7 @@ pub(super) fn usage(message: &str) -> SessionError {
 /// the machine, which would otherwise be sampled for each.
 fn parts<'a>(
     request: &'a SamplingRequest,
-    subjects: &Subjects,
+    subjects: &'a Subjects,
 ) -> Result<Vec<Part<'a>>, SessionError> {
     if !matches!(request.policy, SamplingPolicy::Periodic { .. }) {
         return Ok(Vec::new());
@@ -164,6 +167,7 @@ fn parts<'a>(
         pids: pids.to_vec(),
         suffix,
         on_exec: subjects.on_exec,
+        newest: &subjects.newest,
     };
     let of_process: Vec<&str> = names()
         .filter(|name| SourceFinder::is_of_process(name))
@@ -221,7 +225,10 @@ impl Part<'_> {
 
     /// The sources of a process, or of the machine.
     fn target(&self, pid: Option<u32>) -> Result<SampleTarget, SessionError> {
-        let finder = SourceFinder::default();
+        let newest = self.newest.iter();
+        let finder = newest.fold(SourceFinder::default(), |finder, (name, value)| {
+            finder.newest(name, value.clone())
+        });
         let finder = match pid {
             Some(pid) if self.on_exec => finder.of_process(pid).on_exec(),
             Some(pid) => finder.of_process(pid),

@@ -56,7 +56,7 @@ use crate::reactions::{ActionContext, Deciders, ReactionsReport, Reactor};
 use crate::recording::{Ending, Recording};
 use crate::report::{self, RunFindings};
 use crate::requested_analyses::RequestedAnalyses;
-use crate::sampling::{kernel_samplers, Samplers, Subjects};
+use crate::sampling::{kernel_samplers, NewestElements, Samplers, Subjects};
 use crate::scratch::Scratch;
 use crate::updates::{UpdateReport, Updates};
 
@@ -229,7 +229,9 @@ impl SessionBuilder {
             .first_stream(first)
             .unrated_bytes(UNRATED_BYTES);
         if self.disable_unused {
-            let needs = Needs::events(planned.required.clone());
+            let mut required = planned.required.clone();
+            required.extend(NewestElements::of(&self.samplers).requires());
+            let needs = Needs::events(required);
             directory = directory.needs(planned.plugins.queries().fold(needs, Needs::and));
         }
         directory.start(&socket).map_err(|error| {
@@ -262,6 +264,7 @@ struct Started {
     _scratch: Scratch,
     writer: Option<TraceWriter>,
     budget: Option<BudgetController>,
+    newest: NewestElements,
 }
 
 /// The monitors of `overhear.toml` in a run.
@@ -328,9 +331,14 @@ impl SessionBuilder {
         if let Some(budget) = &mut budget {
             budget.add_process(held.pid());
         }
+        let newest = NewestElements::of(&self.samplers);
         let subjects = Subjects {
             pids: vec![held.pid()],
             on_exec: true,
+            newest: newest
+                .values()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
         };
         let mut free = StreamIdRange::LOCAL;
         let samplers = Samplers::prepare(&self.samplers, &subjects, &mut free)?;
@@ -382,6 +390,7 @@ impl SessionBuilder {
             _scratch: scratch,
             writer,
             budget,
+            newest,
         })
     }
 
@@ -449,6 +458,7 @@ impl SessionBuilder {
             analyses,
             writer,
             budget,
+            newest,
             ..
         } = started;
         let budget = OptionalBudget::new(budget.take());
@@ -480,12 +490,9 @@ impl SessionBuilder {
         if !analyses.borrow().is_empty() {
             all.push(&mut judging);
         }
-        all.extend(
-            updates
-                .iter_mut()
-                .map(|update| &mut **update as &mut dyn Analysis),
-        );
-        all.push(plugins.set());
+        let updates = updates.iter_mut();
+        all.extend(updates.map(|update| &mut **update as &mut dyn Analysis));
+        all.extend([plugins.set() as &mut dyn Analysis, newest]);
         let mut progress = self.progress.map(|begin| begin());
         let mut forwarder = SignalForwarder::new(running, interrupts, tree.as_deref());
         let is_orphaned = || tree.as_ref().is_some_and(|it| it.borrow().is_orphaned());
@@ -588,6 +595,7 @@ impl Started {
         self.recording.not_connected = not_connected.count;
         notes.extend(not_connected.messages);
         notes.extend(live_threads(&scheduling));
+        notes.extend(self.newest.absent());
         notes.extend(self.warning);
         // The directory still exists, so the monitors can read the elements that they have not
         // evaluated.
