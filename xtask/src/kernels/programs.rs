@@ -118,6 +118,7 @@ pub(crate) const PROGRAMS: &[Program] = &[
             "monitors::monitor_has_specified_life_cycle",
             "monitors::monitors_count_losses_separately",
             "perf::counts_agree_for_root",
+            "samples::sums_of_samples_are_the_totals_of_each_thread",
         ],
         judge: Judge::Harness,
         is_short: true,

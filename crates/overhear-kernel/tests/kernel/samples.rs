@@ -6,6 +6,7 @@ use std::hint::{black_box, spin_loop};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use std::{env, fs, ptr, thread};
 
 use overhear_event::{GapCause, Nanos, SamplePoint};
@@ -140,12 +141,14 @@ pub(crate) fn end_program(
     program.end();
     for tid in tids {
         let is_last = |it: &Sample| it["tid"] == tid.into() && at(it, SamplePoint::ThreadEnd);
+        let end = Instant::now() + Duration::from_secs(120);
         while !recorder
             .others
             .get(sampler)
             .is_some_and(|all| all.iter().any(is_last))
         {
-            thread::sleep(std::time::Duration::from_millis(1));
+            assert!(Instant::now() < end, "thread {tid} has no last sample");
+            thread::sleep(Duration::from_millis(1));
             recorder.poll(kernel);
         }
     }
@@ -262,7 +265,7 @@ pub(crate) fn jobs() {
     println!("@ {}", unsafe { libc::gettid() });
     let ends: [fn(usize, i32); 6] = [
         |_, _| thread::yield_now(),
-        |_, _| thread::sleep(std::time::Duration::from_micros(1)),
+        |_, _| thread::sleep(Duration::from_micros(1)),
         |_, _| {
             let other = OVERHEAR_TEST_FUTEX + 1;
             let wait = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
@@ -482,7 +485,7 @@ fn sums_are_totals_through_fork_exec_migration_and_exit() {
     };
     while !children.iter().all(is_zombie) {
         recorder.poll(&mut kernel);
-        thread::sleep(std::time::Duration::from_millis(1));
+        thread::sleep(Duration::from_millis(1));
     }
     for child in &children {
         settled_switches(*child);
