@@ -145,8 +145,8 @@ class Samples {
     return isNew;
   }
 
-  /** In the kernel, the samples of a thread are one series: a job is the sum of those since the last
-   *  job end. */
+  /** In the kernel, the samples of a thread are one series: a job is the sum of those since the
+   *  last job end. */
   #addUp(task, sensor, place, quantities, i, duration, point) {
     task.open ??= new Map();
     const job = task.open.get(place);
