@@ -310,6 +310,43 @@ class KernelSensorReport(Record):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class AnomalyReport(Record):
+    """An anomaly: a job, or several consecutive ones of a thread."""
+
+    pid: int
+    tid: int
+    comm: str
+    job: int
+    jobs: int
+    end_ns: int
+    duration_ns: int
+    last_end_ns: int
+    deviations: Rows[Record]
+    message: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SamplerReport(Record):
+    """One sampler: its samples by thread, and the anomalous jobs."""
+
+    task: str
+    pid: Optional[int]
+    id: str
+    instance: str
+    samples: int
+    missed: int
+    missed_by_cause: Record
+    refused: int
+    complete: bool
+    quantities: Rows[Record]
+    tasks: Rows[Record]
+    judged_from: int
+    not_judged: int
+    anomalies: Rows[AnomalyReport]
+    anomalies_not_listed: int
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class LossReport(Record):
     """The elements that one stream missed for one cause."""
 
@@ -513,6 +550,7 @@ class Report(Record):
     notes: list[str]
     quantile_error: float
     histograms: Rows[HistogramReport]
+    samplers: Optional[Rows[SamplerReport]] = None
     check: Optional[CheckReport] = None
     metrics: Optional[MetricsReport] = None
     guarantee: Optional[Record] = None

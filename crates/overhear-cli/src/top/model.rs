@@ -23,6 +23,8 @@ pub(crate) enum Page {
     Histograms,
     /// The budget, if there is one.
     Budget,
+    /// The samples, if there are samplers.
+    Samples,
 }
 
 /// Sort key of sensors.
@@ -136,6 +138,8 @@ pub(crate) struct Model {
     histogram: usize,
     /// Selected row of the page of the budget.
     budget_row: usize,
+    /// First shown line of the page of samples.
+    sample_line: usize,
 }
 
 impl Model {
@@ -175,6 +179,7 @@ impl Model {
             KeyCode::Char('2') => self.page = Page::Threads,
             KeyCode::Char('3') if self.has_histograms() => self.page = Page::Histograms,
             KeyCode::Char('4') if self.snapshot.budget.is_some() => self.page = Page::Budget,
+            KeyCode::Char('5') if self.has_samplers() => self.page = Page::Samples,
             KeyCode::Tab => self.page = next(&self.pages(), self.page, false),
             KeyCode::BackTab => self.page = next(&self.pages(), self.page, true),
             KeyCode::Down | KeyCode::Char('j') => self.select(1),
@@ -214,7 +219,7 @@ impl Model {
         match self.page {
             Page::Sensors => self.sensor_key = next(&SensorKey::ALL, self.sensor_key, backwards),
             Page::Threads => self.thread_key = next(&ThreadKey::ALL, self.thread_key, backwards),
-            Page::Histograms | Page::Budget => {}
+            Page::Histograms | Page::Budget | Page::Samples => {}
         }
     }
 
@@ -249,6 +254,9 @@ impl Model {
                 let budget = self.snapshot.budget.as_ref();
                 let sensors = budget.map_or(0, |budget| budget.sensors.len());
                 self.budget_row = moved(self.budget_row, sensors);
+            }
+            Page::Samples => {
+                self.sample_line = moved(self.sample_line, self.snapshot.sample_lines());
             }
         }
     }
@@ -295,6 +303,7 @@ impl Model {
             Page::Threads => self.row,
             Page::Histograms => self.histogram,
             Page::Budget => self.budget_row,
+            Page::Samples => self.sample_line,
         }
     }
 
@@ -304,12 +313,19 @@ impl Model {
         !self.snapshot.histograms.is_empty()
     }
 
+    /// Whether there is a page of samples.
+    #[must_use]
+    pub(crate) fn has_samplers(&self) -> bool {
+        !self.snapshot.samplers.is_empty()
+    }
+
     /// The pages with contents, in their order.
     #[must_use]
     pub(crate) fn pages(&self) -> Vec<Page> {
         let mut pages = vec![Page::Sensors, Page::Threads];
         pages.extend(self.has_histograms().then_some(Page::Histograms));
         pages.extend(self.snapshot.budget.is_some().then_some(Page::Budget));
+        pages.extend(self.has_samplers().then_some(Page::Samples));
         pages
     }
 

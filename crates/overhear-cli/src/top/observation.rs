@@ -13,7 +13,7 @@ use overhear_event::{
     Analysis, ElementView, Gap, Nanos, StreamDescriptor, StreamId, StreamIdRange, Timestamp,
 };
 use overhear_kernel::{Backend, Kernel};
-use overhear_metrics::{RecentSensors, Scheduling};
+use overhear_metrics::{RecentSensors, SampleStatistics, Scheduling};
 use overhear_monitor::{Runner, HOLD_BACK};
 
 use super::command::TopOptions;
@@ -23,7 +23,7 @@ use crate::directory_link::DirectoryLink;
 use overhear_session::budget::{BudgetController, WritePrices};
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, State};
-use overhear_session::{calibrate, config, connect, processes};
+use overhear_session::{calibrate, config, connect, processes, samples};
 
 /// Maximum number of complaints that are kept; the oldest one goes first.
 const MAX_NOTES: usize = 20;
@@ -104,6 +104,7 @@ impl Observation {
             recent: RecentSensors::new(step, window),
             scheduling,
             drawn,
+            samples: SampleStatistics::default(),
         });
         if let Some(source) = &source {
             runner = runner.source(Box::new(Rc::clone(source)));
@@ -220,13 +221,26 @@ impl Observation {
             true => self.rates.rows(&accounts.scheduling, now),
             false => Vec::new(),
         };
+        // The kernel sends a name when it is set; older names are in /proc.
+        let name_of = |pid: u32, tid: u32| {
+            let file = format!("/proc/{pid}/task/{tid}/comm");
+            let name = std::fs::read_to_string(file).unwrap_or_default();
+            name.trim_end().to_string()
+        };
         for thread in &mut threads {
-            // The kernel sends a name when it is set; older names are in /proc.
             if thread.comm.is_empty() {
-                let file = format!("/proc/{}/task/{}/comm", thread.pid, thread.tid);
-                let name = std::fs::read_to_string(file).unwrap_or_default();
-                thread.comm = name.trim_end().to_string();
+                thread.comm = name_of(thread.pid, thread.tid);
             }
+        }
+        let comms = threads
+            .iter()
+            .map(|thread| (thread.tid, thread.comm.clone()))
+            .collect();
+        let mut samplers = samples::of(&accounts.samples, &comms);
+        let sampled = samplers.iter_mut().flat_map(|it| &mut it.tasks);
+        for task in sampled.filter(|task| task.comm.is_empty() && task.pid != 0) {
+            let tid = if task.tid == 0 { task.pid } else { task.tid };
+            task.comm = name_of(task.pid, tid);
         }
         let histograms = accounts.drawn.iter().flat_map(DrawnUpdate::histograms);
         let notes = accounts.drawn.iter().flat_map(DrawnUpdate::notes);
@@ -246,6 +260,7 @@ impl Observation {
             notes: notes.chain(self.complaints.iter().cloned()).collect(),
             histograms: histograms.cloned().collect(),
             budget: self.budget.as_ref().map(BudgetController::outcome),
+            samplers,
         }
     }
 
@@ -270,12 +285,14 @@ struct Accounts {
     recent: RecentSensors,
     scheduling: Scheduling<()>,
     drawn: Vec<DrawnUpdate>,
+    samples: SampleStatistics,
 }
 
 impl Accounts {
     fn for_each(&mut self, mut call: impl FnMut(&mut dyn Analysis)) {
         call(&mut self.recent);
         call(&mut self.scheduling);
+        call(&mut self.samples);
         for drawn in &mut self.drawn {
             call(drawn);
         }

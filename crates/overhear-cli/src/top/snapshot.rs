@@ -16,6 +16,7 @@ use overhear_session::format::{number, printable, rate};
 use overhear_session::identity::Identity;
 use overhear_session::listing::State;
 use overhear_session::quantities::{HistogramReport, Quantiles};
+use overhear_session::samples::SamplerReport;
 
 /// The document of `overhear top --once --format json`.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -49,6 +50,17 @@ pub(crate) struct Snapshot {
     /// The budget; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) budget: Option<BudgetOutcome>,
+    /// The samplers since the observation began; absent without any.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) samplers: Vec<SamplerReport>,
+}
+
+impl Snapshot {
+    /// Number of lines of the tables of samplers, on an unlimited width.
+    pub(crate) fn sample_lines(&self) -> usize {
+        let text = crate::text::samples::render(&self.samplers, Width::UNLIMITED);
+        text.lines().count()
+    }
 }
 
 /// One sensor.
@@ -341,6 +353,10 @@ fn text(snapshot: &Snapshot, width: Width) -> String {
     if let Some(budget) = &snapshot.budget {
         text.push('\n');
         text.push_str(&crate::text::budget::render(budget, width));
+    }
+    if !snapshot.samplers.is_empty() {
+        text.push('\n');
+        text.push_str(&crate::text::samples::render(&snapshot.samplers, width));
     }
     text
 }

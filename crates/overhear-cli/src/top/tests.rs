@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A model from literal elements, keys, and pictures.
 
-use overhear_event::{Analysis, ElementView, Nanos};
-use overhear_metrics::RecentSensors;
+use std::collections::BTreeMap;
+
+use overhear_event::{
+    Analysis, ElementView, Nanos, Origin, SamplePoint, SampleSchema, StreamDescriptor, StreamId,
+};
+use overhear_metrics::{RecentSensors, SampleStatistics};
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::style::Color;
@@ -17,6 +21,7 @@ use crate::text::width::Width;
 use overhear_session::budget::{BudgetOutcome, BudgetPoint, BudgetSensor};
 use overhear_session::listing::State;
 use overhear_session::quantities::{BucketReport, HistogramReport, Quantiles};
+use overhear_session::samples;
 
 /// Two sensors for four seconds: `queue` at its declared kilohertz with one gap, `job` at 2 Hz,
 /// then without elements and switched off.
@@ -243,7 +248,7 @@ fn help_and_every_size_can_be_drawn() {
          1 Sensors   2 Tasks
         sensor   task               rate   declared  of decl   missed      p99
         queue┌ help: any key closes it ───────────────────────────────────────────┐
-        job  │q, Ctrl-C  quit                 Tab, 1..4  page                     │
+        job  │q, Ctrl-C  quit                 Tab, 1..5  page                     │
              │/          filter by name       Esc        show all again           │
              │s, S       sort by next column  r          reverse the order        │
              │p, Space   stand still          ?          this help                │
@@ -505,4 +510,60 @@ fn budget_has_a_page_with_its_course_and_its_sensors() {
     ");
     press(&mut model, "\t");
     assert_eq!(model.page, Page::Sensors);
+}
+
+/// Two jobs of a sampler in a program.
+fn sampled() -> SampleStatistics {
+    let schema = SampleSchema::new().count("cycles", "");
+    let schema = schema.count("instructions", "").build().unwrap();
+    let (id, origin) = (StreamId::from_raw(9), Origin::program(4711, "server"));
+    let stream = StreamDescriptor::new(id, origin, "request", schema);
+    let mut statistics = SampleStatistics::default();
+    for (sequence, cycles) in [(0, 1_000_u64), (1, 3_000)] {
+        let words = [4712, 4711, SamplePoint::JobEnd.as_raw(), 0];
+        let mut payload: Vec<u8> = words.iter().flat_map(|it| it.to_ne_bytes()).collect();
+        for word in [500_000, cycles, 6_000] {
+            payload.extend(word.to_ne_bytes());
+        }
+        statistics.element(&ElementView {
+            stream: &stream,
+            sequence,
+            time: at(500_000 * (sequence + 1)),
+            payload: &payload,
+        });
+    }
+    statistics
+}
+
+#[test]
+fn samples_have_a_page_with_their_tables() {
+    let mut model = model();
+    press(&mut model, "5");
+    assert_eq!(model.page, Page::Sensors, "there are no samplers");
+    let comms = BTreeMap::from([(4712, "worker".to_string())]);
+    model.snapshot.samplers = samples::of(&sampled(), &comms);
+    press(&mut model, "5");
+    assert_eq!(model.page, Page::Samples);
+    let shown = picture(&model, 110, 20);
+    for line in [
+        "5 Samples",
+        "sampler request of server(4711): 2 samples, 0 missed",
+        "worker  4711  4712   1.00 ms  instructions  12000    12000000          3",
+        "worker  4712  job  cycles            2    1000    2000    1000    3000    3000    3000",
+        "a thread is judged from its job 83 on",
+    ] {
+        assert!(shown.contains(line), "no {line:?} in {shown}");
+    }
+    // The tables move up.
+    press(&mut model, "↓");
+    let moved = picture(&model, 110, 20);
+    assert!(
+        !moved.contains("sampler request") && moved.contains("instructions"),
+        "{moved}"
+    );
+    let text = render(&model.snapshot, Format::Text, Width::UNLIMITED);
+    assert!(text.contains("sampler request of server(4711)"), "{text}");
+    let json = render(&model.snapshot, Format::Json, Width::UNLIMITED);
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(json["samplers"][0]["tasks"][0]["ipc"], 3.0);
 }

@@ -13,6 +13,7 @@ use ratatui::Frame;
 use super::bars::{bars, bars_between};
 use super::model::{Model, Page, SensorKey, ThreadKey};
 use super::snapshot::{maybe, time, FieldRow, SensorRow};
+use crate::text::width::Width;
 use overhear_event::Nanos;
 use overhear_session::display::{self, TextDisplay};
 use overhear_session::format::{number, printable, rate};
@@ -45,6 +46,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, coloured: bool) {
         Page::Threads => threads(frame, table, model, &paint),
         Page::Histograms => histograms(frame, table, model),
         Page::Budget => budget(frame, table, model, &paint),
+        Page::Samples => samples(frame, table, model),
     }
     if let Some(sensor) = model.selected_sensor().filter(|_| shows_detail) {
         self::detail(frame, below, model, sensor, &paint);
@@ -139,6 +141,7 @@ fn headline<'a>(model: &Model, paint: &Paint) -> Vec<Line<'a>> {
             Page::Threads => threads,
             Page::Histograms => "3 Histograms",
             Page::Budget => "4 Budget",
+            Page::Samples => "5 Samples",
         };
         let style = if page == model.page {
             paint.chosen()
@@ -557,6 +560,15 @@ fn histograms(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     frame.render_widget(Paragraph::new(display.into_text()), area);
 }
 
+/// Draws the tables of samplers, from the selected line on.
+fn samples(frame: &mut Frame<'_>, area: Rect, model: &Model) {
+    let width = Width::columns(usize::from(area.width));
+    let text = crate::text::samples::render(&model.snapshot.samplers, width);
+    let rest = text.lines().skip(model.selected_row());
+    let rest: Vec<Line<'_>> = rest.map(Line::from).collect();
+    frame.render_widget(Paragraph::new(rest), area);
+}
+
 /// Draws the overhead over time against the target, and the sensors of the budget.
 fn budget(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: &Paint) {
     let Some(budget) = &model.snapshot.budget else {
@@ -623,7 +635,7 @@ fn budget(frame: &mut Frame<'_>, area: Rect, model: &Model, paint: &Paint) {
 }
 
 const HELP: &str = "\
-q, Ctrl-C  quit                 Tab, 1..4  page
+q, Ctrl-C  quit                 Tab, 1..5  page
 /          filter by name       Esc        show all again
 s, S       sort by next column  r          reverse the order
 p, Space   stand still          ?          this help

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Statistics of samples per thread and per job, and the anomalous ones among them.
 //!
-//! The samples of a thread are shown as two series: jobs, and samples at other points. A job has the
-//! sums since its begin. The remainder at the end of a thread, at
+//! The samples of a thread are shown as two series: jobs, and samples at other points. A job has
+//! the sums since its begin. The remainder at the end of a thread, at
 //! [`SamplePoint::ThreadEnd`](overhear_event::SamplePoint::ThreadEnd), is part of its totals and of
 //! no series.
 

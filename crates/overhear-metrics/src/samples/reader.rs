@@ -16,8 +16,8 @@ const MAX_OPEN_JOBS: usize = 8_192;
 /// Reads the elements of one sampler as samples.
 ///
 /// A sampler in a program has two independent series for each thread: the counts of a job end are
-/// those since the job's begin. A sampler in the kernel has one: the counts of each sample are those
-/// since the last one at any point. So a job is the sum of the samples since the last job end.
+/// those since the job's begin. A sampler in the kernel has one: the counts of each sample are
+/// those since the last one at any point. So a job is the sum of the samples since the last job end.
 #[derive(Clone, Debug)]
 pub(crate) struct SampleReader {
     layout: SampleLayout,

@@ -137,8 +137,8 @@ impl SampledTask {
         }
     }
 
-    /// Of independent series, the one that has the thread's totals, together with the remainder: the
-    /// samples if there are any, because they also have what lies between jobs; otherwise the jobs.
+    /// Of independent series, the one that has the thread's totals, together with the remainder:
+    /// the samples if there are any, because they also have what lies between jobs; otherwise the jobs.
     fn series_of_totals(&self) -> &SampleSeries {
         if self.samples.count > 0 {
             &self.samples

@@ -118,7 +118,7 @@ class Rows {
     const of = (what) => key(`samples ${task.pid} ${task.tid} ${what}`);
     const add = (what, name, sampler, elements, facts) => {
       const detail = '';
-      const row = this.#row(of(what), { kind: 'sensor', run, group, name, detail, id: sampler.id, type: SAMPLE_TYPE, elements, isOfSamples: true, ...facts });
+      const row = this.#row(of(what), { kind: 'sensor', run, group, name, detail, id: sampler.id, type: SAMPLE_TYPE, elements, isOfSamples: true, owner: task.tid ? comm || String(task.tid) : '', ...facts });
       row.search = `${row.search} ${comm} ${sampler.id} ${sampler.instance}`.toLowerCase();
       row.element.classList.add('sample');
       row.element.title = `${name} of ${comm} ${task.tid || 'process'}, sampled by ${sampler.id}`;
@@ -133,7 +133,8 @@ class Rows {
     };
     for (const [place, jobs] of task.jobs) {
       const { elements } = jobs.buffer;
-      const row = add(`jobs ${place}`, 'jobs', jobs.sampler, elements, { jobs, anomalies: anomaliesOf(run, jobs.sampler, task), detail: formatCount(elements.count) });
+      const name = task.jobs.size > 1 ? `jobs ${jobs.sampler.id}` : 'jobs';
+      const row = add(`jobs ${place}`, name, jobs.sampler, elements, { jobs, anomalies: anomaliesOf(run, jobs.sampler, task), detail: formatCount(elements.count) });
       row.modes = ['bars', 'graph'];
       this.#chooseJobField(row);
     }

@@ -134,7 +134,8 @@ class Samples {
       if (sensor.isChained) this.#addUp(task, sensor, place, quantities, i, durations[i], point);
       if (point === JOB_END) this.#job(task, sensor, place, quantities, i, durations[i], cpus[i]);
       // What is left at the end of a thread is no usual sample.
-      if (point !== THREAD_END) this.#sample(task, sensor, place, quantities, i, durations[i], point === JOB_END && !sensor.isChained);
+      if (point === THREAD_END) this.#end(task, sensor, elements.times[i]);
+      else this.#sample(task, sensor, place, quantities, i, durations[i], point === JOB_END && !sensor.isChained);
       isNew = isNew || task.tracks.size + task.jobs.size > before;
     }
     for (const task of this.tasks.values()) {
@@ -144,8 +145,8 @@ class Samples {
     return isNew;
   }
 
-  /** In the kernel, the samples of a thread are one series: a job is the sum of those since the last
-   *  job end. */
+  /** In the kernel, the samples of a thread are one series: a job is the sum of those since the
+   *  last job end. */
   #addUp(task, sensor, place, quantities, i, duration, point) {
     task.open ??= new Map();
     const job = task.open.get(place);
@@ -157,6 +158,13 @@ class Samples {
     if (!job) task.open.set(place, { duration, counts, hasEnded: point === JOB_END });
     else if (job.hasEnded) Object.assign(job, { duration, counts, hasEnded: point === JOB_END });
     else Object.assign(job, { duration: job.duration + duration, counts: job.counts.map((sum, k) => sum + counts[k]), hasEnded: point === JOB_END });
+  }
+
+  /** The thread has ended: its tracks have no value any more. */
+  #end(task, sensor, time) {
+    for (const track of task.tracks.values()) {
+      if (track.sampler === sensor) track.push(time, track.fields.map(() => NaN));
+    }
   }
 
   #sample(task, sensor, place, quantities, i, duration, isJob) {

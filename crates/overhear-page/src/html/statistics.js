@@ -128,7 +128,7 @@ class StatisticsPanel {
 
   #cells(row, cells) {
     const prefix = this.rows.runs.length > 1 ? `${'AB'[this.rows.runs.indexOf(row.run)]} ` : '';
-    const name = make('th', '', `${prefix}${row.name}${row.kind === 'thread' ? ` ${row.detail}` : ''}`);
+    const name = make('th', '', `${prefix}${row.name}${row.kind === 'thread' ? ` ${row.detail}` : row.owner ? ` of ${row.owner}` : ''}`);
     name.scope = 'row';
     return make('tr', '', [name, ...cells]);
   }
