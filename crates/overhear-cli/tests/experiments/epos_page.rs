@@ -121,7 +121,7 @@ fn memory(page: &mut String, results: &Results) {
     }
     page.push_str(
         "\nOn Linux a point of the execution flow belongs to a thread: the interval of 10 ms is kept for each thread, and only where it leaves\n\
-         the CPU. A periodic sampler samples each thread of the program, also those that sleep.\n\n",
+         the CPU. A periodic sampler takes one sample of the whole process; periods that passed while its thread waited for a CPU are missed.\n\n",
     );
 }
 
