@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Run times of the BPF programs of a process at context switches, by the kernel's statistics: their
+//! Run times of the BPF programs of a process at context switches, by the kernel's statistics: the
 //! mean for a switch, and an estimate of the standard deviation.
 //!
 //! The kernel keeps a sum and a count for each program, and no distribution. Read in windows, with
