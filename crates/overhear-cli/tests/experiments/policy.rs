@@ -64,8 +64,8 @@ impl Policy {
 }
 
 /// What is sampled, as in [EPOS, section IV-D]: counters of the CPU where there are any, else six
-/// accounts of threads. The tasks take two counters themselves. Every sample has the running thread's
-/// id and the time.
+/// accounts of threads. The tasks take two counters themselves. Every sample has the thread's id
+/// and the time.
 pub(crate) const fn quantities(has_counters: bool) -> &'static str {
     match has_counters {
         true => "cycles,instructions,llc-misses,branch-misses",
