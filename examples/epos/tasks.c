@@ -17,7 +17,8 @@
  *
  * FAULT is KIND@ROUND+COUNT, and hurts one task:
  *   slow@20+3     jobs 20 to 22 of T3 take a path with four times the work for every other row
- *   thrash@20+3   in these rounds a neighbour on the CPU of T1 writes 2 MiB every ms, so that T1 finds its caches empty
+ *   thrash@20+3   in these rounds a neighbour on the CPU of T1 writes 2 MiB every ms, so that T1
+ *                 finds its caches empty
  *   starve@20+3   in these rounds a neighbour takes half of the CPU of T3
  *
  * The neighbours have a higher priority, which does not help them with `deadline`.
@@ -148,7 +149,7 @@ static void draw(struct pictures *pictures)
 	}
 }
 
-/* A turn is a row of the map: for each pixel the shift with the least sum of absolute differences. */
+/* A turn is a row of the map: for each pixel the shift with the least sum of differences. */
 static void disparity_row(struct pictures *pictures, int y)
 {
 	for (int x = 0; x + WINDOW + SHIFTS < WIDTH; x++) {

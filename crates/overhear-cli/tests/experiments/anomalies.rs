@@ -69,7 +69,8 @@ impl Finding {
         let (first, last) = (number("end_ns"), number("last_end_ns"));
         if last < *fault.start() || first > *fault.end() {
             self.false_alarms += 1;
-        } else if anomaly["comm"] == hurt {
+        } else if anomaly["comm"] == hurt || anomaly["tid"] == 0 {
+            // A periodic sample is one of the whole process.
             // The anomaly may have begun before the fault.
             let delay_ms = first.saturating_sub(*fault.start()) as f64 / 1e6;
             if self.delay_ms.is_none_or(|known| delay_ms < known) {

@@ -21,7 +21,7 @@ pub(crate) fn render(results: &Results) -> String {
         "- Runs: {} for each row, in random order; period {} ms; the fault begins after {} s and lasts {FAULTY_ROUNDS} periods. Job {FIRST_JUDGED} of a\n  \
          thread is the first that is judged.\n\
          - Samples: `{}`. {}\n\
-         - *found*: runs with an anomaly of the hurt task during the fault. *delay*: median time from the release of the first faulty job to\n  \
+         - *found*: runs with an anomaly of the hurt task during the fault; periodic samples are of the whole process. *delay*: median time from the release of the first faulty job to\n  \
          the end of the first anomalous sample. A sample that tells of a job exists only when the job has ended. *by*: the farthest quantity,\n  \
          most frequent first. *false alarms*: anomalies of any task outside the fault, per judged sample; by its construction the detector\n  \
          has up to 2 %.\n\

@@ -39,8 +39,8 @@ fn introduction(results: &Results) -> String {
     let schedule = match &results.not_partitioned {
         None => "each CPU is a partition of its own, and its tasks have EDF (SCHED_DEADLINE)".to_owned(),
         Some(why) => format!(
-            "tasks are bound to their CPUs under SCHED_FIFO in the order of their numbers. All deadlines of a round are equal, so this is\n  \
-             the order of partitioned EDF. There were no partitions, because {why}; other programs ran on the same CPUs"
+            "tasks are bound to their CPUs under SCHED_FIFO in the order of their numbers. All deadlines of a round are equal, so this\n  \
+             is the order of partitioned EDF. There were no partitions, because {why};\n  other programs ran on the same CPUs"
         ),
     };
     let counters = if results.has_counters {
@@ -53,7 +53,7 @@ fn introduction(results: &Results) -> String {
         "- Runs: {} of {} s for each policy. Each round has one run of every policy, in random order; intervals contain the mean by 95 %\n  \
          (Student's distribution over runs).\n\
          - Tasks: six on CPUs 1 to 3, period {PERIOD_MS} ms. T1 moves memory (100 ms), T2, T3 and T6 compute disparity maps, T4 and T5 Fibonacci\n  \
-         numbers (200 ms each); the work is calibrated to 80 % of these times. {}.\n\
+         numbers (200 ms each); the work is calibrated to 80 % of these times.\n  {}.\n\
          - Samples: {counters}: `{}`, with time and thread.\n\
          - {}\n",
         extent.runs,
@@ -121,7 +121,7 @@ fn memory(page: &mut String, results: &Results) {
     }
     page.push_str(
         "\nOn Linux a point of the execution flow belongs to a thread: the interval of 10 ms is kept for each thread, and only where it leaves\n\
-         the CPU. A periodic sampler samples each thread of the program, also those that sleep.\n\n",
+         the CPU. A periodic sampler takes one sample of the whole process; periods that passed while its thread waited for a CPU are missed.\n\n",
     );
 }
 
@@ -297,9 +297,10 @@ fn overhead_by_type(page: &mut String, results: &Results) {
 /// Table VIII.
 fn latency(page: &mut String, results: &Results) {
     page.push_str(
-        "## Table VIII: latency and jitter\n\nMean time of an acquisition and its standard deviation, in us. Where BPF programs take the samples, the kernel measures their\n\
-         run times in runs of their own (which adds some 30 ns to each), and the deviation of single runs is estimated from means of windows\n\
-         of 100 ms. Where the monitor takes them, it is the monitor's CPU time per sample, including all else that the monitor does.\n\n\
+        "## Table VIII: latency and jitter\n\nMean time of an acquisition and its standard deviation, in us. At context switches it is the run time of all programs of the\n\
+         monitor there, the account of the thread and the recorded switch, which the kernel measures in runs of their own (this adds some\n\
+         30 ns to each); the deviation of single runs is estimated from means of windows of 100 ms. For periodic samples it is the monitor's CPU\n\
+         time, less that of a run with one sample per second, and the deviation is that of runs.\n\n\
          | method | paper's latency | jitter | our latency | jitter | measured |\n|---|--:|--:|--:|--:|---|\n",
     );
     for (policy, (time, jitter)) in Policy::SAMPLING.into_iter().zip(paper::LATENCY) {
@@ -307,18 +308,15 @@ fn latency(page: &mut String, results: &Results) {
             Some(times) => (
                 format!("{:.3}", times.mean_ns / 1e3),
                 format!("{:.3}", times.deviation_ns / 1e3),
-                format!("{} runs of the program", times.runs),
+                format!("{} switches", times.runs),
             ),
             None => {
-                let each = results.each(policy, |it| {
-                    it.monitor_seconds * 1e6 / (samples(&it.report).0.max(1) as f64)
-                });
-                let mean: Mean = each.iter().copied().collect();
-                let spread = format!("{:.3}", deviation(&each));
+                let mean: Mean = results.periodic_us.iter().copied().collect();
+                let spread = format!("{:.3}", deviation(&results.periodic_us));
                 (
                     format!("{:.3}", mean.value),
                     spread,
-                    "monitor, over runs".to_owned(),
+                    "difference of runs".to_owned(),
                 )
             }
         };

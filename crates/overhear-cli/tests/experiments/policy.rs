@@ -20,6 +20,8 @@ pub(crate) enum Policy {
     Flow,
     /// Every 10 ms.
     Periodic,
+    /// Every second, to separate the cost of samples from all else.
+    Seldom,
     /// At the end of each job.
     Job,
 }
@@ -34,6 +36,7 @@ impl Policy {
             Self::Baseline => "Baseline",
             Self::Flow => "Execution-flow-based",
             Self::Periodic => "Periodic",
+            Self::Seldom => "Periodic, every second",
             Self::Job => "Job-based",
         }
     }
@@ -42,7 +45,7 @@ impl Policy {
     /// kernel monitor.
     const fn kernel_events(self) -> [&'static str; 2] {
         match self {
-            Self::Baseline | Self::Periodic => ["--kernel", "off"],
+            Self::Baseline | Self::Periodic | Self::Seldom => ["--kernel", "off"],
             Self::Flow | Self::Job => ["--kernel-sensors", "sched_switch"],
         }
     }
@@ -53,6 +56,7 @@ impl Policy {
             (Self::Baseline, _) => &[],
             (Self::Flow, _) => &["--per", "switch", "--min-interval", "10ms"],
             (Self::Periodic, _) => &["--every", "10ms"],
+            (Self::Seldom, _) => &["--every", "1s"],
             (Self::Job, true) => &["--per", "job=yield"],
             (Self::Job, false) => &["--per", "job=sleep"],
         }
@@ -60,8 +64,8 @@ impl Policy {
 }
 
 /// What is sampled, as in [EPOS, section IV-D]: counters of the CPU where there are any, else six
-/// accounts of threads. The tasks take two counters themselves. The running thread's id and the time
-/// are in every sample.
+/// accounts of threads. The tasks take two counters themselves. Every sample has the thread's id
+/// and the time.
 pub(crate) const fn quantities(has_counters: bool) -> &'static str {
     match has_counters {
         true => "cycles,instructions,llc-misses,branch-misses",

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Run times of the BPF programs of a process, by the kernel's statistics: their mean, and an
-//! estimate of their standard deviation.
+//! Run times of the BPF programs of a process at context switches, by the kernel's statistics: the
+//! mean for a switch, and an estimate of the standard deviation.
 //!
 //! The kernel keeps a sum and a count for each program, and no distribution. Read in windows, with
 //! `n` runs of the mean `m` in a window, the variance of a single run is the mean of
 //! `n (m - M)^2` over all windows, where `M` is the mean of all runs: the mean of `n` independent
 //! values has the variance of one of them over `n`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
@@ -17,7 +17,7 @@ use overhear_kernel::ProgStatsGuard;
 
 const WINDOW: Duration = Duration::from_millis(100);
 
-/// The program of a process that took most of the time.
+/// All programs of a process at context switches together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct ProgTimes {
     pub(crate) runs: u64,
@@ -28,22 +28,20 @@ pub(crate) struct ProgTimes {
 /// Reads the statistics while a process runs.
 pub(crate) struct Watch {
     end: Sender<()>,
-    reader: JoinHandle<BTreeMap<u32, Vec<(u64, u64)>>>,
+    reader: JoinHandle<Vec<(u64, u64)>>,
     /// The kernel measures as long as it exists.
     _statistics: ProgStatsGuard,
 }
 
 impl Watch {
-    /// `None` if the statistics are refused is not needed: the experiment runs as root.
+    /// Starts the measurement, which takes root like the task set.
     pub(crate) fn start(pid: u32) -> Self {
         let statistics = ProgStatsGuard::start().expect("the kernel measures BPF programs");
         let (end, ended) = channel();
         let reader = thread::spawn(move || {
-            let mut read = BTreeMap::<u32, Vec<(u64, u64)>>::new();
+            let mut read = Vec::new();
             loop {
-                for (program, counts) in programs_of(pid) {
-                    read.entry(program).or_default().push(counts);
-                }
+                read.extend(at_switches(pid));
                 if ended.recv_timeout(WINDOW) != Err(RecvTimeoutError::Timeout) {
                     return read;
                 }
@@ -56,13 +54,10 @@ impl Watch {
         }
     }
 
-    /// The program with the most time; `None` if no program ran.
+    /// `None` if no program ran at switches.
     pub(crate) fn finish(self) -> Option<ProgTimes> {
         drop(self.end);
-        let read = self.reader.join().ok()?;
-        let time = |counts: &Vec<(u64, u64)>| counts.last().map_or(0, |it| it.1);
-        let busiest = read.into_values().max_by_key(time)?;
-        estimate(&busiest)
+        estimate(&self.reader.join().ok()?)
     }
 }
 
@@ -89,21 +84,57 @@ fn estimate(counts: &[(u64, u64)]) -> Option<ProgTimes> {
     })
 }
 
-/// Runs and nanoseconds of each BPF program that a process has open, by the program's id.
-fn programs_of(pid: u32) -> Vec<(u32, (u64, u64))> {
-    let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else {
-        return Vec::new();
-    };
-    let of = |text: &str| {
-        let number = |name: &str| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.trim().parse().ok()
-        };
-        let id = u32::try_from(number("prog_id:")?).ok()?;
-        Some((id, (number("run_cnt:")?, number("run_time_ns:")?)))
-    };
+/// Number of context switches, and nanoseconds of all programs at them. `None` while the process
+/// has no such programs.
+fn at_switches(pid: u32) -> Option<(u64, u64)> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo")).ok()?;
     let texts = entries.filter_map(|entry| fs::read_to_string(entry.ok()?.path()).ok());
-    texts.filter_map(|text| of(&text)).collect()
+    sum_at_switches(&texts.collect::<Vec<_>>())
+}
+
+/// From the descriptions of open files: links name the tracepoint and the program, programs have
+/// the statistics.
+fn sum_at_switches(texts: &[String]) -> Option<(u64, u64)> {
+    let word = |text: &str, name: &str| -> Option<String> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().to_owned())
+    };
+    let switches = |text: &&String| word(text, "tp_name:").is_some_and(|it| it == "sched_switch");
+    let linked = texts.iter().filter(switches);
+    let linked: BTreeSet<String> = linked.filter_map(|text| word(text, "prog_id:")).collect();
+    let mut programs = BTreeMap::new();
+    for text in texts {
+        let number = |name: &str| word(text, name)?.parse::<u64>().ok();
+        let counts = number("run_cnt:").zip(number("run_time_ns:"));
+        if let (Some(id), Some(counts)) = (word(text, "prog_id:"), counts) {
+            programs.insert(id, counts);
+        }
+    }
+    programs.retain(|id, _| linked.contains(id));
+    let runs = programs.values().map(|(runs, _)| *runs).max()?;
+    Some((runs, programs.values().map(|(_, time)| time).sum()))
+}
+
+#[test]
+fn programs_at_switches_are_found_by_their_links() {
+    let link = |program, tracepoint| {
+        format!("link_type:\traw_tracepoint\nprog_id:\t{program}\ntp_name:\t{tracepoint}\n")
+    };
+    let program =
+        |id, runs, time| format!("prog_id:\t{id}\nrun_time_ns:\t{time}\nrun_cnt:\t{runs}\n");
+    let texts = [
+        link(7, "sched_switch"),
+        program(7, 10, 1000),
+        // A second descriptor of the same program.
+        program(7, 10, 1000),
+        link(8, "sys_enter"),
+        program(8, 900, 90_000),
+        link(9, "sched_switch"),
+        program(9, 9, 500),
+        "pos:\t0\n".to_owned(),
+    ];
+    assert_eq!(sum_at_switches(&texts), Some((10, 1500)));
+    assert_eq!(sum_at_switches(&texts[3..5]), None);
 }
 
 #[test]

@@ -63,8 +63,8 @@ VECTOR(on_single, "call_function_single_entry", KIND_BEGIN, "call_single")
 VECTOR(on_single_end, "call_function_single_exit", KIND_END, "call_single")
 
 /*
- * Interrupts between CPUs on arm64: one tracepoint for all, with a text of the kernel as its reason.
- * The numbers are those of the first letters, because this kernel has no vectors.
+ * Interrupts between CPUs on arm64: one tracepoint for all, with a text of the kernel as its
+ * reason. The numbers are those of the first letters, because this kernel has no vectors.
  */
 static always_inline int ipi(const char *reason, u32 kind)
 {

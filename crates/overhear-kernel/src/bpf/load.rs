@@ -457,7 +457,7 @@ fn available(programs: &'static [Program]) -> io::Result<Vec<&'static Program>> 
     let works = |program: &&Program| can_mask || program.name != MASKING;
     let known: Vec<&'static Program> = programs.iter().filter(has).filter(works).collect();
     let is_known = |name: &&str| known.iter().any(|program| program.name == *name);
-    let is_needed = |program: &&&Program| !program.replaces.iter().any(is_known);
+    let is_needed = |program: &&&Program| !program.replaces.iter().any(&is_known);
     Ok(known.iter().filter(is_needed).copied().collect())
 }
 

@@ -106,8 +106,8 @@ pub(crate) fn served_faults(cpu: u32) -> Result<[OwnedFd; 2], Errno> {
     ])
 }
 
-/// Opens the event of a CPU for page faults. A program that is attached to it is called at the begin
-/// of each fault, with the address.
+/// Opens the event of a CPU for page faults. A program that is attached to it is called at the
+/// begin of each fault, with the address.
 pub(crate) fn faults(cpu: u32) -> Result<OwnedFd, Errno> {
     let attributes = EventAttributes {
         sample_period: 1,
