@@ -55,6 +55,9 @@ struct Workload {
     /// The options of `overhear run`.
     options: Vec<String>,
     target: f64,
+    /// Whether the other half bears nothing of the cost. Programs at events of the kernel cost all
+    /// processes a little, so the difference may be below the target by that.
+    is_exact: bool,
 }
 
 fn pair() -> &'static Path {
@@ -214,7 +217,9 @@ fn attempt(workload: &Workload, cpu: u32) -> Result<(), Doubt> {
     if most > least * (1.0 + EQUAL) {
         return seen(reasons);
     }
-    assert!((found - workload.target).abs() <= TOLERANCE, "{reasons}");
+    assert!(found <= workload.target + TOLERANCE, "{reasons}");
+    let is_low = workload.is_exact && found < workload.target - TOLERANCE;
+    assert!(!is_low, "{reasons}");
     Ok(())
 }
 
@@ -240,6 +245,7 @@ fn system_calls_cost_what_their_budget_permits() {
             rounds: 500,
             options: words(&["--kernel-sensors", "syscall"]),
             target: 0.1,
+            is_exact: false,
         });
     }
 }
@@ -255,6 +261,7 @@ fn probe_costs_what_its_budget_permits() {
                 format!("{}:budget_step", path(pair())),
             ],
             target: 0.2,
+            is_exact: false,
         });
     }
 }
@@ -266,5 +273,6 @@ fn writes_cost_what_their_budget_permits() {
         rounds: 60,
         options: words(&["--kernel", "off"]),
         target: 0.1,
+        is_exact: true,
     });
 }
