@@ -178,8 +178,8 @@ static always_inline u64 total(struct task_struct *task, u64 source, u64 before)
 	return 0;
 }
 
-/* The other helper that reads a counter also computes times, which costs as much again. Counters are
- * pinned: they count all the time. */
+/* The other helper that reads a counter also computes times, which costs as much again. Counters
+ * are pinned: they count all the time. */
 static always_inline bool read_counter(u32 cpu, u32 number, u64 *count)
 {
 	enum { MAX_ERRNO = 4095 };
@@ -227,7 +227,8 @@ static always_inline void count_for(struct series *series, u32 number, u64 count
 		series->sum[number] += counted;
 }
 
-/* Adds what this CPU has counted since the arrival. Returns whether `base` has all counters of now. */
+/* Adds what this CPU has counted since the arrival. Returns whether `base` has the counters of now,
+ * all of them. */
 static always_inline bool end_counting(struct account *account, u32 cpu)
 {
 	bool is_read = 1;

@@ -6,7 +6,8 @@
 
 #include "core.h"
 
-/* The open file of a descriptor; NULL if there is none. Members are read with bpf_probe_read_kernel. */
+/* The open file of a descriptor; NULL if there is none. Its members are read with
+ * bpf_probe_read_kernel. */
 static always_inline struct file *open_file(u64 descriptor)
 {
 	struct task_struct *task = bpf_get_current_task_btf();
