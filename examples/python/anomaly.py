@@ -42,8 +42,6 @@ def anomalous(jobs: np.ndarray, quantities: list) -> list:
 
 def main(directory: str, sampler: str) -> None:
     samples = overhear.read(directory)[sampler]
-    # A sampler in the kernel has one series: then a job is the sum of the samples since the last
-    # job end. Record it with `--per job` alone, so that each job is one sample.
     jobs = samples[samples["point"] == JOB_END]
     quantities = [name for name in jobs.dtype.names if name not in FRAME]
     for tid in np.unique(jobs["tid"]):

@@ -105,8 +105,6 @@ pub struct SampledTotal {
 pub struct SeriesReport {
     /// Number of samples.
     pub count: u64,
-    /// Number of jobs of which samples were missed: they have no values.
-    pub incomplete: u64,
     /// The durations, and each quantity.
     pub values: Vec<SampledValues>,
 }
@@ -326,7 +324,7 @@ fn comm_of(comms: &BTreeMap<u32, String>, pid: u32, tid: u32) -> String {
 }
 
 fn series(account: &SamplerAccount, series: &SampleSeries) -> Option<SeriesReport> {
-    if series.count + series.incomplete == 0 {
+    if series.count == 0 {
         return None;
     }
     let durations = &series.durations;
@@ -361,7 +359,6 @@ fn series(account: &SamplerAccount, series: &SampleSeries) -> Option<SeriesRepor
     });
     Some(SeriesReport {
         count: series.count,
-        incomplete: series.incomplete,
         values: durations.into_iter().chain(values).collect(),
     })
 }

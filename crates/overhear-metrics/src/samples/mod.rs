@@ -2,7 +2,7 @@
 //! Statistics of samples per thread and per job, and the anomalous ones among them.
 //!
 //! The samples of a thread are shown as two series: jobs, and samples at other points. A job has
-//! the sums since its begin. The remainder at the end of a thread, at
+//! the counts since its begin, another sample those since the last one of this series. The remainder at the end of a thread, at
 //! [`SamplePoint::ThreadEnd`](overhear_event::SamplePoint::ThreadEnd), is part of its totals and of
 //! no series.
 
@@ -105,7 +105,6 @@ impl SamplerAccount {
 
     fn element(&mut self, element: &ElementView<'_>, memory: &mut HistogramMemory) {
         self.samples += 1;
-        let is_chained = self.reader.is_chained();
         let Some(sample) = self.reader.read(element) else {
             self.refused += 1;
             return;
@@ -115,7 +114,7 @@ impl SamplerAccount {
             Entry::Occupied(known) => known.into_mut(),
             Entry::Vacant(new) if has_room => {
                 let key = *new.key();
-                new.insert(SampledTask::new(key, &self.counts, is_chained))
+                new.insert(SampledTask::new(key, &self.counts))
             }
             Entry::Vacant(_) => {
                 self.refused += 1;
@@ -129,7 +128,6 @@ impl SamplerAccount {
     fn gap(&mut self, gap: &Gap) {
         let missed = self.missed.entry(gap.cause).or_default();
         *missed = missed.saturating_add(gap.missed);
-        self.reader.gap();
         self.anomalies.interrupt();
     }
 }

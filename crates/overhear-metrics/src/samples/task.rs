@@ -31,8 +31,6 @@ impl QuantityStatistics {
 pub struct SampleSeries {
     /// Number of samples.
     pub count: u64,
-    /// Number of jobs of which samples were missed: they have no values.
-    pub incomplete: u64,
     /// Sum of their durations: the time to which their counts belong.
     pub duration_ns: u64,
     /// The durations that are known, in nanoseconds.
@@ -49,7 +47,6 @@ impl SampleSeries {
     fn new(quantities: usize) -> Self {
         Self {
             count: 0,
-            incomplete: 0,
             duration_ns: 0,
             durations: Histogram::new(),
             first: None,
@@ -59,10 +56,6 @@ impl SampleSeries {
     }
 
     fn record(&mut self, sample: &Sample, time: Timestamp, memory: &mut HistogramMemory) {
-        if !sample.is_whole {
-            self.incomplete += 1;
-            return;
-        }
         let duration_ns = sample.header.duration_ns;
         self.count += 1;
         self.first.get_or_insert(time);
@@ -94,22 +87,18 @@ pub struct SampledTask {
     /// What was left at the end of the thread: sum of durations in nanoseconds, and one sum for
     /// each quantity.
     pub remainder: (u64, Vec<u128>),
-    /// Sums over all samples, if the samples of the thread are one series.
-    chain: Option<(u64, Vec<u128>)>,
     /// Whether each quantity is a count.
     counts: Vec<bool>,
 }
 
 impl SampledTask {
-    pub(super) fn new((pid, tid): TaskKey, counts: &[bool], is_chained: bool) -> Self {
-        let none = || (0, vec![0; counts.len()]);
+    pub(super) fn new((pid, tid): TaskKey, counts: &[bool]) -> Self {
         Self {
             pid,
             tid,
             jobs: SampleSeries::new(counts.len()),
             samples: SampleSeries::new(counts.len()),
-            remainder: none(),
-            chain: is_chained.then(none),
+            remainder: (0, vec![0; counts.len()]),
             counts: counts.to_vec(),
         }
     }
@@ -120,25 +109,23 @@ impl SampledTask {
         time: Timestamp,
         memory: &mut HistogramMemory,
     ) {
-        let sums = match sample.header.point {
-            Some(SamplePoint::ThreadEnd) => Some(&mut self.remainder),
-            _ => self.chain.as_mut(),
-        };
-        if let Some((duration_ns, sums)) = sums {
-            *duration_ns = duration_ns.saturating_add(sample.own.duration_ns);
-            for (sum, count) in sums.iter_mut().zip(&sample.own.counts) {
-                *sum = sum.saturating_add((*count).into());
-            }
-        }
         match sample.header.point {
-            Some(SamplePoint::ThreadEnd) => {}
+            Some(SamplePoint::ThreadEnd) => self.add_remainder(sample),
             Some(SamplePoint::JobEnd) => self.jobs.record(sample, time, memory),
             _ => self.samples.record(sample, time, memory),
         }
     }
 
-    /// Of independent series, the one that has the thread's totals, together with the remainder:
-    /// the samples if there are any, because they also have what lies between jobs; otherwise the jobs.
+    fn add_remainder(&mut self, sample: &Sample) {
+        let (duration_ns, sums) = &mut self.remainder;
+        *duration_ns = duration_ns.saturating_add(sample.header.duration_ns);
+        for (sum, count) in sums.iter_mut().zip(&sample.counts) {
+            *sum = sum.saturating_add((*count).into());
+        }
+    }
+
+    /// The series that has the thread's totals, together with the remainder: the samples if there
+    /// are any, because they also have what lies between jobs; otherwise the jobs.
     fn series_of_totals(&self) -> &SampleSeries {
         if self.samples.count > 0 {
             &self.samples
@@ -151,20 +138,14 @@ impl SampledTask {
     #[must_use]
     pub fn total(&self, quantity: usize) -> Option<u128> {
         let is_count = self.counts.get(quantity).copied().unwrap_or(false);
-        let sum = match &self.chain {
-            Some((_, sums)) => *sums.get(quantity)?,
-            None => self.series_of_totals().quantities.get(quantity)?.total,
-        };
+        let sum = self.series_of_totals().quantities.get(quantity)?.total;
         is_count.then(|| sum.saturating_add(self.remainder.1[quantity]))
     }
 
     /// The time to which the totals belong, in nanoseconds.
     #[must_use]
     pub fn duration_ns(&self) -> u64 {
-        let sum = match &self.chain {
-            Some((duration_ns, _)) => *duration_ns,
-            None => self.series_of_totals().duration_ns,
-        };
+        let sum = self.series_of_totals().duration_ns;
         sum.saturating_add(self.remainder.0)
     }
 

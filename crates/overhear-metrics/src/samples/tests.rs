@@ -89,32 +89,9 @@ fn quantile(values: &mut [f64], fraction: f64) -> f64 {
     values[rank as usize - 1]
 }
 
-/// The jobs of one thread. In one series, a job is the sum of its samples.
-fn jobs(samples: &[&Sample], is_chained: bool) -> Vec<Sample> {
-    let mut jobs = Vec::new();
-    let mut parts: Vec<&Sample> = Vec::new();
-    for sample in samples {
-        match sample.point {
-            8 => {
-                let mut job = (*sample).clone();
-                for part in parts.drain(..).filter(|_| is_chained) {
-                    job.duration += part.duration;
-                    for (sum, count) in job.counts.iter_mut().zip(part.counts) {
-                        *sum = sum.saturating_add(count);
-                    }
-                }
-                jobs.push(job);
-            }
-            9 => parts.clear(),
-            _ => parts.push(sample),
-        }
-    }
-    jobs
-}
-
 /// The slow reference of one series.
 fn check_series(found: &SampleSeries, series: &[Sample]) {
-    assert_eq!((found.count, found.incomplete), (series.len() as u64, 0));
+    assert_eq!(found.count, series.len() as u64);
     let duration: u64 = series.iter().map(|it| it.duration).sum();
     assert_eq!(found.duration_ns, duration);
     for (index, quantity) in found.quantities.iter().enumerate() {
@@ -151,10 +128,10 @@ proptest! {
     #[test]
     fn series_and_totals_equal_the_reference(
         samples in proptest::collection::vec(sample(), 0..300),
-        is_chained in any::<bool>(),
+        is_in_kernel in any::<bool>(),
     ) {
         let mut statistics = SampleStatistics::default();
-        let streams = match is_chained {
+        let streams = match is_in_kernel {
             true => kernel_streams(),
             // The lanes of a sensor in a program.
             false => streams(|_| Origin::program(1, "p")).map(|stream| {
@@ -175,13 +152,14 @@ proptest! {
             prop_assert_eq!(account.tasks().count(), by_task.len());
             for task in account.tasks() {
                 let own = &by_task[&task.tid];
-                check_series(&task.jobs, &jobs(own, is_chained));
+                let jobs = own.iter().filter(|it| it.point == 8).map(|it| (*it).clone());
+                check_series(&task.jobs, &jobs.collect::<Vec<Sample>>());
                 let is_other = |it: &&Sample| it.point != 8 && it.point != 9;
                 let others = own.iter().filter(|it| is_other(it)).map(|it| (*it).clone());
                 let others: Vec<Sample> = others.collect();
                 check_series(&task.samples, &others);
                 let is_total = |it: &&&Sample| {
-                    is_chained || it.point == 9 || (it.point == 8) == others.is_empty()
+                    it.point == 9 || (it.point == 8) == others.is_empty()
                 };
                 for quantity in 0..4 {
                     let total: u128 = own.iter().filter(is_total)
@@ -194,45 +172,6 @@ proptest! {
             }
         }
     }
-}
-
-#[test]
-fn jobs_with_missed_samples_have_no_values() {
-    let streams = kernel_streams();
-    let mut statistics = SampleStatistics::default();
-    let sample = |point| Sample {
-        tid: 1,
-        pid: 1,
-        point,
-        duration: 10,
-        counts: [5; 4],
-        rss: 0,
-        load: 0.0,
-        cpu: 0,
-    };
-    feed(&mut statistics, &[2, 8, 2, 2].map(sample), &streams);
-    let gap = Gap {
-        stream: streams[0].id,
-        first: 4,
-        missed: 1,
-        from: Timestamp::ZERO,
-        to: Timestamp::ZERO,
-        cause: GapCause::Full,
-    };
-    statistics.gap(&streams[0], &gap);
-    feed(&mut statistics, &[2, 8, 2, 8].map(sample), &streams);
-    let account = statistics.samplers().next().expect("one sampler");
-    let task = account.tasks().next().expect("one thread");
-    assert_eq!((task.jobs.count, task.jobs.incomplete), (2, 1));
-    assert_eq!(
-        (task.jobs.quantities[0].total, task.jobs.duration_ns),
-        (20, 40)
-    );
-    assert_eq!(task.total(0), Some(40));
-    assert_eq!(
-        account.anomalies().tasks().next().expect("one thread").jobs,
-        2
-    );
 }
 
 #[test]

@@ -71,8 +71,7 @@ impl Anomalies {
 
     /// Elements were missed: no anomaly goes on.
     pub(super) fn gap(&mut self) {
-        for (reader, detector) in self.samplers.values_mut() {
-            reader.gap();
+        for (_, detector) in self.samplers.values_mut() {
             detector.interrupt();
         }
     }

@@ -219,8 +219,6 @@ class Model {
       return;
     }
     const sensor = { id: String(one.id ?? ''), instance: one.instance ?? '', type: String(one.type ?? ''), elements: new Elements(one) };
-    // Samplers without a process are in the kernel.
-    sensor.isChained = one.pid === null || one.pid === undefined;
     if (sensor.type === SAMPLE_TYPE) sensor.counts = new Set(list(one.fields).filter((field) => field.count === true).map((field) => String(field.name)));
     this.sensors[index] = sensor;
     if (one.pid === null || one.pid === undefined) this.kernel.push(sensor);

@@ -131,11 +131,10 @@ class Samples {
       const task = this.tasks.get(key);
       const point = points[i];
       const before = task.tracks.size + task.jobs.size;
-      if (sensor.isChained) this.#addUp(task, sensor, place, quantities, i, durations[i], point);
       if (point === JOB_END) this.#job(task, sensor, place, quantities, i, durations[i], cpus[i]);
       // What is left at the end of a thread is no usual sample.
       if (point === THREAD_END) this.#end(task, sensor, elements.times[i]);
-      else this.#sample(task, sensor, place, quantities, i, durations[i], point === JOB_END && !sensor.isChained);
+      else this.#sample(task, sensor, place, quantities, i, durations[i], point === JOB_END);
       isNew = isNew || task.tracks.size + task.jobs.size > before;
     }
     for (const task of this.tasks.values()) {
@@ -143,21 +142,6 @@ class Samples {
       for (const jobs of task.jobs.values()) jobs.settle();
     }
     return isNew;
-  }
-
-  /** In the kernel, the samples of a thread are one series: a job is the sum of those since the
-   *  last job end. */
-  #addUp(task, sensor, place, quantities, i, duration, point) {
-    task.open ??= new Map();
-    const job = task.open.get(place);
-    if (point === THREAD_END) {
-      task.open.delete(place);
-      return;
-    }
-    const counts = quantities.map((field) => field.values[i]);
-    if (!job) task.open.set(place, { duration, counts, hasEnded: point === JOB_END });
-    else if (job.hasEnded) Object.assign(job, { duration, counts, hasEnded: point === JOB_END });
-    else Object.assign(job, { duration: job.duration + duration, counts: job.counts.map((sum, k) => sum + counts[k]), hasEnded: point === JOB_END });
   }
 
   /** The thread has ended: its tracks have no value any more. */
@@ -203,12 +187,9 @@ class Samples {
       task.jobs.set(place, Object.assign(new Jobs(new SampleBuffer(fields), sensor.id), { sampler: sensor, ipc: hasIpc ? ipc : null }));
     }
     const jobs = task.jobs.get(place);
-    const sums = sensor.isChained ? task.open.get(place) : null;
-    const length = sums?.duration ?? duration;
-    const isCount = (field) => sensor.counts?.has(field.name);
-    const values = [length, ...quantities.map((field, k) => (sums && isCount(field) ? sums.counts[k] : field.values[i]))];
+    const values = [duration, ...quantities.map((field) => field.values[i])];
     if (jobs.ipc) values.push(values[jobs.ipc[1]] > 0 ? values[jobs.ipc[0]] / values[jobs.ipc[1]] : NaN);
-    jobs.push(sensor.elements.times[i], length, [...values, cpu]);
+    jobs.push(sensor.elements.times[i], duration, [...values, cpu]);
   }
 }
 

@@ -204,11 +204,11 @@ impl AnomalyDetector {
         }
     }
 
-    /// Judges a sample or a job. What is left at the end of a thread is not judged, nor a job of
-    /// which samples were missed. Returns a new anomaly that begins with it.
+    /// Judges a sample. What is left at the end of a thread is not judged. Returns a new anomaly that
+    /// begins with it.
     pub(crate) fn judge(&mut self, sample: &Sample, time: Timestamp) -> Option<AnomalousJob> {
         let header = &sample.header;
-        if header.point == Some(SamplePoint::ThreadEnd) || !sample.is_whole {
+        if header.point == Some(SamplePoint::ThreadEnd) {
             return None;
         }
         let key = (header.pid, header.tid);

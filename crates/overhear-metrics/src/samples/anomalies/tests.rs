@@ -4,7 +4,7 @@
 use overhear_event::{SampleHeader, SampleLayout, SamplePoint, SampleSchema, Timestamp};
 
 use super::{AnomalyDetector, FIRST_JUDGED, KEPT_ANOMALIES, MAX_TASKS};
-use crate::samples::reader::{Counted, Sample};
+use crate::samples::reader::Sample;
 
 /// Pseudo-random numbers: splitmix64.
 struct Random(u64);
@@ -41,10 +41,8 @@ fn detector() -> AnomalyDetector {
 fn sample(header: SampleHeader, values: [f64; 5]) -> Sample {
     Sample {
         header,
-        own: Counted::default(),
         values: values.map(Some).to_vec(),
         counts: Vec::new(),
-        is_whole: true,
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use overhear_event::{
-    ElementView, Nanos, Origin, SampleHeader, SampleLayout, SamplePoint, SampledQuantity,
-    StreamDescriptor, StreamId, Timestamp, Value,
+    ElementView, Nanos, SampleHeader, SampleLayout, SamplePoint, SampledQuantity, StreamDescriptor,
+    StreamId, Timestamp, Value,
 };
 
 use super::super::schema;
@@ -32,8 +32,6 @@ struct Task {
     parent: Option<u64>,
     /// The end of the last job: slices of one track must not overlap.
     last_job: Timestamp,
-    /// The duration of the open job, in the kernel: there, the samples of a thread are one series.
-    open_ns: u64,
     /// Whether there are samples at other points than job ends: these have all counts.
     has_samples: bool,
 }
@@ -83,16 +81,7 @@ impl<W: Write> PerfettoExport<W> {
         let Some(task) = task.and_then(|sampler| sampler.tasks.get_mut(&key)) else {
             return;
         };
-        let is_chained = matches!(stream.origin, Origin::Kernel { .. });
-        task.has_samples |= !is_job && !is_chained;
-        let mut job_header = header;
-        if is_chained {
-            let job_ns = task.open_ns.saturating_add(header.duration_ns);
-            task.open_ns = if is_job { 0 } else { job_ns };
-            if is_job {
-                job_header.duration_ns = job_ns;
-            }
-        }
+        task.has_samples |= !is_job;
         let job = is_job.then(|| {
             (
                 task.parent,
@@ -104,7 +93,7 @@ impl<W: Write> PerfettoExport<W> {
             false => task.counters.clone(),
         };
         if let Some((parent, last)) = job {
-            self.job(element, &job_header, parent, last);
+            self.job(element, &header, parent, last);
         }
         for (quantity, track_uuid) in quantities.iter().zip(counters) {
             let value = stream.schema.read(quantity.field, payload);
