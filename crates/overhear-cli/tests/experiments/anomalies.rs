@@ -41,7 +41,7 @@ impl Finding {
         let jobs = &observed.run.jobs[hurt];
         let mut faulty = jobs.iter().filter(|job| job.is_faulty);
         let first = faulty.next().expect("a run has a fault");
-        let last = faulty.last().unwrap_or(first);
+        let last = faulty.next_back().unwrap_or(first);
         // A job that was disturbed may end in the next period, and so does the sample of its end.
         let end_ns = last.end_ns + 2 * u64::from(period_ms) * 1_000_000;
         let mut finding = Self {
