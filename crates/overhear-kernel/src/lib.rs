@@ -98,5 +98,5 @@ pub use machine::{in_initial_pid_namespace, possible_cpus};
 pub use monitor::{CountingInbox, KernelMonitor};
 pub use probe::{Probe, ProbeError};
 pub use prog_stats::{ProgStats, ProgStatsError, ProgStatsGuard};
-pub use samples::{FlowPoint, JobEnd, KernelSampler, SamplerError};
+pub use samples::{FlowPoint, JobEndPoint, KernelSampler, SamplerError};
 pub use sensor::{ring_bytes, Sensor, UnknownSensor};

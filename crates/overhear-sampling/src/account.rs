@@ -5,7 +5,7 @@ use crate::{Quantity, QuantityKind};
 
 /// A quantity that the kernel keeps for each thread or process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Account {
+pub enum KernelAccount {
     /// Time on a CPU.
     CpuTime,
     /// Time during which it was runnable, and another thread had the CPU.
@@ -26,7 +26,7 @@ pub enum Account {
     Resident,
 }
 
-impl Account {
+impl KernelAccount {
     /// All accounts.
     pub const ALL: [Self; 9] = [
         Self::CpuTime,
@@ -85,17 +85,17 @@ impl Account {
 
 #[cfg(test)]
 mod tests {
-    use super::Account;
+    use super::KernelAccount;
 
     #[test]
     fn names_are_found_and_become_identifiers() {
-        for account in Account::ALL {
-            assert_eq!(Account::of_name(account.name()), Some(account));
+        for account in KernelAccount::ALL {
+            assert_eq!(KernelAccount::of_name(account.name()), Some(account));
             let name = account.quantity().name;
             assert!(name
                 .bytes()
                 .all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
         }
-        assert_eq!(Account::of_name("cpu_time"), None);
+        assert_eq!(KernelAccount::of_name("cpu_time"), None);
     }
 }

@@ -30,7 +30,7 @@ mod sample_ring;
 mod source;
 pub mod sources;
 
-pub use account::Account;
+pub use account::KernelAccount;
 pub use form::{SampleForm, SampleSubject};
 pub use periodic_sampler::{
     PeriodicSampler, PeriodicSamplers, PeriodicSource, SampleTarget, SamplerEnd, StartSamplersError,

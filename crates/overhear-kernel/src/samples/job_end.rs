@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! [`JobEnd`]: where a job of a thread ends.
+//! [`JobEndPoint`]: where a job of a thread ends.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use crate::{machine, Probe};
 
 /// Where a job of a thread ends ([EPOS, section III-C]); the next job begins there.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum JobEnd {
+pub enum JobEndPoint {
     /// The thread calls `sched_yield`.
     Yield,
     /// A thread of the policy SCHED_DEADLINE calls `sched_yield`.
@@ -62,19 +62,19 @@ impl JobEndSet {
 
     /// Finds files, variables and functions.
     pub(super) fn resolve(
-        ends: &[JobEnd],
+        ends: &[JobEndPoint],
         function: impl Fn(&Probe) -> Result<ResolvedProbe, SamplerError>,
     ) -> Result<ResolvedJobEnds, SamplerError> {
         let mut found = ResolvedJobEnds::default();
         for end in ends {
             let kind = match end {
-                JobEnd::Yield => Self::YIELD,
-                JobEnd::DeadlineYield => Self::DEADLINE_YIELD,
-                JobEnd::Sleep => Self::SLEEP,
-                JobEnd::Futex(_) | JobEnd::FutexVariable { .. } => Self::FUTEX,
-                JobEnd::Descriptor(_) => Self::DESCRIPTOR,
-                JobEnd::File(_) => Self::FILE,
-                JobEnd::Function(probe) => {
+                JobEndPoint::Yield => Self::YIELD,
+                JobEndPoint::DeadlineYield => Self::DEADLINE_YIELD,
+                JobEndPoint::Sleep => Self::SLEEP,
+                JobEndPoint::Futex(_) | JobEndPoint::FutexVariable { .. } => Self::FUTEX,
+                JobEndPoint::Descriptor(_) => Self::DESCRIPTOR,
+                JobEndPoint::File(_) => Self::FILE,
+                JobEndPoint::Function(probe) => {
                     found.functions.push(function(probe)?);
                     continue;
                 }
@@ -87,8 +87,8 @@ impl JobEndSet {
             }
             found.kinds.0 |= kind.0;
             match end {
-                JobEnd::Futex(address) => found.futex = *address,
-                JobEnd::FutexVariable { program, variable } => {
+                JobEndPoint::Futex(address) => found.futex = *address,
+                JobEndPoint::FutexVariable { program, variable } => {
                     let what = format!("futex={variable}");
                     let program = probe::find(program).map_err(SamplerError::Probe)?;
                     let place = probe::variable(&program, variable);
@@ -99,8 +99,8 @@ impl JobEndSet {
                     found.is_futex_relative = true;
                     found.file = file(&program, &what)?;
                 }
-                JobEnd::Descriptor(descriptor) => found.descriptor = *descriptor,
-                JobEnd::File(path) => {
+                JobEndPoint::Descriptor(descriptor) => found.descriptor = *descriptor,
+                JobEndPoint::File(path) => {
                     found.file = file(path, &format!("read={}", path.display()))?;
                 }
                 _ => {}
@@ -142,36 +142,41 @@ mod tests {
     use std::env;
     use std::path::PathBuf;
 
-    use super::{JobEnd, JobEndSet, ResolvedJobEnds};
+    use super::{JobEndPoint, JobEndSet, ResolvedJobEnds};
     use crate::samples::SamplerError;
 
-    fn resolve(ends: &[JobEnd]) -> Result<ResolvedJobEnds, SamplerError> {
+    fn resolve(ends: &[JobEndPoint]) -> Result<ResolvedJobEnds, SamplerError> {
         JobEndSet::resolve(ends, |_| unreachable!("no function is named"))
     }
 
     #[test]
     fn rules_of_system_calls_are_a_set() {
-        let found = resolve(&[JobEnd::Sleep, JobEnd::DeadlineYield, JobEnd::Sleep]).unwrap();
+        let found = resolve(&[
+            JobEndPoint::Sleep,
+            JobEndPoint::DeadlineYield,
+            JobEndPoint::Sleep,
+        ])
+        .unwrap();
         assert_eq!(found.kinds.as_raw(), 4 | 2);
-        let found = resolve(&[JobEnd::Descriptor(7), JobEnd::Futex(64)]).unwrap();
+        let found = resolve(&[JobEndPoint::Descriptor(7), JobEndPoint::Futex(64)]).unwrap();
         assert_eq!(
             (found.kinds.as_raw(), found.descriptor, found.futex),
             (8 | 16, 7, 64)
         );
-        let two = resolve(&[JobEnd::Descriptor(7), JobEnd::Descriptor(8)]);
+        let two = resolve(&[JobEndPoint::Descriptor(7), JobEndPoint::Descriptor(8)]);
         assert_eq!(two.unwrap_err(), SamplerError::TwoEnds);
     }
 
     #[test]
     fn files_and_variables_are_found_or_named() {
         let own = env::current_exe().unwrap();
-        let found = resolve(&[JobEnd::File(own.clone())]).unwrap();
+        let found = resolve(&[JobEndPoint::File(own.clone())]).unwrap();
         assert!(found.file.0 > 0);
-        let missing = resolve(&[JobEnd::File(PathBuf::from("/no/such"))]).unwrap_err();
+        let missing = resolve(&[JobEndPoint::File(PathBuf::from("/no/such"))]).unwrap_err();
         assert!(missing.to_string().contains("read=/no/such"), "{missing}");
         let variable = "no_such_variable".to_owned();
         let program = own.to_str().unwrap().to_owned();
-        let missing = resolve(&[JobEnd::FutexVariable { program, variable }]).unwrap_err();
+        let missing = resolve(&[JobEndPoint::FutexVariable { program, variable }]).unwrap_err();
         assert!(
             missing.to_string().contains("no_such_variable"),
             "{missing}"

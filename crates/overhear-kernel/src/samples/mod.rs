@@ -16,7 +16,7 @@ use overhear_sampling::counters::{CounterError, CounterEvent};
 use crate::probe::ResolvedProbe;
 use crate::{Probe, ProbeError};
 
-pub use job_end::JobEnd;
+pub use job_end::JobEndPoint;
 pub(crate) use job_end::{JobEndSet, ResolvedJobEnds};
 pub(crate) use quantity::{ThreadQuantity, MAX_COUNTERS, MAX_QUANTITIES};
 
@@ -45,11 +45,11 @@ pub enum FlowPoint {
 ///
 /// ```
 /// use overhear_event::{Nanos, SampleLayout};
-/// use overhear_kernel::{FlowPoint, JobEnd, KernelSampler};
+/// use overhear_kernel::{FlowPoint, JobEndPoint, KernelSampler};
 ///
 /// let sampler = KernelSampler::new("jobs")
 ///     .quantities(["cpu-time", "wait-time", "page-faults"])
-///     .job_end(JobEnd::Sleep);
+///     .job_end(JobEndPoint::Sleep);
 /// let schema = sampler.schema()?;
 /// assert_eq!(SampleLayout::of(&schema).expect("a sample").quantities().len(), 3);
 ///
@@ -65,7 +65,7 @@ pub struct KernelSampler {
     name: String,
     quantities: Vec<String>,
     points: Vec<FlowPoint>,
-    job_ends: Vec<JobEnd>,
+    job_ends: Vec<JobEndPoint>,
     least_distance: Nanos,
     period: Option<Nanos>,
     elements: u32,
@@ -117,7 +117,7 @@ impl KernelSampler {
 
     /// Takes a sample where a job of a thread ends.
     #[must_use]
-    pub fn job_end(mut self, end: JobEnd) -> Self {
+    pub fn job_end(mut self, end: JobEndPoint) -> Self {
         self.job_ends.push(end);
         self
     }
@@ -374,7 +374,7 @@ impl SamplerError {
 
 #[cfg(test)]
 mod tests {
-    use super::{FlowPoint, JobEnd, KernelSampler, SamplerError};
+    use super::{FlowPoint, JobEndPoint, KernelSampler, SamplerError};
     use crate::Probe;
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
         let at = sampler.clone().at(FlowPoint::Function(tracepoint.clone()));
         let wrong = at.resolve().unwrap_err().to_string();
         assert!(wrong.contains("is no function of a program"), "{wrong}");
-        let wrong = sampler.job_end(JobEnd::Function(tracepoint));
+        let wrong = sampler.job_end(JobEndPoint::Function(tracepoint));
         assert!(wrong.resolve().is_err());
     }
 }

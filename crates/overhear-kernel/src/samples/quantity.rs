@@ -3,7 +3,7 @@
 
 use overhear_event::is_similar_name;
 use overhear_sampling::counters::{CounterError, CounterEvent};
-use overhear_sampling::{Account, Quantity, QuantityKind};
+use overhear_sampling::{KernelAccount, Quantity, QuantityKind};
 
 use super::SamplerError;
 
@@ -58,7 +58,7 @@ impl ThreadQuantity {
 
     /// The quantity with this name. If it is a counter, it has this number.
     fn parse(name: &str, number: u64) -> Result<Self, SamplerError> {
-        if let Some(account) = Account::of_name(name) {
+        if let Some(account) = KernelAccount::of_name(name) {
             return Ok(Self::Account {
                 quantity: account.quantity(),
                 source: source_of(account),
@@ -128,23 +128,23 @@ impl ThreadQuantity {
     }
 }
 
-const fn source_of(account: Account) -> u64 {
+const fn source_of(account: KernelAccount) -> u64 {
     match account {
-        Account::CpuTime => 1,
-        Account::WaitTime => 2,
-        Account::VoluntarySwitches => 3,
-        Account::InvoluntarySwitches => 4,
-        Account::MinorFaults => 7,
-        Account::MajorFaults => 8,
-        Account::ReadBytes => 10,
-        Account::WriteBytes => 11,
-        Account::Resident => 12,
+        KernelAccount::CpuTime => 1,
+        KernelAccount::WaitTime => 2,
+        KernelAccount::VoluntarySwitches => 3,
+        KernelAccount::InvoluntarySwitches => 4,
+        KernelAccount::MinorFaults => 7,
+        KernelAccount::MajorFaults => 8,
+        KernelAccount::ReadBytes => 10,
+        KernelAccount::WriteBytes => 11,
+        KernelAccount::Resident => 12,
     }
 }
 
 /// Similar names; without any, the accounts.
 fn advice(name: &str, mut similar: Vec<String>) -> String {
-    let accounts = Account::ALL.map(Account::name).into_iter();
+    let accounts = KernelAccount::ALL.map(KernelAccount::name).into_iter();
     let accounts: Vec<&str> = accounts.chain(EVENTS.map(|event| event.0)).collect();
     let near = accounts.iter().filter(|it| is_similar_name(it, name));
     similar.extend(near.map(|it| (*it).to_owned()));

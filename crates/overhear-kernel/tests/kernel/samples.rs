@@ -11,7 +11,7 @@ use std::{env, fs, ptr, thread};
 
 use overhear_event::{GapCause, Nanos, SamplePoint};
 use overhear_kernel::{
-    Backend, FlowPoint, JobEnd, Kernel, KernelBuilder, KernelSampler, Probe, StartError,
+    Backend, FlowPoint, JobEndPoint, Kernel, KernelBuilder, KernelSampler, Probe, StartError,
 };
 
 use crate::harness::{cpu_lock, settled_switches, Program, Recorder};
@@ -309,13 +309,13 @@ fn without_jobs_beside_timers(all: &[Sample], tid: u32) -> Vec<Sample> {
 
 /// Runs the jobs under a sampler with this end of jobs, for a program that runs already; returns its
 /// samples of the thread with the jobs. Without an end it is the futex by its address.
-fn samples_of_jobs(end: Option<JobEnd>, period: Option<Nanos>) -> Option<Vec<Sample>> {
+fn samples_of_jobs(end: Option<JobEndPoint>, period: Option<Nanos>) -> Option<Vec<Sample>> {
     let mut program = Program::start("jobs", |_| {});
     program.until_parked(|| {});
     let address = program.printed[0].trim_start_matches("0x");
     let address = u64::from_str_radix(address, 16).unwrap();
     let sampler = KernelSampler::new("jobs").quantities(ACCOUNTS);
-    let mut sampler = sampler.job_end(end.unwrap_or(JobEnd::Futex(address)));
+    let mut sampler = sampler.job_end(end.unwrap_or(JobEndPoint::Futex(address)));
     if let Some(period) = period {
         sampler = sampler.timer(period);
     }
@@ -362,17 +362,20 @@ fn jobs_end_where_the_user_says() {
     let function = Probe::function(&format!("{program}:overhear_test_step:return")).unwrap();
     let variable = "OVERHEAR_TEST_FUTEX".to_owned();
     // The address is known when the program runs.
-    let ends: [(&str, Option<JobEnd>); 7] = [
-        ("yield", Some(JobEnd::Yield)),
-        ("sleep", Some(JobEnd::Sleep)),
+    let ends: [(&str, Option<JobEndPoint>); 7] = [
+        ("yield", Some(JobEndPoint::Yield)),
+        ("sleep", Some(JobEndPoint::Sleep)),
         ("address", None),
         (
             "variable",
-            Some(JobEnd::FutexVariable { program, variable }),
+            Some(JobEndPoint::FutexVariable { program, variable }),
         ),
-        ("descriptor", Some(JobEnd::Descriptor(DESCRIPTOR as u32))),
-        ("file", Some(JobEnd::File(own))),
-        ("function", Some(JobEnd::Function(function))),
+        (
+            "descriptor",
+            Some(JobEndPoint::Descriptor(DESCRIPTOR as u32)),
+        ),
+        ("file", Some(JobEndPoint::File(own))),
+        ("function", Some(JobEndPoint::Function(function))),
     ];
     for (name, end) in ends {
         let Some(samples) = samples_of_jobs(end, None) else {
@@ -407,7 +410,7 @@ fn jobs_end_where_the_user_says() {
 fn timer_and_jobs_are_two_series() {
     let _cpus = cpu_lock();
     let period = Some(Nanos::from_ms(1));
-    let Some(samples) = samples_of_jobs(Some(JobEnd::Yield), period) else {
+    let Some(samples) = samples_of_jobs(Some(JobEndPoint::Yield), period) else {
         return;
     };
     let of = |point| samples.iter().filter(move |sample| at(sample, point));

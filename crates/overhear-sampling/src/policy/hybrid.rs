@@ -41,7 +41,7 @@ impl Hybrid {
 
 /// Which points have samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum HybridMode {
     /// Each point.
     Flow,
     /// None: only periods.
@@ -76,7 +76,7 @@ pub struct RateRule {
     window: u64,
     high: u64,
     low: u64,
-    mode: Mode,
+    mode: HybridMode,
     // The number of the window, and its points.
     current: u64,
     points: u64,
@@ -99,7 +99,7 @@ impl RateRule {
             window: window.as_ns(),
             high,
             low,
-            mode: Mode::Flow,
+            mode: HybridMode::Flow,
             current: 0,
             points: 0,
             changes: 0,
@@ -111,13 +111,13 @@ impl RateRule {
         self.advance(now);
         self.points += 1;
         if self.points > self.high {
-            self.change(Mode::Periodic);
+            self.change(HybridMode::Periodic);
         }
-        self.mode == Mode::Flow
+        self.mode == HybridMode::Flow
     }
 
     /// The mode at this time, which does not go back.
-    pub fn mode(&mut self, now: Timestamp) -> Mode {
+    pub fn mode(&mut self, now: Timestamp) -> HybridMode {
         self.advance(now);
         self.mode
     }
@@ -135,12 +135,12 @@ impl RateRule {
         }
         // A window without points lies between, or the last one had few.
         if self.points <= self.low || window > self.current + 1 {
-            self.change(Mode::Flow);
+            self.change(HybridMode::Flow);
         }
         (self.current, self.points) = (window, 0);
     }
 
-    fn change(&mut self, mode: Mode) {
+    fn change(&mut self, mode: HybridMode) {
         if self.mode != mode {
             self.mode = mode;
             self.changes += 1;
@@ -153,7 +153,7 @@ mod tests {
     use overhear_event::{Nanos, Timestamp};
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
 
-    use super::{Hybrid, Mode, RateRule, RateRuleError};
+    use super::{Hybrid, HybridMode, RateRule, RateRuleError};
 
     const fn at(ns: u64) -> Timestamp {
         Timestamp::from_monotonic_ns(ns)
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(taken, [true, true, true, false, false]);
         // Two points are between the rates: it stays.
         assert!(!rule.point(at(100)) && !rule.point(at(150)));
-        assert_eq!(rule.mode(at(200)), Mode::Periodic);
+        assert_eq!(rule.mode(at(200)), HybridMode::Periodic);
         // One point is few: the next window has samples at points.
         assert!(!rule.point(at(250)));
         assert!(rule.point(at(300)));
@@ -186,8 +186,8 @@ mod tests {
         // So does a window after an empty one.
         let many = (0..9).filter(|point| rule.point(at(310 + point)));
         assert_eq!(many.count(), 2);
-        assert_eq!(rule.mode(at(399)), Mode::Periodic);
-        assert_eq!(rule.mode(at(550)), Mode::Flow);
+        assert_eq!(rule.mode(at(399)), HybridMode::Periodic);
+        assert_eq!(rule.mode(at(550)), HybridMode::Flow);
     }
 
     proptest! {
@@ -232,8 +232,8 @@ mod tests {
                 prop_assert!(sampled <= high, "{} samples in a window", sampled);
                 prop_assert!(in_window <= high || !taken);
                 prop_assert!(rule.changes() <= before + 2);
-                if in_window > 1 && mode == Mode::Periodic {
-                    prop_assert_eq!(rule.mode, Mode::Periodic);
+                if in_window > 1 && mode == HybridMode::Periodic {
+                    prop_assert_eq!(rule.mode, HybridMode::Periodic);
                 }
             }
             prop_assert!(rule.changes() <= 2 * (now / 100 + 1));

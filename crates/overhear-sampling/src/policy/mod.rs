@@ -4,5 +4,5 @@
 mod hybrid;
 mod periodic;
 
-pub use hybrid::{Hybrid, Mode, RateRule, RateRuleError};
+pub use hybrid::{Hybrid, HybridMode, RateRule, RateRuleError};
 pub use periodic::{Expiry, PeriodCounter, PeriodError, Timer, MIN_TICK};

@@ -7,7 +7,7 @@ use super::name::CPU_COLUMNS;
 use super::text::keys_of;
 use super::SourceFinder;
 use crate::counters::CounterEvent;
-use crate::Account;
+use crate::KernelAccount;
 
 /// A data source of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl SourceFinder {
     #[must_use]
     pub fn available(&self) -> Vec<AvailableSource> {
         let mut all = Vec::new();
-        for account in Account::ALL {
+        for account in KernelAccount::ALL {
             all.push(source(account.name(), "account of a process"));
         }
         self.pressures(&mut all);

@@ -8,7 +8,7 @@ use super::process::ProcessQuantity;
 use super::text::{keys_of, Pick, Place};
 use super::{SourceFinder, SourceNameError, SENSOR};
 use crate::counters::{CounterError, CounterEvent};
-use crate::{Account, Quantity, QuantityKind};
+use crate::{KernelAccount, Quantity, QuantityKind};
 
 /// Nanoseconds of a tick of `/proc/stat`: `USER_HZ` is 100 on every machine.
 const TICK_NS: u64 = 10_000_000;
@@ -52,8 +52,9 @@ pub fn split_names(list: &str) -> impl Iterator<Item = &str> {
 /// The counter of this name.
 pub(crate) fn counter(name: &str) -> Option<CounterEvent> {
     let family = name.split_once(':').map_or("", |(family, _)| family);
-    let is_other =
-        Account::of_name(name).is_some() || FAMILIES.contains(&family) || name.starts_with(SENSOR);
+    let is_other = KernelAccount::of_name(name).is_some()
+        || FAMILIES.contains(&family)
+        || name.starts_with(SENSOR);
     if is_other {
         return None;
     }

@@ -15,12 +15,12 @@ use std::path::Path;
 
 use rustix::fs::{openat, Mode, OFlags, RawDir};
 
-use crate::{Account, CostClass, DataSource, Quantity, QuantityKind, SourceReadError};
+use crate::{CostClass, DataSource, KernelAccount, Quantity, QuantityKind, SourceReadError};
 
 /// A quantity of a process: an account, or the sum of two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProcessQuantity {
-    Account(Account),
+    Account(KernelAccount),
     /// `page-faults`: minor and major ones.
     PageFaults,
     /// `context-switches`: voluntary and involuntary ones.
@@ -39,7 +39,7 @@ impl ProcessQuantity {
 
     pub(crate) fn of_name(name: &str) -> Option<Self> {
         let other = Self::OTHERS.into_iter().find(|(other, _)| *other == name);
-        let account = || Account::of_name(name).map(Self::Account);
+        let account = || KernelAccount::of_name(name).map(Self::Account);
         other.map(|(_, quantity)| quantity).or_else(account)
     }
 
@@ -52,8 +52,10 @@ impl ProcessQuantity {
         }
     }
 
-    const fn needs(self, account: Account) -> bool {
-        use Account::{CpuTime, InvoluntarySwitches, MajorFaults, MinorFaults, VoluntarySwitches};
+    const fn needs(self, account: KernelAccount) -> bool {
+        use KernelAccount::{
+            CpuTime, InvoluntarySwitches, MajorFaults, MinorFaults, VoluntarySwitches,
+        };
         match self {
             Self::Account(own) => own as u8 == account as u8,
             Self::PageFaults => matches!(account, MinorFaults | MajorFaults),
@@ -62,8 +64,8 @@ impl ProcessQuantity {
         }
     }
 
-    fn value(self, accounts: &[u64; Account::ALL.len()]) -> u64 {
-        let all = Account::ALL.into_iter().zip(accounts);
+    fn value(self, accounts: &[u64; KernelAccount::ALL.len()]) -> u64 {
+        let all = KernelAccount::ALL.into_iter().zip(accounts);
         all.filter(|(account, _)| self.needs(*account))
             .map(|(_, value)| value)
             .sum()
@@ -92,7 +94,7 @@ impl ProcessAccounts {
         pid: u32,
         wanted: Vec<ProcessQuantity>,
     ) -> Result<Self, SourceReadError> {
-        let needs = |accounts: &[Account]| {
+        let needs = |accounts: &[KernelAccount]| {
             let mut all = wanted.iter();
             all.any(|it| accounts.iter().any(|account| it.needs(*account)))
         };
@@ -104,17 +106,17 @@ impl ProcessAccounts {
             })
         };
         let of_stat = [
-            Account::MinorFaults,
-            Account::MajorFaults,
-            Account::Resident,
+            KernelAccount::MinorFaults,
+            KernelAccount::MajorFaults,
+            KernelAccount::Resident,
         ];
         let of_threads = [
-            Account::WaitTime,
-            Account::VoluntarySwitches,
-            Account::InvoluntarySwitches,
+            KernelAccount::WaitTime,
+            KernelAccount::VoluntarySwitches,
+            KernelAccount::InvoluntarySwitches,
         ];
         let stat = needs(&of_stat).then(|| open("stat")).transpose()?;
-        let io = needs(&[Account::ReadBytes, Account::WriteBytes]);
+        let io = needs(&[KernelAccount::ReadBytes, KernelAccount::WriteBytes]);
         let io = io.then(|| open("io")).transpose()?;
         let threads = needs(&of_threads).then(|| open("task")).transpose()?;
         let threads = threads.map(|folder| Threads {
@@ -126,7 +128,7 @@ impl ProcessAccounts {
             totals: [0; 3],
             entries: vec![MaybeUninit::uninit(); 16 << 10],
         });
-        let clock = needs(&[Account::CpuTime]).then(|| cpu_clock(pid));
+        let clock = needs(&[KernelAccount::CpuTime]).then(|| cpu_clock(pid));
         let mut accounts = Self {
             pid,
             clock,
@@ -182,18 +184,18 @@ impl DataSource for ProcessAccounts {
 
 impl ProcessAccounts {
     /// All accounts that are wanted; `None` if the process has ended.
-    fn accounts(&mut self) -> Option<[u64; Account::ALL.len()]> {
-        let mut accounts = [0; Account::ALL.len()];
-        let mut set = |account: Account, value| accounts[account as usize] = value;
+    fn accounts(&mut self) -> Option<[u64; KernelAccount::ALL.len()]> {
+        let mut accounts = [0; KernelAccount::ALL.len()];
+        let mut set = |account: KernelAccount, value| accounts[account as usize] = value;
         if let Some(clock) = self.clock {
-            set(Account::CpuTime, read_clock(clock)?);
+            set(KernelAccount::CpuTime, read_clock(clock)?);
         }
         if let Some(stat) = &self.stat {
             let text = read_text(stat, &mut self.text);
             let fields = text.and_then(stat_fields)?;
-            set(Account::MinorFaults, fields[0]);
-            set(Account::MajorFaults, fields[1]);
-            set(Account::Resident, fields[2] * self.page_bytes);
+            set(KernelAccount::MinorFaults, fields[0]);
+            set(KernelAccount::MajorFaults, fields[1]);
+            set(KernelAccount::Resident, fields[2] * self.page_bytes);
         }
         if let Some(io) = &self.io {
             let text = read_text(io, &mut self.text);
@@ -201,15 +203,15 @@ impl ProcessAccounts {
             let both = field("read_bytes:").zip(field("write_bytes:"));
             // The file of a process that has ended is not readable by others any more.
             let (read, written) = both?;
-            set(Account::ReadBytes, read);
-            set(Account::WriteBytes, written);
+            set(KernelAccount::ReadBytes, read);
+            set(KernelAccount::WriteBytes, written);
         }
         if let Some(threads) = &mut self.threads {
             threads.read(&mut self.text);
             let [wait, voluntary, involuntary] = threads.totals;
-            set(Account::WaitTime, wait);
-            set(Account::VoluntarySwitches, voluntary);
-            set(Account::InvoluntarySwitches, involuntary);
+            set(KernelAccount::WaitTime, wait);
+            set(KernelAccount::VoluntarySwitches, voluntary);
+            set(KernelAccount::InvoluntarySwitches, involuntary);
         }
         Some(accounts)
     }
@@ -361,7 +363,7 @@ mod tests {
     use std::path::Path;
 
     use super::{stat_fields, ProcessAccounts, ProcessQuantity};
-    use crate::{Account, DataSource};
+    use crate::{DataSource, KernelAccount};
 
     #[test]
     fn name_of_a_program_may_contain_anything() {
@@ -371,25 +373,25 @@ mod tests {
 
     #[test]
     fn own_process_has_the_accounts_of_getrusage() {
-        let wanted: Vec<_> = Account::ALL
+        let wanted: Vec<_> = KernelAccount::ALL
             .into_iter()
             .map(ProcessQuantity::Account)
             .collect();
         let pid = std::process::id();
         let mut accounts = ProcessAccounts::open(Path::new("/"), pid, wanted).unwrap();
-        let mut values = vec![0; Account::ALL.len()];
+        let mut values = vec![0; KernelAccount::ALL.len()];
         let clock = rustix::time::ClockId::ProcessCPUTime;
         let before = rustix::time::clock_gettime(clock);
         let before = before.tv_sec.cast_unsigned() * 1_000_000_000 + before.tv_nsec.cast_unsigned();
         accounts.read(&mut values).unwrap();
-        let value = |account: Account| values[account as usize];
+        let value = |account: KernelAccount| values[account as usize];
         assert!(
-            value(Account::CpuTime) >= before,
+            value(KernelAccount::CpuTime) >= before,
             "{} {before}",
-            value(Account::CpuTime)
+            value(KernelAccount::CpuTime)
         );
-        assert!(value(Account::MinorFaults) > 0 && value(Account::Resident) > 1 << 20);
-        let first = value(Account::MinorFaults);
+        assert!(value(KernelAccount::MinorFaults) > 0 && value(KernelAccount::Resident) > 1 << 20);
+        let first = value(KernelAccount::MinorFaults);
         // Each page that is touched for the first time is a fault.
         let memory: Vec<u8> = vec![1; 8 << 20];
         assert_eq!(
@@ -397,6 +399,6 @@ mod tests {
             8 << 20
         );
         accounts.read(&mut values).unwrap();
-        assert!(values[Account::MinorFaults as usize] > first);
+        assert!(values[KernelAccount::MinorFaults as usize] > first);
     }
 }

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use overhear_kernel::{FlowPoint, JobEnd, KernelSampler, Probe};
+use overhear_kernel::{FlowPoint, JobEndPoint, KernelSampler, Probe};
 
 use super::{JobEndRule, SamplingPoint, SamplingPolicy, SamplingRequest};
 use crate::error::{ErrorKind, SessionError};
@@ -72,28 +72,28 @@ fn kernel_sampler(
 }
 
 /// Where a job ends by a rule.
-fn job_end(rule: &JobEndRule, program: Option<&str>) -> Result<JobEnd, SessionError> {
+fn job_end(rule: &JobEndRule, program: Option<&str>) -> Result<JobEndPoint, SessionError> {
     match rule {
-        JobEndRule::Yield => Ok(JobEnd::Yield),
-        JobEndRule::Sleep => Ok(JobEnd::Sleep),
+        JobEndRule::Yield => Ok(JobEndPoint::Yield),
+        JobEndRule::Sleep => Ok(JobEndPoint::Sleep),
         JobEndRule::Futex(place) => match address(place) {
-            Some(address) => Ok(JobEnd::Futex(address)),
-            None => Ok(JobEnd::FutexVariable {
+            Some(address) => Ok(JobEndPoint::Futex(address)),
+            None => Ok(JobEndPoint::FutexVariable {
                 program: the_program(program, &format!("job=futex={place}"))?.to_owned(),
                 variable: place.clone(),
             }),
         },
         JobEndRule::Read(place) => Ok(match place.parse() {
-            Ok(descriptor) => JobEnd::Descriptor(descriptor),
-            Err(_) => JobEnd::File(place.into()),
+            Ok(descriptor) => JobEndPoint::Descriptor(descriptor),
+            Err(_) => JobEndPoint::File(place.into()),
         }),
-        JobEndRule::Function(name) => function(name, program, ":return").map(JobEnd::Function),
+        JobEndRule::Function(name) => function(name, program, ":return").map(JobEndPoint::Function),
         JobEndRule::Metric(name) => Err(usage(format!(
             "`job=metric={name}` is not possible: only the monitor knows where a measurement ends, and it \
              learns it later than the kernel takes samples; name the place in the program, as \
              job=function=NAME"
         ))),
-        JobEndRule::Call => end_call(program).map(JobEnd::Function).ok_or_else(|| {
+        JobEndRule::Call => end_call(program).map(JobEndPoint::Function).ok_or_else(|| {
             usage(format!(
                 "`job=call` needs a program that calls {JOB_END_FUNCTION}(), and neither it nor liboverhear \
                  has this function; link liboverhear, or name another rule"
@@ -104,9 +104,9 @@ fn job_end(rule: &JobEndRule, program: Option<&str>) -> Result<JobEnd, SessionEr
 
 /// Where jobs end if no rule is given: the thread sleeps until its next period, yields as a
 /// deadline thread, or calls the function.
-fn ends_without_rule(program: Option<&str>) -> Vec<JobEnd> {
-    let mut ends = vec![JobEnd::Sleep, JobEnd::DeadlineYield];
-    ends.extend(end_call(program).map(JobEnd::Function));
+fn ends_without_rule(program: Option<&str>) -> Vec<JobEndPoint> {
+    let mut ends = vec![JobEndPoint::Sleep, JobEndPoint::DeadlineYield];
+    ends.extend(end_call(program).map(JobEndPoint::Function));
     ends
 }
 
@@ -173,7 +173,7 @@ fn usage(message: String) -> SessionError {
 #[cfg(test)]
 mod tests {
     use overhear_event::Nanos;
-    use overhear_kernel::{FlowPoint, JobEnd, KernelSampler, Probe};
+    use overhear_kernel::{FlowPoint, JobEndPoint, KernelSampler, Probe};
 
     use super::{kernel_samplers, SamplingRequest};
 
@@ -199,14 +199,20 @@ mod tests {
         assert_eq!(sampler(Some("10ms"), "thread"), thread);
         assert_eq!(sampler(None, "thread"), empty());
         let ends = |end| empty().job_end(end);
-        assert_eq!(sampler(None, "job=yield"), ends(JobEnd::Yield));
-        assert_eq!(sampler(None, "job=read=7"), ends(JobEnd::Descriptor(7)));
+        assert_eq!(sampler(None, "job=yield"), ends(JobEndPoint::Yield));
+        assert_eq!(
+            sampler(None, "job=read=7"),
+            ends(JobEndPoint::Descriptor(7))
+        );
         assert_eq!(
             sampler(None, "job=read=/tmp/in"),
-            ends(JobEnd::File("/tmp/in".into()))
+            ends(JobEndPoint::File("/tmp/in".into()))
         );
-        assert_eq!(sampler(None, "job=futex=0x10"), ends(JobEnd::Futex(16)));
-        let variable = JobEnd::FutexVariable {
+        assert_eq!(
+            sampler(None, "job=futex=0x10"),
+            ends(JobEndPoint::Futex(16))
+        );
+        let variable = JobEndPoint::FutexVariable {
             program: "/bin/app".to_owned(),
             variable: "queue_lock".to_owned(),
         };
@@ -214,17 +220,21 @@ mod tests {
         for name in ["step", "/bin/app:step", "/bin/app:step:return"] {
             let step = Probe::function("/bin/app:step:return").expect("valid");
             let rule = format!("job=function={name}");
-            assert_eq!(sampler(None, &rule), ends(JobEnd::Function(step)), "{name}");
+            assert_eq!(
+                sampler(None, &rule),
+                ends(JobEndPoint::Function(step)),
+                "{name}"
+            );
         }
         let work = Probe::function("/bin/app:shop::work").expect("valid");
         let named = sampler(None, "function=shop::work");
         assert_eq!(named, at(FlowPoint::Function(work)));
         let without = empty()
-            .job_end(JobEnd::Sleep)
-            .job_end(JobEnd::DeadlineYield);
+            .job_end(JobEndPoint::Sleep)
+            .job_end(JobEndPoint::DeadlineYield);
         // The loader's folders may have the library.
         let without = match super::end_call(Some("/bin/app")) {
-            Some(call) => without.job_end(JobEnd::Function(call)),
+            Some(call) => without.job_end(JobEndPoint::Function(call)),
             None => without,
         };
         assert_eq!(sampler(None, "job"), without);
