@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * Data sources of your own for samplers, for C11 and C++17. The header includes nothing of Overhear.
+ * Data sources of your own for samplers, for C11 and C++17. The header includes nothing of
+ * Overhear.
  *
  * A *data source* delivers quantities: counts, which only grow, and levels. A sampler reads it when
  * its policy says so, and writes the differences of counts and the values of levels as one sample.

@@ -5,8 +5,9 @@
 //! This program is its own workload. Each workload runs without observation, with a budget, and
 //! with everything observed. A pair is two runs at the same time on one CPU, so that what changes
 //! the speed of the core changes that of both. The result is the quotient of their CPU times by the
-//! kernel's account: the median of the pairs, with its confidence interval of 95 %. A target is met where the interval contains a point within one point of it, and missed
-//! where all of it is farther away; an interval wider than two points is inconclusive.
+//! kernel's account: the median of the pairs, with its confidence interval of 95 %. A target is met
+//! where the interval contains a point within one point of it, and missed where all of it is
+//! farther away; an interval wider than two points is inconclusive.
 //!
 //! `cargo bench -p overhear-cli --bench budget_kernel -- [ROUNDS] [WORKLOAD] [TARGET...]`
 #![allow(missing_docs)]

@@ -419,8 +419,8 @@ pub(crate) struct RecordArguments {
     /// BPF.
     #[arg(long, value_name = "PER CENT", value_parser = parse_target, allow_hyphen_values = true)]
     pub(crate) budget: Option<Overhead>,
-    /// Reads samplers, the budget and its rules for sensors from this file; `--budget` overrides its
-    /// target.
+    /// Reads samplers, the budget and its rules for sensors from this file; `--budget` overrides
+    /// its target.
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     #[command(flatten)]

@@ -3,11 +3,11 @@
 //!
 //! Both programs of a pair run at the same time on one CPU, and are started in random order: other
 //! load, the clock of the core and what other machines do on the same hardware slow both down
-//! alike. So two equal programs differ by 0.1 % (`--plain`). The CPU time is user and system time of
-//! the process by the kernel's account, with all threads of the library; the memory is the largest
-//! resident set. The result is the median of the pairs' quotients, with its confidence interval of
-//! 95 %. An interval that contains the target is inconclusive: the machine is too noisy, so repeat
-//! it later.
+//! alike. So two equal programs differ by 0.1 % (`--plain`). The CPU time is user and system time
+//! of the process by the kernel's account, with all threads of the library; the memory is the
+//! largest resident set. The result is the median of the pairs' quotients, with its confidence
+//! interval of 95 %. An interval that contains the target is inconclusive: the machine is too
+//! noisy, so repeat it later.
 //!
 //! `cargo bench -p overhear-naps-preload -- [PROGRAM ...] [ROUNDS] [--budget SHARE]
 //! [--backend NAME] [--cpu NUMBER] [--plain | --forward]`

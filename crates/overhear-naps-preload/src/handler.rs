@@ -28,8 +28,8 @@ const IDLE_TICK_NS: u64 = 1_000_000_000;
 const IDLE_PART: u64 = 200;
 /// Price of loading the library and of starting this thread, in nanoseconds.
 const START_NS: u64 = 400_000;
-/// Price of the last document, in all and per allocation, whose mappings the kernel removes when the
-/// process ends.
+/// Price of the last document, in all and per allocation, whose mappings the kernel removes when
+/// the process ends.
 const DOCUMENT_NS: u64 = 300_000;
 const DOCUMENT_PER_ALLOCATION_NS: u64 = 20_000;
 const MIN_DOCUMENT_PERIOD_NS: u64 = 2_000_000_000;
@@ -40,8 +40,8 @@ const FAULT_NS: u64 = 30_000;
 /// CPU time of the thread that this one interrupts when it wakes by itself: the interrupt of a
 /// timer, and two switches.
 const WAKE_NS: u64 = 6_000;
-/// This thread sleeps at least so long, or half of the least delay, to protect what is due meanwhile
-/// in one turn: each wake is paid by the program.
+/// This thread sleeps at least so long, or half of the least delay, to protect what is due
+/// meanwhile in one turn: each wake is paid by the program.
 const MIN_SLEEP_NS: u64 = 2_000_000;
 const MAX_SLEEP_NS: u64 = 20_000_000;
 /// NAPs in the list of an allocation.

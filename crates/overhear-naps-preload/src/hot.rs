@@ -2,8 +2,8 @@
 //! The words that every call of `malloc` and `free` reads, in one line of the cache.
 //!
 //! Most calls are passed on: to small allocations this library is not to add more than a comparison
-//! and a jump. So one comparison also covers what is rare: until [`open`] all words are 0, and while
-//! a handler is to start the least size is, so that calls take the slow path.
+//! and a jump. So one comparison also covers what is rare: until [`open`] all words are 0, and
+//! while a handler is to start the least size is, so that calls take the slow path.
 
 use core::ffi::c_void;
 

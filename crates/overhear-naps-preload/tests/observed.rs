@@ -89,8 +89,8 @@ fn oracle(backend: &'static str) {
     }
     assert!(naps > 0, "{record:?}");
     println!("{backend}: {naps} NAPs, {found} of {pauses} long pauses found");
-    // Accessed bits are looked at from time to time. Beside load only the longest pauses contain two
-    // looks: those of blocks that nobody accesses, which the log does not have.
+    // Accessed bits are looked at from time to time. Beside load only the longest pauses contain
+    // two looks: those of blocks that nobody accesses, which the log does not have.
     assert!(found > 0 || backend == "accessed");
 }
 
@@ -114,7 +114,8 @@ fn system_calls_signals_forks_and_threads_work_with_guarded_pages() {
     edges("rwp");
 }
 
-/// A kernel without read-write protection is named as the reason, and auto selects another back end.
+/// A kernel without read-write protection is named as the reason, and auto selects another back
+/// end.
 #[test]
 fn missing_read_write_protection_is_a_sentence() {
     let folder = tempfile::tempdir().unwrap();

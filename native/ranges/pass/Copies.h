@@ -6,9 +6,9 @@
 // function goes on. The monitored copy also returns to the plain one at back edges of inner loops,
 // as soon as it has recorded all that it may.
 //
-// A function without passes other than its entries is split: it consists of its pass and plain code,
-// and calls a second function with both copies when no credit is left. So its plain code saves no
-// registers for the monitored copy.
+// A function without passes other than its entries is split: it consists of its pass and plain
+// code, and calls a second function with both copies when no credit is left. So its plain code
+// saves no registers for the monitored copy.
 //
 // A function that cannot be duplicated has guards in place instead: each segment is recorded if the
 // function is monitored at that moment.

@@ -2,9 +2,9 @@
 //! Budgets on sensors of programs: the target against the CPU time that the program really takes.
 //!
 //! This program is its own workload. Each row of the table has groups of three processes: without
-//! sensors, with a budget, and with everything observed. They run the same steps at the same time, a
-//! program with one thread on one CPU, and each reads its own CPU time (user and system). A group gives one quotient of each pair; the interval
-//! is that of the mean over groups.
+//! sensors, with a budget, and with everything observed. They run the same steps at the same time,
+//! a program with one thread on one CPU, and each reads its own CPU time (user and system). A group
+//! gives one quotient of each pair; the interval is that of the mean over groups.
 //!
 //! `cargo bench -p overhear-cli --bench budget -- [--groups N] [--only WORKLOAD]
 //! [--target PERCENT] [--page FILE]`

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* Runs jobs that end in different ways, a different number of each. With an argument it runs jobs that
- * end with a sleep until its standard input ends. */
+/*
+ * Runs jobs that end in different ways, a different number of each. With an argument it runs jobs
+ * that end with a sleep until its standard input ends.
+ */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <linux/futex.h>

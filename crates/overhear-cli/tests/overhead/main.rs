@@ -6,10 +6,10 @@
 //! both, and each reads its own CPU time. The result is the median of the quotients of some pairs,
 //! less one.
 //!
-//! A sentinel decides whether a result counts: nobody else waited for a CPU before the pairs, by the
-//! kernel's account of CPU pressure, and the processes without observation took equal times. The
-//! observed program alone cannot change these. If the machine was never calm in three tries, the
-//! test is skipped. These tests have a binary of their own: others would run beside them.
+//! A sentinel decides whether a result counts: nobody else waited for a CPU before the pairs, by
+//! the kernel's account of CPU pressure, and the processes without observation took equal times.
+//! The observed program alone cannot change these. If the machine was never calm in three tries,
+//! the test is skipped. These tests have a binary of their own: others would run beside them.
 
 #[path = "../sensors/program.rs"]
 #[allow(dead_code, reason = "another suite runs a program of its own")]

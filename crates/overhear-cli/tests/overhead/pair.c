@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * pair KIND STEPS WORK CPU: one half of a pair. Binds itself to the CPU, prints "ready", waits for a
- * line, does as many steps, and prints "took" and the CPU time of them in nanoseconds. A step is so
- * many rounds of work, and then what the kind says:
+ * pair KIND STEPS WORK CPU: one half of a pair. Binds itself to the CPU, prints "ready", waits for
+ * a line, does as many steps, and prints "took" and the CPU time of them in nanoseconds. A step is
+ * so many rounds of work, and then what the kind says:
  *
  *   call      a system call (getppid)
  *   probe     a call of `budget_step`

@@ -20,8 +20,8 @@ use crate::samples::{ResolvedSampler, SamplerError};
 use crate::streams::{Feed, Hook, Numbering};
 use crate::{BudgetState, KernelWrites, SelectError};
 
-/// Maximum time that `finish` waits for last samples, in steps: 2 s. A missing one is a gap, and its
-/// counts are in no total.
+/// Maximum time that `finish` waits for last samples, in steps: 2 s. A missing one is a gap, and
+/// its counts are in no total.
 const LAST_SAMPLE_STEPS: u32 = 4_000;
 
 /// A sampler: its programs, and its rings.

@@ -85,7 +85,8 @@ pub(crate) fn minus(mut totals: Totals, before: &Totals) -> Totals {
 
 pub(crate) type Sample = BTreeMap<String, i128>;
 
-/// The samples of a sampler, in the order of their times: those of several CPUs have no common order.
+/// The samples of a sampler, in the order of their times: those of several CPUs have no common
+/// order.
 pub(crate) fn samples(recorder: &Recorder, sampler: &str) -> Vec<Sample> {
     let (Some(all), Some(times)) = (recorder.others.get(sampler), recorder.times.get(sampler))
     else {
@@ -129,8 +130,8 @@ pub(crate) fn kernel_of(builder: KernelBuilder, sampler: KernelSampler) -> Optio
     }
 }
 
-/// Lets the program end, and waits until each of these threads has its last sample: on a busy machine
-/// they leave their CPUs long after they have announced their end.
+/// Lets the program end, and waits until each of these threads has its last sample: on a busy
+/// machine they leave their CPUs long after they have announced their end.
 pub(crate) fn end_program(
     program: &mut Program,
     kernel: &mut Kernel,
@@ -221,8 +222,8 @@ const JOB_NS: i64 = 100_000;
 /// The descriptor that one kind reads.
 const DESCRIPTOR: i32 = 77;
 
-/// The variable at which one kind of jobs waits. It has another value than the waits expect, so they
-/// return at once.
+/// The variable at which one kind of jobs waits. It has another value than the waits expect, so
+/// they return at once.
 #[unsafe(no_mangle)]
 static OVERHEAR_TEST_FUTEX: u32 = 7;
 
@@ -255,7 +256,8 @@ fn spin_for(ns: i64) {
 pub(crate) fn jobs() {
     println!("@ {:#x}", ptr::from_ref(&OVERHEAR_TEST_FUTEX).addr());
     let zeros = fs::File::open("/dev/zero").unwrap();
-    // SAFETY: the first is an open descriptor, and this process has no other with the second number.
+    // SAFETY: the first is an open descriptor, and this process has no other with the second
+    // number.
     let copy = unsafe { libc::dup2(zeros.as_raw_fd(), DESCRIPTOR) };
     assert_eq!(copy, DESCRIPTOR);
     let own = fs::File::open(env::current_exe().unwrap()).unwrap();
@@ -296,8 +298,8 @@ fn read_byte(descriptor: i32) {
     assert_eq!(read, 1);
 }
 
-/// The series of a thread that has its totals: the last sample continues the series of other points,
-/// if the thread has one.
+/// The series of a thread that has its totals: the last sample continues the series of other
+/// points, if the thread has one.
 fn without_jobs_beside_timers(all: &[Sample], tid: u32) -> Vec<Sample> {
     let mut own = all.to_vec();
     own.retain(|sample| sample["tid"] == tid.into());
@@ -307,8 +309,8 @@ fn without_jobs_beside_timers(all: &[Sample], tid: u32) -> Vec<Sample> {
     own
 }
 
-/// Runs the jobs under a sampler with this end of jobs, for a program that runs already; returns its
-/// samples of the thread with the jobs. Without an end it is the futex by its address.
+/// Runs the jobs under a sampler with this end of jobs, for a program that runs already; returns
+/// its samples of the thread with the jobs. Without an end it is the futex by its address.
 fn samples_of_jobs(end: Option<JobEndPoint>, period: Option<Nanos>) -> Option<Vec<Sample>> {
     let mut program = Program::start("jobs", |_| {});
     program.until_parked(|| {});

@@ -2,7 +2,8 @@
 //! Statistics of samples per thread and per job, and the anomalous ones among them.
 //!
 //! The samples of a thread are shown as two series: jobs, and samples at other points. A job has
-//! the counts since its begin, another sample those since the last one of this series. The remainder at the end of a thread, at
+//! the counts since its begin, another sample those since the last one of this series. The
+//! remainder at the end of a thread, at
 //! [`SamplePoint::ThreadEnd`](overhear_event::SamplePoint::ThreadEnd), is part of its totals and of
 //! no series.
 

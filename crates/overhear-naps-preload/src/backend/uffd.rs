@@ -130,8 +130,8 @@ impl Descriptor {
         self.doorbell
     }
 
-    /// Waits for messages until the timeout. Tells the ranges whose pages the program gave back by a
-    /// system call of its own.
+    /// Waits for messages until the timeout. Tells the ranges whose pages the program gave back by
+    /// a system call of its own.
     pub(super) fn accesses(
         &self,
         timeout_ns: u64,

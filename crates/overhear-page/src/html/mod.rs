@@ -24,22 +24,33 @@
 //! | `command` | list of texts |
 //! | `exit` | `{"code": n}` or `{"signal": n}` |
 //! | `duration_ns` | number |
-//! | `sources` | list of `{name, active, message, sensors?}`; `active` of the kernel is `bpf`, `perf` or `none`, its `sensors` are the recorded ones |
+//! | `sources` | list of `{name, active, message, sensors?}`; `active` of the kernel is `bpf`,
+//! `perf` or `none`, its `sensors` are the recorded ones |
 //! | `trace` | `{events, bytes, directory, left_out}` or null |
-//! | `threads` | list of `{pid, tid, comm, run_ns, runnable_ns?, blocked_ns?, switches_voluntary, switches_involuntary, migrations, wakeup_latency_ns: {median, p99, max, count}?}` |
-//! | `sensors` | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns, distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min, mean, max, median, p99}]}` |
-//! | `samplers` | list of `{id, instance, complete, judged_from, anomalies_not_listed, tasks: [{pid, tid, comm, duration_ns, ipc?, totals: [{name, unit, total, per_second?, per_1000_instructions?, share?}], jobs: {values: [{name, unit, count, min, mean, median, p90, p99, max}]}?, samples?, judged: {judged, anomalous}?}], anomalies: [{pid, tid, comm, job, jobs, end_ns, last_end_ns, duration_ns, message, deviations: [{name, unit, value, usual, times}]}]}`, may be absent |
+//! | `threads` | list of `{pid, tid, comm, run_ns, runnable_ns?, blocked_ns?, switches_voluntary,
+//! switches_involuntary, migrations, wakeup_latency_ns: {median, p99, max, count}?}` | | `sensors`
+//! | list of `{task, id, instance, type, elements, missed, rate_hz, declared: {period_ns,
+//! distance_ns, jitter_ns}?, interval_ns: {median, p99, max, min}?, fields: [{name, unit, min,
+//! mean, max, median, p99}]}` | | `samplers` | list of `{id, instance, complete, judged_from,
+//! anomalies_not_listed, tasks: [{pid, tid, comm, duration_ns, ipc?, totals: [{name, unit, total,
+//! per_second?, per_1000_instructions?, share?}], jobs: {values: [{name, unit, count, min, mean,
+//! median, p90, p99, max}]}?, samples?, judged: {judged, anomalous}?}], anomalies: [{pid, tid,
+//! comm, job, jobs, end_ns, last_end_ns, duration_ns, message, deviations: [{name, unit, value,
+//! usual, times}]}]}`, may be absent |
 //! | `losses` | list of `{stream, cause, missed, gaps}` |
 //! | `missed_total` | number |
 //! | `not_connected` | number of sensors that the directory refused or deferred |
 //! | `compensated` | true shows the time-line in compensated time first, where it has one |
 //! | `complete` | false keeps the page from showing *complete* even if no loss is listed |
-//! | `outcome` | `complete`, `violated` or `inconclusive`; nothing on the page is marked as good with the latter two |
-//! | `findings` | list of `{of, verdict, message}`, the worst first; `verdict` is `held`, `violated` or `inconclusive` |
-//! | `check` | `{constraints: [{name, verdict, judged, offences, first: {message}?, reasons}]}` or null |
+//! | `outcome` | `complete`, `violated` or `inconclusive`; nothing on the page is marked as good
+//! with the latter two | | `findings` | list of `{of, verdict, message}`, the worst first;
+//! `verdict` is `held`, `violated` or `inconclusive` | | `check` | `{constraints: [{name, verdict,
+//! judged, offences, first: {message}?, reasons}]}` or null |
 //! | `notes` | list of texts |
-//! | `budget` | `{target, observed, observed_error, course: [{from_ns, to_ns, overhead, worst_window}], sensors: [{name, share_on?, cost_ns, cost_error_ns, price_ns, price_error_ns, written, skipped?}]}` or null |
-//! | `histograms` | list of `{title, unit, buckets: [{low, high, count}], fractions?}`, linear or logarithmic as the buckets are |
+//! | `budget` | `{target, observed, observed_error, course: [{from_ns, to_ns, overhead,
+//! worst_window}], sensors: [{name, share_on?, cost_ns, cost_error_ns, price_ns, price_error_ns,
+//! written, skipped?}]}` or null | | `histograms` | list of `{title, unit, buckets: [{low, high,
+//! count}], fractions?}`, linear or logarithmic as the buckets are |
 //!
 //! `?` marks members that may be null: such a value was not measured, and is shown as a dash, never
 //! as zero. A column of a table that has only dashes is left out.
@@ -53,8 +64,9 @@
 //! |---|---|
 //! | `origin_ns`, `end_ns` | first and last moment, CLOCK_MONOTONIC |
 //! | `processes` | list of `{pid, comm}`, in the order in which they are shown |
-//! | `threads` | list of `{index, pid, tid, comm, first_ns, lengths, states, cpus, reasons, reason_table, open?}` |
-//! | `sensors` | list of `{index, pid, comm, id, instance, type, first_ns, deltas, first_sequence, fields}` |
+//! | `threads` | list of `{index, pid, tid, comm, first_ns, lengths, states, cpus, reasons,
+//! reason_table, open?}` | | `sensors` | list of `{index, pid, comm, id, instance, type, first_ns,
+//! deltas, first_sequence, fields}` |
 //! | `gaps` | list of `{label, pid?, from_ns, to_ns, missed, cause, sensor?}` |
 //! | `left_out` | list of texts: parts of the run that the time-line does not show |
 //!
@@ -79,10 +91,9 @@
 //!
 //! A sensor's first element is at `first_ns`; `deltas` (u32, ns) are the distances from each
 //! element to the next. A delta of 4,294,967,295 is added without an element: the following entry
-//! continues the same distance. `fields` are `{name, unit, kind: "number", count?, values, names?}` with a
-//! column of f64, or `{name, unit, kind: "text", values}` with a list of texts. `count` is true for
-//! the counts of samples. `names` has names
-//! of numbers, `{"202": "futex"}`.
+//! continues the same distance. `fields` are `{name, unit, kind: "number", count?, values, names?}`
+//! with a column of f64, or `{name, unit, kind: "text", values}` with a list of texts. `count` is
+//! true for the counts of samples. `names` has names of numbers, `{"202": "futex"}`.
 //!
 //! If the cost of observing is known, the time-line can also be shown as if there were none. It
 //! then has:

@@ -7,8 +7,8 @@
 //!   itself.
 //! - Elements of program sensors become instants with their fields as arguments, on a track of the
 //!   sensor below its process. Each number becomes a counter, too.
-//! - Samples become counters below their threads, one for each quantity: counts are per second. Jobs
-//!   become slices.
+//! - Samples become counters below their threads, one for each quantity: counts are per second.
+//!   Jobs become slices.
 //! - Gaps become instants on the track of the sensor, or on one of the host, with the number of
 //!   missed elements and the cause.
 //! - Pairs of begin and end become slices on tracks of their own.

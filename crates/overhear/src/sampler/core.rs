@@ -171,6 +171,9 @@ impl<const N: usize> Core<N> {
     /// Begins a job: what was counted before does not belong to it.
     #[inline(always)]
     pub(crate) fn begin_job(&mut self) {
+        if cfg!(feature = "disable") {
+            return;
+        }
         match is_on(self.stream.switch, || {}) {
             true => self.set_job(),
             false => self.miss_job(),
@@ -205,6 +208,9 @@ impl<const N: usize> Core<N> {
 
     #[inline(always)]
     fn end_job_here(&mut self) -> bool {
+        if cfg!(feature = "disable") {
+            return false;
+        }
         if !is_on(self.stream.switch, || self.writer.skip()) {
             self.miss_job();
             return false;

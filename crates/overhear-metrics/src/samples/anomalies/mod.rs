@@ -204,8 +204,8 @@ impl AnomalyDetector {
         }
     }
 
-    /// Judges a sample. What is left at the end of a thread is not judged. Returns a new anomaly that
-    /// begins with it.
+    /// Judges a sample. What is left at the end of a thread is not judged. Returns a new anomaly
+    /// that begins with it.
     pub(crate) fn judge(&mut self, sample: &Sample, time: Timestamp) -> Option<AnomalousJob> {
         let header = &sample.header;
         if header.point == Some(SamplePoint::ThreadEnd) {
