@@ -12,8 +12,7 @@
 //! | from | to | by | meaning |
 //! |---|---|---|---|
 //! | FREE | LIVE | allocating thread | The record is filled, the pages are accessible. |
-//! | LIVE | MOVING, then AWAY | handler | The allocation is protected: its pages are in the shadow.
-//! |
+//! | LIVE | MOVING, then AWAY | handler | The allocation is protected: its pages are in the shadow. |
 //! | LIVE | MOVING, then GUARDED | handler | It is protected, and its pages stay in place. |
 //! | AWAY, GUARDED | RETURNING, then LIVE | handler | An access ended the protection. |
 //! | LIVE | BUSY, then LIVE | program thread | It changes the mapping; the handler keeps off. |
@@ -22,14 +21,15 @@
 //! | GONE | FREE | handler, or the engine of a forked child | The record may be used again. |
 //!
 //! 1. Every transition from LIVE, AWAY or GUARDED is a compare-and-exchange, `SYNC(naps_state)`:
-//! acquire and release. The loser waits until MOVING, RETURNING or BUSY is over, or finds GONE. 2.
-//! Only the handler waits for nobody: MOVING and RETURNING last for a few system calls of the
-//! handler. A program thread may wait while it holds the lock of this table, because the handler
-//! never takes that lock. 3. A record belongs to the program thread that allocates until LIVE, then
-//! it is constant until GONE. Its index returns to the free ones only through the handler, which
-//! has read the freed record. So neither finds a record that was reused. 4. Program threads tell
-//! the handler of new and freed records through one ring, in the order of the lock. It has room for
-//! two entries per record, so it is never full.
+//!    acquire and release. The loser waits until MOVING, RETURNING or BUSY is over, or finds GONE.
+//! 2. Only the handler waits for nobody: MOVING and RETURNING last for a few system calls of the
+//!    handler. A program thread may wait while it holds the lock of this table, because the handler
+//!    never takes that lock.
+//! 3. A record belongs to the program thread that allocates until LIVE, then it is constant until
+//!    GONE. Its index returns to the free ones only through the handler, which has read the freed
+//!    record. So neither finds a record that was reused.
+//! 4. Program threads tell the handler of new and freed records through one ring, in the order of
+//!    the lock. It has room for two entries per record, so it is never full.
 
 use core::cell::UnsafeCell;
 

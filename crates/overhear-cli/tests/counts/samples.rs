@@ -154,3 +154,31 @@ fn impossible_samplers_are_refused_with_a_sentence() {
     let (code, message) = refused(&["--sample", "cpu-tim", "--per", "switch"]);
     assert!(code == Some(2) && message.contains("cpu-time"), "{message}");
 }
+
+/// The account of a program begins within its slice, at an estimated CPU time, which can be more
+/// than that of a switch soon after.
+#[test]
+fn no_sample_has_more_cpu_time_than_the_run_lasts() {
+    let _cpus = cpu_lock();
+    if !Backend::Bpf.works() {
+        return;
+    }
+    const LONGEST_NS: u64 = 60_000_000_000;
+    for _ in 0..20 {
+        let folder = tempfile::tempdir().unwrap();
+        let trace = folder.path().join("trace");
+        let output = Command::new(OVERHEAR)
+            .args(["run", "--quiet", "--sample", "cpu-time", "--per", "switch"])
+            .arg("--out")
+            .arg(&trace)
+            .args(["--", "sleep", "0.01"])
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let samples = samples_in(&trace);
+        assert!(!samples.is_empty());
+        for sample in samples {
+            assert!(sample["cpu_time"] < LONGEST_NS, "{sample:?}");
+        }
+    }
+}

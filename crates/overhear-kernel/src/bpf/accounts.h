@@ -284,9 +284,10 @@ static always_inline u64 quantity(struct account *account, struct series *series
 
 	u64 now = total(task, source, before);
 
-	if (source == CPU_TIME && estimates_cpu_time()) {
-		if (running_ns)
+	if (source == CPU_TIME) {
+		if (running_ns && estimates_cpu_time())
 			now = running_cpu_time(account, now, running_ns);
+		/* The account can be behind where it began within a slice, too. */
 		if (now < before)
 			return 0;
 	}
