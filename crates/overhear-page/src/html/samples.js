@@ -147,8 +147,12 @@ class Samples {
   /** The thread has ended: its tracks have no value any more. */
   #end(task, sensor, time) {
     for (const track of task.tracks.values()) {
-      if (track.sampler === sensor) track.push(time, track.fields.map(() => NaN));
+      if (track.sampler === sensor) this.#noValueFrom(track, Math.min(time, track.until ?? time));
     }
+  }
+
+  #noValueFrom(track, time) {
+    track.push(time, track.fields.map(() => NaN));
   }
 
   #sample(task, sensor, place, quantities, i, duration, isJob) {
@@ -163,8 +167,15 @@ class Samples {
       const found = track ?? this.#track(sensor, field, isCount, isJob);
       if (!track) task.tracks.set(key, found);
       found.isOfJobs = isJob;
-      if (isCount) found.push(sensor.elements.times[i] - duration, [rateOf(value, field.unit, duration), value, duration]);
-      else found.push(sensor.elements.times[i], [value]);
+      const time = sensor.elements.times[i];
+      if (!isCount) {
+        found.push(time, [value]);
+        continue;
+      }
+      // A count belongs to its duration alone: between two jobs there is no value.
+      if (found.until < time - duration) this.#noValueFrom(found, found.until);
+      found.push(time - duration, [rateOf(value, field.unit, duration), value, duration]);
+      found.until = time;
     }
   }
 
