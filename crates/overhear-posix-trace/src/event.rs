@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! One event of a stream.
+
+use overhear_event::Timestamp;
+
+use crate::EventId;
+
+/// Whether data of an event was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Truncation {
+    /// All data is there.
+    None,
+    /// The event had more data than its stream permits.
+    Record,
+    /// The reader had no room for all data.
+    Read,
+}
+
+/// An event, as it was recorded. Its data is borrowed from memory that no other process writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TraceEvent<'a> {
+    /// When it was recorded, `CLOCK_MONOTONIC`. Times of one stream do not decrease.
+    pub time: Timestamp,
+    /// Its type.
+    pub event: EventId,
+    /// The process that recorded it.
+    pub pid: u32,
+    /// The thread, as the kernel numbers it.
+    pub tid: u32,
+    /// The thread as a `pthread_t`; 0 for events of the kernel.
+    pub thread: u64,
+    /// Return address of the call of `posix_trace_event`; 0 for system events.
+    pub address: u64,
+    /// Whether data was cut when it was recorded.
+    pub truncation: Truncation,
+    /// The data.
+    pub data: &'a [u8],
+}

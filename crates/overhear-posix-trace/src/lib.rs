@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The POSIX trace interface [POSIX.1q]: `<trace.h>` and the C library `liboverhear_posixtrace`.
+//!
+//! A *controller* creates an active trace stream for a process. The *traced* process records events
+//! into it, and an *analyser* reads them, live or from a log:
+//!
+//! ```text
+//!  traced process                    shared memory: the AREA of the process and its children
+//!    posix_trace_event  ---------->    names of event types | gate | a ring for each stream
+//!                                                                        |
+//!  controller, analyser                                                  v
+//!    posix_trace_create, _start, _stop, _set_filter     reader: events in order, and what is lost
+//!    posix_trace_getnext_event  <-------------------------+              |
+//!    posix_trace_flush          <---- LOG: frames in one file descriptor <
+//! ```
+//!
+//! - [`EventId`] is an event type, [`EventSet`] a set of them, [`TraceEvent`] one event.
+//! - [`Attributes`] describe a stream before it is created.
+//!
+//! The page `docs/posix-trace.md` has every requirement of the standard with its test.
+
+#![cfg_attr(not(test), warn(clippy::too_many_lines))]
+
+mod attributes;
+mod event;
+mod event_id;
+mod event_set;
+
+pub use attributes::{Attributes, Inheritance, LogFullPolicy, StreamFullPolicy};
+pub use event::{TraceEvent, Truncation};
+pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
+pub use event_set::EventSet;
