@@ -22,11 +22,14 @@
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
 mod attributes;
+mod capi;
+mod error;
 mod event;
 mod event_id;
 mod event_set;
 
 pub use attributes::{Attributes, Inheritance, LogFullPolicy, StreamFullPolicy};
+pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The functions of `include/overhear/trace.h`, one file per noun.
+//!
+//! An exported function converts its arguments and runs its body in [`call`]: an error or a panic
+//! becomes a positive error number, with a message for `oh_posix_trace_last_error`. Nothing unwinds
+//! into C, and errno stays as it was.
+
+use std::ffi::{c_char, c_int};
+use std::panic::{catch_unwind, AssertUnwindSafe};
+
+use overhear_ffi::LastError;
+
+use crate::TraceError;
+
+thread_local! {
+    static LAST_ERROR: LastError = LastError::default();
+}
+
+/// Runs the body of an exported function: 0, or the error's number.
+#[allow(dead_code, reason = "the functions follow")]
+pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Result<(), TraceError>) -> c_int {
+    // SAFETY: the address of the calling thread's errno is valid as long as the thread.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: as above; a plain int of this thread.
+    let before = unsafe { *errno };
+    let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| {
+        let message = "an internal error; please report it";
+        Err(TraceError::new(libc::EINVAL, message))
+    });
+    let number = match result {
+        Ok(()) => 0,
+        Err(error) => {
+            LastError::set(&LAST_ERROR, &format!("{name}: {error}"));
+            error.errno
+        }
+    };
+    // SAFETY: as above.
+    unsafe { *errno = before };
+    number
+}
+
+/// `oh_posix_trace_last_error`.
+#[no_mangle]
+pub(crate) extern "C" fn oh_posix_trace_last_error() -> *const c_char {
+    LastError::as_ptr(&LAST_ERROR)
+}
+
+/// The object behind a pointer of C.
+///
+/// # Errors
+/// [`TraceError`] `EINVAL` if the pointer is null.
+///
+/// # Safety
+/// A pointer that is not null points to a `T` that nothing else changes during `'a`.
+#[allow(dead_code, reason = "the functions follow")]
+pub(crate) unsafe fn object<'a, T>(pointer: *const T, what: &str) -> Result<&'a T, TraceError> {
+    // SAFETY: by this function's condition.
+    unsafe { pointer.as_ref() }.ok_or_else(|| TraceError::invalid(format!("{what} is NULL")))
+}
+
+/// Stores a result through a pointer of C.
+///
+/// # Errors
+/// [`TraceError`] `EINVAL` if the pointer is null.
+///
+/// # Safety
+/// A pointer that is not null may be written with a `T`.
+#[allow(dead_code, reason = "the functions follow")]
+pub(crate) unsafe fn store<T>(pointer: *mut T, value: T, what: &str) -> Result<(), TraceError> {
+    if pointer.is_null() {
+        return Err(TraceError::invalid(format!("{what} is NULL")));
+    }
+    // SAFETY: by this function's condition.
+    unsafe { pointer.write(value) };
+    Ok(())
+}
