@@ -127,7 +127,7 @@ pub(crate) struct RunArguments {
     pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated.
     /// FILE is a path, a program in PATH or a library like `libc.so.6`, SYMBOL a name, also as in
-    /// C++ and Rust, or an address like `0x1139`.
+    /// C++ and Rust, an address like `0x1139`, or a line of source like `server.c@120`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
@@ -375,7 +375,7 @@ pub(crate) struct RecordArguments {
     pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated.
     /// FILE is a path, a program in PATH or a library like `libc.so.6`, SYMBOL a name, also as in
-    /// C++ and Rust, or an address like `0x1139`.
+    /// C++ and Rust, an address like `0x1139`, or a line of source like `server.c@120`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
