@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 
-use gimli::{ColumnType, EndianSlice, RunTimeEndian, SectionId};
+use gimli::{EndianSlice, RunTimeEndian, SectionId};
 use object::{Object as _, ObjectSection as _, ReadCache};
 
 use crate::machine;
