@@ -28,7 +28,9 @@ mod event;
 mod event_id;
 mod event_set;
 
-pub use attributes::{Attributes, Inheritance, LogFullPolicy, StreamFullPolicy};
+pub use attributes::{
+    Attributes, Inheritance, LogFullPolicy, StreamFullPolicy, GENERATION_VERSION, NAME_MAX,
+};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
