@@ -25,6 +25,7 @@ mod names;
 mod native;
 mod notices;
 mod packages;
+mod posix;
 mod python;
 mod ranges;
 mod references;
