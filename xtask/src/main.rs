@@ -20,6 +20,7 @@ mod install;
 mod kernels;
 mod layers;
 mod manifests;
+mod manual;
 mod mutants;
 mod names;
 mod native;

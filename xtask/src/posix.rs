@@ -215,7 +215,7 @@ fn foreign(root: &Path, folder: &Path, tally: &mut Tally) -> Result<()> {
 }
 
 /// The declarations of functions `posix_trace_*` in a header.
-fn prototypes(header: &str) -> Vec<String> {
+pub(crate) fn prototypes(header: &str) -> Vec<String> {
     statements(header)
         .into_iter()
         .filter_map(|statement| {
