@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. An analyser of POSIX trace: it prints a log, and then where the program
- * spent its time between two event types.
+ * links: overhear_posixtrace. An analyser of POSIX trace: it prints a log, and then the time that
+ * passed between two event types.
  *
  *     ./posix_analyser shop.log "customer is served" "customer leaves"
  *

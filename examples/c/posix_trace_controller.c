@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. A controller of POSIX trace: it traces another program that knows
- * nothing about it, and keeps a log.
+ * links: overhear_posixtrace. A controller of POSIX trace: it traces another program, and keeps a
+ * log of its events.
  *
  *     ./posix_trace_controller LOG PROGRAM [ARGUMENT ...]
  *
  * PROGRAM must use <trace.h>, as posix_traced does. Read the log by posix_analyser or by
- * `overhear report`. Without arguments the controller traces a child of its own, and prints what the
- * log has.
+ * `overhear report`. Without arguments the controller traces a child of its own, and prints what
+ * the log has.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>

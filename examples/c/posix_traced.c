@@ -3,7 +3,7 @@
  * links: overhear_posixtrace. A traced process of POSIX trace: a shop that serves customers in two
  * queues. It records when a customer arrives, is served and leaves, from two threads.
  *
- *     ./posix_traced                                   nobody traces it: an event costs a comparison
+ *     ./posix_traced                                    without a stream, an event is a comparison
  *     ./posix_trace_controller shop.log ./posix_traced
  */
 #define _POSIX_C_SOURCE 200809L

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * For the conformance tests of <trace.h>. The name of each check begins with its id, PAGE-NUMBER, and
- * is the requirement as docs/posix-trace.md lists it; a test of xtask compares both.
+ * For the conformance tests of <trace.h>. The name of each check begins with its id, PAGE-NUMBER,
+ * and is the requirement as docs/posix-trace.md lists it; a test of xtask compares both.
  */
 #ifndef OVERHEAR_TESTS_POSIX_H
 #define OVERHEAR_TESTS_POSIX_H

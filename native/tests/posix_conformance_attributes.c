@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* links: overhear_posixtrace. Conformance: objects of attributes, and streams with their attributes. */
+/* links: overhear_posixtrace. Conformance: objects of attributes, and streams with them. */
 #define _GNU_SOURCE 1
 #include <spawn.h>
 #include <sys/stat.h>
@@ -221,7 +221,7 @@ static int records_one(void *type)
     return 0;
 }
 
-/* Which of the numbers 100 and 101 a stream has recorded, as bits 0 and 1, and with bit 2 that of 102. */
+/* Which of the numbers 100, 101 and 102 a stream has recorded, as bits 0 to 2. */
 static int recorded_in(trace_id_t stream)
 {
     struct event event;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* links: overhear_posixtrace. Conformance: start, stop, clear, filters, attributes and status of streams. */
+/* links: overhear_posixtrace. Conformance: start, stop, clear, filters and status of streams. */
 #define _GNU_SOURCE 1
 #include "posix.h"
 

@@ -14,7 +14,7 @@
    has, 16 to 18 for others. */
 enum { COMMON = (1 << 14) - 1, FLUSH = 1 << 16, REWIND = 1 << 17, CLOSE = 1 << 18 };
 
-/* The operations that do not return EINVAL. None blocks: the stream has an event, or there is none. */
+/* The operations that do not return EINVAL. None waits: the stream has an event. */
 static int accepted(trace_id_t stream, trace_event_id_t type, int reads)
 {
     trace_event_set_t set;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * The functions of <trace.h> as the standard declares them, declared a second time: a compiler refuses
- * declarations that differ. A table has the address of each function.
+ * The functions of <trace.h> as the standard declares them, declared a second time: a compiler
+ * refuses declarations that differ. A table has the address of each function.
  */
 #ifndef OVERHEAR_TESTS_POSIX_PROTOTYPES_H
 #define OVERHEAR_TESTS_POSIX_PROTOTYPES_H

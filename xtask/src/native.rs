@@ -101,7 +101,7 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
     }
     tally.add(readme_example(workspace)?);
     tally.add(headers(workspace)?);
-    tally.add(posix::header(workspace)?);
+    tally.add(posix::header(workspace, profile)?);
     tally.summarize(format!("C tests: {tally}"));
     Ok(tally)
 }
@@ -171,7 +171,7 @@ fn readme_example(workspace: &Workspace) -> Result<Tally> {
 }
 
 /// The first block of C in a Markdown text.
-fn c_block(text: &str) -> Option<&str> {
+pub(crate) fn c_block(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("\n```c\n")?;
     Some(rest.split_once("\n```")?.0)
 }
