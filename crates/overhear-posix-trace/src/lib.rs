@@ -26,12 +26,14 @@ mod areas;
 mod attributes;
 mod capi;
 mod clock;
+mod decoder;
 mod error;
 mod event;
 mod event_id;
 mod event_set;
 mod futex;
 mod local;
+mod observer;
 mod per_process;
 mod private_file;
 mod process;
@@ -48,6 +50,7 @@ pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
 pub use local::record;
+pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
 pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is
