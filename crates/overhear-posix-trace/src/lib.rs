@@ -23,6 +23,7 @@
 
 mod attributes;
 mod capi;
+mod elements;
 mod error;
 mod event;
 mod event_id;
@@ -30,6 +31,7 @@ mod event_set;
 mod log;
 
 pub use attributes::{Attributes, Inheritance, LogFullPolicy, StreamFullPolicy};
+pub use elements::{AnalysisSink, ElementSink, InboxSink, TraceElements};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};

@@ -243,7 +243,7 @@ impl LogWriter {
         Ok(self.state)
     }
 
-    /// Records that events were lost between two times.
+    /// Records that events were lost between two times. An unknown number, 0, counts as one.
     ///
     /// # Errors
     /// As [`LogWriter::event`].
@@ -254,9 +254,7 @@ impl LogWriter {
         missed: u64,
         cause: GapCause,
     ) -> Result<LogState, LogError> {
-        if missed == 0 {
-            return Ok(self.state);
-        }
+        let missed = missed.max(1);
         self.make_room(to, missed)?;
         self.gap(from, to, missed, cause)?;
         self.write_if_due()?;
