@@ -76,7 +76,17 @@ impl Attributes {
     /// Most bytes of data of any event of the stream.
     #[must_use]
     pub fn data_bytes(&self) -> usize {
-        self.max_data_size.max(SYSTEM_DATA_BYTES)
+        Self::data_bytes_of(self.max_data_size)
+    }
+
+    /// The same for a max-data-size.
+    #[inline(always)]
+    pub(crate) const fn data_bytes_of(max_data_size: usize) -> usize {
+        if max_data_size > SYSTEM_DATA_BYTES {
+            max_data_size
+        } else {
+            SYSTEM_DATA_BYTES
+        }
     }
 
     /// Bytes that an event takes of the stream size, whatever the length of its data: a slot of the

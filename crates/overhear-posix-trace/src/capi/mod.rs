@@ -6,7 +6,10 @@
 //! into C, and errno stays as it was.
 
 mod attributes;
+mod control;
 mod event_sets;
+mod event_types;
+mod reading;
 
 use std::ffi::{c_char, c_int};
 use std::panic::{catch_unwind, AssertUnwindSafe};
