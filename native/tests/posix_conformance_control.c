@@ -96,7 +96,7 @@ static void of_start_and_stop(void)
     status = status_of(stream);
     check("start-13 Nor does its stop", status.posix_stream_status == POSIX_TRACE_SUSPENDED &&
                                             status.posix_stream_full_status == POSIX_TRACE_FULL);
-    for (starts = stops = 0; try_next(stream, &event) == 0 && event.unavailable == 0 && stops == 0;) {
+    for (starts = stops = 0; stops == 0 && try_next(stream, &event) == 0 && event.unavailable == 0;) {
         starts += event.info.posix_event_id == POSIX_TRACE_START;
         stops += event.info.posix_event_id == POSIX_TRACE_STOP;
     }

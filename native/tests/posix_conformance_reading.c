@@ -84,7 +84,7 @@ static trace_id_t log_of(int numbers)
 
 static void of_waiting(void)
 {
-    trace_id_t stream = read_stream(NULL), log = log_of(3);
+    trace_id_t log = log_of(3), stream = read_stream(NULL);
     const struct timespec past = {1, 0}, wrong = {1, 1000000000};
     struct timespec until;
     struct event event;
