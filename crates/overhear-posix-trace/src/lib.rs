@@ -32,11 +32,13 @@ mod error;
 mod event;
 mod event_id;
 mod event_set;
+mod flush;
 mod futex;
 mod local;
 mod log;
 mod observer;
 mod per_process;
+mod prerecorded;
 mod private_file;
 mod process;
 mod reader;
@@ -55,7 +57,7 @@ pub use event_set::EventSet;
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
 pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
-pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
+pub use stream::{ActiveStream, FilterChange, Stream, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is
 /// [`EventId::UNNAMED`].
