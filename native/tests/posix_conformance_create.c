@@ -353,7 +353,7 @@ static void of_logs(void)
           status_of(log).posix_stream_status == POSIX_TRACE_SUSPENDED &&
               status_of(log).posix_stream_overrun_status == POSIX_TRACE_NO_OVERRUN);
     CALL(posix_trace_close(log));
-    if (ftruncate(file, 0) != 0)
+    if (ftruncate(file, 0) != 0 || lseek(file, 0, SEEK_SET) != 0)
         exit(2);
     check("create-41 A file that is not a log is not taken for one",
           CALL(posix_trace_open(reading, &log)) == EINVAL);
@@ -426,7 +426,19 @@ static void overfill(int policy, int flushes, int *first, int *last)
     close(file);
 }
 
-/* A flush to a file system of one page: 0 if it is ENOSPC, 77 if there can be none. */
+/* Flushes, and returns the error of the flush: of the call, or of the status. */
+static int flushed(trace_id_t stream)
+{
+    struct posix_trace_status_info status;
+    int error = CALL(posix_trace_flush(stream));
+    do {
+        status = status_of(stream);
+        error = error ? error : status.posix_stream_flush_error;
+    } while (status.posix_stream_flush_status == POSIX_TRACE_FLUSHING);
+    return error;
+}
+
+/* A flush to a file system of few pages: 0 if it is ENOSPC, 77 if there can be none. */
 static int fills_disk(void *argument)
 {
     trace_event_id_t type = user_type("create event");
@@ -443,10 +455,7 @@ static int fills_disk(void *argument)
     CALL(posix_trace_start(stream));
     for (round = 0; round < 100 && error == 0; round++) {
         record(type, 0, 1000);
-        error = CALL(posix_trace_flush(stream));
-        end_of_flush(stream);
-        if (error == 0)
-            error = status_of(stream).posix_stream_flush_error;
+        error = flushed(stream);
     }
     return error == ENOSPC ? 0 : 1;
 }
@@ -466,10 +475,7 @@ static int exceeds_file_size(void *argument)
     CALL(posix_trace_start(stream));
     for (round = 0; round < 100 && error == 0; round++) {
         record(type, 0, 1000);
-        error = CALL(posix_trace_flush(stream));
-        end_of_flush(stream);
-        if (error == 0)
-            error = status_of(stream).posix_stream_flush_error;
+        error = flushed(stream);
     }
     return error == EFBIG ? 0 : 1;
 }
