@@ -348,7 +348,7 @@ static void of_full_streams(void)
     struct posix_trace_status_info status;
     struct event event;
     trace_id_t stream;
-    int last = -1, before = -1, stops = 0, users = 0, in_order = 1;
+    int last = -1, restarts = 0, stops = 0, users = 0, in_order = 1;
     small_stream(&attr, POSIX_TRACE_LOOP, SMALL);
     stream = started_stream(&attr);
     record(type, 0, 10 * SMALL);
@@ -375,9 +375,9 @@ static void of_full_streams(void)
             in_order &= number_of(&event) == last + 1 && stops == 0;
             last = number_of(&event);
         }
+        /* The first START is that of the test, another one may come as soon as the stream is empty. */
+        restarts += stops && event.info.posix_event_id == POSIX_TRACE_START;
         stops += event.info.posix_event_id == POSIX_TRACE_STOP;
-        if (event.info.posix_event_id == POSIX_TRACE_START)
-            before = last;
     }
     check("policy-21 When it is read, POSIX_TRACE_STOP is reported after the last recorded event",
           in_order && last >= SMALL / 2 && last < 10 * SMALL - 1 && stops == 1);
@@ -386,11 +386,10 @@ static void of_full_streams(void)
     check("policy-22 The stream starts again when it is empty",
           status.posix_stream_status == POSIX_TRACE_RUNNING &&
               status.posix_stream_full_status == POSIX_TRACE_NOT_FULL);
-    before = 0;
     while (try_next(stream, &event) == 0 && event.unavailable == 0 && event.info.posix_event_id != type)
-        before += event.info.posix_event_id == POSIX_TRACE_START;
+        restarts += event.info.posix_event_id == POSIX_TRACE_START;
     check("policy-23 POSIX_TRACE_START is reported before the next recorded event",
-          before == 1 && event.info.posix_event_id == type && number_of(&event) == 1000);
+          restarts == 1 && event.info.posix_event_id == type && number_of(&event) == 1000);
     record(type, 0, SMALL / 2);
     check("policy-24 The room of reported events is used again",
           count_of(stream, type, try_next) == SMALL / 2);
@@ -452,15 +451,13 @@ static void of_full_logs(void)
     struct numbers numbers;
     struct stat state;
     trace_id_t log, stream;
-    int file, at;
+    int file, at, in_loop;
     file = logged(POSIX_TRACE_LOOP, log_size, 4000, 50, &status);
-    fstat(file, &state);
     log = open_log(file);
     numbers = numbers_in(log, type);
     check("policy-25 A full log with POSIX_TRACE_LOOP has the most recent events that were flushed",
           numbers.last == 3999 && numbers.ascend && numbers.first > 0 && numbers.count >= 50);
-    check("size-01 log-max-size is the most bytes of events in the log: one with POSIX_TRACE_LOOP keeps to it",
-          numbers.count < 4000 && (size_t)state.st_size <= 4 * log_size);
+    in_loop = numbers.count;
     CALL(posix_trace_close(log));
     close(file);
 
@@ -477,8 +474,10 @@ static void of_full_logs(void)
               of_log.posix_log_full_status == POSIX_TRACE_FULL);
     check("policy-28 The last event in the log is POSIX_TRACE_STOP",
           numbers.last_event == POSIX_TRACE_STOP);
-    check("size-02 A log with POSIX_TRACE_UNTIL_FULL keeps to its size",
-          (size_t)state.st_size <= 4 * log_size);
+    check("size-01 log-max-size is the most bytes of events in a log with POSIX_TRACE_UNTIL_FULL",
+          numbers.count * sizeof(int) < log_size && (size_t)state.st_size < 2 * log_size);
+    check("size-02 It is that in a log with POSIX_TRACE_LOOP: such a log has no more events",
+          in_loop <= numbers.count);
     CALL(posix_trace_close(log));
     close(file);
 

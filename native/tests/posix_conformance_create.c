@@ -353,7 +353,7 @@ static void of_logs(void)
           status_of(log).posix_stream_status == POSIX_TRACE_SUSPENDED &&
               status_of(log).posix_stream_overrun_status == POSIX_TRACE_NO_OVERRUN);
     CALL(posix_trace_close(log));
-    if (ftruncate(file, 0) != 0)
+    if (ftruncate(file, 0) != 0 || lseek(file, 0, SEEK_SET) != 0)
         exit(2);
     check("create-41 A file that is not a log is not taken for one",
           CALL(posix_trace_open(reading, &log)) == EINVAL);
@@ -426,7 +426,19 @@ static void overfill(int policy, int flushes, int *first, int *last)
     close(file);
 }
 
-/* A flush to a file system of one page: 0 if it is ENOSPC, 77 if there can be none. */
+/* Flushes, and returns the error of the flush: of the call, or of the status. */
+static int flushed(trace_id_t stream)
+{
+    struct posix_trace_status_info status;
+    int error = CALL(posix_trace_flush(stream));
+    do {
+        status = status_of(stream);
+        error = error ? error : status.posix_stream_flush_error;
+    } while (status.posix_stream_flush_status == POSIX_TRACE_FLUSHING);
+    return error;
+}
+
+/* A flush to a file system of few pages: 0 if it is ENOSPC, 77 if there can be none. */
 static int fills_disk(void *argument)
 {
     trace_event_id_t type = user_type("create event");
@@ -443,35 +455,38 @@ static int fills_disk(void *argument)
     CALL(posix_trace_start(stream));
     for (round = 0; round < 100 && error == 0; round++) {
         record(type, 0, 1000);
-        error = CALL(posix_trace_flush(stream));
-        end_of_flush(stream);
-        if (error == 0)
-            error = status_of(stream).posix_stream_flush_error;
+        error = flushed(stream);
     }
     return error == ENOSPC ? 0 : 1;
 }
 
+/* A log of a limited size: 0 if the flush is EFBIG, plus 2 if the log has no event of it. */
 static int exceeds_file_size(void *argument)
 {
     trace_event_id_t type = user_type("create event");
     trace_attr_t attr = with_log_policy(POSIX_TRACE_APPEND);
-    struct rlimit limit = {20000, 20000};
-    trace_id_t stream;
-    int error = 0, round;
+    struct rlimit limit;
+    struct event event;
+    trace_id_t stream, log;
+    int error = 0, round, file = new_file();
     (void)argument;
-    signal(SIGXFSZ, SIG_IGN);
-    stream = create_logged(&attr, new_file());
+    stream = create_logged(&attr, file);
+    if (getrlimit(RLIMIT_FSIZE, &limit) != 0)
+        return 77;
+    limit.rlim_cur = 20000;
     if (setrlimit(RLIMIT_FSIZE, &limit) != 0)
         return 77;
     CALL(posix_trace_start(stream));
     for (round = 0; round < 100 && error == 0; round++) {
         record(type, 0, 1000);
-        error = CALL(posix_trace_flush(stream));
-        end_of_flush(stream);
-        if (error == 0)
-            error = status_of(stream).posix_stream_flush_error;
+        error = flushed(stream);
     }
-    return error == EFBIG ? 0 : 1;
+    limit.rlim_cur = limit.rlim_max;
+    setrlimit(RLIMIT_FSIZE, &limit);
+    CALL(posix_trace_shutdown(stream));
+    log = open_log(file);
+    return (error != EFBIG) + 2 * !(next_of(log, POSIX_TRACE_ERROR, &event, wait_next) &&
+                                    number_of(&event) == EFBIG);
 }
 
 static int logs_and_exits(void *argument)
@@ -502,7 +517,10 @@ static void of_full_logs(void)
         tap_skip("create-51 A log for which there is no space is ENOSPC", "no file system can be mounted");
     else
         check("create-51 A log for which there is no space is ENOSPC", result == 0);
-    check("create-52 A log beyond the greatest size of files is EFBIG", in_child(exceeds_file_size, NULL) == 0);
+    result = in_child(exceeds_file_size, NULL);
+    check("create-52 A log beyond the greatest size of files is EFBIG", (result & 1) == 0);
+    check("create-55 An error of a flush is recorded as POSIX_TRACE_ERROR with its number",
+          (result & 2) == 0);
     result = in_child(logs_and_exits, &file);
     log = open_log(file);
     check("create-53 The log of a process that exits has all its events",
