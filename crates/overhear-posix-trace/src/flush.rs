@@ -328,7 +328,6 @@ impl Shared {
 pub(crate) const fn gap_cause(cause: overhear_stream::LossCause) -> GapCause {
     match cause {
         overhear_stream::LossCause::Overwritten => GapCause::Overwritten,
-        overhear_stream::LossCause::Overtaken => GapCause::Late,
         overhear_stream::LossCause::Damaged => GapCause::Corrupt,
     }
 }
