@@ -19,6 +19,36 @@ pub const TASK_LIFE: &str = "task_life";
 /// Sensor name of the sampler that reads `/proc/PID/task/TID/schedstat`.
 pub const SCHEDSTAT: &str = "schedstat";
 
+/// The kernel sensors with a name of their own, and the schemas of their elements: those of
+/// scheduling first. Probes are not among them: users name them ([`is_probe`]).
+///
+/// ```
+/// use overhear_event::kernel::{Switch, SENSORS};
+///
+/// let (name, schema) = SENSORS[0];
+/// assert_eq!((name, schema()), ("sched_switch", Switch::schema()));
+/// ```
+pub const SENSORS: [(&str, fn() -> TypeSchema); 18] = [
+    (SCHED_SWITCH, Switch::schema),
+    (SCHED_WAKE, Wake::schema),
+    (TASK_LIFE, Life::schema),
+    (events::PAGE_FAULT, events::page_fault_schema),
+    (events::BLOCK_IO, events::block_io_schema),
+    (events::SYSCALL, events::syscall_schema),
+    (events::FUTEX, events::futex_schema),
+    (events::SIGNAL, events::signal_schema),
+    (events::IRQ, events::irq_schema),
+    (events::SOFTIRQ, events::softirq_schema),
+    (events::TIMER, events::timer_schema),
+    (events::SCHED_MIGRATE, events::sched_migrate_schema),
+    (events::CPU_IDLE, events::cpu_idle_schema),
+    (events::CPU_FREQUENCY, events::cpu_frequency_schema),
+    (events::IPC, events::ipc_schema),
+    (events::FLUTTER, events::flutter_schema),
+    (events::SCHEDULE, events::schedule_schema),
+    (events::LOCK, events::lock_schema),
+];
+
 /// A context switch on one CPU. 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Event types. Their numbers are those of `include/overhear/trace.h`.
 
+use overhear_event::kernel::SENSORS;
+use overhear_event::TypeSchema;
+
 /// Most characters of the name of an event type: `TRACE_EVENT_NAME_MAX`.
 pub const EVENT_NAME_MAX: usize = 64;
 /// Most user event types of a process, with the unnamed one: `TRACE_USER_EVENT_MAX`.
@@ -45,6 +48,28 @@ impl EventId {
         (Self::FILTER, "posix_trace_filter"),
         (Self::FLUSH_START, "posix_trace_flush_start"),
         (Self::FLUSH_STOP, "posix_trace_flush_stop"),
+    ];
+    /// The names of the event types of Linux, from the first number of [`EventId::KERNEL`] on. Logs
+    /// contain the numbers: new names are added at the end.
+    const LINUX: [&'static str; 18] = [
+        "sched_switch",
+        "sched_wake",
+        "task_life",
+        "page_fault",
+        "block_io",
+        "syscall",
+        "futex",
+        "signal",
+        "irq",
+        "softirq",
+        "timer",
+        "sched_migrate",
+        "cpu_idle",
+        "cpu_frequency",
+        "ipc",
+        "flutter",
+        "schedule",
+        "lock",
     ];
     /// The name of [`EventId::UNNAMED`].
     pub const UNNAMED_NAME: &'static str = "posix_trace_unnamed_userevent";
@@ -93,6 +118,34 @@ impl EventId {
         Self::KERNEL.contains(&self.0)
     }
 
+    /// The event type of Linux with this name: that of the kernel sensor.
+    #[must_use]
+    pub fn kernel(name: &str) -> Option<Self> {
+        let index = Self::LINUX.iter().position(|known| *known == name)?;
+        Some(Self(Self::KERNEL.start() + index as u16))
+    }
+
+    /// The name of an event type of Linux. `None` for other types, and for numbers of which this
+    /// version knows no sensor.
+    #[must_use]
+    pub fn kernel_name(self) -> Option<&'static str> {
+        let index = self.0.checked_sub(*Self::KERNEL.start())?;
+        Self::LINUX.get(usize::from(index)).copied()
+    }
+
+    /// The schema of the data of an event type of Linux: that of the kernel sensor's elements.
+    #[must_use]
+    pub fn kernel_schema(self) -> Option<TypeSchema> {
+        let name = self.kernel_name()?;
+        let (_, schema) = SENSORS.iter().find(|(known, _)| *known == name)?;
+        Some(schema())
+    }
+
+    /// The event types of Linux that have a sensor, in the order of their numbers.
+    pub fn kernel_events() -> impl Iterator<Item = Self> {
+        Self::KERNEL.take(Self::LINUX.len()).map(Self)
+    }
+
     /// The name of a system event type of the standard, or of the unnamed user event type.
     #[must_use]
     pub fn standard_name(self) -> Option<&'static str> {
@@ -124,6 +177,23 @@ mod tests {
             let kinds = [id.is_user(), id.is_kernel(), number < 16];
             assert_eq!(kinds.iter().filter(|kind| **kind).count(), 1, "{number}");
         }
+    }
+
+    #[test]
+    fn event_types_of_linux_are_the_kernel_sensors() {
+        let sensors = SENSORS.map(|(name, _)| name);
+        assert_eq!(EventId::LINUX, sensors);
+        for (number, name) in (16..).zip(sensors) {
+            let id = EventId::from_raw(number).unwrap();
+            assert_eq!(EventId::kernel(name), Some(id));
+            assert_eq!((id.kernel_name(), id.is_kernel()), (Some(name), true));
+            assert_eq!(id.kernel_schema().unwrap().id(), name);
+        }
+        assert_eq!(EventId::kernel("nonsense"), None);
+        assert_eq!(EventId::from_raw(34).unwrap().kernel_name(), None);
+        assert_eq!(EventId::UNNAMED.kernel_name(), None);
+        assert_eq!(EventId::START.kernel_name(), None);
+        assert_eq!(EventId::kernel_events().count(), sensors.len());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
-use overhear_event::kernel::{self, events, Life, SchedStat, Switch, Wake};
+use overhear_event::kernel::{self, SchedStat};
 use overhear_event::{EventName, TypeSchema};
 
 /// The events that specifications may name.
@@ -34,44 +34,12 @@ impl Catalogue {
     }
 
     fn make_linux() -> Self {
-        Self::empty()
-            .with(EventName::kernel(kernel::SCHED_SWITCH), Switch::schema())
-            .with(EventName::kernel(kernel::SCHED_WAKE), Wake::schema())
-            .with(EventName::kernel(kernel::TASK_LIFE), Life::schema())
-            .with(
-                EventName::kernel(events::PAGE_FAULT),
-                events::page_fault_schema(),
-            )
-            .with(
-                EventName::kernel(events::BLOCK_IO),
-                events::block_io_schema(),
-            )
-            .with(EventName::kernel(events::SYSCALL), events::syscall_schema())
-            .with(EventName::kernel(events::FUTEX), events::futex_schema())
-            .with(EventName::kernel(events::SIGNAL), events::signal_schema())
-            .with(EventName::kernel(events::IRQ), events::irq_schema())
-            .with(EventName::kernel(events::SOFTIRQ), events::softirq_schema())
-            .with(EventName::kernel(events::TIMER), events::timer_schema())
-            .with(
-                EventName::kernel(events::SCHED_MIGRATE),
-                events::sched_migrate_schema(),
-            )
-            .with(
-                EventName::kernel(events::CPU_IDLE),
-                events::cpu_idle_schema(),
-            )
-            .with(
-                EventName::kernel(events::CPU_FREQUENCY),
-                events::cpu_frequency_schema(),
-            )
-            .with(EventName::kernel(events::IPC), events::ipc_schema())
-            .with(EventName::kernel(events::FLUTTER), events::flutter_schema())
-            .with(
-                EventName::kernel(events::SCHEDULE),
-                events::schedule_schema(),
-            )
-            .with(EventName::kernel(events::LOCK), events::lock_schema())
-            .with(EventName::sampler(kernel::SCHEDSTAT), SchedStat::schema())
+        let schedstat = EventName::sampler(kernel::SCHEDSTAT);
+        let linux = Self::empty().with(schedstat, SchedStat::schema());
+        let sensors = kernel::SENSORS.into_iter();
+        sensors.fold(linux, |linux, (sensor, schema)| {
+            linux.with(EventName::kernel(sensor), schema())
+        })
     }
 
     /// Adds an event, or replaces it.
