@@ -26,12 +26,14 @@ mod areas;
 mod attributes;
 mod capi;
 mod clock;
+mod elements;
 mod error;
 mod event;
 mod event_id;
 mod event_set;
 mod futex;
 mod local;
+mod log;
 mod per_process;
 mod private_file;
 mod process;
@@ -43,11 +45,13 @@ mod ticket;
 pub use attributes::{
     Attributes, Inheritance, LogFullPolicy, StreamFullPolicy, GENERATION_VERSION, NAME_MAX,
 };
+pub use elements::{AnalysisSink, ElementSink, InboxSink, TraceElements};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
 pub use local::record;
+pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
 pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is
