@@ -26,6 +26,7 @@ mod areas;
 mod attributes;
 mod capi;
 mod clock;
+mod decoder;
 mod elements;
 mod error;
 mod event;
@@ -34,6 +35,7 @@ mod event_set;
 mod futex;
 mod local;
 mod log;
+mod observer;
 mod per_process;
 mod private_file;
 mod process;
@@ -52,6 +54,7 @@ pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
+pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
 pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is

@@ -10,7 +10,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use overhear_event::{ClockId, Timestamp};
 use overhear_stream::{
@@ -18,15 +17,9 @@ use overhear_stream::{
 };
 
 use crate::area::{Mapping, Slot};
-use crate::clock::{monotonic_now, StampConverter};
-use crate::event::FLAG_TRUNCATED;
-use crate::{EventId, EventSet, TraceEvent, Truncation};
-
-/// How long a reader waits for a writer that has a position and does not publish its event: it is
-/// preempted, stopped or dead.
-const LATE: Duration = Duration::from_millis(100);
-/// How often conversions of stamps are brought up to date, in events.
-const REFRESH: u32 = 256;
+use crate::clock::monotonic_now;
+use crate::decoder::{Decoder, Head};
+use crate::{EventId, EventSet, TraceEvent};
 
 /// What a step found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,19 +49,6 @@ impl Losses {
     }
 }
 
-/// An event of which everything but the data is known.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    time: Timestamp,
-    event: EventId,
-    pid: u32,
-    tid: u32,
-    thread: u64,
-    address: u64,
-    truncation: Truncation,
-    size: usize,
-}
-
 /// A system event that the reader adds.
 #[derive(Debug)]
 struct Added {
@@ -83,14 +63,10 @@ pub(crate) struct Reader {
     consumer: RingConsumer<KeptWords<Arc<Mapping>>>,
     when_full: WhenFull,
     geometry: RingGeometry,
-    clock: ClockId,
-    converter: StampConverter,
-    until_refresh: u32,
+    decoder: Decoder,
     target: u32,
     /// The event types that are not reported.
     filter: EventSet,
-    /// The time of the event that was reported last.
-    last: Timestamp,
     added: VecDeque<Added>,
     /// The event in the buffer comes after the added ones.
     held: Option<Head>,
@@ -99,7 +75,6 @@ pub(crate) struct Reader {
     added_data: Vec<u8>,
     current_is_added: bool,
     in_overflow: bool,
-    late_since: Option<(u64, Instant)>,
     losses: Losses,
 }
 
@@ -116,12 +91,9 @@ impl Reader {
             consumer: RingConsumer::new(words, geometry, when_full)?,
             when_full,
             geometry,
-            clock,
-            converter: StampConverter::default(),
-            until_refresh: 0,
+            decoder: Decoder::new(clock),
             target,
             filter: EventSet::EMPTY,
-            last: Timestamp::ZERO,
             added: VecDeque::new(),
             held: None,
             current: None,
@@ -129,7 +101,6 @@ impl Reader {
             added_data: Vec::new(),
             current_is_added: false,
             in_overflow: false,
-            late_since: None,
             losses: Losses::default(),
         })
     }
@@ -157,7 +128,7 @@ impl Reader {
                 Found::Lost => {
                     if !self.in_overflow {
                         self.in_overflow = true;
-                        self.add(EventId::OVERFLOW, self.last, Vec::new());
+                        self.add(EventId::OVERFLOW, self.decoder.last(), Vec::new());
                     }
                 }
                 Found::Late => return Step::Late,
@@ -172,53 +143,22 @@ impl Reader {
     /// The event of the last step, if it found one.
     pub(crate) fn current(&self) -> Option<TraceEvent<'_>> {
         let head = self.current?;
-        let data = match self.current_is_added {
-            true => &self.added_data,
-            false => &self.buffer,
-        };
-        Some(TraceEvent {
-            time: head.time,
-            event: head.event,
-            pid: head.pid,
-            tid: head.tid,
-            thread: head.thread,
-            address: head.address,
-            truncation: head.truncation,
-            data: &data[..head.size],
+        Some(match self.current_is_added {
+            true => head.with_data(&self.added_data),
+            false => head.with_data(&self.buffer),
         })
     }
 
     #[inline]
     fn read(&mut self) -> Found {
         match self.consumer.next(&mut self.buffer) {
-            Next::Event { record, .. } => {
-                let Some(event) = EventId::from_raw(record.event.into()) else {
+            Next::Event { record, .. } => match self.decoder.decode(&record) {
+                Some(head) => Found::Event(head),
+                None => {
                     self.losses.damaged += 1;
-                    return Found::Lost;
-                };
-                if self.until_refresh == 0 {
-                    self.until_refresh = REFRESH;
-                    self.converter.refresh(self.clock);
+                    Found::Lost
                 }
-                self.until_refresh -= 1;
-                self.late_since = None;
-                let truncation = match record.flags & FLAG_TRUNCATED {
-                    0 => Truncation::None,
-                    _ => Truncation::Record,
-                };
-                let time = self.converter.convert(self.clock, record.stamp.as_raw());
-                Found::Event(Head {
-                    // Conversions that are refined in between could go back a little.
-                    time: time.max(self.last),
-                    event,
-                    pid: record.pid,
-                    tid: record.tid,
-                    thread: record.thread,
-                    address: record.address,
-                    truncation,
-                    size: record.data.len(),
-                })
-            }
+            },
             Next::Lost { missed, cause, .. } => {
                 match cause {
                     LossCause::Overwritten => self.losses.overwritten += missed,
@@ -229,8 +169,7 @@ impl Reader {
             }
             Next::Pending { position } => self.wait_for(position),
             Next::Empty => {
-                // What comes next is newer than the conversions.
-                self.until_refresh = 0;
+                self.decoder.is_empty();
                 Found::Empty
             }
         }
@@ -238,44 +177,25 @@ impl Reader {
 
     /// The event at a position is not finished.
     fn wait_for(&mut self, position: u64) -> Found {
-        let since = match self.late_since {
-            Some((at, since)) if at == position => since,
-            _ => {
-                let now = Instant::now();
-                self.late_since = Some((position, now));
-                now
-            }
-        };
-        if since.elapsed() < LATE || !self.consumer.abandon(position) {
+        if !self.decoder.is_too_late(position) || !self.consumer.abandon(position) {
             return Found::Late;
         }
-        self.late_since = None;
         self.losses.late += 1;
         Found::Lost
     }
 
     fn take(&mut self, head: Head) -> Step {
-        self.last = self.last.max(head.time);
         self.current = Some(head);
         self.current_is_added = false;
         Step::Event
     }
 
     fn take_added(&mut self, added: Added) {
-        let time = added.time.max(self.last);
-        self.last = time;
+        let time = self.decoder.advance(added.time);
         self.added_data = added.data;
         self.current_is_added = true;
-        self.current = Some(Head {
-            time,
-            event: added.event,
-            pid: self.target,
-            tid: 0,
-            thread: 0,
-            address: 0,
-            truncation: Truncation::None,
-            size: self.added_data.len(),
-        });
+        let size = self.added_data.len();
+        self.current = Some(Head::added(added.event, time, self.target, size));
     }
 
     fn add(&mut self, event: EventId, time: Timestamp, data: Vec<u8>) {
@@ -284,14 +204,10 @@ impl Reader {
 
     /// All events of a stream that stopped because it was full are read: it goes on.
     fn restart(&mut self, slot: Slot<'_>) {
-        self.converter.refresh(self.clock);
-        let now = monotonic_now();
-        let stopped_untrusted = self
-            .converter
-            .convert(self.clock, slot.stop_stamp_untrusted());
-        let stopped = stopped_untrusted.clamp(self.last, now.max(self.last));
+        let stopped = self.decoder.time_of_untrusted(slot.stop_stamp_untrusted());
         self.add(EventId::STOP, stopped, 1_i32.to_ne_bytes().to_vec());
         slot.restart();
+        let now = monotonic_now();
         self.add(EventId::START, now, filter_bytes(self.filter).to_vec());
     }
 
@@ -307,7 +223,6 @@ impl Reader {
         self.held = None;
         self.current = None;
         self.in_overflow = false;
-        self.late_since = None;
         slot.restart();
     }
 
