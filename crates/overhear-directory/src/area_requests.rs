@@ -14,6 +14,8 @@ use crate::trace_area::{AreaAccess, AreaFiles, AreaRecord, AREA_SENSOR};
 
 /// Bound of the work of a slice, in parts of patterns compared.
 const WORK_PER_SLICE: u32 = 4096;
+/// Ancestors of a process that are looked at, at most.
+const MAX_ANCESTORS: u32 = 16;
 /// Threads that close refused files at the same time, at most.
 const MAX_CLOSERS: usize = 3;
 
@@ -256,12 +258,33 @@ impl Connection {
         if !is_alive(&process) {
             return Err(no_process());
         }
-        let id = registry.area_of(pid);
+        let id = family_area(pid, owner, registry);
         let area = id.and_then(|id| registry.area(id));
-        let owner = area.map_or(owner, |area| area.uid);
+        let owner = match registry.area_of(pid) {
+            Some(_) => area.map_or(owner, |area| area.uid),
+            None => owner,
+        };
         self.may_open(access, owner, &descriptor_of(task), registry)?;
+        let area = area.ok_or(NotOpened::None(NoArea::NotAnnounced))?;
+        // An ancestor's area may have a rule of its own.
+        self.may_open(access, area.uid, &area.descriptor(), registry)?;
         id.ok_or(NotOpened::None(NoArea::NotAnnounced))
     }
+}
+
+/// The area of a process, or that of its nearest ancestor which has one and is of the same user: a
+/// child of `fork` shares its parent's area, and need not announce it. The receiver finds in the
+/// area whether the process records into it.
+fn family_area(pid: u32, uid: u32, registry: &Registry) -> Option<AreaId> {
+    let mut next = Some(pid);
+    for _ in 0..MAX_ANCESTORS {
+        let pid = next.filter(|pid| *pid > 1)?;
+        if let Some(id) = registry.area_of(pid) {
+            return registry.area(id).filter(|it| it.uid == uid).map(|_| id);
+        }
+        next = task::parent_of(pid);
+    }
+    None
 }
 
 /// Why an area is not opened.

@@ -21,6 +21,7 @@
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
+mod announcement;
 mod area;
 mod areas;
 mod attributes;
@@ -33,6 +34,7 @@ mod event;
 mod event_id;
 mod event_set;
 mod futex;
+mod live;
 mod local;
 mod log;
 mod observer;
@@ -52,9 +54,10 @@ pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
+pub use live::{LiveStreams, StreamSelection};
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
-pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
+pub use observer::{AreaObserver, ObserveFrom, Observed, ObservedStream, StreamObserver};
 pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is
