@@ -20,6 +20,11 @@
 //! The page `docs/posix-trace.md` has every requirement of the standard with its test.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
+#![allow(
+    clippy::disallowed_types,
+    reason = "the area is memory that processes agree through; the atomics come from \
+              overhear_stream::sync, which the lint cannot tell from std's"
+)]
 
 mod announcement;
 mod area;
@@ -33,12 +38,14 @@ mod error;
 mod event;
 mod event_id;
 mod event_set;
+mod flush;
 mod futex;
 mod live;
 mod local;
 mod log;
 mod observer;
 mod per_process;
+mod prerecorded;
 mod private_file;
 mod process;
 mod reader;
@@ -58,7 +65,7 @@ pub use live::{LiveStreams, StreamSelection};
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
 pub use observer::{AreaObserver, ObserveFrom, Observed, ObservedStream, StreamObserver};
-pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
+pub use stream::{ActiveStream, FilterChange, Stream, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is
 /// [`EventId::UNNAMED`].

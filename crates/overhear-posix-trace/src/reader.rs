@@ -11,7 +11,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use overhear_event::{ClockId, Timestamp};
+use overhear_event::{ClockId, GapCause, Timestamp};
 use overhear_stream::{
     KeptWords, LossCause, Next, RingConsumer, RingError, RingGeometry, WhenFull,
 };
@@ -19,6 +19,7 @@ use overhear_stream::{
 use crate::area::{Mapping, Slot};
 use crate::clock::monotonic_now;
 use crate::decoder::{Decoder, Head};
+use crate::flush::gap_cause;
 use crate::{EventId, EventSet, TraceEvent};
 
 /// What a step found.
@@ -30,6 +31,15 @@ pub(crate) enum Step {
     Empty,
     /// An event that its writer has not finished.
     Late,
+}
+
+/// Events that were lost between two others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+    pub(crate) missed: u64,
+    pub(crate) cause: GapCause,
 }
 
 /// Why events of a stream are lost, counted by the reader.
@@ -74,7 +84,10 @@ pub(crate) struct Reader {
     buffer: Vec<u8>,
     added_data: Vec<u8>,
     current_is_added: bool,
-    in_overflow: bool,
+    /// The loss that the next event will end.
+    overflow: Option<Loss>,
+    /// The loss that ended last.
+    ended_loss: Option<Loss>,
     losses: Losses,
 }
 
@@ -100,7 +113,8 @@ impl Reader {
             buffer: vec![0; geometry.data_bytes() as usize],
             added_data: Vec::new(),
             current_is_added: false,
-            in_overflow: false,
+            overflow: None,
+            ended_loss: None,
             losses: Losses::default(),
         })
     }
@@ -119,18 +133,16 @@ impl Reader {
                 return self.take(head);
             }
             match self.read() {
-                Found::Event(head) if self.in_overflow => {
-                    self.in_overflow = false;
+                Found::Event(head) => {
+                    let Some(loss) = self.overflow.take() else {
+                        return self.take(head);
+                    };
+                    let to = head.time;
+                    self.ended_loss = Some(Loss { to, ..loss });
                     self.held = Some(head);
-                    self.add(EventId::RESUME, head.time, Vec::new());
+                    self.add(EventId::RESUME, to, Vec::new());
                 }
-                Found::Event(head) => return self.take(head),
-                Found::Lost => {
-                    if !self.in_overflow {
-                        self.in_overflow = true;
-                        self.add(EventId::OVERFLOW, self.decoder.last(), Vec::new());
-                    }
-                }
+                Found::Lost(missed, cause) => self.lose(missed, cause),
                 Found::Late => return Step::Late,
                 Found::Empty if self.when_full == WhenFull::Refuse && slot.is_stopped() => {
                     self.restart(slot);
@@ -156,7 +168,7 @@ impl Reader {
                 Some(head) => Found::Event(head),
                 None => {
                     self.losses.damaged += 1;
-                    Found::Lost
+                    Found::Lost(1, GapCause::Corrupt)
                 }
             },
             Next::Lost { missed, cause, .. } => {
@@ -165,7 +177,7 @@ impl Reader {
                     LossCause::Overtaken => self.losses.late += missed,
                     LossCause::Damaged => self.losses.damaged += missed.max(1),
                 }
-                Found::Lost
+                Found::Lost(missed.max(1), gap_cause(cause))
             }
             Next::Pending { position } => self.wait_for(position),
             Next::Empty => {
@@ -181,7 +193,23 @@ impl Reader {
             return Found::Late;
         }
         self.losses.late += 1;
-        Found::Lost
+        Found::Lost(1, GapCause::Late)
+    }
+
+    fn lose(&mut self, missed: u64, cause: GapCause) {
+        let last = self.decoder.last();
+        match &mut self.overflow {
+            Some(loss) => loss.missed += missed,
+            None => {
+                self.overflow = Some(Loss {
+                    from: last,
+                    to: last,
+                    missed,
+                    cause,
+                });
+                self.add(EventId::OVERFLOW, last, Vec::new());
+            }
+        }
     }
 
     fn take(&mut self, head: Head) -> Step {
@@ -222,7 +250,8 @@ impl Reader {
         self.added.clear();
         self.held = None;
         self.current = None;
-        self.in_overflow = false;
+        self.overflow = None;
+        self.ended_loss = None;
         slot.restart();
     }
 
@@ -241,20 +270,20 @@ impl Reader {
         self.when_full == WhenFull::Refuse && self.consumer.unread() >= self.geometry.capacity()
     }
 
-    /// Events that are not read.
-    pub(crate) fn unread(&self) -> u64 {
-        self.consumer.unread()
+    /// Whether all events before a position are taken.
+    pub(crate) fn is_behind(&self, position: u64) -> bool {
+        self.added.is_empty() && self.held.is_none() && self.consumer.position() >= position
     }
 
-    /// Position of the next event.
-    pub(crate) fn position(&self) -> u64 {
-        self.consumer.position()
+    /// The loss before the current event, if that is the `RESUME` after one: once.
+    pub(crate) fn take_loss(&mut self) -> Option<Loss> {
+        self.ended_loss.take()
     }
 }
 
 enum Found {
     Event(Head),
-    Lost,
+    Lost(u64, GapCause),
     Late,
     Empty,
 }

@@ -9,6 +9,7 @@ mod attributes;
 mod control;
 mod event_sets;
 mod event_types;
+mod log;
 mod reading;
 
 use std::ffi::{c_char, c_int};
