@@ -384,6 +384,7 @@ impl Area {
 
     /// Gives the memory of a slot's ring back to the kernel.
     pub(crate) fn free_ring(&self, index: usize) {
+        self.slot(index).forget_ended();
         let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         let (offset, bytes) = (region_offset(index) as u64, REGION_BYTES as u64);
         // Without memory for the call the pages stay; the next stream zeroes them.

@@ -26,6 +26,7 @@
               overhear_stream::sync, which the lint cannot tell from std's"
 )]
 
+mod announcement;
 mod area;
 mod areas;
 mod attributes;
@@ -39,6 +40,7 @@ mod event_id;
 mod event_set;
 mod flush;
 mod futex;
+mod live;
 mod local;
 mod log;
 mod observer;
@@ -59,9 +61,10 @@ pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
+pub use live::{LiveStreams, StreamSelection};
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
-pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
+pub use observer::{AreaObserver, ObserveFrom, Observed, ObservedStream, StreamObserver};
 pub use stream::{ActiveStream, FilterChange, Stream, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is
