@@ -27,9 +27,11 @@ mod error;
 mod event;
 mod event_id;
 mod event_set;
+mod kernel;
 
 pub use attributes::{Attributes, Inheritance, LogFullPolicy, StreamFullPolicy};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
+pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
