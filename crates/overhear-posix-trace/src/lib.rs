@@ -28,6 +28,7 @@ mod event;
 mod event_id;
 mod event_set;
 mod kernel;
+mod metrics;
 
 pub use attributes::{Attributes, Inheritance, LogFullPolicy, StreamFullPolicy};
 pub use error::TraceError;
@@ -35,3 +36,4 @@ pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
 pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
+pub use metrics::{RequiredEvent, TraceMetric, TraceMetricError};
