@@ -16,6 +16,9 @@ pub enum Truncation {
     Read,
 }
 
+/// Bit of an event in a ring: its data was cut when it was recorded.
+pub(crate) const FLAG_TRUNCATED: u16 = 1;
+
 /// An event, as it was recorded. Its data is borrowed from memory that no other process writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceEvent<'a> {

@@ -21,19 +21,44 @@
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
+mod area;
+mod areas;
 mod attributes;
 mod capi;
+mod clock;
 mod error;
 mod event;
 mod event_id;
 mod event_set;
 mod kernel;
 mod metrics;
+mod futex;
+mod local;
+mod per_process;
+mod private_file;
+mod process;
+mod reader;
+mod registry;
+mod stream;
+mod ticket;
 
-pub use attributes::{Attributes, Inheritance, LogFullPolicy, StreamFullPolicy};
+pub use attributes::{
+    Attributes, Inheritance, LogFullPolicy, StreamFullPolicy, GENERATION_VERSION, NAME_MAX,
+};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
 pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
 pub use metrics::{RequiredEvent, TraceMetric, TraceMetricError};
+pub use local::record;
+pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
+
+/// The user event type of a name in this process and its family. When all are used up, it is
+/// [`EventId::UNNAMED`].
+///
+/// # Errors
+/// [`TraceError`]: `ENAMETOOLONG`, `ENOMEM` if the process has no trace area.
+pub fn open_event_type(name: &[u8]) -> Result<EventId, TraceError> {
+    process::own()?.area().open_name(name)
+}

@@ -58,6 +58,7 @@ extern crate alloc;
 
 mod clock;
 mod control;
+mod event_ring;
 mod in_place;
 mod lanes;
 mod layout;
@@ -78,6 +79,9 @@ pub use clock::{ClockFit, ClockMap, ClockPair, Segment, CLOCK_PAGE_CAPACITY};
 #[cfg(not(loom))]
 pub use control::Switch;
 pub use control::{ControlLayout, ControlLine, SwitchState, CONTROL_LINE_BYTES, CONTROL_MAGIC};
+pub use event_ring::{EventRecord, EventRing, RingError, RingFull, RingGeometry, WhenFull};
+pub use event_ring::{LossCause, Next, RingConsumer, RingObserver};
+pub use event_ring::{MAX_EVENT_DATA, MAX_RING_CAPACITY};
 pub use in_place::RingInPlace;
 pub use lanes::{Abandoned, Claimant, Frame, Lane, LaneClaims, Nested};
 pub use layout::{Geometry, Header, HeaderUntrusted, LayoutError};

@@ -5,6 +5,12 @@
 //! becomes a positive error number, with a message for `oh_posix_trace_last_error`. Nothing unwinds
 //! into C, and errno stays as it was.
 
+mod attributes;
+mod control;
+mod event_sets;
+mod event_types;
+mod reading;
+
 use std::ffi::{c_char, c_int};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 

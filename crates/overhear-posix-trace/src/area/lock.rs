@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The lock of an area, and the locks by which controllers show that they live.
+//!
+//! Both are locks of bytes of the file that belong to an open file description (`F_OFD_SETLK`): each
+//! process opens the file for itself, and the kernel gives the locks back when the process ends,
+//! however it ends, and when it becomes another program. So nobody waits for the dead.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::{Area, SLOTS};
+use crate::private_file::PrivateFile;
+use crate::TraceError;
+
+/// The byte of the area's lock; the bytes of the controllers follow.
+const AREA_BYTE: i64 = 0;
+const FIRST_CONTROLLER_BYTE: i64 = 64;
+/// Longest wait for another process, which holds the lock for microseconds unless it is stopped.
+const LONGEST_WAIT: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_micros(200);
+
+/// The right to change the slots, the members and the names of an area.
+///
+/// Holding one proves that no other thread of this process holds one, and no other process that
+/// has `/proc`.
+#[derive(Debug)]
+pub(crate) struct AreaLock<'a> {
+    private: MutexGuard<'a, Option<PrivateFile>>,
+}
+
+impl Drop for AreaLock<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = &*self.private {
+            let _ = lock_byte(file, AREA_BYTE, libc::F_UNLCK as i16);
+        }
+    }
+}
+
+impl Area {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EAGAIN` if another process, which may be stopped, keeps it.
+    pub(crate) fn lock(&self) -> Result<AreaLock<'_>, TraceError> {
+        let mut private = self.private.lock().unwrap_or_else(PoisonError::into_inner);
+        // The program may have closed the descriptor, and opened a file of its own there.
+        if let Some(lost) = private.take_if(|file| !self.is(file.as_fd())) {
+            lost.forget();
+        }
+        if private.is_none() {
+            *private = self.reopen();
+        }
+        if let Some(file) = &*private {
+            let begin = Instant::now();
+            while !lock_byte(file, AREA_BYTE, libc::F_WRLCK as i16) {
+                if begin.elapsed() > LONGEST_WAIT {
+                    return Err(TraceError::new(
+                        libc::EAGAIN,
+                        "another process does not give back the lock of the trace area",
+                    ));
+                }
+                std::thread::sleep(RETRY);
+            }
+        }
+        Ok(AreaLock { private })
+    }
+}
+
+impl AreaLock<'_> {
+    /// Shows that the controller of a slot lives, until [`AreaLock::end_controller`] or the end of the
+    /// process.
+    pub(crate) fn begin_controller(&self, index: usize) {
+        if let Some(file) = &*self.private {
+            let _ = lock_byte(file, controller_byte(index), libc::F_WRLCK as i16);
+        }
+    }
+
+    /// Ends what [`AreaLock::begin_controller`] began.
+    pub(crate) fn end_controller(&self, index: usize) {
+        if let Some(file) = &*self.private {
+            let _ = lock_byte(file, controller_byte(index), libc::F_UNLCK as i16);
+        }
+    }
+
+    /// Whether another process shows that it controls the stream of a slot. Without `/proc` that is
+    /// unknown, and true.
+    pub(crate) fn has_controller(&self, index: usize) -> bool {
+        let Some(file) = &*self.private else {
+            return true;
+        };
+        let mut lock = byte(controller_byte(index), libc::F_WRLCK as i16);
+        // SAFETY: a system call on an open descriptor, which fills the structure.
+        let asked =
+            unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
+        asked != 0 || lock.l_type != libc::F_UNLCK as i16
+    }
+}
+
+fn controller_byte(index: usize) -> i64 {
+    debug_assert!(index < SLOTS);
+    FIRST_CONTROLLER_BYTE + index as i64
+}
+
+fn byte(start: i64, kind: i16) -> libc::flock {
+    libc::flock {
+        l_type: kind,
+        l_whence: libc::SEEK_SET as i16,
+        l_start: start,
+        l_len: 1,
+        // The kernel demands 0 here.
+        l_pid: 0,
+    }
+}
+
+/// Locks or unlocks a byte without waiting; whether that was done.
+fn lock_byte(file: &PrivateFile, start: i64, kind: i16) -> bool {
+    let lock = byte(start, kind);
+    // SAFETY: a system call on an open descriptor, which reads the structure.
+    unsafe { libc::fcntl(file.as_fd().as_raw_fd(), libc::F_OFD_SETLK, &raw const lock) == 0 }
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Whose area: from the number of a process to the memory through which it is traced.
+
+use std::sync::Arc;
+
+use crate::area::Area;
+use crate::process;
+use crate::TraceError;
+
+/// A process that is to be traced.
+#[derive(Debug)]
+pub(crate) struct Target {
+    pub(crate) area: Arc<Area>,
+    pub(crate) pid: u32,
+}
+
+/// The area of a process; 0 is the calling one.
+///
+/// The process itself and its family (the processes that came from one another by `fork` since the
+/// library was loaded) share an area. Others are found through the directory.
+///
+/// # Errors
+/// [`TraceError`] `ESRCH` if there is no such process, `EPERM` if the caller may not trace it or it
+/// does not have the library, `ENOMEM` if this process has no area itself.
+pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
+    let own = process::own()?;
+    let caller = std::process::id();
+    let pid = match pid {
+        0 => caller,
+        _ => u32::try_from(pid).map_err(|_| no_process(pid))?,
+    };
+    if pid != caller {
+        may_signal(pid)?;
+    }
+    if own.area().has_member(pid)? {
+        let area = Arc::clone(own.area());
+        return Ok(Target { area, pid });
+    }
+    if pid == caller {
+        return Err(TraceError::new(
+            libc::ENOMEM,
+            "the trace area of the process has no room for another process",
+        ));
+    }
+    area_of_stranger(pid)
+}
+
+/// The area of a process outside of the family.
+fn area_of_stranger(pid: u32) -> Result<Target, TraceError> {
+    Err(TraceError::new(
+        libc::EPERM,
+        format!("process {pid} is not known to the directory; start overheard, and let it use the library"),
+    ))
+}
+
+/// Whether this process may trace another one: as it may send it signals.
+fn may_signal(pid: u32) -> Result<(), TraceError> {
+    let number = pid as i32;
+    // SAFETY: a system call without memory; signal 0 is not sent.
+    if unsafe { libc::kill(number, 0) } == 0 {
+        return Ok(());
+    }
+    match std::io::Error::last_os_error().raw_os_error() {
+        Some(libc::ESRCH) => Err(no_process(number)),
+        _ => Err(TraceError::new(
+            libc::EPERM,
+            format!("the caller may not trace process {pid}"),
+        )),
+    }
+}
+
+fn no_process(pid: i32) -> TraceError {
+    TraceError::new(libc::ESRCH, format!("there is no process {pid}"))
+}

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! This process as a traced one: its area, and what `fork`, `exec` and `exit` do.
+//!
+//! - *Load*: the constructor of the library looks for an area that was inherited over `exec`, and
+//!   makes a new one if there is none.
+//! - *Fork*: the child shares the area, and is entered as a member of it; the streams of its parent
+//!   that children inherit trace it. It controls no stream of its parent.
+//! - *Exec*: the descriptor of the area stays open. The new program finds itself in the table of
+//!   members and goes on; the streams that the old program controlled end.
+//! - *Spawn*: no handler of `fork` runs, and the new program finds its parent in the table.
+//! - *Exit*: streams that the process controls are shut down.
+
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use overhear_stream::sync::{AtomicBool, Ordering};
+
+use crate::area::{Area, AreaLock, Member, FILE_NAME};
+use crate::local::{oh_posix_trace_forget_thread_, Local};
+use crate::per_process::PerProcess;
+use crate::{clock, private_file, registry, TraceError};
+
+/// What a process has of its own.
+pub(crate) struct Own {
+    area: std::sync::Arc<Area>,
+    local: Local,
+    pid: u32,
+}
+
+static OWN: PerProcess<Own> = PerProcess::new();
+static HANDLERS: AtomicBool = AtomicBool::new(false);
+
+impl Own {
+    /// The area.
+    pub(crate) fn area(&self) -> &std::sync::Arc<Area> {
+        &self.area
+    }
+
+    /// What the process needs to write.
+    pub(crate) fn local(&self) -> &Local {
+        &self.local
+    }
+}
+
+/// What the process needs to write, if it has an area.
+#[inline(always)]
+pub(crate) fn local() -> Option<&'static Local> {
+    OWN.get().map(Own::local)
+}
+
+/// The area of this process. The first call makes it, if the constructor did not.
+///
+/// # Errors
+/// [`TraceError`] `ENOMEM` if the kernel refuses one.
+pub(crate) fn own() -> Result<&'static Own, TraceError> {
+    let pid = std::process::id();
+    match OWN.get() {
+        Some(own) if own.pid == pid => Ok(own),
+        // A child that no handler prepared, of a raw `clone`.
+        Some(_) => {
+            enter_child();
+            OWN.get().ok_or_else(no_memory)
+        }
+        None => begin(pid),
+    }
+}
+
+fn no_memory() -> TraceError {
+    TraceError::new(
+        libc::ENOMEM,
+        "there is no memory for the trace area of the process",
+    )
+}
+
+fn begin(pid: u32) -> Result<&'static Own, TraceError> {
+    clock::begin();
+    let inherited = is_privileged()
+        .then_some(())
+        .map_or_else(|| inherited_area(pid), |()| None);
+    let area = match inherited {
+        Some(area) => area,
+        None => {
+            let area = Area::create(clock::stamp_clock())?;
+            area.lock().map(|lock| area.join(pid, 0, &lock).is_some())?;
+            area
+        }
+    };
+    let local = Local::allocate().ok_or_else(no_memory)?;
+    let area = std::sync::Arc::new(area);
+    let own = OWN.get_or_init(|| Own { area, local, pid });
+    own.attach();
+    install_handlers();
+    Ok(own)
+}
+
+impl Own {
+    /// Lets events of this process go to the streams that trace it.
+    fn attach(&'static self) {
+        let member = self.area.lock().ok().and_then(|lock| self.member(&lock));
+        match member {
+            Some(member) => self.local.attach(&self.area, member, self.pid),
+            None => self.local.detach(),
+        }
+    }
+
+    fn member(&'static self, lock: &AreaLock<'_>) -> Option<Member<'static>> {
+        self.area.member_of(self.pid, lock)
+    }
+}
+
+/// Whether the program has rights that its caller does not have.
+fn is_privileged() -> bool {
+    // SAFETY: the function has no conditions.
+    unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
+}
+
+/// The area of the program that this one replaced, or of the parent that spawned it, if a stream of
+/// the parent's traces its children.
+fn inherited_area(pid: u32) -> Option<Area> {
+    let name = format!("/memfd:{FILE_NAME} (deleted)");
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a folder of the kernel, not of a recording"
+    )]
+    let entries = std::fs::read_dir("/proc/self/fd").ok()?;
+    let numbers: Vec<i32> = entries
+        .flatten()
+        .filter(|entry| {
+            #[expect(clippy::disallowed_methods, reason = "a link of the kernel")]
+            let target = std::fs::read_link(entry.path());
+            target.is_ok_and(|target| target.as_os_str() == name.as_str())
+        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    numbers.into_iter().find_map(|number| {
+        // SAFETY: an open descriptor that this library made in the program before this one; nobody
+        // else in the new program knows its number.
+        let file = unsafe { OwnedFd::from_raw_fd(number) };
+        continue_in(file, pid)
+    })
+}
+
+/// Enters this process into an area, if it has to do with it.
+fn continue_in(file: OwnedFd, pid: u32) -> Option<Area> {
+    let area = Area::open(file, true).ok()?;
+    let lock = area.lock().ok()?;
+    // The old program's streams have no controller any more.
+    area.sweep(&lock);
+    if area.member_of(pid, &lock).is_none() {
+        let parent = rustix::process::getppid()?.as_raw_nonzero().get() as u32;
+        let mask = area.inherited_mask(area.member_of(parent, &lock)?);
+        if mask == 0 {
+            return None;
+        }
+        area.join(pid, mask, &lock)?;
+    }
+    drop(lock);
+    Some(area)
+}
+
+fn install_handlers() {
+    if !HANDLERS.swap(true, Ordering::Relaxed) {
+        // SAFETY: the handler has the right type, does not unwind, and stays loaded as long as the
+        // library. Without memory for the registration, children are not traced.
+        let _ = unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    }
+}
+
+unsafe extern "C" fn in_child() {
+    enter_child();
+}
+
+/// Enters the child of a fork. Takes no lock of the parent's threads.
+fn enter_child() {
+    private_file::close_in_child();
+    oh_posix_trace_forget_thread_();
+    registry::forget();
+    clock::forget();
+    let Some(parent) = OWN.get() else {
+        return;
+    };
+    let area = parent.area.for_child();
+    let pid = std::process::id();
+    if let Ok(lock) = area.lock() {
+        let mask = area
+            .member_of(parent.pid, &lock)
+            .map_or(0, |member| area.inherited_mask(member));
+        let _ = area.join(pid, mask, &lock);
+    }
+    OWN.set(Own {
+        area: std::sync::Arc::new(area),
+        local: parent.local.for_child(),
+        pid,
+    });
+    if let Some(own) = OWN.get() {
+        own.attach();
+    }
+}
+
+/// When the library is loaded.
+#[no_mangle]
+extern "C" fn oh_posix_trace_load_() {
+    // Without an area the program runs on, untraced, and `posix_trace_create` gives the reason.
+    let _ = own();
+}
+
+/// When the program exits, or the library is unloaded.
+#[no_mangle]
+extern "C" fn oh_posix_trace_unload_() {
+    let Some(own) = OWN.get().filter(|own| own.pid == std::process::id()) else {
+        return;
+    };
+    registry::shut_down_all();
+    own.local.detach();
+    if let Ok(lock) = own.area.lock() {
+        if let Some(member) = own.member(&lock) {
+            member.leave();
+        }
+    };
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! The streams of this process by their identifiers of C.
+//!
+//! An identifier is never used twice, and one of the parent means nothing in the child of a fork.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use overhear_stream::sync::{AtomicU64, Ordering};
+
+use crate::per_process::PerProcess;
+use crate::{ActiveStream, TraceError};
+
+/// What an identifier stands for.
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    Active(Arc<ActiveStream>),
+}
+
+type Streams = BTreeMap<u64, Entry>;
+
+static STREAMS: PerProcess<Mutex<Streams>> = PerProcess::new();
+/// The identifier that was given last; the child of a fork goes on from there.
+static LAST: AtomicU64 = AtomicU64::new(0);
+
+fn streams() -> MutexGuard<'static, Streams> {
+    let streams = STREAMS.get_or_init(Mutex::default);
+    streams.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Gives a stream an identifier.
+pub(crate) fn add(entry: Entry) -> u64 {
+    let trid = LAST.fetch_add(1, Ordering::Relaxed) + 1;
+    streams().insert(trid, entry);
+    trid
+}
+
+/// What an identifier stands for.
+///
+/// # Errors
+/// [`TraceError`] `EINVAL` if it stands for nothing in this process.
+pub(crate) fn get(trid: u64) -> Result<Entry, TraceError> {
+    let _ = crate::process::own();
+    streams().get(&trid).cloned().ok_or_else(|| unknown(trid))
+}
+
+/// The active stream of an identifier.
+///
+/// # Errors
+/// [`TraceError`] `EINVAL` if it stands for none.
+pub(crate) fn active(trid: u64) -> Result<Arc<ActiveStream>, TraceError> {
+    match get(trid)? {
+        Entry::Active(stream) => Ok(stream),
+    }
+}
+
+/// Forgets an active stream, which the caller shuts down.
+///
+/// # Errors
+/// As [`active`].
+pub(crate) fn remove_active(trid: u64) -> Result<Arc<ActiveStream>, TraceError> {
+    let _ = crate::process::own();
+    let mut streams = streams();
+    match streams.remove(&trid) {
+        Some(Entry::Active(stream)) => Ok(stream),
+        None => Err(unknown(trid)),
+    }
+}
+
+fn unknown(trid: u64) -> TraceError {
+    TraceError::invalid(format!("{trid} is no trace stream of this process"))
+}
+
+/// Forgets the streams of the parent, in the child of a fork.
+pub(crate) fn forget() {
+    STREAMS.forget();
+}
+
+/// Shuts all active streams down, when the program exits.
+pub(crate) fn shut_down_all() {
+    let Some(all) = STREAMS.get() else {
+        return;
+    };
+    let streams = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
+    for entry in streams.into_values() {
+        match entry {
+            Entry::Active(stream) => drop(stream.shut_down()),
+        }
+    }
+}

@@ -1,0 +1,695 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! An active stream, as its controller has it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use overhear_event::{ClockId, Ticks, Timestamp};
+use overhear_stream::sync::{AtomicBool, AtomicU64, Ordering};
+use overhear_stream::{
+    EventRecord, EventRing, KeptWords, WhenFull, MAX_EVENT_DATA, MAX_RING_CAPACITY,
+};
+use rustix::time::Timespec;
+
+use crate::area::{Area, AreaLock, Mapping, Slot, SlotConfig, SlotOwner, SlotState};
+use crate::areas::{area_of_process, Target};
+use crate::clock::{monotonic_now, realtime_now_ns, stamp};
+use crate::futex::{self, Until, Woken};
+use crate::local::{geometry, oh_posix_trace_thread_id_, order_writers};
+use crate::reader::{filter_bytes, Reader, Step};
+use crate::ticket::Ticket;
+use crate::{process, Attributes, EventId, EventSet, StreamFullPolicy, TraceError, TraceEvent};
+
+/// The status of a stream: `posix_trace_get_status`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamStatus {
+    /// Events are recorded.
+    pub running: bool,
+    /// There is no room for the next event.
+    pub full: bool,
+    /// Events were lost since the status was asked for.
+    pub overrun: bool,
+    /// The stream is being flushed to its log.
+    pub flushing: bool,
+    /// Error number of a flush since the status was asked for, 0 if none failed.
+    pub flush_error: i32,
+    /// The log has no room for the next event.
+    pub log_full: bool,
+    /// Events were lost in the log since the status was asked for.
+    pub log_overrun: bool,
+}
+
+/// How the filter changes: `posix_trace_set_filter`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilterChange {
+    /// The set is the new filter.
+    Set,
+    /// The set is added to the filter.
+    Add,
+    /// The set is taken out of the filter.
+    Subtract,
+}
+
+/// How long to wait for an event.
+#[derive(Clone, Copy, Debug)]
+pub enum Wait {
+    /// Not at all.
+    Try,
+    /// Until there is one.
+    Forever,
+    /// Until a time of `CLOCK_REALTIME`: seconds and nanoseconds.
+    Until(i64, i64),
+}
+
+/// An active stream. It is shut down when it is dropped.
+///
+/// ```
+/// use overhear_posixtrace::{record, ActiveStream, Attributes, EventId, Wait};
+///
+/// let began = overhear_posixtrace::open_event_type(b"request began")?;
+/// let stream = ActiveStream::create(0, &Attributes::default())?;
+/// stream.start()?;
+/// record(began, &7_u32.to_ne_bytes());
+/// let first = stream.next_event(Wait::Try, |event| event.event)?;
+/// assert_eq!(first, Some(EventId::START));
+/// let second = stream.next_event(Wait::Try, |event| (event.event, event.data.to_vec()))?;
+/// assert_eq!(second, Some((began, 7_u32.to_ne_bytes().to_vec())));
+/// # Ok::<(), overhear_posixtrace::TraceError>(())
+/// ```
+#[derive(Debug)]
+pub struct ActiveStream {
+    area: Arc<Area>,
+    index: usize,
+    attributes: Attributes,
+    policy: StreamFullPolicy,
+    target: u32,
+    realtime_offset_ns: i64,
+    clock: ClockId,
+    ring: EventRing<KeptWords<Arc<Mapping>>>,
+    ticket: Mutex<Option<Ticket>>,
+    control: Mutex<Control>,
+    reader: Mutex<Reader>,
+    /// The event type that `eventtypelist_getnext_id` gives next.
+    listed: AtomicU64,
+    /// Set when the stream is shut down.
+    ended: AtomicBool,
+    /// Calls that may wait for an event now.
+    inside: AtomicU64,
+}
+
+/// What the controller decides. Locked before the reader.
+#[derive(Debug)]
+struct Control {
+    running: bool,
+    filter: EventSet,
+    /// Lost events that a status has reported.
+    reported: u64,
+}
+
+fn ended() -> TraceError {
+    TraceError::invalid("the stream was shut down")
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl ActiveStream {
+    /// Creates a stream for a process, 0 for the calling one. It is suspended, and its filter is
+    /// empty.
+    ///
+    /// # Errors
+    /// [`TraceError`]: `EAGAIN` if there are too many streams, `EINVAL`, `ENOMEM`, `EPERM`, `ESRCH`.
+    pub fn create(pid: i32, attributes: &Attributes) -> Result<Self, TraceError> {
+        let policy = attributes.stream_full.unwrap_or(StreamFullPolicy::Loop);
+        if policy == StreamFullPolicy::Flush {
+            return Err(TraceError::invalid(
+                "POSIX_TRACE_FLUSH needs a log; use posix_trace_create_withlog",
+            ));
+        }
+        Self::create_with(pid, attributes, policy, false)
+    }
+
+    fn create_with(
+        pid: i32,
+        attributes: &Attributes,
+        policy: StreamFullPolicy,
+        has_log: bool,
+    ) -> Result<Self, TraceError> {
+        let log2_capacity = log2_capacity(attributes)?;
+        let Target { area, pid } = area_of_process(pid)?;
+        let ticket = Ticket::take()?;
+        let mut attributes = attributes.clone();
+        attributes.creation_ns = realtime_now_ns();
+        let now = monotonic_now().as_monotonic_ns();
+        let about = SlotOwner {
+            controller: std::process::id(),
+            target: pid,
+            has_log,
+            realtime_offset_ns: attributes.creation_ns as i64 - now as i64,
+        };
+        let clock = area.clock().unwrap_or(ClockId::Monotonic);
+        attributes.clock_resolution_ns = 1;
+
+        let lock = area.lock()?;
+        area.sweep(&lock);
+        let generation = area.next_generation(&lock);
+        let config = SlotConfig::new(
+            generation,
+            log2_capacity,
+            policy,
+            attributes.max_data_size as u32,
+        );
+        let shape = geometry(config)
+            .ok_or_else(|| TraceError::invalid("the sizes of the attributes are out of range"))?;
+        let (index, reader, ring) = {
+            let index = area.free_slot(generation, &lock).ok_or_else(|| {
+                TraceError::new(
+                    libc::EAGAIN,
+                    "the process and its children have too many streams (TRACE_SYS_MAX)",
+                )
+            })?;
+            let memory = area.allocate_ring(index, shape.words() * 8)?;
+            let damaged = |error| TraceError::new(libc::ENOMEM, error);
+            let when_full = when_full(policy);
+            let reader = Reader::new(memory.words(), shape, when_full, clock, pid);
+            let ring = EventRing::new(memory.words(), shape);
+            (index, reader.map_err(damaged)?, ring.map_err(damaged)?)
+        };
+        begin_stream(&area, index, config, &attributes, &about, &lock)?;
+        drop(lock);
+        Ok(Self {
+            area,
+            index,
+            attributes,
+            policy,
+            target: pid,
+            realtime_offset_ns: about.realtime_offset_ns,
+            clock,
+            ring,
+            ticket: Mutex::new(Some(ticket)),
+            control: Mutex::new(Control {
+                running: false,
+                filter: EventSet::EMPTY,
+                reported: 0,
+            }),
+            reader: Mutex::new(reader),
+            listed: AtomicU64::new(1),
+            ended: AtomicBool::new(false),
+            inside: AtomicU64::new(0),
+        })
+    }
+
+    fn slot(&self) -> Slot<'_> {
+        self.area.slot(self.index)
+    }
+
+    fn control(&self) -> Result<MutexGuard<'_, Control>, TraceError> {
+        let control = lock(&self.control);
+        match self.ended.load(Ordering::SeqCst) {
+            true => Err(ended()),
+            false => Ok(control),
+        }
+    }
+
+    /// The attributes, with the time of creation.
+    #[must_use]
+    pub const fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// The process that is traced.
+    #[must_use]
+    pub const fn target(&self) -> u32 {
+        self.target
+    }
+
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the creation: what makes the times of events those
+    /// of `posix_timestamp`.
+    #[must_use]
+    pub const fn realtime_offset_ns(&self) -> i64 {
+        self.realtime_offset_ns
+    }
+
+    /// Starts the stream. A stream that runs or is full is left as it is.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn start(&self) -> Result<(), TraceError> {
+        let mut control = self.control()?;
+        if control.running || self.is_full() {
+            return Ok(());
+        }
+        if self.record_system(
+            EventId::START,
+            &filter_bytes(control.filter),
+            control.filter,
+        ) {
+            control.running = true;
+            self.slot().set_state(SlotState::Running);
+            self.area.open_gate(self.index, control.filter);
+        }
+        Ok(())
+    }
+
+    /// Stops the stream. A stream that is suspended or full is left as it is.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn stop(&self) -> Result<(), TraceError> {
+        let mut control = self.control()?;
+        self.stop_locked(&mut control);
+        Ok(())
+    }
+
+    fn stop_locked(&self, control: &mut Control) {
+        if !control.running || self.is_full() {
+            return;
+        }
+        self.area.close_gate(self.index);
+        if self.record_system(EventId::STOP, &0_i32.to_ne_bytes(), control.filter) {
+            control.running = false;
+            self.slot().set_state(SlotState::Suspended);
+        } else {
+            // It became full before the gate was closed.
+            self.area.open_gate(self.index, control.filter);
+        }
+    }
+
+    /// The event types that are not recorded.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn filter(&self) -> Result<EventSet, TraceError> {
+        Ok(self.control()?.filter)
+    }
+
+    /// Changes the filter. In a running stream the change is recorded.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn set_filter(&self, set: EventSet, how: FilterChange) -> Result<(), TraceError> {
+        let mut control = self.control()?;
+        let old = control.filter;
+        let new = match how {
+            FilterChange::Set => set,
+            FilterChange::Add => old.union(set),
+            FilterChange::Subtract => old.difference(set),
+        };
+        if control.running {
+            let data = [filter_bytes(old), filter_bytes(new)].concat();
+            if !self.record_system(EventId::FILTER, &data, new) {
+                self.slot().count_lost();
+            }
+        }
+        self.apply_filter(&mut control, new);
+        Ok(())
+    }
+
+    fn apply_filter(&self, control: &mut Control, filter: EventSet) {
+        control.filter = filter;
+        self.slot().set_filter(filter);
+        lock(&self.reader).set_filter(filter);
+        if control.running {
+            self.area.open_gate(self.index, filter);
+        }
+    }
+
+    /// Discards all events. The stream is as after its creation, with an empty filter, except that
+    /// it still runs if it did.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn clear(&self) -> Result<(), TraceError> {
+        let mut control = self.control()?;
+        self.apply_filter(&mut control, EventSet::EMPTY);
+        let mut reader = lock(&self.reader);
+        reader.clear(self.slot());
+        control.reported = reader.losses().total() + self.slot().lost_full();
+        Ok(())
+    }
+
+    /// The status. The overrun and the error of the flush are reported once.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn status(&self) -> Result<StreamStatus, TraceError> {
+        let mut control = self.control()?;
+        let reader = lock(&self.reader);
+        let stopped = self.slot().is_stopped();
+        let lost = reader.losses().total() + self.slot().lost_full();
+        let overrun = lost > control.reported;
+        control.reported = lost;
+        Ok(StreamStatus {
+            running: control.running && !stopped,
+            full: stopped || reader.is_full(),
+            overrun,
+            ..StreamStatus::default()
+        })
+    }
+
+    /// Events lost since the creation: found no room, and lost in the ring.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn lost(&self) -> Result<u64, TraceError> {
+        let _control = self.control()?;
+        Ok(lock(&self.reader).losses().total() + self.slot().lost_full())
+    }
+
+    fn is_full(&self) -> bool {
+        self.slot().is_stopped() || lock(&self.reader).is_full()
+    }
+
+    /// Records a system event; whether there was room, or it is filtered out.
+    fn record_system(&self, event: EventId, data: &[u8], filter: EventSet) -> bool {
+        if filter.contains(event) {
+            return true;
+        }
+        let caller = std::process::id();
+        let is_own = caller == self.target;
+        let record = EventRecord {
+            stamp: Ticks::from_raw(0),
+            address: 0,
+            thread: if is_own { this_thread() } else { 0 },
+            pid: self.target,
+            tid: if is_own {
+                oh_posix_trace_thread_id_()
+            } else {
+                0
+            },
+            event: event.as_raw() as u16,
+            flags: 0,
+            data,
+        };
+        let is_hardware = self.clock != ClockId::Monotonic;
+        let stamp = || Ticks::from_raw(stamp(is_hardware));
+        let written = self.ring.write(&record, when_full(self.policy), stamp);
+        if written.is_ok() {
+            self.slot().wake_if_waiting();
+        }
+        written.is_ok()
+    }
+
+    /// Takes the next event and lets `read` look at it; `None` if there is none and `wait` does not
+    /// wait.
+    ///
+    /// # Errors
+    /// [`TraceError`]: `EINVAL` if the stream was or is shut down, or the time is no time and there is no
+    /// event; `EINTR` if a handler of a signal ran; `ETIMEDOUT`.
+    pub fn next_event<R>(
+        &self,
+        wait: Wait,
+        read: impl FnOnce(TraceEvent<'_>) -> R,
+    ) -> Result<Option<R>, TraceError> {
+        let _inside = Inside::new(self);
+        let slot = self.slot();
+        loop {
+            match self.step()? {
+                Found::Event(reader) => return Ok(reader.current().map(read)),
+                Found::Late => match wait {
+                    Wait::Try => return Ok(None),
+                    _ => self.pause(wait)?,
+                },
+                Found::Empty => {
+                    let until = match wait {
+                        Wait::Try => return Ok(None),
+                        Wait::Forever => Until::Woken,
+                        Wait::Until(seconds, nanoseconds) => {
+                            Until::Realtime(time(seconds, nanoseconds)?)
+                        }
+                    };
+                    let value = futex::value(slot.wakes());
+                    slot.begin_wait(false);
+                    let is_ordered = order_writers();
+                    // An event that came before the announcement wakes nobody.
+                    let woken = match self.step() {
+                        Ok(Found::Empty) if is_ordered => futex::wait(slot.wakes(), value, until),
+                        Ok(Found::Empty) => unordered_wait(slot, value, until),
+                        Ok(Found::Event(reader)) => {
+                            slot.end_wait(false);
+                            return Ok(reader.current().map(read));
+                        }
+                        Ok(Found::Late) | Err(_) => Woken::Changed,
+                    };
+                    slot.end_wait(false);
+                    after_wait(woken)?;
+                }
+            }
+        }
+    }
+
+    /// Waits a little for a writer that has not finished.
+    fn pause(&self, wait: Wait) -> Result<(), TraceError> {
+        const PAUSE: Duration = Duration::from_micros(200);
+        if let Wait::Until(seconds, nanoseconds) = wait {
+            let time = time(seconds, nanoseconds)?;
+            let now = realtime_now_ns();
+            let until = u64::try_from(time.tv_sec)
+                .unwrap_or(0)
+                .saturating_mul(1_000_000_000);
+            if until.saturating_add(time.tv_nsec as u64) <= now {
+                return Err(timed_out());
+            }
+        }
+        let nothing = AtomicU64::new(0);
+        let span = Timespec {
+            tv_sec: 0,
+            tv_nsec: PAUSE.subsec_nanos().into(),
+        };
+        match futex::wait(&nothing, 0, Until::Span(span)) {
+            Woken::Interrupted => Err(interrupted()),
+            Woken::Changed | Woken::TimedOut => Ok(()),
+        }
+    }
+
+    fn step(&self) -> Result<Found<'_>, TraceError> {
+        if self.ended.load(Ordering::SeqCst) {
+            return Err(ended());
+        }
+        let mut reader = lock(&self.reader);
+        Ok(match reader.step(self.slot()) {
+            Step::Event => Found::Event(reader),
+            Step::Empty => Found::Empty,
+            Step::Late => Found::Late,
+        })
+    }
+
+    /// The name of an event type of the stream.
+    #[must_use]
+    pub fn event_name(&self, event: EventId) -> Option<Vec<u8>> {
+        self.area.event_name(event)
+    }
+
+    /// The user event type of a name, for all processes that are traced.
+    ///
+    /// # Errors
+    /// [`TraceError`]: `ENAMETOOLONG`, `EINVAL` if the stream was shut down.
+    pub fn open_event_type(&self, name: &[u8]) -> Result<EventId, TraceError> {
+        drop(self.control()?);
+        self.area.open_name(name)
+    }
+
+    /// The next event type of the list of those that have a name.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn next_event_type(&self) -> Result<Option<EventId>, TraceError> {
+        let _control = self.control()?;
+        // Relaxed: changed under the lock of the control.
+        let from = self.listed.load(Ordering::Relaxed) as u32;
+        let mut rest = (from..EventId::COUNT as u32).filter_map(EventId::from_raw);
+        let next = rest.find(|event| self.area.event_name(*event).is_some());
+        let listed = next.map_or(EventId::COUNT as u32, |event| event.as_raw() + 1);
+        // A type that is defined later is at the end of the list.
+        if next.is_some() {
+            self.listed.store(listed.into(), Ordering::Relaxed);
+        }
+        Ok(next)
+    }
+
+    /// Begins the list of event types again.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream was shut down.
+    pub fn rewind_event_types(&self) -> Result<(), TraceError> {
+        let _control = self.control()?;
+        self.listed.store(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Stops the stream and gives back what it has. Threads that wait for events get `EINVAL`.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if that was done already.
+    pub fn shut_down(&self) -> Result<(), TraceError> {
+        {
+            let mut control = lock(&self.control);
+            if self.ended.load(Ordering::SeqCst) {
+                return Err(ended());
+            }
+            self.stop_locked(&mut control);
+            self.area.close_gate(self.index);
+            self.ended.store(true, Ordering::SeqCst);
+        }
+        while self.inside.load(Ordering::SeqCst) > 0 {
+            self.slot().wake();
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        let area_lock = self.area.lock()?;
+        self.area.end_stream(self.index, &area_lock);
+        self.area.set_own(self.index, false, &area_lock);
+        drop(lock(&self.ticket).take());
+        Ok(())
+    }
+}
+
+impl Drop for ActiveStream {
+    fn drop(&mut self) {
+        let _ = self.shut_down();
+    }
+}
+
+/// A call that may wait. A stream ends when there is none any more.
+struct Inside<'a>(&'a ActiveStream);
+
+impl<'a> Inside<'a> {
+    fn new(stream: &'a ActiveStream) -> Self {
+        stream.inside.fetch_add(1, Ordering::SeqCst);
+        Self(stream)
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// The calling thread as a `pthread_t`.
+fn this_thread() -> u64 {
+    // SAFETY: the function has no conditions.
+    unsafe { libc::pthread_self() as u64 }
+}
+
+enum Found<'a> {
+    Event(MutexGuard<'a, Reader>),
+    Empty,
+    Late,
+}
+
+/// Waits where the kernel cannot order writers: an event may come without waking, so look often.
+fn unordered_wait(slot: Slot<'_>, value: u64, until: Until) -> Woken {
+    let often = Timespec {
+        tv_sec: 0,
+        tv_nsec: 5_000_000,
+    };
+    let woken = futex::wait(slot.wakes(), value, Until::Span(often));
+    match (woken, until) {
+        (Woken::TimedOut, Until::Realtime(time)) => {
+            let passed = realtime_now_ns() as i128
+                >= i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec);
+            if passed {
+                Woken::TimedOut
+            } else {
+                Woken::Changed
+            }
+        }
+        (Woken::TimedOut, _) => Woken::Changed,
+        (other, _) => other,
+    }
+}
+
+fn after_wait(woken: Woken) -> Result<(), TraceError> {
+    match woken {
+        Woken::Changed => Ok(()),
+        Woken::Interrupted => Err(interrupted()),
+        Woken::TimedOut => Err(timed_out()),
+    }
+}
+
+fn interrupted() -> TraceError {
+    TraceError::new(libc::EINTR, "a handler of a signal ran")
+}
+
+fn timed_out() -> TraceError {
+    TraceError::new(libc::ETIMEDOUT, "there was no event until that time")
+}
+
+fn time(seconds: i64, nanoseconds: i64) -> Result<Timespec, TraceError> {
+    if !(0..1_000_000_000).contains(&nanoseconds) {
+        return Err(TraceError::invalid(format!(
+            "{nanoseconds} is no number of nanoseconds"
+        )));
+    }
+    // Before the epoch is long ago.
+    let (tv_sec, tv_nsec) = if seconds < 0 {
+        (0, 0)
+    } else {
+        (seconds, nanoseconds)
+    };
+    Ok(Timespec { tv_sec, tv_nsec })
+}
+
+const fn when_full(policy: StreamFullPolicy) -> WhenFull {
+    match policy {
+        StreamFullPolicy::Loop => WhenFull::Overwrite,
+        StreamFullPolicy::UntilFull | StreamFullPolicy::Flush => WhenFull::Refuse,
+    }
+}
+
+/// The capacity of a ring in which all events that fit the stream size have room.
+fn log2_capacity(attributes: &Attributes) -> Result<u32, TraceError> {
+    if attributes.max_data_size > MAX_EVENT_DATA as usize {
+        return Err(TraceError::invalid(format!(
+            "a max-data-size of {} is more than {MAX_EVENT_DATA}",
+            attributes.max_data_size
+        )));
+    }
+    let bytes = attributes.event_bytes().unwrap_or(usize::MAX);
+    let events = (attributes.stream_size / bytes).max(2).next_power_of_two() as u64;
+    if events > MAX_RING_CAPACITY {
+        return Err(TraceError::new(
+            libc::ENOMEM,
+            format!(
+                "a stream size of {} bytes is too large",
+                attributes.stream_size
+            ),
+        ));
+    }
+    Ok(events.trailing_zeros())
+}
+
+fn begin_stream(
+    area: &Area,
+    index: usize,
+    config: SlotConfig,
+    attributes: &Attributes,
+    about: &SlotOwner,
+    lock: &AreaLock<'_>,
+) -> Result<(), TraceError> {
+    let Some(member) = area.member_of(about.target, lock) else {
+        area.free_ring(index);
+        return Err(TraceError::new(
+            libc::ESRCH,
+            format!("process {} has ended", about.target),
+        ));
+    };
+    area.close_gate(index);
+    area.untrace(index, lock);
+    area.slot(index).begin(config, attributes, about, lock);
+    area.set_own(index, true, lock);
+    member.mask().fetch_or(1 << index, Ordering::Relaxed);
+    if about.target == about.controller {
+        if let Some(local) = process::local() {
+            local.prepare(index, config);
+        }
+    }
+    Ok(())
+}
+
+/// The time of an event as `posix_timestamp`: nanoseconds of `CLOCK_REALTIME`.
+pub(crate) fn realtime_ns(time: Timestamp, realtime_offset_ns: i64) -> u64 {
+    time.as_monotonic_ns()
+        .saturating_add_signed(realtime_offset_ns)
+}
