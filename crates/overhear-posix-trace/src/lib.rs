@@ -26,14 +26,15 @@ mod areas;
 mod attributes;
 mod capi;
 mod clock;
+mod elements;
 mod error;
 mod event;
 mod event_id;
 mod event_set;
-mod kernel;
-mod metrics;
 mod futex;
+mod kernel;
 mod local;
+mod metrics;
 mod per_process;
 mod private_file;
 mod process;
@@ -45,13 +46,17 @@ mod ticket;
 pub use attributes::{
     Attributes, Inheritance, LogFullPolicy, StreamFullPolicy, GENERATION_VERSION, NAME_MAX,
 };
+mod log;
+
+pub use elements::{AnalysisSink, ElementSink, InboxSink, TraceElements};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
 pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
-pub use metrics::{RequiredEvent, TraceMetric, TraceMetricError};
 pub use local::record;
+pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
+pub use metrics::{RequiredEvent, TraceMetric, TraceMetricError};
 pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is

@@ -126,6 +126,7 @@ mod export;
 mod folder;
 mod foreign;
 mod format;
+mod frame;
 mod import;
 mod limits;
 mod lives;
@@ -155,6 +156,12 @@ pub use folder::{Folder, FolderError, Replacement};
 pub use foreign::{
     send_foreign_trace, ForeignError, ForeignEvent, ForeignFields, ForeignLoss, ForeignMessage,
     ForeignReader, ForeignTrace, ForeignValue, IsolatedTrace,
+};
+pub use frame::{
+    begins_with_frame, ChannelHeader, Content, Decoded, Frame, FrameCounts, FrameDamage,
+    FrameDecoder, FrameRecord, FrameWriter, PacketBuilder, PacketFrame, RecordForm, Records,
+    FRAME_HEAD_BYTES, FRAME_OVERHEAD_BYTES, MAX_FRAME_BODY_BYTES, PACKET_HEAD_BYTES,
+    SIZED_RECORD_BYTES,
 };
 pub use import::{import_trace, ImportDamage, ImportError, Imported};
 pub use limits::DiskLimits;

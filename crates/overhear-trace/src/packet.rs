@@ -139,7 +139,7 @@ pub(crate) fn discarded_after(discarded: u64, missed: u64) -> u64 {
     discarded.saturating_add(missed).min(u64::MAX - 1)
 }
 
-const fn cause_to_raw(cause: GapCause) -> u32 {
+pub(crate) const fn cause_to_raw(cause: GapCause) -> u32 {
     match cause {
         GapCause::Overwritten => 1,
         GapCause::Late => 2,
@@ -155,7 +155,7 @@ const fn cause_to_raw(cause: GapCause) -> u32 {
     }
 }
 
-fn cause_from_raw(raw: u32) -> Option<GapCause> {
+pub(crate) fn cause_from_raw(raw: u32) -> Option<GapCause> {
     GapCause::ALL
         .into_iter()
         .find(|&cause| cause_to_raw(cause) == raw)
