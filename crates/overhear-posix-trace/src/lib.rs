@@ -56,7 +56,7 @@ pub use event_set::EventSet;
 pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
-pub use metrics::{RequiredEvent, TraceMetric, TraceMetricError};
+pub use metrics::{RequiredEvent, TraceEvaluation, TraceMetric, TraceMetricError};
 pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is

@@ -2,13 +2,14 @@
 //! Metrics over trace streams: the package Metrics of [POSIX-metrics, section 2], on the engine of
 //! `overhear-metrics`.
 
-use overhear_event::EventName;
+use overhear_event::{EventName, GapCause, Nanos, Timestamp};
 use overhear_metrics::automaton::{
-    new_user_metric, system_metric, Catalogue, Metric, Pattern, SpecificationError,
-    SystemMetricError, UserMetricError,
+    new_user_metric, system_metric, Catalogue, MeasurementList, Metric, Metrics, Pattern, Results,
+    SpecificationError, SystemMetricError, UserMetricError,
 };
 
-use crate::EventId;
+use crate::elements::{AnalysisSink, TraceElements};
+use crate::{EventId, LogError, LogHeader, LogItem, LogReader, TraceEvent};
 
 /// An event type of a metric, by its name: numbers of user event types differ between processes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -191,6 +192,120 @@ impl RequiredEvent {
             Some(user) => Self::User(user.to_owned()),
             None => EventId::kernel(name).map_or_else(|| Self::User(name.to_owned()), Self::Kernel),
         }
+    }
+}
+
+/// Metrics over the events of one stream.
+///
+/// Events and losses come in the order of the stream; measurements are taken at any time.
+#[derive(Debug)]
+pub struct TraceEvaluation {
+    engine: Metrics<Results>,
+    elements: TraceElements,
+    /// Whether an event of the kernel has come.
+    has_kernel: bool,
+}
+
+impl TraceEvaluation {
+    /// Metrics over a stream with these properties. `cost` is the time that a traced task needs to
+    /// record one event, which lengths do not contain.
+    #[must_use]
+    pub fn new<'a>(
+        metrics: impl IntoIterator<Item = &'a TraceMetric>,
+        header: &LogHeader,
+        cost: Nanos,
+    ) -> Self {
+        let mut engine = Metrics::new(Results::default().minus_costs(cost));
+        for metric in metrics {
+            engine.add(metric.metric.clone());
+        }
+        Self {
+            engine,
+            elements: TraceElements::new(header),
+            has_kernel: false,
+        }
+    }
+
+    /// Names an event type, before its first event.
+    pub fn define(&mut self, event: EventId, name: &[u8]) {
+        self.elements.define(event, name);
+    }
+
+    /// Evaluates an event.
+    pub fn event(&mut self, event: &TraceEvent<'_>) {
+        self.has_kernel |= event.event.is_kernel();
+        self.elements
+            .event(event, &mut AnalysisSink(&mut self.engine));
+    }
+
+    /// Events were lost.
+    pub fn lost(&mut self, from: Timestamp, to: Timestamp, missed: u64, cause: GapCause) {
+        let sink = &mut AnalysisSink(&mut self.engine);
+        self.elements.lost(from, to, missed, cause, sink);
+    }
+
+    /// Evaluates a log from its begin to its end, and rewinds it.
+    ///
+    /// # Errors
+    /// [`LogError`] if it cannot be read.
+    pub fn log(&mut self, log: &mut LogReader) -> Result<(), LogError> {
+        log.rewind()?;
+        for (event, name) in log.names() {
+            self.define(*event, name);
+        }
+        let mut known = log.names().len();
+        loop {
+            match log.next()? {
+                Some(LogItem::Event(event)) => self.event(&event),
+                Some(LogItem::Lost {
+                    from,
+                    to,
+                    missed,
+                    cause,
+                }) => self.lost(from, to, missed, cause),
+                None => break,
+            }
+            // Those of a channel are known when they have been read.
+            if log.names().len() > known {
+                for (event, name) in &log.names()[known..] {
+                    self.elements.define(*event, name);
+                }
+                known = log.names().len();
+            }
+        }
+        self.engine.finish();
+        log.rewind()
+    }
+
+    /// Whether events of the kernel were among the events.
+    #[must_use]
+    pub const fn has_kernel(&self) -> bool {
+        self.has_kernel
+    }
+
+    /// Takes the measurements of a metric since the last call, by its index.
+    pub fn take(&mut self, index: usize) -> MeasurementList {
+        MeasurementList::take(&mut self.engine, index)
+    }
+}
+
+impl TraceMetric {
+    /// The required event that a log cannot have: a user event type that has no name there, or
+    /// every one of the kernel. `None` if it can have all.
+    #[must_use]
+    pub fn absent_in(&self, names: &[(EventId, Vec<u8>)], has_kernel: bool) -> Option<String> {
+        let is_named = |name: &str| {
+            let mut users = names.iter().filter(|(event, _)| event.is_user());
+            users.any(|(_, known)| String::from_utf8_lossy(known) == name)
+        };
+        self.events.iter().find_map(|event| match event {
+            RequiredEvent::User(name) if !is_named(name) => Some(format!("no event type {name:?}")),
+            RequiredEvent::Kernel(_) if !has_kernel => Some(
+                "no events of the kernel, because it was not permitted or the filter kept them out"
+                    .to_owned(),
+            ),
+            _ => None,
+        })
     }
 }
 

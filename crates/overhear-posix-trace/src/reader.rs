@@ -5,6 +5,7 @@
 //! known at reading only:
 //!
 //! - Events were overwritten or never finished: `OVERFLOW`, and `RESUME` before the next event.
+//! - Events of the kernel, in the order of time ([`MergedEvents`]).
 //! - The stream had stopped because it was full: `STOP` (automatic) after its last event. It is empty
 //!   then, goes on, and `START` follows.
 
@@ -20,6 +21,7 @@ use overhear_stream::{
 use crate::area::{Mapping, Slot};
 use crate::clock::{monotonic_now, StampConverter};
 use crate::event::FLAG_TRUNCATED;
+use crate::kernel::{KernelRecorder, MergedEvents, MergedItem};
 use crate::{EventId, EventSet, TraceEvent, Truncation};
 
 /// How long a reader waits for a writer that has a position and does not publish its event: it is
@@ -48,11 +50,13 @@ pub(crate) struct Losses {
     pub(crate) late: u64,
     /// Not readable, because the memory was damaged.
     pub(crate) damaged: u64,
+    /// Of the kernel.
+    pub(crate) kernel: u64,
 }
 
 impl Losses {
     pub(crate) const fn total(self) -> u64 {
-        self.overwritten + self.late + self.damaged
+        self.overwritten + self.late + self.damaged + self.kernel
     }
 }
 
@@ -67,6 +71,15 @@ struct Head {
     address: u64,
     truncation: Truncation,
     size: usize,
+    place: Place,
+}
+
+/// Where the data of an event is.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Ring,
+    Added,
+    Kernel,
 }
 
 /// A system event that the reader adds.
@@ -97,7 +110,13 @@ pub(crate) struct Reader {
     current: Option<Head>,
     buffer: Vec<u8>,
     added_data: Vec<u8>,
-    current_is_added: bool,
+    /// Events of the kernel; `None` until the filter lets one through.
+    kernel: Option<KernelRecorder>,
+    kernel_data: Vec<u8>,
+    /// The event in the buffer comes after the next one of the kernel, or may do so.
+    from_ring: Option<Head>,
+    /// All events of the kernel up to this time are known.
+    horizon: Timestamp,
     in_overflow: bool,
     late_since: Option<(u64, Instant)>,
     losses: Losses,
@@ -127,7 +146,10 @@ impl Reader {
             current: None,
             buffer: vec![0; geometry.data_bytes() as usize],
             added_data: Vec::new(),
-            current_is_added: false,
+            kernel: None,
+            kernel_data: Vec::new(),
+            from_ring: None,
+            horizon: Timestamp::ZERO,
             in_overflow: false,
             late_since: None,
             losses: Losses::default(),
@@ -147,7 +169,7 @@ impl Reader {
             if let Some(head) = self.held.take() {
                 return self.take(head);
             }
-            match self.read() {
+            match self.read_merged() {
                 Found::Event(head) if self.in_overflow => {
                     self.in_overflow = false;
                     self.held = Some(head);
@@ -172,9 +194,10 @@ impl Reader {
     /// The event of the last step, if it found one.
     pub(crate) fn current(&self) -> Option<TraceEvent<'_>> {
         let head = self.current?;
-        let data = match self.current_is_added {
-            true => &self.added_data,
-            false => &self.buffer,
+        let data = match head.place {
+            Place::Ring => &self.buffer,
+            Place::Added => &self.added_data,
+            Place::Kernel => &self.kernel_data,
         };
         Some(TraceEvent {
             time: head.time,
@@ -186,6 +209,71 @@ impl Reader {
             truncation: head.truncation,
             data: &data[..head.size],
         })
+    }
+
+    /// The next event of the ring and of the kernel, by their times.
+    #[inline]
+    fn read_merged(&mut self) -> Found {
+        match self.kernel {
+            None => self.read(),
+            Some(_) => self.merge(),
+        }
+    }
+
+    fn merge(&mut self) -> Found {
+        let ring = match self.from_ring.take() {
+            Some(head) => Found::Event(head),
+            None => self.read(),
+        };
+        let until = match &ring {
+            Found::Event(head) => head.time,
+            Found::Empty => Timestamp::MAX,
+            Found::Lost | Found::Late => return ring,
+        };
+        let Some(kernel) = &mut self.kernel else {
+            return ring;
+        };
+        if until > self.horizon {
+            self.horizon = kernel.poll(monotonic_now());
+        }
+        let is_next = kernel.next_time().is_some_and(|time| time <= until);
+        match ring {
+            Found::Event(head) if is_next => self.from_ring = Some(head),
+            // An event of the kernel with an earlier time may still come.
+            Found::Event(head) if until > self.horizon => {
+                self.from_ring = Some(head);
+                return Found::Late;
+            }
+            _ if is_next => {}
+            ring => return ring,
+        }
+        self.take_kernel()
+    }
+
+    /// The next event of the kernel.
+    fn take_kernel(&mut self) -> Found {
+        match self.kernel.as_mut().and_then(MergedEvents::take) {
+            Some(MergedItem::Event(event)) => {
+                self.kernel_data.clear();
+                self.kernel_data.extend_from_slice(event.data);
+                Found::Event(Head {
+                    time: event.time.max(self.last),
+                    event: event.event,
+                    pid: event.pid,
+                    tid: event.tid,
+                    thread: event.thread,
+                    address: event.address,
+                    truncation: event.truncation,
+                    size: event.data.len(),
+                    place: Place::Kernel,
+                })
+            }
+            Some(MergedItem::Lost { missed, .. }) => {
+                self.losses.kernel += missed.max(1);
+                Found::Lost
+            }
+            None => Found::Empty,
+        }
     }
 
     #[inline]
@@ -217,6 +305,7 @@ impl Reader {
                     address: record.address,
                     truncation,
                     size: record.data.len(),
+                    place: Place::Ring,
                 })
             }
             Next::Lost { missed, cause, .. } => {
@@ -257,7 +346,6 @@ impl Reader {
     fn take(&mut self, head: Head) -> Step {
         self.last = self.last.max(head.time);
         self.current = Some(head);
-        self.current_is_added = false;
         Step::Event
     }
 
@@ -265,7 +353,6 @@ impl Reader {
         let time = added.time.max(self.last);
         self.last = time;
         self.added_data = added.data;
-        self.current_is_added = true;
         self.current = Some(Head {
             time,
             event: added.event,
@@ -275,6 +362,7 @@ impl Reader {
             address: 0,
             truncation: Truncation::None,
             size: self.added_data.len(),
+            place: Place::Added,
         });
     }
 
@@ -300,9 +388,26 @@ impl Reader {
         self.filter = filter;
     }
 
+    /// The events of the kernel, if the filter has let one through.
+    pub(crate) fn kernel(&mut self) -> Option<&mut KernelRecorder> {
+        self.kernel.as_mut()
+    }
+
+    /// The same; `make` makes a recorder if there is none.
+    pub(crate) fn kernel_or(
+        &mut self,
+        make: impl FnOnce() -> KernelRecorder,
+    ) -> &mut KernelRecorder {
+        self.kernel.get_or_insert_with(make)
+    }
+
     /// Discards everything.
     pub(crate) fn clear(&mut self, slot: Slot<'_>) {
         self.consumer.clear();
+        self.from_ring = None;
+        if let Some(kernel) = &mut self.kernel {
+            kernel.clear(monotonic_now());
+        }
         self.added.clear();
         self.held = None;
         self.current = None;

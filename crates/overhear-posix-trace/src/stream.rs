@@ -15,6 +15,7 @@ use crate::area::{Area, AreaLock, Mapping, Slot, SlotConfig, SlotOwner, SlotStat
 use crate::areas::{area_of_process, Target};
 use crate::clock::{monotonic_now, realtime_now_ns, stamp};
 use crate::futex::{self, Until, Woken};
+use crate::kernel::KernelRecorder;
 use crate::local::{geometry, oh_posix_trace_thread_id_, order_writers};
 use crate::reader::{filter_bytes, Reader, Step};
 use crate::ticket::Ticket;
@@ -248,6 +249,8 @@ impl ActiveStream {
             control.running = true;
             self.slot().set_state(SlotState::Running);
             self.area.open_gate(self.index, control.filter);
+            let started = lock(&self.reader).kernel().map(KernelRecorder::start);
+            self.report_kernel(started, control.filter);
         }
         Ok(())
     }
@@ -267,13 +270,45 @@ impl ActiveStream {
             return;
         }
         self.area.close_gate(self.index);
+        if let Some(kernel) = lock(&self.reader).kernel() {
+            kernel.stop();
+        }
         if self.record_system(EventId::STOP, &0_i32.to_ne_bytes(), control.filter) {
             control.running = false;
             self.slot().set_state(SlotState::Suspended);
         } else {
             // It became full before the gate was closed.
             self.area.open_gate(self.index, control.filter);
+            let started = lock(&self.reader).kernel().map(KernelRecorder::start);
+            self.report_kernel(started, control.filter);
         }
+    }
+
+    /// Records that not all events of the kernel can be recorded.
+    fn report_kernel(&self, result: Option<Result<(), TraceError>>, filter: EventSet) {
+        if let Some(Err(error)) = result {
+            crate::capi::remark(&error);
+            if !self.record_system(EventId::ERROR, &error.errno.to_ne_bytes(), filter) {
+                self.slot().count_lost();
+            }
+        }
+    }
+
+    /// Passes a change of the filter on to the events of the kernel.
+    fn filter_kernel(&self, old: EventSet, new: EventSet) {
+        let mut reader = lock(&self.reader);
+        let needs_kernel = !KernelRecorder::selection(EventSet::EMPTY, old, new).is_empty();
+        let changed = match needs_kernel {
+            true => {
+                let (inheritance, bytes) =
+                    (self.attributes.inheritance, self.attributes.stream_size);
+                let make = || KernelRecorder::new(self.target, inheritance, bytes as u64);
+                Some(reader.kernel_or(make).change_filter(old, new))
+            }
+            false => reader.kernel().map(|kernel| kernel.change_filter(old, new)),
+        };
+        drop(reader);
+        self.report_kernel(changed, new);
     }
 
     /// The event types that are not recorded.
@@ -303,6 +338,7 @@ impl ActiveStream {
             }
         }
         self.apply_filter(&mut control, new);
+        self.filter_kernel(old, new);
         Ok(())
     }
 
@@ -421,7 +457,8 @@ impl ActiveStream {
                     };
                     let value = futex::value(slot.wakes());
                     slot.begin_wait(false);
-                    let is_ordered = order_writers();
+                    // The kernel wakes nobody for an event of its own: look often.
+                    let is_ordered = order_writers() && lock(&self.reader).kernel().is_none();
                     // An event that came before the announcement wakes nobody.
                     let woken = match self.step() {
                         Ok(Found::Empty) if is_ordered => futex::wait(slot.wakes(), value, until),

@@ -45,6 +45,11 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Result<(), TraceEr
     number
 }
 
+/// Makes an error the last one of this thread although its function succeeds.
+pub(crate) fn remark(error: &TraceError) {
+    LastError::set(&LAST_ERROR, &error.to_string());
+}
+
 /// `oh_posix_trace_last_error`.
 #[no_mangle]
 pub(crate) extern "C" fn oh_posix_trace_last_error() -> *const c_char {

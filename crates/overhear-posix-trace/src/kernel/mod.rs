@@ -31,7 +31,7 @@ use overhear_ffi::KernelEvents;
 pub use merged::{MergedEvents, MergedItem};
 pub use queue::CPU_BYTES;
 
-use crate::{EventSet, Inheritance, TraceError};
+use crate::{EventId, EventSet, Inheritance, TraceError};
 use library::{KernelLibrary, MonitorOptions, MonitorStatus};
 use queue::KernelQueue;
 
@@ -186,10 +186,12 @@ impl KernelRecorder {
     #[must_use]
     pub fn selection(selected: EventSet, old_filter: EventSet, filter: EventSet) -> EventSet {
         let removed = old_filter.difference(filter);
+        let mut recordable = EventSet::EMPTY;
+        EventId::kernel_events().for_each(|event| recordable.insert(event));
         selected
             .union(removed)
             .difference(filter)
-            .intersection(EventSet::KERNEL)
+            .intersection(recordable)
     }
 
     /// The filter of the stream was changed.
@@ -264,12 +266,14 @@ impl KernelRecorder {
         self.queue.release_until(Timestamp::MAX);
     }
 
-    /// Discards the events so far.
+    /// Discards the events so far, and the selection: the filter of the stream is empty then, as
+    /// that of a new one.
     pub fn clear(&mut self, now: Timestamp) {
-        if let Some(monitor) = &mut self.monitor {
-            let _ = monitor.events.poll(&mut self.queue);
-        }
         self.queue.clear(now);
+        self.selected = EventSet::EMPTY;
+        self.queue.select(EventSet::EMPTY);
+        self.monitor = None;
+        self.queue.close_streams();
     }
 
     fn end_monitor(&mut self) {
