@@ -291,11 +291,6 @@ impl Area {
         stat.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.identity)
     }
 
-    /// Whether two values are the same area.
-    pub(crate) fn is_same(&self, other: &Self) -> bool {
-        self.identity == other.identity
-    }
-
     fn word(&self, index: usize) -> &AtomicU64 {
         self.words.word(index)
     }

@@ -26,6 +26,7 @@ mod areas;
 mod attributes;
 mod capi;
 mod clock;
+mod decoder;
 mod elements;
 mod error;
 mod event;
@@ -34,7 +35,9 @@ mod event_set;
 mod futex;
 mod kernel;
 mod local;
+mod log;
 mod metrics;
+mod observer;
 mod per_process;
 mod private_file;
 mod process;
@@ -46,8 +49,6 @@ mod ticket;
 pub use attributes::{
     Attributes, Inheritance, LogFullPolicy, StreamFullPolicy, GENERATION_VERSION, NAME_MAX,
 };
-mod log;
-
 pub use elements::{AnalysisSink, ElementSink, InboxSink, TraceElements};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
@@ -57,6 +58,7 @@ pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
 pub use metrics::{RequiredEvent, TraceEvaluation, TraceMetric, TraceMetricError};
+pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
 pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is

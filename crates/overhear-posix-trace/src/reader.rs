@@ -11,7 +11,6 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use overhear_event::{ClockId, Timestamp};
 use overhear_stream::{
@@ -19,16 +18,10 @@ use overhear_stream::{
 };
 
 use crate::area::{Mapping, Slot};
-use crate::clock::{monotonic_now, StampConverter};
-use crate::event::FLAG_TRUNCATED;
+use crate::clock::monotonic_now;
+use crate::decoder::{Decoder, Head};
 use crate::kernel::{KernelRecorder, MergedEvents, MergedItem};
-use crate::{EventId, EventSet, TraceEvent, Truncation};
-
-/// How long a reader waits for a writer that has a position and does not publish its event: it is
-/// preempted, stopped or dead.
-const LATE: Duration = Duration::from_millis(100);
-/// How often conversions of stamps are brought up to date, in events.
-const REFRESH: u32 = 256;
+use crate::{EventId, EventSet, TraceEvent};
 
 /// What a step found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,28 +53,6 @@ impl Losses {
     }
 }
 
-/// An event of which everything but the data is known.
-#[derive(Clone, Copy, Debug)]
-struct Head {
-    time: Timestamp,
-    event: EventId,
-    pid: u32,
-    tid: u32,
-    thread: u64,
-    address: u64,
-    truncation: Truncation,
-    size: usize,
-    place: Place,
-}
-
-/// Where the data of an event is.
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    Ring,
-    Added,
-    Kernel,
-}
-
 /// A system event that the reader adds.
 #[derive(Debug)]
 struct Added {
@@ -90,24 +61,28 @@ struct Added {
     data: Vec<u8>,
 }
 
+/// The place of an event's data.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Ring,
+    Added,
+    Kernel,
+}
+
 /// The reader.
 #[derive(Debug)]
 pub(crate) struct Reader {
     consumer: RingConsumer<KeptWords<Arc<Mapping>>>,
     when_full: WhenFull,
     geometry: RingGeometry,
-    clock: ClockId,
-    converter: StampConverter,
-    until_refresh: u32,
+    decoder: Decoder,
     target: u32,
     /// The event types that are not reported.
     filter: EventSet,
-    /// The time of the event that was reported last.
-    last: Timestamp,
     added: VecDeque<Added>,
     /// The event in the buffer comes after the added ones.
-    held: Option<Head>,
-    current: Option<Head>,
+    held: Option<(Head, Place)>,
+    current: Option<(Head, Place)>,
     buffer: Vec<u8>,
     added_data: Vec<u8>,
     /// Events of the kernel; `None` until the filter lets one through.
@@ -117,8 +92,9 @@ pub(crate) struct Reader {
     from_ring: Option<Head>,
     /// All events of the kernel up to this time are known.
     horizon: Timestamp,
+    /// Time of the last event that was merged.
+    merged: Timestamp,
     in_overflow: bool,
-    late_since: Option<(u64, Instant)>,
     losses: Losses,
 }
 
@@ -135,12 +111,9 @@ impl Reader {
             consumer: RingConsumer::new(words, geometry, when_full)?,
             when_full,
             geometry,
-            clock,
-            converter: StampConverter::default(),
-            until_refresh: 0,
+            decoder: Decoder::new(clock),
             target,
             filter: EventSet::EMPTY,
-            last: Timestamp::ZERO,
             added: VecDeque::new(),
             held: None,
             current: None,
@@ -150,8 +123,8 @@ impl Reader {
             kernel_data: Vec::new(),
             from_ring: None,
             horizon: Timestamp::ZERO,
+            merged: Timestamp::ZERO,
             in_overflow: false,
-            late_since: None,
             losses: Losses::default(),
         })
     }
@@ -166,20 +139,21 @@ impl Reader {
                 self.take_added(added);
                 return Step::Event;
             }
-            if let Some(head) = self.held.take() {
-                return self.take(head);
+            if let Some((head, place)) = self.held.take() {
+                return self.take(head, place);
             }
             match self.read_merged() {
-                Found::Event(head) if self.in_overflow => {
+                Found::Event(head, place) if self.in_overflow => {
                     self.in_overflow = false;
-                    self.held = Some(head);
+                    self.held = Some((head, place));
                     self.add(EventId::RESUME, head.time, Vec::new());
                 }
-                Found::Event(head) => return self.take(head),
+                Found::Event(head, place) => return self.take(head, place),
                 Found::Lost => {
                     if !self.in_overflow {
                         self.in_overflow = true;
-                        self.add(EventId::OVERFLOW, self.last, Vec::new());
+                        let last = self.decoder.last().max(self.merged);
+                        self.add(EventId::OVERFLOW, last, Vec::new());
                     }
                 }
                 Found::Late => return Step::Late,
@@ -193,21 +167,11 @@ impl Reader {
 
     /// The event of the last step, if it found one.
     pub(crate) fn current(&self) -> Option<TraceEvent<'_>> {
-        let head = self.current?;
-        let data = match head.place {
-            Place::Ring => &self.buffer,
-            Place::Added => &self.added_data,
-            Place::Kernel => &self.kernel_data,
-        };
-        Some(TraceEvent {
-            time: head.time,
-            event: head.event,
-            pid: head.pid,
-            tid: head.tid,
-            thread: head.thread,
-            address: head.address,
-            truncation: head.truncation,
-            data: &data[..head.size],
+        let (head, place) = self.current?;
+        Some(match place {
+            Place::Ring => head.with_data(&self.buffer),
+            Place::Added => head.with_data(&self.added_data),
+            Place::Kernel => head.with_data(&self.kernel_data),
         })
     }
 
@@ -222,11 +186,11 @@ impl Reader {
 
     fn merge(&mut self) -> Found {
         let ring = match self.from_ring.take() {
-            Some(head) => Found::Event(head),
+            Some(head) => Found::Event(head, Place::Ring),
             None => self.read(),
         };
         let until = match &ring {
-            Found::Event(head) => head.time,
+            Found::Event(head, _) => head.time,
             Found::Empty => Timestamp::MAX,
             Found::Lost | Found::Late => return ring,
         };
@@ -238,35 +202,36 @@ impl Reader {
         }
         let is_next = kernel.next_time().is_some_and(|time| time <= until);
         match ring {
-            Found::Event(head) if is_next => self.from_ring = Some(head),
+            Found::Event(head, _) if is_next => self.from_ring = Some(head),
             // An event of the kernel with an earlier time may still come.
-            Found::Event(head) if until > self.horizon => {
+            Found::Event(head, _) if until > self.horizon => {
                 self.from_ring = Some(head);
                 return Found::Late;
             }
+            Found::Event(head, place) => {
+                self.merged = self.merged.max(head.time);
+                let time = self.merged;
+                return Found::Event(Head { time, ..head }, place);
+            }
             _ if is_next => {}
-            ring => return ring,
+            nothing => return nothing,
         }
-        self.take_kernel()
+        self.read_kernel()
     }
 
     /// The next event of the kernel.
-    fn take_kernel(&mut self) -> Found {
+    fn read_kernel(&mut self) -> Found {
         match self.kernel.as_mut().and_then(MergedEvents::take) {
             Some(MergedItem::Event(event)) => {
                 self.kernel_data.clear();
                 self.kernel_data.extend_from_slice(event.data);
-                Found::Event(Head {
-                    time: event.time.max(self.last),
-                    event: event.event,
-                    pid: event.pid,
+                self.merged = self.merged.max(event.time);
+                let size = event.data.len();
+                let head = Head {
                     tid: event.tid,
-                    thread: event.thread,
-                    address: event.address,
-                    truncation: event.truncation,
-                    size: event.data.len(),
-                    place: Place::Kernel,
-                })
+                    ..Head::added(event.event, self.merged, event.pid, size)
+                };
+                Found::Event(head, Place::Kernel)
             }
             Some(MergedItem::Lost { missed, .. }) => {
                 self.losses.kernel += missed.max(1);
@@ -279,35 +244,13 @@ impl Reader {
     #[inline]
     fn read(&mut self) -> Found {
         match self.consumer.next(&mut self.buffer) {
-            Next::Event { record, .. } => {
-                let Some(event) = EventId::from_raw(record.event.into()) else {
+            Next::Event { record, .. } => match self.decoder.decode(&record) {
+                Some(head) => Found::Event(head, Place::Ring),
+                None => {
                     self.losses.damaged += 1;
-                    return Found::Lost;
-                };
-                if self.until_refresh == 0 {
-                    self.until_refresh = REFRESH;
-                    self.converter.refresh(self.clock);
+                    Found::Lost
                 }
-                self.until_refresh -= 1;
-                self.late_since = None;
-                let truncation = match record.flags & FLAG_TRUNCATED {
-                    0 => Truncation::None,
-                    _ => Truncation::Record,
-                };
-                let time = self.converter.convert(self.clock, record.stamp.as_raw());
-                Found::Event(Head {
-                    // Conversions that are refined in between could go back a little.
-                    time: time.max(self.last),
-                    event,
-                    pid: record.pid,
-                    tid: record.tid,
-                    thread: record.thread,
-                    address: record.address,
-                    truncation,
-                    size: record.data.len(),
-                    place: Place::Ring,
-                })
-            }
+            },
             Next::Lost { missed, cause, .. } => {
                 match cause {
                     LossCause::Overwritten => self.losses.overwritten += missed,
@@ -318,8 +261,7 @@ impl Reader {
             }
             Next::Pending { position } => self.wait_for(position),
             Next::Empty => {
-                // What comes next is newer than the conversions.
-                self.until_refresh = 0;
+                self.decoder.is_empty();
                 Found::Empty
             }
         }
@@ -327,43 +269,27 @@ impl Reader {
 
     /// The event at a position is not finished.
     fn wait_for(&mut self, position: u64) -> Found {
-        let since = match self.late_since {
-            Some((at, since)) if at == position => since,
-            _ => {
-                let now = Instant::now();
-                self.late_since = Some((position, now));
-                now
-            }
-        };
-        if since.elapsed() < LATE || !self.consumer.abandon(position) {
+        if !self.decoder.is_too_late(position) || !self.consumer.abandon(position) {
             return Found::Late;
         }
-        self.late_since = None;
         self.losses.late += 1;
         Found::Lost
     }
 
-    fn take(&mut self, head: Head) -> Step {
-        self.last = self.last.max(head.time);
-        self.current = Some(head);
+    fn take(&mut self, head: Head, place: Place) -> Step {
+        self.current = Some((head, place));
         Step::Event
     }
 
     fn take_added(&mut self, added: Added) {
-        let time = added.time.max(self.last);
-        self.last = time;
+        let time = match self.kernel {
+            None => self.decoder.advance(added.time),
+            Some(_) => self.merged.max(added.time),
+        };
+        self.merged = time;
         self.added_data = added.data;
-        self.current = Some(Head {
-            time,
-            event: added.event,
-            pid: self.target,
-            tid: 0,
-            thread: 0,
-            address: 0,
-            truncation: Truncation::None,
-            size: self.added_data.len(),
-            place: Place::Added,
-        });
+        let head = Head::added(added.event, time, self.target, self.added_data.len());
+        self.current = Some((head, Place::Added));
     }
 
     fn add(&mut self, event: EventId, time: Timestamp, data: Vec<u8>) {
@@ -372,14 +298,10 @@ impl Reader {
 
     /// All events of a stream that stopped because it was full are read: it goes on.
     fn restart(&mut self, slot: Slot<'_>) {
-        self.converter.refresh(self.clock);
-        let now = monotonic_now();
-        let stopped_untrusted = self
-            .converter
-            .convert(self.clock, slot.stop_stamp_untrusted());
-        let stopped = stopped_untrusted.clamp(self.last, now.max(self.last));
+        let stopped = self.decoder.time_of_untrusted(slot.stop_stamp_untrusted());
         self.add(EventId::STOP, stopped, 1_i32.to_ne_bytes().to_vec());
         slot.restart();
+        let now = monotonic_now();
         self.add(EventId::START, now, filter_bytes(self.filter).to_vec());
     }
 
@@ -412,7 +334,6 @@ impl Reader {
         self.held = None;
         self.current = None;
         self.in_overflow = false;
-        self.late_since = None;
         slot.restart();
     }
 
@@ -443,7 +364,7 @@ impl Reader {
 }
 
 enum Found {
-    Event(Head),
+    Event(Head, Place),
     Lost,
     Late,
     Empty,

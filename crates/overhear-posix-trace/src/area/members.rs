@@ -34,6 +34,11 @@ impl<'a> Member<'a> {
         &self.words[MASK]
     }
 
+    /// Whether the stream of a slot traces it.
+    pub(crate) fn traces(self, index: usize) -> bool {
+        self.mask().load(Ordering::Relaxed) >> index & 1 == 1
+    }
+
     /// Whether the entry is of the process that has its number now.
     pub(crate) fn is_alive(self) -> bool {
         // Relaxed: written under the lock, under which this is called.

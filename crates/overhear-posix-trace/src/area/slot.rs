@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A slot: what the processes of an area know about a stream.
 
-use overhear_stream::sync::{AtomicU64, Ordering};
+use overhear_stream::sync::{fence, AtomicU64, Ordering};
 
 use super::{Area, AreaLock, Member, SLOTS};
 use crate::{Attributes, EventSet, Inheritance, StreamFullPolicy, NAME_MAX};
@@ -57,6 +57,16 @@ impl SlotConfig {
                 | policy << 37
                 | u64::from(generation) << 40,
         )
+    }
+
+    /// The word.
+    pub(crate) const fn as_raw(self) -> u64 {
+        self.0
+    }
+
+    /// The configuration of a word, which may be anything.
+    pub(crate) const fn from_raw(raw: u64) -> Self {
+        Self(raw)
     }
 
     /// Most bytes of data of a user event.
@@ -138,6 +148,14 @@ impl<'a> Slot<'a> {
     pub(crate) fn config(self) -> SlotConfig {
         // SYNC(config)
         SlotConfig(self.words[CONFIG].load(Ordering::Acquire))
+    }
+
+    /// Whether the stream still is the one with this configuration.
+    pub(crate) fn is_same(self, config: SlotConfig) -> bool {
+        // SYNC(overwrite): a reader whose copy has words of another stream finds another
+        // configuration here.
+        fence(Ordering::Acquire);
+        self.words[CONFIG].load(Ordering::Relaxed) == config.0
     }
 
     /// Where the stream is in its life.

@@ -407,7 +407,7 @@ mod tests {
                 count += u32::from(number == Some(expected));
             }
         }
-        assert_eq!(count, 10);
+        assert!(count >= 10, "{count}");
         recorder.stop();
         recorder.end();
         assert!(!recorder.is_active());

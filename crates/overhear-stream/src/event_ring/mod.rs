@@ -5,6 +5,8 @@ mod geometry;
 mod reader;
 mod writer;
 
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use overhear_event::Ticks;
 

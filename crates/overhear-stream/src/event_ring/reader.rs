@@ -131,6 +131,8 @@ struct Cursor {
     slot: u64,
     /// Whether no event was delivered since the last ones were overwritten.
     lapped: bool,
+    /// Whether `head` lay before the position when it was last looked at.
+    damaged: bool,
 }
 
 /// What the slow path found out about the cursor's event.
@@ -151,6 +153,7 @@ impl Cursor {
         position: 0,
         slot: 0,
         lapped: false,
+        damaged: false,
     };
 
     /// At the first event in the ring that is at this position or behind.
@@ -169,6 +172,7 @@ impl Cursor {
             position: position.wrapping_add_signed(past),
             slot,
             lapped: false,
+            damaged: false,
         }
     }
 
@@ -235,11 +239,12 @@ impl Cursor {
         let geometry = &view.geometry;
         let head = view.head();
         let ahead = geometry.ahead(head.position, self.position);
+        if ahead < 0 {
+            return self.report_damage();
+        }
+        self.damaged = false;
         if ahead == 0 {
             return Sought::Empty;
-        }
-        if ahead < 0 {
-            return self.restart(head, ahead);
         }
         if ahead.cast_unsigned() > geometry.capacity() {
             return self.catch_up(view, head, ahead);
@@ -310,6 +315,7 @@ impl Cursor {
             position: first.wrapping_add_signed(past),
             slot,
             lapped: true,
+            damaged: false,
         };
         Sought::Lost {
             first,
@@ -318,16 +324,14 @@ impl Cursor {
         }
     }
 
-    /// `head` has gone back.
-    fn restart(&mut self, head: Head, ahead: i64) -> Sought {
-        let position = self.position.wrapping_add_signed(ahead);
-        *self = Self {
-            position,
-            slot: head.slot,
-            lapped: false,
-        };
+    /// `head` lies before the cursor: reported once, and then nothing can be read until it has
+    /// caught up.
+    fn report_damage(&mut self) -> Sought {
+        if core::mem::replace(&mut self.damaged, true) {
+            return Sought::Empty;
+        }
         Sought::Lost {
-            first: position,
+            first: self.position,
             missed: 0,
             cause: LossCause::Damaged,
         }
@@ -354,6 +358,7 @@ impl Cursor {
             position: self.position.wrapping_add_signed(ahead),
             slot: head.slot,
             lapped: false,
+            damaged: false,
         };
         u64::try_from(ahead).unwrap_or(0)
     }
@@ -496,6 +501,7 @@ impl<W: Words> RingObserver<W> {
             position,
             slot,
             lapped: false,
+            damaged: false,
         };
         Ok(Self { view, cursor })
     }
