@@ -32,6 +32,7 @@ mod error;
 mod event;
 mod event_id;
 mod event_set;
+mod flush;
 mod futex;
 mod kernel;
 mod local;
@@ -39,6 +40,7 @@ mod log;
 mod metrics;
 mod observer;
 mod per_process;
+mod prerecorded;
 mod private_file;
 mod process;
 mod reader;
@@ -59,7 +61,7 @@ pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
 pub use metrics::{RequiredEvent, TraceEvaluation, TraceMetric, TraceMetricError};
 pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
-pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
+pub use stream::{ActiveStream, FilterChange, Stream, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is
 /// [`EventId::UNNAMED`].
@@ -68,4 +70,11 @@ pub use stream::{ActiveStream, FilterChange, StreamStatus, Wait};
 /// [`TraceError`]: `ENAMETOOLONG`, `ENOMEM` if the process has no trace area.
 pub fn open_event_type(name: &[u8]) -> Result<EventId, TraceError> {
     process::own()?.area().open_name(name)
+}
+
+/// The name of an event type in this process: of the standard, of Linux, or of a user event type
+/// that [`open_event_type`] has defined.
+#[must_use]
+pub fn event_type_name(event: EventId) -> Option<Vec<u8>> {
+    process::own().ok()?.area().event_name(event)
 }

@@ -210,7 +210,7 @@ pub(crate) fn order_writers() -> bool {
 /// `data_ptr` is null or points to `data_len` bytes that nothing changes during the call.
 #[unsafe(naked)]
 #[no_mangle]
-pub unsafe extern "C" fn posix_trace_event(
+pub(crate) unsafe extern "C" fn posix_trace_event(
     event_id: u32,
     data_ptr: *const c_void,
     data_len: usize,

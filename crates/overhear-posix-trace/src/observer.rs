@@ -8,10 +8,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use overhear_event::{ClockId, GapCause, Timestamp};
-use overhear_stream::{KeptWords, LossCause, Next, RingGeometry, RingObserver};
+use overhear_stream::{KeptWords, Next, RingGeometry, RingObserver};
 
 use crate::area::{Area, Mapping, SlotConfig, SlotState, SLOTS};
 use crate::decoder::{Decoder, Head};
+use crate::flush::gap_cause;
 use crate::local::geometry;
 use crate::{EventId, EventSet, Inheritance, StreamFullPolicy, TraceError, TraceEvent};
 
@@ -213,14 +214,7 @@ impl StreamObserver {
             let next = self.observer.next(&mut self.buffer);
             let found = match next {
                 Next::Event { record, .. } => self.decoder.decode(&record).map(Ok),
-                Next::Lost { missed, cause, .. } => {
-                    let cause = match cause {
-                        LossCause::Overwritten => GapCause::Overwritten,
-                        LossCause::Overtaken => GapCause::Late,
-                        LossCause::Damaged => GapCause::Corrupt,
-                    };
-                    Some(Err((missed.max(1), cause)))
-                }
+                Next::Lost { missed, cause, .. } => Some(Err((missed.max(1), gap_cause(cause)))),
                 Next::Pending { position } => {
                     if !self.decoder.is_too_late(position) || !self.observer.abandon(position) {
                         return Observed::Empty;

@@ -12,7 +12,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use overhear_event::{ClockId, Timestamp};
+use overhear_event::{ClockId, GapCause, Timestamp};
 use overhear_stream::{
     KeptWords, LossCause, Next, RingConsumer, RingError, RingGeometry, WhenFull,
 };
@@ -20,6 +20,7 @@ use overhear_stream::{
 use crate::area::{Mapping, Slot};
 use crate::clock::monotonic_now;
 use crate::decoder::{Decoder, Head};
+use crate::flush::gap_cause;
 use crate::kernel::{KernelRecorder, MergedEvents, MergedItem};
 use crate::{EventId, EventSet, TraceEvent};
 
@@ -32,6 +33,15 @@ pub(crate) enum Step {
     Empty,
     /// An event that its writer has not finished.
     Late,
+}
+
+/// Events that were lost between two others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub(crate) from: Timestamp,
+    pub(crate) to: Timestamp,
+    pub(crate) missed: u64,
+    pub(crate) cause: GapCause,
 }
 
 /// Why events of a stream are lost, counted by the reader.
@@ -94,7 +104,10 @@ pub(crate) struct Reader {
     horizon: Timestamp,
     /// Time of the last event that was merged.
     merged: Timestamp,
-    in_overflow: bool,
+    /// The loss that the next event will end.
+    overflow: Option<Loss>,
+    /// The loss that ended last.
+    ended_loss: Option<Loss>,
     losses: Losses,
 }
 
@@ -124,7 +137,8 @@ impl Reader {
             from_ring: None,
             horizon: Timestamp::ZERO,
             merged: Timestamp::ZERO,
-            in_overflow: false,
+            overflow: None,
+            ended_loss: None,
             losses: Losses::default(),
         })
     }
@@ -143,19 +157,16 @@ impl Reader {
                 return self.take(head, place);
             }
             match self.read_merged() {
-                Found::Event(head, place) if self.in_overflow => {
-                    self.in_overflow = false;
+                Found::Event(head, place) => {
+                    let Some(loss) = self.overflow.take() else {
+                        return self.take(head, place);
+                    };
+                    let to = head.time;
+                    self.ended_loss = Some(Loss { to, ..loss });
                     self.held = Some((head, place));
-                    self.add(EventId::RESUME, head.time, Vec::new());
+                    self.add(EventId::RESUME, to, Vec::new());
                 }
-                Found::Event(head, place) => return self.take(head, place),
-                Found::Lost => {
-                    if !self.in_overflow {
-                        self.in_overflow = true;
-                        let last = self.decoder.last().max(self.merged);
-                        self.add(EventId::OVERFLOW, last, Vec::new());
-                    }
-                }
+                Found::Lost(missed, cause) => self.lose(missed, cause),
                 Found::Late => return Step::Late,
                 Found::Empty if self.when_full == WhenFull::Refuse && slot.is_stopped() => {
                     self.restart(slot);
@@ -192,7 +203,7 @@ impl Reader {
         let until = match &ring {
             Found::Event(head, _) => head.time,
             Found::Empty => Timestamp::MAX,
-            Found::Lost | Found::Late => return ring,
+            Found::Lost(..) | Found::Late => return ring,
         };
         let Some(kernel) = &mut self.kernel else {
             return ring;
@@ -233,9 +244,9 @@ impl Reader {
                 };
                 Found::Event(head, Place::Kernel)
             }
-            Some(MergedItem::Lost { missed, .. }) => {
+            Some(MergedItem::Lost { missed, cause, .. }) => {
                 self.losses.kernel += missed.max(1);
-                Found::Lost
+                Found::Lost(missed.max(1), cause)
             }
             None => Found::Empty,
         }
@@ -248,7 +259,7 @@ impl Reader {
                 Some(head) => Found::Event(head, Place::Ring),
                 None => {
                     self.losses.damaged += 1;
-                    Found::Lost
+                    Found::Lost(1, GapCause::Corrupt)
                 }
             },
             Next::Lost { missed, cause, .. } => {
@@ -257,7 +268,7 @@ impl Reader {
                     LossCause::Overtaken => self.losses.late += missed,
                     LossCause::Damaged => self.losses.damaged += missed.max(1),
                 }
-                Found::Lost
+                Found::Lost(missed.max(1), gap_cause(cause))
             }
             Next::Pending { position } => self.wait_for(position),
             Next::Empty => {
@@ -273,7 +284,26 @@ impl Reader {
             return Found::Late;
         }
         self.losses.late += 1;
-        Found::Lost
+        Found::Lost(1, GapCause::Late)
+    }
+
+    fn lose(&mut self, missed: u64, cause: GapCause) {
+        let last = match self.kernel {
+            None => self.decoder.last(),
+            Some(_) => self.merged,
+        };
+        match &mut self.overflow {
+            Some(loss) => loss.missed += missed,
+            None => {
+                self.overflow = Some(Loss {
+                    from: last,
+                    to: last,
+                    missed,
+                    cause,
+                });
+                self.add(EventId::OVERFLOW, last, Vec::new());
+            }
+        }
     }
 
     fn take(&mut self, head: Head, place: Place) -> Step {
@@ -333,7 +363,8 @@ impl Reader {
         self.added.clear();
         self.held = None;
         self.current = None;
-        self.in_overflow = false;
+        self.overflow = None;
+        self.ended_loss = None;
         slot.restart();
     }
 
@@ -352,20 +383,21 @@ impl Reader {
         self.when_full == WhenFull::Refuse && self.consumer.unread() >= self.geometry.capacity()
     }
 
-    /// Events that are not read.
-    pub(crate) fn unread(&self) -> u64 {
-        self.consumer.unread()
+    /// Whether all events before a position are taken.
+    pub(crate) fn is_behind(&self, position: u64) -> bool {
+        let is_held = self.held.is_some() || self.from_ring.is_some();
+        !is_held && self.added.is_empty() && self.consumer.position() >= position
     }
 
-    /// Position of the next event.
-    pub(crate) fn position(&self) -> u64 {
-        self.consumer.position()
+    /// The loss before the current event, if that is the `RESUME` after one: once.
+    pub(crate) fn take_loss(&mut self) -> Option<Loss> {
+        self.ended_loss.take()
     }
 }
 
 enum Found {
     Event(Head, Place),
-    Lost,
+    Lost(u64, GapCause),
     Late,
     Empty,
 }

@@ -9,12 +9,30 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use overhear_stream::sync::{AtomicU64, Ordering};
 
 use crate::per_process::PerProcess;
+use crate::prerecorded::Prerecorded;
 use crate::{ActiveStream, TraceError};
 
 /// What an identifier stands for.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
     Active(Arc<ActiveStream>),
+    Prerecorded(OpenLog),
+}
+
+/// A log that a program has open.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenLog(Arc<Mutex<Prerecorded>>);
+
+impl OpenLog {
+    /// For the program.
+    pub(crate) fn new(log: Prerecorded) -> Self {
+        Self(Arc::new(Mutex::new(log)))
+    }
+
+    /// Does something with it, as one thread at a time may.
+    pub(crate) fn with<R>(&self, body: impl FnOnce(&mut Prerecorded) -> R) -> R {
+        body(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
 }
 
 type Streams = BTreeMap<u64, Entry>;
@@ -51,7 +69,35 @@ pub(crate) fn get(trid: u64) -> Result<Entry, TraceError> {
 pub(crate) fn active(trid: u64) -> Result<Arc<ActiveStream>, TraceError> {
     match get(trid)? {
         Entry::Active(stream) => Ok(stream),
+        Entry::Prerecorded(_) => Err(TraceError::invalid(format!(
+            "{trid} is a log, not an active trace stream"
+        ))),
     }
+}
+
+/// The log of an identifier.
+///
+/// # Errors
+/// [`TraceError`] `EINVAL` if it stands for none.
+pub(crate) fn prerecorded(trid: u64) -> Result<OpenLog, TraceError> {
+    match get(trid)? {
+        Entry::Prerecorded(log) => Ok(log),
+        Entry::Active(_) => Err(TraceError::invalid(format!(
+            "{trid} is an active trace stream, not a log"
+        ))),
+    }
+}
+
+/// Forgets a log.
+///
+/// # Errors
+/// As [`prerecorded`].
+pub(crate) fn close_prerecorded(trid: u64) -> Result<(), TraceError> {
+    prerecorded(trid)?;
+    streams()
+        .remove(&trid)
+        .map(drop)
+        .ok_or_else(|| unknown(trid))
 }
 
 /// Forgets an active stream, which the caller shuts down.
@@ -59,11 +105,11 @@ pub(crate) fn active(trid: u64) -> Result<Arc<ActiveStream>, TraceError> {
 /// # Errors
 /// As [`active`].
 pub(crate) fn remove_active(trid: u64) -> Result<Arc<ActiveStream>, TraceError> {
-    let _ = crate::process::own();
-    let mut streams = streams();
-    match streams.remove(&trid) {
+    active(trid)?;
+    match streams().remove(&trid) {
         Some(Entry::Active(stream)) => Ok(stream),
-        None => Err(unknown(trid)),
+        // Another thread was faster.
+        _ => Err(unknown(trid)),
     }
 }
 
@@ -83,8 +129,8 @@ pub(crate) fn shut_down_all() {
     };
     let streams = std::mem::take(&mut *all.lock().unwrap_or_else(PoisonError::into_inner));
     for entry in streams.into_values() {
-        match entry {
-            Entry::Active(stream) => drop(stream.shut_down()),
+        if let Entry::Active(stream) = entry {
+            let _ = stream.shut_down();
         }
     }
 }

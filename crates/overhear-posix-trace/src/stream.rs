@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! An active stream, as its controller has it.
 
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,9 +15,11 @@ use rustix::time::Timespec;
 use crate::area::{Area, AreaLock, Mapping, Slot, SlotConfig, SlotOwner, SlotState};
 use crate::areas::{area_of_process, Target};
 use crate::clock::{monotonic_now, realtime_now_ns, stamp};
+use crate::flush::{Flusher, LogStatus};
 use crate::futex::{self, Until, Woken};
 use crate::kernel::KernelRecorder;
 use crate::local::{geometry, oh_posix_trace_thread_id_, order_writers};
+use crate::log::{FinalStatus, LogHeader, LogWriter};
 use crate::reader::{filter_bytes, Reader, Step};
 use crate::ticket::Ticket;
 use crate::{process, Attributes, EventId, EventSet, StreamFullPolicy, TraceError, TraceEvent};
@@ -79,6 +82,26 @@ pub enum Wait {
 /// ```
 #[derive(Debug)]
 pub struct ActiveStream {
+    stream: Arc<Stream>,
+}
+
+impl std::ops::Deref for ActiveStream {
+    type Target = Stream;
+
+    fn deref(&self) -> &Stream {
+        &self.stream
+    }
+}
+
+impl Drop for ActiveStream {
+    fn drop(&mut self) {
+        let _ = self.shut_down();
+    }
+}
+
+/// What controllers and analysers do with an [`ActiveStream`].
+#[derive(Debug)]
+pub struct Stream {
     area: Arc<Area>,
     index: usize,
     attributes: Attributes,
@@ -92,6 +115,7 @@ pub struct ActiveStream {
     reader: Mutex<Reader>,
     /// The event type that `eventtypelist_getnext_id` gives next.
     listed: AtomicU64,
+    flusher: Option<Flusher>,
     /// Set when the stream is shut down.
     ended: AtomicBool,
     /// Calls that may wait for an event now.
@@ -128,14 +152,46 @@ impl ActiveStream {
                 "POSIX_TRACE_FLUSH needs a log; use posix_trace_create_withlog",
             ));
         }
-        Self::create_with(pid, attributes, policy, false)
+        let stream = Arc::new(Stream::create(pid, attributes, policy, None)?);
+        Ok(Self { stream })
     }
 
-    fn create_with(
+    /// Creates a stream with a log, which begins at the position of the descriptor. Events are read
+    /// from the log alone.
+    ///
+    /// # Errors
+    /// As [`ActiveStream::create`]; `EBADF` if the descriptor is not open for writing, `EINVAL` if the
+    /// policy of the log does not permit its type, `ENOSPC`.
+    pub fn create_with_log(
+        pid: i32,
+        attributes: &Attributes,
+        log: BorrowedFd<'_>,
+    ) -> Result<Self, TraceError> {
+        LogWriter::check(log, attributes.log_full)?;
+        let policy = attributes.stream_full.unwrap_or(StreamFullPolicy::Flush);
+        let attributes = Attributes {
+            stream_full: Some(policy),
+            ..attributes.clone()
+        };
+        let file = log.try_clone_to_owned();
+        let file = file.map_err(|error| TraceError::new(libc::EBADF, error))?;
+        let stream = Stream::create(pid, &attributes, policy, Some(file))?;
+        let stream = Self {
+            stream: Arc::new(stream),
+        };
+        if let Some(flusher) = &stream.flusher {
+            flusher.start(&stream.stream)?;
+        }
+        Ok(stream)
+    }
+}
+
+impl Stream {
+    fn create(
         pid: i32,
         attributes: &Attributes,
         policy: StreamFullPolicy,
-        has_log: bool,
+        log: Option<OwnedFd>,
     ) -> Result<Self, TraceError> {
         let log2_capacity = log2_capacity(attributes)?;
         let Target { area, pid } = area_of_process(pid)?;
@@ -146,7 +202,7 @@ impl ActiveStream {
         let about = SlotOwner {
             controller: std::process::id(),
             target: pid,
-            has_log,
+            has_log: log.is_some(),
             realtime_offset_ns: attributes.creation_ns as i64 - now as i64,
         };
         let clock = area.clock().unwrap_or(ClockId::Monotonic);
@@ -179,6 +235,16 @@ impl ActiveStream {
         };
         begin_stream(&area, index, config, &attributes, &about, &lock)?;
         drop(lock);
+        // Without the lock: a pipe may make it wait.
+        let flusher = match log.map(|file| Flusher::create(file, &log_header(&attributes, &about)))
+        {
+            None => None,
+            Some(Ok(flusher)) => Some(flusher),
+            Some(Err(error)) => {
+                end_stream(&area, index)?;
+                return Err(error.into());
+            }
+        };
         Ok(Self {
             area,
             index,
@@ -196,13 +262,32 @@ impl ActiveStream {
             }),
             reader: Mutex::new(reader),
             listed: AtomicU64::new(1),
+            flusher,
             ended: AtomicBool::new(false),
             inside: AtomicU64::new(0),
         })
     }
 
-    fn slot(&self) -> Slot<'_> {
+    pub(crate) fn slot(&self) -> Slot<'_> {
         self.area.slot(self.index)
+    }
+
+    pub(crate) fn reader(&self) -> MutexGuard<'_, Reader> {
+        lock(&self.reader)
+    }
+
+    /// Position of the next event in the ring.
+    pub(crate) fn written(&self) -> u64 {
+        self.ring.written()
+    }
+
+    /// Events that the ring has room for.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.ring.geometry().capacity()
+    }
+
+    pub(crate) const fn policy(&self) -> StreamFullPolicy {
+        self.policy
     }
 
     fn control(&self) -> Result<MutexGuard<'_, Control>, TraceError> {
@@ -311,6 +396,35 @@ impl ActiveStream {
         self.report_kernel(changed, new);
     }
 
+    /// The log is full: its stream stops.
+    pub(crate) fn stop_for_log(&self) {
+        let mut control = lock(&self.control);
+        self.area.close_gate(self.index);
+        if let Some(kernel) = lock(&self.reader).kernel() {
+            kernel.stop();
+        }
+        control.running = false;
+        self.slot().set_state(SlotState::Suspended);
+    }
+
+    /// Records the beginning or the end of a flush, if there is room.
+    pub(crate) fn record_flush(&self, event: EventId) {
+        let filter = self.slot().filter();
+        let _ = self.record_system(event, &[], filter);
+    }
+
+    /// Asks for a flush of the stream to its log. The status says when it is done.
+    ///
+    /// # Errors
+    /// [`TraceError`] `EINVAL` if the stream has no log, or was shut down.
+    pub fn flush(&self) -> Result<(), TraceError> {
+        let _control = self.control()?;
+        let flusher = self.flusher.as_ref();
+        let flusher = flusher.ok_or_else(|| TraceError::invalid("the stream has no log"))?;
+        flusher.request(self);
+        Ok(())
+    }
+
     /// The event types that are not recorded.
     ///
     /// # Errors
@@ -359,6 +473,7 @@ impl ActiveStream {
     pub fn clear(&self) -> Result<(), TraceError> {
         let mut control = self.control()?;
         self.apply_filter(&mut control, EventSet::EMPTY);
+        let _log = self.flusher.as_ref().map(Flusher::clear);
         let mut reader = lock(&self.reader);
         reader.clear(self.slot());
         control.reported = reader.losses().total() + self.slot().lost_full();
@@ -371,6 +486,10 @@ impl ActiveStream {
     /// [`TraceError`] `EINVAL` if the stream was shut down.
     pub fn status(&self) -> Result<StreamStatus, TraceError> {
         let mut control = self.control()?;
+        let log = self
+            .flusher
+            .as_ref()
+            .map_or_else(LogStatus::default, Flusher::status);
         let reader = lock(&self.reader);
         let stopped = self.slot().is_stopped();
         let lost = reader.losses().total() + self.slot().lost_full();
@@ -380,7 +499,10 @@ impl ActiveStream {
             running: control.running && !stopped,
             full: stopped || reader.is_full(),
             overrun,
-            ..StreamStatus::default()
+            flushing: log.flushing,
+            flush_error: log.error,
+            log_full: log.full,
+            log_overrun: log.overrun,
         })
     }
 
@@ -394,7 +516,8 @@ impl ActiveStream {
     }
 
     fn is_full(&self) -> bool {
-        self.slot().is_stopped() || lock(&self.reader).is_full()
+        let is_log_full = self.flusher.as_ref().is_some_and(Flusher::is_full);
+        is_log_full || self.slot().is_stopped() || lock(&self.reader).is_full()
     }
 
     /// Records a system event; whether there was room, or it is filtered out.
@@ -438,6 +561,11 @@ impl ActiveStream {
         wait: Wait,
         read: impl FnOnce(TraceEvent<'_>) -> R,
     ) -> Result<Option<R>, TraceError> {
+        if self.flusher.is_some() {
+            return Err(TraceError::invalid(
+                "the events of a stream with a log are read from the log",
+            ));
+        }
         let _inside = Inside::new(self);
         let slot = self.slot();
         loop {
@@ -518,13 +646,40 @@ impl ActiveStream {
         self.area.event_name(event)
     }
 
-    /// The user event type of a name, for all processes that are traced.
+    /// The event type of a name, for all processes that are traced: a user event type, or one of
+    /// Linux unless a user event type has its name. A new name defines a user event type.
     ///
     /// # Errors
     /// [`TraceError`]: `ENAMETOOLONG`, `EINVAL` if the stream was shut down.
     pub fn open_event_type(&self, name: &[u8]) -> Result<EventId, TraceError> {
         drop(self.control()?);
+        let of_kernel = std::str::from_utf8(name).ok().and_then(EventId::kernel);
+        match of_kernel {
+            Some(event) if !self.area.has_name(name) => Ok(event),
+            _ => self.area.open_name(name),
+        }
+    }
+
+    /// The user event type of a name, for all processes that are traced.
+    ///
+    /// # Errors
+    /// As [`Stream::open_event_type`].
+    pub fn open_user_event_type(&self, name: &[u8]) -> Result<EventId, TraceError> {
+        drop(self.control()?);
         self.area.open_name(name)
+    }
+
+    /// Whether the stream has a log.
+    #[must_use]
+    pub const fn has_log(&self) -> bool {
+        self.flusher.is_some()
+    }
+
+    /// Whether events of the kernel may come.
+    pub(crate) fn has_kernel(&self) -> bool {
+        self.reader()
+            .kernel()
+            .is_some_and(|kernel| kernel.is_active())
     }
 
     /// The next event type of the list of those that have a name.
@@ -555,43 +710,48 @@ impl ActiveStream {
         Ok(())
     }
 
-    /// Stops the stream and gives back what it has. Threads that wait for events get `EINVAL`.
+    /// Stops the stream, flushes it to its log, and gives back what it has. Threads that wait for
+    /// events get `EINVAL`.
     ///
     /// # Errors
-    /// [`TraceError`] `EINVAL` if that was done already.
+    /// [`TraceError`] `EINVAL` if that was done already; errors of the log, like `ENOSPC`, after
+    /// which the stream is shut down, too.
     pub fn shut_down(&self) -> Result<(), TraceError> {
-        {
-            let mut control = lock(&self.control);
-            if self.ended.load(Ordering::SeqCst) {
-                return Err(ended());
-            }
+        let status = {
+            let mut control = self.control()?;
             self.stop_locked(&mut control);
             self.area.close_gate(self.index);
             self.ended.store(true, Ordering::SeqCst);
+            let full = self.is_full();
+            let lost = self.reader().losses().total() + self.slot().lost_full();
+            FinalStatus {
+                full,
+                overrun: lost > control.reported,
+                ..FinalStatus::default()
+            }
+        };
+        if let Some(kernel) = self.reader().kernel() {
+            kernel.end();
         }
         while self.inside.load(Ordering::SeqCst) > 0 {
             self.slot().wake();
             std::thread::sleep(Duration::from_micros(50));
         }
-        let area_lock = self.area.lock()?;
-        self.area.end_stream(self.index, &area_lock);
-        self.area.set_own(self.index, false, &area_lock);
+        let completed = match &self.flusher {
+            Some(flusher) => flusher.end(self, &status),
+            None => Ok(()),
+        };
+        end_stream(&self.area, self.index)?;
         drop(lock(&self.ticket).take());
-        Ok(())
-    }
-}
-
-impl Drop for ActiveStream {
-    fn drop(&mut self) {
-        let _ = self.shut_down();
+        completed
     }
 }
 
 /// A call that may wait. A stream ends when there is none any more.
-struct Inside<'a>(&'a ActiveStream);
+struct Inside<'a>(&'a Stream);
 
 impl<'a> Inside<'a> {
-    fn new(stream: &'a ActiveStream) -> Self {
+    fn new(stream: &'a Stream) -> Self {
         stream.inside.fetch_add(1, Ordering::SeqCst);
         Self(stream)
     }
@@ -666,6 +826,30 @@ fn time(seconds: i64, nanoseconds: i64) -> Result<Timespec, TraceError> {
         (seconds, nanoseconds)
     };
     Ok(Timespec { tv_sec, tv_nsec })
+}
+
+fn end_stream(area: &Area, index: usize) -> Result<(), TraceError> {
+    let lock = area.lock()?;
+    area.end_stream(index, &lock);
+    area.set_own(index, false, &lock);
+    Ok(())
+}
+
+/// The header of the log of a stream.
+fn log_header(attributes: &Attributes, about: &SlotOwner) -> LogHeader {
+    let path = format!("/proc/{}/comm", about.target);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "a file of the kernel, not of a recording"
+    )]
+    let comm = std::fs::read_to_string(path).unwrap_or_default();
+    LogHeader {
+        attributes: attributes.clone(),
+        pid: about.target,
+        comm: comm.trim_end().to_owned(),
+        realtime_offset_ns: about.realtime_offset_ns,
+        clock_resolution_ns: attributes.clock_resolution_ns,
+    }
 }
 
 const fn when_full(policy: StreamFullPolicy) -> WhenFull {

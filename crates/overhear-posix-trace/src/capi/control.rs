@@ -140,6 +140,7 @@ unsafe extern "C" fn posix_trace_get_attr(trid: u64, attr: *mut RawAttributes) -
     call("posix_trace_get_attr", || {
         let attributes = match registry::get(trid)? {
             Entry::Active(stream) => RawAttributes::from(stream.attributes()),
+            Entry::Prerecorded(log) => log.with(|log| RawAttributes::from(log.attributes())),
         };
         // SAFETY: by this function's condition.
         unsafe { store(attr, attributes, "the attributes object") }
@@ -157,6 +158,7 @@ unsafe extern "C" fn posix_trace_get_status(trid: u64, statusinfo: *mut RawStatu
         }
         let status = match entry {
             Entry::Active(stream) => stream.status()?,
+            Entry::Prerecorded(log) => log.with(|log| log.status()),
         };
         // SAFETY: by this function's condition.
         unsafe { store(statusinfo, status.into(), "the status") }

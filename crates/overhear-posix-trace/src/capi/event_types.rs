@@ -72,6 +72,7 @@ unsafe extern "C" fn posix_trace_eventid_get_name(
         }
         let name = EventId::from_raw(event).and_then(|event| match &entry {
             Entry::Active(stream) => stream.event_name(event),
+            Entry::Prerecorded(log) => log.with(|log| log.event_name(event)),
         });
         let name =
             name.ok_or_else(|| TraceError::invalid(format!("the event type {event} has no name")))?;
@@ -101,6 +102,7 @@ unsafe extern "C" fn posix_trace_eventtypelist_getnext_id(
         }
         let next = match &entry {
             Entry::Active(stream) => stream.next_event_type()?,
+            Entry::Prerecorded(_) => registry::prerecorded(trid)?.with(|log| log.next_event_type()),
         };
         if let Some(next) = next {
             // SAFETY: by this function's condition.
@@ -117,6 +119,10 @@ extern "C" fn posix_trace_eventtypelist_rewind(trid: u64) -> c_int {
         "posix_trace_eventtypelist_rewind",
         || match registry::get(trid)? {
             Entry::Active(stream) => stream.rewind_event_types(),
+            Entry::Prerecorded(log) => {
+                log.with(|log| log.rewind_event_types());
+                Ok(())
+            }
         },
     )
 }

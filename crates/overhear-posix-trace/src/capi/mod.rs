@@ -9,6 +9,8 @@ mod attributes;
 mod control;
 mod event_sets;
 mod event_types;
+mod log;
+mod metrics;
 mod reading;
 
 use std::ffi::{c_char, c_int};

@@ -91,28 +91,29 @@ impl Destination {
 ///
 /// # Safety
 /// As [`Destination::store`], but the pointers may be null.
-unsafe fn next(
-    name: &'static str,
-    trid: u64,
-    to: Destination,
-    wait: impl FnOnce() -> Result<Wait, TraceError>,
-) -> c_int {
+unsafe fn next(name: &'static str, trid: u64, to: Destination, wait: Wait) -> c_int {
     call(name, || {
         let entry = registry::get(trid)?;
         to.check()?;
-        match entry {
+        let stored = match entry {
             Entry::Active(stream) => {
                 let offset = stream.realtime_offset_ns();
                 // SAFETY: by this function's condition, and checked.
-                let stored =
-                    stream.next_event(wait()?, |event| unsafe { to.store(&event, offset) });
-                if !matches!(stored, Ok(Some(()))) {
-                    // SAFETY: as above.
-                    unsafe { to.store_nothing() };
-                }
-                stored.map(drop)
+                stream.next_event(wait, |event| unsafe { to.store(&event, offset) })
             }
+            Entry::Prerecorded(_) if matches!(wait, Wait::Try) => Err(TraceError::invalid(
+                "a log is read by posix_trace_getnext_event",
+            )),
+            Entry::Prerecorded(log) => log.with(|log| {
+                // SAFETY: as above.
+                log.next_event(|event, offset| unsafe { to.store(&event, offset) })
+            }),
+        };
+        if !matches!(stored, Ok(Some(()))) {
+            // SAFETY: as above.
+            unsafe { to.store_nothing() };
         }
+        stored.map(drop)
     })
 }
 
@@ -136,7 +137,7 @@ unsafe extern "C" fn posix_trace_getnext_event(
         unavailable,
     };
     // SAFETY: by this function's condition.
-    unsafe { next("posix_trace_getnext_event", trid, to, || Ok(Wait::Forever)) }
+    unsafe { next("posix_trace_getnext_event", trid, to, Wait::Forever) }
 }
 
 /// # Safety
@@ -158,7 +159,7 @@ unsafe extern "C" fn posix_trace_trygetnext_event(
         unavailable,
     };
     // SAFETY: by this function's condition.
-    unsafe { next("posix_trace_trygetnext_event", trid, to, || Ok(Wait::Try)) }
+    unsafe { next("posix_trace_trygetnext_event", trid, to, Wait::Try) }
 }
 
 /// # Safety
@@ -188,5 +189,5 @@ unsafe extern "C" fn posix_trace_timedgetnext_event(
         Wait::Until(time.tv_sec, time.tv_nsec)
     });
     // SAFETY: by this function's condition.
-    unsafe { next("posix_trace_timedgetnext_event", trid, to, || Ok(until)) }
+    unsafe { next("posix_trace_timedgetnext_event", trid, to, until) }
 }

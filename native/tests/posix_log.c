@@ -1,0 +1,215 @@
+/* SPDX-License-Identifier: MIT OR Apache-2.0 */
+/*
+ * links: overhear_posixtrace. Streams with a log: flush by the program, by the policy, at shutdown and
+ * at the end of the process; the log is read back.
+ */
+#define _GNU_SOURCE 1
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+
+#include <overhear/trace.h>
+
+#include "tap.h"
+
+enum { EVENTS = 1000 };
+
+static trace_event_id_t user;
+
+/* A file without name for a log. */
+static int new_log(void)
+{
+    return memfd_create("posix_log", MFD_CLOEXEC);
+}
+
+static void record(int from, int to)
+{
+    for (; from < to; from++)
+        posix_trace_event(user, &from, sizeof from);
+}
+
+/* Waits until the stream is not being flushed; returns the status. */
+static struct posix_trace_status_info flushed(trace_id_t stream)
+{
+    struct posix_trace_status_info status;
+    do {
+        usleep(200);
+        if (posix_trace_get_status(stream, &status) != 0)
+            memset(&status, 0x7f, sizeof status);
+    } while (status.posix_stream_flush_status == POSIX_TRACE_FLUSHING);
+    return status;
+}
+
+/* What a log has. */
+struct contents {
+    int users, starts, stops, flush_starts, flush_stops, overflows, others;
+    int in_order, last;
+};
+
+static int read_log(trace_id_t log, struct contents *found)
+{
+    memset(found, 0, sizeof *found);
+    found->in_order = 1;
+    for (;;) {
+        struct posix_trace_event_info event;
+        size_t length;
+        int unavailable, value, error;
+        error = posix_trace_getnext_event(log, &event, &value, sizeof value, &length, &unavailable);
+        if (error != 0 || unavailable)
+            return error;
+        found->last = (int)event.posix_event_id;
+        if (event.posix_event_id == user) {
+            found->in_order &= value == found->users && length == sizeof value;
+            found->users++;
+        } else if (event.posix_event_id == POSIX_TRACE_START)
+            found->starts++;
+        else if (event.posix_event_id == POSIX_TRACE_STOP)
+            found->stops++;
+        else if (event.posix_event_id == POSIX_TRACE_FLUSH_START)
+            found->flush_starts++;
+        else if (event.posix_event_id == POSIX_TRACE_FLUSH_STOP)
+            found->flush_stops++;
+        else if (event.posix_event_id == POSIX_TRACE_OVERFLOW)
+            found->overflows++;
+        else
+            found->others++;
+    }
+}
+
+static void check_log(int file, int users)
+{
+    struct contents first, second;
+    struct posix_trace_status_info status;
+    char name[TRACE_EVENT_NAME_MAX + 1] = "";
+    trace_attr_t attributes;
+    trace_id_t log;
+    lseek(file, 0, SEEK_SET);
+    tap_check(posix_trace_open(file, &log) == 0, "the log is opened");
+    tap_check(read_log(log, &first) == 0 && first.users == users && first.in_order && first.others == 0,
+              "it has every event in order");
+    printf("# %d users, %d starts, %d stops, %d + %d flushes, %d overflows\n", first.users, first.starts,
+           first.stops, first.flush_starts, first.flush_stops, first.overflows);
+    tap_check(posix_trace_rewind(log) == 0 && read_log(log, &second) == 0 &&
+                  memcmp(&first, &second, sizeof first) == 0,
+              "and again after a rewind");
+    tap_check(posix_trace_eventid_get_name(log, user, name) == 0 && strcmp(name, "posix_log_user") == 0,
+              "it has the names");
+    tap_check(posix_trace_get_attr(log, &attributes) == 0, "the attributes");
+    tap_check(posix_trace_get_status(log, &status) == 0 &&
+                  status.posix_stream_status == POSIX_TRACE_SUSPENDED,
+              "and the status");
+    tap_check(posix_trace_start(log) == EINVAL && posix_trace_shutdown(log) == EINVAL,
+              "a log is not controlled");
+    tap_check(posix_trace_close(log) == 0 && posix_trace_close(log) == EINVAL, "it is closed once");
+}
+
+static void by_the_program(void)
+{
+    const int file = new_log();
+    struct posix_trace_status_info status;
+    struct posix_trace_event_info event;
+    trace_attr_t attributes;
+    trace_id_t stream;
+    size_t length;
+    int unavailable;
+    posix_trace_attr_init(&attributes);
+    posix_trace_attr_setstreamfullpolicy(&attributes, POSIX_TRACE_UNTIL_FULL);
+    tap_check(posix_trace_create_withlog(0, &attributes, file, &stream) == 0, "a stream with a log");
+    posix_trace_start(stream);
+    record(0, EVENTS);
+    tap_check(posix_trace_trygetnext_event(stream, &event, NULL, 0, &length, &unavailable) == EINVAL,
+              "its events are not read from the stream");
+    tap_check(posix_trace_flush(stream) == 0, "a flush is asked for");
+    status = flushed(stream);
+    tap_check(status.posix_stream_flush_error == 0 && status.posix_stream_status == POSIX_TRACE_RUNNING,
+              "and done, while the stream runs");
+    record(EVENTS, 2 * EVENTS);
+    tap_check(posix_trace_shutdown(stream) == 0, "the shutdown flushes");
+    check_log(file, 2 * EVENTS);
+    close(file);
+}
+
+/* A stream of few events, into which many are recorded at the pace of the flushes. */
+static void by_the_policy(void)
+{
+    const int file = new_log();
+    struct posix_trace_status_info status;
+    struct contents found;
+    trace_attr_t attributes;
+    trace_id_t stream, log;
+    size_t size;
+    int recorded = 0, overrun = 0;
+    posix_trace_attr_init(&attributes);
+    posix_trace_attr_getmaxusereventsize(&attributes, sizeof(int), &size);
+    posix_trace_attr_setstreamsize(&attributes, 64 * size);
+    posix_trace_create_withlog(0, &attributes, file, &stream);
+    posix_trace_start(stream);
+    while (recorded < EVENTS) {
+        record(recorded, recorded + 20);
+        recorded += 20;
+        /* Twenty events make the stream half full at most every second time. */
+        usleep(1000);
+    }
+    posix_trace_get_status(stream, &status);
+    overrun = status.posix_stream_overrun_status == POSIX_TRACE_OVERRUN;
+    tap_check(posix_trace_shutdown(stream) == 0, "a stream that is flushed by its policy");
+    lseek(file, 0, SEEK_SET);
+    posix_trace_open(file, &log);
+    read_log(log, &found);
+    posix_trace_close(log);
+    printf("# %d of %d events, %d flushes\n", found.users, recorded, found.flush_starts);
+    /* Beside load the thread that flushes may be late. Then the loss is known. */
+    tap_check(overrun ? found.users < recorded : found.users == recorded && found.in_order,
+              "has each event in its log, or an overrun");
+    tap_check(found.users > 64 && found.flush_starts > 1, "more than fit into it at once");
+    close(file);
+}
+
+static void by_the_end(void)
+{
+    const int file = new_log();
+    int status = -1;
+    fflush(stdout);
+    if (fork() == 0) {
+        trace_id_t stream;
+        posix_trace_create_withlog(0, NULL, file, &stream);
+        posix_trace_start(stream);
+        record(0, EVENTS);
+        exit(0);
+    }
+    wait(&status);
+    tap_check(status == 0, "a process ends without shutdown");
+    check_log(file, EVENTS);
+    close(file);
+}
+
+static void refusals(void)
+{
+    trace_id_t stream;
+    int ends[2];
+    tap_check(posix_trace_create_withlog(0, NULL, -1, &stream) == EBADF, "no descriptor is no log");
+    tap_check(posix_trace_create_withlog(0, NULL, 12345, &stream) == EBADF, "nor is a closed one");
+    if (pipe(ends) == 0) {
+        tap_check(posix_trace_create_withlog(0, NULL, ends[1], &stream) == EINVAL, "a pipe cannot loop");
+        tap_check(posix_trace_open(ends[1], &stream) == EINVAL || posix_trace_open(ends[1], &stream) == EBADF,
+                  "nor be read at its other end");
+        close(ends[0]);
+        close(ends[1]);
+    }
+    posix_trace_create(0, NULL, &stream);
+    tap_check(posix_trace_flush(stream) == EINVAL, "a stream without log is not flushed");
+    posix_trace_shutdown(stream);
+}
+
+int main(void)
+{
+    posix_trace_eventid_open("posix_log_user", &user);
+    by_the_program();
+    by_the_policy();
+    by_the_end();
+    refusals();
+    return tap_done();
+}
