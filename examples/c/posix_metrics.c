@@ -27,7 +27,7 @@
 enum { TASKS = 5, RUN_MS = 200, NS_PER_MS = 1000000 };
 
 static trace_event_id_t initial_event, final_event;
-static uint64_t release_ns, last_ns;
+static uint64_t began_ns, release_ns, last_ns;
 
 static void check(int error, const char *what)
 {
@@ -101,12 +101,13 @@ static void record(const char *path, oh_trace_metric *const *metrics, size_t cou
 		      "posix_trace_set_filter");
 	}
 	check(posix_trace_start(stream), "posix_trace_start");
+	began_ns = now_ns();
 	run_application();
 	check(posix_trace_shutdown(stream), "posix_trace_shutdown");
 	close(file);
 }
 
-static void show(const char *path, const char *title, const oh_trace_metric *metric, uint64_t began_ns)
+static void show(const char *path, const char *title, const oh_trace_metric *metric)
 {
 	oh_trace_results *results = NULL;
 	trace_id_t stream;
@@ -143,7 +144,6 @@ int main(int argc, char **argv)
 	char made[] = "/tmp/posix_metrics.XXXXXX";
 	const char *path = argc > 1 ? argv[1] : made;
 	oh_trace_metric *metrics[3];
-	uint64_t began_ns = now_ns();
 
 	if (argc < 2)
 		close(mkstemp(made));
@@ -155,9 +155,9 @@ int main(int argc, char **argv)
 	      "oh_trace_metric_user");
 
 	record(path, metrics, 3);
-	show(path, "Delay Until Wakeup", metrics[0], began_ns);
-	show(path, "Schedule And Dispatch", metrics[1], began_ns);
-	show(path, "My Metric", metrics[2], began_ns);
+	show(path, "Delay Until Wakeup", metrics[0]);
+	show(path, "Schedule And Dispatch", metrics[1]);
+	show(path, "My Metric", metrics[2]);
 
 	for (int i = 0; i < 3; i++)
 		oh_trace_metric_free(metrics[i]);

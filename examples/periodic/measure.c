@@ -114,7 +114,8 @@ static int print_tasks(trace_id_t stream)
 	}
 }
 
-static void print(trace_id_t stream, const char *name, const oh_trace_metric *metric, uint64_t cost_ns)
+static void print(trace_id_t stream, const char *name, const oh_trace_metric *metric,
+                  uint64_t cost_ns)
 {
 	oh_trace_results *results = NULL;
 
@@ -123,9 +124,10 @@ static void print(trace_id_t stream, const char *name, const oh_trace_metric *me
 		oh_measurement one;
 
 		oh_trace_results_at(results, i, &one);
-		printf("%s,%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n",
-		       name, one.task, one.length_ns, one.begin_ns, one.end_ns, one.intermediate_events,
-		       one.own_events, one.missed);
+		printf("%s,%" PRIu32 ",%" PRIu64 ",%" PRIu64 ",%" PRIu64, name, one.task, one.length_ns,
+		       one.begin_ns, one.end_ns);
+		printf(",%" PRIu64 ",%" PRIu64 ",%" PRIu64 "\n", one.intermediate_events, one.own_events,
+		       one.missed);
 	}
 	printf("lost,%s,%" PRIu64 "\n", name, oh_trace_results_missed(results));
 	oh_trace_results_free(results);

@@ -298,13 +298,18 @@ impl TraceMetric {
             let mut users = names.iter().filter(|(event, _)| event.is_user());
             users.any(|(_, known)| String::from_utf8_lossy(known) == name)
         };
-        self.events.iter().find_map(|event| match event {
+        let users = self.events.iter().find_map(|event| match event {
             RequiredEvent::User(name) if !is_named(name) => Some(format!("no event type {name:?}")),
-            RequiredEvent::Kernel(_) if !has_kernel => Some(
-                "no events of the kernel, because it was not permitted or the filter kept them out"
-                    .to_owned(),
-            ),
             _ => None,
+        });
+        let needs_kernel = || {
+            let mut events = self.events.iter();
+            events.any(|event| matches!(event, RequiredEvent::Kernel(_)))
+        };
+        users.or_else(|| {
+            (!has_kernel && needs_kernel()).then(|| {
+                "no events of the kernel, because they were not permitted or filtered out".into()
+            })
         })
     }
 }

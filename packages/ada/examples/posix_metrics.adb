@@ -56,8 +56,8 @@ procedure POSIX_Metrics is
       POSIX.Trace.Add_All_Events (All_Events);
       POSIX.Trace.Set_Filter (Trid, All_Events);
       POSIX.Trace.Subtract_From_Filter (Trid, Interesting_Events);
-      Began := Clock;
       POSIX.Trace.Start (Trid);
+      Began := Clock;
       Application.Start (Run_For => Milliseconds (200));
       POSIX.Trace.Shutdown (Trid);
       POSIX.Trace.Finalize (Attr);

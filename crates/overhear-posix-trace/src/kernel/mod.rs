@@ -38,6 +38,9 @@ use queue::KernelQueue;
 /// `OH_KERNEL_PERF`: the kernel permits this user no BPF programs.
 const PERF: u32 = 2;
 
+/// What a kernel monitor has for each CPU unless it is told another size, about.
+const DEFAULT_BUFFER_BYTES: u64 = 4 << 20;
+
 /// A kernel monitor of the loaded library. It is freed when dropped.
 struct Monitor {
     library: &'static KernelLibrary,
@@ -164,10 +167,14 @@ impl std::fmt::Debug for KernelRecorder {
 }
 
 impl KernelRecorder {
-    /// The recorder of a stream of a process. `buffer_bytes` is the approximate size of all buffers
-    /// in the kernel.
+    /// The recorder of a stream of a process. If `stream_bytes` is more than the default size of the
+    /// kernel monitor's buffers, it is the approximate size of all of them.
     #[must_use]
-    pub fn new(process: u32, inheritance: Inheritance, buffer_bytes: u64) -> Self {
+    pub fn new(process: u32, inheritance: Inheritance, stream_bytes: u64) -> Self {
+        let buffer_bytes = match stream_bytes {
+            bytes if bytes > DEFAULT_BUFFER_BYTES => bytes,
+            _ => 0,
+        };
         Self {
             process,
             buffer_bytes,
