@@ -276,7 +276,7 @@ impl Area {
         let raw_untrusted = self.word(CLOCK_WORD).load(Ordering::Relaxed);
         u32::try_from(raw_untrusted)
             .ok()
-            .and_then(|raw| ClockId::from_raw(raw))
+            .and_then(ClockId::from_raw)
     }
 
     /// The descriptor.

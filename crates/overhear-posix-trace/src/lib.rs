@@ -20,6 +20,11 @@
 //! The page `docs/posix-trace.md` has every requirement of the standard with its test.
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
+#![allow(
+    clippy::disallowed_types,
+    reason = "the area is memory that processes agree through; the atomics come from \
+              overhear_stream::sync, which the lint cannot tell from std's"
+)]
 
 mod area;
 mod areas;

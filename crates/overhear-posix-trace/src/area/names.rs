@@ -13,7 +13,7 @@ use crate::{EventId, TraceError, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub(super) const WORDS: usize = 16;
 const NAME_WORDS: usize = EVENT_NAME_MAX / 8;
 
-const _: () = assert!(1 + NAME_WORDS <= WORDS);
+const _: () = assert!(NAME_WORDS < WORDS);
 
 impl Area {
     pub(super) fn define_unnamed(&self) {

@@ -102,7 +102,7 @@ unsafe extern "C" fn posix_trace_eventtypelist_getnext_id(
         }
         let next = match &entry {
             Entry::Active(stream) => stream.next_event_type()?,
-            Entry::Prerecorded(_) => registry::prerecorded(trid)?.with(|log| log.next_event_type()),
+            Entry::Prerecorded(log) => log.with(|log| log.next_event_type()),
         };
         if let Some(next) = next {
             // SAFETY: by this function's condition.
