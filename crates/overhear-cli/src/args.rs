@@ -471,7 +471,7 @@ pub(crate) struct RepairArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// Calls an update of a plug-in with the recorded elements; without a name, all of its updates
@@ -500,7 +500,7 @@ pub(crate) struct ReportArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ViewArguments {
-    /// The folder of `run --out`, also of a run that has not ended.
+    /// The folder of `run --out`, also of a run that has not ended, or a POSIX trace log.
     #[arg(value_name = "DIR", default_value = ".")]
     pub(crate) directory: PathBuf,
     /// A second recording, which the page compares with the first, on the same scale.
@@ -543,7 +543,7 @@ impl RangeArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// The format.
@@ -571,7 +571,7 @@ pub(crate) enum ExportFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(value_name = "DIR", required_unless_present = "dot")]
     pub(crate) directory: Option<PathBuf>,
     /// A built-in metric, or a file with one (see docs/metrics.md). Default: all built-in metrics
@@ -602,7 +602,7 @@ pub(crate) struct MetricsArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(
         value_name = "DIR",
         required_unless_present = "command",
@@ -652,8 +652,8 @@ impl RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResponseTimesArguments {
-    /// The folder of `run --out`. Overheads that the file does not give are measured in it, and
-    /// response times observed.
+    /// The folder of `run --out`, or a POSIX trace log. Overheads that the file does not give are
+    /// measured in it, and response times observed.
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
     /// The tasks; see docs/response-times.md.
@@ -675,11 +675,11 @@ pub(crate) struct ResponseTimesArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
     /// A folder with one trace, or with several in it and in folders below, which are listed and
-    /// become one recording.
+    /// become one recording; or a POSIX trace log.
     #[arg(value_name = "TRACE")]
     pub(crate) foreign: PathBuf,
     /// The folder of the new recording.
-    #[arg(long, value_name = "DIR", required_unless_present = "send")]
+    #[arg(long, short, value_name = "DIR", required_unless_present = "send")]
     pub(crate) out: Option<PathBuf>,
     /// Ends the process that reads TRACE if no event comes from it for this time: 500ms, 2s, 3m;
     /// 60s by default. What was read before is imported.
@@ -706,7 +706,7 @@ pub(crate) struct AdmitArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct FitRateArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// The sensor: `sensor`, `sensor#instance` or `comm(pid)/sensor#instance`; `kernel:NAME` for

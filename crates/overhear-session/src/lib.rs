@@ -88,5 +88,6 @@ pub mod sampling;
 mod scratch;
 pub mod session;
 pub mod signals;
+pub mod trace_log;
 mod trust;
 pub mod updates;
