@@ -115,11 +115,11 @@ static void of_objects(void)
           has_name(&received, "first"));
     check("attr-07 The destruction of an object succeeds", CALL(posix_trace_attr_destroy(&attr)) == 0);
     received = attributes_of(second);
-    check("attr-08 It does not change streams that the object has created",
+    check("attr-08 The destruction of an object does not change streams that it has created",
           has_name(&received, "first") && CALL(posix_trace_start(second)) == 0);
     check("attr-09 A destroyed object is invalid", CALL(posix_trace_attr_destroy(&attr)) == EINVAL &&
                                                        CALL(posix_trace_attr_setlogsize(&attr, 1)) == EINVAL);
-    check("attr-10 It can be initialized again",
+    check("attr-10 A destroyed object can be initialized again",
           CALL(posix_trace_attr_init(&attr)) == 0 && has_name(&attr, ""));
     check("attr-11 An initialized object receives the attributes of an active stream",
           CALL(posix_trace_get_attr(first, &attr)) == 0 && has_name(&attr, "first"));
@@ -129,7 +129,7 @@ static void of_objects(void)
     CALL(posix_trace_shutdown(first));
     first = open_log(file);
     CALL(posix_trace_attr_init(&received));
-    check("attr-12 It receives those of a log, too",
+    check("attr-12 An initialized object receives the attributes of a log",
           CALL(posix_trace_get_attr(first, &received)) == 0 && has_name(&received, "first"));
     CALL(posix_trace_close(first));
     memset(&wrong, 0x55, sizeof wrong);
@@ -183,7 +183,7 @@ static void of_information(void)
           CALL(posix_trace_attr_setname(&attr, longest)) == 0 && has_name(&attr, longest));
     memset(longer, 'n', sizeof longer);
     longer[sizeof longer - 1] = 0;
-    check("info-10 A longer name is cut to that length",
+    check("info-10 A longer name is cut to one character less than TRACE_NAME_MAX",
           CALL(posix_trace_attr_setname(&attr, longer)) == 0 && has_name(&attr, longest));
     check("info-11 An invalid object or result is EINVAL",
           CALL(posix_trace_attr_getclockres(&wrong, &resolution)) == EINVAL &&
@@ -267,8 +267,8 @@ static void of_inheritance(void)
     found = spawn_recorder("policy event", "101");
     record(type, 102, 1);
     found |= recorded_in(stream);
-    check("policy-06 Nor is a spawned child", found == 4);
-    check("policy-07 Such a child can have streams of its own", in_child(child_traces_itself, &type) == 0);
+    check("policy-06 With POSIX_TRACE_CLOSE_FOR_CHILD a spawned child is not traced", found == 4);
+    check("policy-07 A child that is not traced can have streams of its own", in_child(child_traces_itself, &type) == 0);
     CALL(posix_trace_shutdown(stream));
     CALL(posix_trace_attr_setinherited(&attr, POSIX_TRACE_INHERITED));
     stream = started_stream(&attr);
@@ -280,7 +280,7 @@ static void of_inheritance(void)
     found = spawn_recorder("policy event", "101");
     record(type, 102, 1);
     found |= recorded_in(stream);
-    check("policy-09 So is a spawned child", found == 6);
+    check("policy-09 With POSIX_TRACE_INHERITED a spawned child is traced into the stream of its parent", found == 6);
     CALL(posix_trace_shutdown(stream));
 }
 
@@ -324,7 +324,7 @@ static void of_policy_values(void)
     attr = initialized();
     stream = create_logged(&attr, file);
     attr = attributes_of(stream);
-    check("policy-17 That of a stream with log is POSIX_TRACE_FLUSH by default",
+    check("policy-17 The stream-full-policy of a stream with log is POSIX_TRACE_FLUSH by default",
           stream_policy_of(&attr) == POSIX_TRACE_FLUSH);
     CALL(posix_trace_shutdown(stream));
     check("policy-18 An invalid object or result is EINVAL",
@@ -469,10 +469,10 @@ static void of_full_logs(void)
     check("policy-26 A stream with POSIX_TRACE_UNTIL_FULL for its log is flushed until the log is full",
           numbers.first == 0 && numbers.ascend && numbers.count >= 50 && numbers.count < 4000 &&
               numbers.last == numbers.count - 1);
-    check("policy-27 The member posix_log_full_status shows it",
+    check("policy-27 The member posix_log_full_status shows that the log is full",
           status.posix_log_full_status == POSIX_TRACE_FULL &&
               of_log.posix_log_full_status == POSIX_TRACE_FULL);
-    check("policy-28 The last event in the log is POSIX_TRACE_STOP",
+    check("policy-28 The last event in a full log with POSIX_TRACE_UNTIL_FULL is POSIX_TRACE_STOP",
           numbers.last_event == POSIX_TRACE_STOP);
     check("size-01 log-max-size is the most bytes of events in a log with POSIX_TRACE_UNTIL_FULL",
           numbers.count * sizeof(int) < log_size && (size_t)state.st_size < 2 * log_size);
@@ -565,7 +565,7 @@ static void of_sizes(void)
           status_of(stream).posix_stream_overrun_status == POSIX_TRACE_NO_OVERRUN &&
               count_of(stream, type, try_next) == 1000);
     attr = attributes_of(stream);
-    check("size-13 The size of a stream is at least what was asked for, and does not include other data",
+    check("size-13 The size of a stream is at least the requested one, and does not include other data",
           stream_size_of(&attr) >= 1000 * one + bytes);
     CALL(posix_trace_shutdown(stream));
     check("size-14 An invalid object or result is EINVAL",

@@ -94,18 +94,19 @@ static void of_start_and_stop(void)
               status.posix_stream_full_status == POSIX_TRACE_FULL);
     CALL(posix_trace_stop(stream));
     status = status_of(stream);
-    check("start-13 Nor does its stop", status.posix_stream_status == POSIX_TRACE_SUSPENDED &&
-                                            status.posix_stream_full_status == POSIX_TRACE_FULL);
+    check("start-13 The stop of a full stream does not change its status",
+          status.posix_stream_status == POSIX_TRACE_SUSPENDED &&
+              status.posix_stream_full_status == POSIX_TRACE_FULL);
     for (starts = stops = 0; stops == 0 && try_next(stream, &event) == 0 && event.unavailable == 0;) {
         starts += event.info.posix_event_id == POSIX_TRACE_START;
         stops += event.info.posix_event_id == POSIX_TRACE_STOP;
     }
-    check("start-14 Neither is recorded", starts == 1 && stops == 1);
+    check("start-14 Start and stop of a full stream are not recorded", starts == 1 && stops == 1);
     check("start-15 The data of POSIX_TRACE_STOP is not 0 where a full stream stopped by itself",
           event.length == sizeof(int) && number_of(&event) != 0);
     CALL(posix_trace_shutdown(stream));
     log = some_log(type);
-    check("start-16 What is no active stream is EINVAL",
+    check("start-16 An id of no active stream is EINVAL",
           CALL(posix_trace_start(NO_STREAM)) == EINVAL && CALL(posix_trace_stop(NO_STREAM)) == EINVAL &&
               CALL(posix_trace_start(log)) == EINVAL && CALL(posix_trace_stop(log)) == EINVAL);
     CALL(posix_trace_close(log));
@@ -191,8 +192,8 @@ static void of_clear(void)
     check("clear-11 The log has nothing that was recorded before, too, and begins with the first event of the "
           "stream after that",
           next_user(log, &in_log, wait_next) && number_of(&in_log) == 1000);
-    check("clear-12 The log goes on from there", count_of(log, type, wait_next) == 9);
-    check("clear-13 What is no active stream is EINVAL",
+    check("clear-12 Later events of the stream follow in the log", count_of(log, type, wait_next) == 9);
+    check("clear-13 An id of no active stream is EINVAL",
           CALL(posix_trace_clear(NO_STREAM)) == EINVAL && CALL(posix_trace_clear(log)) == EINVAL);
     CALL(posix_trace_close(log));
     close(file);
@@ -257,7 +258,7 @@ static void of_filters(void)
     CALL(posix_trace_eventset_empty(&set));
     CALL(posix_trace_set_filter(stream, &set, POSIX_TRACE_SET_EVENTSET));
     CALL(posix_trace_get_filter(stream, &filter));
-    check("filter-11 POSIX_TRACE_SET_EVENTSET results in the set", same(&filter, &set));
+    check("filter-11 POSIX_TRACE_SET_EVENTSET results in the given set", same(&filter, &set));
     check("filter-12 An invalid set or choice is EINVAL, and the filter stays the same",
           CALL(posix_trace_set_filter(stream, &both[1], 99)) == EINVAL &&
               CALL(posix_trace_set_filter(stream, NULL, POSIX_TRACE_SET_EVENTSET)) == EINVAL &&
@@ -265,7 +266,7 @@ static void of_filters(void)
               CALL(posix_trace_get_filter(stream, &filter)) == 0 && same(&filter, &set));
     CALL(posix_trace_shutdown(stream));
     log = some_log(one);
-    check("filter-13 What is no active stream is EINVAL",
+    check("filter-13 An id of no active stream is EINVAL",
           CALL(posix_trace_get_filter(NO_STREAM, &set)) == EINVAL &&
               CALL(posix_trace_set_filter(NO_STREAM, &set, POSIX_TRACE_SET_EVENTSET)) == EINVAL &&
               CALL(posix_trace_get_filter(log, &set)) == EINVAL &&
@@ -298,7 +299,7 @@ static void of_status(void)
           status.posix_stream_status == POSIX_TRACE_RUNNING &&
               status.posix_stream_full_status == POSIX_TRACE_NOT_FULL &&
               status.posix_stream_overrun_status == POSIX_TRACE_NO_OVERRUN);
-    check("status-03 That of a stream without log has no flush, no error and no full log",
+    check("status-03 The status of a stream without log has no flush, no error and no full log",
           status.posix_stream_flush_status == POSIX_TRACE_NOT_FLUSHING && status.posix_stream_flush_error == 0 &&
               status.posix_log_full_status == POSIX_TRACE_NOT_FULL &&
               status.posix_log_overrun_status == POSIX_TRACE_NO_OVERRUN);
@@ -339,7 +340,7 @@ static void of_status(void)
               status.posix_stream_flush_status == POSIX_TRACE_NOT_FLUSHING);
     CALL(posix_trace_get_status(log, &again));
     check("status-08 It is not reset by the call", memcmp(&status, &again, sizeof status) == 0);
-    check("status-09 What is neither an active stream nor a log is EINVAL",
+    check("status-09 An id of neither an active stream nor a log is EINVAL",
           CALL(posix_trace_get_attr(NO_STREAM, &received)) == EINVAL &&
               CALL(posix_trace_get_status(NO_STREAM, &status)) == EINVAL);
     CALL(posix_trace_close(log));

@@ -148,7 +148,7 @@ static void of_streams(void)
     check("create-09 It cannot be used for posix_trace_flush, posix_trace_rewind and posix_trace_close",
           (accepted(stream, type, 1) & ~COMMON) == 0);
     check("create-10 The id is invalid in a child of the process", in_child(refuses_stream_of_parent, &stream) == 0);
-    check("create-11 The stream continues after that",
+    check("create-11 A stream continues after a child has used its id",
           CALL(posix_trace_start(stream)) == 0 &&
               status_of(stream).posix_stream_status == POSIX_TRACE_RUNNING);
     check("create-12 A process can create several streams", CALL(posix_trace_create(0, NULL, &second)) == 0);
@@ -287,8 +287,8 @@ static void of_shutdown(void)
     check("create-24 A thread that waits for an event of the stream returns with EINVAL",
           *(int *)error == EINVAL);
     check("create-25 The streams of a process that exits are shut down", ends_free_streams(0));
-    check("create-26 So are those of a process that executes another program", ends_free_streams(1));
-    check("create-27 So are those of a process that is terminated", ends_free_streams(2));
+    check("create-26 The streams of a process that executes another program are shut down", ends_free_streams(1));
+    check("create-27 The streams of a process that is terminated are shut down", ends_free_streams(2));
     check("create-28 More streams than TRACE_SYS_MAX are EAGAIN",
           in_child(creates_as_many_as_possible, NULL) == 0);
     check("create-29 An id of no stream is EINVAL",

@@ -38,7 +38,7 @@ int main(void)
     check("set-06 posix_trace_eventset_del deletes the event type",
           CALL(posix_trace_eventset_del(mine, &set)) == 0 && member(mine, &set) == 0);
     check("set-07 It deletes no other", member(other, &set) > 0);
-    check("set-08 To delete what is no member is no error",
+    check("set-08 To delete an event type that is no member is no error",
           CALL(posix_trace_eventset_del(mine, &set)) == 0 && member(other, &set) > 0);
     check("set-09 posix_trace_eventset_fill initializes a set",
           CALL(posix_trace_eventset_fill(&set, POSIX_TRACE_WOPID_EVENTS)) == 0 && member(other, &set) == 0);

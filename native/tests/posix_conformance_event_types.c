@@ -250,7 +250,7 @@ static void of_types(void)
           CALL(posix_trace_trid_eventid_open(stream, longest, &type)) == 0 && has_name(stream, type, longest));
     check("type-12 A longer name is ENAMETOOLONG",
           CALL(posix_trace_trid_eventid_open(stream, longer, &type)) == ENAMETOOLONG);
-    check("type-13 What is no stream is EINVAL",
+    check("type-13 An id of no stream is EINVAL",
           CALL(posix_trace_eventid_get_name(NO_STREAM, one, name)) == EINVAL &&
               CALL(posix_trace_trid_eventid_open(NO_STREAM, "type one", &type)) == EINVAL);
     check("type-14 A stream that is not active has no names to be opened: EINVAL",
@@ -317,7 +317,7 @@ static void of_lists(void)
     check("list-09 A log has a list, too",
           of_log.one == 1 && of_log.two == 1 && of_log.wrong == 0 &&
               rest_of_list(log, one, two).count == of_log.count);
-    check("list-10 What is no stream is EINVAL",
+    check("list-10 An id of no stream is EINVAL",
           CALL(posix_trace_eventtypelist_getnext_id(NO_STREAM, &first, &unavailable)) == EINVAL &&
               CALL(posix_trace_eventtypelist_rewind(NO_STREAM)) == EINVAL);
     check_errno("list-11 Functions return zero or the error number, and leave errno as it was");

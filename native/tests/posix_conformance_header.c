@@ -125,8 +125,8 @@ static void of_constants(void)
     static const unsigned changes[] = {the_set_eventset, the_add_eventset, the_sub_eventset};
     check("header-14 The 28 constants of the header's page are constant expressions",
           the_wopid_events == POSIX_TRACE_WOPID_EVENTS && the_all_events == POSIX_TRACE_ALL_EVENTS);
-    check("header-15 So are POSIX_TRACE_ERROR and the three choices of posix_trace_set_filter, which other "
-          "pages use",
+    check("header-15 POSIX_TRACE_ERROR and the three choices of posix_trace_set_filter, which other pages "
+          "use, are constant expressions",
           the_error == (int)POSIX_TRACE_ERROR && the_sub_eventset == POSIX_TRACE_SUB_EVENTSET);
     check("header-16 The unnamed user event type has both names that pages use",
           POSIX_TRACE_UNNAMED_USER_EVENT == POSIX_TRACE_UNNAMED_USEREVENT);

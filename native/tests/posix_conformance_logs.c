@@ -109,7 +109,7 @@ int main(void)
     check("log-14 A file that is no log is EINVAL",
           CALL(posix_trace_open(reopened(other, O_RDONLY), &log)) == EINVAL);
     stream = create_stream(NULL);
-    check("log-15 posix_trace_close and posix_trace_rewind of what is no log are EINVAL",
+    check("log-15 posix_trace_close and posix_trace_rewind with an id of no log are EINVAL",
           CALL(posix_trace_close(stream)) == EINVAL && CALL(posix_trace_rewind(stream)) == EINVAL &&
               CALL(posix_trace_close(NO_STREAM)) == EINVAL && CALL(posix_trace_rewind(NO_STREAM)) == EINVAL);
     CALL(posix_trace_shutdown(stream));

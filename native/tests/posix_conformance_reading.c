@@ -130,7 +130,7 @@ static void of_waiting(void)
     check("next-15 posix_trace_getnext_event reports the events of a log", before == 3);
     check("next-16 At the end of a log, it sets unavailable", event.unavailable > 0);
     check("next-17 posix_trace_trygetnext_event of a log is EINVAL", try_next(log, &event) == EINVAL);
-    check("next-18 What is no stream is EINVAL",
+    check("next-18 An id of no stream is EINVAL",
           wait_next(NO_STREAM, &event) == EINVAL && try_next(NO_STREAM, &event) == EINVAL &&
               timed_next(NO_STREAM, &event, &past) == EINVAL);
     CALL(posix_trace_close(log));
@@ -181,7 +181,7 @@ static void of_contents(void)
     check("next-25 The event is POSIX_TRACE_TRUNCATED_READ then",
           event.info.posix_truncation_status == POSIX_TRACE_TRUNCATED_READ);
     posix_trace_event(type, text, 10);
-    check("next-26 So is one that was cut at both times",
+    check("next-26 An event that was cut at both times is POSIX_TRACE_TRUNCATED_READ",
           next_in(stream, NULL, 0, &event) == 0 && event.length == 0 &&
               event.info.posix_truncation_status == POSIX_TRACE_TRUNCATED_READ);
     record(type, 0, 500);
@@ -262,7 +262,7 @@ static void of_signals(void)
     error = wait_next(stream, &event);
     check("next-33 posix_trace_getnext_event that a signal interrupts is EINTR", error == EINTR);
     error = timed_next(stream, &event, &until);
-    check("next-34 So is posix_trace_timedgetnext_event", error == EINTR);
+    check("next-34 posix_trace_timedgetnext_event that a signal interrupts is EINTR", error == EINTR);
     __atomic_store_n(&interruption.done, 1, __ATOMIC_RELEASE);
     pthread_join(thread, NULL);
     record(type, 9, 1);
