@@ -166,12 +166,15 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         limits: arguments.disk.limits(),
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
+        traces: attach::TraceOptions::Matching,
     };
-    let attachment = Attachment::begin(connect(&socket)?, &options)?;
+    let attachment = Attachment::begin(connect(&socket)?, &socket, &options)?;
     if !arguments.quiet {
-        let sensors = match attachment.sensors() {
-            0 => "no sensor yet; those that appear are attached".to_string(),
-            some => {
+        let sensors = match (attachment.sensors(), attachment.trace_streams()) {
+            (0, 0) => "no sensor yet; those that appear are attached".to_string(),
+            (0, 1) => "1 trace stream, and those that appear".to_string(),
+            (0, streams) => format!("{streams} trace streams, and those that appear"),
+            (some, _) => {
                 let off = match attachment.switched_off() {
                     0 => String::new(),
                     off => format!(", {off} of them switched off"),

@@ -15,6 +15,7 @@ use overhear_event::{
 use overhear_kernel::{Backend, Kernel};
 use overhear_metrics::{RecentSensors, SampleStatistics, Scheduling};
 use overhear_monitor::{Runner, HOLD_BACK};
+use overhear_posixtrace::{LiveStreams, ObserveFrom};
 
 use super::command::TopOptions;
 use super::updates::DrawnUpdate;
@@ -108,6 +109,15 @@ impl Observation {
         });
         if let Some(source) = &source {
             runner = runner.source(Box::new(Rc::clone(source)));
+        }
+        if let Some(socket) = options.socket.as_deref().filter(|_| source.is_some()) {
+            let matcher = options.query.compile();
+            let matcher =
+                matcher.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;
+            match LiveStreams::connect(socket, ObserveFrom::Now, Some(matcher), None) {
+                Ok(traces) => runner = runner.source(Box::new(traces)),
+                Err(error) => complaints.push(format!("no trace streams: {error}")),
+            }
         }
         let follows_threads = kernel.is_some();
         if let Some(kernel) = kernel {
@@ -210,7 +220,15 @@ impl Observation {
             .sensors()
             .map(|(id, sensor)| {
                 let state = self.states.get(&id.as_raw()).copied();
-                let mut row = sensor_row(&accounts.recent, sensor, state.unwrap_or(State::Ended));
+                // The directory does not list event types of trace streams, which are on.
+                let unlisted = match LiveStreams::has_stream(id) {
+                    true => State::On,
+                    false => State::Ended,
+                };
+                let mut row = sensor_row(&accounts.recent, sensor, state.unwrap_or(unlisted));
+                if LiveStreams::has_stream(id) && !processes::is_alive(row.identity.pid) {
+                    row.state = State::Ended;
+                }
                 if self.connection.is_none() && !processes::is_alive(row.identity.pid) {
                     row.state = State::Ended;
                 }
