@@ -18,6 +18,7 @@ use overhear_session::connect;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, Listing};
 use overhear_session::not_connected::NotConnectedListing;
+use overhear_session::posix;
 use overhear_session::sampling::DataSourceListing;
 
 use crate::args::{
@@ -57,10 +58,24 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
     if let Some(text) = text::listing::render(&listing, arguments.form.format(), width) {
         print(&text)?;
     }
+    if arguments.form.format() == Format::Text {
+        note_trace_streams(&socket);
+    }
     if !listing.sensors.is_empty() {
         return Ok(COMPLETE);
     }
     Err(nothing(&mut connection, &query, &listing.socket)?)
+}
+
+/// Names the verb that lists trace streams, if there are any: they are no sensors.
+fn note_trace_streams(socket: &Path) {
+    let streams = posix::list(socket).map_or(0, |listing| listing.streams.len());
+    let streams = match streams {
+        0 => return,
+        1 => "1 POSIX trace stream".to_string(),
+        more => format!("{more} POSIX trace streams"),
+    };
+    print_stderr(&format!("overhear: and {streams} (`overhear posix`)\n"));
 }
 
 /// The sensors that are not connected.

@@ -4,9 +4,10 @@
 use std::path::Path;
 
 use overhear_directory::areas::{AreaEvent, AreaFeed};
-use overhear_directory::AreaRecord;
+use overhear_directory::{AreaRecord, Begin, Query};
 use overhear_posixtrace::{
-    AreaObserver, EventId, Inheritance, ObservedStream, StreamFullPolicy, USER_EVENT_MAX,
+    AreaObserver, EventId, Inheritance, LiveStreams, ObserveFrom, ObservedStream, StreamFullPolicy,
+    USER_EVENT_MAX,
 };
 use serde::Serialize;
 
@@ -121,6 +122,23 @@ fn text(bytes: &[u8]) -> String {
 #[no_mangle]
 #[allow(non_upper_case_globals, reason = "a symbol of C")]
 static oh_posix_trace_observer_: u8 = 1;
+
+/// The trace streams of the directory at `socket` as a source: the event types that match as
+/// sensors. Existing streams are read from `begin` on, later ones from their first event on.
+///
+/// # Errors
+/// [`SessionError`] if no directory answers.
+pub fn source(socket: &Path, query: &Query, begin: Begin) -> Result<LiveStreams, SessionError> {
+    let matcher = query.compile();
+    let matcher =
+        matcher.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;
+    let from = match begin {
+        Begin::Now => ObserveFrom::Now,
+        Begin::Buffer => ObserveFrom::Oldest,
+    };
+    let streams = LiveStreams::connect(socket, from, Some(matcher), None);
+    streams.map_err(|error| SessionError::new(ErrorKind::Unavailable, error.to_string()))
+}
 
 /// The active trace streams of the directory at `socket` that this user may read.
 ///

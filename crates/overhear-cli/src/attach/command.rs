@@ -26,6 +26,7 @@ use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::interrupts::Interrupts;
 use overhear_session::limits;
 use overhear_session::listing::{self, State};
+use overhear_session::posix;
 use overhear_session::processes;
 use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
@@ -87,27 +88,14 @@ impl TraceOptions {
         query: &Query,
         begin: Begin,
     ) -> Result<LiveStreams, SessionError> {
-        let traces = match self {
-            Self::Matching => {
-                let matcher = query.compile();
-                let matcher = matcher
-                    .map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;
-                let from = match begin {
-                    Begin::Now => ObserveFrom::Now,
-                    Begin::Buffer => ObserveFrom::Oldest,
-                };
-                LiveStreams::connect(socket, from, Some(matcher), None)
-            }
-            Self::Selected { selection, follow } => {
-                let traces =
-                    LiveStreams::connect(socket, ObserveFrom::Oldest, None, selection.clone());
-                traces.map(|mut traces| {
-                    traces.take_new(*follow);
-                    traces
-                })
-            }
+        let Self::Selected { selection, follow } = self else {
+            return posix::source(socket, query, begin);
         };
-        traces.map_err(|error| SessionError::new(ErrorKind::Unavailable, error.to_string()))
+        let traces = LiveStreams::connect(socket, ObserveFrom::Oldest, None, selection.clone());
+        let mut traces =
+            traces.map_err(|error| SessionError::new(ErrorKind::Unavailable, error.to_string()))?;
+        traces.take_new(*follow);
+        Ok(traces)
     }
 
     /// Whether nothing can follow.

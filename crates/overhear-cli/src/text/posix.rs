@@ -18,7 +18,7 @@ pub(crate) fn render(listing: &PosixListing, width: Width) -> String {
         ("stream", false),
         ("state", false),
         ("policy", false),
-        ("events", true),
+        ("capacity", true),
         ("recorded", true),
         ("lost: full", true),
         ("overwritten", true),
@@ -132,6 +132,10 @@ mod tests {
             ],
             notes: Vec::new(),
         };
-        insta::assert_snapshot!(render(&listing, Width::UNLIMITED), @"");
+        insta::assert_snapshot!(render(&listing, Width::UNLIMITED), @r"
+        process           stream     state          policy      capacity  recorded  lost: full  overwritten  children  log  controller  event types
+        ser\x1bver(4711)  requests   running, full  until_full      1024      1030           6            -  yes       -          4712  a b c d e f and 2 more
+        other(9)          (no name)  suspended      loop              64        70           -            6  -         yes           9  -
+        ");
     }
 }

@@ -15,7 +15,7 @@ use overhear_event::{
 use overhear_kernel::{Backend, Kernel};
 use overhear_metrics::{RecentSensors, SampleStatistics, Scheduling};
 use overhear_monitor::{Runner, HOLD_BACK};
-use overhear_posixtrace::{LiveStreams, ObserveFrom};
+use overhear_posixtrace::LiveStreams;
 
 use super::command::TopOptions;
 use super::updates::DrawnUpdate;
@@ -24,7 +24,7 @@ use crate::directory_link::DirectoryLink;
 use overhear_session::budget::{BudgetController, WritePrices};
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, State};
-use overhear_session::{calibrate, config, connect, processes, samples};
+use overhear_session::{calibrate, config, connect, posix, processes, samples};
 
 /// Maximum number of complaints that are kept; the oldest one goes first.
 const MAX_NOTES: usize = 20;
@@ -111,10 +111,7 @@ impl Observation {
             runner = runner.source(Box::new(Rc::clone(source)));
         }
         if let Some(socket) = options.socket.as_deref().filter(|_| source.is_some()) {
-            let matcher = options.query.compile();
-            let matcher =
-                matcher.map_err(|error| SessionError::new(ErrorKind::Usage, error.to_string()))?;
-            match LiveStreams::connect(socket, ObserveFrom::Now, Some(matcher), None) {
+            match posix::source(socket, &options.query, Begin::Now) {
                 Ok(traces) => runner = runner.source(Box::new(traces)),
                 Err(error) => complaints.push(format!("no trace streams: {error}")),
             }
