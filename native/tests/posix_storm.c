@@ -190,8 +190,9 @@ static void storm(int policy, const char *name)
     tap_check(found.torn == 0 && found.disordered == 0 && found.went_back == 0, name);
     tap_check(found.users == sum || (found.others && found.overflows + found.stops > 1),
               "what is missing is reported");
+    /* A looping stream may replace the start before its reader comes to it. */
     tap_check(found.users > 0 && found.users <= sum && found.overflows - found.resumes <= 1 &&
-                  found.starts == found.stops,
+                  (found.starts == found.stops || (policy == POSIX_TRACE_LOOP && found.starts < found.stops)),
               "nothing is reported twice");
 }
 

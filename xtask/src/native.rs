@@ -12,6 +12,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::posix;
 use crate::shell;
 use crate::tally::{read_tap, Tally};
 use crate::workspace::Workspace;
@@ -100,6 +101,7 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
     }
     tally.add(readme_example(workspace)?);
     tally.add(headers(workspace)?);
+    tally.add(posix::header(workspace, profile)?);
     tally.summarize(format!("C tests: {tally}"));
     Ok(tally)
 }
@@ -169,7 +171,7 @@ fn readme_example(workspace: &Workspace) -> Result<Tally> {
 }
 
 /// The first block of C in a Markdown text.
-fn c_block(text: &str) -> Option<&str> {
+pub(crate) fn c_block(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("\n```c\n")?;
     Some(rest.split_once("\n```")?.0)
 }
@@ -244,6 +246,8 @@ fn compile(
     command
         .arg("-I")
         .arg(workspace.root.join("include"))
+        .arg("-I")
+        .arg(workspace.root.join("include/overhear/posix"))
         .arg("-o")
         .arg(&binary)
         .arg(source);

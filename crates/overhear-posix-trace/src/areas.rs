@@ -2,11 +2,12 @@
 //! Whose area: from the number of a process to the memory through which it is traced.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use overhear_directory::areas::{open_of_process, OpenAreaError};
 use overhear_directory::AreaAccess;
 
-use crate::area::Area;
+use crate::area::{forked_from, Area};
 use crate::process;
 use crate::TraceError;
 
@@ -32,7 +33,7 @@ pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
         0 => caller,
         _ => u32::try_from(pid).map_err(|_| no_process(pid))?,
     };
-    if own.area().has_member(pid)? {
+    if own.area().has_member(pid)? || joins_soon(own.area(), pid)? {
         if pid != caller {
             may_signal(pid)?;
         }
@@ -46,6 +47,27 @@ pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
         ));
     }
     area_of_stranger(pid)
+}
+
+/// Time in which a child enters itself into the area, a multiple of what a loaded machine needs.
+const JOIN_PATIENCE: Duration = Duration::from_secs(1);
+const JOIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Whether a process is a child of the family that enters itself now: `fork` returns in the parent
+/// before the child has done so.
+fn joins_soon(area: &Area, pid: u32) -> Result<bool, TraceError> {
+    let begun = Instant::now();
+    while is_fork_of(area, pid)? && begun.elapsed() < JOIN_PATIENCE {
+        if area.has_member(pid)? {
+            return Ok(true);
+        }
+        std::thread::sleep(JOIN_PAUSE);
+    }
+    Ok(false)
+}
+
+fn is_fork_of(area: &Area, pid: u32) -> Result<bool, TraceError> {
+    forked_from(pid).map_or(Ok(false), |parent| area.has_member(parent))
 }
 
 /// The area of a process outside of the family: the directory's rules decide.
@@ -67,7 +89,7 @@ fn area_of_stranger(pid: u32) -> Result<Target, TraceError> {
         let message = format!("process {pid} cannot be traced: {error}");
         TraceError::new(libc::EPERM, message)
     })?;
-    match area.has_member(pid)? {
+    match area.has_member(pid)? || joins_soon(&area, pid)? {
         true => Ok(Target {
             area: Arc::new(area),
             pid,
