@@ -27,7 +27,8 @@ use overhear_session::session::{self, KernelBackend, KernelSensor, NamedSensors,
 use overhear_session::updates::UpdateSpecification;
 
 pub(crate) use live::{
-    AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments, TopArguments,
+    AttachArguments, DirectoryArguments, ListArguments, PosixArguments, Start, SwitchArguments,
+    TopArguments,
 };
 pub(crate) use naps::NapsArguments;
 pub(crate) use sampling::SamplingArguments;
@@ -90,6 +91,8 @@ pub(crate) enum Command {
     Attach(AttachArguments),
     /// Shows the current rates, losses and values of sensors, and the current state of threads.
     Top(TopArguments),
+    /// Lists the active POSIX trace streams of running programs, or prints their events.
+    Posix(PosixArguments),
     /// Switches sensors of running programs on.
     Enable(SwitchArguments),
     /// Switches sensors of running programs off; that costs the program a load and a branch per

@@ -89,7 +89,7 @@ fn area_of_stranger(pid: u32) -> Result<Target, TraceError> {
         let message = format!("process {pid} cannot be traced: {error}");
         TraceError::new(libc::EPERM, message)
     })?;
-    match area.has_member(pid)? {
+    match area.has_member(pid)? || joins_soon(&area, pid)? {
         true => Ok(Target {
             area: Arc::new(area),
             pid,
