@@ -270,7 +270,7 @@ fn damaged_and_growing_logs_have_messages() {
         let mut arguments: Vec<&str> = verb.split(' ').collect();
         arguments.push(path(&other));
         let ended = finish(&mut overhear(&arguments));
-        ended.has_message(2, &[path(&other), "is a file, but no trace log"]);
+        ended.has_message(2, &[path(&other), "is a file, and no POSIX trace log"]);
     }
     let ended = finish(&mut overhear(&["repair", path(&log)]));
     ended.has_only_message(2, &["is a trace log, which needs no repair"]);
