@@ -92,8 +92,8 @@ int oh_trace_metric_user_named(oh_trace_metric **out, const char *name, const ch
 
 /*
  * oh_trace_metric_parse: the metric of a specification, the content of a .metric file
- * (docs/metrics.md). Its events `user:NAME` are event types of programs; their data is the field
- * `data`, an array of bytes, unless docs/posix-trace.md states otherwise.
+ * (docs/metrics.md). Its events `user:NAME` are user event types; docs/posix-metrics.md lists their
+ * fields.
  *
  * Ownership and fixed lines are those of oh_trace_metric_system. Returns 0 or EINVAL: the message
  * names line and column.
