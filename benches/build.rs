@@ -34,6 +34,7 @@ fn main() {
         unit(compiler, standard).file(source).compile(cfg);
         println!("cargo::rustc-cfg={cfg}");
     }
+    unit("gcc", "-std=gnu11").file("c/posix.c").compile("posix");
     if std::env::var_os("CARGO_FEATURE_LTTNG").is_some() {
         unit("gcc", "-std=gnu11")
             .include("c")

@@ -8,7 +8,7 @@
 //! daemons, drains and readers run on another. Ratios are those of medians of the same race. If a
 //! target exists, the tables show whether it is met; a missed target is no failure.
 //!
-//! `--only` runs one part (steady, off, pairs, sleep, cold, first, reader, drain, evaluate), for
+//! `--only` runs one part (steady, off, posix, pairs, sleep, cold, first, reader, drain, evaluate), for
 //! work on that part; `one-sleep` and `one-drain` are the parts that [`processes`] runs several
 //! times.
 #![allow(
@@ -29,6 +29,7 @@ mod native;
 mod off;
 mod pairs;
 mod peers;
+mod posix;
 mod processes;
 mod race;
 mod reader;
@@ -113,9 +114,10 @@ fn main() -> Result<()> {
     let (peers, skipped) = peers::start();
     let fifo = machine::occupy(cpus.measured)?;
 
-    let parts: [(&str, Part<'_>); 9] = [
+    let parts: [(&str, Part<'_>); 10] = [
         ("steady", &|| hot::steady(rounds, &peers)),
         ("off", &|| Ok(off::off(rounds, &peers, &off))),
+        ("posix", &|| posix::posix(rounds, &peers)),
         ("pairs", &|| pairs::pairs(rounds, cpus.others)),
         ("sleep", &|| Ok(sleep.clone())),
         ("cold", &|| hot::flushed(rounds)),

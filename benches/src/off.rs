@@ -149,7 +149,7 @@ pub(crate) fn off(rounds: usize, peers: &[Peer], sensors: &[Placed]) -> Vec<Outc
 }
 
 /// Keeps the fastest outcome of each name, at the position of the first.
-fn best(outcomes: Vec<Outcome>) -> Vec<Outcome> {
+pub(crate) fn best(outcomes: Vec<Outcome>) -> Vec<Outcome> {
     let mut kept: Vec<Outcome> = Vec::new();
     for outcome in outcomes {
         match kept.iter_mut().find(|other| other.name == outcome.name) {

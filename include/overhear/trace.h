@@ -21,8 +21,8 @@
  * called by handlers of signals. An *analyser* reads the events, live or from a log
  * (docs/posix-trace.md).
  *
- * Every function except posix_trace_event and posix_trace_eventid_equal returns 0 or an error number,
- * and leaves errno as it was. oh_posix_trace_last_error has the message of the last error.
+ * Every function except posix_trace_event and posix_trace_eventid_equal returns 0 or an error
+ * number, and leaves errno as it was. oh_posix_trace_last_error has the message of the last error.
  *
  * Unless a function states otherwise:
  * Thread safety: any thread. Async-signal safety: no. Real-time class: may block.
@@ -164,8 +164,8 @@ struct posix_trace_status_info {
 #define POSIX_TRACE_FLUSH_STOP ((trace_event_id_t)8)  /* none */
 
 /*
- * System event types of Linux, 16 to 63: an event of the kernel sensor of this name, with the sensor's
- * payload as data (docs/posix-trace.md). A stream records them from the moment on at which
+ * System event types of Linux, 16 to 63: an event of the kernel sensor of this name, with the
+ * sensor's payload as data (docs/posix-trace.md). A stream records them from the moment on at which
  * posix_trace_set_filter removes them from its filter.
  */
 #define OH_TRACE_KERNEL_FIRST ((trace_event_id_t)16)
@@ -247,8 +247,8 @@ int posix_trace_eventid_open(const char *OH_RESTRICT_ event_name,
  * posix_trace_event: records an event in each running stream of the calling process that does not
  * filter its type out. An event that a full stream cannot hold is counted as lost.
  *
- * Thread safety: any thread. Async-signal safety: yes. Real-time class: lock-free; one system call if an
- * analyser waits for the event.
+ * Thread safety: any thread. Async-signal safety: yes. Real-time class: lock-free; one system call
+ * if an analyser waits for the event.
  */
 void posix_trace_event(trace_event_id_t event_id, const void *OH_RESTRICT_ data_ptr, size_t data_len);
 

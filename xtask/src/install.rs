@@ -5,14 +5,16 @@
 //! PREFIX/bin/overhear                        and overheard, if it is built
 //! PREFIX/bin/overhear-clang                  and overhear-clang++, if llvm-19-dev was there
 //! PREFIX/lib/overhear/ranges/                what they need
-//! PREFIX/include/overhear/                   the headers
+//! PREFIX/include/overhear/                   the headers; <trace.h> is in the folder posix/
 //! PREFIX/lib/liboverhear.a
 //! PREFIX/lib/liboverhear.so.VERSION          sensors; with links .so.MAJOR, its soname, and .so
 //! PREFIX/lib/liboverhear_monitor.a
 //! PREFIX/lib/liboverhear_monitor.so.VERSION  sensors, monitors and metrics; with the same links
 //! PREFIX/lib/liboverhear_kernel.so.VERSION   kernel monitors, with libbpf; with the same links
+//! PREFIX/lib/liboverhear_posixtrace.a
+//! PREFIX/lib/liboverhear_posixtrace.so.VERSION  the POSIX trace interface; with the same links
 //! PREFIX/lib/overhear/liboverhear_naps.so    the preload library of `overhear naps`
-//! PREFIX/lib/pkgconfig/                      overhear.pc, and with -monitor and -kernel
+//! PREFIX/lib/pkgconfig/                      overhear.pc, and with -monitor, -kernel, -posixtrace
 //! PREFIX/lib/cmake/Overhear/                 for find_package(Overhear)
 //! PREFIX/lib/systemd/{system,user}/          units of overheard
 //! PREFIX/share/doc/overhear/                 THIRD_PARTY_NOTICES.txt, licences of what is linked
@@ -31,7 +33,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::{notices, shell};
+use crate::{manual, notices, shell};
 
 /// The source and the target of an installation.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +52,8 @@ pub(crate) struct Installation<'a> {
 pub(crate) const SENSORS: &str = "liboverhear";
 /// The library of programs with monitors, built by the crate `overhear-monitor-c`.
 pub(crate) const MONITORS: &str = "liboverhear_monitor";
+/// The library of the POSIX trace interface, built by the crate `overhear-posix-trace`.
+pub(crate) const POSIX_TRACE: &str = "liboverhear_posixtrace";
 /// The library of programs with kernel monitors, built by the crate `overhear-kernel`.
 const KERNEL: &str = "liboverhear_kernel";
 /// The preload library of `overhear naps`, and its name as cargo builds it.
@@ -102,17 +106,21 @@ impl Installation<'_> {
     }
 
     fn headers(&self) -> Result<()> {
-        let folder = self.folder("include/overhear")?;
-        for entry in fs::read_dir(self.root.join("include/overhear"))? {
-            let file = entry?;
-            put(&file.path(), &folder.join(file.file_name()))?;
+        for name in ["include/overhear", "include/overhear/posix"] {
+            let folder = self.folder(name)?;
+            for entry in fs::read_dir(self.root.join(name))? {
+                let file = entry?;
+                if file.file_type()?.is_file() {
+                    put(&file.path(), &folder.join(file.file_name()))?;
+                }
+            }
         }
         Ok(())
     }
 
     fn libraries(&self) -> Result<()> {
         let folder = self.folder("lib")?;
-        for name in [SENSORS, MONITORS] {
+        for name in [SENSORS, MONITORS, POSIX_TRACE] {
             let archive = folder.join(format!("{name}.a"));
             put(&self.built.join(format!("{name}.a")), &archive)?;
             link_shared(&archive, name, &folder.join(file_of(name)))?;
@@ -160,6 +168,7 @@ impl Installation<'_> {
             ("lib/pkgconfig", "overhear.pc"),
             ("lib/pkgconfig", "overhear-monitor.pc"),
             ("lib/pkgconfig", "overhear-kernel.pc"),
+            ("lib/pkgconfig", "overhear-posixtrace.pc"),
             (cmake, "OverhearConfig.cmake"),
             (cmake, "OverhearConfigVersion.cmake"),
         ] {
@@ -212,6 +221,7 @@ impl Installation<'_> {
     fn documents(&self, program: &Path) -> Result<()> {
         let pages = self.folder("share/man/man1")?;
         shell::output(Command::new(program).arg("man").arg("--out").arg(&pages))?;
+        manual::install(self.root, &self.folder("share/man/man3")?)?;
         for (name, folder, file) in [
             ("bash", "share/bash-completion/completions", "overhear"),
             ("zsh", "share/zsh/site-functions", "_overhear"),
@@ -233,7 +243,7 @@ fn file_of(library: &str) -> String {
 /// of Rust.
 pub(crate) fn link_shared(archive: &Path, library: &str, file: &Path) -> Result<()> {
     let exports = file.with_file_name(format!("{library}.map"));
-    fs::write(&exports, "{ global: oh_*; local: *; };\n")?;
+    fs::write(&exports, "{ global: oh_*; posix_trace_*; local: *; };\n")?;
     let mut link = Command::new("cc");
     link.args(["-shared", "-Wl,--gc-sections", "-o"])
         .arg(file)
@@ -284,7 +294,7 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
-    use super::{Installation, KERNEL, MONITORS, SENSORS, VERSION};
+    use super::{Installation, KERNEL, MONITORS, POSIX_TRACE, SENSORS, VERSION};
     use crate::shell;
 
     /// Installs the results of `make test` into a folder that is moved afterwards; `None` if there
@@ -295,6 +305,7 @@ mod tests {
         let needed = [
             "liboverhear.a",
             "liboverhear_monitor.a",
+            "liboverhear_posixtrace.a",
             "liboverhear_kernel.so",
             super::NAPS_BUILT,
             "overhear",
@@ -402,6 +413,12 @@ mod tests {
                 "overhear-kernel",
                 KERNEL,
             ),
+            (
+                "gcc",
+                "examples/c/posix_analyser.c",
+                "overhear-posixtrace",
+                POSIX_TRACE,
+            ),
         ] {
             let program = prefix.join(format!("{library}-{compiler}"));
             let mut compile = Command::new(compiler);
@@ -412,7 +429,7 @@ mod tests {
                 .args(flags(prefix, package));
             shell::output(&mut compile).unwrap();
             // The library of kernel monitors gets its soname in a release alone.
-            for other in [SENSORS, MONITORS] {
+            for other in [SENSORS, MONITORS, POSIX_TRACE] {
                 let soname = VERSION.soname(other);
                 assert_eq!(
                     needs(&program, &soname),
@@ -441,6 +458,9 @@ mod tests {
         let printed = shell::output(overhear.arg("--version")).unwrap();
         assert!(printed.contains(VERSION.full), "{printed}");
         assert!(prefix.join("share/man/man1/overhear.1").is_file());
+        for page in ["posix_trace_create.3", "posix_trace_flush.3", "trace.h.3"] {
+            assert!(prefix.join("share/man/man3").join(page).is_file(), "{page}");
+        }
         let notices = prefix.join("share/doc/overhear").join(super::notices::FILE);
         assert!(notices.is_file());
         let completions = prefix.join("share/bash-completion/completions/overhear");
@@ -530,6 +550,11 @@ mod tests {
             let program = build.join(name);
             assert_eq!(needs(&program, &VERSION.soname(MONITORS)), is_shared);
             assert!(!needs(&program, &VERSION.soname(SENSORS)));
+            runs(&program, prefix);
+        }
+        for (name, is_shared) in [("posixtrace", true), ("posixtrace_static", false)] {
+            let program = build.join(name);
+            assert_eq!(needs(&program, &VERSION.soname(POSIX_TRACE)), is_shared);
             runs(&program, prefix);
         }
         check_kernel_example(&build.join("of_kernel"), prefix);

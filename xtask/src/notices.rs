@@ -20,9 +20,10 @@ use crate::workspace::Workspace;
 /// The file, in the repository's root.
 pub(crate) const FILE: &str = "THIRD_PARTY_NOTICES.txt";
 /// Packages that are installed or put into the wheel.
-const SHIPPED: [&str; 6] = [
+const SHIPPED: [&str; 7] = [
     "overhear",
     "overhear-monitor-c",
+    "overhear-posix-trace",
     "overhear-cli",
     "overhear-directory",
     "overhear-kernel",

@@ -11,7 +11,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::install::{link_shared, MONITORS, SENSORS};
+use crate::install::{link_shared, MONITORS, POSIX_TRACE, SENSORS};
 use crate::shell;
 use crate::workspace::Workspace;
 
@@ -23,7 +23,7 @@ pub(crate) fn print(workspace: &Workspace, built: &Path) -> Result<()> {
     let folder = workspace.target.join("sizes");
     fs::create_dir_all(&folder)?;
     println!("| file | bytes | stripped |\n|---|---:|---:|");
-    for library in [SENSORS, MONITORS] {
+    for library in [SENSORS, MONITORS, POSIX_TRACE] {
         let archive = built.join(format!("{library}.a"));
         let shared = folder.join(format!("{library}.so"));
         link_shared(&archive, library, &shared)?;

@@ -551,11 +551,12 @@ fn build_release(workspace: &Workspace, packages: &[&str]) -> Result<()> {
     shell::run(cargo.args(packages.iter().flat_map(|name| ["-p", name])))
 }
 
-/// Builds the C libraries of sensors and of monitors. Each is built by itself, and after the
-/// programs: together with others it would contain features of the shared crates that only the
-/// others need.
+/// Builds the C libraries of sensors, of monitors and of the POSIX trace interface. Each is built
+/// by itself, and after the programs: together with others it would contain features of the shared
+/// crates that only the others need.
 fn build_libraries(workspace: &Workspace) -> Result<()> {
     build_release(workspace, &["overhear-monitor-c"])?;
+    build_release(workspace, &["overhear-posix-trace"])?;
     build_release(workspace, &["overhear"])
 }
 

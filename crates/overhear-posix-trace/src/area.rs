@@ -43,7 +43,7 @@ mod names;
 mod slot;
 
 pub(crate) use lock::AreaLock;
-pub(crate) use members::Member;
+pub(crate) use members::{forked_from, Member};
 pub(crate) use slot::{Slot, SlotConfig, SlotOwner, SlotState};
 
 use crate::private_file::PrivateFile;

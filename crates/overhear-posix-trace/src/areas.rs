@@ -2,8 +2,9 @@
 //! Whose area: from the number of a process to the memory through which it is traced.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use crate::area::Area;
+use crate::area::{forked_from, Area};
 use crate::process;
 use crate::TraceError;
 
@@ -32,7 +33,7 @@ pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
     if pid != caller {
         may_signal(pid)?;
     }
-    if own.area().has_member(pid)? {
+    if own.area().has_member(pid)? || joins_soon(own.area(), pid)? {
         let area = Arc::clone(own.area());
         return Ok(Target { area, pid });
     }
@@ -43,6 +44,27 @@ pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
         ));
     }
     area_of_stranger(pid)
+}
+
+/// Time in which a child enters itself into the area, a multiple of what a loaded machine needs.
+const JOIN_PATIENCE: Duration = Duration::from_secs(1);
+const JOIN_PAUSE: Duration = Duration::from_millis(1);
+
+/// Whether a process is a child of the family that enters itself now: `fork` returns in the parent
+/// before the child has done so.
+fn joins_soon(area: &Area, pid: u32) -> Result<bool, TraceError> {
+    let begun = Instant::now();
+    while is_fork_of(area, pid)? && begun.elapsed() < JOIN_PATIENCE {
+        if area.has_member(pid)? {
+            return Ok(true);
+        }
+        std::thread::sleep(JOIN_PAUSE);
+    }
+    Ok(false)
+}
+
+fn is_fork_of(area: &Area, pid: u32) -> Result<bool, TraceError> {
+    forked_from(pid).map_or(Ok(false), |parent| area.has_member(parent))
 }
 
 /// The area of a process outside of the family.

@@ -8,9 +8,7 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use overhear_event::{ClockId, Nanos, Ticks, Timestamp};
-use overhear_stream::{
-    hardware_clock, read_hardware_ticks, read_hardware_ticks_ordered, ClockFit, ClockMap, ClockPair,
-};
+use overhear_stream::{hardware_clock, read_hardware_ticks, ClockFit, ClockMap, ClockPair};
 use rustix::time::{clock_gettime, ClockId as SystemClock};
 
 use crate::per_process::PerProcess;
@@ -58,11 +56,12 @@ pub(crate) fn stamp_clock() -> ClockId {
     }
 }
 
-/// A stamp of this moment. Not before the loads before it.
+/// A stamp of this moment. The CPU may read its counter some tens of cycles early, which costs less
+/// than waiting; readers do not let time go back.
 #[inline(always)]
 pub(crate) fn stamp(is_hardware: bool) -> u64 {
     match is_hardware {
-        true => read_hardware_ticks_ordered().as_raw(),
+        true => read_hardware_ticks().as_raw(),
         false => monotonic_now().as_monotonic_ns(),
     }
 }

@@ -54,6 +54,8 @@ struct Log {
     writer: Option<LogWriter>,
     /// Event types that the log has the names of.
     defined: EventSet,
+    /// Number of the error that the stream has an event of, 0 after a flush without error.
+    recorded_error: i32,
     /// Position of the stream after the last flush, and when that was.
     flushed: (u64, Instant),
 }
@@ -76,6 +78,7 @@ impl Flusher {
         let log = Log {
             writer: Some(LogWriter::create(file, header)?),
             defined: EventSet::EMPTY,
+            recorded_error: 0,
             flushed: (0, Instant::now()),
         };
         let shared = Arc::new(Shared {
@@ -221,13 +224,20 @@ impl Shared {
         let was_full = self.is_full.load(Ordering::SeqCst);
         {
             let mut log = lock(&self.log);
-            stream.record_flush(EventId::FLUSH_START);
+            stream.record_flush(EventId::FLUSH_START, &[]);
             let until = stream.written();
             self.move_events(stream, &mut log, until);
+            let mut number = 0;
             if let Some(Err(error)) = log.writer.as_mut().map(LogWriter::flush) {
                 self.fail(&error);
+                number = error.errno();
             }
-            stream.record_flush(EventId::FLUSH_STOP);
+            // Once for an error that lasts: its event is due to be flushed itself.
+            if number != 0 && number != log.recorded_error {
+                stream.record_flush(EventId::ERROR, &number.to_ne_bytes());
+            }
+            log.recorded_error = number;
+            stream.record_flush(EventId::FLUSH_STOP, &[]);
             log.flushed = (stream.written(), Instant::now());
         }
         if !was_full && self.is_full.load(Ordering::SeqCst) {
@@ -320,7 +330,6 @@ impl Shared {
 pub(crate) const fn gap_cause(cause: overhear_stream::LossCause) -> GapCause {
     match cause {
         overhear_stream::LossCause::Overwritten => GapCause::Overwritten,
-        overhear_stream::LossCause::Overtaken => GapCause::Late,
         overhear_stream::LossCause::Damaged => GapCause::Corrupt,
     }
 }

@@ -219,6 +219,8 @@ pub(crate) unsafe extern "C" fn posix_trace_event(
     std::arch::naked_asm!("jmp {}", sym oh_posix_trace_event_);
     #[cfg(target_arch = "aarch64")]
     std::arch::naked_asm!("b {}", sym oh_posix_trace_event_);
+    #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+    compile_error!("posix_trace_event needs the instruction for a jump");
 }
 
 /// The Rust half of `posix_trace_event`.

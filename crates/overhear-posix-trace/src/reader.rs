@@ -265,7 +265,6 @@ impl Reader {
             Next::Lost { missed, cause, .. } => {
                 match cause {
                     LossCause::Overwritten => self.losses.overwritten += missed,
-                    LossCause::Overtaken => self.losses.late += missed,
                     LossCause::Damaged => self.losses.damaged += missed.max(1),
                 }
                 Found::Lost(missed.max(1), gap_cause(cause))

@@ -407,10 +407,10 @@ impl Stream {
         self.slot().set_state(SlotState::Suspended);
     }
 
-    /// Records the beginning or the end of a flush, if there is room.
-    pub(crate) fn record_flush(&self, event: EventId) {
+    /// Records the beginning, an error or the end of a flush, if there is room.
+    pub(crate) fn record_flush(&self, event: EventId, data: &[u8]) {
         let filter = self.slot().filter();
-        let _ = self.record_system(event, &[], filter);
+        let _ = self.record_system(event, data, filter);
     }
 
     /// Asks for a flush of the stream to its log. The status says when it is done.

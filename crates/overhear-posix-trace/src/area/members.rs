@@ -111,20 +111,33 @@ impl Area {
 /// When a process started, in ticks since boot: with its number, its identity. It is the same after
 /// `exec`. `None` if there is no such process, or no `/proc`.
 pub(crate) fn start_time_of(pid: u32) -> Option<u64> {
+    stat_field(&stat_of(pid)?, 22)
+}
+
+/// The parent of a process that runs its program, because it has not executed one since the `fork`.
+pub(crate) fn forked_from(pid: u32) -> Option<u32> {
+    /// `PF_FORKNOEXEC` of the kernel.
+    const FORKED: u64 = 0x40;
+    let stat = stat_of(pid)?;
+    let is_forked = stat_field(&stat, 9)? & FORKED != 0;
+    is_forked.then(|| u32::try_from(stat_field(&stat, 4)?).ok())?
+}
+
+fn stat_of(pid: u32) -> Option<Vec<u8>> {
     let path = format!("/proc/{pid}/stat");
     #[expect(
         clippy::disallowed_methods,
         reason = "a file of the kernel, not of a recording"
     )]
-    let text = std::fs::read(path).ok()?;
-    parse_start_time(&text)
+    std::fs::read(path).ok()
 }
 
-/// Field 22 of `/proc/PID/stat`. The second field, the name, may contain blanks and parentheses.
-fn parse_start_time(text: &[u8]) -> Option<u64> {
+/// A field of `/proc/PID/stat` from the third on. The second one, the name, may contain blanks and
+/// parentheses.
+fn stat_field(text: &[u8], field: usize) -> Option<u64> {
     let end_of_name = text.iter().rposition(|byte| *byte == b')')?;
     let rest = std::str::from_utf8(&text[end_of_name + 1..]).ok()?;
-    rest.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+    rest.split_ascii_whitespace().nth(field - 3)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -132,11 +145,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_time_is_found_behind_any_name() {
+    fn fields_are_found_behind_any_name() {
         let numbers: Vec<String> = (4..=52).map(|field| field.to_string()).collect();
         let line = format!("77 (a) b (c) S {}", numbers.join(" "));
-        assert_eq!(parse_start_time(line.as_bytes()), Some(22));
-        assert_eq!(parse_start_time(b"77 (a"), None);
+        assert_eq!(stat_field(line.as_bytes(), 22), Some(22));
+        assert_eq!(stat_field(line.as_bytes(), 4), Some(4));
+        assert_eq!(stat_field(b"77 (a", 22), None);
+        // A test is an executed program.
+        assert_eq!(forked_from(std::process::id()), None);
         let own = start_time_of(std::process::id());
         assert!(own.is_some_and(|ticks| ticks > 0));
         assert_eq!(start_time_of(0), None);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `posix_trace_attr_*`: the attributes of a stream as an object of C.
 //!
-//! An object is valid from `posix_trace_attr_init` to `posix_trace_attr_destroy`. A mark in it lets the
-//! other functions refuse one that is not.
+//! An object is valid from `posix_trace_attr_init` to `posix_trace_attr_destroy`. A mark in it lets
+//! the other functions refuse one that is not.
 
 use std::ffi::{c_char, c_int, CStr};
 
@@ -140,8 +140,8 @@ const fn inheritance(policy: c_int) -> Option<Inheritance> {
 /// Reads an attribute into a result of C.
 ///
 /// # Safety
-/// `attr` is null or points to a `trace_attr_t`, and `result` is null or points to a `T`; nothing else
-/// changes them during the call.
+/// `attr` is null or points to a `trace_attr_t`, and `result` is null or points to a `T`; nothing
+/// else changes them during the call.
 unsafe fn get<T>(
     name: &'static str,
     attr: *const RawAttributes,

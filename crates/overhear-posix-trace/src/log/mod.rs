@@ -20,7 +20,7 @@
 //!   file it is overwritten in place when an error occurs and at the end, so a full disk cannot
 //!   prevent it.
 //! - All events are elements of one stream, whose sequences count lost events, too.
-//! - A LOOP log overwrites its oldest segment, if all others have log-max-size bytes of events.
+//! - A LOOP log overwrites its oldest segment before it has more than log-max-size bytes of events.
 //!   A segment ends where the numbers of frames fall: what follows is of an older round.
 //!
 //! # Design constraints
@@ -70,7 +70,7 @@ pub struct LogHeader {
 pub struct LogState {
     /// The log has log-max-size bytes of events and its policy is UNTIL_FULL: events are refused.
     pub full: bool,
-    /// Events were overwritten.
+    /// Events were overwritten or refused since the last call.
     pub overrun: bool,
 }
 

@@ -33,14 +33,17 @@ const PACKET_OVERHEAD: u64 = (FRAME_OVERHEAD_BYTES + PACKET_HEAD_BYTES) as u64;
 
 /// Bytes of the root of a LOOP log.
 const ROOT_BYTES: u64 = 4096;
-/// Segments of a LOOP log besides the one that is being written, if packets are full.
-const SEGMENTS: u64 = 7;
+/// Segments of a LOOP log with the one that is being written, if packets are full.
+const SEGMENTS: u64 = 8;
 /// Bytes of the begin of a segment, with the names of all event types.
 const SEGMENT_HEAD_BYTES: u64 = 40 << 10;
 /// Most bytes of events of a LOOP log, so that no position in the file overflows.
 const MAX_RING_BYTES: u64 = 1 << 60;
 /// Bytes at the end of a segment: the status and the end of the log.
 const SEGMENT_TAIL_BYTES: u64 = 1024;
+
+/// Bytes of [`EventId::STOP`] that an UNTIL_FULL log keeps free for its last event.
+const STOP_BYTES: u64 = event_bytes(size_of::<i32>());
 
 /// Bytes of an event that count for log-max-size.
 const fn event_bytes(data_bytes: usize) -> u64 {
@@ -58,6 +61,9 @@ struct Ring {
     segments: Segments,
     /// Bytes of events at which a segment is complete.
     segment_events: u64,
+    /// Most bytes of events in complete segments when another one begins. With that one, they are at
+    /// most log-max-size.
+    max_complete: u64,
     /// Bytes at the end of a segment that are kept free: for an event, a gap, and the log's end.
     reserve: u64,
     /// Bytes of events in the segment that is being written.
@@ -71,7 +77,11 @@ struct Ring {
 impl Ring {
     fn new(header: &LogHeader) -> Self {
         let log_bytes = (header.attributes.log_size as u64).min(MAX_RING_BYTES);
-        let segment_events = log_bytes.div_ceil(SEGMENTS).max(1);
+        let segment_events = (log_bytes / SEGMENTS).max(1);
+        // A segment can exceed its size by an event, and the oldest one can be that much smaller
+        // than the next.
+        let events = 2 * event_bytes(header.attributes.data_bytes());
+        let max_complete = log_bytes.saturating_sub(segment_events + events);
         let largest = event_bytes(max_data_bytes(header));
         let reserve = largest + PACKET_OVERHEAD + GAP_BYTES + SEGMENT_TAIL_BYTES;
         // Room for packets that are not full; a segment with too many of them is complete earlier.
@@ -84,6 +94,7 @@ impl Ring {
                 this: None,
             },
             segment_events,
+            max_complete,
             reserve,
             events: 0,
             current: 0,
@@ -95,14 +106,15 @@ impl Ring {
         self.segments.first_at + segment * self.segments.bytes
     }
 
-    /// Completes the current segment, and begins another one: that of the oldest events, if all
-    /// others have enough. Returns whether events are overwritten.
-    fn next_segment(&mut self, log_size: u64) -> bool {
+    /// Completes the current segment, and begins another one: that of the oldest events, if there
+    /// would be too many. Returns whether events are overwritten.
+    fn next_segment(&mut self) -> bool {
         self.complete
             .push_back((self.current, std::mem::take(&mut self.events)));
-        let kept: u64 = self.complete.iter().skip(1).map(|(_, events)| events).sum();
+        let complete: u64 = self.complete.iter().map(|(_, events)| events).sum();
         match self.complete.front().copied() {
-            Some((oldest, events)) if kept >= log_size => {
+            // What was written last stays readable in any case.
+            Some((oldest, events)) if complete > self.max_complete && self.complete.len() > 1 => {
                 self.complete.pop_front();
                 self.current = oldest;
                 events > 0
@@ -136,7 +148,12 @@ pub struct LogWriter {
     events: u64,
     /// Events that a full log refused.
     refused: u64,
+    /// `overrun` since the last call that returned it.
     state: LogState,
+    /// Whether events were ever overwritten or refused.
+    was_overrun: bool,
+    /// The `STOP` after the last event of a full log is written.
+    is_closed: bool,
     ring: Option<Ring>,
     /// Position and number of the frame with the status that is overwritten in place.
     status_at: Option<(u64, u64)>,
@@ -183,6 +200,8 @@ impl LogWriter {
             events: 0,
             refused: 0,
             state: LogState::default(),
+            was_overrun: false,
+            is_closed: false,
             ring: (policy == LogFullPolicy::Loop).then(|| Ring::new(header)),
             status_at: None,
             flush_error: 0,
@@ -210,7 +229,8 @@ impl LogWriter {
         self.frame(|frames| frames.document(EVENT_TYPE, &event_type(event, name)))
     }
 
-    /// Records an event. If the log is full, it is not recorded.
+    /// Records an event. If the log is full, it is not recorded; but there is room for one
+    /// [`EventId::STOP`] then, the last event.
     ///
     /// # Errors
     /// Errors of the descriptor. The event is kept in memory, and lost only if it does not fit.
@@ -219,9 +239,15 @@ impl LogWriter {
         let bytes = event_bytes(data.len());
         let limit = self.header.attributes.log_size as u64;
         let is_limited = self.header.attributes.log_full == LogFullPolicy::UntilFull;
-        if is_limited && (self.state.full || self.events.saturating_add(bytes) > limit) {
-            self.refuse();
-            return Ok(self.state);
+        if is_limited {
+            let closes = self.state.full && event.event == EventId::STOP && !self.is_closed;
+            let kept_free = if closes { 0 } else { STOP_BYTES };
+            let end = self.events.saturating_add(bytes + kept_free);
+            if end > limit || (self.state.full && !closes) {
+                self.refuse();
+                return Ok(self.take_state());
+            }
+            self.is_closed |= closes;
         }
         self.make_room(event.time, 1)?;
         let is_cut = data.len() < event.data.len();
@@ -240,7 +266,7 @@ impl LogWriter {
         self.last = self.last.max(event.time);
         self.count(bytes);
         self.write_if_due()?;
-        Ok(self.state)
+        Ok(self.take_state())
     }
 
     /// Records that events were lost between two times. An unknown number, 0, counts as one.
@@ -258,7 +284,7 @@ impl LogWriter {
         self.make_room(to, missed)?;
         self.gap(from, to, missed, cause)?;
         self.write_if_due()?;
-        Ok(self.state)
+        Ok(self.take_state())
     }
 
     /// Writes everything so far.
@@ -282,6 +308,7 @@ impl LogWriter {
         self.packet.clear();
         (self.events, self.refused) = (0, 0);
         (self.state, self.unrecorded) = (LogState::default(), None);
+        (self.was_overrun, self.is_closed) = (false, false);
         if self.output.truncate()? {
             self.frames = FrameWriter::new(Vec::new());
             self.sequence = 0;
@@ -306,7 +333,7 @@ impl LogWriter {
                 error => error,
             },
             log_full: status.log_full || self.state.full,
-            log_overrun: status.log_overrun || self.state.overrun,
+            log_overrun: status.log_overrun || self.was_overrun,
             ..*status
         };
         let document = StatusDocument::new(&status, true, self.refused, self.sequence);
@@ -396,6 +423,7 @@ impl LogWriter {
 
     fn refuse(&mut self) {
         self.refused += 1;
+        self.note_overrun(true);
         if !self.state.full {
             self.state.full = true;
             self.overwrite_status(self.present_status());
@@ -407,7 +435,7 @@ impl LogWriter {
         let status = FinalStatus {
             flush_error: self.flush_error,
             log_full: self.state.full,
-            log_overrun: self.state.overrun,
+            log_overrun: self.was_overrun,
             ..FinalStatus::default()
         };
         StatusDocument::new(&status, false, self.refused, 0)
@@ -522,13 +550,25 @@ impl LogWriter {
     fn next_segment(&mut self) -> Result<(), LogError> {
         self.seal()?;
         self.drain()?;
-        let log_size = self.header.attributes.log_size as u64;
         if let Some(ring) = &mut self.ring {
-            self.state.overrun |= ring.next_segment(log_size);
+            let is_overrun = ring.next_segment();
             let begin = ring.begin_of(ring.current);
             self.output.seek(begin);
+            self.note_overrun(is_overrun);
         }
         self.begin_segment()?;
         self.drain()
+    }
+
+    fn note_overrun(&mut self, is_overrun: bool) {
+        self.was_overrun |= is_overrun;
+        self.state.overrun |= is_overrun;
+    }
+
+    /// The state; an overrun is reported once.
+    fn take_state(&mut self) -> LogState {
+        let state = self.state;
+        self.state.overrun = false;
+        state
     }
 }

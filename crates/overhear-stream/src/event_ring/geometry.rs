@@ -3,21 +3,22 @@
 
 use crate::words::Words;
 
-/// The largest capacity of an event ring: positions keep at least 44 bits of its head.
+/// The largest capacity of an event ring.
 pub const MAX_RING_CAPACITY: u64 = 1 << 20;
-/// Most bytes of data of one event.
-pub const MAX_EVENT_DATA: u32 = 1 << 20;
+/// Most bytes of data of one event: the size has 16 bits.
+pub const MAX_EVENT_DATA: u32 = 65_535;
 
-/// Words from one control word to the next: each has two cache lines of its own, because CPUs
-/// fetch lines in pairs. One under loom, which tracks every word.
-const CONTROL_STRIDE: usize = if cfg!(loom) { 1 } else { 16 };
+/// Words from one control line to the next: two cache lines, because CPUs fetch lines in pairs.
+/// Fewer under loom, which tracks every word.
+const CONTROL_STRIDE: usize = if cfg!(loom) { 2 } else { 16 };
 
 pub(super) const HEAD_WORD: usize = 0;
-pub(super) const TAIL_WORD: usize = CONTROL_STRIDE;
 /// A word that nobody loads: see `load`.
 #[cfg(loom)]
-pub(super) const UNUSED_WORD: usize = 2 * CONTROL_STRIDE;
-pub(super) const SLOTS_WORD: usize = if cfg!(loom) { 3 } else { 2 * CONTROL_STRIDE };
+pub(super) const UNUSED_WORD: usize = 1;
+pub(super) const TAIL_WORD: usize = CONTROL_STRIDE;
+pub(super) const VOIDS_WORD: usize = CONTROL_STRIDE + 1;
+pub(super) const SLOTS_WORD: usize = 2 * CONTROL_STRIDE;
 
 /// Words of a slot.
 pub(super) const TURN: usize = 0;
@@ -28,9 +29,15 @@ pub(super) const WRITER: usize = 4;
 pub(super) const KIND: usize = 5;
 pub(super) const DATA: usize = 6;
 
+/// Bits of a position that the memory holds; the 16 others of a word are a count.
+const POSITION_BITS: u32 = 48;
+const COUNT_BITS: u32 = 64 - POSITION_BITS;
+const POSITION_MASK: u64 = u64::MAX >> COUNT_BITS;
+
 const _: () = {
     assert!(cfg!(loom) || HEAD_WORD * 8 == 0);
     assert!(cfg!(loom) || TAIL_WORD * 8 == 128);
+    assert!(cfg!(loom) || VOIDS_WORD * 8 == 136);
     assert!(cfg!(loom) || SLOTS_WORD * 8 == 256);
     assert!(TURN * 8 == 0);
     assert!(STAMP * 8 == 8);
@@ -66,8 +73,9 @@ pub enum RingError {
 /// into an `usize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RingGeometry {
-    /// Base-2 logarithm of the capacity, 1 to 20: the bits of `head` that are the slot.
+    /// Base-2 logarithm of the capacity, 1 to 20.
     slot_bits: u32,
+    /// At most [`MAX_EVENT_DATA`].
     data_bytes: u32,
     stride_words: usize,
 }
@@ -84,15 +92,14 @@ impl RingGeometry {
         if data_bytes > MAX_EVENT_DATA {
             return Err(RingError::BadData(data_bytes));
         }
-        let slot_bits = capacity.trailing_zeros();
         let stride_words = DATA + (data_bytes as usize).div_ceil(8);
-        let words = stride_words.saturating_mul(capacity as usize);
+        let words = (stride_words + 1).saturating_mul(capacity as usize);
         // On a machine of 32 bits.
         if words > isize::MAX as usize / 8 - SLOTS_WORD {
             return Err(RingError::BadCapacity(capacity));
         }
         Ok(Self {
-            slot_bits,
+            slot_bits: capacity.trailing_zeros(),
             data_bytes,
             stride_words,
         })
@@ -119,7 +126,7 @@ impl RingGeometry {
     /// Size of the ring in words of 8 bytes.
     #[must_use]
     pub const fn words(&self) -> usize {
-        SLOTS_WORD + self.stride_words * self.capacity() as usize
+        SLOTS_WORD + (self.stride_words + 1) * self.capacity() as usize
     }
 
     pub(super) fn check_size(&self, words: &impl Words) -> Result<(), RingError> {
@@ -134,85 +141,164 @@ impl RingGeometry {
         self.stride_words
     }
 
-    /// The first word of a slot. In bounds for any number.
+    /// The first word of a position's slot. In bounds for any number.
     #[inline(always)]
-    pub(super) const fn slot_word(&self, slot: u64) -> usize {
-        SLOTS_WORD + self.wrap(slot) as usize * self.stride_words
+    pub(super) const fn slot_word(&self, position: u64) -> usize {
+        SLOTS_WORD + self.slot(position) * self.stride_words
     }
 
-    /// The slot of a number that runs on: cut to the capacity.
+    /// The word that counts the void positions of a position's slot. In bounds for any number.
     #[inline(always)]
-    pub(super) const fn wrap(&self, slot: u64) -> u64 {
-        slot & (self.capacity() - 1)
-    }
-
-    /// The bits of a position that the memory holds.
-    #[inline(always)]
-    pub(super) const fn cut(&self, position: u64) -> u64 {
-        position & (u64::MAX >> self.slot_bits)
-    }
-
-    /// How far one position lies before another. Half of the numbers count as ahead, so wrapping
-    /// around is no special case.
-    #[inline(always)]
-    pub(super) const fn ahead(&self, position: u64, from: u64) -> i64 {
-        (position.wrapping_sub(from) << self.slot_bits) as i64 >> self.slot_bits
-    }
-
-    /// Whether the position is one of the `capacity` positions from `first` on.
-    #[inline(always)]
-    pub(super) const fn is_within_lap(&self, position: u64, first: u64) -> bool {
-        self.cut(position.wrapping_sub(first)) < self.capacity()
+    pub(super) const fn void_word(&self, position: u64) -> usize {
+        SLOTS_WORD + self.stride_words * self.capacity() as usize + self.slot(position)
     }
 
     #[inline(always)]
-    pub(super) const fn head(&self, word: u64) -> Head {
-        Head {
-            position: word >> self.slot_bits,
-            slot: self.wrap(word),
-        }
+    const fn slot(&self, position: u64) -> usize {
+        (position & (self.capacity() - 1)) as usize
     }
 
+    /// The lap of a position, cut to the bits that a turn has.
     #[inline(always)]
-    pub(super) const fn head_word(&self, head: Head) -> u64 {
-        head.position << self.slot_bits | self.wrap(head.slot)
+    pub(super) const fn lap(&self, position: u64) -> Lap {
+        Lap((position & POSITION_MASK) >> self.slot_bits)
+    }
+
+    /// How far one lap lies before another, as [`ahead`].
+    #[inline(always)]
+    pub(super) const fn laps_ahead(&self, lap: Lap, from: Lap) -> i64 {
+        ahead(lap.0 << self.slot_bits, from.0 << self.slot_bits) >> self.slot_bits
+    }
+
+    /// The turn of a slot whose next lap is this one, without its count.
+    #[inline(always)]
+    pub(super) const fn free_for(&self, lap: Lap) -> u64 {
+        (lap.0 & (POSITION_MASK >> self.slot_bits)) << 1
     }
 }
 
-/// The `head` word: the next event's position, and the slot that its writer looks at first.
+/// How far one position lies before another. Half of the numbers count as ahead, so wrapping
+/// around is no special case.
+#[inline(always)]
+pub(super) const fn ahead(position: u64, from: u64) -> i64 {
+    (position.wrapping_sub(from) << COUNT_BITS) as i64 >> COUNT_BITS
+}
+
+/// How many times the ring had gone around before a position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Head {
-    /// Cut as by [`RingGeometry::cut`].
-    pub(super) position: u64,
-    pub(super) slot: u64,
+pub(super) struct Lap(u64);
+
+impl Lap {
+    #[inline(always)]
+    pub(super) const fn next(self) -> Self {
+        Self(self.0.wrapping_add(1))
+    }
 }
 
-/// A slot's `turn` word: the position of the newest event that has owned the slot, plus 1, times 2;
-/// plus 1 while its writer fills the slot. Zero before the first event.
+/// The `head` word: the position of the next event, and the low bits of the number of void
+/// positions before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head(pub(super) u64);
+
+impl Head {
+    #[inline(always)]
+    pub(super) const fn new(position: u64, voids: u16) -> Self {
+        Self(position << COUNT_BITS | voids as u64)
+    }
+
+    #[inline(always)]
+    pub(super) const fn position(self) -> u64 {
+        self.0 >> COUNT_BITS
+    }
+
+    #[inline(always)]
+    pub(super) const fn voids(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Behind an event.
+    #[inline(always)]
+    pub(super) const fn after_event(self) -> Self {
+        Self::new(self.position().wrapping_add(1), self.voids())
+    }
+
+    /// Behind a void position.
+    #[inline(always)]
+    pub(super) const fn after_void(self) -> Self {
+        Self::new(
+            self.position().wrapping_add(1),
+            self.voids().wrapping_add(1),
+        )
+    }
+}
+
+/// The `turn` word of a slot. Bit 0: an event is being written into it. Bits 1 to 47: the lap after
+/// that of the slot's newest event, 0 at the beginning. Bits 48 to 63: the number of void positions
+/// of this slot before that event, cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Turn(pub(super) u64);
 
 impl Turn {
-    pub(super) const NEVER: Self = Self(0);
-
     #[inline(always)]
-    pub(super) const fn held(geometry: &RingGeometry, position: u64) -> Self {
-        Self(geometry.cut(position).wrapping_add(1) << 1 | 1)
+    pub(super) const fn busy(geometry: &RingGeometry, lap: Lap, voids: u16) -> Self {
+        Self(geometry.free_for(lap.next()) | 1 | (voids as u64) << POSITION_BITS)
     }
 
     #[inline(always)]
-    pub(super) const fn published(geometry: &RingGeometry, position: u64) -> Self {
-        Self(geometry.cut(position).wrapping_add(1) << 1)
+    pub(super) const fn done(geometry: &RingGeometry, lap: Lap, voids: u16) -> Self {
+        Self(geometry.free_for(lap.next()) | (voids as u64) << POSITION_BITS)
+    }
+
+    /// Without the count.
+    #[inline(always)]
+    pub(super) const fn progress(self) -> u64 {
+        self.0 & POSITION_MASK
     }
 
     #[inline(always)]
-    pub(super) const fn is_held(self) -> bool {
+    pub(super) const fn is_busy(self) -> bool {
         self.0 & 1 == 1
     }
 
-    /// Cut as by [`RingGeometry::cut`]; for [`Self::NEVER`] the position before 0.
+    /// The lap after that of the newest event.
     #[inline(always)]
-    pub(super) const fn position(self, geometry: &RingGeometry) -> u64 {
-        geometry.cut((self.0 >> 1).wrapping_sub(1))
+    pub(super) const fn next_lap(self) -> Lap {
+        Lap(self.progress() >> 1)
+    }
+
+    #[inline(always)]
+    pub(super) const fn voids(self) -> u16 {
+        (self.0 >> POSITION_BITS) as u16
+    }
+}
+
+/// The void word of a slot: the lap after that of the newest void position, 0 if there is none, and
+/// the low bits of the number of void positions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Voids(pub(super) u64);
+
+impl Voids {
+    #[inline(always)]
+    pub(super) const fn count(self) -> u16 {
+        self.0 as u16
+    }
+
+    /// Whether the newest one is of this lap.
+    #[inline(always)]
+    pub(super) const fn newest_is(self, geometry: &RingGeometry, lap: Lap) -> bool {
+        self.0 >> COUNT_BITS == geometry.free_for(lap.next()) >> 1 && self.0 >> COUNT_BITS != 0
+    }
+
+    /// With one of this lap more.
+    pub(super) const fn with(self, geometry: &RingGeometry, lap: Lap) -> Self {
+        let count = self.count().wrapping_add(1) as u64;
+        let newest = Lap(self.0 >> COUNT_BITS);
+        let next = Lap(geometry.free_for(lap.next()) >> 1);
+        let newest = if geometry.laps_ahead(next, newest) > 0 {
+            next
+        } else {
+            newest
+        };
+        Self(newest.0 << COUNT_BITS | count)
     }
 }

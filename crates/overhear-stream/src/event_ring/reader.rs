@@ -3,21 +3,23 @@
 
 use overhear_event::Ticks;
 
-use super::geometry::{Head, RingError, RingGeometry, Turn};
-use super::geometry::{ADDRESS, DATA, HEAD_WORD, KIND, STAMP, TAIL_WORD, THREAD, TURN, WRITER};
+use super::geometry::{ahead, Head, RingError, RingGeometry, Turn, Voids};
+use super::geometry::{ADDRESS, DATA, KIND, STAMP, THREAD, TURN, WRITER};
+use super::geometry::{HEAD_WORD, TAIL_WORD, VOIDS_WORD};
 use super::writer::WhenFull;
-use super::{load, unpack_kind, EventRecord};
+use super::{load, EventRecord, Kind};
 use crate::layout::unpair;
 use crate::sync::{fence, AtomicU64, Ordering};
 use crate::words::Words;
+
+/// How often one call looks at the same position again because writers were at work meanwhile.
+const LOOKS: u64 = 4;
 
 /// Why events were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
     /// Newer events took their slots before they were read.
     Overwritten,
-    /// They were given a position, but never a slot: writers of other laps had it.
-    Overtaken,
     /// The memory contradicts itself: another process damaged it. How many events were lost is
     /// unknown, and `missed` is 0.
     Damaged,
@@ -28,7 +30,7 @@ pub enum LossCause {
 pub enum Next<'c> {
     /// An event.
     Event {
-        /// Its position: events are counted from 0 on.
+        /// Its position. Positions ascend; some are void, so they have holes.
         position: u64,
         /// The event. Its data is in the caller's buffer.
         record: EventRecord<'c>,
@@ -38,9 +40,9 @@ pub enum Next<'c> {
     },
     /// Events that cannot be read any more.
     Lost {
-        /// Position of the first.
+        /// The position where they begin.
         first: u64,
-        /// Number of events.
+        /// Number of events: void positions are not among them.
         missed: u64,
         /// Why.
         cause: LossCause,
@@ -58,6 +60,7 @@ pub enum Next<'c> {
 /// What is copied out of a slot, except the data.
 struct Copied {
     lead: [u64; DATA],
+    kind: Kind,
     recorded: usize,
     size: usize,
 }
@@ -78,38 +81,52 @@ impl<W: Words> View<W> {
     #[inline]
     fn head(&self) -> Head {
         // SYNC(claim): pairs with the CAS of `head`.
-        let word = load(&self.words, HEAD_WORD, Ordering::Acquire);
-        self.geometry.head(word)
+        Head(load(&self.words, HEAD_WORD, Ordering::Acquire))
     }
 
     #[inline]
-    fn turn(&self, slot: u64) -> Turn {
-        let at = self.geometry.slot_word(slot) + TURN;
-        // SYNC(publish), SYNC(own): pairs with the changes of the turn by writers.
+    fn turn(&self, position: u64) -> Turn {
+        let at = self.geometry.slot_word(position) + TURN;
+        // SYNC(publish): pairs with the owner's store.
         Turn(load(&self.words, at, Ordering::Acquire))
+    }
+
+    /// Whether the turn is that of the event at this position, published.
+    #[inline]
+    fn is_done(&self, turn: Turn, position: u64) -> bool {
+        let geometry = &self.geometry;
+        turn.progress() == geometry.free_for(geometry.lap(position).next())
     }
 
     /// Steps 9 and 10: `None` if a writer has taken the slot meanwhile.
     #[inline]
-    fn copy(&self, slot: u64, turn: Turn, to: &mut [u8]) -> Option<Copied> {
-        let first = self.geometry.slot_word(slot);
+    fn copy(&self, position: u64, turn: Turn, to: &mut [u8]) -> Option<Copied> {
+        let first = self.geometry.slot_word(position);
         let words = self.words.range(first, self.geometry.stride_words());
         // Relaxed: SYNC(publish) was acquired, and the copy is validated below.
-        let word = |at: usize| words[at].load(Ordering::Relaxed);
-        let lead = core::array::from_fn(word);
-        let data_bytes_untrusted = unpack_kind(lead[KIND]).2;
-        let recorded = data_bytes_untrusted.min(self.geometry.data_bytes()) as usize;
+        let lead: [u64; DATA] = core::array::from_fn(|at| words[at].load(Ordering::Relaxed));
+        let kind_untrusted = Kind::from_word(lead[KIND]);
+        let most = self.geometry.data_bytes() as usize;
+        let recorded = usize::from(kind_untrusted.data_bytes).min(most);
         let size = recorded.min(to.len());
         load_bytes(&mut to[..size], &words[DATA..]);
         // SYNC(overwrite): pairs with the writer's fence before it fills the slot again.
         fence(Ordering::Acquire);
-        // Relaxed: as the fence comes before it.
+        // Relaxed: the fence orders it.
         let now = load(&self.words, first + TURN, Ordering::Relaxed);
         (now == turn.0).then_some(Copied {
             lead,
+            kind: kind_untrusted,
             recorded,
             size,
         })
+    }
+
+    /// All bits of the number of void positions, of which these are the low ones.
+    fn all_voids(&self, low: u16) -> u64 {
+        // Relaxed: it lags by a few at most, and only its higher bits are used.
+        let near = load(&self.words, VOIDS_WORD, Ordering::Relaxed);
+        near.wrapping_add_signed(i64::from(low.wrapping_sub(near as u16).cast_signed()))
     }
 }
 
@@ -127,80 +144,83 @@ fn load_bytes(to: &mut [u8], from: &[AtomicU64]) {
 struct Cursor {
     /// Position of the next event, with all its bits.
     position: u64,
-    /// The event is in this slot, or, if writers stepped over slots, in a later one.
-    slot: u64,
-    /// Whether no event was delivered since the last ones were overwritten.
+    /// Number of void positions before it, or before the gap if there is one.
+    voids: u64,
+    /// Positions that were passed without a look: they are reported as soon as it is known how many
+    /// of them were void.
+    gap: Option<Gap>,
+    /// Whether no event was delivered since the reader was lapped.
     lapped: bool,
     /// Whether `head` lay before the position when it was last looked at.
     damaged: bool,
 }
 
-/// What the slow path found out about the cursor's event.
+#[derive(Clone, Copy, Debug)]
+struct Gap {
+    first: u64,
+    /// Positions behind the first that were given up since.
+    abandoned: u64,
+}
+
+/// What is at the cursor's position.
 enum Sought {
-    /// It is published in the cursor's slot.
-    Here,
-    Lost {
-        first: u64,
-        missed: u64,
-        cause: LossCause,
-    },
+    Published(Turn),
     Pending,
-    Empty,
+    Empty(Head),
+    Damaged,
 }
 
 impl Cursor {
-    const START: Self = Self {
-        position: 0,
-        slot: 0,
-        lapped: false,
-        damaged: false,
-    };
-
-    /// At the first event in the ring that is at this position or behind.
-    fn find<W: Words>(view: &View<W>, position: u64) -> Self {
-        let (geometry, head) = (&view.geometry, view.head());
-        let ahead = geometry.ahead(head.position, position);
-        let capacity = geometry.capacity();
-        let found = (0..capacity).find_map(|step| {
-            let slot = geometry.wrap(head.slot + step);
-            let turn = view.turn(slot);
-            let past = geometry.ahead(turn.position(geometry), position);
-            (turn != Turn::NEVER && (0..ahead).contains(&past)).then_some((slot, past))
-        });
-        let (slot, past) = found.unwrap_or((head.slot, ahead));
+    const fn at(position: u64, voids: u64) -> Self {
         Self {
-            position: position.wrapping_add_signed(past),
-            slot,
+            position,
+            voids,
+            gap: None,
             lapped: false,
             damaged: false,
         }
     }
 
+    fn at_head<W: Words>(view: &View<W>) -> Self {
+        let head = view.head();
+        Self::at(head.position(), view.all_voids(head.voids()))
+    }
+
     #[inline]
     fn next<'c, W: Words>(&mut self, view: &View<W>, copy: &'c mut [u8]) -> Next<'c> {
-        // The second round is for an event that the slow path found.
-        for _ in 0..2 {
-            let turn = Turn::published(&view.geometry, self.position);
-            if view.turn(self.slot) == turn {
-                if let Some(copied) = view.copy(self.slot, turn, copy) {
-                    return self.deliver(view, &copied, copy);
-                }
+        let turn = view.turn(self.position);
+        if self.gap.is_none() && view.is_done(turn, self.position) {
+            if let Some(copied) = view.copy(self.position, turn, copy) {
+                return self.deliver(&copied, copy);
             }
+        }
+        self.next_slowly(view, copy)
+    }
+
+    #[cold]
+    fn next_slowly<'c, W: Words>(&mut self, view: &View<W>, copy: &'c mut [u8]) -> Next<'c> {
+        for _ in 0..LOOKS {
             match self.seek(view) {
-                Sought::Here => {}
-                Sought::Lost {
-                    first,
-                    missed,
-                    cause,
-                } => {
-                    return Next::Lost {
-                        first,
-                        missed,
-                        cause,
+                Sought::Published(turn) => {
+                    let Some(copied) = view.copy(self.position, turn, copy) else {
+                        continue;
+                    };
+                    if let Some(lost) = self.close_gap(view, copied.kind.ring_voids) {
+                        return lost;
                     }
+                    return self.deliver(&copied, copy);
                 }
                 Sought::Pending => break,
-                Sought::Empty => return Next::Empty,
+                Sought::Empty(head) => {
+                    return self.close_gap(view, head.voids()).unwrap_or(Next::Empty);
+                }
+                Sought::Damaged => {
+                    return Next::Lost {
+                        first: self.position,
+                        missed: 0,
+                        cause: LossCause::Damaged,
+                    };
+                }
             }
         }
         Next::Pending {
@@ -209,14 +229,12 @@ impl Cursor {
     }
 
     #[inline]
-    fn deliver<'c, W>(&mut self, view: &View<W>, copied: &Copied, copy: &'c [u8]) -> Next<'c> {
+    fn deliver<'c>(&mut self, copied: &Copied, copy: &'c [u8]) -> Next<'c> {
         let position = self.position;
         self.position = position.wrapping_add(1);
-        self.slot = view.geometry.wrap(self.slot + 1);
         self.lapped = false;
-        let lead = &copied.lead;
+        let (lead, kind) = (&copied.lead, copied.kind);
         let (pid, tid) = unpair(lead[WRITER]);
-        let (event, flags, _) = unpack_kind(lead[KIND]);
         Next::Event {
             position,
             record: EventRecord {
@@ -225,147 +243,129 @@ impl Cursor {
                 thread: lead[THREAD],
                 pid,
                 tid,
-                event,
-                flags,
+                event: kind.event,
+                flags: kind.flags,
                 data: &copy[..copied.size],
             },
             recorded: copied.recorded,
         }
     }
 
-    /// Steps 11 and 12: the cursor's event is not published in the cursor's slot.
-    #[cold]
+    /// Steps 11 and 12: looks for the first position from the cursor on that is not void.
     fn seek<W: Words>(&mut self, view: &View<W>) -> Sought {
         let geometry = &view.geometry;
-        let head = view.head();
-        let ahead = geometry.ahead(head.position, self.position);
-        if ahead < 0 {
-            return self.report_damage();
-        }
-        self.damaged = false;
-        if ahead == 0 {
-            return Sought::Empty;
-        }
-        if ahead.cast_unsigned() > geometry.capacity() {
-            return self.catch_up(view, head, ahead);
-        }
-        // The turns are loaded after `head`, so each is that of the event's claim or a later one.
-        let (mut may_come, mut newer) = (false, false);
-        for step in 0..=self.skipped(geometry, head, ahead) {
-            let slot = geometry.wrap(self.slot + step);
-            let turn = view.turn(slot);
-            let past = geometry.ahead(turn.position(geometry), self.position);
-            if past == 0 {
-                self.slot = slot;
-                return if turn.is_held() {
-                    Sought::Pending
+        for _ in 0..geometry.capacity() + LOOKS {
+            let head = view.head();
+            let unread = ahead(head.position(), self.position);
+            if unread < 0 {
+                // Reported once; then nothing can be read until `head` has caught up.
+                let before = core::mem::replace(&mut self.damaged, true);
+                return if before {
+                    Sought::Empty(head)
                 } else {
-                    Sought::Here
+                    Sought::Damaged
                 };
             }
-            newer |= past > 0;
-            // Of a slot that an older writer holds the event's writer cannot have become the owner.
-            may_come |= past < 0 && !turn.is_held();
+            self.damaged = false;
+            if unread == 0 {
+                return Sought::Empty(head);
+            }
+            if unread.cast_unsigned() > geometry.capacity() {
+                // Whoever did not get the oldest event before its writer leaves some more of them.
+                let leave = if self.lapped {
+                    geometry.capacity() / 4
+                } else {
+                    0
+                };
+                self.lapped = true;
+                self.miss(unread.cast_unsigned() - geometry.capacity() + leave);
+                continue;
+            }
+            // The turn is loaded after `head`, so it is that of the position's claim or a later one.
+            let turn = view.turn(self.position);
+            if view.is_done(turn, self.position) {
+                return Sought::Published(turn);
+            }
+            let lap = geometry.lap(self.position);
+            let past = geometry.laps_ahead(turn.next_lap(), lap.next());
+            if past == 0 {
+                return Sought::Pending;
+            }
+            if past > 0 {
+                // Overwritten since `head` was loaded.
+                self.miss(1);
+                continue;
+            }
+            // SYNC(void): pairs with the CAS of this word.
+            let voids = load(
+                &view.words,
+                geometry.void_word(self.position),
+                Ordering::Acquire,
+            );
+            // Of a slot that an older writer had when the position was given away, nobody but this
+            // writer became the owner.
+            if !turn.is_busy() && !Voids(voids).newest_is(geometry, lap) {
+                return Sought::Pending;
+            }
+            self.position = self.position.wrapping_add(1);
+            if self.gap.is_none() {
+                self.voids = self.voids.wrapping_add(1);
+            }
         }
-        if may_come {
-            return Sought::Pending;
-        }
-        if newer {
-            return self.catch_up(view, head, ahead);
-        }
+        Sought::Pending
+    }
+
+    /// Passes positions without a look.
+    fn miss(&mut self, positions: u64) {
         let first = self.position;
-        self.pass(geometry, head, ahead);
-        Sought::Lost {
+        self.gap.get_or_insert(Gap {
             first,
-            missed: 1,
-            cause: LossCause::Overtaken,
-        }
-    }
-
-    /// How many slots writers stepped over between the cursor and `head`; `ahead` is from 1 to the
-    /// capacity.
-    fn skipped(&self, geometry: &RingGeometry, head: Head, ahead: i64) -> u64 {
-        let slots = head.slot.wrapping_sub(self.slot);
-        geometry.wrap(slots.wrapping_sub(ahead.cast_unsigned()))
-    }
-
-    /// Goes on without the cursor's event.
-    fn pass(&mut self, geometry: &RingGeometry, head: Head, ahead: i64) {
-        // With slots that were stepped over, the event's slot is not known; the search for the
-        // next event begins at the same one.
-        if self.skipped(geometry, head, ahead) == 0 {
-            self.slot = geometry.wrap(self.slot + 1);
-        }
-        self.position = self.position.wrapping_add(1);
-    }
-
-    /// Goes on at the oldest event in the ring, after it lost the cursor's.
-    fn catch_up<W: Words>(&mut self, view: &View<W>, head: Head, ahead: i64) -> Sought {
-        let (geometry, first) = (&view.geometry, self.position);
-        let capacity = geometry.capacity();
-        // Whoever did not get the oldest event before its writer leaves some more of them.
-        let leave = if self.lapped { capacity / 4 } else { 0 };
-        let found = (leave..capacity).find_map(|step| {
-            let slot = geometry.wrap(head.slot + step);
-            let past = geometry.ahead(view.turn(slot).position(geometry), first);
-            (1..ahead).contains(&past).then_some((slot, past))
+            abandoned: 0,
         });
-        let (slot, past) = found.unwrap_or((head.slot, ahead));
-        *self = Self {
-            position: first.wrapping_add_signed(past),
-            slot,
-            lapped: true,
-            damaged: false,
-        };
-        Sought::Lost {
-            first,
-            missed: past.cast_unsigned(),
-            cause: LossCause::Overwritten,
-        }
+        self.position = first.wrapping_add(positions);
     }
 
-    /// `head` lies before the cursor: reported once, and then nothing can be read until it has
-    /// caught up.
-    fn report_damage(&mut self) -> Sought {
-        if core::mem::replace(&mut self.damaged, true) {
-            return Sought::Empty;
-        }
-        Sought::Lost {
-            first: self.position,
-            missed: 0,
-            cause: LossCause::Damaged,
-        }
+    /// Ends the gap at the cursor's position, before which this number of positions is void.
+    fn close_gap<W: Words>(&mut self, view: &View<W>, voids: u16) -> Option<Next<'static>> {
+        let gap = self.gap.take()?;
+        let voids = view.all_voids(voids);
+        let positions = self.position.wrapping_sub(gap.first);
+        let events = positions
+            .saturating_sub(voids.wrapping_sub(self.voids))
+            .saturating_sub(gap.abandoned);
+        self.voids = voids;
+        (events > 0).then_some(Next::Lost {
+            first: gap.first,
+            missed: events,
+            cause: LossCause::Overwritten,
+        })
     }
 
     /// Gives up the event at this position.
     fn abandon<W: Words>(&mut self, view: &View<W>, position: u64) -> bool {
-        let (geometry, head) = (&view.geometry, view.head());
-        let ahead = geometry.ahead(head.position, self.position);
-        let in_ring = (1..=geometry.capacity().cast_signed()).contains(&ahead);
-        let published = Turn::published(geometry, position);
-        if position != self.position || !in_ring || view.turn(self.slot) == published {
+        let unread = ahead(view.head().position(), self.position);
+        if position != self.position || unread <= 0 || view.is_done(view.turn(position), position) {
             return false;
         }
-        self.pass(geometry, head, ahead);
+        self.position = position.wrapping_add(1);
+        if let Some(gap) = &mut self.gap {
+            gap.abandoned += 1;
+        }
         true
     }
 
-    /// Goes behind all events, and returns how many these are.
+    /// Goes behind all positions that were given away, and returns how many these are.
     fn clear<W: Words>(&mut self, view: &View<W>) -> u64 {
         let head = view.head();
-        let ahead = view.geometry.ahead(head.position, self.position);
-        *self = Self {
-            position: self.position.wrapping_add_signed(ahead),
-            slot: head.slot,
-            lapped: false,
-            damaged: false,
-        };
-        u64::try_from(ahead).unwrap_or(0)
+        let unread = ahead(head.position(), self.position);
+        let position = self.position.wrapping_add_signed(unread);
+        *self = Self::at(position, view.all_voids(head.voids()));
+        u64::try_from(unread).unwrap_or(0)
     }
 
     fn unread<W: Words>(&self, view: &View<W>) -> u64 {
-        let ahead = view.geometry.ahead(view.head().position, self.position);
-        u64::try_from(ahead).unwrap_or(0)
+        let from = self.gap.map_or(self.position, |gap| gap.first);
+        u64::try_from(ahead(view.head().position(), from)).unwrap_or(0)
     }
 }
 
@@ -389,14 +389,15 @@ impl<W: Words> RingConsumer<W> {
     /// [`RingError::TooSmall`] if the memory is smaller than the geometry.
     pub fn new(words: W, geometry: RingGeometry, when_full: WhenFull) -> Result<Self, RingError> {
         let view = View::new(words, geometry)?;
-        let mut cursor = Cursor::START;
-        if when_full == WhenFull::Refuse {
-            // Relaxed: nobody else stores it.
-            let tail = view.words.word(TAIL_WORD).load(Ordering::Relaxed);
-            if tail != 0 {
-                cursor = Cursor::find(&view, tail);
+        let cursor = match when_full {
+            WhenFull::Overwrite => Cursor::at(0, 0),
+            WhenFull::Refuse => {
+                // Relaxed: nobody else stores it.
+                let tail = view.words.word(TAIL_WORD).load(Ordering::Relaxed);
+                let head = view.head();
+                Cursor::at(tail, view.all_voids(head.voids()))
             }
-        }
+        };
         let consumer = Self {
             view,
             when_full,
@@ -427,7 +428,7 @@ impl<W: Words> RingConsumer<W> {
         abandoned
     }
 
-    /// Discards all events that were given a position, and returns how many these are.
+    /// Discards all events that were given a position, and returns how many positions these are.
     pub fn clear(&mut self) -> u64 {
         let discarded = self.cursor.clear(&self.view);
         self.free();
@@ -440,8 +441,8 @@ impl<W: Words> RingConsumer<W> {
         self.cursor.position
     }
 
-    /// Number of events that were given a position and are not read. In a ring whose events are
-    /// overwritten it may exceed the capacity.
+    /// Number of positions of events that were not read yet. In a ring whose events are overwritten
+    /// it may exceed the capacity.
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.cursor.unread(&self.view)
@@ -475,7 +476,7 @@ impl<W: Words> RingObserver<W> {
         let view = View::new(words, geometry)?;
         Ok(Self {
             view,
-            cursor: Cursor::START,
+            cursor: Cursor::at(0, 0),
         })
     }
 
@@ -485,8 +486,8 @@ impl<W: Words> RingObserver<W> {
     /// [`RingError::TooSmall`] if the memory is smaller than the geometry.
     pub fn from_oldest(words: W, geometry: RingGeometry) -> Result<Self, RingError> {
         let view = View::new(words, geometry)?;
-        let oldest = view.head().position.saturating_sub(geometry.capacity());
-        let cursor = Cursor::find(&view, oldest);
+        let mut cursor = Cursor::at_head(&view);
+        cursor.position = cursor.position.saturating_sub(geometry.capacity());
         Ok(Self { view, cursor })
     }
 
@@ -496,13 +497,7 @@ impl<W: Words> RingObserver<W> {
     /// [`RingError::TooSmall`] if the memory is smaller than the geometry.
     pub fn from_now(words: W, geometry: RingGeometry) -> Result<Self, RingError> {
         let view = View::new(words, geometry)?;
-        let Head { position, slot } = view.head();
-        let cursor = Cursor {
-            position,
-            slot,
-            lapped: false,
-            damaged: false,
-        };
+        let cursor = Cursor::at_head(&view);
         Ok(Self { view, cursor })
     }
 
@@ -517,7 +512,7 @@ impl<W: Words> RingObserver<W> {
         self.cursor.abandon(&self.view, position)
     }
 
-    /// Goes behind all events that were given a position, and returns how many these are.
+    /// Goes behind all events that were given a position, and returns how many positions these are.
     pub fn clear(&mut self) -> u64 {
         self.cursor.clear(&self.view)
     }
@@ -528,7 +523,7 @@ impl<W: Words> RingObserver<W> {
         self.cursor.position
     }
 
-    /// Number of events that were given a position and are not read, as [`RingConsumer::unread`].
+    /// Number of positions of events that were not read yet, as [`RingConsumer::unread`].
     #[must_use]
     pub fn unread(&self) -> u64 {
         self.cursor.unread(&self.view)

@@ -8,10 +8,10 @@ use alloc::vec::Vec;
 
 use overhear_event::Ticks;
 
-use super::geometry::{Turn, SLOTS_WORD, TURN};
+use super::geometry::{Head, Turn, HEAD_WORD, TAIL_WORD, TURN, VOIDS_WORD};
 use super::{
-    EventRecord, EventRing, LossCause, Next, RingConsumer, RingError, RingFull, RingGeometry,
-    RingObserver, WhenFull,
+    writer::Claimed, EventRecord, EventRing, LossCause, Next, RingConsumer, RingError, RingFull,
+    RingGeometry, RingObserver, WhenFull,
 };
 use crate::sync::Ordering;
 use crate::words::{OwnedWords, Words};
@@ -110,18 +110,12 @@ fn geometry_is_checked() {
         let error = RingGeometry::new(capacity, 8).unwrap_err();
         assert_eq!(error, RingError::BadCapacity(capacity));
     }
-    let error = RingGeometry::new(2, (1 << 20) + 1).unwrap_err();
-    assert_eq!(error, RingError::BadData((1 << 20) + 1));
-    for (data, stride) in [
-        (0, 48),
-        (1, 56),
-        (8, 56),
-        (80, 128),
-        (1 << 20, 48 + (1 << 20)),
-    ] {
+    let error = RingGeometry::new(2, 65_536).unwrap_err();
+    assert_eq!(error, RingError::BadData(65_536));
+    for (data, stride) in [(0, 48), (1, 56), (8, 56), (80, 128), (65_535, 48 + 65_536)] {
         let geometry = RingGeometry::new(8, data).unwrap();
         assert_eq!(geometry.stride_bytes(), stride);
-        assert_eq!(geometry.words() * 8, 256 + 8 * stride);
+        assert_eq!(geometry.words() * 8, 256 + 8 * (stride + 8));
         assert_eq!((geometry.capacity(), geometry.data_bytes()), (8, data));
     }
     let (_, geometry) = memory(4);
@@ -211,14 +205,20 @@ fn data_is_cut_to_the_ring_and_to_the_buffer() {
     assert_eq!(read(&mut consumer), []);
 }
 
+/// Claims a position, and begins to fill its slot.
+fn begin(ring: &EventRing<OwnedWords>, when_full: WhenFull) -> Claimed {
+    let claimed = ring.claim(when_full, || Ticks::from_raw(0)).unwrap();
+    ring.begin(claimed);
+    claimed
+}
+
 #[test]
 fn pending_event_is_waited_for_or_abandoned() {
     for when_full in BOTH {
         let (ring, mut consumer) = ring(4, when_full);
-        let claim = || ring.claim(when_full, || Ticks::from_raw(0)).unwrap();
-        // 0 is published late, but in time; 1 too late; 2 never gets further than its position.
-        let late = [claim(), claim()].map(|claimed| ring.own(claimed).unwrap());
-        let dead = claim();
+        // 0 is published late, but in time; 1 too late; 2 claims its position and nothing else.
+        let late = [begin(&ring, when_full), begin(&ring, when_full)];
+        let claimed = ring.claim(when_full, || Ticks::from_raw(0)).unwrap();
         assert_eq!(write(&ring, 3, when_full), Ok(3));
         assert_eq!(read(&mut consumer), [Found::Pending(0)]);
         assert!(!consumer.abandon(1), "not the next");
@@ -231,65 +231,118 @@ fn pending_event_is_waited_for_or_abandoned() {
         assert!(consumer.abandon(2));
         assert_eq!(read(&mut consumer), events(3..4));
         assert!(!consumer.abandon(4), "nothing there");
-        ring.publish(late[1]);
+        for claimed in [late[1], claimed] {
+            ring.publish(claimed);
+        }
         assert_eq!(read(&mut consumer), []);
         // No slot is lost: all of the capacity is held again.
         for number in 4..8 {
             assert_eq!(write(&ring, number, when_full), Ok(number));
         }
         assert_eq!(read(&mut consumer), events(4..8));
-        // Whoever wakes up a lap later finds its slot taken.
-        assert!(ring.own(dead).is_none());
     }
+}
+
+/// The positions of the next events where slot 1 of 4 is not free.
+fn around_slot_1(first: u64) -> impl Iterator<Item = u64> {
+    (first..).filter(|position| position % 4 != 1)
 }
 
 #[test]
 fn dead_writer_costs_its_slot_alone() {
     for when_full in BOTH {
-        let (ring, mut consumer) = ring(4, when_full);
-        assert_eq!(write(&ring, 0, when_full), Ok(0));
-        let dead = ring.claim(when_full, || Ticks::from_raw(0)).unwrap();
-        let dead = ring.own(dead).unwrap();
-        assert_eq!(read(&mut consumer), [Found::Event(0, 0), Found::Pending(1)]);
-        assert!(consumer.abandon(1));
-        for lap in 0..10 {
-            let first = 2 + lap * 3;
-            for number in first..first + 3 {
-                assert_eq!(write(&ring, number, when_full), Ok(number), "{when_full:?}");
+        for has_begun in [false, true] {
+            let (ring, mut consumer) = ring(4, when_full);
+            assert_eq!(write(&ring, 0, when_full), Ok(0));
+            let dead = ring.claim(when_full, || Ticks::from_raw(0)).unwrap();
+            if has_begun {
+                ring.begin(dead);
             }
-            if when_full == WhenFull::Refuse {
-                assert_eq!(write(&ring, 99, when_full), Err(RingFull::Unread));
+            assert_eq!(read(&mut consumer), [Found::Event(0, 0), Found::Pending(1)]);
+            assert!(consumer.abandon(1));
+            let mut positions = around_slot_1(2);
+            for lap in 0..10 {
+                let mut written = Vec::new();
+                for position in positions.by_ref().take(3) {
+                    assert_eq!(write(&ring, position, when_full), Ok(position));
+                    written.push(Found::Event(position, position));
+                }
+                if when_full == WhenFull::Refuse {
+                    assert_eq!(write(&ring, 99, when_full), Err(RingFull::Unread), "{lap}");
+                }
+                assert_eq!(read(&mut consumer), written, "{when_full:?}");
+                assert_eq!(consumer.unread(), 0);
             }
-            assert_eq!(
-                read(&mut consumer),
-                events(first..first + 3),
-                "{when_full:?}"
-            );
+            // It was only stopped: nothing appears, and the slot is used again.
+            ring.publish(dead);
+            let first = ring.written();
+            for number in first..first + 8 {
+                assert_eq!(write(&ring, number, when_full), Ok(number));
+                assert_eq!(read(&mut consumer), events(number..number + 1));
+            }
+            for number in first + 8..first + 12 {
+                assert_eq!(write(&ring, number, when_full), Ok(number));
+            }
+            assert_eq!(read(&mut consumer), events(first + 8..first + 12));
         }
-        // It was only stopped: nothing appears, and the slot is used again.
-        ring.publish(dead);
-        for number in 32..36 {
-            assert_eq!(write(&ring, number, when_full), Ok(number));
-        }
-        assert_eq!(read(&mut consumer), events(32..36));
     }
 }
 
 #[test]
-fn lapped_readers_count_exactly_over_a_dead_writer() {
+fn lapped_readers_count_exactly_over_void_positions() {
     let (ring, mut consumer) = ring(4, WhenFull::Overwrite);
     let write = |number| write(&ring, number, WhenFull::Overwrite).unwrap();
-    let dead = ring
-        .claim(WhenFull::Overwrite, || Ticks::from_raw(0))
-        .unwrap();
-    let _dead = ring.own(dead).unwrap();
-    for number in 1..1_000 {
-        assert_eq!(write(number), number);
+    assert_eq!(write(0), 0);
+    let dead = begin(&ring, WhenFull::Overwrite);
+    let mut positions = around_slot_1(2);
+    let mut written = 2;
+    let mut expect = |count: usize, consumer: &mut RingConsumer<_>| {
+        let last: Vec<_> = positions.by_ref().take(count).collect();
+        for &position in &last {
+            assert_eq!(write(position), position);
+        }
+        written += count as u64;
+        let last = last[count - 3..].iter().map(|&it| Found::Event(it, it));
+        let expected: Vec<_> = last.collect();
+        let found = read(consumer);
+        let Found::Lost(_, missed, LossCause::Overwritten) = found[0] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(found[1..], expected);
+        written - missed - 3
+    };
+    assert_eq!(expect(1_000, &mut consumer), 0, "two of them before");
+    // All that were read before: 3.
+    assert_eq!(expect(10, &mut consumer), 1_002);
+    // More void positions than 16 bits count.
+    assert_eq!(expect(300_000, &mut consumer), 1_012);
+    assert_eq!(expect(5, &mut consumer), 301_012);
+    ring.publish(dead);
+}
+
+#[test]
+fn gap_is_reported_before_what_ends_it() {
+    let (ring, mut consumer) = ring(4, WhenFull::Overwrite);
+    let write = |number| write(&ring, number, WhenFull::Overwrite).unwrap();
+    (0..10).for_each(|it| assert_eq!(write(it), it));
+    // Positions 10 to 13: the oldest in the ring is pending, abandoned, and late.
+    let late = begin(&ring, WhenFull::Overwrite);
+    (11..14).for_each(|it| assert_eq!(write(it), it));
+    assert_eq!(read(&mut consumer), [Found::Pending(10)]);
+    assert!(consumer.abandon(10));
+    let lost = |first, count| [Found::Lost(first, count, LossCause::Overwritten)].to_vec();
+    assert_eq!(read(&mut consumer), [lost(0, 10), events(11..14)].concat());
+    // 14 and 18 are void, 15 is overwritten.
+    for position in [15, 16, 17] {
+        assert_eq!(write(position), position);
     }
-    let lost = Found::Lost(0, 997, LossCause::Overwritten);
+    let dead = begin(&ring, WhenFull::Overwrite);
+    assert_eq!(dead.position, 19);
+    ring.publish(late);
+    assert_eq!(consumer.unread(), 6);
     assert_eq!(
         read(&mut consumer),
-        [[lost].to_vec(), events(997..1_000)].concat()
+        [lost(14, 1), events(16..18), [Found::Pending(19)].to_vec()].concat()
     );
 }
 
@@ -297,25 +350,32 @@ fn lapped_readers_count_exactly_over_a_dead_writer() {
 fn ring_whose_slots_are_all_held_refuses() {
     for when_full in BOTH {
         let (ring, mut consumer) = ring(2, when_full);
-        let hold = || {
-            let claimed = ring.claim(when_full, || Ticks::from_raw(0)).unwrap();
-            ring.own(claimed).unwrap()
-        };
-        let held = [hold(), hold()];
+        let held = [begin(&ring, when_full), begin(&ring, when_full)];
         let refused = match when_full {
             WhenFull::Overwrite => RingFull::Held,
             WhenFull::Refuse => RingFull::Unread,
         };
         assert_eq!(write(&ring, 9, when_full), Err(refused));
         // What is lost is lost; the ring goes on with what is left.
-        assert_eq!(consumer.clear(), 2);
+        let voided = if when_full == WhenFull::Overwrite {
+            2
+        } else {
+            0
+        };
+        assert_eq!(consumer.clear(), 2 + voided);
         assert_eq!(write(&ring, 9, when_full), Err(RingFull::Held));
         ring.publish(held[1]);
-        assert_eq!(write(&ring, 2, when_full), Ok(2));
-        assert_eq!(read(&mut consumer), events(2..3));
+        assert_eq!(read(&mut consumer), []);
+        let position = 5 + voided;
+        assert_eq!(write(&ring, position, when_full), Ok(position));
+        assert_eq!(read(&mut consumer), events(position..position + 1));
         ring.publish(held[0]);
-        assert_eq!([3, 4].map(|it| write(&ring, it, when_full)), [Ok(3), Ok(4)]);
-        assert_eq!(read(&mut consumer), events(3..5));
+        let next = position + 1;
+        assert_eq!(
+            [next, next + 1].map(|it| write(&ring, it, when_full)),
+            [Ok(next), Ok(next + 1)]
+        );
+        assert_eq!(read(&mut consumer), events(next..next + 2));
     }
 }
 
@@ -385,15 +445,15 @@ fn observers_begin_where_they_should_and_disturb_nobody() {
 fn positions_wrap_around() {
     for when_full in BOTH {
         let (words, geometry) = memory(4);
-        // As if 2^62 - 6 events had been written and read.
-        let first = geometry.cut(u64::MAX) - 5;
-        let head = first << 2 | 2;
-        words.word(0).store(head, Ordering::Relaxed);
-        words.word(16).store(first, Ordering::Relaxed);
-        for back in 1..=4 {
-            let slot = SLOTS_WORD + ((2 + 4 - back) % 4) as usize * geometry.stride_words();
-            let turn = Turn::published(&geometry, first - back);
-            words.word(slot + TURN).store(turn.0, Ordering::Relaxed);
+        // As if 2^48 - 6 positions had been given away, 7 of them void.
+        let first = (1_u64 << 48) - 6;
+        let store = |at: usize, value| words.word(at).store(value, Ordering::Relaxed);
+        store(HEAD_WORD, Head::new(first, 7).0);
+        store(TAIL_WORD, first);
+        store(VOIDS_WORD, 7);
+        for position in first - 4..first {
+            let turn = Turn::done(&geometry, geometry.lap(position), 0);
+            store(geometry.slot_word(position) + TURN, turn.0);
         }
         let ring = EventRing::new(words.share(), geometry).unwrap();
         let mut consumer = RingConsumer::new(words, geometry, when_full).unwrap();
@@ -402,7 +462,7 @@ fn positions_wrap_around() {
         }
         for lap in 0..4 {
             for number in 0..4 {
-                let position = geometry.cut(first + lap * 4 + number);
+                let position = (first + lap * 4 + number) & ((1 << 48) - 1);
                 assert_eq!(write(&ring, number, when_full), Ok(position));
             }
             if when_full == WhenFull::Refuse {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Claim, own, fill, publish: steps 1 to 7 of the protocol in the module's comment.
+//! Claim, fill, publish: steps 1 to 7 of the protocol in the module's comment.
 
 use overhear_event::Ticks;
 
-use super::geometry::{Head, RingError, RingGeometry, Turn};
-use super::geometry::{ADDRESS, DATA, HEAD_WORD, KIND, STAMP, TAIL_WORD, THREAD, TURN, WRITER};
-use super::{kind_word, load, EventRecord};
+use super::geometry::{ahead, Head, Lap, RingError, RingGeometry, Turn, Voids};
+use super::geometry::{ADDRESS, DATA, KIND, STAMP, THREAD, TURN, WRITER};
+use super::geometry::{HEAD_WORD, TAIL_WORD, VOIDS_WORD};
+use super::{load, EventRecord, Kind};
 use crate::layout::pair;
 use crate::sync::{fence, spin_loop, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
@@ -13,9 +14,6 @@ use crate::words::{store_bytes, Words};
 /// Turns of the first wait after a lost race, and the most of a later one: about a microsecond.
 const LEAST_TURNS: u32 = if cfg!(loom) { 1 } else { 8 };
 const MOST_TURNS: u32 = if cfg!(loom) { 1 } else { 64 };
-/// How often step 5 looks at its slot again. One retry is enough unless the memory is damaged or
-/// its changes are seen late.
-const OWN_TRIES: u32 = 4;
 
 /// What a write does where the oldest event has not been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,22 +43,15 @@ pub struct EventRing<W> {
     geometry: RingGeometry,
 }
 
-/// A position that no other writer has, and the slot for it.
+/// A position, and its slot, that no other writer has until it is published.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claimed {
     pub(super) position: u64,
-    slot: u64,
-    /// The slot's turn, as seen before the claim.
-    seen: Turn,
-    stamp: Ticks,
-    when_full: WhenFull,
-}
-
-/// A slot that no other writer stores into.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Owned {
-    pub(super) position: u64,
-    slot: u64,
+    lap: Lap,
+    /// Void positions of the slot before this one.
+    slot_voids: u16,
+    /// Void positions of the ring before this one.
+    ring_voids: u16,
     stamp: Ticks,
 }
 
@@ -86,19 +77,16 @@ impl<W: Words> EventRing<W> {
         &self.geometry
     }
 
-    /// Number of events that were given a position so far: the position of the next one.
+    /// Number of positions that were given away so far, with 48 bits: the position of the next event.
     #[must_use]
     pub fn written(&self) -> u64 {
         // SYNC(claim): pairs with the CAS of `head`.
-        let head = load(&self.words, HEAD_WORD, Ordering::Acquire);
-        self.geometry.head(head).position
+        Head(load(&self.words, HEAD_WORD, Ordering::Acquire)).position()
     }
 
-    /// Writes an event, and returns its position. `record.stamp` is not used: `stamp` reads the
-    /// clock, again for each race that is lost. Data beyond the geometry's size is cut off.
-    ///
-    /// An event that others overtake by a whole lap while it is written is lost like one that was
-    /// overwritten: it has a position, and readers miss it.
+    /// Writes an event, and returns its position, with 48 bits. `record.stamp` is not used: `stamp`
+    /// reads the clock, again for each race that is lost. Data beyond the geometry's size is cut
+    /// off.
     ///
     /// # Errors
     /// [`RingFull`], and nothing was written.
@@ -110,10 +98,9 @@ impl<W: Words> EventRing<W> {
         stamp: impl FnMut() -> Ticks,
     ) -> Result<u64, RingFull> {
         let claimed = self.claim(when_full, stamp)?;
-        if let Some(owned) = self.own(claimed) {
-            self.fill(owned, record);
-            self.publish(owned);
-        }
+        self.begin(claimed);
+        self.fill(claimed, record);
+        self.publish(claimed);
         Ok(claimed.position)
     }
 
@@ -124,197 +111,181 @@ impl<W: Words> EventRing<W> {
         when_full: WhenFull,
         mut stamp: impl FnMut() -> Ticks,
     ) -> Result<Claimed, RingFull> {
-        let (geometry, mut turns, mut skipped) = (&self.geometry, LEAST_TURNS, 0);
+        let (mut turns, mut voided) = (LEAST_TURNS, 0);
         loop {
             // Step 1. SYNC(claim): pairs with the CAS below.
-            let word = load(&self.words, HEAD_WORD, Ordering::Acquire);
-            let Head { position, slot } = geometry.head(word);
-            let mut oldest = None;
+            let head = Head(load(&self.words, HEAD_WORD, Ordering::Acquire));
+            let position = head.position();
             if when_full == WhenFull::Refuse {
                 // SYNC(free): pairs with the consumer's store of `tail`.
                 let tail = load(&self.words, TAIL_WORD, Ordering::Acquire);
-                oldest = Some(tail);
-            }
-            // SYNC(publish), SYNC(own): pairs with the changes of the turn below.
-            let seen = Turn(load(
-                &self.words,
-                geometry.slot_word(slot) + TURN,
-                Ordering::Acquire,
-            ));
-            // Step 2.
-            if let Some(tail) = oldest {
-                let full = !geometry.is_within_lap(position, tail);
-                if full || geometry.is_within_lap(seen.position(geometry), tail) {
-                    if self.is_head(word) {
-                        return Err(RingFull::Unread);
-                    }
+                let unread = ahead(position, tail);
+                if !(0..self.geometry.capacity().cast_signed()).contains(&unread) {
+                    self.confirm_full(head, voided)?;
                     continue;
                 }
             }
-            if seen.is_held() {
-                if !self.skip(word, seen, &mut skipped)? {
-                    wait(&mut turns);
+            // SYNC(publish): pairs with the last owner's store. What a writer of the next lap
+            // stores into the slot comes after the stores of this one.
+            let at = self.geometry.slot_word(position) + TURN;
+            let turn = Turn(load(&self.words, at, Ordering::Acquire));
+            let lap = self.geometry.lap(position);
+            // Step 2.
+            let mut slot_voids = turn.voids();
+            if turn.progress() != self.geometry.free_for(lap) {
+                match self.voids_since(turn, position) {
+                    Some(voids) => slot_voids = voids,
+                    None => {
+                        self.void(head, turn, &mut voided)?;
+                        continue;
+                    }
                 }
-                continue;
             }
             // Step 3.
             let stamp = stamp();
             // Step 4. SYNC(claim): pairs with the load above.
-            if self.advance(word, position.wrapping_add(1)) {
+            let (won, lost) = (Ordering::Release, Ordering::Relaxed);
+            let next = head.after_event();
+            let word = self.word(HEAD_WORD);
+            if word.compare_exchange(head.0, next.0, won, lost).is_ok() {
                 return Ok(Claimed {
                     position,
-                    slot,
-                    seen,
+                    lap,
+                    slot_voids,
+                    ring_voids: head.voids(),
                     stamp,
-                    when_full,
                 });
             }
             wait(&mut turns);
         }
     }
 
-    /// Step 5. `None` if a writer of another lap has the slot: the event is lost, and its readers
-    /// count it.
+    /// Step 5.
     #[inline(always)]
-    pub(super) fn own(&self, claimed: Claimed) -> Option<Owned> {
-        let geometry = &self.geometry;
-        let Claimed {
-            position,
-            slot,
-            stamp,
-            ..
-        } = claimed;
-        let held = Turn::held(geometry, position);
-        let word = self.word(slot, TURN);
-        // SYNC(own): pairs with the loads of the turn. Acquire, for the last owner's stores come
-        // before those of this one: SYNC(publish).
-        let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
-        if let Err(now) = word.compare_exchange(claimed.seen.0, held.0, won, lost) {
-            self.own_again(claimed, Turn(now))?;
-        }
+    pub(super) fn begin(&self, claimed: Claimed) {
+        let turn = Turn::busy(&self.geometry, claimed.lap, claimed.slot_voids);
+        // Relaxed: the fence orders it before the stores of step 6.
+        self.slot(claimed.position)[TURN].store(turn.0, Ordering::Relaxed);
         // SYNC(overwrite): pairs with the reader's fence before it loads the turn again.
         fence(Ordering::Release);
-        Some(Owned {
-            position,
-            slot,
-            stamp,
-        })
-    }
-
-    /// Step 5 after a failure: the slot may belong to an older event that was published, of which
-    /// step 1 knew nothing yet.
-    #[cold]
-    #[inline(never)]
-    fn own_again(&self, claimed: Claimed, mut now: Turn) -> Option<()> {
-        let geometry = &self.geometry;
-        let held = Turn::held(geometry, claimed.position);
-        let word = self.word(claimed.slot, TURN);
-        for _ in 0..OWN_TRIES {
-            let last = now.position(geometry);
-            if now.is_held() || geometry.ahead(claimed.position, last) <= 0 {
-                return None;
-            }
-            if claimed.when_full == WhenFull::Refuse {
-                // SYNC(free): as in step 1.
-                let tail = load(&self.words, TAIL_WORD, Ordering::Acquire);
-                if geometry.is_within_lap(last, tail) {
-                    return None;
-                }
-            }
-            // SYNC(own), SYNC(publish): as in `own`.
-            let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
-            match word.compare_exchange(now.0, held.0, won, lost) {
-                Ok(_) => return Some(()),
-                Err(newer) => now = Turn(newer),
-            }
-        }
-        None
     }
 
     /// Step 6.
     #[inline(always)]
-    pub(super) fn fill(&self, owned: Owned, record: &EventRecord<'_>) {
-        let geometry = &self.geometry;
-        let size = record.data.len().min(geometry.data_bytes() as usize);
+    pub(super) fn fill(&self, claimed: Claimed, record: &EventRecord<'_>) {
+        let size = record.data.len().min(self.geometry.data_bytes() as usize);
         let data = &record.data[..size];
-        let slot = self.slot(owned.slot);
+        let slot = self.slot(claimed.position);
+        let kind = Kind {
+            event: record.event,
+            flags: record.flags,
+            // At most `MAX_EVENT_DATA`.
+            data_bytes: size as u16,
+            ring_voids: claimed.ring_voids,
+        };
         // Relaxed: SYNC(publish) makes all of them visible.
         let store = |at: usize, value: u64| slot[at].store(value, Ordering::Relaxed);
-        store(WRITER, pair(record.pid, record.tid));
-        store(STAMP, owned.stamp.as_raw());
+        store(STAMP, claimed.stamp.as_raw());
         store(ADDRESS, record.address);
         store(THREAD, record.thread);
-        store(KIND, kind_word(record.event, record.flags, size as u32));
+        store(WRITER, pair(record.pid, record.tid));
+        store(KIND, kind.to_word());
         store_bytes(&slot[DATA..], data);
     }
 
     /// Step 7.
     #[inline(always)]
-    pub(super) fn publish(&self, owned: Owned) {
-        let turn = Turn::published(&self.geometry, owned.position);
+    pub(super) fn publish(&self, claimed: Claimed) {
+        let turn = Turn::done(&self.geometry, claimed.lap, claimed.slot_voids);
         // SYNC(publish): pairs with the loads of the turn.
-        self.word(owned.slot, TURN).store(turn.0, Ordering::Release);
+        self.slot(claimed.position)[TURN].store(turn.0, Ordering::Release);
     }
 
-    /// Steps over a slot whose writer is late; `false` if another writer was faster.
+    /// Step 1, full: an error unless `head` has moved meanwhile.
     #[cold]
     #[inline(never)]
-    fn skip(&self, head: u64, seen: Turn, skipped: &mut u64) -> Result<bool, RingFull> {
-        let geometry = &self.geometry;
-        let Head { position, slot } = geometry.head(head);
-        let word = self.word(slot, TURN);
-        // The load may have been of an old value; a read-modify-write is not. Acquire: as the load.
-        let (won, lost) = (Ordering::AcqRel, Ordering::Acquire);
-        if word.compare_exchange(seen.0, seen.0, won, lost).is_err() {
-            return Ok(true);
+    fn confirm_full(&self, head: Head, voided: u64) -> Result<(), RingFull> {
+        // SYNC(claim): pairs with the CAS of `head`.
+        if load(&self.words, HEAD_WORD, Ordering::Acquire) != head.0 {
+            return Ok(());
         }
-        if *skipped == geometry.capacity() {
+        Err(if voided == self.geometry.capacity() {
+            RingFull::Held
+        } else {
+            RingFull::Unread
+        })
+    }
+
+    /// Step 2, slow: the number of the slot's void positions if all of its positions since the
+    /// newest event are void, so that nobody but the writer of `position` may store into it.
+    #[cold]
+    #[inline(never)]
+    fn voids_since(&self, turn: Turn, position: u64) -> Option<u16> {
+        let geometry = &self.geometry;
+        let at = geometry.void_word(position);
+        // SYNC(void): pairs with the CAS of this word. It is loaded after the turn: what it counts
+        // beyond the turn's count came after the turn's event.
+        let voids = Voids(load(&self.words, at, Ordering::Acquire)).count();
+        let laps = geometry.laps_ahead(geometry.lap(position), turn.next_lap());
+        let since = voids.wrapping_sub(turn.voids());
+        let is_free = !turn.is_busy() && laps >= 0 && laps as u16 == since;
+        is_free.then_some(voids)
+    }
+
+    /// Step 2, void: gives up the position, because its slot is not free.
+    #[cold]
+    #[inline(never)]
+    fn void(&self, head: Head, turn: Turn, voided: &mut u64) -> Result<(), RingFull> {
+        let (geometry, position) = (&self.geometry, head.position());
+        let word = self.word(geometry.slot_word(position) + TURN);
+        // The load may have been of an old value; a read-modify-write is not. SYNC(publish): it
+        // passes on what the last owner published.
+        let (won, lost) = (Ordering::AcqRel, Ordering::Relaxed);
+        if word.compare_exchange(turn.0, turn.0, won, lost).is_err() {
+            return Ok(());
+        }
+        if *voided == geometry.capacity() {
             return Err(RingFull::Held);
         }
-        let next = Head {
-            position,
-            slot: slot + 1,
-        };
-        let next = geometry.head_word(next);
-        let (won, lost) = (Ordering::Release, Ordering::Relaxed);
         // SYNC(claim): pairs with the loads of `head`.
-        let moved = self.head().compare_exchange(head, next, won, lost).is_ok();
-        *skipped += u64::from(moved);
-        Ok(moved)
-    }
-
-    /// Moves `head` to this position and the next slot.
-    #[inline(always)]
-    fn advance(&self, head: u64, position: u64) -> bool {
-        let geometry = &self.geometry;
-        let slot = geometry.head(head).slot + 1;
-        let next = geometry.head_word(Head { position, slot });
         let (won, lost) = (Ordering::Release, Ordering::Relaxed);
-        // SYNC(claim): pairs with the loads of `head`.
-        self.head().compare_exchange(head, next, won, lost).is_ok()
-    }
-
-    /// Whether `head` still is this.
-    #[cold]
-    fn is_head(&self, word: u64) -> bool {
-        // SYNC(claim): pairs with the CAS of `head`.
-        load(&self.words, HEAD_WORD, Ordering::Acquire) == word
+        let next = head.after_void();
+        let word = self.word(HEAD_WORD);
+        if word.compare_exchange(head.0, next.0, won, lost).is_err() {
+            spin_loop();
+            return Ok(());
+        }
+        *voided += 1;
+        let (word, lap) = (
+            self.word(geometry.void_word(position)),
+            geometry.lap(position),
+        );
+        let mut voids = word.load(Ordering::Relaxed);
+        loop {
+            let more = Voids(voids).with(geometry, lap).0;
+            // SYNC(void): pairs with its loads. Whoever sees it sees that `head` has passed the
+            // position.
+            match word.compare_exchange(voids, more, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => voids = now,
+            }
+        }
+        // Relaxed: it only gives the higher bits of a count whose lower bits are in `head`.
+        self.word(VOIDS_WORD).fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     #[inline(always)]
-    fn head(&self) -> &AtomicU64 {
-        self.words.word(HEAD_WORD)
+    fn word(&self, at: usize) -> &AtomicU64 {
+        self.words.word(at)
     }
 
     #[inline(always)]
-    fn word(&self, slot: u64, at: usize) -> &AtomicU64 {
-        &self.slot(slot)[at]
-    }
-
-    #[inline(always)]
-    fn slot(&self, slot: u64) -> &[AtomicU64] {
-        let geometry = &self.geometry;
-        let (first, count) = (geometry.slot_word(slot), geometry.stride_words());
+    fn slot(&self, position: u64) -> &[AtomicU64] {
+        let (first, count) = (
+            self.geometry.slot_word(position),
+            self.geometry.stride_words(),
+        );
         // SAFETY: `new` has compared the memory with the geometry, and `slot_word` is in bounds of
         // the geometry for any number.
         unsafe { self.words.range_unchecked(first, count) }
