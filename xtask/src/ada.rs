@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The Ada packages of `packages/ada`: their constants are compared with `<trace.h>`, and their tests
-//! and their example are built by gnatmake and run.
+//! The Ada packages of `packages/ada`: their constants are compared with `<trace.h>`, and their
+//! tests and their example are built by gnatmake and run.
 
 use std::fs;
 use std::path::Path;
