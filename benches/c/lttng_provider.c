@@ -3,21 +3,12 @@
 #define LTTNG_UST_TRACEPOINT_DEFINE
 #include "lttng_provider.h"
 
-#include <lttng/tracef.h>
-
 #include "places.h"
 
 __attribute__((noinline)) void lttng_on(uint64_t elements)
 {
     for (uint64_t element = 0; element < elements; element++)
         lttng_ust_tracepoint(overhear_bench, on, element);
-}
-
-/* The event without a declaration, which is formatted when it is recorded. */
-__attribute__((noinline)) void lttng_tracef(uint64_t elements)
-{
-    for (uint64_t element = 0; element < elements; element++)
-        lttng_ust_tracef("%llu", (unsigned long long)element);
 }
 
 /* The disabled tracepoint at each offset in a cache line, as for the sensors. */
