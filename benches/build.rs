@@ -39,6 +39,7 @@ fn main() {
         unit("gcc", "-std=gnu11")
             .include("c")
             .file("c/lttng_provider.c")
+            .file("c/lttng_tracef.c")
             .compile("lttng_provider");
         // Tracepoints are found only by the ends of their section; lld would discard these.
         println!("cargo::rustc-link-arg-bins=-Wl,-z,nostart-stop-gc");

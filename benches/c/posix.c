@@ -6,8 +6,11 @@
 
 __attribute__((noinline)) void posix_events(trace_event_id_t event, uint64_t elements)
 {
-    for (uint64_t element = 0; element < elements; element++)
-        posix_trace_event(event, &element, sizeof element);
+    for (uint64_t element = 0; element < elements; element++) {
+        /* Not the counter itself, which would have to be in memory. */
+        const uint64_t value = element;
+        posix_trace_event(event, &value, sizeof value);
+    }
 }
 
 /* A call that records nothing, at each offset in a cache line, as for the sensors. */
@@ -15,8 +18,10 @@ __attribute__((noinline)) void posix_events(trace_event_id_t event, uint64_t ele
     static __attribute__((noinline)) void NAME##_at_##AT(trace_event_id_t event, uint64_t elements) \
     {                                                                                               \
         PLACE(AT);                                                                                  \
-        for (uint64_t element = 0; element < elements; element++)                                   \
-            posix_trace_event(event, &element, sizeof element);                                     \
+        for (uint64_t element = 0; element < elements; element++) {                                 \
+            const uint64_t value = element;                                                         \
+            posix_trace_event(event, &value, sizeof value);                                         \
+        }                                                                                           \
     }
 
 PLACED_LOOPS(NOTHING_RECORDED, unrecorded)

@@ -7,7 +7,9 @@ use std::hint::black_box;
 use std::rc::Rc;
 
 use anyhow::{ensure, Result};
-use overhear_posixtrace::{open_event_type, ActiveStream, Attributes, EventSet, FilterChange, Wait};
+use overhear_posixtrace::{
+    open_event_type, ActiveStream, Attributes, EventSet, FilterChange, Wait,
+};
 
 use crate::hot::USUAL;
 use crate::native::{units, PLACES};
@@ -41,7 +43,12 @@ fn events(event: u32, elements: u64) {
 
 /// Writes, does not write, and reads.
 pub(crate) fn posix(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>> {
-    Ok([write(rounds, peers)?, unrecorded(rounds, peers)?, read(rounds)?].concat())
+    Ok([
+        write(rounds, peers)?,
+        unrecorded(rounds, peers)?,
+        read(rounds)?,
+    ]
+    .concat())
 }
 
 /// A running stream of this many events, that records nothing but one event type.
@@ -74,8 +81,16 @@ fn write(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>> {
         }));
     }
     for (events_of_stream, name, target) in [
-        (slots as usize, "posix_trace_event, a stream of 64 events", Some(3.0)),
-        (8192, "posix_trace_event, a stream of the default size (8,192)", None),
+        (
+            slots as usize,
+            "posix_trace_event, a stream of 64 events",
+            Some(3.0),
+        ),
+        (
+            8192,
+            "posix_trace_event, a stream of the default size (8,192)",
+            None,
+        ),
     ] {
         let (stream, event) = stream(events_of_stream, name)?;
         let mut contender = Contender::new(EVENT, name, move || {
@@ -85,6 +100,14 @@ fn write(rounds: usize, peers: &[Peer]) -> Result<Vec<Outcome>> {
         });
         contender.against.clone_from(&base);
         contender.target = target;
+        contenders.push(contender);
+    }
+    for (name, run) in peers.iter().filter_map(|peer| peer.formatted) {
+        let mut contender = Contender::new(EVENT, name, move || {
+            run(64);
+            time(200, &mut |elements| run(elements))
+        });
+        contender.against.clone_from(&base);
         contenders.push(contender);
     }
     for peer in peers.iter().filter(|peer| peer.name.starts_with("LTTng")) {
@@ -138,7 +161,10 @@ fn read(rounds: usize) -> Result<Vec<Outcome>> {
     let created = unsafe { posix_trace_create(0, std::ptr::null(), &raw mut stream) };
     // SAFETY: the function has no conditions.
     let started = unsafe { posix_trace_start(stream) };
-    ensure!(created == 0 && started == 0, "no stream: {created}, {started}");
+    ensure!(
+        created == 0 && started == 0,
+        "no stream: {created}, {started}"
+    );
     let in_c = move || {
         events(event.as_raw(), READ_EVENTS);
         let mut sum = 0;
@@ -158,7 +184,8 @@ fn read(rounds: usize) -> Result<Vec<Outcome>> {
         let mut sum = 0;
         time(READ_EVENTS, &mut |_| {
             while let Ok(Some(())) = reader.next_event(Wait::Try, |event| {
-                sum += event.time.as_monotonic_ns() ^ u64::from(event.data.first().copied().unwrap_or(0));
+                sum += event.time.as_monotonic_ns()
+                    ^ u64::from(event.data.first().copied().unwrap_or(0));
             }) {}
             black_box(sum);
         })
@@ -167,8 +194,11 @@ fn read(rounds: usize) -> Result<Vec<Outcome>> {
         rounds / 10 + 1,
         vec![
             Contender::new(READ, LIMIT, || 200.0),
-            Contender::new(READ, "posix_trace_trygetnext_event", in_c).against(LIMIT).at_most(1.0),
-            Contender::new(READ, "the same in Rust, ActiveStream::next_event", in_rust).against(LIMIT),
+            Contender::new(READ, "posix_trace_trygetnext_event", in_c)
+                .against(LIMIT)
+                .at_most(1.0),
+            Contender::new(READ, "the same in Rust, ActiveStream::next_event", in_rust)
+                .against(LIMIT),
         ],
     ))
 }

@@ -127,7 +127,10 @@ pub(crate) fn concurrent<E: Element>(slots: u64) -> Result<ConcurrentSensor<E>> 
         .rate(rate())
         .capacity(slots)
         .register()?;
-    ensure!(sensor.is_connected(), "a concurrent sensor is not connected");
+    ensure!(
+        sensor.is_connected(),
+        "a concurrent sensor is not connected"
+    );
     Ok(sensor)
 }
 

@@ -11,6 +11,7 @@ fn main() {
         // Also in debug builds: the tests count its instructions' effects, and not its speed.
         .opt_level(2)
         .pic(true)
+        .force_frame_pointer(false)
         .warnings(true)
         .extra_warnings(true)
         .compile("overhear_posixtrace_shim");

@@ -19,6 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 extern "C" {
     fn lttng_on(elements: u64);
+    fn lttng_tracef(elements: u64);
     static lttng_off: [unsafe extern "C" fn(u64); PLACES];
     fn lttng_is_on() -> i32;
 }
@@ -89,6 +90,8 @@ pub(super) fn start() -> Result<Peer> {
     session.lttng(&[&channel[..], &sizes[..], &in_session[..]].concat())?;
     let event = ["enable-event", "overhear_bench:on", "-c", "events"];
     session.lttng(&[&event[..], &in_session[..]].concat())?;
+    let event = ["enable-event", "lttng_ust_tracef:*", "-c", "events"];
+    session.lttng(&[&event[..], &in_session[..]].concat())?;
     session.lttng(&["start", SESSION])?;
     wait("the tracepoint is not enabled", || {
         // SAFETY: reads the tracepoint's state.
@@ -97,6 +100,10 @@ pub(super) fn start() -> Result<Peer> {
     // SAFETY: the provider is linked in; tracepoints may be called from any thread.
     let on = |elements| unsafe { lttng_on(elements) };
     let mut peer = Peer::new("LTTng-UST tracepoint", 200, session, on);
+    // SAFETY: as above.
+    peer.formatted = Some(("LTTng-UST tracef", |elements| unsafe {
+        lttng_tracef(elements)
+    }));
     // SAFETY: as above.
     peer.off = Some(|place, elements| unsafe { lttng_off[place](elements) });
     Ok(peer)

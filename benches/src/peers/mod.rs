@@ -26,6 +26,8 @@ pub(crate) struct Peer {
     pub(crate) elements: u64,
     /// The same tool, switched off, by the code at this offset in a line.
     pub(crate) off: Option<fn(usize, u64)>,
+    /// The tool's event without a declaration, with the number as text: its name and code.
+    pub(crate) formatted: Option<(&'static str, fn(u64))>,
     /// Objects that must live until the last event.
     pub(crate) _keeper: Box<dyn Any>,
 }
@@ -51,6 +53,7 @@ impl Peer {
             run: Rc::new(RefCell::new(run)),
             elements,
             off: None,
+            formatted: None,
             _keeper: Box::new(keeper),
         }
     }

@@ -72,7 +72,7 @@ void oh_posix_trace_event_(trace_event_id_t event, const void *data, size_t size
     const struct local *local = __atomic_load_n(&here, __ATOMIC_CONSUME);
     const uint64_t *gate = __atomic_load_n(&local->gate, __ATOMIC_ACQUIRE);
     uint64_t streams;
-    if (gate == NULL || event - FIRST_USER_EVENT >= USER_EVENTS)
+    if (__builtin_expect(gate == NULL || event - FIRST_USER_EVENT >= USER_EVENTS, 0))
         return;
     /* Relaxed: a stream that starts or stops at this moment may get the event or not. */
     streams = __atomic_load_n(&gate[event], __ATOMIC_RELAXED) &
