@@ -534,4 +534,41 @@ mod tests {
             assert!((1..=16).contains(&events));
         }
     }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        /// Whatever is in an area, an observer neither panics nor reads for ever.
+        #[test]
+        fn damaged_areas_are_observed(
+            damage in proptest::collection::vec((0_usize..17_000, proptest::prelude::any::<u64>()), 0..600),
+            capacity in 0_u64..32,
+            policy in 0_u64..8,
+            ring in proptest::collection::vec(proptest::prelude::any::<u64>(), 0..512),
+        ) {
+            use crate::area::tests::{forged, head, SIZE_SEALS};
+            use crate::area::FILE_BYTES;
+            let mut words = vec![0; 17_000];
+            for (at, word) in damage {
+                words[at] = word;
+            }
+            words[..3].copy_from_slice(&head());
+            // The first slot is more likely to be a stream than arbitrary words are.
+            words[512] = 80 | capacity << 32 | policy << 37;
+            let file = forged(&words, FILE_BYTES, SIZE_SEALS);
+            let bytes: Vec<u8> = ring.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            rustix::io::pwrite(&file, &bytes, 256 << 10).unwrap();
+            let observer = AreaObserver::open(file).unwrap();
+            for stream in observer.streams() {
+                let mut reader = observer.observe(&stream).unwrap();
+                for _ in 0..200 {
+                    if let Observed::Event(event) = reader.next_event() {
+                        assert!(event.data.len() <= stream.max_data_size.max(80));
+                        let _ = observer.event_name(event.event);
+                    }
+                }
+            }
+            let _ = observer.processes();
+        }
+    }
 }

@@ -47,6 +47,12 @@ pub(crate) fn local() -> Option<&'static Local> {
     OWN.get().map(Own::local)
 }
 
+/// The number of this process as the library knows it: 0 in a child that was not prepared yet.
+#[inline]
+pub(crate) fn known_pid() -> u32 {
+    local().map_or(0, Local::pid)
+}
+
 /// The area of this process. The first call makes it, if the constructor did not.
 ///
 /// # Errors

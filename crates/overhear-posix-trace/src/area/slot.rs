@@ -350,6 +350,7 @@ impl<'a> Slot<'a> {
 
     /// Wakes those who wait, if any.
     pub(crate) fn wake_if_waiting(self) {
+        // SYNC(wait)
         if self.words[WAITING].load(Ordering::SeqCst) != 0 {
             self.wake();
         }
@@ -359,6 +360,7 @@ impl<'a> Slot<'a> {
     #[cold]
     pub(crate) fn wake(self) {
         let word = self.wakes();
+        // SYNC(wait)
         word.fetch_add(1, Ordering::SeqCst);
         crate::futex::wake_all(word);
     }
@@ -378,6 +380,7 @@ impl<'a> Slot<'a> {
     /// Ends what [`Slot::begin_wait`] began.
     pub(crate) fn end_wait(self, flusher: bool) {
         let one = if flusher { FLUSHER } else { 1 };
+        // SYNC(wait)
         self.words[WAITING].fetch_sub(one, Ordering::SeqCst);
     }
 }
