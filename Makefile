@@ -3,7 +3,7 @@
 
 XTASK := cargo run --quiet --package xtask --
 
-.PHONY: help demo test python lint loom miri fuzz mutants deny notices bench experiment experiment-budget stress hostile mutations kills kernels docs install naps ranges suites experiment-smco experiment-epos experiment-anomalies sizes clean
+.PHONY: help demo test python ada lint loom miri fuzz mutants deny notices bench experiment experiment-posix experiment-budget stress hostile mutations kills kernels docs install naps ranges suites experiment-smco experiment-epos experiment-anomalies sizes clean
 
 help:
 	@echo 'make VERB, where VERB is one of:'
@@ -15,6 +15,8 @@ test: ## builds once and runs every test and every lint
 	@$(XTASK) test
 python: ## builds the Python wheel, installs it in an environment of its own, and tests it
 	@$(XTASK) python
+ada: ## builds the Ada packages by gnatmake, and runs their tests and their example
+	@$(XTASK) ada
 lint: ## checks format, clippy, crate table, licence lines, links, citations, manifests, reference
 	@$(XTASK) lint
 loom: ## runs the models of the lock-free protocols in every interleaving, of the largest with up to 3 preemptions
@@ -33,6 +35,8 @@ bench: ## measures sensors and readers against a floor and other tools, PAGE=FIL
 	@$(XTASK) bench $(PAGE)
 experiment: ## runs fifteen periodic tasks for SECONDS=60, and prints response times computed and observed
 	@$(XTASK) experiment $(SECONDS)
+experiment-posix: ## the same with metrics of POSIX trace streams alone, for SECONDS=60
+	@$(XTASK) experiment-posix $(SECONDS)
 experiment-budget: ## compares the CPU time of programs under a budget with its target, GROUPS=4 for each row; keeps docs/experiments/budget.md
 	@$(XTASK) experiment-budget $(GROUPS)
 stress: ## keeps a guarantee while every CPU is loaded, for SECONDS=600, assuming LATENESS=20 ms

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Messages of a program as events of POSIX trace: each level is an event
- * type, and a filter selects levels while the program runs.
+ * links: overhear_posixtrace. Messages of a program as events of POSIX trace: each level is an
+ * event type, and a filter selects levels while the program runs.
  *
  *     ./posix_messages
  */

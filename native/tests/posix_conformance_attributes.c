@@ -375,7 +375,7 @@ static void of_full_streams(void)
             in_order &= number_of(&event) == last + 1 && stops == 0;
             last = number_of(&event);
         }
-        /* The first START is that of the test, another one may come as soon as the stream is empty. */
+        /* Another START may come as soon as the stream is empty. */
         restarts += stops && event.info.posix_event_id == POSIX_TRACE_START;
         stops += event.info.posix_event_id == POSIX_TRACE_STOP;
     }

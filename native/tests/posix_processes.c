@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Processes in the middle of everything: children are forked, spawned and
- * replaced by other programs while threads of their parent record events and change the stream.
- * Every event of every process arrives once. A controller that is killed leaves the program usable.
+ * links: overhear_posixtrace. Processes in the middle of everything: children are forked, spawned
+ * and replaced by other programs while threads of their parent record events and change the
+ * stream. Every event of every process arrives once. A controller that is killed leaves the program usable.
  */
 #define _GNU_SOURCE 1
 #include <pthread.h>
@@ -96,7 +96,7 @@ static void *reads(void *argument)
     return NULL;
 }
 
-/* What a child does: the first half of its events itself, the second one perhaps as another program. */
+/* What a child does: half of its events itself, the other half perhaps as another program. */
 static pid_t child_of_kind(int kind)
 {
     char program[] = "/proc/self/exe", first[16] = "0", count[16];

@@ -122,6 +122,18 @@ fn replay_speed(workspace: &Workspace) -> Result<()> {
 /// The experiment of [POSIX-metrics, section 4], for a minute or the given number of seconds: a
 /// bench that is also a test. Its table is that of docs/response-times.md.
 pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    let name = "experiment::observed_response_times_are_at_most_the_computed_ones";
+    periodic_tasks(workspace, arguments, name)
+}
+
+/// The same by POSIX trace streams: a stream with a log, and metrics over that log.
+pub(crate) fn experiment_posix(workspace: &Workspace, arguments: &[String]) -> Result<()> {
+    let name = "posix_experiment::metrics_of_a_log_give_the_tables_of_the_experiment";
+    periodic_tasks(workspace, arguments, name)
+}
+
+/// Runs a test of the suite `counts` with the fifteen tasks to its full extent.
+fn periodic_tasks(workspace: &Workspace, arguments: &[String], test: &str) -> Result<()> {
     packages::ensure(&[BUILD])?;
     let seconds = arguments.first().map_or("60", String::as_str);
     let mut cargo = shell::cargo(&workspace.root);
@@ -133,8 +145,7 @@ pub(crate) fn experiment(workspace: &Workspace, arguments: &[String]) -> Result<
         "--test",
         "counts",
     ]);
-    let name = "experiment::observed_response_times_are_at_most_the_computed_ones";
-    shell::run(cargo.args([name, "--", "--exact", "--nocapture"]))
+    shell::run(cargo.args([test, "--", "--exact", "--nocapture"]))
 }
 
 /// Budgets on sensors of programs: the target against the CPU time that the programs take, with

@@ -2,7 +2,7 @@
 //! The verbs behind `make`.
 //!
 //! A verb goes in; what it needs from the operating system is installed ([`packages`]); cargo, the
-//! C compilers and Overhear itself are run ([`verbs`], [`native`], [`python`]); what their tests
+//! C compilers and Overhear itself are run ([`verbs`], [`native`], [`ada`], [`python`]); what their tests
 //! say is counted ([`tally`]) and printed as one last line. The Makefile holds the names of the
 //! verbs only.
 //!
@@ -11,6 +11,7 @@
 
 #![cfg_attr(not(test), warn(clippy::too_many_lines))]
 
+mod ada;
 mod bench;
 mod circles;
 mod examples;

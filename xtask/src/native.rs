@@ -101,7 +101,8 @@ pub(crate) fn c_tests(workspace: &Workspace, profile: &str) -> Result<Tally> {
     }
     tally.add(readme_example(workspace)?);
     tally.add(headers(workspace)?);
-    tally.add(posix::header(workspace, profile)?);
+    tally.add(posix::header(workspace)?);
+    tally.add(page_example(workspace, profile)?);
     tally.summarize(format!("C tests: {tally}"));
     Ok(tally)
 }
@@ -170,8 +171,37 @@ fn readme_example(workspace: &Workspace) -> Result<Tally> {
     Ok(tally)
 }
 
+/// The example of the page of POSIX trace compiles as printed, and prints the number that it has
+/// recorded.
+fn page_example(workspace: &Workspace, profile: &str) -> Result<Tally> {
+    const PAGE: &str = "docs/posix-trace.md";
+    const PRINTED: &str = "7\n";
+    let mut tally = Tally::default();
+    let page = fs::read_to_string(workspace.root.join(PAGE))?;
+    let text = c_block(&page).with_context(|| format!("{PAGE} has no example in C"))?;
+    let folder = workspace.target.join("native");
+    fs::create_dir_all(&folder)?;
+    let source = folder.join("posix_page.c");
+    fs::write(
+        &source,
+        format!("/* links: overhear_posixtrace. */\n{text}\n"),
+    )?;
+    let printed = compile(workspace, profile, COMPILERS[0], &source)
+        .and_then(|program| shell::output(&mut Command::new(program)));
+    match printed {
+        Ok(printed) if printed == PRINTED => tally.pass(),
+        Ok(printed) => tally.fail(format!("the example of {PAGE} prints {printed:?}")),
+        Err(error) => {
+            println!("{error:#}");
+            tally.fail(format!("the example of {PAGE}"));
+        }
+    }
+    println!("the example of {PAGE}: {tally}");
+    Ok(tally)
+}
+
 /// The first block of C in a Markdown text.
-pub(crate) fn c_block(text: &str) -> Option<&str> {
+fn c_block(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once("\n```c\n")?;
     Some(rest.split_once("\n```")?.0)
 }

@@ -85,6 +85,7 @@ pub(crate) const TEST: &[Need] = &[
         "clang's ThreadSanitizer",
     ),
     program("babeltrace2", "babeltrace2", "the trace reader babeltrace2"),
+    program("gnat", "gnatmake", "the Ada compiler gnat"),
     BABELTRACE,
     program("chromium", "chromium", "the browser chromium"),
     program("cmake", "cmake", "the build system cmake"),

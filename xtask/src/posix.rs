@@ -11,7 +11,6 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::native;
 use crate::shell;
 use crate::tally::Tally;
 use crate::workspace::Workspace;
@@ -44,12 +43,8 @@ const FOREIGN: &str = "/usr/share/frama-c/libc/trace.h";
 /// The variable with the path of another one.
 const FOREIGN_VARIABLE: &str = "OVERHEAR_FOREIGN_TRACE_H";
 
-/// The page of the interface.
-const PAGE: &str = "docs/posix-trace.md";
-
-/// Checks the header by each compiler, and the example of the page with what cargo has built in
-/// `profile`.
-pub(crate) fn header(workspace: &Workspace, profile: &str) -> Result<Tally> {
+/// Checks the header by each compiler.
+pub(crate) fn header(workspace: &Workspace) -> Result<Tally> {
     let mut tally = Tally::default();
     let folder = workspace.target.join("native");
     fs::create_dir_all(&folder)?;
@@ -68,34 +63,8 @@ pub(crate) fn header(workspace: &Workspace, profile: &str) -> Result<Tally> {
     compiles(root, &mut tally, name, &prototypes)?;
     names(root, &folder, &mut tally)?;
     foreign(root, &folder, &mut tally)?;
-    let built = workspace.target.join(profile);
-    example(root, &folder, &built, &mut tally)?;
     println!("<trace.h>: {tally}");
     Ok(tally)
-}
-
-/// The first example of the page compiles as printed, and prints the number that it has recorded.
-fn example(root: &Path, folder: &Path, built: &Path, tally: &mut Tally) -> Result<()> {
-    const NAME: &str = "the example of docs/posix-trace.md";
-    let page = fs::read_to_string(root.join(PAGE))?;
-    let (source, program) = (folder.join("posix_page.c"), folder.join("posix_page"));
-    let text = native::c_block(&page).context("docs/posix-trace.md has no example")?;
-    fs::write(&source, text)?;
-    let mut compile = command(root, COMPILERS[0]);
-    compile.arg(&source).arg("-o").arg(&program);
-    compile.arg("-L").arg(built).arg("-loverhear_posixtrace");
-    compile.arg(format!("-Wl,-rpath,{}", built.display()));
-    let printed =
-        shell::output(&mut compile).and_then(|_| shell::output(&mut Command::new(&program)));
-    match printed {
-        Ok(printed) if printed == "7\n" => tally.pass(),
-        Ok(printed) => tally.fail(format!("{NAME} prints {printed:?}")),
-        Err(error) => {
-            println!("{error:#}");
-            tally.fail(NAME);
-        }
-    }
-    Ok(())
 }
 
 fn command(root: &Path, compiler: (&str, &str, &str)) -> Command {
@@ -271,8 +240,10 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    use super::{declared, prototypes, PAGE};
+    use super::{declared, prototypes};
 
+    /// The page with the table.
+    const PAGE: &str = "docs/posix-trace.md";
     const PROGRAMS: &str = "posix_conformance_";
 
     /// The ids and texts of the checks in a C program.

@@ -15,7 +15,7 @@ use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{
-    bench, circles, examples, kernels, layers, manifests, mutants, native, notices, python, ranges,
+    ada, bench, circles, examples, kernels, layers, manifests, mutants, native, notices, python, ranges,
     site, sizes, smco, sources, suites, tools,
 };
 
@@ -28,6 +28,7 @@ pub(crate) enum Verb {
     Demo,
     Test,
     Python,
+    Ada,
     Lint,
     Loom,
     Miri,
@@ -37,6 +38,7 @@ pub(crate) enum Verb {
     Notices,
     Bench,
     Experiment,
+    ExperimentPosix,
     ExperimentBudget,
     Stress,
     Hostile,
@@ -56,10 +58,11 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    pub(crate) const ALL: [Self; 28] = [
+    pub(crate) const ALL: [Self; 30] = [
         Self::Demo,
         Self::Test,
         Self::Python,
+        Self::Ada,
         Self::Lint,
         Self::Loom,
         Self::Miri,
@@ -69,6 +72,7 @@ impl Verb {
         Self::Notices,
         Self::Bench,
         Self::Experiment,
+        Self::ExperimentPosix,
         Self::ExperimentBudget,
         Self::Stress,
         Self::Hostile,
@@ -92,6 +96,7 @@ impl Verb {
             Self::Demo => "demo",
             Self::Test => "test",
             Self::Python => "python",
+            Self::Ada => "ada",
             Self::Lint => "lint",
             Self::Loom => "loom",
             Self::Miri => "miri",
@@ -101,6 +106,7 @@ impl Verb {
             Self::Notices => "notices",
             Self::Bench => "bench",
             Self::Experiment => "experiment",
+            Self::ExperimentPosix => "experiment-posix",
             Self::ExperimentBudget => "experiment-budget",
             Self::Stress => "stress",
             Self::Hostile => "hostile",
@@ -131,6 +137,7 @@ impl Verb {
             Self::Demo => demo(&workspace),
             Self::Test => test(&workspace),
             Self::Python => python(&workspace),
+            Self::Ada => ada_packages(&workspace),
             Self::Lint => conclude(&lint(&workspace)?),
             Self::Loom => conclude(&loom(&workspace)?),
             Self::Miri => miri(&workspace),
@@ -140,6 +147,7 @@ impl Verb {
             Self::Notices => notices::write(&workspace),
             Self::Bench => bench::bench(&workspace, arguments),
             Self::Experiment => bench::experiment(&workspace, arguments),
+            Self::ExperimentPosix => bench::experiment_posix(&workspace, arguments),
             Self::ExperimentBudget => bench::experiment_budget(&workspace, arguments),
             Self::Stress => bench::stress(&workspace, arguments),
             Self::Hostile => bench::hostile(&workspace, arguments),
@@ -183,6 +191,7 @@ fn test(workspace: &Workspace) -> Result<()> {
     cargo.args(["test", "--workspace", "--no-fail-fast"]);
     tally.add(cargo_test("the workspace's tests", &mut cargo)?);
     tally.add(native::c_tests(workspace, "debug")?);
+    tally.add(ada::tests(workspace, "debug")?);
     tally.add(python::tests(workspace)?);
     tally.add(kernels::short(workspace));
     tally.add(loom(workspace)?);
@@ -221,6 +230,14 @@ fn python(workspace: &Workspace) -> Result<()> {
     let mut build = shell::cargo(&workspace.root);
     shell::run(build.args(["build", "-p", "overhear-cli", "-p", "overhear-python"]))?;
     conclude(&python::tests(workspace)?)
+}
+
+/// The Ada packages alone.
+fn ada_packages(workspace: &Workspace) -> Result<()> {
+    packages::ensure(&[BUILD])?;
+    let mut build = shell::cargo(&workspace.root);
+    shell::run(build.args(["build", "-p", "overhear-posix-trace", "-p", "overhear-kernel"]))?;
+    conclude(&ada::tests(workspace, "debug")?)
 }
 
 /// Checks of the sources that do not run them. Only breaches are counted.

@@ -27,7 +27,8 @@ use overhear_session::session::{self, KernelBackend, KernelSensor, NamedSensors,
 use overhear_session::updates::UpdateSpecification;
 
 pub(crate) use live::{
-    AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments, TopArguments,
+    AttachArguments, DirectoryArguments, ListArguments, PosixArguments, Start, SwitchArguments,
+    TopArguments,
 };
 pub(crate) use naps::NapsArguments;
 pub(crate) use sampling::SamplingArguments;
@@ -90,6 +91,8 @@ pub(crate) enum Command {
     Attach(AttachArguments),
     /// Shows the current rates, losses and values of sensors, and the current state of threads.
     Top(TopArguments),
+    /// Lists the active POSIX trace streams of running programs, or prints their events.
+    Posix(PosixArguments),
     /// Switches sensors of running programs on.
     Enable(SwitchArguments),
     /// Switches sensors of running programs off; that costs the program a load and a branch per
@@ -127,7 +130,7 @@ pub(crate) struct RunArguments {
     pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated.
     /// FILE is a path, a program in PATH or a library like `libc.so.6`, SYMBOL a name, also as in
-    /// C++ and Rust, or an address like `0x1139`.
+    /// C++ and Rust, an address like `0x1139`, or a line of source like `server.c@120`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
@@ -375,7 +378,7 @@ pub(crate) struct RecordArguments {
     pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated.
     /// FILE is a path, a program in PATH or a library like `libc.so.6`, SYMBOL a name, also as in
-    /// C++ and Rust, or an address like `0x1139`.
+    /// C++ and Rust, an address like `0x1139`, or a line of source like `server.c@120`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
@@ -471,7 +474,7 @@ pub(crate) struct RepairArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// Calls an update of a plug-in with the recorded elements; without a name, all of its updates
@@ -500,7 +503,7 @@ pub(crate) struct ReportArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ViewArguments {
-    /// The folder of `run --out`, also of a run that has not ended.
+    /// The folder of `run --out`, also of a run that has not ended, or a POSIX trace log.
     #[arg(value_name = "DIR", default_value = ".")]
     pub(crate) directory: PathBuf,
     /// A second recording, which the page compares with the first, on the same scale.
@@ -543,7 +546,7 @@ impl RangeArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// The format.
@@ -571,7 +574,7 @@ pub(crate) enum ExportFormat {
 
 #[derive(Debug, Args)]
 pub(crate) struct MetricsArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(value_name = "DIR", required_unless_present = "dot")]
     pub(crate) directory: Option<PathBuf>,
     /// A built-in metric, or a file with one (see docs/metrics.md). Default: all built-in metrics
@@ -602,7 +605,7 @@ pub(crate) struct MetricsArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(
         value_name = "DIR",
         required_unless_present = "command",
@@ -652,8 +655,8 @@ impl RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct ResponseTimesArguments {
-    /// The folder of `run --out`. Overheads that the file does not give are measured in it, and
-    /// response times observed.
+    /// The folder of `run --out`, or a POSIX trace log. Overheads that the file does not give are
+    /// measured in it, and response times observed.
     #[arg(value_name = "DIR")]
     pub(crate) directory: Option<PathBuf>,
     /// The tasks; see docs/response-times.md.
@@ -675,11 +678,11 @@ pub(crate) struct ResponseTimesArguments {
 #[derive(Debug, Args)]
 pub(crate) struct ImportArguments {
     /// A folder with one trace, or with several in it and in folders below, which are listed and
-    /// become one recording.
+    /// become one recording; or a POSIX trace log.
     #[arg(value_name = "TRACE")]
     pub(crate) foreign: PathBuf,
     /// The folder of the new recording.
-    #[arg(long, value_name = "DIR", required_unless_present = "send")]
+    #[arg(long, short, value_name = "DIR", required_unless_present = "send")]
     pub(crate) out: Option<PathBuf>,
     /// Ends the process that reads TRACE if no event comes from it for this time: 500ms, 2s, 3m;
     /// 60s by default. What was read before is imported.
@@ -706,7 +709,7 @@ pub(crate) struct AdmitArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct FitRateArguments {
-    /// The folder of `run --out`.
+    /// The folder of `run --out`, or a POSIX trace log.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
     /// The sensor: `sensor`, `sensor#instance` or `comm(pid)/sensor#instance`; `kernel:NAME` for

@@ -15,6 +15,7 @@ use overhear_session::format::printable;
 use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
 use overhear_session::session::create_error;
+use overhear_session::trace_log::ImportedLog;
 
 use crate::exit::{COMPLETE, INCONCLUSIVE};
 
@@ -181,6 +182,36 @@ pub(crate) fn render(imported: &Imported, out: &Path) -> String {
     }
     if let Some(damage) = damage(imported) {
         text.push_str(&format!("inconclusive: {}\n", printable(&damage)));
+    }
+    for note in &imported.notes {
+        text.push_str(&format!("note: {}\n", printable(note)));
+    }
+    text
+}
+
+/// The exit status of the import of a trace log: 0, or 3 if something is missing.
+#[must_use]
+pub(crate) fn log_status(imported: &ImportedLog) -> u8 {
+    match imported.missed == 0 && imported.notes.is_empty() {
+        true => COMPLETE,
+        false => INCONCLUSIVE,
+    }
+}
+
+/// The result of the import of a trace log, as text.
+#[must_use]
+pub(crate) fn render_log(imported: &ImportedLog, out: &Path) -> String {
+    let mut text = format!(
+        "{}: {} events in {} streams\n",
+        out.display(),
+        imported.events,
+        imported.streams
+    );
+    if imported.missed > 0 {
+        text.push_str(&format!(
+            "inconclusive: {} events are not in the log\n",
+            imported.missed
+        ));
     }
     for note in &imported.notes {
         text.push_str(&format!("note: {}\n", printable(note)));

@@ -24,6 +24,7 @@ mod live;
 mod naps;
 mod options;
 mod output;
+mod posix;
 mod progress;
 mod ranges;
 mod readiness;
@@ -49,7 +50,7 @@ use overhear_session::session::Outcome;
 use overhear_session::updates::Updates;
 use overhear_session::{
     admit, calibrate, check, config, export, fit, junit, metrics, record, repair, replay,
-    response_times, signals,
+    response_times, signals, trace_log,
 };
 
 use args::{
@@ -95,6 +96,7 @@ pub fn main() -> ExitCode {
         Command::List(arguments) => live::list(arguments),
         Command::Attach(arguments) => live::attach(arguments),
         Command::Top(arguments) => live::top(arguments),
+        Command::Posix(arguments) => posix::posix(arguments),
         Command::Enable(arguments) => live::switch(arguments, true),
         Command::Disable(arguments) => live::switch(arguments, false),
         Command::Calibrate(arguments) => calibrate(&arguments),
@@ -259,21 +261,39 @@ fn calibrate(arguments: &CalibrateArguments) -> Result<u8, SessionError> {
 fn view(arguments: &ViewArguments) -> Result<u8, SessionError> {
     let other = arguments.compare.as_deref();
     let range = arguments.shown.range()?;
-    serve::view(&arguments.directory, other, range, |url, left_out| {
-        print_left_out(left_out);
-        // A reader that is gone does not need the address.
-        let _ = print(&format!("{url}\n"));
+    let other = other.map(trace_log::RecordingInput::open).transpose()?;
+    trace_log::with_recording(&arguments.directory, |directory| {
+        let other = other.as_ref().map(trace_log::RecordingInput::folder);
+        serve::view(directory, other, range, |url, left_out| {
+            print_left_out(left_out);
+            // A reader that is gone does not need the address.
+            let _ = print(&format!("{url}\n"));
+        })
     })?;
     Ok(COMPLETE)
 }
 
 fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
+    let other = arguments.compare.as_deref();
+    let other = other.map(trace_log::RecordingInput::open).transpose()?;
+    let other = other.as_ref().map(trace_log::RecordingInput::folder);
+    trace_log::with_recording(&arguments.directory, |directory| {
+        report_of(arguments, directory, other)
+    })
+}
+
+/// Reports the recording in `directory`, and compares it with another one.
+fn report_of(
+    arguments: &ReportArguments,
+    directory: &Path,
+    other: Option<&Path>,
+) -> Result<u8, SessionError> {
     let range = arguments.shown.range()?;
     if arguments.shown.is_named() && arguments.html.is_none() {
         let message = "--from and --to choose what the page shows; name its file by --html";
         return Err(SessionError::new(ErrorKind::Usage, message));
     }
-    if let Some(message) = repair::advice(&arguments.directory)? {
+    if let Some(message) = repair::advice(directory)? {
         print_stderr(&format!("overhear: {message}\n"));
     }
     let updates = Updates::load(&arguments.updates)?;
@@ -286,7 +306,11 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
         calibration: calibration.clone(),
         compensate: arguments.compensate,
     };
-    let mut report = replay::read_report_with(&arguments.directory, options)?;
+    let mut report = replay::read_report_with(directory, options)?;
+    if directory != arguments.directory {
+        // The log, and not the temporary folder with its events.
+        report.trace.directory = Some(arguments.directory.display().to_string());
+    }
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| text::report::render(&report, width))?,
@@ -294,14 +318,13 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
     let status = exit::of_conclusion(report.conclusion());
     if let Some(html) = &arguments.html {
         report.take_long_metrics();
-        let other = arguments.compare.as_deref();
         let mut compared = other.map(replay::read_report).transpose()?;
         compared.as_mut().map(Report::take_long_metrics);
         let compared = other.zip(compared.as_ref());
         let mut requests = vec![PageRequest {
             calibration,
             range,
-            ..PageRequest::of(&arguments.directory, &report)
+            ..PageRequest::of(directory, &report)
         }];
         requests.extend(compared.map(|(dir, report)| PageRequest {
             range,
@@ -315,6 +338,13 @@ fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
 }
 
 fn repair(arguments: &RepairArguments) -> Result<u8, SessionError> {
+    if trace_log::is_log(&arguments.directory) {
+        let file = arguments.directory.display();
+        let message = format!(
+            "{file} is a trace log, which needs no repair: every command reads its whole frames"
+        );
+        return Err(SessionError::new(ErrorKind::Usage, message));
+    }
     let repaired = repair::repair(&arguments.directory)?;
     for message in &repaired.damage {
         print_stderr(&format!("overhear: {message}\n"));
@@ -340,12 +370,9 @@ fn export(arguments: &ExportArguments) -> Result<u8, SessionError> {
         false => Destination::File(&arguments.output),
     };
     let name = destination.to_string();
-    let written = export::export(
-        &arguments.directory,
-        &format,
-        destination,
-        arguments.compensate,
-    )?;
+    let written = trace_log::with_recording(&arguments.directory, |directory| {
+        export::export(directory, &format, destination, arguments.compensate)
+    })?;
     print_stderr(&export::message(&written, &name));
     Ok(exit::of_conclusion(written.conclusion()))
 }
@@ -360,7 +387,9 @@ fn admit(arguments: &AdmitArguments) -> Result<u8, SessionError> {
 }
 
 fn fit_rate(arguments: &FitRateArguments) -> Result<u8, SessionError> {
-    let report = fit::fit(&arguments.directory, &arguments.sensor, arguments.period)?;
+    let report = trace_log::with_recording(&arguments.directory, |directory| {
+        fit::fit(directory, &arguments.sensor, arguments.period)
+    })?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| text::fit::render(&report, width))?,
@@ -379,13 +408,15 @@ fn metrics(arguments: &MetricsArguments) -> Result<u8, SessionError> {
         print(&printable_lines(&metrics::to_dot(&selected)?))?;
         return Ok(COMPLETE);
     };
-    let report = metrics::metrics(
-        directory,
-        selected,
-        arguments.element_cost,
-        arguments.compensate,
-        arguments.measurements,
-    )?;
+    let report = trace_log::with_recording(directory, |directory| {
+        metrics::metrics(
+            directory,
+            selected,
+            arguments.element_cost,
+            arguments.compensate,
+            arguments.measurements,
+        )
+    })?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => {
@@ -405,7 +436,9 @@ fn check(arguments: &CheckArguments) -> Result<u8, SessionError> {
     let Some(directory) = &arguments.directory else {
         return run(RunArguments::to_check(arguments));
     };
-    let report = check::check(directory, &arguments.config)?;
+    let report = trace_log::with_recording(directory, |directory| {
+        check::check(directory, &arguments.config)
+    })?;
     if let Some(junit) = &arguments.junit {
         let of = directory.display().to_string();
         junit::write(&report, &of, junit)?;
@@ -418,9 +451,14 @@ fn check(arguments: &CheckArguments) -> Result<u8, SessionError> {
 }
 
 fn response_times(arguments: &ResponseTimesArguments) -> Result<u8, SessionError> {
-    let directory = arguments.directory.as_deref();
     let (cost, compensate) = (arguments.element_cost, arguments.compensate);
-    let report = response_times::response_times(&arguments.config, directory, cost, compensate)?;
+    let of = |directory: Option<&Path>| {
+        response_times::response_times(&arguments.config, directory, cost, compensate)
+    };
+    let report = match &arguments.directory {
+        Some(directory) => trace_log::with_recording(directory, |directory| of(Some(directory))),
+        None => of(None),
+    }?;
     match arguments.json.as_ref().map(JsonTarget::parse) {
         Some(target) => print_json(&report, &target)?,
         None => show(|width| text::response_times::render(&report, width))?,
@@ -437,6 +475,10 @@ fn import(arguments: &ImportArguments) -> Result<u8, SessionError> {
         });
         return Ok(COMPLETE);
     };
+    if let Some(imported) = trace_log::import_log(&arguments.foreign, out)? {
+        print_stderr(&import::render_log(&imported, out));
+        return Ok(import::log_status(&imported));
+    }
     if let Some(message) = import::several(&arguments.foreign) {
         print_stderr(&format!("overhear: {message}\n"));
     }

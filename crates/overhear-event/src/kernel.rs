@@ -19,6 +19,9 @@ pub const TASK_LIFE: &str = "task_life";
 /// Sensor name of the sampler that reads `/proc/PID/task/TID/schedstat`.
 pub const SCHEDSTAT: &str = "schedstat";
 
+/// Makes the schema of a sensor's elements.
+pub type MakeSchema = fn() -> TypeSchema;
+
 /// The kernel sensors with a name of their own, and the schemas of their elements: those of
 /// scheduling first. Probes are not among them: users name them ([`is_probe`]).
 ///
@@ -28,7 +31,7 @@ pub const SCHEDSTAT: &str = "schedstat";
 /// let (name, schema) = SENSORS[0];
 /// assert_eq!((name, schema()), ("sched_switch", Switch::schema()));
 /// ```
-pub const SENSORS: [(&str, fn() -> TypeSchema); 18] = [
+pub const SENSORS: [(&str, MakeSchema); 18] = [
     (SCHED_SWITCH, Switch::schema),
     (SCHED_WAKE, Wake::schema),
     (TASK_LIFE, Life::schema),

@@ -11,6 +11,9 @@
 //!    its message is the last error of the calling thread ([`LastError`]). Nothing unwinds into C.
 //! 3. Objects are handed out by `Box::into_raw`, and [`release`] drops them.
 //!
+//! [`KernelEvents`] reads a kernel monitor of `liboverhear_kernel` for the other libraries, which do
+//! not link with it.
+//!
 //! A library is a constant that names itself and its store of last errors:
 //!
 //! ```
@@ -44,10 +47,12 @@
 
 mod error;
 mod kernel_event;
+mod kernel_source;
 mod pointer;
 mod stream;
 
 pub use error::{CLibrary, FfiError, LastError};
 pub use kernel_event::{RawKernelEvent, KERNEL_PAYLOAD_WORDS};
+pub use kernel_source::{KernelEvents, ReadKernelEvents, ResumeKernel, STREAMS_PER_SOURCE};
 pub use pointer::{c_text, release, sized, text};
 pub use stream::{read_fields, CStream, RawField, RawStream};

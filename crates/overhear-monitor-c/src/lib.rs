@@ -5,7 +5,6 @@
 //! |---|---|---|
 //! | `monitor.h`, `monitor.hpp` | `monitor`, on `application` | a directory and monitors in the program, waiting for an evaluation |
 //! | `metric.h` | `metric`, `results` | metrics, and what they measured live and in recordings |
-//! | `kernel.h` | `kernel_source` | reads a kernel monitor of `liboverhear_kernel` |
 //!
 //! `update.h` and `rejoin.h` need no library: they declare what a program implements, or are
 //! inline.
@@ -32,7 +31,6 @@ use overhear_ffi::{c_text, CLibrary};
 use overhear as _;
 
 mod application;
-mod kernel_source;
 mod metric;
 mod monitor;
 mod results;

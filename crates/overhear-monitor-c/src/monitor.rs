@@ -11,17 +11,19 @@ use std::time::Duration;
 use overhear::{NotEvaluated, Waiter};
 use overhear_directory::{Directory, Needs, Query};
 use overhear_event::{Nanos, StreamIdRange, Timestamp};
-use overhear_ffi::{release, sized, text, FfiError};
-use overhear_metrics::automaton::{Results, SharedMetrics};
+use overhear_ffi::{
+    release, sized, text, FfiError, KernelEvents, ReadKernelEvents, ResumeKernel,
+    STREAMS_PER_SOURCE,
+};
+use overhear_metrics::automaton::{MeasurementList, Results, SharedMetrics};
 use overhear_monitor::plugin::PluginUpdate;
 use overhear_monitor::{
     Binding, Subscription, UpdateRef, UpdateState, UpdateStatus, WaitError, HOLD_BACK,
 };
 
 use crate::application::{ApplicationMonitor, MonitorOptions, StartError};
-use crate::kernel_source::{KernelEvents, ReadEvents, Resume, STREAMS_PER_SOURCE};
 use crate::metric::{read_events, RawMetric};
-use crate::results::{RawResults, CALIBRATED};
+use crate::results::CALIBRATED;
 use crate::{set_last_error, LIBRARY};
 
 /// `oh_monitor_options`.
@@ -308,7 +310,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_measure(
 pub(crate) unsafe extern "C" fn oh_monitor_results(
     monitor: *mut RawMonitor,
     number: c_int,
-    out: *mut *mut RawResults,
+    out: *mut *mut MeasurementList,
 ) -> c_int {
     const NAME: &str = "oh_monitor_results";
     LIBRARY.guard(NAME, || {
@@ -332,7 +334,7 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
         let messages: Vec<String> = not_connected.chain(metrics.complaints()).collect();
         set_last_error(&messages.join("; "));
         // SAFETY: as above.
-        unsafe { out.write(Box::into_raw(Box::new(RawResults::from(taken)))) };
+        unsafe { out.write(Box::into_raw(Box::new(MeasurementList::from(taken)))) };
         Ok(0)
     })
 }
@@ -346,8 +348,8 @@ pub(crate) unsafe extern "C" fn oh_monitor_results(
 pub(crate) unsafe extern "C" fn oh_monitor_add_kernel(
     monitor: *mut RawMonitor,
     kernel: *mut c_void,
-    resume: Option<Resume>,
-    read: Option<ReadEvents>,
+    resume: Option<ResumeKernel>,
+    read: Option<ReadKernelEvents>,
     most_events: u64,
 ) -> c_int {
     const NAME: &str = "oh_monitor_add_kernel";

@@ -1,105 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The functions of `include/overhear/metric.h` that hand out results: measurements of a recording
-//! or of a monitor, and the gaps in them. The structs mirror that header.
+//! or of a monitor, and the gaps in them.
 
 use std::ffi::{c_char, c_int};
-use std::mem::{offset_of, size_of};
 use std::ptr;
 
 use overhear_event::{EventSet, Nanos};
 use overhear_ffi::{release, text, FfiError};
 use overhear_metrics::automaton::{
-    MeasurementGap, Metric, MetricResult, Metrics, Results, TakenResults,
+    CMeasurement, CMeasurementGap, MeasurementList, Metric, Metrics, Results,
 };
 use overhear_trace::{recorded_costs, TraceReader};
 
 use crate::metric::RawMetric;
 use crate::LIBRARY;
-
-/// `oh_measurement`.
-#[repr(C)]
-pub(crate) struct RawMeasurement {
-    length_ns: u64,
-    begin_ns: u64,
-    end_ns: u64,
-    intermediate_events: u64,
-    own_events: u64,
-    key: u64,
-    missed: u64,
-    task: u32,
-    has_key: u32,
-}
-
-const _: () = {
-    assert!(offset_of!(RawMeasurement, key) == 40);
-    assert!(offset_of!(RawMeasurement, task) == 56);
-    assert!(size_of::<RawMeasurement>() == 64);
-};
-
-impl From<&MetricResult> for RawMeasurement {
-    fn from(result: &MetricResult) -> Self {
-        Self {
-            length_ns: result.length.as_ns(),
-            begin_ns: result.begin.as_monotonic_ns(),
-            end_ns: result.end.as_monotonic_ns(),
-            intermediate_events: result.intermediate_events,
-            own_events: result.own_events,
-            key: result.key.unwrap_or(0),
-            missed: result.missed,
-            task: result.task,
-            has_key: result.key.is_some().into(),
-        }
-    }
-}
-
-/// `oh_measurement_gap`.
-#[repr(C)]
-pub(crate) struct RawMeasurementGap {
-    measurement: u64,
-    first: u64,
-    missed: u64,
-    from_ns: u64,
-    to_ns: u64,
-    stream: u32,
-    cause: u32,
-}
-
-const _: () = {
-    assert!(offset_of!(RawMeasurementGap, stream) == 40);
-    assert!(size_of::<RawMeasurementGap>() == 48);
-};
-
-impl From<&MeasurementGap> for RawMeasurementGap {
-    fn from(named: &MeasurementGap) -> Self {
-        let gap = &named.gap;
-        Self {
-            measurement: named.measurement as u64,
-            first: gap.first,
-            missed: gap.missed,
-            from_ns: gap.from.as_monotonic_ns(),
-            to_ns: gap.to.as_monotonic_ns(),
-            stream: gap.stream.as_raw(),
-            cause: gap.cause.number(),
-        }
-    }
-}
-
-/// `oh_results`.
-pub(crate) struct RawResults {
-    results: Vec<MetricResult>,
-    gaps: Vec<MeasurementGap>,
-    missed: u64,
-}
-
-impl From<TakenResults> for RawResults {
-    fn from(taken: TakenResults) -> Self {
-        Self {
-            results: taken.results,
-            gaps: taken.gaps,
-            missed: taken.missed.saturating_add(taken.refused),
-        }
-    }
-}
 
 /// `oh_results_get`.
 ///
@@ -108,7 +22,7 @@ impl From<TakenResults> for RawResults {
 /// `directory` is NULL or a string.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_results_get(
-    out: *mut *mut RawResults,
+    out: *mut *mut MeasurementList,
     metric: *const RawMetric,
     directory: *const c_char,
     element_cost_ns: u64,
@@ -132,7 +46,7 @@ pub(crate) unsafe extern "C" fn oh_results_get(
 pub(crate) const CALIBRATED: u64 = u64::MAX;
 
 /// What the metric measures in the recording in `directory`.
-fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults, FfiError> {
+fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<MeasurementList, FfiError> {
     let unreadable = |error| FfiError::new(-libc::ENOENT, error);
     let lacking = |message: String| FfiError::new(-libc::ENODATA, message);
     let reader = TraceReader::open(directory).map_err(unreadable)?;
@@ -154,15 +68,7 @@ fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults,
     engine.add(metric.clone());
     reader.replay(&mut [&mut engine]);
     engine.finish();
-    let counted = engine.statistics();
-    let counted = counted.map(|(_, each)| each.missed.saturating_add(each.refused));
-    let missed: u64 = counted.sum();
-    let (results, gaps, refused) = engine.sink_mut().take(0);
-    Ok(RawResults {
-        results,
-        gaps,
-        missed: missed.saturating_add(refused),
-    })
+    Ok(MeasurementList::take(&mut engine, 0))
 }
 
 /// `oh_results_free`.
@@ -170,7 +76,7 @@ fn measure(metric: &Metric, directory: &str, cost_ns: u64) -> Result<RawResults,
 /// # Safety
 /// `results` is NULL or came from `oh_results_get`, and is not used any more.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn oh_results_free(results: *mut RawResults) {
+pub(crate) unsafe extern "C" fn oh_results_free(results: *mut MeasurementList) {
     // SAFETY: made by Box::into_raw, and given back by contract.
     unsafe { release(results) };
 }
@@ -180,17 +86,17 @@ pub(crate) unsafe extern "C" fn oh_results_free(results: *mut RawResults) {
 /// # Safety
 /// `results` is NULL or came from `oh_results_get`.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn oh_results_count(results: *const RawResults) -> usize {
+pub(crate) unsafe extern "C" fn oh_results_count(results: *const MeasurementList) -> usize {
     // SAFETY: by contract.
     let results = unsafe { results.as_ref() };
-    results.map_or(0, |results| results.results.len())
+    results.map_or(0, MeasurementList::count)
 }
 
 /// Copies an item into `out`. Returns 0, or `-EINVAL` if there is no such item or no `out`.
-fn copy_out<'a, T, R: From<&'a T>>(found: Option<&'a T>, out: Option<&mut R>) -> c_int {
+fn copy_out<T>(found: Option<T>, out: Option<&mut T>) -> c_int {
     match (found, out) {
         (Some(found), Some(out)) => {
-            *out = R::from(found);
+            *out = found;
             0
         }
         _ => -libc::EINVAL,
@@ -203,13 +109,13 @@ fn copy_out<'a, T, R: From<&'a T>>(found: Option<&'a T>, out: Option<&mut R>) ->
 /// `results` is NULL or came from `oh_results_get`; `out` is NULL or writable.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_results_at(
-    results: *const RawResults,
+    results: *const MeasurementList,
     number: usize,
-    out: *mut RawMeasurement,
+    out: *mut CMeasurement,
 ) -> c_int {
     // SAFETY: by contract.
     let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
-    let found = results.and_then(|results| results.results.get(number));
+    let found = results.and_then(|results| results.measurement(number));
     copy_out(found, out)
 }
 
@@ -218,10 +124,10 @@ pub(crate) unsafe extern "C" fn oh_results_at(
 /// # Safety
 /// `results` is NULL or came from `oh_results_get`.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn oh_results_gaps(results: *const RawResults) -> usize {
+pub(crate) unsafe extern "C" fn oh_results_gaps(results: *const MeasurementList) -> usize {
     // SAFETY: by contract.
     let results = unsafe { results.as_ref() };
-    results.map_or(0, |results| results.gaps.len())
+    results.map_or(0, MeasurementList::gaps)
 }
 
 /// `oh_results_gap_at`.
@@ -230,13 +136,13 @@ pub(crate) unsafe extern "C" fn oh_results_gaps(results: *const RawResults) -> u
 /// `results` is NULL or came from `oh_results_get`; `out` is NULL or writable.
 #[no_mangle]
 pub(crate) unsafe extern "C" fn oh_results_gap_at(
-    results: *const RawResults,
+    results: *const MeasurementList,
     number: usize,
-    out: *mut RawMeasurementGap,
+    out: *mut CMeasurementGap,
 ) -> c_int {
     // SAFETY: by contract.
     let (results, out) = unsafe { (results.as_ref(), out.as_mut()) };
-    let found = results.and_then(|results| results.gaps.get(number));
+    let found = results.and_then(|results| results.gap(number));
     copy_out(found, out)
 }
 
@@ -245,10 +151,10 @@ pub(crate) unsafe extern "C" fn oh_results_gap_at(
 /// # Safety
 /// `results` is NULL or came from `oh_results_get`.
 #[no_mangle]
-pub(crate) unsafe extern "C" fn oh_results_missed(results: *const RawResults) -> u64 {
+pub(crate) unsafe extern "C" fn oh_results_missed(results: *const MeasurementList) -> u64 {
     // SAFETY: by contract.
     let results = unsafe { results.as_ref() };
-    results.map_or(0, |results| results.missed)
+    results.map_or(0, MeasurementList::missed)
 }
 
 #[cfg(test)]
@@ -265,7 +171,7 @@ mod tests {
     use super::super::metric::{oh_metric_free, oh_metric_parse};
     use super::{
         oh_results_at, oh_results_count, oh_results_free, oh_results_gap_at, oh_results_gaps,
-        oh_results_get, oh_results_missed, RawMeasurement, RawMeasurementGap, CALIBRATED,
+        oh_results_get, oh_results_missed, CMeasurement, CMeasurementGap, CALIBRATED,
     };
 
     const METRIC: &str =
@@ -332,7 +238,7 @@ mod tests {
             record(folder.path(), calibration);
             let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
             let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
-            let mut found = std::mem::MaybeUninit::<RawMeasurement>::zeroed();
+            let mut found = std::mem::MaybeUninit::<CMeasurement>::zeroed();
             // SAFETY: the places are writable, the strings live, what is freed is not used any
             // more, and a measurement may be zero.
             let found = unsafe {
@@ -355,8 +261,8 @@ mod tests {
         let directory = CString::new(folder.path().to_str().unwrap()).unwrap();
         let text = CString::new(METRIC).unwrap();
         let (mut metric, mut results) = (ptr::null_mut(), ptr::null_mut());
-        let mut found = std::mem::MaybeUninit::<RawMeasurement>::uninit();
-        let mut gap = std::mem::MaybeUninit::<RawMeasurementGap>::uninit();
+        let mut found = std::mem::MaybeUninit::<CMeasurement>::uninit();
+        let mut gap = std::mem::MaybeUninit::<CMeasurementGap>::uninit();
         // SAFETY: the places are writable, the strings live, and what is freed is not used any
         // more.
         let (found, gap) = unsafe {

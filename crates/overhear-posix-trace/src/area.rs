@@ -397,6 +397,7 @@ impl Area {
 
     /// Gives the memory of a slot's ring back to the kernel.
     pub(crate) fn free_ring(&self, index: usize) {
+        self.slot(index).forget_ended();
         if self.check_file().is_err() {
             return;
         }

@@ -11,7 +11,7 @@
 //!   elements have the writing thread and [these fields](TraceElements::schema).
 //! - An event type of Linux becomes a stream of the kernel sensor with that name for each CPU.
 //! - The types of lost events are not known: each loss is a gap in every stream, also in those that
-//!   begin later.
+//!   begin later, and in that of `posix_trace_overflow`, which begins with the first loss.
 //!
 //! The converter reads no clock and keeps no events: the times in the items are those of the events.
 
@@ -260,6 +260,8 @@ impl TraceElements {
             missed: missed.max(1),
             cause,
         };
+        // A stream for losses alone: there may be no other one.
+        let _ = self.stream(EventId::OVERFLOW, WriterOf::Process(self.pid), sink);
         for stream in &mut self.streams {
             gap(stream, &loss, sink);
         }
@@ -515,14 +517,17 @@ mod tests {
         assert_eq!(
             items.0,
             [
-                "open 1 program(7)/first",
+                "open 1 program(7)/posix_trace_overflow",
                 "1 gap 0+5",
-                "1/5 8 0 0 0  -",
-                "1 gap 6+1",
-                "1/7 8 0 0 0  -",
-                "open 2 program(7)/posix_trace_unnamed_userevent",
-                "2 gap 0+6",
-                "2/6 8 0 0 0  -",
+                "open 2 program(7)/first",
+                "2 gap 0+5",
+                "2/5 8 0 0 0  -",
+                "1 gap 5+1",
+                "2 gap 6+1",
+                "2/7 8 0 0 0  -",
+                "open 3 program(7)/posix_trace_unnamed_userevent",
+                "3 gap 0+6",
+                "3/6 8 0 0 0  -",
             ]
         );
     }

@@ -215,7 +215,9 @@ impl Shared {
         let written = stream.written();
         let is_half_full = written.wrapping_sub(position) >= stream.capacity() / 2;
         let is_stopped = stream.slot().is_stopped();
-        is_half_full || is_stopped || (written != position && since.elapsed() >= PERIOD)
+        // Events of the kernel are in its own buffers, whose filling nobody reports.
+        let has_more = written != position || stream.has_kernel();
+        is_half_full || is_stopped || (has_more && since.elapsed() >= PERIOD)
     }
 
     fn flush(&self, stream: &Stream) {

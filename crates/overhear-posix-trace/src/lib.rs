@@ -40,6 +40,7 @@
 // - SYNC(end): the shutdown of a stream and the readers inside.
 // - SYNC(flush): requests, state and result of a flush, between the controller and the thread; each
 //   is a value of its own, in one total order for simplicity.
+mod announcement;
 mod area;
 mod areas;
 mod attributes;
@@ -53,8 +54,11 @@ mod event_id;
 mod event_set;
 mod flush;
 mod futex;
+mod kernel;
+mod live;
 mod local;
 mod log;
+mod metrics;
 mod observer;
 mod per_process;
 mod prerecorded;
@@ -73,9 +77,12 @@ pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
+pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
+pub use live::{LiveStreams, StreamSelection};
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
-pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
+pub use metrics::{RequiredEvent, TraceEvaluation, TraceMetric, TraceMetricError};
+pub use observer::{AreaObserver, ObserveFrom, Observed, ObservedStream, StreamObserver};
 pub use stream::{ActiveStream, FilterChange, Stream, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is
@@ -85,4 +92,11 @@ pub use stream::{ActiveStream, FilterChange, Stream, StreamStatus, Wait};
 /// [`TraceError`]: `ENAMETOOLONG`, `ENOMEM` if the process has no trace area.
 pub fn open_event_type(name: &[u8]) -> Result<EventId, TraceError> {
     process::own()?.area().open_name(name)
+}
+
+/// The name of an event type in this process: of the standard, of Linux, or of a user event type
+/// that [`open_event_type`] has defined.
+#[must_use]
+pub fn event_type_name(event: EventId) -> Option<Vec<u8>> {
+    process::own().ok()?.area().event_name(event)
 }

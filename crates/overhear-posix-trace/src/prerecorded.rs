@@ -28,6 +28,11 @@ impl Prerecorded {
         })
     }
 
+    /// The log.
+    pub(crate) const fn log(&mut self) -> &mut LogReader {
+        &mut self.reader
+    }
+
     /// The attributes of the stream.
     pub(crate) fn attributes(&self) -> &Attributes {
         &self.reader.header().attributes

@@ -5,6 +5,7 @@
 //! known at reading only:
 //!
 //! - Events were overwritten or never finished: `OVERFLOW`, and `RESUME` before the next event.
+//! - Events of the kernel, in the order of time ([`MergedEvents`]).
 //! - The stream had stopped because it was full: `STOP` (automatic) after its last event. It is empty
 //!   then, goes on, and `START` follows.
 
@@ -20,6 +21,7 @@ use crate::area::{Mapping, Slot};
 use crate::clock::monotonic_now;
 use crate::decoder::{Decoder, Head};
 use crate::flush::gap_cause;
+use crate::kernel::{KernelRecorder, MergedEvents, MergedItem};
 use crate::{EventId, EventSet, TraceEvent};
 
 /// What a step found.
@@ -51,11 +53,13 @@ pub(crate) struct Losses {
     pub(crate) late: u64,
     /// Not readable, because the memory was damaged.
     pub(crate) damaged: u64,
+    /// Of the kernel.
+    pub(crate) kernel: u64,
 }
 
 impl Losses {
     pub(crate) const fn total(self) -> u64 {
-        self.overwritten + self.late + self.damaged
+        self.overwritten + self.late + self.damaged + self.kernel
     }
 }
 
@@ -65,6 +69,14 @@ struct Added {
     event: EventId,
     time: Timestamp,
     data: Vec<u8>,
+}
+
+/// The place of an event's data.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Ring,
+    Added,
+    Kernel,
 }
 
 /// The reader.
@@ -79,11 +91,19 @@ pub(crate) struct Reader {
     filter: EventSet,
     added: VecDeque<Added>,
     /// The event in the buffer comes after the added ones.
-    held: Option<Head>,
-    current: Option<Head>,
+    held: Option<(Head, Place)>,
+    current: Option<(Head, Place)>,
     buffer: Vec<u8>,
     added_data: Vec<u8>,
-    current_is_added: bool,
+    /// Events of the kernel; `None` until the filter lets one through.
+    kernel: Option<KernelRecorder>,
+    kernel_data: Vec<u8>,
+    /// The event in the buffer comes after the next one of the kernel, or may do so.
+    from_ring: Option<Head>,
+    /// All events of the kernel up to this time are known.
+    horizon: Timestamp,
+    /// Time of the last event that was merged.
+    merged: Timestamp,
     /// The loss that the next event will end.
     overflow: Option<Loss>,
     /// The loss that ended last.
@@ -112,7 +132,11 @@ impl Reader {
             current: None,
             buffer: vec![0; geometry.data_bytes() as usize],
             added_data: Vec::new(),
-            current_is_added: false,
+            kernel: None,
+            kernel_data: Vec::new(),
+            from_ring: None,
+            horizon: Timestamp::ZERO,
+            merged: Timestamp::ZERO,
             overflow: None,
             ended_loss: None,
             losses: Losses::default(),
@@ -129,17 +153,17 @@ impl Reader {
                 self.take_added(added);
                 return Step::Event;
             }
-            if let Some(head) = self.held.take() {
-                return self.take(head);
+            if let Some((head, place)) = self.held.take() {
+                return self.take(head, place);
             }
-            match self.read() {
-                Found::Event(head) => {
+            match self.read_merged() {
+                Found::Event(head, place) => {
                     let Some(loss) = self.overflow.take() else {
-                        return self.take(head);
+                        return self.take(head, place);
                     };
                     let to = head.time;
                     self.ended_loss = Some(Loss { to, ..loss });
-                    self.held = Some(head);
+                    self.held = Some((head, place));
                     self.add(EventId::RESUME, to, Vec::new());
                 }
                 Found::Lost(missed, cause) => self.lose(missed, cause),
@@ -154,18 +178,85 @@ impl Reader {
 
     /// The event of the last step, if it found one.
     pub(crate) fn current(&self) -> Option<TraceEvent<'_>> {
-        let head = self.current?;
-        Some(match self.current_is_added {
-            true => head.with_data(&self.added_data),
-            false => head.with_data(&self.buffer),
+        let (head, place) = self.current?;
+        Some(match place {
+            Place::Ring => head.with_data(&self.buffer),
+            Place::Added => head.with_data(&self.added_data),
+            Place::Kernel => head.with_data(&self.kernel_data),
         })
+    }
+
+    /// The next event of the ring and of the kernel, by their times.
+    #[inline]
+    fn read_merged(&mut self) -> Found {
+        match self.kernel {
+            None => self.read(),
+            Some(_) => self.merge(),
+        }
+    }
+
+    fn merge(&mut self) -> Found {
+        let ring = match self.from_ring.take() {
+            Some(head) => Found::Event(head, Place::Ring),
+            None => self.read(),
+        };
+        let until = match &ring {
+            Found::Event(head, _) => head.time,
+            Found::Empty => Timestamp::MAX,
+            Found::Lost(..) | Found::Late => return ring,
+        };
+        let Some(kernel) = &mut self.kernel else {
+            return ring;
+        };
+        if until > self.horizon {
+            self.horizon = kernel.poll(monotonic_now());
+        }
+        let is_next = kernel.next_time().is_some_and(|time| time <= until);
+        match ring {
+            Found::Event(head, _) if is_next => self.from_ring = Some(head),
+            // An event of the kernel with an earlier time may still come.
+            Found::Event(head, _) if until > self.horizon => {
+                self.from_ring = Some(head);
+                return Found::Late;
+            }
+            Found::Event(head, place) => {
+                self.merged = self.merged.max(head.time);
+                let time = self.merged;
+                return Found::Event(Head { time, ..head }, place);
+            }
+            _ if is_next => {}
+            nothing => return nothing,
+        }
+        self.read_kernel()
+    }
+
+    /// The next event of the kernel.
+    fn read_kernel(&mut self) -> Found {
+        match self.kernel.as_mut().and_then(MergedEvents::take) {
+            Some(MergedItem::Event(event)) => {
+                self.kernel_data.clear();
+                self.kernel_data.extend_from_slice(event.data);
+                self.merged = self.merged.max(event.time);
+                let size = event.data.len();
+                let head = Head {
+                    tid: event.tid,
+                    ..Head::added(event.event, self.merged, event.pid, size)
+                };
+                Found::Event(head, Place::Kernel)
+            }
+            Some(MergedItem::Lost { missed, cause, .. }) => {
+                self.losses.kernel += missed.max(1);
+                Found::Lost(missed.max(1), cause)
+            }
+            None => Found::Empty,
+        }
     }
 
     #[inline]
     fn read(&mut self) -> Found {
         match self.consumer.next(&mut self.buffer) {
             Next::Event { record, .. } => match self.decoder.decode(&record) {
-                Some(head) => Found::Event(head),
+                Some(head) => Found::Event(head, Place::Ring),
                 None => {
                     self.losses.damaged += 1;
                     Found::Lost(1, GapCause::Corrupt)
@@ -196,7 +287,10 @@ impl Reader {
     }
 
     fn lose(&mut self, missed: u64, cause: GapCause) {
-        let last = self.decoder.last();
+        let last = match self.kernel {
+            None => self.decoder.last(),
+            Some(_) => self.merged,
+        };
         match &mut self.overflow {
             Some(loss) => loss.missed += missed,
             None => {
@@ -211,18 +305,20 @@ impl Reader {
         }
     }
 
-    fn take(&mut self, head: Head) -> Step {
-        self.current = Some(head);
-        self.current_is_added = false;
+    fn take(&mut self, head: Head, place: Place) -> Step {
+        self.current = Some((head, place));
         Step::Event
     }
 
     fn take_added(&mut self, added: Added) {
-        let time = self.decoder.advance(added.time);
+        let time = match self.kernel {
+            None => self.decoder.advance(added.time),
+            Some(_) => self.merged.max(added.time),
+        };
+        self.merged = time;
         self.added_data = added.data;
-        self.current_is_added = true;
-        let size = self.added_data.len();
-        self.current = Some(Head::added(added.event, time, self.target, size));
+        let head = Head::added(added.event, time, self.target, self.added_data.len());
+        self.current = Some((head, Place::Added));
     }
 
     fn add(&mut self, event: EventId, time: Timestamp, data: Vec<u8>) {
@@ -243,9 +339,26 @@ impl Reader {
         self.filter = filter;
     }
 
+    /// The events of the kernel, if the filter has let one through.
+    pub(crate) fn kernel(&mut self) -> Option<&mut KernelRecorder> {
+        self.kernel.as_mut()
+    }
+
+    /// The same; `make` makes a recorder if there is none.
+    pub(crate) fn kernel_or(
+        &mut self,
+        make: impl FnOnce() -> KernelRecorder,
+    ) -> &mut KernelRecorder {
+        self.kernel.get_or_insert_with(make)
+    }
+
     /// Discards everything.
     pub(crate) fn clear(&mut self, slot: Slot<'_>) {
         self.consumer.clear();
+        self.from_ring = None;
+        if let Some(kernel) = &mut self.kernel {
+            kernel.clear(monotonic_now());
+        }
         self.added.clear();
         self.held = None;
         self.current = None;
@@ -271,7 +384,8 @@ impl Reader {
 
     /// Whether all events before a position are taken.
     pub(crate) fn is_behind(&self, position: u64) -> bool {
-        self.added.is_empty() && self.held.is_none() && self.consumer.position() >= position
+        let is_held = self.held.is_some() || self.from_ring.is_some();
+        !is_held && self.added.is_empty() && self.consumer.position() >= position
     }
 
     /// The loss before the current event, if that is the `RESUME` after one: once.
@@ -281,7 +395,7 @@ impl Reader {
 }
 
 enum Found {
-    Event(Head),
+    Event(Head, Place),
     Lost(u64, GapCause),
     Late,
     Empty,

@@ -17,6 +17,7 @@ use crate::areas::{area_of_process, Target};
 use crate::clock::{monotonic_now, realtime_now_ns, stamp};
 use crate::flush::{Flusher, LogStatus};
 use crate::futex::{self, Until, Woken};
+use crate::kernel::KernelRecorder;
 use crate::local::{geometry, oh_posix_trace_thread_id_, order_writers};
 use crate::log::{FinalStatus, LogHeader, LogWriter};
 use crate::reader::{filter_bytes, Reader, Step};
@@ -345,6 +346,8 @@ impl Stream {
             control.running = true;
             self.slot().set_state(SlotState::Running);
             self.area.open_gate(self.index, control.filter);
+            let started = lock(&self.reader).kernel().map(KernelRecorder::start);
+            self.report_kernel(started, control.filter);
         }
         Ok(())
     }
@@ -364,19 +367,54 @@ impl Stream {
             return;
         }
         self.area.close_gate(self.index);
+        if let Some(kernel) = lock(&self.reader).kernel() {
+            kernel.stop();
+        }
         if self.record_system(EventId::STOP, &0_i32.to_ne_bytes(), control.filter) {
             control.running = false;
             self.slot().set_state(SlotState::Suspended);
         } else {
             // It became full before the gate was closed.
             self.area.open_gate(self.index, control.filter);
+            let started = lock(&self.reader).kernel().map(KernelRecorder::start);
+            self.report_kernel(started, control.filter);
         }
+    }
+
+    /// Records that not all events of the kernel can be recorded.
+    fn report_kernel(&self, result: Option<Result<(), TraceError>>, filter: EventSet) {
+        if let Some(Err(error)) = result {
+            crate::capi::remark(&error);
+            if !self.record_system(EventId::ERROR, &error.errno.to_ne_bytes(), filter) {
+                self.slot().count_lost();
+            }
+        }
+    }
+
+    /// Passes a change of the filter on to the events of the kernel.
+    fn filter_kernel(&self, old: EventSet, new: EventSet) {
+        let mut reader = lock(&self.reader);
+        let needs_kernel = !KernelRecorder::selection(EventSet::EMPTY, old, new).is_empty();
+        let changed = match needs_kernel {
+            true => {
+                let (inheritance, bytes) =
+                    (self.attributes.inheritance, self.attributes.stream_size);
+                let make = || KernelRecorder::new(self.target, inheritance, bytes as u64);
+                Some(reader.kernel_or(make).change_filter(old, new))
+            }
+            false => reader.kernel().map(|kernel| kernel.change_filter(old, new)),
+        };
+        drop(reader);
+        self.report_kernel(changed, new);
     }
 
     /// The log is full: its stream stops.
     pub(crate) fn stop_for_log(&self) {
         let mut control = lock(&self.control);
         self.area.close_gate(self.index);
+        if let Some(kernel) = lock(&self.reader).kernel() {
+            kernel.stop();
+        }
         control.running = false;
         self.slot().set_state(SlotState::Suspended);
     }
@@ -426,6 +464,7 @@ impl Stream {
             }
         }
         self.apply_filter(&mut control, new);
+        self.filter_kernel(old, new);
         Ok(())
     }
 
@@ -559,7 +598,8 @@ impl Stream {
                     };
                     let value = futex::value(slot.wakes());
                     slot.begin_wait(false);
-                    let is_ordered = order_writers();
+                    // The kernel wakes nobody for an event of its own: look often.
+                    let is_ordered = order_writers() && lock(&self.reader).kernel().is_none();
                     // An event that came before the announcement wakes nobody.
                     let woken = match self.step() {
                         Ok(Found::Empty) if is_ordered => futex::wait(slot.wakes(), value, until),
@@ -620,13 +660,40 @@ impl Stream {
         self.area.event_name(event)
     }
 
-    /// The user event type of a name, for all processes that are traced.
+    /// The event type of a name, for all processes that are traced: a user event type, or one of
+    /// Linux unless a user event type has its name. A new name defines a user event type.
     ///
     /// # Errors
     /// [`TraceError`]: `ENAMETOOLONG`, `EINVAL` if the stream was shut down.
     pub fn open_event_type(&self, name: &[u8]) -> Result<EventId, TraceError> {
         drop(self.control()?);
+        let of_kernel = std::str::from_utf8(name).ok().and_then(EventId::kernel);
+        match of_kernel {
+            Some(event) if !self.area.has_name(name) => Ok(event),
+            _ => self.area.open_name(name),
+        }
+    }
+
+    /// The user event type of a name, for all processes that are traced.
+    ///
+    /// # Errors
+    /// As [`Stream::open_event_type`].
+    pub fn open_user_event_type(&self, name: &[u8]) -> Result<EventId, TraceError> {
+        drop(self.control()?);
         self.area.open_name(name)
+    }
+
+    /// Whether the stream has a log.
+    #[must_use]
+    pub const fn has_log(&self) -> bool {
+        self.flusher.is_some()
+    }
+
+    /// Whether events of the kernel may come.
+    pub(crate) fn has_kernel(&self) -> bool {
+        self.reader()
+            .kernel()
+            .is_some_and(|kernel| kernel.is_active())
     }
 
     /// The next event type of the list of those that have a name.
@@ -678,6 +745,9 @@ impl Stream {
                 ..FinalStatus::default()
             }
         };
+        if let Some(kernel) = self.reader().kernel() {
+            kernel.end();
+        }
         // SYNC(end)
         while self.inside.load(Ordering::SeqCst) > 0 {
             self.slot().wake();

@@ -33,6 +33,10 @@ const PREFIX: &str = "overhear-";
 const DIGITS: usize = 16;
 /// The file that is locked as long as the folder is in use.
 const LOCK: &CStr = c"lock";
+/// The folder of a recording in it.
+const RECORDING: &CStr = c"recording";
+/// Most folders inside each other in a recording.
+const RECORDING_DEPTH: usize = 4;
 /// Limit of the entries of a parent folder that are checked for abandoned folders.
 const MAX_ENTRIES: usize = 10_000;
 
@@ -76,6 +80,18 @@ impl Scratch {
         let memory = Path::new("/dev/shm");
         let _ = remove_abandoned(memory);
         Self::create_in(memory).or_else(|_| Self::create())
+    }
+
+    /// For a recording, which may be large: where temporary files go.
+    pub(crate) fn for_recording() -> io::Result<Self> {
+        let place = std::env::temp_dir();
+        let _ = remove_abandoned(&place);
+        Self::create_in(&place)
+    }
+
+    /// Where the recording goes.
+    pub(crate) fn recording(&self) -> PathBuf {
+        self.path.join("recording")
     }
 
     fn create_in(parent: &Path) -> io::Result<Self> {
@@ -128,8 +144,8 @@ fn remove(path: &Path) -> rustix::io::Result<()> {
     rustix::fs::unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR)
 }
 
-/// Removes the files of a folder, the lock last. A folder with subfolders was not created by this
-/// program, and stays.
+/// Removes the files of a folder and a recording in it, the lock last. A folder with other
+/// subfolders was not created by this program, and stays.
 fn remove_files(folder: &OwnedFd) -> rustix::io::Result<()> {
     let unlink = |name: &CStr| match rustix::fs::unlinkat(folder, name, AtFlags::empty()) {
         // The directory also removes its socket.
@@ -142,7 +158,25 @@ fn remove_files(folder: &OwnedFd) -> rustix::io::Result<()> {
             unlink(entry.file_name())?;
         }
     }
+    match remove_tree(folder, RECORDING, RECORDING_DEPTH) {
+        Err(Errno::NOENT) => {}
+        result => result?,
+    }
     unlink(LOCK)
+}
+
+/// Removes a folder with its content. Links are not followed.
+fn remove_tree(parent: &OwnedFd, name: &CStr, depth: usize) -> rustix::io::Result<()> {
+    let folder = open_folder(parent, name)?;
+    for entry in Dir::read_from(&folder)? {
+        let entry = entry?;
+        match (entry.file_type(), entry.file_name()) {
+            (_, name) if [c".", c".."].contains(&name) => {}
+            (FileType::Directory, name) if depth > 0 => remove_tree(&folder, name, depth - 1)?,
+            (_, name) => rustix::fs::unlinkat(&folder, name, AtFlags::empty())?,
+        }
+    }
+    rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR)
 }
 
 fn open_folder(
@@ -305,6 +339,28 @@ mod tests {
             remove_abandoned(place.path()).unwrap();
             assert!(!folder.exists(), "{files:?}");
         }
+    }
+
+    #[test]
+    fn recording_is_removed_with_its_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("precious"), "").unwrap();
+        let fill = |folder: &Path| {
+            let own = folder.join("recording/trace/overhear");
+            fs::create_dir_all(&own).unwrap();
+            fs::write(own.join("run.json"), "{}").unwrap();
+            symlink(outside.path(), own.join("link")).unwrap();
+        };
+        let left = abandoned(place.path());
+        fill(&left);
+        remove_abandoned(place.path()).unwrap();
+        let scratch = Scratch::create_in(place.path()).unwrap();
+        assert_eq!(scratch.recording(), scratch.path().join("recording"));
+        fill(scratch.path());
+        drop(scratch);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        assert!(outside.path().join("precious").exists());
     }
 
     #[test]

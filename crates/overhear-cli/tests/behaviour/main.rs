@@ -29,6 +29,7 @@ mod signals;
 mod statuses;
 mod support;
 mod terminal;
+mod trace_logs;
 mod untrusted;
 mod view;
 #[path = "../../../overhear-monitor/tests/support/witness.rs"]

@@ -14,6 +14,7 @@ mod ordinary_user;
 mod parked;
 mod perf_sched;
 mod perf_timehist;
+mod posix_experiment;
 mod probes;
 mod recorded;
 mod run_time;

@@ -164,7 +164,8 @@ pub use engine::{
     REPORTED_WINDOW,
 };
 pub use results::{
-    MeasurementGap, MetricResult, Results, SharedMetrics, Summaries, Summary, TakenResults,
+    CMeasurement, CMeasurementGap, MeasurementGap, MeasurementList, MetricResult, Results,
+    SharedMetrics, Summaries, Summary, TakenResults,
 };
 pub use spec::catalogue::Catalogue;
 pub use spec::fault::{Fault, SpecificationError};

@@ -76,6 +76,11 @@ impl Area {
         free
     }
 
+    /// Whether a user event type has the name.
+    pub(crate) fn has_name(&self, name: &[u8]) -> bool {
+        self.find_name(name).is_some()
+    }
+
     fn find_name(&self, name: &[u8]) -> Option<EventId> {
         let mut events = (0..USER_EVENT_MAX).filter_map(EventId::user);
         events.find(|event| self.user_name(*event).is_some_and(|known| known == name))

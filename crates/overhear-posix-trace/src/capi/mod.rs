@@ -10,6 +10,7 @@ mod control;
 mod event_sets;
 mod event_types;
 mod log;
+mod metrics;
 mod reading;
 
 use std::ffi::{c_char, c_int};
@@ -44,6 +45,11 @@ pub(crate) fn call(name: &'static str, body: impl FnOnce() -> Result<(), TraceEr
     // SAFETY: as above.
     unsafe { *errno = before };
     number
+}
+
+/// Makes an error the last one of this thread although its function succeeds.
+pub(crate) fn remark(error: &TraceError) {
+    LastError::set(&LAST_ERROR, &error.to_string());
 }
 
 /// `oh_posix_trace_last_error`.

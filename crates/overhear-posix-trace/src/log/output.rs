@@ -69,12 +69,11 @@ pub(super) struct Output {
 }
 
 impl Output {
-    /// The log begins at the position of the descriptor, or at the file's end with `O_APPEND`.
+    /// The log begins at the begin of a file, or at its end with `O_APPEND`.
     pub(super) fn new(fd: OwnedFd, kind: Kind) -> Result<Self, LogError> {
-        let base = match (kind.is_regular, kind.appends) {
-            (false, _) => Ok(0),
-            (true, true) => fstat(&fd).map(|stat| stat.st_size as u64),
-            (true, false) => seek(&fd, SeekFrom::Current(0)),
+        let base = match kind.is_regular && kind.appends {
+            true => fstat(&fd).map(|stat| stat.st_size as u64),
+            false => Ok(0),
         };
         Ok(Self {
             base: base.map_err(|error| LogError::system("find the end of", &error.into()))?,

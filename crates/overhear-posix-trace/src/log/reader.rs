@@ -215,9 +215,9 @@ impl Contents {
         self.sequence = sequence;
         let to = time.max(self.last);
         self.note_loss(Loss {
-            from: match is_overwritten {
-                true => to,
-                false => self.last,
+            from: match self.last {
+                Timestamp::ZERO => to,
+                last => last,
             },
             to,
             missed,

@@ -172,7 +172,7 @@ impl LogWriter {
         check(fd, policy).map(|_| ())
     }
 
-    /// Begins a log. A file is cut at the position of the descriptor, where the log begins.
+    /// Begins a log. The content of a file is replaced; with `O_APPEND` the log begins at its end.
     ///
     /// # Errors
     /// Those of [`LogWriter::check`]; `ENOSPC` and others if the first frames cannot be written.

@@ -1,35 +1,35 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! A kernel monitor of `kernel.h` as a source of a monitor. The library `liboverhear_kernel` is
-//! reached only through the functions that the program passes; the structs of `overhear-ffi` mirror
-//! its header.
+//! A kernel monitor of `kernel.h` as a [`Source`]. The library `liboverhear_kernel` is reached only
+//! through its functions, which the caller passes.
 
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use crate::{read_fields, text, RawKernelEvent, RawStream, KERNEL_PAYLOAD_WORDS};
 use overhear_event::{
     GapCause, Inbox, Origin, Source, SourceError, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
-use overhear_ffi::{read_fields, text, RawKernelEvent, RawStream, KERNEL_PAYLOAD_WORDS};
 
 /// Maximum of events per call of `oh_kernel_monitor_read`.
 const MAX_EVENTS_PER_READ: u64 = 1 << 20;
 /// Stream ids that are reserved for one kernel monitor.
-pub(crate) const STREAMS_PER_SOURCE: u32 = 1 << 20;
+pub const STREAMS_PER_SOURCE: u32 = 1 << 20;
 
 /// `oh_kernel_monitor_resume`.
-pub(crate) type Resume = unsafe extern "C" fn(*mut c_void) -> c_int;
+pub type ResumeKernel = unsafe extern "C" fn(*mut c_void) -> c_int;
 /// `oh_kernel_monitor_read`.
-pub(crate) type ReadEvents =
+pub type ReadKernelEvents =
     unsafe extern "C" fn(*mut c_void, *mut RawKernelEvent, u64, *mut u64) -> c_int;
 
 /// A kernel monitor that is read by the function of its library.
-pub(crate) struct KernelEvents {
+#[derive(Debug)]
+pub struct KernelEvents {
     kernel: *mut c_void,
     // `None` once it was called. The first poll resumes the kernel monitor: earlier elements could
     // be too late.
-    resume: Option<Resume>,
-    read: ReadEvents,
+    resume: Option<ResumeKernel>,
+    read: ReadKernelEvents,
     events: Vec<RawKernelEvent>,
     // Added to the stream ids of the kernel monitor.
     first: u32,
@@ -49,9 +49,9 @@ impl KernelEvents {
     /// # Safety
     /// Both functions may be called with `kernel`, by one thread at a time, as long as this value
     /// exists, and no other code uses it at the same time.
-    pub(crate) unsafe fn new(
+    pub unsafe fn new(
         kernel: *mut c_void,
-        (resume, read): (Resume, ReadEvents),
+        (resume, read): (ResumeKernel, ReadKernelEvents),
         most_events: u64,
         first: u32,
     ) -> Self {
