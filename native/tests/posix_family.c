@@ -5,12 +5,14 @@
  */
 #define _GNU_SOURCE 1
 #include <errno.h>
+#include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
@@ -236,6 +238,42 @@ static void controllers(void)
     tap_check(posix_trace_create(0x3fffffff, NULL, (trace_id_t *)&own) == ESRCH, "there is no such process");
 }
 
+/* What daemons do: all descriptors are closed, and their numbers are used again. */
+static int close_all(void *argument)
+{
+    enum { NUMBERS = 600 };
+    const trace_id_t stream = stream_of(0, POSIX_TRACE_CLOSE_FOR_CHILD);
+    struct stat before, after;
+    trace_id_t other;
+    int number, good, error;
+    (void)argument;
+    for (number = 3; number < NUMBERS; number++)
+        close(number);
+    /* A sparse file of the program's, larger than an area: a write into it would allocate, a hole
+       free its end. */
+    number = memfd_create("posix_family", MFD_CLOEXEC);
+    if (ftruncate(number, 1LL << 36) != 0 || pwrite(number, "x", 1, (1 << 18) + 5000) != 1)
+        return 1;
+    for (number = 4; number < NUMBERS; number++)
+        if (dup(3) != number)
+            return 0; /* The limit is lower. */
+    fstat(3, &before);
+    record(40);
+    good = count_of(stream, 0, 40) == 1;
+    error = posix_trace_create(0, NULL, &other);
+    good &= error == ENOMEM || error == EAGAIN;
+    good &= posix_trace_stop(stream) == 0 && posix_trace_shutdown(stream) == 0;
+    for (number = 3; number < NUMBERS; number++)
+        good &= fcntl(number, F_GETFD) >= 0;
+    fstat(3, &after);
+    return !good || after.st_blocks != before.st_blocks || after.st_size != before.st_size;
+}
+
+static void descriptors(void)
+{
+    tap_check(in_child(close_all, NULL) > 0, "a process that closes all descriptors is traced on");
+}
+
 static volatile int is_done;
 
 static void *write_always(void *argument)
@@ -323,6 +361,7 @@ int main(int argument_count, char **arguments)
     clones();
     execs();
     controllers();
+    descriptors();
     midst();
     return tap_done();
 }

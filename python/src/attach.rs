@@ -30,6 +30,7 @@ use overhear_session::budget::{
 };
 use overhear_session::calibrate;
 use overhear_session::error::SessionError;
+use overhear_session::posix;
 use pyo3::prelude::{pyclass, pyfunction, pymethods, Bound, PyErr, PyResult, Python};
 use pyo3::types::{PyDict, PyDictMethods};
 
@@ -129,13 +130,18 @@ pub(crate) fn refused(error: &Refusal) -> PyErr {
 }
 
 /// The socket given, or where the directory of this environment listens.
-pub(crate) fn connect(socket: Option<PathBuf>) -> PyResult<MonitorConnection> {
-    let socket = socket.or_else(client::socket_path).ok_or_else(|| {
+/// The named socket, or the one of this environment.
+fn directory(socket: Option<PathBuf>) -> PyResult<PathBuf> {
+    socket.or_else(client::socket_path).ok_or_else(|| {
         AttachError::new_err(
             "no directory listens: OVERHEAR_DIRECTORY is not set, or empty, and none of the usual \
              sockets exists; start overheard, or give the socket",
         )
-    })?;
+    })
+}
+
+pub(crate) fn connect(socket: Option<PathBuf>) -> PyResult<MonitorConnection> {
+    let socket = directory(socket)?;
     MonitorConnection::connect(&socket).map_err(|error| refused(&error))
 }
 
@@ -215,8 +221,16 @@ impl Attachment {
                 Some(_) => Needs::all().yield_to_budgets(),
                 None => Needs::all(),
             };
-            let source = connect(socket)?.attach_needing(query, begin, needs);
-            Ok::<_, PyErr>((source.map_err(|error| refused(&error))?, budget))
+            let socket = directory(socket)?;
+            let connection = connect(Some(socket.clone()))?;
+            let source = connection.attach_needing(query.clone(), begin, needs);
+            let source = source.map_err(|error| refused(&error))?;
+            let traces = Traces {
+                socket,
+                query,
+                begin,
+            };
+            Ok::<_, PyErr>(((source, traces), budget))
         })?;
         let shared = Arc::new(Shared::default());
         let theirs = Arc::clone(&shared);
@@ -319,8 +333,15 @@ fn settings(target: Overhead) -> Result<(BudgetSettings, WritePrices), SessionEr
     Ok((BudgetSettings::of(target), prices))
 }
 
+/// The trace streams that match, besides sensors. The thread of the monitor attaches to them.
+struct Traces {
+    socket: PathBuf,
+    query: Query,
+    begin: Begin,
+}
+
 fn run(
-    source: AttachedSource,
+    (source, traces): (AttachedSource, Traces),
     budget: Option<(BudgetSettings, WritePrices)>,
     shared: &Arc<Shared>,
 ) {
@@ -350,9 +371,12 @@ fn run(
         }
     };
     let wait = |pause| budget.wait(pause, sleep);
-    let runner = Runner::new(update)
-        .source(Box::new(source))
-        .complaints(|complaint| shared.lock().complaints.push(complaint.0));
+    let mut runner = Runner::new(update).source(Box::new(source));
+    match posix::source(&traces.socket, &traces.query, traces.begin) {
+        Ok(traces) => runner = runner.source(Box::new(traces)),
+        Err(error) => complain(error.to_string()),
+    }
+    let runner = runner.complaints(|complaint| shared.lock().complaints.push(complaint.0));
     let finished = runner.run(wait, |_| loop {
         let mut state = shared.lock();
         if std::mem::take(&mut state.wants_budget) {

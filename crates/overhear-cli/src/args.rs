@@ -27,7 +27,8 @@ use overhear_session::session::{self, KernelBackend, KernelSensor, NamedSensors,
 use overhear_session::updates::UpdateSpecification;
 
 pub(crate) use live::{
-    AttachArguments, DirectoryArguments, ListArguments, Start, SwitchArguments, TopArguments,
+    AttachArguments, DirectoryArguments, ListArguments, PosixArguments, Start, SwitchArguments,
+    TopArguments,
 };
 pub(crate) use naps::NapsArguments;
 pub(crate) use sampling::SamplingArguments;
@@ -90,6 +91,8 @@ pub(crate) enum Command {
     Attach(AttachArguments),
     /// Shows the current rates, losses and values of sensors, and the current state of threads.
     Top(TopArguments),
+    /// Lists the active POSIX trace streams of running programs, or prints their events.
+    Posix(PosixArguments),
     /// Switches sensors of running programs on.
     Enable(SwitchArguments),
     /// Switches sensors of running programs off; that costs the program a load and a branch per
@@ -127,7 +130,7 @@ pub(crate) struct RunArguments {
     pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated.
     /// FILE is a path, a program in PATH or a library like `libc.so.6`, SYMBOL a name, also as in
-    /// C++ and Rust, or an address like `0x1139`.
+    /// C++ and Rust, an address like `0x1139`, or a line of source like `server.c@120`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.
@@ -375,7 +378,7 @@ pub(crate) struct RecordArguments {
     pub(crate) kernel_sensors: Vec<NamedSensors>,
     /// A function of programs as a sensor: `FILE:SYMBOL`, or `FILE:SYMBOL:return`; may be repeated.
     /// FILE is a path, a program in PATH or a library like `libc.so.6`, SYMBOL a name, also as in
-    /// C++ and Rust, or an address like `0x1139`.
+    /// C++ and Rust, an address like `0x1139`, or a line of source like `server.c@120`.
     #[arg(long, value_name = "PLACE", value_parser = Probe::function)]
     pub(crate) probe: Vec<Probe>,
     /// A static probe (USDT) of programs as a sensor: `FILE:PROVIDER:NAME`; may be repeated.

@@ -24,6 +24,7 @@ mod live;
 mod naps;
 mod options;
 mod output;
+mod posix;
 mod progress;
 mod ranges;
 mod readiness;
@@ -95,6 +96,7 @@ pub fn main() -> ExitCode {
         Command::List(arguments) => live::list(arguments),
         Command::Attach(arguments) => live::attach(arguments),
         Command::Top(arguments) => live::top(arguments),
+        Command::Posix(arguments) => posix::posix(arguments),
         Command::Enable(arguments) => live::switch(arguments, true),
         Command::Disable(arguments) => live::switch(arguments, false),
         Command::Calibrate(arguments) => calibrate(&arguments),

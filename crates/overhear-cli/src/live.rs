@@ -18,6 +18,7 @@ use overhear_session::connect;
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, Listing};
 use overhear_session::not_connected::NotConnectedListing;
+use overhear_session::posix;
 use overhear_session::sampling::DataSourceListing;
 
 use crate::args::{
@@ -57,10 +58,24 @@ pub(crate) fn list(arguments: ListArguments) -> Result<u8, SessionError> {
     if let Some(text) = text::listing::render(&listing, arguments.form.format(), width) {
         print(&text)?;
     }
+    if arguments.form.format() == Format::Text {
+        note_trace_streams(&socket);
+    }
     if !listing.sensors.is_empty() {
         return Ok(COMPLETE);
     }
     Err(nothing(&mut connection, &query, &listing.socket)?)
+}
+
+/// Names the verb that lists trace streams, if there are any: they are no sensors.
+fn note_trace_streams(socket: &Path) {
+    let streams = posix::list(socket).map_or(0, |listing| listing.streams.len());
+    let streams = match streams {
+        0 => return,
+        1 => "1 POSIX trace stream".to_string(),
+        more => format!("{more} POSIX trace streams"),
+    };
+    print_stderr(&format!("overhear: and {streams} (`overhear posix`)\n"));
 }
 
 /// The sensors that are not connected.
@@ -166,12 +181,15 @@ pub(crate) fn attach(arguments: AttachArguments) -> Result<u8, SessionError> {
         limits: arguments.disk.limits(),
         out: arguments.out,
         command: vec!["overhear".into(), "attach".into(), arguments.names.clone()],
+        traces: attach::TraceOptions::Matching,
     };
-    let attachment = Attachment::begin(connect(&socket)?, &options)?;
+    let attachment = Attachment::begin(connect(&socket)?, &socket, &options)?;
     if !arguments.quiet {
-        let sensors = match attachment.sensors() {
-            0 => "no sensor yet; those that appear are attached".to_string(),
-            some => {
+        let sensors = match (attachment.sensors(), attachment.trace_streams()) {
+            (0, 0) => "no sensor yet; those that appear are attached".to_string(),
+            (0, 1) => "1 trace stream, and those that appear".to_string(),
+            (0, streams) => format!("{streams} trace streams, and those that appear"),
+            (some, _) => {
                 let off = match attachment.switched_off() {
                     0 => String::new(),
                     off => format!(", {off} of them switched off"),

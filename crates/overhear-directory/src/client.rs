@@ -156,7 +156,7 @@ pub fn register_at(socket: &Path, request: SensorRequest) -> Result<Registration
 const FIRST_RETRY_DELAY: Duration = Duration::from_millis(4);
 
 /// Repeats an attempt until it succeeds, fails for good, or the time is over.
-fn retry_until_timeout<T>(
+pub(crate) fn retry_until_timeout<T>(
     mut attempt: impl FnMut(Instant) -> Result<T, AttemptError>,
 ) -> Result<T, RegisterError> {
     let end = Instant::now() + REGISTRATION_TIMEOUT;
@@ -176,7 +176,7 @@ fn retry_until_timeout<T>(
 }
 
 /// Whether another attempt could succeed.
-enum AttemptError {
+pub(crate) enum AttemptError {
     Transient(RegisterError),
     Final(RegisterError),
 }

@@ -14,11 +14,12 @@ use overhear_event::StreamId;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
+use crate::area_requests::AreaListProgress;
 use crate::monitor_requests::{BudgetProgress, ListProgress, SwitchProgress};
-use crate::packet::{receive, send, MAX_REQUEST};
+use crate::packet::{discard, peek, receive, send, MAX_REQUEST};
 use crate::peer::Peer;
 use crate::program_requests::Grant;
-use crate::protocol::{Reply, Request};
+use crate::protocol::{Reply, Request, VERSION};
 use crate::quota::{Amounts, Resource};
 use crate::registry::{lock, MonitorId, Registry};
 use crate::worker::WorkQueue;
@@ -58,6 +59,7 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) enum Work {
     List(ListProgress),
+    ListAreas(AreaListProgress),
     /// The number of the next sensor.
     Attach(StreamId),
     Switch(SwitchProgress),
@@ -179,6 +181,7 @@ impl Connection {
     pub(crate) fn serve(&mut self, registry: &Mutex<Registry>, queue: &WorkQueue) -> Next {
         match self.work.take() {
             Some(Work::List(listing)) => self.list_slice(listing, registry),
+            Some(Work::ListAreas(listing)) => self.area_list_slice(listing, registry),
             Some(Work::Attach(next)) => self.attach_slice(next, registry),
             Some(Work::Switch(switching)) => self.switch_slice(switching, registry),
             Some(Work::Finished(streams)) => self.finish_slice(streams, registry),
@@ -190,10 +193,21 @@ impl Connection {
         }
     }
 
+    /// Whether the peer speaks this version of the protocol.
+    pub(crate) fn check_version(version: u32) -> Result<(), String> {
+        match version {
+            VERSION => Ok(()),
+            _ => Err(format!(
+                "the peer speaks version {version} of the protocol, this directory version \
+                 {VERSION}"
+            )),
+        }
+    }
+
     fn take_packet(&mut self, registry: &Mutex<Registry>, queue: &WorkQueue) -> Next {
-        let packet = match receive(&self.fd, MAX_REQUEST, RecvFlags::empty()) {
-            Ok((packet, _)) if packet.is_empty() => return Next::Close,
-            Ok((packet, _)) => packet,
+        let packet = match peek(&self.fd, MAX_REQUEST) {
+            Ok(packet) if packet.is_empty() => return Next::Close,
+            Ok(packet) => packet,
             Err(Errno::AGAIN) => return Next::Again,
             Err(Errno::MSGSIZE) => {
                 let message = format!(
@@ -203,7 +217,22 @@ impl Connection {
             }
             Err(_) => return Next::Close,
         };
-        match serde_json::from_slice(&packet) {
+        let request = serde_json::from_slice(&packet);
+        // Files are accepted with this request alone. With all others the kernel drops them.
+        let files = match &request {
+            Ok(Request::PublishArea { .. }) if lock(registry).file_closer.is_available() => {
+                match receive(&self.fd, MAX_REQUEST, RecvFlags::empty()) {
+                    Ok((_, files)) => files,
+                    Err(_) => return Next::Close,
+                }
+            }
+            Ok(Request::PublishArea { .. }) => return self.turn_away(),
+            _ => match discard(&self.fd) {
+                Ok(()) => Vec::new(),
+                Err(_) => return Next::Close,
+            },
+        };
+        match request {
             Ok(Request::Register(request)) => self.register(request, registry),
             Ok(Request::Mapped) => self.mapped(registry, queue),
             Ok(Request::Unregister(request)) => self.unregister(&request, registry),
@@ -214,6 +243,9 @@ impl Connection {
             Ok(Request::Finished { streams }) => self.finished(streams),
             Ok(Request::Status { version }) => self.status(version, registry),
             Ok(Request::NotConnected { version }) => self.list_not_connected(version, registry),
+            Ok(Request::PublishArea { version }) => self.publish_area(version, files, registry),
+            Ok(Request::ListAreas { version, known }) => self.list_areas(version, known, registry),
+            Ok(Request::OpenArea(wanted)) => self.open_area(&wanted, registry),
             Err(error) => {
                 let message = format!("the request is not understood: {error}");
                 self.refuse(registry, "?", &message)
@@ -227,6 +259,17 @@ impl Connection {
         let owner = (self.peer.pid, self.peer.uid);
         lock(registry).note_not_connected(owner, sensor, message);
         self.deny(message)
+    }
+
+    /// Refuses a request unread; it may be repeated.
+    fn turn_away(&self) -> Next {
+        let message = "the directory closes other files; try again later".to_string();
+        let again = true;
+        // The peer does not get an answer from a socket that is closed with an unread packet.
+        if discard(&self.fd).is_ok() {
+            self.reply(&Reply::Refused { message, again }, &[]);
+        }
+        Next::Close
     }
 
     /// Refuses a monitor's request.

@@ -24,11 +24,12 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
-use overhear_event::{ClockId, StreamDescriptor, StreamId, WriterKind};
+use overhear_event::{ClockId, StreamDescriptor, StreamId, Task, WriterKind};
 use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::file_watch::WatchId;
+use crate::registry::AreaId;
 use crate::sensor_record::SensorState;
 
 /// The version of the journal. A journal of another version is ignored.
@@ -111,6 +112,24 @@ pub(crate) enum Entry {
     TaskGone {
         pid: u32,
     },
+    /// A trace area; its members follow.
+    Area {
+        area: u64,
+        uid: u32,
+    },
+    /// A process records into a trace area.
+    AreaMember {
+        area: u64,
+        task: Task,
+    },
+    /// It has ended, or has another area.
+    AreaLeft {
+        area: u64,
+        pid: u32,
+    },
+    AreaClosed {
+        area: u64,
+    },
 }
 
 /// A sensor's record for the next directory.
@@ -142,6 +161,7 @@ pub(crate) struct SnapshotCursor {
     pub(crate) task: u32,
     pub(crate) sensor: StreamId,
     pub(crate) deferred: StreamId,
+    pub(crate) area: AreaId,
 }
 
 impl Default for SnapshotCursor {
@@ -151,6 +171,7 @@ impl Default for SnapshotCursor {
             task: 0,
             sensor: StreamId::from_raw(0),
             deferred: StreamId::from_raw(0),
+            area: AreaId::default(),
         }
     }
 }
@@ -343,6 +364,12 @@ pub(crate) fn journal_name(number: u64) -> String {
 /// The name of a sensor's file.
 pub(crate) fn sensor_name(stream: u32) -> String {
     format!("s{}", base36(stream.into()))
+}
+
+/// The names of a trace area's files: for writing, for reading.
+pub(crate) fn area_names(area: u64) -> [String; 2] {
+    let number = base36(area);
+    [format!("a{number}"), format!("r{number}")]
 }
 
 fn base36(mut number: u64) -> String {

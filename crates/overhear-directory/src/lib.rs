@@ -11,6 +11,8 @@
 //! - [`MonitorConnection`] is a monitor's side in another process: it lists sensors, switches them,
 //!   and attaches to those that a [`Query`] names, which gives an [`AttachedSource`].
 //! - [`client::register`] is the program's side; `liboverhear` and the crate `overhear` call it.
+//! - [`areas`] has trace areas, in which processes record events of POSIX trace streams: the side
+//!   of the traced process, of a controller and of a monitor.
 //!
 //! The program `overheard` (`daemon`) is a directory for a user or a machine: it has rules and
 //! quotas, and its sensors outlive its restart (`docs/directory.md`).
@@ -40,6 +42,8 @@
     allow(dead_code, reason = "some code is used by the service alone")
 )]
 
+mod area_requests;
+pub mod areas;
 pub mod client;
 mod clock;
 mod connection;
@@ -74,6 +78,7 @@ mod sizing;
 mod source;
 mod streams;
 mod task;
+mod trace_area;
 mod worker;
 
 pub use clock::{best_pair, monotonic_now, sensor_clock, ClockKeeper};
@@ -89,6 +94,7 @@ pub use service::{Directory, DirectoryBuilder, DirectoryError};
 pub use sizing::{elements_within, suggested_capacity};
 pub use source::{BudgetSwitch, ProgramSource};
 pub use streams::SensorWrites;
+pub use trace_area::{AreaAccess, AreaRecord};
 
 /// The environment variable that names the directory's socket.
 pub const SOCKET_VARIABLE: &str = "OVERHEAR_DIRECTORY";

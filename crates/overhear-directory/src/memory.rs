@@ -154,8 +154,8 @@ impl MemoryFile {
 }
 
 /// Opens a memory file again: a new open file description, not a duplicate.
-fn reopen(file: &OwnedFd, access: OFlags) -> rustix::io::Result<OwnedFd> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+pub(crate) fn reopen(file: impl AsFd, access: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
     rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
 }
 

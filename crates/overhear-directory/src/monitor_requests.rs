@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::connection::{Connection, Next, Work};
 use crate::packet::MAX_REQUEST;
-use crate::protocol::{Attached, Budget, Opened, QueryRequest, Reply, Switch, VERSION};
+use crate::protocol::{Attached, Budget, Opened, QueryRequest, Reply, Switch};
 use crate::query::{Matcher, Query};
 use crate::registry::{lock, Event, Registry, Slice, Subscription};
 use crate::sensor_record::SensorRecord;
@@ -54,16 +54,6 @@ pub(crate) struct BudgetProgress {
 }
 
 impl Connection {
-    fn check_version(version: u32) -> Result<(), String> {
-        match version {
-            VERSION => Ok(()),
-            _ => Err(format!(
-                "the monitor speaks version {version} of the protocol, this directory version \
-                 {VERSION}"
-            )),
-        }
-    }
-
     /// The common start of all requests: checks the version, compiles the query, and makes the
     /// connection a monitor's.
     fn matcher(
@@ -418,7 +408,7 @@ impl Connection {
 
     /// Whether a packet that could not be sent is to be sent later: once the peer has read, or at
     /// the next tick if too many descriptors of this user are in flight (`ETOOMANYREFS`).
-    fn must_wait(&mut self, errno: Errno) -> bool {
+    pub(crate) fn must_wait(&mut self, errno: Errno) -> bool {
         self.is_full = errno == Errno::AGAIN;
         self.is_later = matches!(errno, Errno::TOOMANYREFS | Errno::NOBUFS);
         self.is_full || self.is_later

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 use rustix::net::{
-    connect, recvmsg, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags,
-    ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType,
+    connect, recv, recvmsg, sockopt, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage,
+    RecvFlags, ReturnFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
 };
 use serde::de::DeserializeOwned;
 use serde::Serialize;
@@ -39,6 +39,33 @@ pub(crate) fn receive(
     let (bytes, files) = receive_into(fd, &mut packet, flags)?;
     packet.truncate(bytes);
     Ok((packet, files))
+}
+
+/// The next packet, which stays in the socket's queue. Descriptors that come with it are not
+/// received: a descriptor of another process can make even its receiver wait, when it closes it.
+///
+/// # Errors
+/// As for [`receive`].
+pub(crate) fn peek(fd: impl AsFd, limit: usize) -> rustix::io::Result<Vec<u8>> {
+    let mut packet = vec![0; limit];
+    let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
+    // With `TRUNC` the kernel returns the length of the packet.
+    let (_, bytes) = rustix::io::retry_on_intr(|| recv(&fd, &mut packet, flags))?;
+    if bytes > limit {
+        // Its descriptors are dropped by the kernel.
+        discard(fd)?;
+        return Err(Errno::MSGSIZE);
+    }
+    packet.truncate(bytes);
+    Ok(packet)
+}
+
+/// Removes a packet from the socket's queue. The kernel drops its descriptors.
+///
+/// # Errors
+/// The kernel's error.
+pub(crate) fn discard(fd: impl AsFd) -> rustix::io::Result<()> {
+    rustix::io::retry_on_intr(|| recv(&fd, &mut [0_u8; 1], RecvFlags::empty())).map(drop)
 }
 
 /// As [`receive`], into existing memory. Returns the packet's length.
@@ -194,6 +221,15 @@ impl Link {
     /// time. A socket that is ready is used even after the deadline.
     fn wait_for(&self, flags: PollFlags, action: &'static str) -> Result<(), LinkError> {
         let deadline = self.end.unwrap_or_else(|| Instant::now() + self.timeout);
+        self.wait_until(flags, action, deadline)
+    }
+
+    fn wait_until(
+        &self,
+        flags: PollFlags,
+        action: &'static str,
+        deadline: Instant,
+    ) -> Result<(), LinkError> {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec {
@@ -218,6 +254,23 @@ impl Link {
         rustix::io::retry_on_intr(|| rustix::net::send(&self.fd, &packet, SendFlags::NOSIGNAL))
             .map_err(|errno| self.unreachable("write to", errno))?;
         Ok(())
+    }
+
+    /// As [`Self::send`], with descriptors.
+    pub(crate) fn send_with(
+        &self,
+        request: &impl Serialize,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<(), LinkError> {
+        let packet = serde_json::to_vec(request).map_err(|_| self.misunderstood())?;
+        self.wait_for(PollFlags::OUT, "write to")?;
+        rustix::io::retry_on_intr(|| send(&self.fd, &packet, files))
+            .map_err(|errno| self.unreachable("write to", errno))
+    }
+
+    /// Waits until a packet has arrived, or `end`.
+    pub(crate) fn wait_until_readable(&self, end: Instant) -> Result<(), LinkError> {
+        self.wait_until(PollFlags::IN, "receive from", end)
     }
 
     /// Waits for an answer.

@@ -150,8 +150,15 @@ fn peer_pidfd(connection: BorrowedFd<'_>) -> Result<OwnedFd, i32> {
     }
 }
 
+/// A pidfd of a process, if it is alive.
+pub(crate) fn process_of(pid: u32) -> Option<OwnedFd> {
+    let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
+    let process = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+    is_alive(&process).then_some(process)
+}
+
 /// The effective user of a process.
-fn user_of_process(pid: u32) -> Option<u32> {
+pub(crate) fn user_of_process(pid: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with("Uid:"))?;
     line.split_whitespace().nth(2)?.parse().ok()

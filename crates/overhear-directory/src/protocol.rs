@@ -9,6 +9,10 @@
 //! each sensor that matches, and `settled`. Then comes an `opened` for each new sensor and an
 //! `ended` for each that has ended. The monitor sends `finished` when it has read such a sensor to
 //! its end.
+//!
+//! A process announces its trace area over a connection of its own: `publish_area` with two files,
+//! `published`. A monitor sends `list_areas`, answered by `areas`, and `open_area`, answered by
+//! `area` with a file or by `no_area`.
 
 use overhear_event::{ClockId, Rate, TypeSchema, WriterKind};
 use serde::{Deserialize, Serialize};
@@ -16,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::needs::Needs;
 use crate::query::Query;
 use crate::sensor_record::{NotConnectedRecord, SensorRecord};
+use crate::trace_area::{AreaAccess, AreaRecord};
 
 /// The version of the protocol. Unknown fields are ignored, so additions do not change it.
 pub(crate) const VERSION: u32 = 1;
@@ -47,6 +52,31 @@ pub(crate) enum Request {
     NotConnected {
         version: u32,
     },
+    /// Announces the trace area of the peer. Two descriptions of its file come with the packet, the
+    /// first one for reading and writing, the second one for reading.
+    PublishArea {
+        version: u32,
+    },
+    /// Requests the trace areas that the peer may read.
+    ListAreas {
+        version: u32,
+        /// The generation of the list that the peer has.
+        #[serde(default)]
+        known: Option<u64>,
+    },
+    /// Requests a descriptor of a trace area.
+    OpenArea(OpenArea),
+}
+
+/// The area to open: that of a process, or the one with a number.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct OpenArea {
+    pub(crate) version: u32,
+    #[serde(default)]
+    pub(crate) pid: Option<u32>,
+    #[serde(default)]
+    pub(crate) area: Option<u64>,
+    pub(crate) access: AreaAccess,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -138,6 +168,36 @@ pub(crate) enum Reply {
     NotConnected {
         sensors: Vec<NotConnectedRecord>,
     },
+    /// The trace area is known.
+    Published,
+    Areas(Areas),
+    /// A trace area. A descriptor of its file comes with the packet.
+    Area(AreaRecord),
+    NoArea(NoArea),
+}
+
+/// Some of the trace areas that the peer may read. `more` is false in the last packet.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Areas {
+    /// The directory's identity, as in [`Attached`]: numbers of areas are unique within one.
+    pub(crate) directory: u64,
+    /// Changes with the list.
+    pub(crate) generation: u64,
+    /// The list is the one that the peer knows: `areas` is empty.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_known: bool,
+    pub(crate) areas: Vec<AreaRecord>,
+    pub(crate) more: bool,
+}
+
+/// Why no trace area can be opened, besides a refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum NoArea {
+    /// There is no such process.
+    NoProcess,
+    /// The process has announced no area, or there is no area with this number.
+    NotAnnounced,
 }
 
 fn is_zero(number: &u32) -> bool {

@@ -5,18 +5,19 @@ use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use overhear_event::{Origin, StreamId};
+use overhear_event::{Origin, StreamId, Task};
 
 use crate::control::{ControlPage, ControlSlot};
 use crate::file_watch::{FileWatch, WatchId};
 use crate::journal::{
-    self, sensor_name, Entry, Journal, KeptFile, KeptSensor, SnapshotCursor, Store,
+    self, area_names, sensor_name, Entry, Journal, KeptFile, KeptSensor, SnapshotCursor, Store,
 };
 use crate::memory::{Mapping, MemoryFile};
 use crate::quota::{Amounts, Resource};
 use crate::registry::{ReadableSensor, Registry, Sensor};
 use crate::sensor_record::{shape_of, SensorState};
 use crate::task;
+use crate::trace_area::AreaFiles;
 
 /// The name of the clock page's file.
 pub(crate) const CLOCK_NAME: &str = "clock";
@@ -59,6 +60,8 @@ struct JournalState {
     pages: BTreeMap<(u32, usize), (u32, String)>,
     charges: HashMap<WatchId, (u32, Amounts)>,
     sensors: BTreeMap<u32, KeptSensor>,
+    // User and members of each trace area, living ones and ended ones.
+    areas: BTreeMap<u64, (u32, BTreeMap<u32, Task>)>,
 }
 
 impl JournalState {
@@ -140,6 +143,10 @@ impl JournalState {
                         directory.4 = count;
                     }
                 }
+                Entry::Area { .. }
+                | Entry::AreaMember { .. }
+                | Entry::AreaLeft { .. }
+                | Entry::AreaClosed { .. } => all.apply_to_areas(entry),
                 Entry::TaskGone { pid } => {
                     let pages = all.pages.range((pid, 0)..=(pid, usize::MAX));
                     let pages: Vec<_> = pages.map(|(page, _)| *page).collect();
@@ -150,6 +157,32 @@ impl JournalState {
             }
         }
         all
+    }
+}
+
+impl JournalState {
+    fn apply_to_areas(&mut self, entry: Entry) {
+        match entry {
+            Entry::Area { area, uid } => {
+                self.areas.insert(area, (uid, BTreeMap::new()));
+            }
+            Entry::AreaMember { area, task } => {
+                if let Some((_, members)) = self.areas.get_mut(&area) {
+                    members.insert(task.pid, task);
+                }
+            }
+            Entry::AreaLeft { area, pid } => {
+                // The last one stays: it names the area in lists.
+                let members = self.areas.get_mut(&area).map(|(_, members)| members);
+                if let Some(members) = members.filter(|members| members.len() > 1) {
+                    members.remove(&pid);
+                }
+            }
+            Entry::AreaClosed { area } => {
+                self.areas.remove(&area);
+            }
+            _ => {}
+        }
     }
 }
 
@@ -214,6 +247,7 @@ impl Registry {
                         None => self.count_lost(1, 0),
                     }
                 }
+                self.restore_areas(state.areas, &mut files);
                 self.forget_tasks_without_sensors();
             }
         }
@@ -231,6 +265,25 @@ impl Registry {
         // ends.
         self.end_departed();
         Ok(())
+    }
+
+    /// Restores trace areas. The files are checked again: the service manager kept them, but a
+    /// journal of another version may have named them.
+    fn restore_areas(
+        &mut self,
+        areas: BTreeMap<u64, (u32, BTreeMap<u32, Task>)>,
+        files: &mut HashMap<String, OwnedFd>,
+    ) {
+        for (area, (uid, members)) in areas {
+            let names = area_names(area);
+            let kept: Vec<_> = names.iter().filter_map(|name| files.remove(name)).collect();
+            if let Ok(kept) = AreaFiles::checked(kept, uid) {
+                for name in &names {
+                    self.count_kept_file(uid, name);
+                }
+                self.restore_area(area, uid, kept, members.into_values().collect());
+            }
+        }
     }
 
     /// Stores a user's file with the service manager, if there is one and the quota permits it.
@@ -355,6 +408,7 @@ impl Registry {
             mut task,
             mut sensor,
             mut deferred,
+            mut area,
         } = self.rewritten;
         let mut entries = Vec::new();
         for (watch, entry) in self.charges_from(charge).take(most) {
@@ -378,11 +432,17 @@ impl Registry {
             deferred = StreamId::from_raw(opening.stream().as_raw() + 1);
             entries.push(Entry::Sensor(Box::new(opening.kept())));
         }
+        let left = most.saturating_sub(entries.len());
+        for (id, whole) in self.area_entries_from(area).take(left) {
+            area = id.following();
+            entries.extend(whole);
+        }
         let after = SnapshotCursor {
             charge,
             task,
             sensor,
             deferred,
+            area,
         };
         let has_moved = after != self.rewritten;
         self.rewritten = after;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The registry: sensors, their tasks, the monitors that read them, and refused sensors.
+//! The registry: sensors, their tasks, the monitors that read them, refused sensors, and trace
+//! areas.
 //!
 //! A sensor is *live* until its process unregisters it (*unregistered*) or ends (*retained*). An
 //! attached monitor holds it until it reports that it has read it to its end. Its memory is freed
@@ -10,6 +11,7 @@
 //! - if it is retained and no monitor was attached: when the retention time has passed, or when its
 //!   user's quota is needed for a new sensor.
 
+mod areas;
 mod budgets;
 mod charges;
 mod deferred;
@@ -28,6 +30,7 @@ use std::time::{Duration, Instant};
 use overhear_event::{ClockId, StreamDescriptor, StreamId, StreamIdRange};
 use overhear_stream::{Header, Shape, Tally};
 
+use crate::area_requests::FileCloser;
 use crate::journal::{Journal, SnapshotCursor};
 use crate::memory::Mapping;
 use crate::needs::Needed;
@@ -38,6 +41,7 @@ use crate::sensor_record::{DirectoryStatus, SensorState};
 use crate::sizing::Sizing;
 use crate::worker::WorkQueue;
 
+use areas::TraceAreas;
 use charges::FileCharges;
 use deferred::DeferredSensors;
 use not_connected::NotConnectedSensors;
@@ -45,6 +49,7 @@ use numbers::StreamNumbers;
 use subscriptions::{DetachedMonitor, Monitor};
 use tasks::TaskEntry;
 
+pub(crate) use areas::{descriptor_of, AreaId};
 pub(crate) use charges::Refusal;
 pub(crate) use deferred::MAX_TOUCHED_BYTES;
 pub use not_connected::NotConnected;
@@ -124,10 +129,13 @@ pub(crate) struct Registry {
     // Where the next scan for unmapped sensors starts.
     looked_at: StreamId,
     deferred: DeferredSensors,
+    areas: TraceAreas,
     not_connected: NotConnectedSensors,
     freed_unread: u64,
     turned_away: u64,
     unlocked: UnlockedBuffers,
+    /// Closes files that were refused.
+    pub(crate) file_closer: FileCloser,
     /// Work for the second thread.
     pub(crate) work_queue: Option<Arc<WorkQueue>>,
 }
@@ -179,10 +187,12 @@ impl Registry {
             next_complaint: Instant::now(),
             looked_at: StreamId::default(),
             deferred: DeferredSensors::default(),
+            areas: TraceAreas::default(),
             not_connected: NotConnectedSensors::default(),
             freed_unread: 0,
             turned_away: 0,
             unlocked: UnlockedBuffers::None,
+            file_closer: FileCloser::default(),
             work_queue: None,
         }
     }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Access rules: which users may register, attach to and switch which sensors. Pure: from
-//! credentials, a sensor's descriptor and its owner to a permission or a refusal.
+//! Access rules: which users may register, attach to and switch which sensors, and trace which
+//! processes. Pure: from credentials, a sensor's descriptor and its owner to a permission or a
+//! refusal.
 
 use overhear_event::StreamDescriptor;
 use serde::Deserialize;
 
 use crate::peer::{Groups, Peer};
 use crate::query::Matcher;
+use crate::trace_area::AREA_SENSOR;
 
 /// An action on sensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -18,6 +20,8 @@ pub(crate) enum Action {
     Attach,
     /// Switch sensors on and off.
     Switch,
+    /// Create trace streams in a process, and control them.
+    Trace,
 }
 
 impl Action {
@@ -26,6 +30,7 @@ impl Action {
             Self::Register => "register",
             Self::Attach => "attach to",
             Self::Switch => "switch",
+            Self::Trace => "create trace streams in",
         }
     }
 }
@@ -120,6 +125,17 @@ impl Rules {
         self.own(Action::Switch, peer, owner, sensor)
     }
 
+    /// Whether this peer may create trace streams in a process of the user `owner`; `area` stands
+    /// for its trace area. The error names the rule.
+    pub(crate) fn may_trace(
+        &self,
+        peer: &Peer,
+        owner: u32,
+        area: &StreamDescriptor,
+    ) -> Result<(), String> {
+        self.own(Action::Trace, peer, owner, area)
+    }
+
     fn own(
         &self,
         action: Action,
@@ -131,10 +147,15 @@ impl Rules {
             Some(decided) => decided,
             None if peer.uid == owner || peer.uid == 0 => Ok(()),
             None => Err(format!(
-                "user {} may not {} sensors of user {owner}: without a rule that permits it, only \
-                 the same user and root may",
+                "user {} may not {} {} of user {owner}: without a rule that permits it, only the \
+                 same user and root may",
                 peer.uid,
-                action.phrase()
+                action.phrase(),
+                match (action, descriptor.sensor.as_str()) {
+                    (Action::Trace, _) => "processes",
+                    (_, AREA_SENSOR) => "trace areas",
+                    _ => "sensors",
+                }
             )),
         }
     }

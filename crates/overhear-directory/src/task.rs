@@ -126,6 +126,11 @@ pub(crate) fn descends_from(pid: u32, ancestor: u32) -> bool {
     false
 }
 
+/// The parent of a process.
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+    parent(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
 /// The parent in a line of `/proc/PID/stat`: field 4, counted after the last parenthesis.
 fn parent(stat: &str) -> Option<u32> {
     let (_, fields) = stat.rsplit_once(')')?;

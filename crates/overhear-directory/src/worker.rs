@@ -16,6 +16,7 @@ use rustix::event::{eventfd, EventfdFlags};
 use crate::fair_queue::FairQueue;
 use crate::memory::{Mapping, MemoryFile};
 use crate::opening::Opening;
+use crate::trace_area::AreaFiles;
 
 /// Buffers up to this size take little time: the service's own thread prepares them.
 pub(crate) const LARGE_BYTES: usize = 4 << 20;
@@ -51,6 +52,8 @@ enum Job {
     Prepare(Box<Preparation>),
     /// Closes memory: often the last reference, so that the kernel frees it.
     Close(MemoryFile, Arc<Mapping>),
+    /// As `Close`, a trace area.
+    CloseArea(Box<AreaFiles>),
 }
 
 /// The queue between the service's thread and the worker.
@@ -110,6 +113,11 @@ impl WorkQueue {
     /// Closes a buffer.
     pub(crate) fn close(&self, uid: u32, file: MemoryFile, mapping: Arc<Mapping>) {
         self.push(uid, Job::Close(file, mapping));
+    }
+
+    /// Closes a trace area.
+    pub(crate) fn close_area(&self, uid: u32, files: AreaFiles) {
+        self.push(uid, Job::CloseArea(Box::new(files)));
     }
 
     /// Takes the results since the last call.
@@ -197,6 +205,7 @@ impl WorkQueue {
     fn turn(&self, uid: u32, job: Job) {
         match job {
             Job::Close(file, mapping) => drop((file, mapping)),
+            Job::CloseArea(files) => drop(files),
             Job::Prepare(mut preparation) => match preparation.turn() {
                 Ok(false) => self.push(uid, Job::Prepare(preparation)),
                 Ok(true) => {

@@ -172,6 +172,10 @@ fn packet(number: u64, chance: &mut Chance) -> Vec<u8> {
         json!({ "finished": { "streams": [1, 2, 3] } }),
         json!({ "status": { "version": 1 } }),
         json!({ "not_connected": { "version": 1 } }),
+        json!({ "publish_area": { "version": 1 } }),
+        json!({ "list_areas": { "version": 1, "known": chance.below(3) } }),
+        json!({ "open_area": { "version": 1, "pid": chance.below(3000), "access": "read" } }),
+        json!({ "open_area": { "version": 1, "area": 1, "access": "control" } }),
     ];
     let mut packet = seeds[chance.below(seeds.len())].clone();
     match chance.below(8) {

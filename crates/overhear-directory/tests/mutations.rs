@@ -26,6 +26,9 @@ fn broken_packets_disturb_no_other_client() {
         json!({ "switch": { "version": 1, "query": { "stream": 3 }, "enabled": false } }),
         json!({ "finished": { "streams": [1, 2, 3] } }),
         json!({ "status": { "version": 1 } }),
+        json!({ "publish_area": { "version": 1 } }),
+        json!({ "list_areas": { "version": 1, "known": 1 } }),
+        json!({ "open_area": { "version": 1, "pid": 1, "area": 1, "access": "read" } }),
     ];
     let (mut granted, mut refused, mut closed) = (0_u64, 0_u64, 0_u64);
     let mut answered = 0_u64;
@@ -69,9 +72,10 @@ fn broken_packets_disturb_no_other_client() {
             }
         } else if answer["refused"]["message"].is_string() {
             refused += 1;
-        } else if ["sensors", "attached", "switched", "status"]
+        } else if ["sensors", "attached", "switched", "status", "areas"]
             .iter()
             .any(|kind| answer[kind].is_object())
+            || answer["no_area"].is_string()
         {
             answered += 1;
         } else {

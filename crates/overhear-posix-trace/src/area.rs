@@ -291,6 +291,17 @@ impl Area {
         stat.is_ok_and(|stat| (stat.st_dev, stat.st_ino) == self.identity)
     }
 
+    /// Whether the descriptor still is the area's, before it is used to change the file.
+    fn check_file(&self) -> Result<(), TraceError> {
+        match self.is(self.file.as_fd()) {
+            true => Ok(()),
+            false => Err(TraceError::new(
+                libc::ENOMEM,
+                "the program has closed the descriptor of its trace area",
+            )),
+        }
+    }
+
     fn word(&self, index: usize) -> &AtomicU64 {
         self.words.word(index)
     }
@@ -359,6 +370,7 @@ impl Area {
         if bytes > REGION_BYTES {
             return Err(fail(rustix::io::Errno::NOMEM));
         }
+        self.check_file()?;
         self.free_ring(index);
         let offset = region_offset(index);
         let bytes = bytes.next_multiple_of(rustix::param::page_size());
@@ -372,6 +384,7 @@ impl Area {
     /// # Errors
     /// [`TraceError`] `ENOMEM`.
     pub(crate) fn map_ring(&self, index: usize, bytes: usize) -> Result<RingMemory, TraceError> {
+        self.check_file()?;
         let mapping = map_region(self.file.as_fd(), index, bytes, self.writable);
         let mapping = mapping.map_err(|errno| {
             TraceError::new(
@@ -384,6 +397,10 @@ impl Area {
 
     /// Gives the memory of a slot's ring back to the kernel.
     pub(crate) fn free_ring(&self, index: usize) {
+        self.slot(index).forget_ended();
+        if self.check_file().is_err() {
+            return;
+        }
         let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         let (offset, bytes) = (region_offset(index) as u64, REGION_BYTES as u64);
         // Without memory for the call the pages stay; the next stream zeroes them.
@@ -422,4 +439,72 @@ const fn region_offset(index: usize) -> usize {
 fn above_standard(file: OwnedFd) -> OwnedFd {
     const FIRST: i32 = 200;
     rustix::io::fcntl_dupfd_cloexec(&file, FIRST).unwrap_or(file)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::os::fd::OwnedFd;
+
+    use rustix::fs::{MemfdFlags, SealFlags};
+
+    use super::*;
+
+    /// A file that has the size and the seals of an area, and these words at its beginning.
+    pub(crate) fn forged(words: &[u64], size: usize, seals: SealFlags) -> OwnedFd {
+        let flags = MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC;
+        let file = rustix::fs::memfd_create("forged area", flags).unwrap();
+        rustix::fs::ftruncate(&file, size as u64).unwrap();
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        assert_eq!(rustix::io::pwrite(&file, &bytes, 0), Ok(bytes.len()));
+        rustix::fs::fcntl_add_seals(&file, seals).unwrap();
+        file
+    }
+
+    /// The first words of an area of this version.
+    pub(crate) fn head() -> [u64; 3] {
+        [MAGIC, VERSION, u64::from(ClockId::Monotonic.as_raw())]
+    }
+
+    pub(crate) const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+    #[test]
+    fn files_that_are_no_areas_are_refused() {
+        let opens = |file| Area::open(file, false).is_ok();
+        assert!(opens(forged(&head(), FILE_BYTES, SIZE_SEALS)));
+        assert!(!opens(forged(&head(), FILE_BYTES, SealFlags::GROW)));
+        assert!(!opens(forged(&head(), FILE_BYTES - 8, SIZE_SEALS)));
+        let [magic, version, clock] = head();
+        assert!(!opens(forged(
+            &[magic + 1, version, clock],
+            FILE_BYTES,
+            SIZE_SEALS
+        )));
+        assert!(!opens(forged(
+            &[magic, version + 1, clock],
+            FILE_BYTES,
+            SIZE_SEALS
+        )));
+        assert!(!opens(forged(
+            &[magic, version, 77],
+            FILE_BYTES,
+            SIZE_SEALS
+        )));
+        assert!(!opens(tempfile::tempfile().unwrap().into()));
+    }
+
+    #[test]
+    fn area_of_another_map_has_the_same_names() {
+        let area = Area::create(ClockId::Monotonic).unwrap();
+        let other = Area::open(area.file().try_clone_to_owned().unwrap(), true).unwrap();
+        let event = area.open_name(b"shared").unwrap();
+        assert_eq!(other.open_name(b"shared"), Ok(event));
+        assert_ne!(other.open_name(b"another"), Ok(event));
+        assert_eq!(other.user_name(event).as_deref(), Some(&b"shared"[..]));
+        let too_long = other.open_name(&[b'n'; 65]);
+        assert_eq!(too_long.unwrap_err().errno, libc::ENAMETOOLONG);
+        for number in 0..300 {
+            let event = area.open_name(format!("name {number}").as_bytes());
+            assert_eq!(event == Ok(EventId::UNNAMED), number >= 253);
+        }
+    }
 }

@@ -4,6 +4,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use overhear_directory::areas::{open_of_process, OpenAreaError};
+use overhear_directory::AreaAccess;
+
 use crate::area::{forked_from, Area};
 use crate::process;
 use crate::TraceError;
@@ -30,10 +33,10 @@ pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
         0 => caller,
         _ => u32::try_from(pid).map_err(|_| no_process(pid))?,
     };
-    if pid != caller {
-        may_signal(pid)?;
-    }
     if own.area().has_member(pid)? || joins_soon(own.area(), pid)? {
+        if pid != caller {
+            may_signal(pid)?;
+        }
         let area = Arc::clone(own.area());
         return Ok(Target { area, pid });
     }
@@ -67,12 +70,32 @@ fn is_fork_of(area: &Area, pid: u32) -> Result<bool, TraceError> {
     forked_from(pid).map_or(Ok(false), |parent| area.has_member(parent))
 }
 
-/// The area of a process outside of the family.
+/// The area of a process outside of the family: the directory's rules decide.
 fn area_of_stranger(pid: u32) -> Result<Target, TraceError> {
-    Err(TraceError::new(
-        libc::EPERM,
-        format!("process {pid} is not known to the directory; start overheard, and let it use the library"),
-    ))
+    // Also without a directory. Whether the caller may trace the process is up to the directory.
+    if let Err(error) = may_signal(pid) {
+        if error.errno == libc::ESRCH {
+            return Err(error);
+        }
+    }
+    let opened = open_of_process(pid, AreaAccess::Control).map_err(|error| {
+        let errno = match error {
+            OpenAreaError::NoProcess(_) => libc::ESRCH,
+            _ => libc::EPERM,
+        };
+        TraceError::new(errno, error)
+    })?;
+    let area = Area::open(opened.file, true).map_err(|error| {
+        let message = format!("process {pid} cannot be traced: {error}");
+        TraceError::new(libc::EPERM, message)
+    })?;
+    match area.has_member(pid)? || joins_soon(&area, pid)? {
+        true => Ok(Target {
+            area: Arc::new(area),
+            pid,
+        }),
+        false => Err(TraceError::new(libc::EPERM, OpenAreaError::NoArea(pid))),
+    }
 }
 
 /// Whether this process may trace another one: as it may send it signals.

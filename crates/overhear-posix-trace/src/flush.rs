@@ -34,6 +34,7 @@ pub(crate) struct Flusher {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// All atomic accesses: SYNC(flush).
 #[derive(Debug)]
 struct Shared {
     /// Flushes asked for and done: the stream is being flushed while they differ.

@@ -64,7 +64,7 @@ pub(crate) fn wake_all(word: &AtomicU64) {
     let _ = futex::wake(low(word), futex::Flags::empty(), i32::MAX as u32);
 }
 
-/// The value of the word, before the look that decides whether to wait.
+/// SYNC(wait): the value of the word, before the look that decides whether to wait.
 pub(crate) fn value(word: &AtomicU64) -> u64 {
     word.load(Ordering::SeqCst)
 }

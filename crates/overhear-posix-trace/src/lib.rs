@@ -26,6 +26,21 @@
               overhear_stream::sync, which the lint cannot tell from std's"
 )]
 
+// Labels of atomic operations that are stronger than relaxed:
+//
+// - SYNC(area): the magic number of an area, stored last and loaded first.
+// - SYNC(config): the configuration of a slot. Whoever finds it finds the slot's words and its ring.
+// - SYNC(name): the length of a name.
+// - SYNC(local): the gate's address. Whoever finds it can write events.
+// - SYNC(map): the address of a mapped ring.
+// - SYNC(value): the address of a value of the process (`per_process`).
+// - SYNC(wait): a reader announces that it waits and looks at the ring once more; a writer publishes
+//   and looks for readers. The reader's `membarrier`, or a fence of the writer, puts one of them
+//   first.
+// - SYNC(end): the shutdown of a stream and the readers inside.
+// - SYNC(flush): requests, state and result of a flush, between the controller and the thread; each
+//   is a value of its own, in one total order for simplicity.
+mod announcement;
 mod area;
 mod areas;
 mod attributes;
@@ -40,6 +55,7 @@ mod event_set;
 mod flush;
 mod futex;
 mod kernel;
+mod live;
 mod local;
 mod log;
 mod metrics;
@@ -62,10 +78,11 @@ pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
 pub use event_set::EventSet;
 pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
+pub use live::{LiveStreams, StreamSelection};
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
 pub use metrics::{RequiredEvent, TraceEvaluation, TraceMetric, TraceMetricError};
-pub use observer::{AreaObserver, Observed, ObservedStream, StreamObserver};
+pub use observer::{AreaObserver, ObserveFrom, Observed, ObservedStream, StreamObserver};
 pub use stream::{ActiveStream, FilterChange, Stream, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is

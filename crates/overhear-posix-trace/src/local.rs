@@ -118,6 +118,7 @@ impl Local {
 
     /// Ends the tracing of this process.
     pub(crate) fn detach(&self) {
+        // SYNC(local)
         self.page.gate.store(0, Ordering::Release);
     }
 
@@ -168,6 +169,7 @@ impl Local {
         }
         let base = map_region(file, index, bytes, true).ok()?.leak();
         let map = base.as_ptr() as u64 | u64::from(bytes.trailing_zeros());
+        // SYNC(map)
         let before = self.maps[index].load(Ordering::Acquire);
         if before & PAGE_BITS < map & PAGE_BITS {
             // SYNC(map): the loser's map stays, too: at most once for each size and thread.
@@ -302,6 +304,7 @@ impl Local {
                 if self.is_ordered_by_readers.load(Ordering::Relaxed) == 1 {
                     signal_fence();
                 } else {
+                    // SYNC(wait)
                     fence(Ordering::SeqCst);
                 }
                 slot.published(position, config.capacity());

@@ -16,6 +16,9 @@ use crate::flush::gap_cause;
 use crate::local::geometry;
 use crate::{EventId, EventSet, Inheritance, StreamFullPolicy, TraceError, TraceEvent};
 
+/// Events of one loss, at most: a greater number comes from a damaged area.
+const MOST_MISSED: u64 = 1 << 44;
+
 /// An area of other processes, mapped read-only.
 #[derive(Debug)]
 pub struct AreaObserver {
@@ -62,7 +65,20 @@ pub struct ObservedStream {
     pub creation_ns: u64,
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the creation.
     pub realtime_offset_ns: i64,
+    /// It was shut down. Its last events can still be read, for a while.
+    pub ended: bool,
     config: u64,
+}
+
+/// The first event that an observer of a stream reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObserveFrom {
+    /// The first one that was recorded: all that are gone are losses.
+    Creation,
+    /// The oldest one that is there.
+    Oldest,
+    /// The next one.
+    Now,
 }
 
 impl AreaObserver {
@@ -84,20 +100,42 @@ impl AreaObserver {
             .collect()
     }
 
-    /// The active streams.
+    /// The active streams, and those that have ended a short time ago.
     #[must_use]
     pub fn streams(&self) -> Vec<ObservedStream> {
-        (0..SLOTS).filter_map(|slot| self.stream(slot)).collect()
+        self.streams_besides(|_, _| false)
     }
 
-    fn stream(&self, index: usize) -> Option<ObservedStream> {
+    /// As [`Self::streams`], without those whose place and generation are known.
+    pub fn streams_besides(&self, is_known: impl Fn(usize, u32) -> bool) -> Vec<ObservedStream> {
+        let stream = |index: usize| {
+            let slot = self.area.slot(index);
+            let (config, ended) = match slot.config() {
+                active if active.policy().is_some() => (active, None),
+                _ => {
+                    let (config, written) = slot.ended_untrusted()?;
+                    (config, Some(written))
+                }
+            };
+            let is_known = is_known(index, config.generation());
+            (!is_known).then(|| self.stream(index, config, ended))?
+        };
+        (0..SLOTS).filter_map(stream).collect()
+    }
+
+    fn stream(
+        &self,
+        index: usize,
+        config: SlotConfig,
+        ended: Option<u64>,
+    ) -> Option<ObservedStream> {
         let slot = self.area.slot(index);
-        let config = slot.config();
         let policy = config.policy()?;
         let ring = self.ring(index, config).ok()?;
         let owner = slot.owner();
         let members = self.area.members();
         let traced = members.filter(|member| member.traces(index));
+        let is_active = ended.is_none();
         let stream = ObservedStream {
             slot: index,
             generation: config.generation(),
@@ -105,8 +143,8 @@ impl AreaObserver {
             target: owner.target,
             traced: traced.filter_map(|member| member.pid()).collect(),
             controller: owner.controller,
-            running: slot.state() == SlotState::Running && !slot.is_stopped(),
-            full: slot.is_stopped(),
+            running: is_active && slot.state() == SlotState::Running && !slot.is_stopped(),
+            full: is_active && slot.is_stopped(),
             policy,
             inheritance: match slot.is_inherited() {
                 true => Inheritance::Inherited,
@@ -116,13 +154,17 @@ impl AreaObserver {
             filter: slot.filter(),
             max_data_size: config.max_data_size(),
             capacity: config.capacity(),
-            written: RingObserver::from_now(ring.0, ring.1).ok()?.position(),
+            written: match ended {
+                Some(written) => written,
+                None => RingObserver::from_now(ring.0, ring.1).ok()?.position(),
+            },
             lost_full: slot.lost_full(),
             creation_ns: slot.creation_ns(),
             realtime_offset_ns: owner.realtime_offset_ns,
+            ended: !is_active,
             config: config.as_raw(),
         };
-        slot.is_same(config).then_some(stream)
+        slot.has_events_of(config).then_some(stream)
     }
 
     fn ring(
@@ -142,17 +184,32 @@ impl AreaObserver {
         self.area.event_name(event)
     }
 
-    /// Reads a stream from its oldest event on.
+    /// The processes of the area that are alive.
+    #[must_use]
+    pub fn living_processes(&self) -> Vec<u32> {
+        let alive = self.area.members().filter(|member| member.is_alive());
+        alive.filter_map(|member| member.pid()).collect()
+    }
+
+    /// Reads a stream.
     ///
     /// # Errors
-    /// [`TraceError`] `EINVAL` if the stream is not there any more, `ENOMEM`.
-    pub fn observe(&self, stream: &ObservedStream) -> Result<StreamObserver, TraceError> {
+    /// [`TraceError`] `EINVAL` if the stream and its events are not there any more, `ENOMEM`.
+    pub fn observe(
+        &self,
+        stream: &ObservedStream,
+        from: ObserveFrom,
+    ) -> Result<StreamObserver, TraceError> {
         let config = SlotConfig::from_raw(stream.config);
-        if stream.slot >= SLOTS || !self.area.slot(stream.slot).is_same(config) {
+        if stream.slot >= SLOTS || !self.area.slot(stream.slot).has_events_of(config) {
             return Err(TraceError::invalid("the stream was shut down"));
         }
         let (words, shape) = self.ring(stream.slot, config)?;
-        let observer = RingObserver::from_oldest(words, shape);
+        let observer = match from {
+            ObserveFrom::Creation => RingObserver::from_start(words, shape),
+            ObserveFrom::Oldest => RingObserver::from_oldest(words, shape),
+            ObserveFrom::Now => RingObserver::from_now(words, shape),
+        };
         let damaged = |error| TraceError::new(libc::EINVAL, error);
         Ok(StreamObserver {
             area: Arc::clone(&self.area),
@@ -163,6 +220,11 @@ impl AreaObserver {
             buffer: vec![0; shape.data_bytes() as usize],
             lost: None,
             held: None,
+            counted_full: match from {
+                ObserveFrom::Creation => 0,
+                ObserveFrom::Oldest | ObserveFrom::Now => stream.lost_full,
+            },
+            has_ended: false,
         })
     }
 }
@@ -202,6 +264,9 @@ pub struct StreamObserver {
     lost: Option<(Timestamp, u64, GapCause)>,
     /// The event in the buffer comes after a loss.
     held: Option<Head>,
+    /// Events that found no room, as far as they were reported.
+    counted_full: u64,
+    has_ended: bool,
 }
 
 impl StreamObserver {
@@ -211,26 +276,33 @@ impl StreamObserver {
             return Observed::Event(head.with_data(&self.buffer));
         }
         loop {
+            if self.has_ended {
+                return self.take_loss().unwrap_or(Observed::Ended);
+            }
+            // Before the ring is read: nothing is recorded after the end.
+            let is_active = self.area.slot(self.index).is_same(self.config);
             let next = self.observer.next(&mut self.buffer);
             let found = match next {
                 Next::Event { record, .. } => self.decoder.decode(&record).map(Ok),
                 Next::Lost { missed, cause, .. } => Some(Err((missed.max(1), gap_cause(cause)))),
                 Next::Pending { position } => {
                     if !self.decoder.is_too_late(position) || !self.observer.abandon(position) {
-                        return Observed::Empty;
+                        return self.take_full().unwrap_or(Observed::Empty);
                     }
                     Some(Err((1, GapCause::Late)))
                 }
-                Next::Empty => {
+                Next::Empty if is_active => {
                     self.decoder.is_empty();
-                    return match self.area.slot(self.index).is_same(self.config) {
-                        true => Observed::Empty,
-                        false => Observed::Ended,
-                    };
+                    return self.take_full().unwrap_or(Observed::Empty);
+                }
+                Next::Empty => {
+                    self.end();
+                    continue;
                 }
             };
-            if !self.area.slot(self.index).is_same(self.config) {
-                return Observed::Ended;
+            if !self.area.slot(self.index).has_events_of(self.config) {
+                self.end();
+                continue;
             }
             match found {
                 Some(Ok(head)) => {
@@ -252,9 +324,64 @@ impl StreamObserver {
         }
     }
 
+    /// The stream has ended: what of it was not read is lost.
+    fn end(&mut self) {
+        self.has_ended = true;
+        let ended = self.area.slot(self.index).ended_untrusted();
+        let missed = match ended {
+            Some((config, written_untrusted)) if config == self.config => {
+                let unread = written_untrusted.saturating_sub(self.observer.position());
+                // A number beyond reason is damage of unknown extent.
+                unread.min(MOST_MISSED)
+            }
+            // Its ring was given back before it was read to its end.
+            _ => 1,
+        };
+        if missed > 0 {
+            self.lose(missed, GapCause::Overwritten);
+        }
+    }
+
+    /// A loss that no event has ended. Where the processes have ended, none will.
+    pub fn take_loss(&mut self) -> Option<Observed<'static>> {
+        let Some((from, missed, cause)) = self.lost.take() else {
+            return self.take_full();
+        };
+        let to = from;
+        Some(Observed::Lost {
+            from,
+            to,
+            missed,
+            cause,
+        })
+    }
+
+    /// Events that found no room since the last call.
+    fn take_full(&mut self) -> Option<Observed<'static>> {
+        let lost_untrusted = self.area.slot(self.index).lost_full();
+        let missed = lost_untrusted.saturating_sub(self.counted_full);
+        if missed == 0 || !self.area.slot(self.index).has_events_of(self.config) {
+            return None;
+        }
+        self.counted_full = lost_untrusted;
+        let from = self.decoder.last();
+        Some(Observed::Lost {
+            from,
+            to: from,
+            missed,
+            cause: GapCause::Full,
+        })
+    }
+
     fn lose(&mut self, missed: u64, cause: GapCause) {
         let (from, before, first) = self.lost.unwrap_or((self.decoder.last(), 0, cause));
         self.lost = Some((from, before + missed, first));
+    }
+
+    /// Whether the next event has a position, but is not complete: its writer is at work, or dead.
+    #[must_use]
+    pub fn is_pending(&self) -> bool {
+        self.observer.unread() > 0
     }
 
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the creation of the stream.
@@ -309,7 +436,7 @@ mod tests {
         // Other tests of this process write into this stream, too.
         assert!(seen.running && !seen.full && seen.capacity == 16 && seen.written >= 41);
 
-        let mut reader = observer.observe(seen).unwrap();
+        let mut reader = observer.observe(seen, ObserveFrom::Oldest).unwrap();
         let mut numbers = Vec::new();
         while let Observed::Event(found) = reader.next_event() {
             if found.event == event {
@@ -332,8 +459,116 @@ mod tests {
             }
         }
         assert_eq!(last, Some(39_u64.to_ne_bytes().to_vec()));
+        record(event, b"the last one");
         drop(stream);
-        assert_eq!(reader.next_event(), Observed::Ended);
-        assert!(observer.observe(seen).is_err());
+        // What was recorded before the end is read after it, also by an observer that comes later.
+        let mut late = observer.observe(seen, ObserveFrom::Creation).unwrap();
+        for reader in [&mut reader, &mut late] {
+            let mut last = Vec::new();
+            loop {
+                match reader.next_event() {
+                    Observed::Event(found) if found.event == event => last = found.data.to_vec(),
+                    Observed::Event(_) | Observed::Lost { .. } => {}
+                    Observed::Empty => panic!("the stream has ended"),
+                    Observed::Ended => break,
+                }
+            }
+            assert_eq!(last, b"the last one");
+            assert_eq!(reader.next_event(), Observed::Ended);
+        }
+        let ended = observer.streams();
+        let ended = ended
+            .iter()
+            .find(|stream| stream.name == b"watched")
+            .unwrap();
+        assert!(ended.ended && !ended.running && ended.written > seen.written);
+    }
+
+    /// Events recorded, and what an observer gets of them.
+    #[test]
+    fn observer_accounts_for_every_event() {
+        let event = open_event_type(b"accounted").unwrap();
+        for (policy, cause) in [
+            (StreamFullPolicy::Loop, GapCause::Overwritten),
+            (StreamFullPolicy::UntilFull, GapCause::Full),
+        ] {
+            let attributes = Attributes {
+                name: b"accounts".to_vec(),
+                stream_size: 16 * 128,
+                stream_full: Some(policy),
+                ..Attributes::default()
+            };
+            let stream = ActiveStream::create(0, &attributes).unwrap();
+            // Other tests of this process record their types.
+            let mut others = EventSet::ALL;
+            others.remove(event);
+            stream.set_filter(others, crate::FilterChange::Set).unwrap();
+            stream.start().unwrap();
+            let observer = observer();
+            let mut seen = observer.streams();
+            seen.retain(|it| it.name == b"accounts" && !it.ended);
+            let mut reader = observer.observe(&seen[0], ObserveFrom::Creation).unwrap();
+            for number in 0_u64..1000 {
+                record(event, &number.to_ne_bytes());
+            }
+            drop(stream);
+            let (mut events, mut lost) = (0, 0);
+            loop {
+                match reader.next_event() {
+                    Observed::Event(found) if found.event == event => events += 1,
+                    Observed::Event(_) => {}
+                    Observed::Lost {
+                        missed,
+                        cause: found,
+                        ..
+                    } => {
+                        assert_eq!(found, cause);
+                        lost += missed;
+                    }
+                    Observed::Empty => panic!("the stream has ended"),
+                    Observed::Ended => break,
+                }
+            }
+            // System events are filtered out.
+            assert_eq!(events + lost, 1000, "{policy:?}: {events}");
+            assert!((1..=16).contains(&events));
+        }
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+
+        /// Whatever is in an area, an observer neither panics nor reads for ever.
+        #[test]
+        fn damaged_areas_are_observed(
+            damage in proptest::collection::vec((0_usize..17_000, proptest::prelude::any::<u64>()), 0..600),
+            capacity in 0_u64..32,
+            policy in 0_u64..8,
+            ring in proptest::collection::vec(proptest::prelude::any::<u64>(), 0..512),
+        ) {
+            use crate::area::tests::{forged, head, SIZE_SEALS};
+            use crate::area::FILE_BYTES;
+            let mut words = vec![0; 17_000];
+            for (at, word) in damage {
+                words[at] = word;
+            }
+            words[..3].copy_from_slice(&head());
+            // The first slot is more likely to be a stream than arbitrary words are.
+            words[512] = 80 | capacity << 32 | policy << 37;
+            let file = forged(&words, FILE_BYTES, SIZE_SEALS);
+            let bytes: Vec<u8> = ring.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            rustix::io::pwrite(&file, &bytes, 256 << 10).unwrap();
+            let observer = AreaObserver::open(file).unwrap();
+            for stream in observer.streams() {
+                let mut reader = observer.observe(&stream).unwrap();
+                for _ in 0..200 {
+                    if let Observed::Event(event) = reader.next_event() {
+                        assert!(event.data.len() <= stream.max_data_size.max(80));
+                        let _ = observer.event_name(event.event);
+                    }
+                }
+            }
+            let _ = observer.processes();
+        }
     }
 }

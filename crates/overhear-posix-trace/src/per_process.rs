@@ -61,6 +61,7 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
 
     /// Forgets the value, in the child of a fork. The next use makes a new one.
     pub(crate) fn forget(&self) {
+        // SYNC(value)
         self.address.store(0, Ordering::Release);
     }
 }

@@ -20,6 +20,13 @@ static FILES: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 #[derive(Debug)]
 pub(crate) struct PrivateFile {
     file: ManuallyDrop<OwnedFd>,
+    identity: Option<(u64, u64)>,
+}
+
+/// Device and inode of an open file.
+fn identity(file: &OwnedFd) -> Option<(u64, u64)> {
+    let stat = rustix::fs::fstat(file).ok()?;
+    Some((stat.st_dev, stat.st_ino))
 }
 
 impl PrivateFile {
@@ -34,6 +41,7 @@ impl PrivateFile {
             }
         }
         Self {
+            identity: identity(&file),
             file: ManuallyDrop::new(file),
         }
     }
@@ -47,12 +55,6 @@ impl PrivateFile {
             }
         }
     }
-
-    /// Does not close the descriptor: the program has closed it, and its number is another file's.
-    pub(crate) fn forget(self) {
-        self.unregister();
-        std::mem::forget(self);
-    }
 }
 
 impl AsFd for PrivateFile {
@@ -64,6 +66,10 @@ impl AsFd for PrivateFile {
 impl Drop for PrivateFile {
     fn drop(&mut self) {
         self.unregister();
+        // A program that closes all descriptors, as daemons do, may have a file of its own there.
+        if identity(&self.file) != self.identity {
+            return;
+        }
         // SAFETY: the value is being dropped, so nothing uses the descriptor after this.
         unsafe { ManuallyDrop::drop(&mut self.file) };
     }
@@ -79,5 +85,27 @@ pub(crate) fn close_in_child() {
             // nothing else closes it.
             unsafe { libc::close(file as i32) };
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::{AsFd as _, AsRawFd as _};
+
+    use super::PrivateFile;
+
+    #[test]
+    fn file_of_the_program_at_the_same_number_stays_open() {
+        let kept = PrivateFile::new(tempfile::tempfile().unwrap().into());
+        let number = kept.as_fd().as_raw_fd();
+        let other: File = tempfile::tempfile().unwrap();
+        // SAFETY: what a program does that closes all descriptors and opens a file.
+        assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
+        drop(kept);
+        // SAFETY: a system call without memory.
+        assert!(unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0);
+        // SAFETY: the copy that this test made.
+        unsafe { libc::close(number) };
     }
 }

@@ -2,7 +2,7 @@
 //! This process as a traced one: its area, and what `fork`, `exec` and `exit` do.
 //!
 //! - *Load*: the constructor of the library looks for an area that was inherited over `exec`, and
-//!   makes a new one if there is none.
+//!   makes a new one if there is none. It announces the area to the directory, if there is one.
 //! - *Fork*: the child shares the area, and is entered as a member of it; the streams of its parent
 //!   that children inherit trace it. It controls no stream of its parent.
 //! - *Exec*: the descriptor of the area stays open. The new program finds itself in the table of
@@ -17,7 +17,7 @@ use overhear_stream::sync::{AtomicBool, Ordering};
 use crate::area::{Area, AreaLock, Member, FILE_NAME};
 use crate::local::{oh_posix_trace_forget_thread_, Local};
 use crate::per_process::PerProcess;
-use crate::{clock, private_file, registry, TraceError};
+use crate::{announcement, clock, private_file, registry, TraceError};
 
 /// What a process has of its own.
 pub(crate) struct Own {
@@ -45,6 +45,12 @@ impl Own {
 #[inline(always)]
 pub(crate) fn local() -> Option<&'static Local> {
     OWN.get().map(Own::local)
+}
+
+/// The number of this process as the library knows it: 0 in a child that was not prepared yet.
+#[inline]
+pub(crate) fn known_pid() -> u32 {
+    local().map_or(0, Local::pid)
 }
 
 /// The area of this process. The first call makes it, if the constructor did not.
@@ -90,6 +96,7 @@ fn begin(pid: u32) -> Result<&'static Own, TraceError> {
     let own = OWN.get_or_init(|| Own { area, local, pid });
     own.attach();
     install_handlers();
+    announcement::announce(&own.area);
     Ok(own)
 }
 
@@ -181,10 +188,12 @@ fn enter_child() {
     };
     let area = parent.area.for_child();
     let pid = std::process::id();
+    let mut is_traced = false;
     if let Ok(lock) = area.lock() {
         let mask = area
             .member_of(parent.pid, &lock)
             .map_or(0, |member| area.inherited_mask(member));
+        is_traced = mask != 0;
         let _ = area.join(pid, mask, &lock);
     }
     OWN.set(Own {
@@ -194,6 +203,10 @@ fn enter_child() {
     });
     if let Some(own) = OWN.get() {
         own.attach();
+        // Most children call `exec` at once; the others are found by their parent's area.
+        if is_traced {
+            announcement::announce_child(&own.area);
+        }
     }
 }
 

@@ -85,9 +85,16 @@ void oh_posix_trace_event_(trace_event_id_t event, const void *data, size_t size
         oh_posix_trace_record_(streams, event, data, size, __builtin_return_address(0), thread_id);
 }
 
+/*
+ * A program that only observes others, and is linked with the library in Rust, defines this symbol.
+ * It is not traced.
+ */
+extern const unsigned char oh_posix_trace_observer_ __attribute__((weak, visibility("hidden")));
+
 static __attribute__((constructor)) void load(void)
 {
-    oh_posix_trace_load_();
+    if (&oh_posix_trace_observer_ == NULL)
+        oh_posix_trace_load_();
 }
 
 static __attribute__((destructor)) void unload(void)

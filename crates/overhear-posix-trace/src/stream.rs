@@ -116,6 +116,8 @@ pub struct Stream {
     /// The event type that `eventtypelist_getnext_id` gives next.
     listed: AtomicU64,
     flusher: Option<Flusher>,
+    /// The process that created it: children of `fork` have a copy of this value that is nothing.
+    creator: u32,
     /// Set when the stream is shut down.
     ended: AtomicBool,
     /// Calls that may wait for an event now.
@@ -263,6 +265,7 @@ impl Stream {
             reader: Mutex::new(reader),
             listed: AtomicU64::new(1),
             flusher,
+            creator: process::known_pid(),
             ended: AtomicBool::new(false),
             inside: AtomicU64::new(0),
         })
@@ -290,8 +293,17 @@ impl Stream {
         self.policy
     }
 
+    fn check_creator(&self) -> Result<(), TraceError> {
+        match process::known_pid() == self.creator {
+            true => Ok(()),
+            false => Err(TraceError::invalid("the stream is another process's")),
+        }
+    }
+
     fn control(&self) -> Result<MutexGuard<'_, Control>, TraceError> {
+        self.check_creator()?;
         let control = lock(&self.control);
+        // SYNC(end)
         match self.ended.load(Ordering::SeqCst) {
             true => Err(ended()),
             false => Ok(control),
@@ -566,6 +578,7 @@ impl Stream {
                 "the events of a stream with a log are read from the log",
             ));
         }
+        self.check_creator()?;
         let _inside = Inside::new(self);
         let slot = self.slot();
         loop {
@@ -629,6 +642,7 @@ impl Stream {
     }
 
     fn step(&self) -> Result<Found<'_>, TraceError> {
+        // SYNC(end)
         if self.ended.load(Ordering::SeqCst) {
             return Err(ended());
         }
@@ -721,6 +735,7 @@ impl Stream {
             let mut control = self.control()?;
             self.stop_locked(&mut control);
             self.area.close_gate(self.index);
+            // SYNC(end): a reader that was counted before finds it, or the shutdown finds the reader.
             self.ended.store(true, Ordering::SeqCst);
             let full = self.is_full();
             let lost = self.reader().losses().total() + self.slot().lost_full();
@@ -733,6 +748,7 @@ impl Stream {
         if let Some(kernel) = self.reader().kernel() {
             kernel.end();
         }
+        // SYNC(end)
         while self.inside.load(Ordering::SeqCst) > 0 {
             self.slot().wake();
             std::thread::sleep(Duration::from_micros(50));
@@ -752,6 +768,7 @@ struct Inside<'a>(&'a Stream);
 
 impl<'a> Inside<'a> {
     fn new(stream: &'a Stream) -> Self {
+        // SYNC(end)
         stream.inside.fetch_add(1, Ordering::SeqCst);
         Self(stream)
     }
@@ -759,6 +776,7 @@ impl<'a> Inside<'a> {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
+        // SYNC(end): what the reader did is over when the shutdown finds none.
         self.0.inside.fetch_sub(1, Ordering::SeqCst);
     }
 }

@@ -51,7 +51,7 @@ impl FileSizeLimit {
 
 impl Drop for FileSizeLimit {
     fn drop(&mut self) {
-        setrlimit(Resource::Fsize, self.0.clone()).unwrap();
+        setrlimit(Resource::Fsize, self.0).unwrap();
     }
 }
 

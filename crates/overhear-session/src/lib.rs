@@ -68,6 +68,7 @@ pub mod notices;
 mod other_threads;
 pub mod output;
 pub mod overhead;
+pub mod posix;
 mod process_tree;
 pub mod processes;
 pub mod progress;

@@ -342,6 +342,28 @@ mod tests {
     }
 
     #[test]
+    fn recording_is_removed_with_its_folder() {
+        let place = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("precious"), "").unwrap();
+        let fill = |folder: &Path| {
+            let own = folder.join("recording/trace/overhear");
+            fs::create_dir_all(&own).unwrap();
+            fs::write(own.join("run.json"), "{}").unwrap();
+            symlink(outside.path(), own.join("link")).unwrap();
+        };
+        let left = abandoned(place.path());
+        fill(&left);
+        remove_abandoned(place.path()).unwrap();
+        let scratch = Scratch::create_in(place.path()).unwrap();
+        assert_eq!(scratch.recording(), scratch.path().join("recording"));
+        fill(scratch.path());
+        drop(scratch);
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
+        assert!(outside.path().join("precious").exists());
+    }
+
+    #[test]
     fn folders_of_other_users_stay() {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root can create files of another user");

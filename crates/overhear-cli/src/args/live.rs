@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use crate::format::Format;
 use clap::{Args, ValueEnum};
 use overhear_event::Nanos;
+use overhear_posixtrace::StreamSelection;
 use overhear_session::budget::{parse_target, Overhead};
 
 use super::{positive, DiskArguments};
@@ -182,6 +183,44 @@ pub(crate) struct TopArguments {
     json: bool,
     #[command(flatten)]
     pub(crate) directory: DirectoryArguments,
+}
+
+/// The help about the selection of trace streams.
+const STREAMS: &str = "\
+Without STREAM, lists the active trace streams of all processes whose trace areas this user may read. With STREAM, \
+prints the events of existing streams, from the oldest one in the buffer on, until the streams end. Reading takes no \
+event away from the stream's own readers. Exit status: 3 if events were lost, or there is no such process or stream; \
+5 if no directory answers, or it refuses.";
+
+#[derive(Debug, Args)]
+#[command(after_help = STREAMS)]
+pub(crate) struct PosixArguments {
+    /// The streams of a process, PID, or those with a name, PID/NAME.
+    #[arg(value_name = "STREAM", value_parser = selection)]
+    pub(crate) streams: Option<StreamSelection>,
+    /// Also prints the events of streams that appear later, until the process ends; without STREAM,
+    /// of all processes, until interrupted.
+    #[arg(long)]
+    pub(crate) follow: bool,
+    /// Ends after this many events.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Ends after this time: 500ms, 2s, 3m.
+    #[arg(long, value_name = "LENGTH", value_parser = positive)]
+    pub(crate) duration: Option<Nanos>,
+    #[command(flatten)]
+    pub(crate) form: FormArguments,
+    /// Prints nothing but errors on standard error.
+    #[arg(long)]
+    pub(crate) quiet: bool,
+    /// The socket of the directory. Default: that of OVERHEAR_DIRECTORY, of this user, or of the
+    /// system.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+}
+
+fn selection(text: &str) -> Result<StreamSelection, String> {
+    text.parse()
 }
 
 #[derive(Debug, Args)]

@@ -16,9 +16,9 @@ pub(crate) struct SamplingArguments {
     #[arg(long, value_name = "PERIOD")]
     every: Option<String>,
     /// Takes a sample of --sample at points of the execution: `switch`, `wake-up`, `system-call`,
-    /// `function=NAME`; per `thread`; or per `job`, or `job=RULE` where RULE is `yield`, `sleep`,
-    /// `futex=ADDRESS`, `read=FD`, `function=NAME`, `metric=NAME` or `call`. With --every, a period
-    /// takes a sample only if there was none at a point.
+    /// `function=NAME`, `line=SOURCE:LINE`; per `thread`; or per `job`, or `job=RULE` where RULE is
+    /// `yield`, `sleep`, `futex=ADDRESS`, `read=FD`, `function=NAME` or `call`. With --every, a
+    /// period takes a sample only if there was none at a point.
     #[arg(long, value_name = "POINT")]
     per: Option<String>,
     /// Takes no sample at a point of --per within this time after the previous one of the thread.

@@ -5,12 +5,13 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use overhear_directory::{monotonic_now, AttachedSource, Begin, MonitorConnection, Needs, Query};
 use overhear_event::{Analysis, ElementView, Gap, Nanos, Origin, StreamDescriptor, Timestamp};
 use overhear_monitor::{Finished, Monitor, Runner};
+use overhear_posixtrace::{LiveStreams, ObserveFrom, StreamSelection};
 use overhear_trace::TraceWriter;
 
 use super::outlet::{Outlet, Requests};
@@ -21,10 +22,11 @@ use crate::text::report::left_out_message;
 use overhear_session::budget::{BudgetController, BudgetSettings, OptionalBudget, WritePrices};
 use overhear_session::conclusion::Exit;
 use overhear_session::disk_limits::DiskLimits;
-use overhear_session::error::SessionError;
+use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::interrupts::Interrupts;
 use overhear_session::limits;
 use overhear_session::listing::{self, State};
+use overhear_session::posix;
 use overhear_session::processes;
 use overhear_session::quantities::SourceReport;
 use overhear_session::recording::{Ending, Recording};
@@ -58,6 +60,57 @@ pub(crate) struct AttachOptions {
     pub(crate) limits: DiskLimits,
     /// The command line, for the recording.
     pub(crate) command: Vec<String>,
+    /// The trace streams.
+    pub(crate) traces: TraceOptions,
+}
+
+/// The POSIX trace streams that an [`Attachment`] reads besides sensors.
+#[derive(Clone, Debug)]
+pub(crate) enum TraceOptions {
+    /// Those with event types that match the query.
+    Matching,
+    /// The streams of a selection, or all, and no sensors. They are read from the oldest event on,
+    /// and later ones only if `follow` is set.
+    Selected {
+        selection: Option<StreamSelection>,
+        follow: bool,
+    },
+}
+
+impl TraceOptions {
+    /// Attaches to the trace streams of the directory at `socket`.
+    ///
+    /// # Errors
+    /// [`SessionError`] if the directory does not answer.
+    fn connect(
+        &self,
+        socket: &Path,
+        query: &Query,
+        begin: Begin,
+    ) -> Result<LiveStreams, SessionError> {
+        let Self::Selected { selection, follow } = self else {
+            return posix::source(socket, query, begin);
+        };
+        let traces = LiveStreams::connect(socket, ObserveFrom::Oldest, None, selection.clone());
+        let mut traces =
+            traces.map_err(|error| SessionError::new(ErrorKind::Unavailable, error.to_string()))?;
+        traces.take_new(*follow);
+        Ok(traces)
+    }
+
+    /// Whether nothing can follow.
+    fn has_ended(&self, traces: &LiveStreams) -> bool {
+        let is_read = traces.active() == 0;
+        match self {
+            Self::Matching => false,
+            Self::Selected { follow: false, .. } => is_read,
+            Self::Selected {
+                selection: Some(selection),
+                ..
+            } => is_read && !processes::is_alive(selection.pid),
+            Self::Selected { .. } => false,
+        }
+    }
 }
 
 /// An attached monitor. Each element that is written from now on is printed, or counted as missed.
@@ -66,6 +119,7 @@ pub(crate) struct Attachment<'a> {
     interrupts: Interrupts,
     writer: Option<TraceWriter>,
     source: AttachedSource,
+    traces: LiveStreams,
     budget: Option<(BudgetSettings, WritePrices)>,
     off: usize,
     begun: Timestamp,
@@ -78,6 +132,7 @@ impl<'a> Attachment<'a> {
     /// [`SessionError`] if the directory refuses, or the recording cannot be created.
     pub(crate) fn begin(
         mut connection: MonitorConnection,
+        socket: &Path,
         options: &'a AttachOptions,
     ) -> Result<Self, SessionError> {
         // Measured before the observation begins: that takes some milliseconds.
@@ -99,6 +154,9 @@ impl<'a> Attachment<'a> {
             None => needs,
         };
         let source = connection.attach_needing(options.query.clone(), options.begin, needs)?;
+        let traces = options
+            .traces
+            .connect(socket, &options.query, options.begin)?;
         let create = |out| create_trace(out, options.limits);
         let mut writer = options.out.as_deref().map(create).transpose()?;
         if let Some(writer) = &mut writer {
@@ -110,10 +168,17 @@ impl<'a> Attachment<'a> {
             interrupts,
             writer,
             source,
+            traces,
             budget,
             off,
             begun,
         })
+    }
+
+    /// Number of trace streams that are read.
+    #[must_use]
+    pub(crate) fn trace_streams(&self) -> usize {
+        self.traces.active()
     }
 
     /// Number of sensors that are attached.
@@ -144,11 +209,13 @@ impl<'a> Attachment<'a> {
             interrupts,
             writer,
             source,
+            traces,
             budget,
             begun,
             ..
         } = self;
         let source = Rc::new(RefCell::new(source));
+        let traces = Rc::new(RefCell::new(traces));
         let budget = budget.map(|(settings, prices)| {
             BudgetController::new(settings, prices, Box::new(Rc::clone(&source)))
         });
@@ -166,11 +233,13 @@ impl<'a> Attachment<'a> {
 
         let mut link = DirectoryLink::new();
         let mut connected_at = begun;
-        let runner = Runner::new(sink).source(Box::new(Rc::clone(&source)));
+        let runner = Runner::new(sink)
+            .source(Box::new(Rc::clone(&source)))
+            .source(Box::new(Rc::clone(&traces)));
         let wait = |pause| budget.wait(pause, std::thread::sleep);
         let finished = runner.run(wait, |runner| {
             let (now, sink) = (runner.now(), &mut runner.update);
-            let source = &source.borrow();
+            let (source, traces) = (&source.borrow(), &traces.borrow());
             link.update(source.is_connected());
             sink.take_news(&mut runner.monitor, &mut link, &mut report);
             sink.feed.flush();
@@ -187,14 +256,19 @@ impl<'a> Attachment<'a> {
                 .is_some_and(|most| now.since(begun) >= most)
             {
                 Some("duration")
-            } else if options.until_ended && sink.feed.sensors() > 0 && source.sensors() == 0 {
+            } else if options.until_ended
+                && sink.feed.sensors() > 0
+                && source.sensors() == 0
+                && traces.active() == 0
+                || options.traces.has_ended(traces)
+            {
                 Some("ended")
             } else {
                 if source.is_connected() {
                     connected_at = now;
                 }
                 let alone = now.since(connected_at) >= PATIENCE;
-                (alone && sink.has_no_writer(source)).then_some("directory")
+                (alone && sink.has_no_writer(source, traces)).then_some("directory")
             }
         });
         let ended = monotonic_now();
@@ -299,8 +373,9 @@ impl<W: Write> Sink<W> {
     ///
     /// This is the condition while there is no directory. A directory that ends with its program,
     /// like that of `overhear run`, may have had no time to report the end of the sensors.
-    fn has_no_writer(&self, source: &AttachedSource) -> bool {
-        source.sensors() == 0 || !self.pids.iter().any(|&pid| processes::is_alive(pid))
+    fn has_no_writer(&self, source: &AttachedSource, traces: &LiveStreams) -> bool {
+        let is_unread = source.sensors() > 0 || traces.active() > 0;
+        !is_unread || !self.pids.iter().any(|&pid| processes::is_alive(pid))
     }
 
     /// Passes new streams and complaints of the monitor on.

@@ -12,7 +12,7 @@ mod json;
 mod outlet;
 mod text;
 
-pub(crate) use command::{AttachOptions, Attachment};
+pub(crate) use command::{AttachOptions, Attachment, TraceOptions};
 pub(crate) use csv::Csv;
 #[cfg(test)]
 pub(crate) use csv::COLUMNS as CSV_COLUMNS;

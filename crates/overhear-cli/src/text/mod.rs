@@ -15,6 +15,7 @@ pub(crate) mod metrics;
 pub(crate) mod naps;
 pub(crate) mod not_connected;
 pub(crate) mod overhead;
+pub(crate) mod posix;
 pub(crate) mod ranges;
 pub(crate) mod reactions;
 pub(crate) mod report;

@@ -15,6 +15,7 @@ use overhear_event::{
 use overhear_kernel::{Backend, Kernel};
 use overhear_metrics::{RecentSensors, SampleStatistics, Scheduling};
 use overhear_monitor::{Runner, HOLD_BACK};
+use overhear_posixtrace::LiveStreams;
 
 use super::command::TopOptions;
 use super::updates::DrawnUpdate;
@@ -23,7 +24,7 @@ use crate::directory_link::DirectoryLink;
 use overhear_session::budget::{BudgetController, WritePrices};
 use overhear_session::error::{ErrorKind, SessionError};
 use overhear_session::listing::{self, State};
-use overhear_session::{calibrate, config, connect, processes, samples};
+use overhear_session::{calibrate, config, connect, posix, processes, samples};
 
 /// Maximum number of complaints that are kept; the oldest one goes first.
 const MAX_NOTES: usize = 20;
@@ -108,6 +109,12 @@ impl Observation {
         });
         if let Some(source) = &source {
             runner = runner.source(Box::new(Rc::clone(source)));
+        }
+        if let Some(socket) = options.socket.as_deref().filter(|_| source.is_some()) {
+            match posix::source(socket, &options.query, Begin::Now) {
+                Ok(traces) => runner = runner.source(Box::new(traces)),
+                Err(error) => complaints.push(format!("no trace streams: {error}")),
+            }
         }
         let follows_threads = kernel.is_some();
         if let Some(kernel) = kernel {
@@ -210,7 +217,15 @@ impl Observation {
             .sensors()
             .map(|(id, sensor)| {
                 let state = self.states.get(&id.as_raw()).copied();
-                let mut row = sensor_row(&accounts.recent, sensor, state.unwrap_or(State::Ended));
+                // The directory does not list event types of trace streams, which are on.
+                let unlisted = match LiveStreams::has_stream(id) {
+                    true => State::On,
+                    false => State::Ended,
+                };
+                let mut row = sensor_row(&accounts.recent, sensor, state.unwrap_or(unlisted));
+                if LiveStreams::has_stream(id) && !processes::is_alive(row.identity.pid) {
+                    row.state = State::Ended;
+                }
                 if self.connection.is_none() && !processes::is_alive(row.identity.pid) {
                     row.state = State::Ended;
                 }

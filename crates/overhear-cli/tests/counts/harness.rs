@@ -82,6 +82,7 @@ fn compiled(cell: &'static OnceLock<PathBuf>, name: &str) -> &'static Path {
             .args([
                 "-std=gnu11",
                 "-O1",
+                "-g",
                 "-Wall",
                 "-Wextra",
                 "-Werror",

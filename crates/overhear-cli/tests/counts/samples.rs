@@ -86,6 +86,34 @@ fn each_job_of_a_run_is_one_sample() {
     }
 }
 
+/// The number of the first line of a source with this text.
+fn line_with(source: &str, text: &str) -> usize {
+    let mut lines = source.lines();
+    lines.position(|line| line.contains(text)).unwrap() + 1
+}
+
+#[test]
+fn line_of_source_is_a_point() {
+    let _cpus = cpu_lock();
+    if !Backend::Bpf.works() {
+        return;
+    }
+    let line = line_with(include_str!("jobs.c"), "sched_yield();");
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
+    let output = Command::new(OVERHEAR)
+        .args(["run", "--quiet", "--sample", "cpu-time", "--per"])
+        .arg(format!("line=jobs.c:{line}"))
+        .arg("--out")
+        .args([&trace, Path::new("--"), jobs()])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let samples = samples_in(&trace);
+    assert_eq!(count(&samples, SamplePoint::Probe), 20);
+    assert_eq!(samples.len(), 20 + 1);
+}
+
 #[test]
 fn jobs_of_a_running_process_are_recorded() {
     let _cpus = cpu_lock();
@@ -143,6 +171,13 @@ fn impossible_samplers_are_refused_with_a_sentence() {
         ("job=futex=no_such_lock", &[], 2, "no_such_lock"),
         ("job=read=/no/such/file", &[], 2, "/no/such/file"),
         ("function=no_such_function", &[], 2, "no_such_function"),
+        (
+            "line=no_such_source.c:7",
+            &[],
+            2,
+            "no_such_source.c@7; compile it with -g",
+        ),
+        ("line=7", &[], 2, "line=SOURCE:LINE"),
         ("switch", &["--kernel", "off"], 5, "need BPF"),
         ("switch", &["--backend", "perf"], 5, "need BPF"),
     ] {

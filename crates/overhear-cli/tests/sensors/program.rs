@@ -18,10 +18,16 @@ pub(crate) fn program() -> &'static Path {
 /// A C program of this repository, linked with the library in this test's folder. The path of its
 /// source is relative to this crate's.
 pub(crate) fn compiled(source: &str, name: &str) -> PathBuf {
+    compiled_with(source, name, "overhear")
+}
+
+/// The same, linked with another library.
+#[allow(dead_code, reason = "two suites include this file")]
+pub(crate) fn compiled_with(source: &str, name: &str, library: &str) -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let libraries = here.parent().unwrap();
     assert!(
-        libraries.join("liboverhear.so").exists(),
+        libraries.join(format!("lib{library}.so")).exists(),
         "the library is built with this test"
     );
     let crate_root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -38,7 +44,7 @@ pub(crate) fn compiled(source: &str, name: &str) -> PathBuf {
         .arg(&binary)
         .arg("-L")
         .arg(libraries)
-        .arg("-loverhear")
+        .arg(format!("-l{library}"))
         // Cargo's LD_LIBRARY_PATH names the folder above as well, whose library may be of an older
         // build than the headers; a path of the old kind comes before it.
         .arg(format!(

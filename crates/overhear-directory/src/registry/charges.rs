@@ -83,8 +83,8 @@ impl Registry {
     }
 
     /// Charges a user. If a quota is used up, charges of files freed meanwhile are released first;
-    /// then retained buffers without readers are freed, oldest first: those of the same user, and
-    /// for root those of all users.
+    /// then retained trace areas are closed and retained buffers without readers are freed, oldest
+    /// first: those of the same user, and for root those of all users.
     pub(crate) fn charge(&mut self, uid: u32, wanted: Amounts) -> Result<(), Shortage> {
         loop {
             let shortage = match self.quotas.charge(uid, wanted) {
@@ -101,6 +101,9 @@ impl Registry {
                     | Resource::Sensors
                     | Resource::Descriptors
             );
+            if frees && !shortage.is_permanent && self.close_oldest_area(uid) {
+                continue;
+            }
             let oldest = match frees && !shortage.is_permanent {
                 true => self.oldest_unread(uid),
                 false => None,

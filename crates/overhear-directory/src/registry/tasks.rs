@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Processes with sensors: their control pages, and their end.
+//! Processes with sensors or a trace area: their control pages, and their end.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -8,14 +8,14 @@ use std::sync::Arc;
 use overhear_event::StreamId;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use super::{ReadableSensor, Refusal, Registry};
+use super::{AreaId, ReadableSensor, Refusal, Registry};
 use crate::control::{ControlPage, ControlPages, ControlSlot, MappedLine};
 use crate::journal::Entry;
 use crate::peer::{is_alive, Peer};
 use crate::poller::Token;
 use crate::quota::{Amounts, Resource};
 
-/// A process with sensors.
+/// A process with sensors or a trace area.
 #[derive(Debug)]
 pub(super) struct TaskEntry {
     // A pidfd: readable once the process has ended.
@@ -28,6 +28,8 @@ pub(super) struct TaskEntry {
     // The deferred sensors among them.
     deferred: BTreeSet<StreamId>,
     pub(super) control: ControlPages,
+    // Its trace area, if it has announced one.
+    area: Option<AreaId>,
 }
 
 /// The descriptors of a task or of a control page.
@@ -134,7 +136,12 @@ impl Registry {
     }
 
     /// Watches a process, if it is not watched yet.
-    fn watch_process(&mut self, pid: u32, uid: u32, process: &Arc<OwnedFd>) -> Result<(), Refusal> {
+    pub(super) fn watch_process(
+        &mut self,
+        pid: u32,
+        uid: u32,
+        process: &Arc<OwnedFd>,
+    ) -> Result<(), Refusal> {
         if self.tasks.contains_key(&pid) {
             // The id may have been reused before the end of its earlier process was handled.
             self.process_ended(pid);
@@ -154,6 +161,7 @@ impl Registry {
             granted: 0,
             deferred: BTreeSet::new(),
             control: ControlPages::default(),
+            area: None,
         };
         self.tasks.insert(pid, task);
         Ok(())
@@ -198,9 +206,21 @@ impl Registry {
         }
     }
 
-    /// Forgets a task without sensors, and its control pages.
+    /// The trace area of a process.
+    pub(crate) fn area_of(&self, pid: u32) -> Option<AreaId> {
+        self.tasks.get(&pid)?.area
+    }
+
+    pub(super) fn set_area_of(&mut self, pid: u32, area: Option<AreaId>) {
+        if let Some(task) = self.tasks.get_mut(&pid) {
+            task.area = area;
+        }
+    }
+
+    /// Forgets a task without sensors and trace area, and its control pages.
     pub(super) fn forget_if_idle(&mut self, pid: u32) {
-        let idle = |task: &TaskEntry| task.granted == 0 && task.sensors.is_empty();
+        let idle =
+            |task: &TaskEntry| task.granted == 0 && task.sensors.is_empty() && task.area.is_none();
         if self.tasks.get(&pid).is_some_and(idle) {
             self.forget_task(pid);
         }
@@ -212,6 +232,9 @@ impl Registry {
         };
         // A connection of the process may share the descriptor.
         self.poller.remove(&task.process);
+        if let Some(area) = task.area {
+            self.leave_area_later(area, pid);
+        }
         if let Some(journal) = &mut self.journal {
             journal.write(&Entry::TaskGone { pid });
         }

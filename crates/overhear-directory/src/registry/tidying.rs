@@ -30,8 +30,10 @@ impl Registry {
         let ends = self.end_some();
         let departs = self.release_departed(SLICE);
         let frees = self.free_outdated(now);
+        let leaves = self.leave_areas(SLICE);
+        let closes = self.close_outdated_areas(now, SLICE);
         let writes = self.rewrite_journal();
-        ends || departs || frees || writes
+        ends || departs || frees || leaves || closes || writes
     }
 
     fn end_some(&mut self) -> bool {
@@ -87,6 +89,7 @@ impl Registry {
     /// lost the answer to a registration. A few are looked at in each call.
     pub(crate) fn end_unmapped(&mut self) {
         self.look_after_deferred();
+        self.measure_areas();
         let sensors = self.sensors.range(self.looked_at..).take(SWEEP);
         let is_unmapped = |sensor: &Sensor| {
             let file = sensor.file.as_ref();

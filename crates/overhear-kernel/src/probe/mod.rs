@@ -8,6 +8,7 @@
 
 mod elf;
 mod file;
+mod lines;
 mod point;
 mod signature;
 mod symbols;
@@ -230,7 +231,8 @@ impl Probe {
     /// A function: `FILE:SYMBOL` is its entry, `FILE:SYMBOL:return` its return. A file without `/`
     /// is a program in PATH, or a library where the loader finds it. The symbol may be a name as
     /// its language writes it (`shop::price(int)`), an address as `nm` prints it (`0x1139`), or an
-    /// offset in the file (`+0x1139`); an address must be that of an instruction.
+    /// offset in the file (`+0x1139`); an address must be that of an instruction. `FILE:SOURCE@LINE`
+    /// is the first instruction of a line of source (`server.c@120`); it needs debug information.
     ///
     /// # Errors
     /// [`ProbeError::Form`].
@@ -241,6 +243,10 @@ impl Probe {
             _ => (text, false),
         };
         match split_last(rest) {
+            Some((_, line)) if returns && symbols::is_line(line) => Err(ProbeError::Form {
+                text: text.to_owned(),
+                form: "FILE:SOURCE@LINE: a line has no return",
+            }),
             Some((file, symbol)) if !file.is_empty() && !symbol.is_empty() => {
                 let (file, symbol) = (file.to_owned(), symbol.to_owned());
                 Ok(Self(match returns {
@@ -383,6 +389,9 @@ impl Probe {
     /// The place, for error messages.
     pub(crate) fn what(&self) -> String {
         match &self.0 {
+            Point::Entry { symbol, .. } if symbols::is_line(symbol) => {
+                format!("code at line {symbol}")
+            }
             Point::Entry { symbol, .. } | Point::Return { symbol, .. } => {
                 format!("function {symbol}")
             }
@@ -539,6 +548,7 @@ impl Probe {
                 advice: "an address is what `nm` prints, and an offset in the file begins with `+`"
                     .to_owned(),
             },
+            ResolveError::NoLine(advice) => ProbeError::Missing { path, what, advice },
             ResolveError::Indirect => ProbeError::File {
                 path,
                 why: format!(

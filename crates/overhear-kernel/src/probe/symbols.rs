@@ -17,6 +17,7 @@ use blazesym::inspect::Inspector;
 use blazesym::SymType;
 
 use super::elf::ElfFile;
+use super::lines::{self, FoundLine, SourceLine};
 
 /// Where systems keep the debug files of their packages.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -36,6 +37,8 @@ pub(super) enum ResolveError {
     NoCode,
     /// The function only returns the address of the function to call.
     Indirect,
+    /// The line of source has no code, or its file is not known: advice for the user.
+    NoLine(String),
 }
 
 /// A place within a file, as the user writes it.
@@ -45,6 +48,8 @@ enum Location<'a> {
     Address(u64),
     /// `+0x1234`: an offset in the file.
     Offset(u64),
+    /// `server.c@120`: a line of source.
+    Line(SourceLine<'a>),
     Name(&'a str),
 }
 
@@ -53,6 +58,9 @@ impl<'a> Location<'a> {
         let number = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
         if let Some(offset) = text.strip_prefix('+').and_then(number) {
             return Self::Offset(offset);
+        }
+        if let Some(line) = SourceLine::parse(text) {
+            return Self::Line(line);
         }
         number(text).map_or(Self::Name(text), Self::Address)
     }
@@ -65,6 +73,7 @@ pub(super) fn offset_of(path: &Path, location: &str) -> Result<u64, ResolveError
         Location::Offset(offset) if elf.is_code(offset) => return Ok(offset),
         Location::Offset(_) => return Err(ResolveError::NoCode),
         Location::Address(address) => address,
+        Location::Line(line) => address_of_line(path, &elf, line)?,
         Location::Name(name) => address_of(path, &elf, name)?,
     };
     if elf.is_indirect(address) {
@@ -83,6 +92,45 @@ fn address_of(path: &Path, elf: &ElfFile, name: &str) -> Result<u64, ResolveErro
         Some(address) => Ok(address),
         None => by_written_name(&inspector, &sources, elf, name),
     }
+}
+
+/// Whether a place is a line of source.
+pub(super) fn is_line(location: &str) -> bool {
+    matches!(Location::parse(location), Location::Line(_))
+}
+
+/// The address of the first instruction of a line, by the debug information of the file or of its
+/// debug file.
+fn address_of_line(path: &Path, elf: &ElfFile, line: SourceLine<'_>) -> Result<u64, ResolveError> {
+    let mut known: Option<FoundLine> = None;
+    for file in [path.to_path_buf()]
+        .into_iter()
+        .chain(debug_files(path, elf))
+    {
+        let mut found = lines::find(&file, line).map_err(ResolveError::File)?;
+        found
+            .addresses
+            .retain(|address| elf.code_offset(*address).is_some());
+        match Vec::from_iter(&found.addresses)[..] {
+            [] if found.has_source => known = Some(found),
+            [] => {}
+            [address] => return Ok(*address),
+            _ => {
+                let places = found
+                    .addresses
+                    .iter()
+                    .map(|address| format!("{address:#x}"));
+                return Err(ResolveError::Ambiguous(places.collect()));
+            }
+        }
+    }
+    Err(ResolveError::NoLine(match known {
+        None => "compile it with -g, or install its debug information".to_owned(),
+        Some(found) => {
+            let lines: Vec<String> = found.neighbours.iter().map(u64::to_string).collect();
+            format!("the lines next to it with code are {}", lines.join(" and "))
+        }
+    }))
 }
 
 /// The distance of a variable from the begin of the code; the phrase in the error follows
@@ -305,7 +353,17 @@ mod tests {
     fn places_are_names_addresses_and_offsets() {
         assert_eq!(Location::parse("0x12ab"), Location::Address(0x12ab));
         assert_eq!(Location::parse("+0x12ab"), Location::Offset(0x12ab));
-        for name in ["0xmain", "x0", "12", "+12", "operator+", "0x"] {
+        assert!(matches!(Location::parse("server.c@12"), Location::Line(_)));
+        let names = [
+            "0xmain",
+            "x0",
+            "12",
+            "+12",
+            "operator+",
+            "0x",
+            "memcpy@GLIBC_2.14",
+        ];
+        for name in names {
             assert_eq!(Location::parse(name), Location::Name(name), "{name}");
         }
     }

@@ -45,9 +45,7 @@ impl Area {
     pub(crate) fn lock(&self) -> Result<AreaLock<'_>, TraceError> {
         let mut private = self.private.lock().unwrap_or_else(PoisonError::into_inner);
         // The program may have closed the descriptor, and opened a file of its own there.
-        if let Some(lost) = private.take_if(|file| !self.is(file.as_fd())) {
-            lost.forget();
-        }
+        drop(private.take_if(|file| !self.is(file.as_fd())));
         if private.is_none() {
             *private = self.reopen();
         }

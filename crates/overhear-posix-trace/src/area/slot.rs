@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A slot: what the processes of an area know about a stream.
 
+use overhear_event::{Nanos, Timestamp};
 use overhear_stream::sync::{fence, AtomicU64, Ordering};
+use overhear_stream::RingObserver;
 
 use super::{Area, AreaLock, Member, SLOTS};
+use crate::clock::monotonic_now;
+use crate::local::geometry;
 use crate::{Attributes, EventSet, Inheritance, StreamFullPolicy, NAME_MAX};
 
 /// Words of a slot.
@@ -27,6 +31,14 @@ const WAITING: usize = 34;
 // Changed by writes that are lost.
 const LOST_FULL: usize = 40;
 const WAKES: usize = 41;
+// What an observer needs to read the last events of a stream that has ended.
+const ENDED: usize = 42;
+const ENDED_WRITTEN: usize = 43;
+const ENDED_NS: usize = 44;
+
+/// How long the ring of a stream that has ended is kept for observers, at least. The memory is given
+/// back when the area's next stream begins or ends.
+const KEEP_RING: Nanos = Nanos::from_ms(2_000);
 
 const _: () = assert!(NAME + NAME_MAX / 8 <= STOPPED);
 
@@ -202,11 +214,39 @@ impl<'a> Slot<'a> {
         self.words[CONFIG].store(config.0, Ordering::Release);
     }
 
-    /// Ends the stream; its slot is free.
-    pub(crate) fn end(self, _lock: &AreaLock<'_>) {
+    /// Ends the stream, into which `written` events were recorded; its slot is free.
+    pub(crate) fn end(self, written: u64, _lock: &AreaLock<'_>) {
+        let store = |index: usize, value: u64| self.words[index].store(value, Ordering::Relaxed);
+        // Relaxed: SYNC(config) publishes them.
+        store(ENDED_WRITTEN, written);
+        store(ENDED_NS, monotonic_now().as_monotonic_ns());
+        store(ENDED, self.words[CONFIG].load(Ordering::Relaxed));
         // SYNC(config)
         self.words[CONFIG].store(0, Ordering::Release);
         self.set_state(SlotState::Free);
+    }
+
+    /// The configuration of the stream that has ended here, and the number of its events, as long
+    /// as its ring is kept.
+    pub(crate) fn ended_untrusted(self) -> Option<(SlotConfig, u64)> {
+        // SYNC(overwrite): as in `is_same`.
+        fence(Ordering::Acquire);
+        let config = self.words[ENDED].load(Ordering::Relaxed);
+        let written = self.words[ENDED_WRITTEN].load(Ordering::Relaxed);
+        (config != 0).then_some((SlotConfig(config), written))
+    }
+
+    /// Whether the ring has the events of the stream with this configuration, which may have ended.
+    pub(crate) fn has_events_of(self, config: SlotConfig) -> bool {
+        self.is_same(config)
+            || self
+                .ended_untrusted()
+                .is_some_and(|(ended, _)| ended == config)
+    }
+
+    /// The ring of the stream that has ended here is given back.
+    pub(super) fn forget_ended(self) {
+        self.words[ENDED].store(0, Ordering::Release);
     }
 
     /// Who controls the stream, whom it traces.
@@ -310,6 +350,7 @@ impl<'a> Slot<'a> {
 
     /// Wakes those who wait, if any.
     pub(crate) fn wake_if_waiting(self) {
+        // SYNC(wait)
         if self.words[WAITING].load(Ordering::SeqCst) != 0 {
             self.wake();
         }
@@ -319,6 +360,7 @@ impl<'a> Slot<'a> {
     #[cold]
     pub(crate) fn wake(self) {
         let word = self.wakes();
+        // SYNC(wait)
         word.fetch_add(1, Ordering::SeqCst);
         crate::futex::wake_all(word);
     }
@@ -338,6 +380,7 @@ impl<'a> Slot<'a> {
     /// Ends what [`Slot::begin_wait`] began.
     pub(crate) fn end_wait(self, flusher: bool) {
         let one = if flusher { FLUSHER } else { 1 };
+        // SYNC(wait)
         self.words[WAITING].fetch_sub(one, Ordering::SeqCst);
     }
 }
@@ -370,13 +413,39 @@ impl Area {
     pub(crate) fn end_stream(&self, index: usize, lock: &AreaLock<'_>) {
         self.close_gate(index);
         self.untrace(index, lock);
-        self.slot(index).end(lock);
-        self.free_ring(index);
+        let config = self.slot(index).config();
+        self.slot(index).end(self.written(index, config), lock);
+        self.free_kept_rings(lock);
+    }
+
+    /// Number of events that were recorded into the ring of a slot; 0 if the kernel has no memory
+    /// for the map.
+    fn written(&self, index: usize, config: SlotConfig) -> u64 {
+        let written = geometry(config).and_then(|shape| {
+            let memory = self.map_ring(index, shape.words() * 8).ok()?;
+            let now = RingObserver::from_now(memory.words(), shape).ok()?;
+            Some(now.position())
+        });
+        written.unwrap_or(0)
+    }
+
+    /// Gives back the rings of streams that have ended some time ago.
+    fn free_kept_rings(&self, _lock: &AreaLock<'_>) {
+        let now = monotonic_now();
+        for index in 0..SLOTS {
+            let slot = self.slot(index);
+            let ended = Timestamp::from_monotonic_ns(slot.words[ENDED_NS].load(Ordering::Relaxed));
+            let is_kept = slot.state() == SlotState::Free && slot.ended_untrusted().is_some();
+            if is_kept && now.since(ended) >= KEEP_RING {
+                self.free_ring(index);
+            }
+        }
     }
 
     /// Ends the streams whose controllers have ended.
     pub(crate) fn sweep(&self, lock: &AreaLock<'_>) {
         let own = self.own.load(Ordering::Relaxed);
+        self.free_kept_rings(lock);
         for index in (0..SLOTS).filter(|index| own >> index & 1 == 0) {
             if self.slot(index).state() != SlotState::Free && !lock.has_controller(index) {
                 self.end_stream(index, lock);

@@ -5,10 +5,10 @@
 use overhear_budget::EventPrice;
 use overhear_event::{StreamDescriptor, WRITER_TID};
 
-use crate::calibrate::{self, Calibration, Cost, ProgramCost};
+use crate::calibrate::{self, Calibration, Cost, Patience, ProgramCost};
 use crate::error::{ErrorKind, SessionError};
 
-/// Rounds of the measurement at the start: some milliseconds in all.
+/// Rounds of the measurement at the start: about 0.1 s in all, 0.2 s beside other load.
 const ROUNDS: u64 = 15;
 /// Half the width of an interval of 99 %, in standard errors.
 const WITHIN: f64 = 2.576;
@@ -45,7 +45,7 @@ impl WritePrices {
         if let Some(known) = known {
             return Ok(known);
         }
-        let (measured, _) = calibrate::measure_programs(ROUNDS)?;
+        let (measured, _) = calibrate::measure_programs(ROUNDS, Patience::START)?;
         Self::of(&measured).ok_or_else(|| {
             let message = "the prices of sensors cannot be measured, so no budget can be kept";
             SessionError::new(ErrorKind::Unavailable, message)

@@ -14,7 +14,7 @@ use overhear_monitor::interference::median;
 
 use super::loops::{Loop, Loops};
 use super::prices::{PriceTable, RoundPrices, RunTime};
-use super::stopwatch::{Stopwatch, Value};
+use super::stopwatch::{Patience, Stopwatch, Value};
 use super::{CalibratedSensor, Cost, KernelCost};
 use crate::error::{ErrorKind, SessionError};
 
@@ -216,7 +216,7 @@ impl Bench {
             let message = format!("the loops of the calibration cannot run: {error}");
             SessionError::new(ErrorKind::Unavailable, message)
         })?;
-        let stopwatch = Stopwatch::new();
+        let stopwatch = Stopwatch::new(Patience::CALIBRATION);
         Ok(Self { loops, stopwatch })
     }
 

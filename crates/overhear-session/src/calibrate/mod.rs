@@ -32,6 +32,7 @@ use crate::error::SessionError;
 
 pub use loops::{echo, CalibratedSensor};
 pub(crate) use programs::measure as measure_programs;
+pub(crate) use stopwatch::Patience;
 pub use store::{default_file, load_calibration, CalibrationFile};
 
 /// The costs of sensors on a machine. Serialises to the document `calibration.json`.
@@ -254,7 +255,7 @@ pub fn calibrate(
     let mut notes = Vec::new();
     // Programs first: a thread that yields would disturb their directory.
     let (programs, programs_reading) = if only.is_empty() {
-        programs::measure(rounds)?
+        programs::measure(rounds, Patience::CALIBRATION)?
     } else {
         (Vec::new(), None)
     };

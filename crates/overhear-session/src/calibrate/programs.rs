@@ -12,7 +12,7 @@ use overhear_directory::{Directory, MonitorConnection, ProgramSource, Query, SOC
 use overhear_event::Source;
 use overhear_kernel::CountingInbox;
 
-use super::stopwatch::Stopwatch;
+use super::stopwatch::{Patience, Stopwatch};
 use super::{Cost, ProgramCost};
 use crate::error::{ErrorKind, SessionError};
 use crate::scratch::Scratch;
@@ -85,7 +85,10 @@ impl Drop for Variable {
 }
 
 /// Measures each kind of sensor, and the cost of reading.
-pub(crate) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), SessionError> {
+pub(crate) fn measure(
+    rounds: u64,
+    patience: Patience,
+) -> Result<(Vec<ProgramCost>, Option<Cost>), SessionError> {
     fn failed(error: impl std::fmt::Display) -> SessionError {
         let message = format!("sensors of programs cannot be calibrated: {error}");
         SessionError::new(ErrorKind::Unavailable, message)
@@ -142,7 +145,7 @@ pub(crate) fn measure(rounds: u64) -> Result<(Vec<ProgramCost>, Option<Cost>), S
             });
         }
     };
-    let mut stopwatch = Stopwatch::new();
+    let mut stopwatch = Stopwatch::new(patience);
     let mut reading = Vec::new();
     for _ in 0..rounds {
         stopwatch.update_speed();

@@ -16,8 +16,17 @@ const KEPT_PROBES: usize = 100_000;
 const SUFFICIENT_UNDISTURBED: usize = 9;
 /// Minimum number of undisturbed measurements of a calm value.
 const MIN_UNDISTURBED: usize = 3;
-/// Maximum number of measurements of a value.
-const MAX_MEASUREMENTS: usize = 400;
+/// How long a stopwatch waits for a calm machine: the maximum number of measurements of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience(usize);
+
+impl Patience {
+    /// For a calibration, which may take minutes.
+    pub(crate) const CALIBRATION: Self = Self(400);
+    /// For a measurement at the start of a command, whose user waits: twice the number of
+    /// measurements that a calm machine needs.
+    pub(crate) const START: Self = Self(2 * SUFFICIENT_UNDISTURBED);
+}
 
 /// A median of measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -34,11 +43,12 @@ pub(super) struct Stopwatch {
     probes_ns: Vec<u64>,
     /// The ordinary speed in `probes_ns` at the last call of [`Self::update_speed`].
     speed: OrdinarySpeed,
+    patience: Patience,
 }
 
 impl Stopwatch {
     /// A stopwatch for the CPU on which the calling thread runs.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(patience: Patience) -> Self {
         let probe = InterferenceProbe::with_length(PROBE_LENGTH_NS);
         let probes_ns: Vec<u64> = (0..INITIAL_PROBES).map(|_| probe.time()).collect();
         let speed = OrdinarySpeed::of(&probes_ns).expect("there are trials");
@@ -46,6 +56,7 @@ impl Stopwatch {
             probe,
             probes_ns,
             speed,
+            patience,
         }
     }
 
@@ -82,7 +93,7 @@ impl Stopwatch {
         mut measured: impl FnMut(&mut Self) -> Result<Measured, E>,
     ) -> Result<Value, E> {
         let (mut all, mut calm) = (Vec::new(), 0);
-        while all.len() < MAX_MEASUREMENTS && calm < SUFFICIENT_UNDISTURBED {
+        while all.len() < self.patience.0 && calm < SUFFICIENT_UNDISTURBED {
             let one = measured(self)?;
             calm += usize::from(self.speed.contains(one.probe_ns));
             all.push(one);
@@ -110,14 +121,20 @@ impl Stopwatch {
 mod tests {
     use overhear_monitor::interference::{Measured, OrdinarySpeed};
 
-    use super::{Stopwatch, MAX_MEASUREMENTS, SUFFICIENT_UNDISTURBED};
+    use super::{Patience, Stopwatch, SUFFICIENT_UNDISTURBED};
+
+    const MOST: usize = Patience::CALIBRATION.0;
 
     /// The value, whether it is calm, and the number of measurements that it took. `probe_ns` is
     /// the time of the probe next to the nth measurement; 1000 ns is the ordinary speed.
     fn value(probe_ns: impl Fn(u64) -> u64) -> (f64, bool, usize) {
+        value_with(Patience::CALIBRATION, probe_ns)
+    }
+
+    fn value_with(patience: Patience, probe_ns: impl Fn(u64) -> u64) -> (f64, bool, usize) {
         let mut stopwatch = Stopwatch {
             speed: OrdinarySpeed::of(&[1_000]).unwrap(),
-            ..Stopwatch::new()
+            ..Stopwatch::new(patience)
         };
         let mut count = 0;
         let value = stopwatch.value(|_| {
@@ -140,10 +157,17 @@ mod tests {
             (100.0, true, 3 * SUFFICIENT_UNDISTURBED)
         );
         // After the limit, the value is that of the least disturbed quarter.
-        assert_eq!(value(|_| 1_300), (130.0, false, MAX_MEASUREMENTS));
+        assert_eq!(value(|_| 1_300), (130.0, false, MOST));
         let (seldom, is_calm, count) = value(|nth| 1_200 + nth);
-        assert_eq!((is_calm, count), (false, MAX_MEASUREMENTS));
+        assert_eq!((is_calm, count), (false, MOST));
         assert!(seldom < 126.0, "{seldom}");
+    }
+
+    #[test]
+    fn start_of_a_command_does_not_wait_for_a_calm_machine() {
+        let start = |probe_ns| value_with(Patience::START, |_| probe_ns);
+        assert_eq!(start(1_000), (100.0, true, SUFFICIENT_UNDISTURBED));
+        assert_eq!(start(1_300), (130.0, false, 2 * SUFFICIENT_UNDISTURBED));
     }
 
     #[test]
@@ -156,7 +180,7 @@ mod tests {
 
     #[test]
     fn speed_follows_the_probes_of_measurements() {
-        let mut stopwatch = Stopwatch::new();
+        let mut stopwatch = Stopwatch::new(Patience::CALIBRATION);
         let more = stopwatch.probes_ns.len() + 1;
         stopwatch.probes_ns.extend(vec![1_000_000; more]);
         assert!(!stopwatch.speed.contains(1_000_000));

@@ -55,6 +55,10 @@ fn kernel_sampler(
         SamplingPoint::Function(name) => {
             sampler.at(FlowPoint::Function(function(name, program, "")?))
         }
+        SamplingPoint::Line { source, line } => {
+            let place = format!("{source}@{line}");
+            sampler.at(FlowPoint::Function(function(&place, program, "")?))
+        }
         // The last sample of each thread comes anyway. With a period, threads that run rarely at
         // the timer are sampled where they leave the CPU.
         SamplingPoint::Thread => match request.policy.period() {

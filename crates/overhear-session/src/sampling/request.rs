@@ -79,6 +79,14 @@ pub enum SamplingPoint {
     SystemCall,
     /// `function=NAME`: a function of a program begins, named as in probes.
     Function(String),
+    /// `line=SOURCE:LINE`: a line of the program's source begins.
+    Line {
+        /// The end of the path of the source, `server.c`; with `FILE:` before it, the source of
+        /// another program or library.
+        source: String,
+        /// The number of the line.
+        line: u32,
+    },
     /// `thread`: a thread ends; one sample with its totals.
     Thread,
     /// `job`, `job=RULE`: a job of a thread ends; without a rule, wherever the thread sleeps,
@@ -133,7 +141,7 @@ pub enum SamplingRequestError {
     /// A point is unknown.
     #[error(
         "`{0}` is no point at which samples can be taken; points are `switch`, `wake-up`, \
-             `system-call`, `function=NAME`, `thread`, `job` and `job=RULE`"
+             `system-call`, `function=NAME`, `line=SOURCE:LINE`, `thread`, `job` and `job=RULE`"
     )]
     Point(String),
     /// A rule of jobs is unknown.
@@ -255,6 +263,15 @@ impl SamplingPoint {
             ("system-call", None) => Ok(Self::SystemCall),
             ("thread", None) => Ok(Self::Thread),
             ("function", Some(name)) if !name.is_empty() => Ok(Self::Function(name.to_owned())),
+            ("line", Some(place)) => {
+                let parsed = place.rsplit_once(':').and_then(|(source, line)| {
+                    let line = line.parse().ok().filter(|line| *line > 0)?;
+                    (!source.is_empty()).then(|| (source.to_owned(), line))
+                });
+                let (source, line) =
+                    parsed.ok_or_else(|| SamplingRequestError::Point(text.to_owned()))?;
+                Ok(Self::Line { source, line })
+            }
             ("job", None) => Ok(Self::Job(None)),
             ("job", Some(rule)) => JobEndRule::parse(rule).map(|rule| Self::Job(Some(rule))),
             _ => Err(SamplingRequestError::Point(text.to_owned())),
@@ -270,6 +287,7 @@ impl fmt::Display for SamplingPoint {
             Self::WakeUp => f.write_str("wake-up"),
             Self::SystemCall => f.write_str("system-call"),
             Self::Function(name) => write!(f, "function={name}"),
+            Self::Line { source, line } => write!(f, "line={source}:{line}"),
             Self::Thread => f.write_str("thread"),
             Self::Job(None) => f.write_str("job"),
             Self::Job(Some(rule)) => write!(f, "job={rule}"),

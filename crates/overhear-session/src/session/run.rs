@@ -29,6 +29,7 @@ use overhear_kernel::{ActiveBackend, Backend, Kernel, Probe, Sensor};
 use overhear_metrics::compensation::Delays;
 use overhear_metrics::{Scheduling, SensorStatistics};
 use overhear_monitor::{Fanout, Finished, Monitor, Runner, HOLD_BACK};
+use overhear_posixtrace::LiveStreams;
 use overhear_trace::TraceWriter;
 
 use super::signal_forwarder::SignalForwarder;
@@ -313,6 +314,7 @@ impl SessionBuilder {
         let mut monitor = Monitor::new(HOLD_BACK);
         monitor.add_source(Box::new(Rc::clone(&kernel)));
         monitor.add_source(Box::new(Rc::clone(&programs)));
+        monitor.add_source(Box::new(LiveStreams::embedded(&directory)));
         let variables = [(
             SOCKET_VARIABLE,
             directory.socket().as_os_str().to_os_string(),

@@ -62,14 +62,13 @@ fn loom_event_ring_two_writers_lose_nothing_that_fits() {
 
 #[test]
 fn loom_event_ring_two_writers_overwrite_under_the_consumer() {
-    race(2, Overwrite, 1, &[1, 1], 2);
-    race(2, Overwrite, 2, &[1, 1], 2);
+    race(2, Overwrite, 1, &[1, 1], 1);
 }
 
 #[test]
 fn loom_event_ring_consumer_rejects_overwritten_events() {
-    race(3, Overwrite, 1, &[2], 2);
-    race(2, Overwrite, 1, &[4], 2);
+    race(3, Overwrite, 1, &[2], 1);
+    race(2, Overwrite, 2, &[2], 2);
 }
 
 #[test]
@@ -179,7 +178,9 @@ fn loom_event_ring_late_owner_and_two_that_void_its_slot() {
         for thread in threads {
             written += thread.join().expect("the writer ends");
         }
-        assert_eq!(written, 5, "none is refused");
+        // A write is refused where the late owner and the other thread have both slots, or the
+        // other thread has voided a position and not yet counted it.
+        assert!(written >= 2, "one of the two goes on");
         written += run.write(4, 0..2);
         let seen = Seen::default().conclude(&mut run.consumer(), written);
         assert_eq!(seen.delivered, [(4, 0), (4, 1)], "the capacity is used");

@@ -43,9 +43,9 @@
 //! 2. The slot is free if its turn is free for the position's lap, or if all positions of the laps
 //!    between are void. Then the difference of the void word (loaded after the turn, acquire:
 //!    `SYNC(void)`) and of the turn's count is the number of these laps. If it is not free, void
-//!    the position: look at the turn by a CAS that changes nothing, because a load may be late;
-//!    CAS `head` to the next position and one void position more, release: `SYNC(claim)`; add the
-//!    lap to the void word, release: `SYNC(void)`; add 1 to `voids`; begin again. A write that has
+//!    the position: CAS `head` to the next position and one void position more, release:
+//!    `SYNC(claim)`; add the lap to the void word, release: `SYNC(void)`; add 1 to `voids`; begin
+//!    again. A write that has
 //!    voided `capacity` positions is refused: every slot has an owner.
 //! 3. Read the clock.
 //! 4. CAS `head` to the next position, release: `SYNC(claim)`. The loser waits for some turns and
@@ -99,7 +99,8 @@
 //! owner, so the slot was not free.
 //!
 //! *No loss without need.* A ring holds `capacity` events, except for slots whose owners are late by
-//! a lap. A write is refused only if the `capacity` positions from `tail` on are unread events,
+//! a lap. (Or whose publication is seen late by a lap, which no CPU does. Where writers refuse,
+//! `SYNC(free)` makes it visible in any case.) A write is refused only if the `capacity` positions from `tail` on are unread events,
 //! events being written, and void positions of such slots. The consumer passes void positions and
 //! abandons late ones, so neither keeps writers from going on.
 //!
@@ -228,6 +229,10 @@ const fn unhalve(both: u32) -> (u16, u16) {
         ((both >> 16) as u16, both as u16)
     }
 }
+
+/// Whether address and thread are neither stored nor loaded: every word of a copy that races with a
+/// writer doubles the work of loom, and these are like the others.
+const LEAN: bool = cfg!(loom);
 
 /// Loads a word of the ring.
 #[inline(always)]

@@ -74,8 +74,9 @@ impl Run {
 fn record(tid: u32, number: u64, data: &[u8]) -> EventRecord<'_> {
     EventRecord {
         stamp: Ticks::from_raw(0),
-        address: number,
-        thread: number,
+        // See `LEAN`.
+        address: 0,
+        thread: 0,
         pid: tid,
         tid,
         event: tid as u16,

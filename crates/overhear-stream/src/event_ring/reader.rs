@@ -7,7 +7,7 @@ use super::geometry::{ahead, Head, RingError, RingGeometry, Turn, Voids};
 use super::geometry::{ADDRESS, DATA, KIND, STAMP, THREAD, TURN, WRITER};
 use super::geometry::{HEAD_WORD, TAIL_WORD, VOIDS_WORD};
 use super::writer::WhenFull;
-use super::{load, EventRecord, Kind};
+use super::{load, EventRecord, Kind, LEAN};
 use crate::layout::unpair;
 use crate::sync::{fence, AtomicU64, Ordering};
 use crate::words::Words;
@@ -104,7 +104,11 @@ impl<W: Words> View<W> {
         let first = self.geometry.slot_word(position);
         let words = self.words.range(first, self.geometry.stride_words());
         // Relaxed: SYNC(publish) was acquired, and the copy is validated below.
-        let lead: [u64; DATA] = core::array::from_fn(|at| words[at].load(Ordering::Relaxed));
+        let lead: [u64; DATA] = core::array::from_fn(|at| match at {
+            TURN => 0,
+            ADDRESS | THREAD if LEAN => 0,
+            _ => words[at].load(Ordering::Relaxed),
+        });
         let kind_untrusted = Kind::from_word(lead[KIND]);
         let most = self.geometry.data_bytes() as usize;
         let recorded = usize::from(kind_untrusted.data_bytes).min(most);
@@ -341,10 +345,17 @@ impl Cursor {
         })
     }
 
-    /// Gives up the event at this position.
+    /// Gives up the event at this position, if it is pending.
     fn abandon<W: Words>(&mut self, view: &View<W>, position: u64) -> bool {
-        let unread = ahead(view.head().position(), self.position);
-        if position != self.position || unread <= 0 || view.is_done(view.turn(position), position) {
+        if position != self.position {
+            return false;
+        }
+        let sought = self.seek(view);
+        if matches!(sought, Sought::Damaged) {
+            // To be reported by the next call of `next`.
+            self.damaged = false;
+        }
+        if !matches!(sought, Sought::Pending) || position != self.position {
             return false;
         }
         self.position = position.wrapping_add(1);
@@ -419,10 +430,11 @@ impl<W: Words> RingConsumer<W> {
     }
 
     /// Gives up the event at this position, whose writer is late or dead: one event is lost.
-    /// `false`, and nothing changes, if it is not the next event or has been published meanwhile.
+    /// `false` if it is not the next event, or not pending any more: see [`Self::next`].
     pub fn abandon(&mut self, position: u64) -> bool {
+        let before = self.cursor.position;
         let abandoned = self.cursor.abandon(&self.view, position);
-        if abandoned {
+        if self.cursor.position != before {
             self.free();
         }
         abandoned

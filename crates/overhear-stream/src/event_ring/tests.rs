@@ -7,6 +7,7 @@ extern crate std;
 use alloc::vec::Vec;
 
 use overhear_event::Ticks;
+use proptest::prelude::{any, prop, proptest, ProptestConfig};
 
 use super::geometry::{Head, Turn, HEAD_WORD, TAIL_WORD, TURN, VOIDS_WORD};
 use super::{
@@ -497,4 +498,439 @@ fn head_that_goes_back_is_damage() {
     // A second time.
     ring.words().word(0).store(0, Ordering::Relaxed);
     assert_eq!(read(&mut consumer).len(), 1);
+}
+
+/// Memory that is mapped twice: for writing, and read-only for observers.
+#[cfg(not(miri))]
+fn mapped(geometry: RingGeometry) -> (impl Words + Sync, impl Words + Send) {
+    use alloc::sync::Arc;
+    use core::ptr::NonNull;
+
+    use crate::words::SharedWords;
+
+    let bytes = geometry.words() * 8;
+    // SAFETY: the name is a C string; the result is checked.
+    let fd = unsafe { libc::memfd_create(c"event-ring".as_ptr(), libc::MFD_CLOEXEC) };
+    assert!(fd >= 0, "a memory file");
+    // SAFETY: the descriptor is new and belongs to nobody else.
+    let file = unsafe { <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(fd) };
+    file.set_len(bytes as u64).unwrap();
+    // SAFETY: the file is of this test alone and keeps its size.
+    let (mut all, seen) = unsafe {
+        let all = memmap2::MmapMut::map_mut(&file).unwrap();
+        (all, memmap2::Mmap::map(&file).unwrap())
+    };
+    let bases = [all.as_mut_ptr().cast(), seen.as_ptr().cast_mut().cast()];
+    let [all_base, seen_base] = bases.map(|base| NonNull::new(base).unwrap());
+    // SAFETY: the maps are kept with the words, and reached through these alone; nobody stores into
+    // the read-only one.
+    unsafe {
+        (
+            SharedWords::new(all_base, geometry.words()).kept_by(Arc::new(all)),
+            SharedWords::new(seen_base, geometry.words()).kept_by(Arc::new(seen)),
+        )
+    }
+}
+
+/// What a reader counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    delivered: u64,
+    missed: u64,
+    abandoned: u64,
+}
+
+impl Counts {
+    fn sum(self) -> u64 {
+        self.delivered + self.missed + self.abandoned
+    }
+
+    /// Checks what comes next, for the events of thread t have the numbers t + THREADS * i.
+    fn add(&mut self, next: Next<'_>, last: &mut [u64]) {
+        match found(next) {
+            Some(Found::Event(_, number)) => {
+                let of_thread = &mut last[(number % THREADS) as usize];
+                assert!(number / THREADS >= *of_thread, "each thread's in order");
+                *of_thread = number / THREADS + 1;
+                self.delivered += 1;
+            }
+            Some(Found::Lost(_, missed, LossCause::Overwritten)) => self.missed += missed,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[cfg(not(miri))]
+const THREADS: u64 = 4;
+#[cfg(not(miri))]
+const WRITES: u64 = 30_000;
+
+/// Threads write, the consumer reads, and an observer watches through a read-only map. With
+/// `deaths`, some writes end between two steps, or go on when others have written meanwhile.
+#[cfg(not(miri))]
+fn count_all(capacity: u64, when_full: WhenFull, deaths: bool) {
+    use crate::sync::{AtomicBool, AtomicU64};
+
+    let geometry = RingGeometry::new(capacity, 20).unwrap();
+    let (words, seen) = mapped(geometry);
+    let ring = EventRing::new(&words, geometry).unwrap();
+    let (written, ended) = (AtomicU64::new(0), AtomicBool::new(false));
+    let write_all = |thread: u64| {
+        let mut count = 0;
+        for turn in 0..WRITES {
+            let number = turn * THREADS + thread;
+            let data = data(number);
+            let stamp = || Ticks::from_raw(number * 10);
+            let record = event(number, &data);
+            if !deaths || turn % 1_000 < 997 {
+                count += u64::from(ring.write(&record, when_full, stamp).is_ok());
+                continue;
+            }
+            let Ok(claimed) = ring.claim(when_full, stamp) else {
+                continue;
+            };
+            count += 1;
+            match (turn % 1_000, turn < 4_000 && thread == 0) {
+                (997, _) => std::thread::yield_now(),
+                // The thread dies here, as if another took its part from now on.
+                (998, true) => continue,
+                (999, true) => {
+                    ring.begin(claimed);
+                    continue;
+                }
+                _ => {}
+            }
+            ring.begin(claimed);
+            std::thread::yield_now();
+            ring.fill(claimed, &record);
+            ring.publish(claimed);
+        }
+        written.fetch_add(count, Ordering::Relaxed);
+    };
+    let consume = || {
+        let mut consumer = RingConsumer::new(&words, geometry, when_full).unwrap();
+        let (mut counts, mut last, mut copy) = (Counts::default(), [0; THREADS as usize], [0; 24]);
+        let mut waited = 0;
+        loop {
+            let is_last = ended.load(Ordering::Acquire);
+            match consumer.next(&mut copy) {
+                Next::Pending { position } if is_last || waited > 1_000 => {
+                    counts.abandoned += u64::from(consumer.abandon(position));
+                    waited = 0;
+                }
+                Next::Empty if is_last => return counts,
+                Next::Empty => std::thread::yield_now(),
+                Next::Pending { .. } => {
+                    waited += 1;
+                    std::thread::yield_now();
+                }
+                next => {
+                    waited = 0;
+                    counts.add(next, &mut last);
+                }
+            }
+        }
+    };
+    let watch = |words| {
+        let mut observer = RingObserver::from_start(words, geometry).unwrap();
+        let (mut counts, mut last, mut copy) = (Counts::default(), [0; THREADS as usize], [0; 24]);
+        loop {
+            let is_last = ended.load(Ordering::Acquire);
+            match observer.next(&mut copy) {
+                Next::Pending { position } if is_last => {
+                    counts.abandoned += u64::from(observer.abandon(position));
+                }
+                Next::Empty if is_last => return counts,
+                Next::Pending { .. } | Next::Empty => std::thread::yield_now(),
+                next => counts.add(next, &mut last),
+            }
+        }
+    };
+    let (consumed, watched) = std::thread::scope(|scope| {
+        let consumer = scope.spawn(consume);
+        let observer = scope.spawn(move || watch(seen));
+        let writers = [0, 1, 2, 3].map(|thread| scope.spawn(move || write_all(thread)));
+        for writer in writers {
+            writer.join().expect("the writer ends");
+        }
+        ended.store(true, Ordering::Release);
+        (
+            consumer.join().expect("the consumer ends"),
+            observer.join().expect("the observer ends"),
+        )
+    });
+    let written = written.into_inner();
+    assert_eq!(consumed.sum(), written, "{consumed:?} {when_full:?}");
+    assert_eq!(watched.sum(), written, "{watched:?} {when_full:?}");
+    if when_full == WhenFull::Refuse {
+        assert_eq!(consumed.missed, 0);
+    } else if !deaths {
+        assert_eq!(written, THREADS * WRITES, "none is refused");
+    }
+    assert!(consumed.delivered >= capacity / 2);
+}
+
+#[test]
+#[cfg(not(miri))]
+fn written_events_are_read_or_counted_as_lost() {
+    for capacity in [16, 1_024] {
+        count_all(capacity, WhenFull::Overwrite, false);
+        count_all(capacity, WhenFull::Refuse, false);
+    }
+}
+
+#[test]
+#[cfg(not(miri))]
+fn events_of_dead_and_late_writers_are_counted_once() {
+    for capacity in [16, 1_024] {
+        count_all(capacity, WhenFull::Overwrite, true);
+        count_all(capacity, WhenFull::Refuse, true);
+    }
+}
+
+/// What a position is, in the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Void,
+    Claimed(u64),
+    /// Claimed, and its slot is being filled.
+    Begun(u64),
+    Published(u64),
+}
+
+/// The reference: all positions there ever were, looked through from the start for each question.
+struct Reference {
+    capacity: usize,
+    when_full: WhenFull,
+    positions: Vec<State>,
+    tail: usize,
+}
+
+impl Reference {
+    fn of_slot(&self, position: usize) -> impl Iterator<Item = (usize, State)> + '_ {
+        let all = self.positions.iter().copied().enumerate();
+        all.filter(move |it| it.0 % self.capacity == position % self.capacity)
+    }
+
+    fn claim(&mut self, number: u64) -> Result<usize, RingFull> {
+        let mut voided = 0;
+        loop {
+            let next = self.positions.len();
+            let is_full = self.when_full == WhenFull::Refuse && next - self.tail >= self.capacity;
+            let is_owned = |state| matches!(state, State::Claimed(_) | State::Begun(_));
+            let is_free = !self.of_slot(next).any(|it| is_owned(it.1));
+            let all_held = voided == self.capacity;
+            match (is_full, is_free) {
+                (true, _) | (_, false) if all_held => return Err(RingFull::Held),
+                (true, _) => return Err(RingFull::Unread),
+                (false, true) => {
+                    self.positions.push(State::Claimed(number));
+                    return Ok(next);
+                }
+                (false, false) => {
+                    self.positions.push(State::Void);
+                    voided += 1;
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, position: usize) -> u64 {
+        let (State::Claimed(number) | State::Begun(number)) = self.positions[position] else {
+            panic!("{position} is claimed");
+        };
+        self.positions[position] = State::Begun(number);
+        number
+    }
+
+    fn publish(&mut self, position: usize) {
+        let number = self.begin(position);
+        self.positions[position] = State::Published(number);
+    }
+}
+
+/// A reader of the reference.
+#[derive(Clone, Default)]
+struct Follower {
+    next: usize,
+    /// First position of the gap, and its events.
+    gap: Option<(usize, u64)>,
+    lapped: bool,
+}
+
+impl Follower {
+    fn pass(&mut self, reference: &Reference, to: usize) {
+        let gap = self.gap.get_or_insert((self.next, 0));
+        let passed = &reference.positions[self.next..to];
+        gap.1 += passed.iter().filter(|it| **it != State::Void).count() as u64;
+        self.next = to;
+    }
+
+    fn close_gap(&mut self) -> Option<Found> {
+        let (first, events) = self.gap.take()?;
+        let lost = Found::Lost(first as u64, events, LossCause::Overwritten);
+        (events > 0).then_some(lost)
+    }
+
+    /// The event at the cursor, even if void positions have lapped it, unless there is a gap.
+    fn at_once(&self, reference: &Reference) -> Option<u64> {
+        let begun = |it: &(usize, State)| matches!(it.1, State::Begun(_) | State::Published(_));
+        match reference.of_slot(self.next).filter(begun).last()? {
+            (at, State::Published(number)) if at == self.next && self.gap.is_none() => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Passes void positions and those that are not in the ring any more.
+    fn seek(&mut self, reference: &Reference) -> Option<State> {
+        let (end, capacity) = (reference.positions.len(), reference.capacity);
+        if end - self.next > capacity {
+            let leave = if self.lapped { capacity / 4 } else { 0 };
+            self.lapped = true;
+            self.pass(reference, end - capacity + leave);
+        }
+        while reference.positions.get(self.next) == Some(&State::Void) {
+            self.next += 1;
+        }
+        reference.positions.get(self.next).copied()
+    }
+
+    fn next(&mut self, reference: &Reference) -> Option<Found> {
+        let mut number = self.at_once(reference);
+        if number.is_none() {
+            match self.seek(reference) {
+                None => return self.close_gap(),
+                Some(State::Published(found)) => {
+                    if let Some(lost) = self.close_gap() {
+                        return Some(lost);
+                    }
+                    number = Some(found);
+                }
+                Some(_) => return Some(Found::Pending(self.next as u64)),
+            }
+        }
+        self.next += 1;
+        self.lapped = false;
+        Some(Found::Event(self.next as u64 - 1, number?))
+    }
+
+    fn abandon(&mut self, reference: &Reference, position: usize) -> bool {
+        if position != self.next {
+            return false;
+        }
+        let state = self.seek(reference);
+        let is_owned = matches!(state, Some(State::Claimed(_) | State::Begun(_)));
+        let abandons = is_owned && position == self.next;
+        self.next += usize::from(abandons);
+        abandons
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 8 } else { 400 }))]
+
+    #[test]
+    fn ring_is_the_reference(
+        steps in prop::collection::vec((0_u8..12, any::<prop::sample::Index>()), 1..120),
+        power in 1_u32..4,
+        refuses: bool,
+    ) {
+        let when_full = if refuses { WhenFull::Refuse } else { WhenFull::Overwrite };
+        let (ring, mut consumer) = ring(1 << power, when_full);
+        let words = || (ring.words().share(), *ring.geometry());
+        let mut observer = RingObserver::from_start(words().0, words().1).unwrap();
+        let (positions, tail) = (Vec::new(), 0);
+        let mut reference = Reference { capacity: 1 << power, when_full, positions, tail };
+        let (mut follower, mut watcher) = (Follower::default(), Follower::default());
+        let (mut held, mut copy) = (Vec::<Claimed>::new(), [0; 24]);
+        for (number, (step, which)) in (0..).zip(steps) {
+            match step {
+                0..4 => {
+                    let written = write(&ring, number, when_full);
+                    let expected = reference.claim(number);
+                    assert_eq!(written, expected.map(|it| it as u64));
+                    if let Ok(position) = expected {
+                        reference.publish(position);
+                    }
+                }
+                4 => {
+                    let claimed = ring.claim(when_full, || Ticks::from_raw(number * 10));
+                    let position = claimed.map(|it| it.position);
+                    assert_eq!(position, reference.claim(number).map(|it| it as u64));
+                    held.extend(claimed);
+                }
+                5 if !held.is_empty() => {
+                    let claimed = *which.get(&held);
+                    ring.begin(claimed);
+                    reference.begin(claimed.position as usize);
+                }
+                6 if !held.is_empty() => {
+                    let claimed = held.swap_remove(which.index(held.len()));
+                    let position = claimed.position as usize;
+                    let number = reference.begin(position);
+                    ring.begin(claimed);
+                    ring.fill(claimed, &event(number, &data(number)));
+                    ring.publish(claimed);
+                    reference.publish(position);
+                }
+                7 => {
+                    let position = follower.next;
+                    let abandoned = follower.abandon(&reference, position);
+                    assert_eq!(consumer.abandon(position as u64), abandoned);
+                }
+                8 => {
+                    let seen = found(observer.next(&mut copy));
+                    assert_eq!(seen, watcher.next(&reference));
+                }
+                _ => {
+                    let seen = found(consumer.next(&mut copy));
+                    assert_eq!(seen, follower.next(&reference));
+                }
+            }
+            assert_eq!(consumer.position(), follower.next as u64);
+            assert_eq!(ring.written(), reference.positions.len() as u64);
+            reference.tail = if refuses { follower.next } else { 0 };
+        }
+    }
+
+    #[test]
+    fn arbitrary_memory_neither_panics_nor_loops(
+        words in prop::collection::vec(any::<u64>(), 160),
+        small: bool,
+        heads in prop::collection::vec((any::<u64>(), any::<u64>()), 1..8),
+        power in 1_u32..4,
+    ) {
+        let (memory, geometry) = memory(1 << power);
+        // Of small numbers some fit together.
+        let cut = |word: u64| if small { (word % 40) << (word % 3 * 16) } else { word };
+        for (index, word) in words.into_iter().take(geometry.words()).enumerate() {
+            memory.word(index).store(cut(word), Ordering::Relaxed);
+        }
+        let mut copy = [0; 24];
+        for (head, tail) in heads {
+            memory.word(HEAD_WORD).store(cut(head), Ordering::Relaxed);
+            memory.word(TAIL_WORD).store(cut(tail), Ordering::Relaxed);
+            let ring = EventRing::new(memory.share(), geometry).unwrap();
+            for when_full in BOTH {
+                let mut consumer = RingConsumer::new(memory.share(), geometry, when_full).unwrap();
+                // Each call passes a position, or ends.
+                let mut calls = 0;
+                loop {
+                    match consumer.next(&mut copy) {
+                        Next::Empty => break,
+                        Next::Pending { position } => {
+                            consumer.abandon(position);
+                        }
+                        Next::Event { .. } | Next::Lost { .. } => {}
+                    }
+                    calls += 1;
+                    assert!(calls < 200, "the memory does not change, so the reader comes to an end");
+                }
+                consumer.clear();
+                let _ = write(&ring, 3, when_full);
+            }
+            let mut observer = RingObserver::from_oldest(memory.share(), geometry).unwrap();
+            let _ = observer.next(&mut copy);
+        }
+    }
 }

@@ -6,7 +6,7 @@ use overhear_event::Ticks;
 use super::geometry::{ahead, Head, Lap, RingError, RingGeometry, Turn, Voids};
 use super::geometry::{ADDRESS, DATA, KIND, STAMP, THREAD, TURN, WRITER};
 use super::geometry::{HEAD_WORD, TAIL_WORD, VOIDS_WORD};
-use super::{load, EventRecord, Kind};
+use super::{load, EventRecord, Kind, LEAN};
 use crate::layout::pair;
 use crate::sync::{fence, spin_loop, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
@@ -136,7 +136,7 @@ impl<W: Words> EventRing<W> {
                 match self.voids_since(turn, position) {
                     Some(voids) => slot_voids = voids,
                     None => {
-                        self.void(head, turn, &mut voided)?;
+                        self.void(head, &mut voided)?;
                         continue;
                     }
                 }
@@ -186,8 +186,10 @@ impl<W: Words> EventRing<W> {
         // Relaxed: SYNC(publish) makes all of them visible.
         let store = |at: usize, value: u64| slot[at].store(value, Ordering::Relaxed);
         store(STAMP, claimed.stamp.as_raw());
-        store(ADDRESS, record.address);
-        store(THREAD, record.thread);
+        if !LEAN {
+            store(ADDRESS, record.address);
+            store(THREAD, record.thread);
+        }
         store(WRITER, pair(record.pid, record.tid));
         store(KIND, kind.to_word());
         store_bytes(&slot[DATA..], data);
@@ -235,15 +237,8 @@ impl<W: Words> EventRing<W> {
     /// Step 2, void: gives up the position, because its slot is not free.
     #[cold]
     #[inline(never)]
-    fn void(&self, head: Head, turn: Turn, voided: &mut u64) -> Result<(), RingFull> {
+    fn void(&self, head: Head, voided: &mut u64) -> Result<(), RingFull> {
         let (geometry, position) = (&self.geometry, head.position());
-        let word = self.word(geometry.slot_word(position) + TURN);
-        // The load may have been of an old value; a read-modify-write is not. SYNC(publish): it
-        // passes on what the last owner published.
-        let (won, lost) = (Ordering::AcqRel, Ordering::Relaxed);
-        if word.compare_exchange(turn.0, turn.0, won, lost).is_err() {
-            return Ok(());
-        }
         if *voided == geometry.capacity() {
             return Err(RingFull::Held);
         }

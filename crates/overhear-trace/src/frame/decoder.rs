@@ -227,7 +227,7 @@ impl FrameDecoder {
             Err(reason) => {
                 let bytes = head.frame_bytes() as u64;
                 self.counts.damaged += 1;
-                self.counts.missing += 1;
+                self.counts.missing = self.counts.missing.saturating_add(1);
                 self.counts.skipped_bytes += bytes;
                 Decoded::Damaged(FrameDamage {
                     offset,
@@ -242,10 +242,16 @@ impl FrameDecoder {
     fn step(&mut self) -> Step {
         loop {
             let rest_untrusted = &self.buffer[self.start..self.end];
+            let begin_bytes = rest_untrusted.len().min(MAGIC.len());
+            if !MAGIC.starts_with(&rest_untrusted[..begin_bytes]) {
+                let bytes = 1 + bytes_to_magic(&rest_untrusted[1..]);
+                self.skip(bytes, "no frame begins here");
+                continue;
+            }
             if rest_untrusted.len() < FRAME_HEAD_BYTES {
-                let begin = &rest_untrusted[..rest_untrusted.len().min(MAGIC.len())];
-                if self.finished && !MAGIC.starts_with(begin) {
-                    self.skip(rest_untrusted.len(), "no frame begins here");
+                // After bytes of no frame, a part of the magic is no begin of one.
+                if self.finished && self.skipped.is_some() && begin_bytes < MAGIC.len() {
+                    self.skip(begin_bytes, "no frame begins here");
                 }
                 return match self.finished {
                     true => self.take_skipped(None).map_or(Step::Wait, Step::Damaged),
@@ -271,7 +277,7 @@ impl FrameDecoder {
                     None => Step::Frame(head),
                 };
             }
-            // If another frame follows, the length is right, and a frame that an element's data
+            // If the next frame follows, the length is right, and a frame that an element's data
             // imitates is not mistaken for one of the channel.
             let after_untrusted = &rest_untrusted[frame_bytes..];
             if after_untrusted.len() < FRAME_HEAD_BYTES && !self.finished {
@@ -279,7 +285,8 @@ impl FrameDecoder {
             }
             self.mismatched_bytes += frame_bytes as u64;
             let is_whole = after_untrusted.is_empty()
-                || Head::parse(after_untrusted).is_some()
+                || Head::parse(after_untrusted)
+                    .is_some_and(|next| next.number == head.number.wrapping_add(1))
                 || self.mismatched_bytes > self.offset.saturating_add(MAX_MISMATCHED_BYTES);
             let bytes = match is_whole {
                 true => frame_bytes,

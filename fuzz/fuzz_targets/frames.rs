@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Frames of arbitrary bytes.
+#![no_main]
+
+#[path = "../subjects/frames.rs"]
+mod subject;
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| subject::run(input));
