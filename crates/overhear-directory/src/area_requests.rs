@@ -2,52 +2,20 @@
 //! The requests about trace areas: announce, list, open.
 
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 
 use crate::connection::{Connection, Next, Work};
 use crate::packet::MAX_REQUEST;
 use crate::peer::{is_alive, process_of, user_of_process};
 use crate::protocol::{Areas, NoArea, OpenArea, Reply};
-use crate::registry::{descriptor_of, lock, AreaId, Registry};
+use crate::registry::{descriptor_of, lock, Registry};
 use crate::task;
-use crate::trace_area::{AreaAccess, AreaFiles, AreaRecord, AREA_SENSOR};
+use crate::trace_area::{AreaAccess, AreaFiles, AreaId, AreaListProgress, AreaRecord, AREA_SENSOR};
 
 /// Bound of the work of a slice, in parts of patterns compared.
 const WORK_PER_SLICE: u32 = 4096;
 /// Ancestors of a process that are looked at, at most.
 const MAX_ANCESTORS: u32 = 16;
-/// Threads that close refused files at the same time, at most.
-const MAX_CLOSERS: usize = 3;
-
-/// Progress of a `list_areas` request.
-#[derive(Debug)]
-pub(crate) struct AreaListProgress {
-    generation: u64,
-    next: AreaId,
-}
-
-/// Closes refused files. To close a file of a file system in user space is a request to its server,
-/// which may not answer: so other threads close them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct FileCloser(Arc<()>);
-
-impl FileCloser {
-    /// Whether files may be accepted: they could be such files.
-    pub(crate) fn is_available(&self) -> bool {
-        // Each of the threads has a reference.
-        Arc::strong_count(&self.0) <= MAX_CLOSERS
-    }
-
-    fn close(&self, files: Vec<OwnedFd>) {
-        if files.is_empty() {
-            return;
-        }
-        let held = Arc::clone(&self.0);
-        let thread = std::thread::Builder::new().name("oh-dir-closer".to_string());
-        // Without a thread the files have been closed here.
-        let _ = thread.spawn(move || drop((files, held)));
-    }
-}
 
 impl Connection {
     /// Announces the peer's trace area.
@@ -291,22 +259,4 @@ fn family_area(pid: u32, uid: u32, registry: &Registry) -> Option<AreaId> {
 enum NotOpened {
     None(NoArea),
     Refused(String),
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{FileCloser, MAX_CLOSERS};
-
-    #[test]
-    fn closers_that_hang_are_bounded() {
-        let closer = FileCloser::default();
-        let hanging: Vec<_> = (0..MAX_CLOSERS).map(|_| closer.0.clone()).collect();
-        assert!(!closer.is_available());
-        drop(hanging);
-        assert!(closer.is_available());
-        let (read, write) = rustix::pipe::pipe().unwrap();
-        closer.close(vec![write]);
-        // The end of the pipe comes when the other thread has closed it.
-        assert_eq!(rustix::io::read(&read, &mut [0; 1]), Ok(0));
-    }
 }

@@ -327,10 +327,10 @@ impl AreaFeed {
             return;
         }
         self.generation = Some(generation);
-        let all = registry.areas_from(crate::registry::AreaId::default());
+        let all = registry.areas_from(crate::trace_area::AreaId::default());
         let all: Vec<AreaRecord> = all.map(|(id, area)| area.record(id)).collect();
         for record in self.take_list(all, events) {
-            let id = crate::registry::AreaId::from_raw(record.area);
+            let id = crate::trace_area::AreaId::from_raw(record.area);
             let area = registry.area(id);
             let file = area.map(|area| area.files.with(AreaAccess::Read).try_clone_to_owned());
             // Without a descriptor it is tried again with the next change.

@@ -14,7 +14,6 @@ use overhear_event::StreamId;
 use rustix::io::Errno;
 use rustix::net::RecvFlags;
 
-use crate::area_requests::AreaListProgress;
 use crate::monitor_requests::{BudgetProgress, ListProgress, SwitchProgress};
 use crate::packet::{discard, peek, receive, send, MAX_REQUEST};
 use crate::peer::Peer;
@@ -22,6 +21,7 @@ use crate::program_requests::Grant;
 use crate::protocol::{Reply, Request, VERSION};
 use crate::quota::{Amounts, Resource};
 use crate::registry::{lock, MonitorId, Registry};
+use crate::trace_area::AreaListProgress;
 use crate::worker::WorkQueue;
 
 /// Time that a program has for all packets of a registration, and a monitor for its first packet.

@@ -29,8 +29,8 @@ use rustix::fs::MemfdFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::file_watch::WatchId;
-use crate::registry::AreaId;
 use crate::sensor_record::SensorState;
+use crate::trace_area::AreaId;
 
 /// The version of the journal. A journal of another version is ignored.
 pub(crate) const VERSION: u32 = 2;

@@ -52,6 +52,7 @@ mod control;
 pub mod daemon;
 mod description;
 mod fair_queue;
+mod file_closer;
 mod file_watch;
 mod glob;
 mod journal;

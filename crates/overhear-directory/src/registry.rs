@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 use overhear_event::{ClockId, StreamDescriptor, StreamId, StreamIdRange};
 use overhear_stream::{Header, Shape, Tally};
 
-use crate::area_requests::FileCloser;
+use crate::file_closer::FileCloser;
 use crate::journal::{Journal, SnapshotCursor};
 use crate::memory::Mapping;
 use crate::needs::Needed;
@@ -49,7 +49,7 @@ use numbers::StreamNumbers;
 use subscriptions::{DetachedMonitor, Monitor};
 use tasks::TaskEntry;
 
-pub(crate) use areas::{descriptor_of, AreaId};
+pub(crate) use areas::descriptor_of;
 pub(crate) use charges::Refusal;
 pub(crate) use deferred::MAX_TOUCHED_BYTES;
 pub use not_connected::NotConnected;

@@ -41,6 +41,32 @@ pub enum AreaAccess {
     Control,
 }
 
+/// The number of an area. It is not reused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct AreaId(u64);
+
+impl AreaId {
+    pub(crate) const fn from_raw(raw: u64) -> Self {
+        Self(raw)
+    }
+
+    pub(crate) const fn as_raw(self) -> u64 {
+        self.0
+    }
+
+    /// The next number.
+    pub(crate) const fn following(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+/// Progress of a `list_areas` request.
+#[derive(Debug)]
+pub(crate) struct AreaListProgress {
+    pub(crate) generation: u64,
+    pub(crate) next: AreaId,
+}
+
 /// A trace area, as a directory lists it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AreaRecord {

@@ -22,7 +22,7 @@ use crate::journal::{area_names, Entry};
 use crate::peer::Peer;
 use crate::quota::{Amounts, Resource};
 use crate::task;
-use crate::trace_area::{AreaFiles, AreaRecord, FileIdentity, AREA_SENSOR};
+use crate::trace_area::{AreaFiles, AreaId, AreaRecord, FileIdentity, AREA_SENSOR};
 
 /// Areas whose pages are counted at a tick, at most.
 const MAX_MEASURED: usize = 256;
@@ -34,21 +34,6 @@ const AREA: Amounts = Amounts::of(Resource::Descriptors, 2)
     .and(Resource::Sensors, 1);
 /// The charge of a member.
 const MEMBER: Amounts = Amounts::of(Resource::RecordBytes, 512);
-
-/// The number of an area. It is not reused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct AreaId(u64);
-
-impl AreaId {
-    pub(crate) const fn from_raw(raw: u64) -> Self {
-        Self(raw)
-    }
-
-    /// The next number.
-    pub(crate) const fn following(self) -> Self {
-        Self(self.0.saturating_add(1))
-    }
-}
 
 /// An area that a process has announced.
 #[derive(Debug)]
@@ -88,7 +73,7 @@ impl Area {
             members.extend(self.last.clone());
         }
         AreaRecord {
-            area: area.0,
+            area: area.as_raw(),
             uid: self.uid,
             bytes: self.files.bytes(),
             members,
@@ -129,7 +114,7 @@ impl Default for TraceAreas {
             of_file: HashMap::new(),
             retained: BTreeSet::new(),
             ended: VecDeque::new(),
-            next: AreaId(1),
+            next: AreaId::from_raw(1),
             // A list of an earlier directory is not that of this one.
             generation: super::random() >> 1,
             measured: AreaId::default(),
@@ -203,12 +188,18 @@ impl Registry {
             closed_at: None,
             charged_bytes: bytes,
         };
-        let [writer, reader] = area_names(id.0);
+        let [writer, reader] = area_names(id.as_raw());
         self.keep_file(uid, writer, area.files.with(crate::AreaAccess::Control));
         self.keep_file(uid, reader, area.files.with(crate::AreaAccess::Read));
         if let Some(journal) = &mut self.journal {
-            journal.write(&Entry::Area { area: id.0, uid });
-            journal.write(&Entry::AreaMember { area: id.0, task });
+            journal.write(&Entry::Area {
+                area: id.as_raw(),
+                uid,
+            });
+            journal.write(&Entry::AreaMember {
+                area: id.as_raw(),
+                task,
+            });
         }
         self.insert_area(id, area);
         Ok(id)
@@ -234,7 +225,10 @@ impl Registry {
         }
         if let Some(journal) = &mut self.journal {
             let task = task.clone();
-            journal.write(&Entry::AreaMember { area: id.0, task });
+            journal.write(&Entry::AreaMember {
+                area: id.as_raw(),
+                task,
+            });
         }
         area.members.insert(task.pid, task);
         self.areas.generation += 1;
@@ -282,7 +276,10 @@ impl Registry {
             self.areas.retained.insert((closed_at, id));
         }
         if let Some(journal) = &mut self.journal {
-            journal.write(&Entry::AreaLeft { area: id.0, pid });
+            journal.write(&Entry::AreaLeft {
+                area: id.as_raw(),
+                pid,
+            });
         }
         self.areas.generation += 1;
         self.release(uid, MEMBER);
@@ -308,9 +305,9 @@ impl Registry {
             self.forget_if_idle(*pid);
         }
         if let Some(journal) = &mut self.journal {
-            journal.write(&Entry::AreaClosed { area: id.0 });
+            journal.write(&Entry::AreaClosed { area: id.as_raw() });
         }
-        for name in area_names(id.0) {
+        for name in area_names(id.as_raw()) {
             self.forget_file(&name);
         }
         let uid = area.uid;
@@ -413,7 +410,7 @@ impl Registry {
 
     /// Restores an area from before a restart; false if its files are not those of an area.
     pub(crate) fn restore_area(&mut self, id: u64, uid: u32, files: AreaFiles, members: Vec<Task>) {
-        let id = AreaId(id);
+        let id = AreaId::from_raw(id);
         let mut area = Area {
             charged_bytes: files.allocated_bytes(),
             files,
@@ -451,11 +448,14 @@ impl Registry {
     ) -> impl Iterator<Item = (AreaId, Vec<Entry>)> + '_ {
         self.areas_from(first).map(|(id, area)| {
             let whole = Entry::Area {
-                area: id.0,
+                area: id.as_raw(),
                 uid: area.uid,
             };
             let tasks = area.members.values().chain(&area.last).cloned();
-            let members = tasks.map(|task| Entry::AreaMember { area: id.0, task });
+            let members = tasks.map(|task| Entry::AreaMember {
+                area: id.as_raw(),
+                task,
+            });
             (id, [whole].into_iter().chain(members).collect())
         })
     }

@@ -8,12 +8,13 @@ use std::sync::Arc;
 use overhear_event::StreamId;
 use rustix::process::{pidfd_open, Pid, PidfdFlags};
 
-use super::{AreaId, ReadableSensor, Refusal, Registry};
+use super::{ReadableSensor, Refusal, Registry};
 use crate::control::{ControlPage, ControlPages, ControlSlot, MappedLine};
 use crate::journal::Entry;
 use crate::peer::{is_alive, Peer};
 use crate::poller::Token;
 use crate::quota::{Amounts, Resource};
+use crate::trace_area::AreaId;
 
 /// A process with sensors or a trace area.
 #[derive(Debug)]
