@@ -535,7 +535,7 @@ mod tests {
         }
     }
 
-    /// An area whose processes write anything into it costs its observer what it shows, nothing else.
+    /// An area whose processes write anything into it costs its observer what it shows, no more.
     #[test]
     fn damaged_areas_do_no_harm() {
         let area = Area::create(ClockId::Monotonic).unwrap();
@@ -557,10 +557,9 @@ mod tests {
                         1 => random() % 64,
                         // Plausible configurations: small rings of each policy.
                         2 => {
-                            random() % 100
-                                | (1 + random() % 10) << 32
-                                | (1 + random() % 3) << 37
-                                | 1 << 40
+                            let (data, log2) = (random() % 100, 1 + random() % 10);
+                            let policy = 1 + random() % 3;
+                            data + (log2 << 32) + (policy << 37) + (1 << 40)
                         }
                         _ => 0,
                     }
