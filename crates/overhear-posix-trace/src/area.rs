@@ -431,7 +431,7 @@ pub(crate) fn map_region(
     Mapping::new(file, region_offset(index), bytes, writable)
 }
 
-const fn region_offset(index: usize) -> usize {
+pub(crate) const fn region_offset(index: usize) -> usize {
     HEADER_BYTES + index * REGION_BYTES
 }
 

@@ -6,9 +6,9 @@
 //!                      of each process            of each stream     streams of elements
 //! ```
 //!
-//! The source finds the areas through a directory, also those of later processes, and the streams in
-//! each area, also later ones. It maps areas for reading only: neither the traced processes nor the
-//! controllers notice it, and each event that it reads is still there for them.
+//! The source finds the areas through a directory, also those of later processes, and the streams
+//! in each area, also later ones. It maps areas for reading only: neither the traced processes nor
+//! the controllers notice it, and each event that it reads is still there for them.
 //!
 //! # Completeness
 //!

@@ -571,4 +571,66 @@ mod tests {
             let _ = observer.processes();
         }
     }
+
+    /// An area whose processes write anything into it costs its observer what it shows, no more.
+    #[test]
+    fn damaged_areas_do_no_harm() {
+        let area = Area::create(ClockId::Monotonic).unwrap();
+        let observer = AreaObserver::open(area.file().try_clone_to_owned().unwrap()).unwrap();
+        let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
+        let mut random = move || {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            seed
+        };
+        let (mut streams, mut items) = (0, 0);
+        for round in 0..40 {
+            // Behind magic, version and clock: the slots, names and members.
+            let words: Vec<u8> = (0..30 << 10)
+                .flat_map(|_| {
+                    match random() % 4 {
+                        0 => random(),
+                        1 => random() % 64,
+                        // Plausible configurations: small rings of each policy.
+                        2 => {
+                            let (data, log2) = (random() % 100, 1 + random() % 10);
+                            let policy = 1 + random() % 3;
+                            data + (log2 << 32) + (policy << 37) + (1 << 40)
+                        }
+                        _ => 0,
+                    }
+                    .to_ne_bytes()
+                })
+                .collect();
+            rustix::io::pwrite(area.file(), &words, 64 * 8).unwrap();
+            for slot in 0..SLOTS {
+                let ring: Vec<u8> = (0..512)
+                    .flat_map(|_| (random() % 2048).to_ne_bytes())
+                    .collect();
+                let offset = crate::area::region_offset(slot) as u64;
+                rustix::io::pwrite(area.file(), &ring, offset).unwrap();
+            }
+            for stream in observer.streams() {
+                streams += 1;
+                let from = [ObserveFrom::Creation, ObserveFrom::Oldest, ObserveFrom::Now];
+                let Ok(mut reader) = observer.observe(&stream, from[round % 3]) else {
+                    continue;
+                };
+                for _ in 0..200 {
+                    match reader.next_event() {
+                        Observed::Event(event) => {
+                            assert!(event.data.len() <= stream.max_data_size.max(80))
+                        }
+                        Observed::Lost { missed, .. } => assert!(missed > 0),
+                        Observed::Empty | Observed::Ended => break,
+                    }
+                    items += 1;
+                }
+                let _ = (reader.take_loss(), reader.is_pending());
+            }
+            let _ = (observer.living_processes(), observer.processes());
+        }
+        assert!(streams > 100 && items > 100, "{streams} {items}");
+    }
 }
