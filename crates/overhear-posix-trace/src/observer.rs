@@ -560,7 +560,7 @@ mod tests {
             rustix::io::pwrite(&file, &bytes, 256 << 10).unwrap();
             let observer = AreaObserver::open(file).unwrap();
             for stream in observer.streams() {
-                let mut reader = observer.observe(&stream).unwrap();
+                let mut reader = observer.observe(&stream, ObserveFrom::Oldest).unwrap();
                 for _ in 0..200 {
                     if let Observed::Event(event) = reader.next_event() {
                         assert!(event.data.len() <= stream.max_data_size.max(80));
