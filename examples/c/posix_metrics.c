@@ -128,9 +128,9 @@ static void show(const char *path, const char *title, const oh_trace_metric *met
 		oh_measurement one;
 
 		oh_trace_results_at(results, i, &one);
-		printf("%8" PRIu32 "%8" PRIu64 "%12" PRIu64 "%12" PRIu64 "%12" PRIu64 "\n", one.task,
-		       one.length_ns / 1000, (one.begin_ns - began_ns) / 1000,
-		       (one.end_ns - began_ns) / 1000, one.intermediate_events);
+		printf("%8" PRIu32 "%8" PRIu64 "%12" PRId64 "%12" PRId64 "%12" PRIu64 "\n", one.task,
+		       one.length_ns / 1000, (int64_t)(one.begin_ns - began_ns) / 1000,
+		       (int64_t)(one.end_ns - began_ns) / 1000, one.intermediate_events);
 	}
 	if (oh_trace_results_missed(results) > 0)
 		printf("lost events: %" PRIu64 "\n", oh_trace_results_missed(results));

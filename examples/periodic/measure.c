@@ -87,8 +87,8 @@ static int record(int file, oh_trace_metric *const *metrics, size_t count, char 
 	return status;
 }
 
-/* Prints the names of the tasks, which the events of their lives have. Returns whether events of the
-   kernel were refused. */
+/* Prints the names of the tasks, which the events of their lives have. Returns whether events of
+   the kernel were refused. */
 static int print_tasks(trace_id_t stream)
 {
 	struct posix_trace_event_info event;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Frames of arbitrary bytes: they are decoded in pieces as in one, and no byte is counted twice.
 
-use overhear_trace::{Content, Decoded, FrameCounts, FrameDecoder};
+use overhear_trace::{Decoded, FrameContent, FrameCounts, FrameDecoder};
 
 /// Corrects the lengths and checksums of everything that begins like a frame, so that changed
 /// bodies are read.
@@ -34,7 +34,7 @@ fn read(bytes: &[u8], piece: usize) -> (Vec<(u64, String)>, FrameCounts, usize) 
     let mut take = |decoder: &mut FrameDecoder| {
         while let Some(decoded) = decoder.next() {
             if let Decoded::Frame(frame) = decoded {
-                if let Content::Packet(packet) = &frame.content {
+                if let FrameContent::Packet(packet) = &frame.content {
                     assert_eq!(packet.records().count(), packet.count as usize);
                 }
                 frames.push((frame.number, format!("{:?}", frame.content)));

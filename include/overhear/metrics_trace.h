@@ -92,8 +92,8 @@ int oh_trace_metric_user_named(oh_trace_metric **out, const char *name, const ch
 
 /*
  * oh_trace_metric_parse: the metric of a specification, the content of a .metric file
- * (docs/metrics.md). Its events `user:NAME` are event types of programs; their data is the field
- * `data`, an array of bytes, unless docs/posix-trace.md states otherwise.
+ * (docs/metrics.md). Its events `user:NAME` are user event types; docs/posix-metrics.md lists their
+ * fields.
  *
  * Ownership and fixed lines are those of oh_trace_metric_system. Returns 0 or EINVAL: the message
  * names line and column.
@@ -105,8 +105,8 @@ void oh_trace_metric_free(oh_trace_metric *metric);
 
 /*
  * oh_trace_metric_events_required: the event types of a stream that the metric requires, for
- * posix_trace_set_filter. In an active stream, names of user event types that the traced process has
- * not defined so far are defined. In a pre-recorded stream the set has those that it contains.
+ * posix_trace_set_filter. In an active stream, names of user event types that the traced process
+ * has not defined so far are defined. In a pre-recorded stream the set has those that it contains.
  *
  * Returns 0, EINVAL for missing arguments or an invalid stream, or ENOENT if the traced process has
  * no room for another user event type.
@@ -129,9 +129,9 @@ int oh_trace_metric_events_required(const oh_trace_metric *metric, trace_id_t tr
  *
  * Ownership: *results is NULL, or came from an earlier call. It belongs to the caller until
  * oh_trace_results_free, also after the metric is freed and the stream is closed.
- * Returns 0; EINVAL for missing arguments, an invalid stream, an active stream with a log, or results of
- * another metric or stream; ENODATA if a pre-recorded stream has no event type of a required name;
- * then *results is untouched.
+ * Returns 0; EINVAL for missing arguments, an invalid stream, an active stream with a log, or
+ * results of another metric or stream; ENODATA if a pre-recorded stream has no event type of a
+ * required name, or none of the required events of the kernel; then *results is untouched.
  * Thread safety: one thread at a time per results. Async-signal safety: no. Real-time class: may
  * block.
  */
@@ -171,9 +171,9 @@ int oh_trace_results_at(const oh_trace_results *results, size_t number, oh_measu
 int64_t oh_trace_results_realtime_offset_ns(const oh_trace_results *results);
 
 /*
- * oh_trace_results_gaps: the number of listed gaps that fell into measurements: for each measurement
- * the first four that were known when it was completed, and those that became known later, at most a
- * million. `missed` of a measurement counts all. The fixed lines are those of
+ * oh_trace_results_gaps: the number of listed gaps that fell into measurements: for each
+ * measurement the first four that were known when it was completed, and those that became known
+ * later, at most a million. `missed` of a measurement counts all. The fixed lines are those of
  * oh_trace_results_count.
  */
 size_t oh_trace_results_gaps(const oh_trace_results *results);
@@ -187,9 +187,10 @@ size_t oh_trace_results_gaps(const oh_trace_results *results);
 int oh_trace_results_gap_at(const oh_trace_results *results, size_t number, oh_measurement_gap *out);
 
 /*
- * oh_trace_results_missed: the number of events of the metric that were lost in the whole stream, or
- * found no room: measurements may be missing because of them. The fixed lines are those of
- * oh_trace_results_count.
+ * oh_trace_results_missed: the number of events of the metric that were lost in the whole stream,
+ * or found no room: measurements may be missing because of them. The types of lost events are not
+ * known, so each is counted once for each stream of the metric's events. The fixed lines are those
+ * of oh_trace_results_count.
  */
 uint64_t oh_trace_results_missed(const oh_trace_results *results);
 

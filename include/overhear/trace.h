@@ -165,8 +165,8 @@ struct posix_trace_status_info {
 
 /*
  * System event types of Linux, 16 to 63: an event of the kernel sensor of this name, with the
- * sensor's payload as data (docs/posix-trace.md). A stream records them from the moment on at which
- * posix_trace_set_filter removes them from its filter.
+ * sensor's payload as data (docs/posix-metrics.md). A stream records them from the moment on at
+ * which posix_trace_set_filter removes them from its filter.
  */
 #define OH_TRACE_KERNEL_FIRST ((trace_event_id_t)16)
 #define OH_TRACE_KERNEL_LAST ((trace_event_id_t)63)

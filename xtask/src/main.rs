@@ -2,9 +2,9 @@
 //! The verbs behind `make`.
 //!
 //! A verb goes in; what it needs from the operating system is installed ([`packages`]); cargo, the
-//! C compilers and Overhear itself are run ([`verbs`], [`native`], [`ada`], [`python`]); what their tests
-//! say is counted ([`tally`]) and printed as one last line. The Makefile holds the names of the
-//! verbs only.
+//! C compilers and Overhear itself are run ([`verbs`], [`native`], [`ada`], [`python`]); what their
+//! tests say is counted ([`tally`]) and printed as one last line. The Makefile holds the names of
+//! the verbs only.
 //!
 //! Exit status: 0 done; 1 something failed; 2 no such verb; 5 something is missing on this machine
 //! that the verb cannot install itself, named in the last message.

@@ -15,8 +15,8 @@ use crate::skips::Policy;
 use crate::tally::{CargoReader, Tally};
 use crate::workspace::Workspace;
 use crate::{
-    ada, bench, circles, examples, kernels, layers, manifests, mutants, native, notices, python, ranges,
-    site, sizes, smco, sources, suites, tools,
+    ada, bench, circles, examples, kernels, layers, manifests, mutants, native, notices, python,
+    ranges, site, sizes, smco, sources, suites, tools,
 };
 
 /// Crates that neither call the system nor link C, so that miri can run them.
@@ -236,7 +236,13 @@ fn python(workspace: &Workspace) -> Result<()> {
 fn ada_packages(workspace: &Workspace) -> Result<()> {
     packages::ensure(&[BUILD])?;
     let mut build = shell::cargo(&workspace.root);
-    shell::run(build.args(["build", "-p", "overhear-posix-trace", "-p", "overhear-kernel"]))?;
+    shell::run(build.args([
+        "build",
+        "-p",
+        "overhear-posix-trace",
+        "-p",
+        "overhear-kernel",
+    ]))?;
     conclude(&ada::tests(workspace, "debug")?)
 }
 

@@ -276,8 +276,8 @@ fn view(arguments: &ViewArguments) -> Result<u8, SessionError> {
 fn report(arguments: &ReportArguments) -> Result<u8, SessionError> {
     let other = arguments.compare.as_deref();
     let other = other.map(trace_log::RecordingInput::open).transpose()?;
-    let other = other.as_ref().map(trace_log::RecordingInput::folder);
     trace_log::with_recording(&arguments.directory, |directory| {
+        let other = other.as_ref().map(trace_log::RecordingInput::folder);
         report_of(arguments, directory, other)
     })
 }
@@ -320,6 +320,9 @@ fn report_of(
         report.take_long_metrics();
         let mut compared = other.map(replay::read_report).transpose()?;
         compared.as_mut().map(Report::take_long_metrics);
+        if let (Some(compared), Some(named)) = (&mut compared, &arguments.compare) {
+            compared.trace.directory = Some(named.display().to_string());
+        }
         let compared = other.zip(compared.as_ref());
         let mut requests = vec![PageRequest {
             calibration,

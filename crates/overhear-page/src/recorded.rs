@@ -166,7 +166,9 @@ impl<'a> Page<'a> {
 
 impl Pictured<'_> {
     fn label(&self) -> String {
-        self.request.dir.display().to_string()
+        // Of a trace log, the folder is a temporary one, and the report has the log's name.
+        let named = self.request.report.trace.directory.clone();
+        named.unwrap_or_else(|| self.request.dir.display().to_string())
     }
 
     fn timeline(&self) -> Piece<'_> {

@@ -13,7 +13,7 @@
 //! - The types of lost events are not known: each loss is a gap in every stream, also in those that
 //!   begin later, and in that of `posix_trace_overflow`, which begins with the first loss.
 //!
-//! The converter reads no clock and keeps no events: the times in the items are those of the events.
+//! The converter reads no clock and keeps no events: the times in the items are those of events.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock};
@@ -208,7 +208,7 @@ impl TraceElements {
         self.streams.iter().map(|stream| &stream.descriptor)
     }
 
-    /// Events that became no elements: they are damaged, or of more than 16,384 processes and types.
+    /// Events that became no elements: they are damaged, or of too many processes and types.
     #[must_use]
     pub const fn unconverted(&self) -> u64 {
         self.unconverted

@@ -160,7 +160,10 @@ impl EventId {
 
 #[cfg(test)]
 mod tests {
+    use overhear_event::FieldKind;
+
     use super::*;
+    use crate::CPU_BYTES;
 
     #[test]
     fn numbers_out_of_range_are_no_event_types() {
@@ -195,6 +198,31 @@ mod tests {
         assert_eq!(EventId::UNNAMED.kernel_name(), None);
         assert_eq!(EventId::START.kernel_name(), None);
         assert_eq!(EventId::kernel_events().count(), sensors.len());
+    }
+
+    /// A row of the table in docs/posix-metrics.md.
+    fn row(event: EventId) -> String {
+        let (name, schema) = (event.kernel_name().unwrap(), event.kernel_schema().unwrap());
+        let fields = schema.fields().iter().map(|field| match field.kind {
+            FieldKind::Text(bytes) => format!("{} char[{bytes}]", field.name),
+            kind => format!("{} {}", field.name, format!("{kind:?}").to_lowercase()),
+        });
+        let fields = fields.collect::<Vec<_>>().join(", ");
+        let (number, bytes) = (event.as_raw(), schema.size() + CPU_BYTES as u32);
+        format!("| {number} | `{name}` | {fields}, on_cpu u32 | {bytes} |")
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a page of the repository")]
+    fn page_has_a_row_for_each_event_type_of_linux() {
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/posix-metrics.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let rows: Vec<String> = EventId::kernel_events().map(row).collect();
+        let is_row =
+            |line: &&str| line.starts_with("| ") && line.ends_with(" |") && line.contains(" | `");
+        let numbered = |line: &&str| line[2..].starts_with(|c: char| c.is_ascii_digit());
+        let written: Vec<&str> = page.lines().filter(is_row).filter(numbered).collect();
+        assert_eq!(written, rows, "the rows are:\n{}", rows.join("\n"));
     }
 
     #[test]

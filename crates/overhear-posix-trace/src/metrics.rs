@@ -307,9 +307,8 @@ impl TraceMetric {
             events.any(|event| matches!(event, RequiredEvent::Kernel(_)))
         };
         users.or_else(|| {
-            (!has_kernel && needs_kernel()).then(|| {
-                "no events of the kernel, because they were not permitted or filtered out".into()
-            })
+            (!has_kernel && needs_kernel())
+                .then(|| "no events of the kernel (not permitted, or filtered out)".into())
         })
     }
 }

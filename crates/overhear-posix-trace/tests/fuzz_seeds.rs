@@ -69,6 +69,6 @@ fn logs_survive_fuzz_seeds_and_mutations() {
             std::fs::write(runner::seeds_of("log").join(name), seed(policy)).unwrap();
         }
     }
-    runner::near_seeds("log", 1_500, log::run);
+    runner::near_seeds("log", 600, log::run);
     runner::from_nothing(200, log::run);
 }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Events of the kernel in active streams, in one order with those of the program.
+//!
+//! Tests run at the same time in one process, whose streams all get the events of an event type:
+//! each test has names of its own.
 
 use std::time::{Duration, Instant};
 
 use overhear_posixtrace::{
-    open_event_type, record, ActiveStream, Attributes, EventId, EventSet, FilterChange, TraceError,
-    Wait,
+    open_event_type, record, ActiveStream, Attributes, EventId, EventSet, FilterChange,
+    Inheritance, TraceError, Wait,
 };
 
 fn set(events: &[EventId]) -> EventSet {
@@ -160,4 +163,73 @@ fn nothing_of_the_kernel_is_recorded_unless_the_filter_lets_it_through() {
     record(mark, &[]);
     let all = until(&stream, |seen| seen.event == mark);
     assert!(all.iter().all(|seen| !seen.event.is_kernel()), "{all:?}");
+}
+
+/// Set in a copy of this program that is in a folder without `liboverhear_kernel`.
+const ALONE: &str = "OVERHEAR_TEST_WITHOUT_KERNEL_LIBRARY";
+
+#[test]
+fn stream_without_the_library_records_the_error() {
+    if std::env::var_os(ALONE).is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("test");
+        #[expect(clippy::disallowed_methods, reason = "a program, not a recording")]
+        std::fs::copy(std::env::current_exe().unwrap(), &copy).unwrap();
+        let name = "stream_without_the_library_records_the_error";
+        let output = std::process::Command::new(&copy)
+            .args(["--exact", name])
+            .env(ALONE, "1")
+            .env_remove("LD_LIBRARY_PATH")
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            output.status.success() && text.contains("1 passed"),
+            "{text}"
+        );
+        return;
+    }
+    let call = EventId::kernel("syscall").unwrap();
+    let mark = open_event_type(b"mark alone").unwrap();
+    let stream = stream_of(&[EventId::ERROR, call, mark]).unwrap();
+    record(mark, &[]);
+    let all = until(&stream, |seen| seen.event == mark);
+    let errors: Vec<_> = all
+        .iter()
+        .filter(|seen| seen.event == EventId::ERROR)
+        .collect();
+    assert_eq!(errors.len(), 1, "{all:?}");
+    assert_eq!(errors[0].data, libc::ENOSYS.to_ne_bytes());
+}
+
+/// A child of fork makes system calls; they are in the stream if it is inherited.
+#[test]
+fn events_of_children_are_recorded_if_the_stream_is_inherited() {
+    let call = EventId::kernel("syscall").unwrap();
+    let mark = open_event_type(b"mark of child").unwrap();
+    for inheritance in [Inheritance::CloseForChild, Inheritance::Inherited] {
+        let attributes = Attributes {
+            inheritance,
+            ..Attributes::default()
+        };
+        let stream = ActiveStream::create(0, &attributes).unwrap();
+        stream.set_filter(EventSet::ALL, FilterChange::Set).unwrap();
+        let recorded = set(&[EventId::ERROR, call, mark]);
+        stream.set_filter(recorded, FilterChange::Subtract).unwrap();
+        stream.start().unwrap();
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        assert!(child.wait().unwrap().success());
+        record(mark, &[]);
+        let all = until(&stream, |seen| seen.event == mark);
+        if is_refused(&all) {
+            return;
+        }
+        let of_child = all.iter().filter(|seen| seen.pid == child.id()).count();
+        let is_inherited = inheritance == Inheritance::Inherited;
+        assert_eq!(
+            of_child > 0,
+            is_inherited,
+            "{of_child} events, {inheritance:?}"
+        );
+    }
 }

@@ -73,7 +73,7 @@ fn open_log(path: &Path) -> Result<Option<LogReader>, SessionError> {
         let file = path.display();
         let message = match error.errno() {
             libc::EINVAL => {
-                format!("{file} is a file, but no trace log; a recording is a folder")
+                format!("{file} is a file, and no POSIX trace log; name a log, or the directory of a recording or trace")
             }
             _ => format!("{file}: {error}"),
         };

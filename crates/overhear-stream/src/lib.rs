@@ -10,6 +10,8 @@
 //!   concurrent. Both come from the directory, never from the memory.
 //! - [`SimpleWriter`] is the writer's right: wait-free, no allocation, no system call.
 //!   [`QueueWriter`] is that of any number of threads at once: lock-free, one total order.
+//! - [`EventRing`] takes events of different types from threads, signal handlers and processes;
+//!   [`RingConsumer`] and [`RingObserver`] read them.
 //! - [`LaneClaims`] gives each thread of a laned sensor a [`Lane`] of its own, lock-free.
 //! - [`Reader`] yields validated copies and the exact number of missed elements. [`RingInPlace`]
 //!   reads large elements in place, and checks afterwards whether they were whole.

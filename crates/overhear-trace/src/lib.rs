@@ -158,9 +158,9 @@ pub use foreign::{
     ForeignReader, ForeignTrace, ForeignValue, IsolatedTrace,
 };
 pub use frame::{
-    begins_with_frame, ChannelHeader, Content, Decoded, Frame, FrameCounts, FrameDamage,
-    FrameDecoder, FrameRecord, FrameWriter, PacketBuilder, PacketFrame, RecordForm, Records,
-    FRAME_HEAD_BYTES, FRAME_OVERHEAD_BYTES, MAX_FRAME_BODY_BYTES, PACKET_HEAD_BYTES,
+    begins_with_frame, ChannelFrame, ChannelHeader, Decoded, FrameContent, FrameCounts,
+    FrameDamage, FrameDecoder, FrameRecord, FrameWriter, PacketBuilder, PacketFrame, RecordForm,
+    Records, FRAME_HEAD_BYTES, FRAME_OVERHEAD_BYTES, MAX_FRAME_BODY_BYTES, PACKET_HEAD_BYTES,
     SIZED_RECORD_BYTES,
 };
 pub use import::{import_trace, ImportDamage, ImportError, Imported};

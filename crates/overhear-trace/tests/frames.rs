@@ -7,7 +7,7 @@ use overhear_event::{
     FieldKind, Gap, GapCause, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema,
 };
 use overhear_trace::{
-    ChannelHeader, Content, Decoded, FrameCounts, FrameDecoder, FrameWriter, PacketBuilder,
+    ChannelHeader, Decoded, FrameContent, FrameCounts, FrameDecoder, FrameWriter, PacketBuilder,
     FRAME_HEAD_BYTES, FRAME_OVERHEAD_BYTES, MAX_FRAME_BODY_BYTES,
 };
 use proptest::prelude::*;
@@ -123,11 +123,15 @@ fn encode(parts: &[Part]) -> (Vec<u8>, Vec<usize>) {
     (writer.into_inner(), ends)
 }
 
-fn part_of(content: &Content<'_>) -> Option<Part> {
+fn part_of(content: &FrameContent<'_>) -> Option<Part> {
     Some(match content {
-        Content::Header(header) => Part::Header(header.content.clone(), header.realtime_offset_ns),
-        Content::Document { name, bytes } => Part::Document((*name).to_owned(), bytes.to_vec()),
-        Content::Stream(descriptor) => {
+        FrameContent::Header(header) => {
+            Part::Header(header.content.clone(), header.realtime_offset_ns)
+        }
+        FrameContent::Document { name, bytes } => {
+            Part::Document((*name).to_owned(), bytes.to_vec())
+        }
+        FrameContent::Stream(descriptor) => {
             let text_bytes = descriptor.schema.size() - 8;
             assert_eq!(
                 **descriptor,
@@ -135,7 +139,7 @@ fn part_of(content: &Content<'_>) -> Option<Part> {
             );
             Part::Stream(descriptor.id.as_raw(), text_bytes as u16)
         }
-        Content::Packet(packet) => {
+        FrameContent::Packet(packet) => {
             let mut records = Vec::new();
             for (record, sequence) in packet.records().zip(packet.first_sequence..) {
                 assert_eq!(record.sequence, sequence);
@@ -151,10 +155,10 @@ fn part_of(content: &Content<'_>) -> Option<Part> {
                 records,
             )
         }
-        Content::Gap(gap) => Part::Gap(*gap),
-        Content::Watermark(time) => Part::Watermark(time.as_monotonic_ns()),
-        Content::End(time) => Part::End(time.as_monotonic_ns()),
-        Content::Unknown { .. } => return None,
+        FrameContent::Gap(gap) => Part::Gap(*gap),
+        FrameContent::Watermark(time) => Part::Watermark(time.as_monotonic_ns()),
+        FrameContent::End(time) => Part::End(time.as_monotonic_ns()),
+        FrameContent::Unknown { .. } => return None,
     })
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
-/* The constants and layouts that posix-trace.ads and posix-trace.adb contain are those of <trace.h>. */
+/* The constants and layouts in posix-trace.ads and posix-trace.adb are those of <trace.h>. */
 #include <trace.h>
 
 #define SAME(constant, value) _Static_assert((constant) == (value), #constant)

@@ -77,6 +77,14 @@ pub(crate) enum TraceOptions {
     },
 }
 
+impl AttachOptions {
+    /// Whether the sensors or streams that were to be read to their end have ended.
+    fn has_ended(&self, fed: usize, source: &AttachedSource, traces: &LiveStreams) -> bool {
+        let all = self.until_ended && fed > 0 && source.sensors() == 0 && traces.active() == 0;
+        all || self.traces.has_ended(traces)
+    }
+}
+
 impl TraceOptions {
     /// Attaches to the trace streams of the directory at `socket`.
     ///
@@ -256,12 +264,7 @@ impl<'a> Attachment<'a> {
                 .is_some_and(|most| now.since(begun) >= most)
             {
                 Some("duration")
-            } else if options.until_ended
-                && sink.feed.sensors() > 0
-                && source.sensors() == 0
-                && traces.active() == 0
-                || options.traces.has_ended(traces)
-            {
+            } else if options.has_ended(sink.feed.sensors(), source, traces) {
                 Some("ended")
             } else {
                 if source.is_connected() {

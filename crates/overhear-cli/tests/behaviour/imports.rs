@@ -411,10 +411,14 @@ fn folder_without_trace_is_refused() {
     // An absent folder, and a file.
     let file = folder.path().join("file");
     fs::write(&file, METADATA).unwrap();
-    for trace in [&folder.path().join("absent"), &file] {
+    let absent = folder.path().join("absent");
+    for (trace, message) in [
+        (&absent, &["is no trace", "metadata"]),
+        (&file, &["is a file", "no POSIX trace log"]),
+    ] {
         let import = ["import", path(trace), "--out", path(&out)];
         let ended = finish(&mut overhear(&import));
-        ended.has_only_message(2, &["is no trace", "metadata", path(trace)]);
+        ended.has_only_message(2, &[message, [path(trace)].as_slice()].concat());
     }
     // A trace with empty metadata, and one with metadata that are cut off.
     let (bare, cut) = (folder.path().join("bare"), folder.path().join("cut"));

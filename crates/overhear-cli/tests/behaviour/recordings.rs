@@ -61,7 +61,8 @@ fn folder_without_recording_is_named_as_such() {
     let other = folder.path().join("other");
     fs::create_dir_all(other.join("trace")).unwrap();
     fs::write(other.join("trace/metadata"), "/* CTF 1.8 */").unwrap();
-    for directory in [folder.path().join("missing"), empty, file, other] {
+    report(&file).has_only_message(2, &["is a file", "no POSIX trace log", path(&file)]);
+    for directory in [folder.path().join("missing"), empty, other] {
         report(&directory)
             .has_only_message(2, &["is not a trace of Overhear", "give the directory"]);
         assert!(

@@ -161,6 +161,20 @@ fn verbs_read_a_log_as_a_recording() {
     assert!(csv.lines().next().unwrap().contains("data_len"), "{csv}");
     assert!(csv.lines().nth(1).unwrap().contains("done"), "{csv}");
 
+    let page = folder.path().join("page.html");
+    let html = [
+        "report",
+        "--html",
+        path(&page),
+        "--compare",
+        path(&log),
+        path(&log),
+    ];
+    let ended = finish(&mut overhear(&html));
+    assert_eq!(ended.status, 0, "{ended:#?}");
+    let page = fs::read_to_string(page).unwrap();
+    assert!(page.contains(path(&log)) && !page.contains("/recording"));
+
     let perfetto = folder.path().join("out.perfetto");
     let to = [
         "export",
@@ -256,7 +270,7 @@ fn damaged_and_growing_logs_have_messages() {
         let mut arguments: Vec<&str> = verb.split(' ').collect();
         arguments.push(path(&other));
         let ended = finish(&mut overhear(&arguments));
-        ended.has_message(2, &[path(&other), "is a file, but no trace log"]);
+        ended.has_message(2, &[path(&other), "is a file, and no POSIX trace log"]);
     }
     let ended = finish(&mut overhear(&["repair", path(&log)]));
     ended.has_only_message(2, &["is a trace log, which needs no repair"]);

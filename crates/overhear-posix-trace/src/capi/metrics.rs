@@ -282,7 +282,7 @@ impl Evaluation {
         for metric in &metrics {
             if let Some(lack) = metric.absent_in(log.names(), evaluation.has_kernel()) {
                 let message = format!(
-                    "the stream has {lack}, and the metric {} requires it",
+                    "the stream has {lack}, which the metric {} requires",
                     metric.metric().name()
                 );
                 return Err(TraceError::new(libc::ENODATA, message));

@@ -10,9 +10,9 @@
 //!  MergedEvents -> reader of the stream, which merges them with the ring
 //! ```
 //!
-//! [`KernelRecorder`] is the kernel side of one stream. The events stay in the buffers of the kernel
-//! monitor until the stream is read or flushed. A stream that nobody reads loses the oldest ones,
-//! which are counted.
+//! [`KernelRecorder`] is the kernel side of one stream. The events stay in the buffers of the
+//! kernel monitor until the stream is read or flushed. A stream that nobody reads loses the oldest
+//! ones, which are counted.
 //!
 //! An event's data is the payload of the kernel sensor, followed by the number of the CPU as a
 //! `uint32_t`.
@@ -167,8 +167,8 @@ impl std::fmt::Debug for KernelRecorder {
 }
 
 impl KernelRecorder {
-    /// The recorder of a stream of a process. If `stream_bytes` is more than the default size of the
-    /// kernel monitor's buffers, it is the approximate size of all of them.
+    /// The recorder of a stream of a process. If `stream_bytes` is more than the default size of
+    /// the kernel monitor's buffers, it is the approximate size of all of them.
     #[must_use]
     pub fn new(process: u32, inheritance: Inheritance, stream_bytes: u64) -> Self {
         let buffer_bytes = match stream_bytes {

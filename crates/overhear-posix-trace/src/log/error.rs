@@ -30,7 +30,7 @@ impl LogError {
         )
     }
 
-    /// The error number of the C functions: `EBADF`, `EINVAL`, `ENOSPC`, `EFBIG`, `EINTR` and others.
+    /// The error number of the C functions: `EBADF`, `EINVAL`, `ENOSPC`, `EFBIG` and others.
     #[must_use]
     pub const fn errno(&self) -> i32 {
         self.errno

@@ -7,7 +7,7 @@
 //!
 //! ```text
 //! APPEND, UNTIL_FULL, any descriptor:
-//!   header | posix-trace | status | stream | event-type ... | packet | packet | gap | ... | status | end
+//!   header | posix-trace | status | stream | event-type ... | packet | gap | ... | status | end
 //!
 //! LOOP, a regular file:
 //!   root, 4096 bytes               segment 0                      segment 1       ... segment n

@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 
 use overhear_event::{Gap, GapCause, Timestamp};
 use overhear_trace::{
-    Content, Decoded, Frame, FrameDecoder, PacketFrame, RecordForm, FRAME_OVERHEAD_BYTES,
+    ChannelFrame, Decoded, FrameContent, FrameDecoder, PacketFrame, RecordForm,
+    FRAME_OVERHEAD_BYTES,
 };
 use rustix::event::{poll, PollFd, PollFlags};
 use rustix::fs::{fcntl_getfl, fstat, FileType, OFlags};
@@ -121,7 +122,7 @@ struct Contents {
 }
 
 impl Contents {
-    fn take(&mut self, frame: &Frame<'_>) -> Then {
+    fn take(&mut self, frame: &ChannelFrame<'_>) -> Then {
         let (least, end) = self.numbers;
         if !(least..end).contains(&frame.number) {
             // Of an older or newer round of a LOOP log, or of another log in the same file.
@@ -131,10 +132,10 @@ impl Contents {
         self.numbers.0 = frame.number + 1;
         self.has_rest = false;
         match &frame.content {
-            Content::Document { name, bytes } => self.take_document(name, bytes),
-            Content::Packet(packet) if packet.stream == STREAM => self.take_packet(packet),
-            Content::Gap(gap) if gap.stream == STREAM => self.take_gap(gap),
-            Content::End(time) => {
+            FrameContent::Document { name, bytes } => self.take_document(name, bytes),
+            FrameContent::Packet(packet) if packet.stream == STREAM => self.take_packet(packet),
+            FrameContent::Gap(gap) if gap.stream == STREAM => self.take_gap(gap),
+            FrameContent::End(time) => {
                 self.has_ended = true;
                 self.note_missing(self.status.end_sequence, *time);
                 return Then::EndPart;
@@ -543,17 +544,17 @@ impl LogReader {
                 Some(Decoded::Frame(frame)) => {
                     let at = frame.offset;
                     match &frame.content {
-                        Content::Header(header) if header.content == CONTENT => {
+                        FrameContent::Header(header) if header.content == CONTENT => {
                             begin.get_or_insert((at, frame.number));
                             offset_ns = header.realtime_offset_ns;
                         }
                         // The header before it may be damaged, and another one have been found.
-                        Content::Document { name: LOG, .. } => {
+                        FrameContent::Document { name: LOG, .. } => {
                             let header_at = at.saturating_sub(HEADER_FRAME_BYTES);
                             begin = Some((header_at, frame.number.saturating_sub(1)));
                         }
                         // The document with the properties is damaged.
-                        Content::Packet(_) | Content::End(_) if begin.is_some() => break,
+                        FrameContent::Packet(_) | FrameContent::End(_) if begin.is_some() => break,
                         _ if at > MAX_BYTES_BEFORE_LOG => break,
                         _ => {}
                     }

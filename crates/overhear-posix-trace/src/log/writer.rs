@@ -131,8 +131,8 @@ impl Ring {
 /// [`LogWriter::flush`] and [`LogWriter::finish`]; a writer that is dropped leaves a log as if it
 /// were killed.
 ///
-/// After an error the log continues: each call first writes what could not be written before. Events
-/// that do not fit into memory meanwhile are lost, and counted in the log.
+/// After an error the log continues: each call first writes what could not be written before.
+/// Events that do not fit into memory meanwhile are lost, and counted in the log.
 #[derive(Debug)]
 pub struct LogWriter {
     output: Output,
@@ -534,8 +534,8 @@ impl LogWriter {
         }
     }
 
-    /// Whether the current segment of a LOOP log has all its events, or hardly any room. The largest
-    /// event and the end of the log still fit.
+    /// Whether the current segment of a LOOP log has all its events, or hardly any room. The
+    /// largest event and the end of the log still fit.
     fn is_segment_complete(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| {
             let pending = self.frames.get_ref().len() + self.packet.bytes();

@@ -36,34 +36,34 @@
 //!
 //! # Rules of writers
 //!
-//! 1. Load `head`, acquire: `SYNC(claim)`. In a ring whose writers refuse: load `tail`, acquire:
+//! 1. Load `head`, acquire: `SYNC(position)`. In a ring whose writers refuse: load `tail`, acquire:
 //!    `SYNC(free)`. If `capacity` positions from `tail` on have been given away, the ring is full,
 //!    provided that `head` still is what it was: the write is refused. Load the turn of the
-//!    position's slot, acquire: `SYNC(publish)`.
+//!    position's slot, acquire: `SYNC(turn)`.
 //! 2. The slot is free if its turn is free for the position's lap, or if all positions of the laps
 //!    between are void. Then the difference of the void word (loaded after the turn, acquire:
 //!    `SYNC(void)`) and of the turn's count is the number of these laps. If it is not free, void
 //!    the position: CAS `head` to the next position and one void position more, release:
-//!    `SYNC(claim)`; add the lap to the void word, release: `SYNC(void)`; add 1 to `voids`; begin
-//!    again. A write that has
-//!    voided `capacity` positions is refused: every slot has an owner.
+//!    `SYNC(position)`; add the lap to the void word, release: `SYNC(void)`; add 1 to `voids`;
+//!    begin again. A write that has voided `capacity` positions is refused: every slot has an
+//!    owner.
 //! 3. Read the clock.
-//! 4. CAS `head` to the next position, release: `SYNC(claim)`. The loser waits for some turns and
-//!    begins again. The winner owns the slot: no other instruction is needed.
+//! 4. CAS `head` to the next position, release: `SYNC(position)`. The loser waits for some turns
+//!    and begins again. The winner owns the slot: no other instruction is needed.
 //! 5. Store the turn: busy. Fence with release: `SYNC(overwrite)`. It orders this store before the
 //!    stores of step 6, which destroy the slot's last event.
 //! 6. Fill the slot by relaxed word stores.
-//! 7. Store the turn: free for the next lap, release: `SYNC(publish)`.
+//! 7. Store the turn: free for the next lap, release: `SYNC(turn)`.
 //!
 //! # Rules of readers
 //!
-//! 8. Load the turn of the next position's slot, acquire: `SYNC(publish)`. Published: go on.
-//!    Otherwise go to 11.
+//! 8. Load the turn of the next position's slot, acquire: `SYNC(turn)`. Published: go on. Otherwise
+//!    go to 11.
 //! 9. Copy the slot by relaxed word loads. The size of the data is cut to that of the geometry.
 //! 10. Fence with acquire: `SYNC(overwrite)`. Load the turn again. The copy is whole if it has not
 //!     changed. The consumer then stores its next position into `tail`, release: `SYNC(free)`.
-//! 11. Load `head`, acquire: `SYNC(claim)`. If it has not passed the position, nothing is there. If
-//!     it is more than `capacity` ahead, go to the oldest position that may be in the ring; the
+//! 11. Load `head`, acquire: `SYNC(position)`. If it has not passed the position, nothing is there.
+//!     If it is more than `capacity` ahead, go to the oldest position that may be in the ring; the
 //!     positions between are a gap.
 //! 12. Load the turn again, acquire. Of a later lap: the position is a part of a gap. Busy with its
 //!     lap: it is *pending*. Busy with an earlier lap, or its lap is the newest one of the void
@@ -98,11 +98,11 @@
 //! with an earlier lap, the claimer found the same or an earlier turn. Then the earlier lap had an
 //! owner, so the slot was not free.
 //!
-//! *No loss without need.* A ring holds `capacity` events, except for slots whose owners are late by
-//! a lap. (Or whose publication is seen late by a lap, which no CPU does. Where writers refuse,
-//! `SYNC(free)` makes it visible in any case.) A write is refused only if the `capacity` positions from `tail` on are unread events,
-//! events being written, and void positions of such slots. The consumer passes void positions and
-//! abandons late ones, so neither keeps writers from going on.
+//! *No loss without need.* A ring holds `capacity` events, except for slots whose owners are late
+//! by a lap. (Or whose publication is seen late by a lap, which no CPU does. Where writers refuse,
+//! `SYNC(free)` makes it visible in any case.) A write is refused only if the `capacity` positions
+//! from `tail` on are unread events, events being written, and void positions of such slots. The
+//! consumer passes void positions and abandons late ones, so neither keeps writers from going on.
 //!
 //! *Order.* Who claims position p reads the clock after it found `head` at p, so after the claim of
 //! p - 1, whose stamp is older: stamps ascend with positions if the clock is read in order with the
@@ -115,17 +115,17 @@
 //!
 //! *Progress: lock-free.* A race is lost only to a writer that has moved `head`. A write voids at
 //! most `capacity` positions. It does not allocate, does not enter the kernel and takes no lock.
-//! Without races and late writers it has one locked instruction. A reader is wait-free: a call looks
-//! at `capacity` and a few positions at most.
+//! Without races and late writers it has one locked instruction. A reader is wait-free: a call
+//! looks at `capacity` and a few positions at most.
 //!
-//! *Who stops or dies* before step 4 costs nothing. After it the slot has an owner until it goes on:
-//! the reader waits at this position until it abandons it, and writers void one position in each
-//! lap. Between the two parts of voiding, the slot that was not free stays so for ever, and its
-//! position is pending: it is abandoned, and counts as lost, as the dead writer's event is.
+//! *Who stops or dies* before step 4 costs nothing. After it the slot has an owner until it goes
+//! on: the reader waits at this position until it abandons it, and writers void one position in
+//! each lap. Between the two parts of voiding, the slot that was not free stays so for ever, and
+//! its position is pending: it is abandoned, and counts as lost, as the dead writer's event is.
 //!
-//! *Damage.* Every process that maps the ring may have written anything into it. Readers take
-//! slots from their own positions, sizes from the geometry, and use counts for nothing but counts.
-//! A `head` that goes back is reported once, and ends reading until it has caught up.
+//! *Damage.* Every process that maps the ring may have written anything into it. Readers take slots
+//! from their own positions, sizes from the geometry, and use counts for nothing but counts. A
+//! `head` that goes back is reported once, and ends reading until it has caught up.
 //!
 //! # Why not otherwise
 //!

@@ -80,14 +80,14 @@ impl<W: Words> View<W> {
 
     #[inline]
     fn head(&self) -> Head {
-        // SYNC(claim): pairs with the CAS of `head`.
+        // SYNC(position): pairs with the CAS of `head`.
         Head(load(&self.words, HEAD_WORD, Ordering::Acquire))
     }
 
     #[inline]
     fn turn(&self, position: u64) -> Turn {
         let at = self.geometry.slot_word(position) + TURN;
-        // SYNC(publish): pairs with the owner's store.
+        // SYNC(turn): pairs with the owner's store.
         Turn(load(&self.words, at, Ordering::Acquire))
     }
 
@@ -103,7 +103,7 @@ impl<W: Words> View<W> {
     fn copy(&self, position: u64, turn: Turn, to: &mut [u8]) -> Option<Copied> {
         let first = self.geometry.slot_word(position);
         let words = self.words.range(first, self.geometry.stride_words());
-        // Relaxed: SYNC(publish) was acquired, and the copy is validated below.
+        // Relaxed: SYNC(turn) was acquired, and the copy is validated below.
         let lead: [u64; DATA] = core::array::from_fn(|at| match at {
             TURN => 0,
             ADDRESS | THREAD if LEAN => 0,
@@ -285,7 +285,7 @@ impl Cursor {
                 self.miss(unread.cast_unsigned() - geometry.capacity() + leave);
                 continue;
             }
-            // The turn is loaded after `head`, so it is that of the position's claim or a later one.
+            // Loaded after `head`, the turn is that of the position's claim or a later one.
             let turn = view.turn(self.position);
             if view.is_done(turn, self.position) {
                 return Sought::Published(turn);

@@ -924,7 +924,7 @@ proptest! {
                         Next::Event { .. } | Next::Lost { .. } => {}
                     }
                     calls += 1;
-                    assert!(calls < 200, "the memory does not change, so the reader comes to an end");
+                    assert!(calls < 200, "memory that does not change has an end");
                 }
                 consumer.clear();
                 let _ = write(&ring, 3, when_full);

@@ -77,10 +77,10 @@ impl<W: Words> EventRing<W> {
         &self.geometry
     }
 
-    /// Number of positions that were given away so far, with 48 bits: the position of the next event.
+    /// Number of positions that were given away so far, with 48 bits: that of the next event.
     #[must_use]
     pub fn written(&self) -> u64 {
-        // SYNC(claim): pairs with the CAS of `head`.
+        // SYNC(position): pairs with the CAS of `head`.
         Head(load(&self.words, HEAD_WORD, Ordering::Acquire)).position()
     }
 
@@ -113,7 +113,7 @@ impl<W: Words> EventRing<W> {
     ) -> Result<Claimed, RingFull> {
         let (mut turns, mut voided) = (LEAST_TURNS, 0);
         loop {
-            // Step 1. SYNC(claim): pairs with the CAS below.
+            // Step 1. SYNC(position): pairs with the CAS below.
             let head = Head(load(&self.words, HEAD_WORD, Ordering::Acquire));
             let position = head.position();
             if when_full == WhenFull::Refuse {
@@ -125,7 +125,7 @@ impl<W: Words> EventRing<W> {
                     continue;
                 }
             }
-            // SYNC(publish): pairs with the last owner's store. What a writer of the next lap
+            // SYNC(turn): pairs with the last owner's store. What a writer of the next lap
             // stores into the slot comes after the stores of this one.
             let at = self.geometry.slot_word(position) + TURN;
             let turn = Turn(load(&self.words, at, Ordering::Acquire));
@@ -143,7 +143,7 @@ impl<W: Words> EventRing<W> {
             }
             // Step 3.
             let stamp = stamp();
-            // Step 4. SYNC(claim): pairs with the load above.
+            // Step 4. SYNC(position): pairs with the load above.
             let (won, lost) = (Ordering::Release, Ordering::Relaxed);
             let next = head.after_event();
             let word = self.word(HEAD_WORD);
@@ -183,7 +183,7 @@ impl<W: Words> EventRing<W> {
             data_bytes: size as u16,
             ring_voids: claimed.ring_voids,
         };
-        // Relaxed: SYNC(publish) makes all of them visible.
+        // Relaxed: SYNC(turn) makes all of them visible.
         let store = |at: usize, value: u64| slot[at].store(value, Ordering::Relaxed);
         store(STAMP, claimed.stamp.as_raw());
         if !LEAN {
@@ -199,7 +199,7 @@ impl<W: Words> EventRing<W> {
     #[inline(always)]
     pub(super) fn publish(&self, claimed: Claimed) {
         let turn = Turn::done(&self.geometry, claimed.lap, claimed.slot_voids);
-        // SYNC(publish): pairs with the loads of the turn.
+        // SYNC(turn): pairs with the loads of the turn.
         self.slot(claimed.position)[TURN].store(turn.0, Ordering::Release);
     }
 
@@ -207,7 +207,7 @@ impl<W: Words> EventRing<W> {
     #[cold]
     #[inline(never)]
     fn confirm_full(&self, head: Head, voided: u64) -> Result<(), RingFull> {
-        // SYNC(claim): pairs with the CAS of `head`.
+        // SYNC(position): pairs with the CAS of `head`.
         if load(&self.words, HEAD_WORD, Ordering::Acquire) != head.0 {
             return Ok(());
         }
@@ -242,7 +242,7 @@ impl<W: Words> EventRing<W> {
         if *voided == geometry.capacity() {
             return Err(RingFull::Held);
         }
-        // SYNC(claim): pairs with the loads of `head`.
+        // SYNC(position): pairs with the loads of `head`.
         let (won, lost) = (Ordering::Release, Ordering::Relaxed);
         let next = head.after_void();
         let word = self.word(HEAD_WORD);

@@ -37,7 +37,7 @@ pub struct ChannelHeader {
 
 /// The content of a frame.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Content<'a> {
+pub enum FrameContent<'a> {
     /// Begins a channel.
     Header(ChannelHeader),
     /// A named text or other bytes.
@@ -137,25 +137,25 @@ fn parse_time(body_untrusted: &[u8]) -> Result<Timestamp, &'static str> {
     }
 }
 
-fn parse_document(body_untrusted: &[u8]) -> Result<Content<'_>, &'static str> {
+fn parse_document(body_untrusted: &[u8]) -> Result<FrameContent<'_>, &'static str> {
     let (&length, rest) = body_untrusted.split_first().ok_or("a document is empty")?;
     let parts = rest.split_at_checked(usize::from(length));
     let (name, bytes) = parts.ok_or("a document is shorter than its name")?;
     let name = name_of(name)?;
-    Ok(Content::Document { name, bytes })
+    Ok(FrameContent::Document { name, bytes })
 }
 
-fn parse_stream(body_untrusted: &[u8]) -> Result<Content<'static>, &'static str> {
+fn parse_stream(body_untrusted: &[u8]) -> Result<FrameContent<'static>, &'static str> {
     if body_untrusted.len() > MAX_DESCRIPTOR_BYTES {
         return Err("a descriptor is too long");
     }
     let descriptor = serde_json::from_slice(body_untrusted);
     descriptor
-        .map(Content::Stream)
+        .map(FrameContent::Stream)
         .map_err(|_| "a descriptor cannot be read")
 }
 
-impl<'a> Content<'a> {
+impl<'a> FrameContent<'a> {
     /// The content of a frame of this version's kinds.
     pub(super) fn parse(kind: u8, body_untrusted: &'a [u8]) -> Result<Self, &'static str> {
         match kind {

@@ -4,7 +4,7 @@
 use std::io;
 use std::io::Read;
 
-use super::content::Content;
+use super::content::FrameContent;
 use super::head::{Head, CHECKSUM_BYTES, FRAME_HEAD_BYTES, FRAME_OVERHEAD_BYTES, MAGIC, VERSION};
 use super::MAX_FRAME_BODY_BYTES;
 use crate::checksum::checksum;
@@ -13,20 +13,20 @@ use crate::checksum::checksum;
 const READ_BYTES: usize = 256 << 10;
 /// Most bytes in memory: the largest frame, and what was read with its end.
 const MAX_BUFFER_BYTES: usize = FRAME_OVERHEAD_BYTES + MAX_FRAME_BODY_BYTES + READ_BYTES;
-/// Bytes more than the channel has had whose checksums are computed in vain. Beyond that the lengths
-/// of damaged frames are trusted: heads that lie inside each other would cost a time that grows with
-/// the square of their number.
+/// Bytes more than the channel has had whose checksums are computed in vain. Beyond that the
+/// lengths of damaged frames are trusted: heads that lie inside each other would cost a time that
+/// grows with the square of their number.
 const MAX_MISMATCHED_BYTES: u64 = 64 << 20;
 
 /// A whole frame with correct checksums.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Frame<'a> {
+pub struct ChannelFrame<'a> {
     /// Position in the channel, counted in frames, as its writer numbered it.
     pub number: u64,
     /// Position of its first byte among those that the decoder got.
     pub offset: u64,
     /// The content.
-    pub content: Content<'a>,
+    pub content: FrameContent<'a>,
 }
 
 /// Bytes that are no frames, or frames that are missing.
@@ -47,7 +47,7 @@ pub struct FrameDamage {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Decoded<'a> {
     /// A frame.
-    Frame(Frame<'a>),
+    Frame(ChannelFrame<'a>),
     /// A part that is left out.
     Damaged(FrameDamage),
 }
@@ -211,14 +211,14 @@ impl FrameDecoder {
         let body = self.start + FRAME_HEAD_BYTES;
         let body_untrusted = &self.buffer[body..body + head.body_bytes];
         let content = match head.version {
-            VERSION => Content::parse(head.kind, body_untrusted),
-            _ => Ok(Content::Unknown { kind: head.kind }),
+            VERSION => FrameContent::parse(head.kind, body_untrusted),
+            _ => Ok(FrameContent::Unknown { kind: head.kind }),
         };
         Some(match content {
             Ok(content) => {
                 self.counts.read += 1;
-                self.counts.unknown += u64::from(matches!(content, Content::Unknown { .. }));
-                Decoded::Frame(Frame {
+                self.counts.unknown += u64::from(matches!(content, FrameContent::Unknown { .. }));
+                Decoded::Frame(ChannelFrame {
                     number,
                     offset,
                     content,

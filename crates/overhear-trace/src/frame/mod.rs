@@ -3,7 +3,8 @@
 //!
 //! A recording is a folder. Where there is only one byte channel, its content travels as *frames*:
 //! a [`FrameWriter`] appends them to any [`Write`](std::io::Write), and a [`FrameDecoder`] gets
-//! bytes in pieces of any size and yields [`Frame`]s. Neither reads a clock, opens a file or waits.
+//! bytes in pieces of any size and yields [`ChannelFrame`]s. Neither reads a clock, opens a file or
+//! waits.
 //!
 //! ```text
 //!          0       4         5      6          8         16      20       24        24+n
@@ -30,7 +31,9 @@
 //!
 //! ```
 //! use overhear_event::{FieldKind, Origin, StreamDescriptor, StreamId, Timestamp, TypeSchema};
-//! use overhear_trace::{ChannelHeader, Content, Decoded, FrameDecoder, FrameWriter, PacketBuilder};
+//! use overhear_trace::{
+//!     ChannelHeader, Decoded, FrameContent, FrameDecoder, FrameWriter, PacketBuilder,
+//! };
 //!
 //! let schema = TypeSchema::builder("level").field("volts", FieldKind::F64, "V").build()?;
 //! let stream = StreamDescriptor::new(StreamId::from_raw(1), Origin::Sampler, "battery", schema);
@@ -52,7 +55,7 @@
 //! let mut volts = Vec::new();
 //! while let Some(decoded) = decoder.next() {
 //!     if let Decoded::Frame(frame) = decoded {
-//!         if let Content::Packet(packet) = frame.content {
+//!         if let FrameContent::Packet(packet) = frame.content {
 //!             volts.extend(packet.records().map(|record| record.payload.to_vec()));
 //!         }
 //!     }
@@ -68,15 +71,15 @@
 //! - The bytes are untrusted: nothing panics, and no more memory is taken than the largest frame
 //!   needs, whatever a length states.
 //! - A channel that ends anywhere is read up to its last whole frame.
-//! - Damage costs the frames that it is in. The head has a checksum of its own, so its length can be
-//!   trusted before the body has come, and the search for the next frame compares few places.
+//! - Damage costs the frames that it is in. The head has a checksum of its own, so its length can
+//!   be trusted before the body has come, and the search for the next frame compares few places.
 //! - Frames are numbered: a reader counts those that are missing, and in a file whose parts are
 //!   overwritten in turn it recognises remains of older parts.
 //! - Kinds and versions of the future are skipped, and counted.
 //!
 //! The key decision is to have no state between frames but the numbers and the descriptors of
-//! streams: a part of a channel can be read alone if those are repeated in it. The price is 68 bytes
-//! for each packet.
+//! streams: a part of a channel can be read alone if those are repeated in it. The price is 68
+//! bytes for each packet.
 //!
 //! [`StreamDescriptor`]: overhear_event::StreamDescriptor
 
@@ -86,8 +89,8 @@ mod head;
 mod packet;
 mod writer;
 
-pub use content::{ChannelHeader, Content};
-pub use decoder::{Decoded, Frame, FrameCounts, FrameDamage, FrameDecoder};
+pub use content::{ChannelHeader, FrameContent};
+pub use decoder::{ChannelFrame, Decoded, FrameCounts, FrameDamage, FrameDecoder};
 pub use head::{FRAME_HEAD_BYTES, FRAME_OVERHEAD_BYTES, MAX_FRAME_BODY_BYTES};
 pub use packet::{
     FrameRecord, PacketBuilder, PacketFrame, RecordForm, Records, PACKET_HEAD_BYTES,

@@ -14,8 +14,8 @@ use super::head::{Head, MAX_FRAME_BODY_BYTES, VERSION};
 use super::packet::PacketBuilder;
 use crate::packet::LATEST;
 
-/// Appends frames to an output. See the module's example. If the output fails, a part of a frame may
-/// be in it: an output that can fail should be a buffer that is drained elsewhere.
+/// Appends frames to an output. See the module's example. If the output fails, a part of a frame
+/// may be in it: an output that can fail should be a buffer that is drained elsewhere.
 #[derive(Debug)]
 pub struct FrameWriter<W> {
     out: W,
