@@ -8,8 +8,8 @@
 //! daemons, drains and readers run on another. Ratios are those of medians of the same race. If a
 //! target exists, the tables show whether it is met; a missed target is no failure.
 //!
-//! `--only` runs one part (steady, off, posix, pairs, sleep, cold, first, reader, drain, evaluate), for
-//! work on that part; `one-sleep` and `one-drain` are the parts that [`processes`] runs several
+//! `--only` runs one part (steady, off, posix, pairs, sleep, cold, first, reader, drain, evaluate),
+//! for work on that part; `one-sleep` and `one-drain` are the parts that [`processes`] runs several
 //! times.
 #![allow(
     clippy::disallowed_types,

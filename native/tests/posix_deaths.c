@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Writers, readers and controllers that are killed at any point leave the
- * streams of others usable, and what they had is given back.
+ * links: overhear_posixtrace. Writers, readers and controllers that are killed at any point leave
+ * the streams of others usable, and what they had is given back.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Streams with a log: flush by the program, by the policy, at shutdown and
- * at the end of the process; the log is read back.
+ * links: overhear_posixtrace. Streams with a log: flush by the program, by the policy, at shutdown
+ * and at the end of the process; the log is read back.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

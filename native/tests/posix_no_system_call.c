@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. posix_trace_event does not enter the kernel and does not allocate, after
- * the first event of its thread, whether it records, loses or filters the event.
+ * links: overhear_posixtrace. posix_trace_event does not enter the kernel and does not allocate,
+ * after the first event of its thread, whether it records, loses or filters the event.
  *
- * A child process installs a filter that kills it at any system call but exit_group, writes, and ends
- * with a status. The test first shows that the filter detects a violation.
+ * A child process installs a filter that kills it at any system call but exit_group, writes, and
+ * ends with a status. The test first shows that the filter detects a violation.
  */
 #define _GNU_SOURCE 1
 #include <signal.h>
@@ -87,8 +87,8 @@ static void prepare(void)
     posix_trace_event(user, NULL, 0);
 }
 
-/* Events that are recorded by one stream, and lost by the other when it is full; that are cut; that are
-   filtered out. */
+/* Events that are recorded by one stream, and lost by the other when it is full; that are cut; that
+   are filtered out. */
 static int write_events(void)
 {
     const uint64_t before = allocations;

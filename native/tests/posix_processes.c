@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
  * links: overhear_posixtrace. Processes in the middle of everything: children are forked, spawned
- * and replaced by other programs while threads of their parent record events and change the
- * stream. Every event of every process arrives once. A controller that is killed leaves the program usable.
+ * and replaced by other programs while threads of their parent record events and change the stream.
+ * Every event of every process arrives once. A controller that is killed leaves the program usable.
  */
 #define _GNU_SOURCE 1
 #include <pthread.h>

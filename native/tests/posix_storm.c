@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace; sanitizes: threads. Eight threads write as fast as they can, while timers
- * at 10 kHz interrupt each of them, and the handlers write, too.
+ * links: overhear_posixtrace; sanitizes: threads. Eight threads write as fast as they can, while
+ * timers at 10 kHz interrupt each of them, and the handlers write, too.
  *
  * Each writer numbers its events. Whatever is interrupted where: the numbers of each writer ascend,
- * the data is whole, times do not go back, and if a number is missing the stream has reported a loss.
+ * the data is whole, times do not go back, and if a number is missing the stream has reported a
+ * loss.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

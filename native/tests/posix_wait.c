@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Readers that wait: for events, for a time, until a signal or a shutdown.
+ * links: overhear_posixtrace. Readers that wait: for events, for a time, until a signal or a
+ * shutdown.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

@@ -11,8 +11,8 @@
 //!    its message is the last error of the calling thread ([`LastError`]). Nothing unwinds into C.
 //! 3. Objects are handed out by `Box::into_raw`, and [`release`] drops them.
 //!
-//! [`KernelEvents`] reads a kernel monitor of `liboverhear_kernel` for the other libraries, which do
-//! not link with it.
+//! [`KernelEvents`] reads a kernel monitor of `liboverhear_kernel` for the other libraries, which
+//! do not link with it.
 //!
 //! A library is a constant that names itself and its store of last errors:
 //!

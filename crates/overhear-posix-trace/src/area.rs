@@ -12,8 +12,8 @@
 //!
 //! # Who changes what
 //!
-//! 1. *Gate*: for each event type a word, bit i set if the stream of slot i records that type now. The
-//!    controller of a stream changes its bit, atomically. `posix_trace_event` reads it.
+//! 1. *Gate*: for each event type a word, bit i set if the stream of slot i records that type now.
+//!    The controller of a stream changes its bit, atomically. `posix_trace_event` reads it.
 //! 2. *Member*: a process that may record; bit i of its mask is set if the stream of slot i traces
 //!    it. Changed under the [lock](AreaLock).
 //! 3. *Slot*: a stream. Taken and given back under the lock, and changed by its controller. The
@@ -22,9 +22,9 @@
 //!
 //! # Trust
 //!
-//! Every process of the family can write all of it. What is read here can be anything: it is checked
-//! before it sizes or indexes memory, and a controller keeps the geometry of its streams itself.
-//! A wrong value costs the family its trace, never another process its memory safety.
+//! Every process of the family can write all of it. What is read here can be anything: it is
+//! checked before it sizes or indexes memory, and a controller keeps the geometry of its streams
+//! itself. A wrong value costs the family its trace, never another process its memory safety.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -121,8 +121,8 @@ impl Mapping {
 
     /// The words of the map, for as long as it lives.
     fn words(&self) -> SharedWords {
-        // SAFETY: a map is aligned to pages and `bytes` long, and its memory is reached only through
-        // values of this type. Whoever holds the words holds the mapping (see the callers).
+        // SAFETY: a map is aligned to pages and `bytes` long, and its memory is reached only
+        // through values of this type. Whoever holds the words holds the mapping (see the callers).
         unsafe { SharedWords::new(self.base, self.bytes / 8) }
     }
 
@@ -162,8 +162,8 @@ pub(crate) struct Area {
     writable: bool,
     /// Device and inode of the file: whether a descriptor still is what it was.
     identity: (u64, u64),
-    /// An open file description of this process alone, on which its locks are. Its mutex is the lock
-    /// between the threads of the process.
+    /// An open file description of this process alone, on which its locks are. Its mutex is the
+    /// lock between the threads of the process.
     private: Mutex<Option<PrivateFile>>,
     /// The slots of the streams that this process controls.
     own: AtomicU64,

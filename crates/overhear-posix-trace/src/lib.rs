@@ -29,14 +29,15 @@
 // Labels of atomic operations that are stronger than relaxed:
 //
 // - SYNC(area): the magic number of an area, stored last and loaded first.
-// - SYNC(config): the configuration of a slot. Whoever finds it finds the slot's words and its ring.
+// - SYNC(config): the configuration of a slot. Whoever finds it finds the slot's words and its
+//   ring.
 // - SYNC(name): the length of a name.
 // - SYNC(local): the gate's address. Whoever finds it can write events.
 // - SYNC(map): the address of a mapped ring.
 // - SYNC(value): the address of a value of the process (`per_process`).
-// - SYNC(wait): a reader announces that it waits and looks at the ring once more; a writer publishes
-//   and looks for readers. The reader's `membarrier`, or a fence of the writer, puts one of them
-//   first.
+// - SYNC(wait): a reader announces that it waits and looks at the ring once more; a writer
+//   publishes and looks for readers. The reader's `membarrier`, or a fence of the writer, puts one
+//   of them first.
 // - SYNC(end): the shutdown of a stream and the readers inside.
 // - SYNC(flush): requests, state and result of a flush, between the controller and the thread; each
 //   is a value of its own, in one total order for simplicity.

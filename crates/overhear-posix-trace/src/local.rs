@@ -2,9 +2,9 @@
 //! What `posix_trace_event` reads and does.
 //!
 //! The C half (`shim.c`) finds out whether any stream records the event. [`record`] writes it into
-//! the ring of each such stream: lock-free, without memory from the heap, safe in handlers of signals
-//! that interrupt it anywhere. It enters the kernel to map a ring at the first event for it, to
-//! learn the thread's id at its first event, and to wake a reader that waits.
+//! the ring of each such stream: lock-free, without memory from the heap, safe in handlers of
+//! signals that interrupt it anywhere. It enters the kernel to map a ring at the first event for
+//! it, to learn the thread's id at its first event, and to wake a reader that waits.
 //!
 //! # Local memory
 //!
@@ -45,8 +45,8 @@ pub(crate) struct Local {
     /// (`membarrier`); else each write does.
     is_ordered_by_readers: AtomicU64,
     file: AtomicU64,
-    /// The map of each slot's ring: its address, which is that of a page, plus the base-2 logarithm of
-    /// its bytes. Maps grow by being replaced, and stay: another thread may be writing.
+    /// The map of each slot's ring: its address, which is that of a page, plus the base-2 logarithm
+    /// of its bytes. Maps grow by being replaced, and stay: another thread may be writing.
     maps: [AtomicU64; SLOTS],
 }
 
@@ -161,8 +161,8 @@ impl Local {
             return None;
         }
         let number = i32::try_from(self.file.load(Ordering::Relaxed)).ok()?;
-        // SAFETY: the number of the area's descriptor. The program may have closed it, and then maps
-        // a file of its own here or nothing; the ring finds nothing that it trusts there.
+        // SAFETY: the number of the area's descriptor. The program may have closed it, and then
+        // maps a file of its own here or nothing; the ring finds nothing that it trusts there.
         let file = unsafe { BorrowedFd::borrow_raw(number) };
         if !is_area_file(file) {
             return None;
@@ -228,7 +228,8 @@ pub(crate) unsafe extern "C" fn posix_trace_event(
 /// The Rust half of `posix_trace_event`.
 ///
 /// # Safety
-/// Called by `shim.c`, which found the gate of the local memory and passes on its caller's arguments.
+/// Called by `shim.c`, which found the gate of the local memory and passes on its caller's
+/// arguments.
 #[no_mangle]
 unsafe extern "C" fn oh_posix_trace_record_(
     streams: u64,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Values of which the child of a fork gets a fresh one.
 //!
-//! Another thread of the parent may hold a lock while the process is copied, and in the child nobody
-//! gives it back. So the child takes no lock: it replaces the value, and leaves the copy of the
-//! parent's as it is.
+//! Another thread of the parent may hold a lock while the process is copied, and in the child
+//! nobody gives it back. So the child takes no lock: it replaces the value, and leaves the copy of
+//! the parent's as it is.
 
 use std::marker::PhantomData;
 
@@ -32,7 +32,8 @@ impl<T: Send + Sync + 'static> PerProcess<T> {
         unsafe { address.as_ref() }
     }
 
-    /// The value; the first caller makes it. Two threads may both make one, of which one is dropped.
+    /// The value; the first caller makes it. Two threads may both make one, of which one is
+    /// dropped.
     pub(crate) fn get_or_init(&self, make: impl FnOnce() -> T) -> &'static T {
         if let Some(value) = self.get() {
             return value;

@@ -13,7 +13,8 @@ use overhear_stream::sync::{AtomicU32, Ordering};
 /// More than the streams of a process and the areas that it may have open.
 const MOST: usize = 256;
 
-/// The descriptors plus one, 0 for none. A plain table, because the child of a fork may take no lock.
+/// The descriptors plus one, 0 for none. A plain table, because the child of a fork may take no
+/// lock.
 static FILES: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 
 /// A descriptor that a child of `fork` closes.
@@ -81,8 +82,8 @@ pub(crate) fn close_in_child() {
     for place in &FILES {
         let entry = place.swap(0, Ordering::Relaxed);
         if let Some(file) = entry.checked_sub(1) {
-            // SAFETY: the copy of a descriptor that a `PrivateFile` of the parent owns; in the child
-            // nothing else closes it.
+            // SAFETY: the copy of a descriptor that a `PrivateFile` of the parent owns; in the
+            // child nothing else closes it.
             unsafe { libc::close(file as i32) };
         }
     }

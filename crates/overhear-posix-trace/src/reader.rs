@@ -6,8 +6,8 @@
 //!
 //! - Events were overwritten or never finished: `OVERFLOW`, and `RESUME` before the next event.
 //! - Events of the kernel, in the order of time ([`MergedEvents`]).
-//! - The stream had stopped because it was full: `STOP` (automatic) after its last event. It is empty
-//!   then, goes on, and `START` follows.
+//! - The stream had stopped because it was full: `STOP` (automatic) after its last event. It is
+//!   empty then, goes on, and `START` follows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

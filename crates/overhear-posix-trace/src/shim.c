@@ -4,8 +4,8 @@
  * thread-local variables that cost one instruction.
  *
  * Whether the event is recorded at all costs three loads and a branch: the address of the gate, the
- * gate's word of the event type, and the mask of the process. The rest is oh_posix_trace_record_, in
- * Rust (src/local.rs).
+ * gate's word of the event type, and the mask of the process. The rest is oh_posix_trace_record_,
+ * in Rust (src/local.rs).
  */
 #define _GNU_SOURCE 1
 #include <stdint.h>

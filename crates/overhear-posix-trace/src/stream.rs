@@ -146,7 +146,8 @@ impl ActiveStream {
     /// empty.
     ///
     /// # Errors
-    /// [`TraceError`]: `EAGAIN` if there are too many streams, `EINVAL`, `ENOMEM`, `EPERM`, `ESRCH`.
+    /// [`TraceError`]: `EAGAIN` if there are too many streams, `EINVAL`, `ENOMEM`, `EPERM`,
+    /// `ESRCH`.
     pub fn create(pid: i32, attributes: &Attributes) -> Result<Self, TraceError> {
         let policy = attributes.stream_full.unwrap_or(StreamFullPolicy::Loop);
         if policy == StreamFullPolicy::Flush {
@@ -162,8 +163,8 @@ impl ActiveStream {
     /// from the log alone.
     ///
     /// # Errors
-    /// As [`ActiveStream::create`]; `EBADF` if the descriptor is not open for writing, `EINVAL` if the
-    /// policy of the log does not permit its type, `ENOSPC`.
+    /// As [`ActiveStream::create`]; `EBADF` if the descriptor is not open for writing, `EINVAL` if
+    /// the policy of the log does not permit its type, `ENOSPC`.
     pub fn create_with_log(
         pid: i32,
         attributes: &Attributes,
@@ -322,8 +323,8 @@ impl Stream {
         self.target
     }
 
-    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the creation: what makes the times of events those
-    /// of `posix_timestamp`.
+    /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` at the creation: what makes the times of events
+    /// those of `posix_timestamp`.
     #[must_use]
     pub const fn realtime_offset_ns(&self) -> i64 {
         self.realtime_offset_ns
@@ -566,8 +567,8 @@ impl Stream {
     /// wait.
     ///
     /// # Errors
-    /// [`TraceError`]: `EINVAL` if the stream was or is shut down, or the time is no time and there is no
-    /// event; `EINTR` if a handler of a signal ran; `ETIMEDOUT`.
+    /// [`TraceError`]: `EINVAL` if the stream was or is shut down, or the time is no time and there
+    /// is no event; `EINTR` if a handler of a signal ran; `ETIMEDOUT`.
     pub fn next_event<R>(
         &self,
         wait: Wait,
@@ -735,7 +736,8 @@ impl Stream {
             let mut control = self.control()?;
             self.stop_locked(&mut control);
             self.area.close_gate(self.index);
-            // SYNC(end): a reader that was counted before finds it, or the shutdown finds the reader.
+            // SYNC(end): a reader that was counted before finds it, or the shutdown finds the
+            // reader.
             self.ended.store(true, Ordering::SeqCst);
             let full = self.is_full();
             let lost = self.reader().losses().total() + self.slot().lost_full();

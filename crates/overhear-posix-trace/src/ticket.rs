@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Tickets for active streams: the system has `TRACE_SYS_MAX` of them.
 //!
-//! A ticket is an abstract name of a socket. The kernel gives a name to one socket at a time, in all
-//! processes of a network namespace, and takes it back when the process ends. No message is sent.
+//! A ticket is an abstract name of a socket. The kernel gives a name to one socket at a time, in
+//! all processes of a network namespace, and takes it back when the process ends. No message is
+//! sent.
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 

@@ -88,7 +88,8 @@ fn storm() {
     }
 }
 
-/// Reads what is there; returns the number of user events. An overrun that a status reports is noted.
+/// Reads what is there; returns the number of user events. An overrun that a status reports is
+/// noted.
 fn drain(stream: &ActiveStream) -> u64 {
     let mut users = 0;
     let patience = Instant::now() + Duration::from_secs(20);

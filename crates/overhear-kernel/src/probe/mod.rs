@@ -231,8 +231,9 @@ impl Probe {
     /// A function: `FILE:SYMBOL` is its entry, `FILE:SYMBOL:return` its return. A file without `/`
     /// is a program in PATH, or a library where the loader finds it. The symbol may be a name as
     /// its language writes it (`shop::price(int)`), an address as `nm` prints it (`0x1139`), or an
-    /// offset in the file (`+0x1139`); an address must be that of an instruction. `FILE:SOURCE@LINE`
-    /// is the first instruction of a line of source (`server.c@120`); it needs debug information.
+    /// offset in the file (`+0x1139`); an address must be that of an instruction.
+    /// `FILE:SOURCE@LINE` is the first instruction of a line of source (`server.c@120`); it needs
+    /// debug information.
     ///
     /// # Errors
     /// [`ProbeError::Form`].

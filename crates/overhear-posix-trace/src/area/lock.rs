@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The lock of an area, and the locks by which controllers show that they live.
 //!
-//! Both are locks of bytes of the file that belong to an open file description (`F_OFD_SETLK`): each
-//! process opens the file for itself, and the kernel gives the locks back when the process ends,
-//! however it ends, and when it becomes another program. So nobody waits for the dead.
+//! Both are locks of bytes of the file that belong to an open file description (`F_OFD_SETLK`):
+//! each process opens the file for itself, and the kernel gives the locks back when the process
+//! ends, however it ends, and when it becomes another program. So nobody waits for the dead.
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{MutexGuard, PoisonError};
@@ -66,8 +66,8 @@ impl Area {
 }
 
 impl AreaLock<'_> {
-    /// Shows that the controller of a slot lives, until [`AreaLock::end_controller`] or the end of the
-    /// process.
+    /// Shows that the controller of a slot lives, until [`AreaLock::end_controller`] or the end of
+    /// the process.
     pub(crate) fn begin_controller(&self, index: usize) {
         if let Some(file) = &*self.private {
             let _ = lock_byte(file, controller_byte(index), libc::F_WRLCK as i16);

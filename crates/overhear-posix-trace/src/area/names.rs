@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The table of the names of user event types, one for all processes of an area.
 //!
-//! So a name has one number in all processes that are traced into a stream, as the standard demands.
+//! So a name has one number in all processes that are traced into a stream, as the standard
+//! demands.
 
 use overhear_stream::sync::Ordering;
 use overhear_stream::Words as _;

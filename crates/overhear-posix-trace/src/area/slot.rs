@@ -36,8 +36,8 @@ const ENDED: usize = 42;
 const ENDED_WRITTEN: usize = 43;
 const ENDED_NS: usize = 44;
 
-/// How long the ring of a stream that has ended is kept for observers, at least. The memory is given
-/// back when the area's next stream begins or ends.
+/// How long the ring of a stream that has ended is kept for observers, at least. The memory is
+/// given back when the area's next stream begins or ends.
 const KEEP_RING: Nanos = Nanos::from_ms(2_000);
 
 const _: () = assert!(NAME + NAME_MAX / 8 <= STOPPED);
@@ -453,8 +453,8 @@ impl Area {
         }
     }
 
-    /// A slot without a stream. The one that was given back first comes first, so that a writer that
-    /// was preempted for long does not find another stream in its ring.
+    /// A slot without a stream. The one that was given back first comes first, so that a writer
+    /// that was preempted for long does not find another stream in its ring.
     pub(crate) fn free_slot(&self, generation: u32, _lock: &AreaLock<'_>) -> Option<usize> {
         let mut indices = (0..SLOTS).map(|step| (generation as usize + step) % SLOTS);
         indices.find(|index| self.slot(*index).state() == SlotState::Free)

@@ -56,8 +56,8 @@ pub(super) unsafe fn given_attributes(
 }
 
 /// # Safety
-/// `attr` is null or points to a `trace_attr_t`, `trid` points to a `trace_id_t`; nothing else changes
-/// them during the call.
+/// `attr` is null or points to a `trace_attr_t`, `trid` points to a `trace_id_t`; nothing else
+/// changes them during the call.
 #[no_mangle]
 unsafe extern "C" fn posix_trace_create(
     pid: libc::pid_t,

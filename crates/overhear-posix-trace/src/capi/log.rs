@@ -26,8 +26,8 @@ fn given_file<'a>(file_desc: c_int) -> Result<BorrowedFd<'a>, TraceError> {
 }
 
 /// # Safety
-/// `attr` is null or points to a `trace_attr_t`, `trid` is null or points to a `trace_id_t`; nothing else
-/// changes them during the call.
+/// `attr` is null or points to a `trace_attr_t`, `trid` is null or points to a `trace_id_t`;
+/// nothing else changes them during the call.
 #[no_mangle]
 unsafe extern "C" fn posix_trace_create_withlog(
     pid: libc::pid_t,

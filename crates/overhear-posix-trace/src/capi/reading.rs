@@ -41,8 +41,8 @@ impl Destination {
     }
 
     /// # Safety
-    /// The pointers, which [`Destination::check`] accepted, point to memory of their types, `data` to
-    /// `num_bytes` bytes; nothing else uses it during the call.
+    /// The pointers, which [`Destination::check`] accepted, point to memory of their types, `data`
+    /// to `num_bytes` bytes; nothing else uses it during the call.
     unsafe fn store(&self, event: &TraceEvent<'_>, realtime_offset_ns: i64) {
         let size = event.data.len().min(self.num_bytes);
         let truncation = match event.truncation {
@@ -118,8 +118,8 @@ unsafe fn next(name: &'static str, trid: u64, to: Destination, wait: Wait) -> c_
 }
 
 /// # Safety
-/// The pointers are null or point to memory of their types, `data` to `num_bytes` bytes; nothing else
-/// uses it during the call.
+/// The pointers are null or point to memory of their types, `data` to `num_bytes` bytes; nothing
+/// else uses it during the call.
 #[no_mangle]
 unsafe extern "C" fn posix_trace_getnext_event(
     trid: u64,

@@ -264,8 +264,8 @@ fn loop_keeps_the_newest_events() {
                 .iter()
                 .map(|number| 44 + data(*number).len() as u64)
                 .sum();
-            // At most the size, and most of it: an eighth is free for the next segment. A log of one
-            // byte has an event.
+            // At most the size, and most of it: an eighth is free for the next segment. A log of
+            // one byte has an event.
             let size = log_size as u64;
             assert!(
                 kept >= (size / 4 * 3).saturating_sub(300).min(written),

@@ -61,8 +61,8 @@ struct Ring {
     segments: Segments,
     /// Bytes of events at which a segment is complete.
     segment_events: u64,
-    /// Most bytes of events in complete segments when another one begins. With that one, they are at
-    /// most log-max-size.
+    /// Most bytes of events in complete segments when another one begins. With that one, they are
+    /// at most log-max-size.
     max_complete: u64,
     /// Bytes at the end of a segment that are kept free: for an event, a gap, and the log's end.
     reserve: u64,
