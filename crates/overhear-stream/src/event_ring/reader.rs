@@ -429,7 +429,8 @@ impl<W: Words> RingConsumer<W> {
         next
     }
 
-    /// Gives up the event at this position, whose writer is late or dead: one event is lost.
+    /// Gives up the event at this position, whose writer is late or dead: one event is lost. (Or
+    /// none, if its writer was stopped just then between the two parts of voiding the position.)
     /// `false` if it is not the next event, or not pending any more: see [`Self::next`].
     pub fn abandon(&mut self, position: u64) -> bool {
         let before = self.cursor.position;
