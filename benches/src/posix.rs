@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use anyhow::{ensure, Result};
 use overhear_posixtrace::{
-    open_event_type, ActiveStream, Attributes, EventSet, FilterChange, Wait,
+    open_event_type, ActiveStream, Attributes, EventTypeSet, FilterChange, Wait,
 };
 
 use crate::hot::USUAL;
@@ -59,7 +59,7 @@ fn stream(events: usize, name: &str) -> Result<(Rc<ActiveStream>, u32)> {
     };
     let event = open_event_type(name.as_bytes())?;
     let stream = ActiveStream::create(0, &attributes)?;
-    let mut others = EventSet::ALL;
+    let mut others = EventTypeSet::ALL;
     others.remove(event);
     stream.set_filter(others, FilterChange::Set)?;
     stream.start()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The attributes of a stream.
 
-use crate::EventSet;
+use crate::EventTypeSet;
 
 /// What happens when a stream is full: the attribute stream-full-policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -68,7 +68,7 @@ pub const GENERATION_VERSION: &str = concat!("Overhear ", env!("CARGO_PKG_VERSIO
 const EVENT_HEADER_BYTES: usize = 48;
 /// Bytes of the longest data of a system event of the standard: the two filters of
 /// `POSIX_TRACE_FILTER`.
-const SYSTEM_DATA_BYTES: usize = 2 * size_of::<EventSet>();
+const SYSTEM_DATA_BYTES: usize = 2 * size_of::<EventTypeSet>();
 
 const _: () = assert!(GENERATION_VERSION.len() < NAME_MAX);
 

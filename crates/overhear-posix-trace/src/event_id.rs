@@ -17,7 +17,7 @@ impl EventId {
     /// `POSIX_TRACE_ERROR`: an error of the trace system. Data: an `int`, the error number.
     pub const ERROR: Self = Self(1);
     /// `POSIX_TRACE_START`: the stream was started. Data: the filter, an
-    /// [`EventSet`](crate::EventSet).
+    /// [`EventTypeSet`](crate::EventTypeSet).
     pub const START: Self = Self(2);
     /// `POSIX_TRACE_STOP`: the stream was stopped. Data: an `int`, 0 if by `posix_trace_stop`.
     pub const STOP: Self = Self(3);

@@ -20,7 +20,7 @@ use crate::futex::{self, Until};
 use crate::log::{FinalStatus, LogError, LogHeader, LogState, LogWriter};
 use crate::reader::{Loss, Step};
 use crate::stream::Stream;
-use crate::{EventId, EventSet, StreamFullPolicy, TraceError, TraceEvent, Truncation};
+use crate::{EventId, EventTypeSet, StreamFullPolicy, TraceError, TraceEvent, Truncation};
 
 /// Longest time that events of a stream with the policy `FLUSH` stay in the stream.
 const PERIOD: Duration = Duration::from_millis(100);
@@ -54,7 +54,7 @@ struct Log {
     /// `None` after the end.
     writer: Option<LogWriter>,
     /// Event types that the log has the names of.
-    defined: EventSet,
+    defined: EventTypeSet,
     /// Number of the error that the stream has an event of, 0 after a flush without error.
     recorded_error: i32,
     /// Position of the stream after the last flush, and when that was.
@@ -78,7 +78,7 @@ impl Flusher {
     pub(crate) fn create(file: OwnedFd, header: &LogHeader) -> Result<Self, LogError> {
         let log = Log {
             writer: Some(LogWriter::create(file, header)?),
-            defined: EventSet::EMPTY,
+            defined: EventTypeSet::EMPTY,
             recorded_error: 0,
             flushed: (0, Instant::now()),
         };
@@ -163,7 +163,7 @@ impl Flusher {
         }
         let mut log = lock(&self.shared.log);
         self.shared.move_events(stream, &mut log, u64::MAX);
-        for event in EventSet::ALL.iter() {
+        for event in EventTypeSet::ALL.iter() {
             self.shared.define(stream, &mut log, event);
         }
         let status = FinalStatus {

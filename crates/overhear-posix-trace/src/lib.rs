@@ -14,7 +14,7 @@
 //!    posix_trace_flush          <---- LOG: frames in one file descriptor <
 //! ```
 //!
-//! - [`EventId`] is an event type, [`EventSet`] a set of them, [`TraceEvent`] one event.
+//! - [`EventId`] is an event type, [`EventTypeSet`] a set of them, [`TraceEvent`] one event.
 //! - [`Attributes`] describe a stream before it is created.
 //!
 //! The page `docs/posix-trace.md` has every requirement of the standard with its test.
@@ -52,7 +52,7 @@ mod elements;
 mod error;
 mod event;
 mod event_id;
-mod event_set;
+mod event_type_set;
 mod flush;
 mod futex;
 mod kernel;
@@ -77,13 +77,13 @@ pub use elements::{AnalysisSink, ElementSink, InboxSink, TraceElements};
 pub use error::TraceError;
 pub use event::{TraceEvent, Truncation};
 pub use event_id::{EventId, EVENT_NAME_MAX, USER_EVENT_MAX};
-pub use event_set::EventSet;
+pub use event_type_set::EventTypeSet;
 pub use kernel::{KernelRecorder, MergedEvents, MergedItem, CPU_BYTES};
 pub use live::{LiveStreams, StreamSelection};
 pub use local::record;
 pub use log::{FinalStatus, LogError, LogHeader, LogItem, LogReader, LogState, LogWriter};
 pub use metrics::{RequiredEvent, TraceEvaluation, TraceMetric, TraceMetricError};
-pub use observer::{AreaObserver, ObserveFrom, Observed, ObservedStream, StreamObserver};
+pub use observer::{AreaObserver, ObserveFrom, ObservedItem, ObservedStream, StreamObserver};
 pub use stream::{ActiveStream, FilterChange, Stream, StreamStatus, Wait};
 
 /// The user event type of a name in this process and its family. When all are used up, it is

@@ -30,7 +30,7 @@ use overhear_event::{
 };
 
 use crate::elements::{ElementSink, TraceElements};
-use crate::observer::{AreaObserver, ObserveFrom, Observed, ObservedStream, StreamObserver};
+use crate::observer::{AreaObserver, ObserveFrom, ObservedItem, ObservedStream, StreamObserver};
 use crate::{EventId, LogHeader};
 
 /// Numbers for the streams of this source: other sources of a monitor number theirs from the
@@ -349,7 +349,7 @@ impl LiveStream {
         };
         for _ in 0..MAX_EVENTS_PER_POLL {
             match reader.next_event() {
-                Observed::Event(event) => {
+                ObservedItem::Event(event) => {
                     if !std::mem::replace(&mut named[event.event.index()], true) {
                         let kind = event.event;
                         // The event borrows the reader, which has the names.
@@ -367,17 +367,17 @@ impl LiveStream {
                         elements.event(&event, &mut sink);
                     }
                 }
-                Observed::Lost {
+                ObservedItem::Lost {
                     from,
                     to,
                     missed,
                     cause,
                 } => elements.lost(from, to, missed, cause, &mut sink),
-                Observed::Empty => {
+                ObservedItem::Empty => {
                     *has_rest = reader.is_pending();
                     return false;
                 }
-                Observed::Ended => return true,
+                ObservedItem::Ended => return true,
             }
         }
         // The rest is still in the ring.
@@ -397,7 +397,7 @@ impl LiveStream {
             capacity: self.capacity,
             hidden: &mut self.hidden,
         };
-        while let Some(Observed::Lost {
+        while let Some(ObservedItem::Lost {
             from,
             to,
             missed,

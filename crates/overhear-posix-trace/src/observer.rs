@@ -14,7 +14,7 @@ use crate::area::{Area, Mapping, SlotConfig, SlotState, SLOTS};
 use crate::decoder::{Decoder, Head};
 use crate::flush::gap_cause;
 use crate::local::geometry;
-use crate::{EventId, EventSet, Inheritance, StreamFullPolicy, TraceError, TraceEvent};
+use crate::{EventId, EventTypeSet, Inheritance, StreamFullPolicy, TraceError, TraceEvent};
 
 /// Events of one loss, at most: a greater number comes from a damaged area.
 const MOST_MISSED: u64 = 1 << 44;
@@ -52,7 +52,7 @@ pub struct ObservedStream {
     /// Its controller flushes it to a log.
     pub has_log: bool,
     /// The event types that it does not record.
-    pub filter: EventSet,
+    pub filter: EventTypeSet,
     /// Most bytes of data of a user event.
     pub max_data_size: usize,
     /// Events that it has room for.
@@ -231,7 +231,7 @@ impl AreaObserver {
 
 /// What an observer finds next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Observed<'a> {
+pub enum ObservedItem<'a> {
     /// An event.
     Event(TraceEvent<'a>),
     /// Events that are not there any more.
@@ -271,13 +271,13 @@ pub struct StreamObserver {
 
 impl StreamObserver {
     /// The next event, or what is in its place.
-    pub fn next_event(&mut self) -> Observed<'_> {
+    pub fn next_event(&mut self) -> ObservedItem<'_> {
         if let Some(head) = self.held.take() {
-            return Observed::Event(head.with_data(&self.buffer));
+            return ObservedItem::Event(head.with_data(&self.buffer));
         }
         loop {
             if self.has_ended {
-                return self.take_loss().unwrap_or(Observed::Ended);
+                return self.take_loss().unwrap_or(ObservedItem::Ended);
             }
             // Before the ring is read: nothing is recorded after the end.
             let is_active = self.area.slot(self.index).is_same(self.config);
@@ -287,13 +287,13 @@ impl StreamObserver {
                 Next::Lost { missed, cause, .. } => Some(Err((missed.max(1), gap_cause(cause)))),
                 Next::Pending { position } => {
                     if !self.decoder.is_too_late(position) || !self.observer.abandon(position) {
-                        return self.take_full().unwrap_or(Observed::Empty);
+                        return self.take_full().unwrap_or(ObservedItem::Empty);
                     }
                     Some(Err((1, GapCause::Late)))
                 }
                 Next::Empty if is_active => {
                     self.decoder.is_empty();
-                    return self.take_full().unwrap_or(Observed::Empty);
+                    return self.take_full().unwrap_or(ObservedItem::Empty);
                 }
                 Next::Empty => {
                     self.end();
@@ -307,11 +307,11 @@ impl StreamObserver {
             match found {
                 Some(Ok(head)) => {
                     let Some((from, missed, cause)) = self.lost.take() else {
-                        return Observed::Event(head.with_data(&self.buffer));
+                        return ObservedItem::Event(head.with_data(&self.buffer));
                     };
                     self.held = Some(head);
                     let to = head.time;
-                    return Observed::Lost {
+                    return ObservedItem::Lost {
                         from,
                         to,
                         missed,
@@ -343,12 +343,12 @@ impl StreamObserver {
     }
 
     /// A loss that no event has ended. Where the processes have ended, none will.
-    pub fn take_loss(&mut self) -> Option<Observed<'static>> {
+    pub fn take_loss(&mut self) -> Option<ObservedItem<'static>> {
         let Some((from, missed, cause)) = self.lost.take() else {
             return self.take_full();
         };
         let to = from;
-        Some(Observed::Lost {
+        Some(ObservedItem::Lost {
             from,
             to,
             missed,
@@ -357,7 +357,7 @@ impl StreamObserver {
     }
 
     /// Events that found no room since the last call.
-    fn take_full(&mut self) -> Option<Observed<'static>> {
+    fn take_full(&mut self) -> Option<ObservedItem<'static>> {
         let lost_untrusted = self.area.slot(self.index).lost_full();
         let missed = lost_untrusted.saturating_sub(self.counted_full);
         if missed == 0 || !self.area.slot(self.index).has_events_of(self.config) {
@@ -365,7 +365,7 @@ impl StreamObserver {
         }
         self.counted_full = lost_untrusted;
         let from = self.decoder.last();
-        Some(Observed::Lost {
+        Some(ObservedItem::Lost {
             from,
             to: from,
             missed,
@@ -438,7 +438,7 @@ mod tests {
 
         let mut reader = observer.observe(seen, ObserveFrom::Oldest).unwrap();
         let mut numbers = Vec::new();
-        while let Observed::Event(found) = reader.next_event() {
+        while let ObservedItem::Event(found) = reader.next_event() {
             if found.event == event {
                 numbers.push(u64::from_ne_bytes(found.data.try_into().unwrap()));
             }
@@ -467,14 +467,16 @@ mod tests {
             let mut last = Vec::new();
             loop {
                 match reader.next_event() {
-                    Observed::Event(found) if found.event == event => last = found.data.to_vec(),
-                    Observed::Event(_) | Observed::Lost { .. } => {}
-                    Observed::Empty => panic!("the stream has ended"),
-                    Observed::Ended => break,
+                    ObservedItem::Event(found) if found.event == event => {
+                        last = found.data.to_vec()
+                    }
+                    ObservedItem::Event(_) | ObservedItem::Lost { .. } => {}
+                    ObservedItem::Empty => panic!("the stream has ended"),
+                    ObservedItem::Ended => break,
                 }
             }
             assert_eq!(last, b"the last one");
-            assert_eq!(reader.next_event(), Observed::Ended);
+            assert_eq!(reader.next_event(), ObservedItem::Ended);
         }
         let ended = observer.streams();
         let ended = ended
@@ -500,7 +502,7 @@ mod tests {
             };
             let stream = ActiveStream::create(0, &attributes).unwrap();
             // Other tests of this process record their types.
-            let mut others = EventSet::ALL;
+            let mut others = EventTypeSet::ALL;
             others.remove(event);
             stream.set_filter(others, crate::FilterChange::Set).unwrap();
             stream.start().unwrap();
@@ -515,9 +517,9 @@ mod tests {
             let (mut events, mut lost) = (0, 0);
             loop {
                 match reader.next_event() {
-                    Observed::Event(found) if found.event == event => events += 1,
-                    Observed::Event(_) => {}
-                    Observed::Lost {
+                    ObservedItem::Event(found) if found.event == event => events += 1,
+                    ObservedItem::Event(_) => {}
+                    ObservedItem::Lost {
                         missed,
                         cause: found,
                         ..
@@ -525,8 +527,8 @@ mod tests {
                         assert_eq!(found, cause);
                         lost += missed;
                     }
-                    Observed::Empty => panic!("the stream has ended"),
-                    Observed::Ended => break,
+                    ObservedItem::Empty => panic!("the stream has ended"),
+                    ObservedItem::Ended => break,
                 }
             }
             // System events are filtered out.
@@ -562,7 +564,7 @@ mod tests {
             for stream in observer.streams() {
                 let mut reader = observer.observe(&stream, ObserveFrom::Oldest).unwrap();
                 for _ in 0..200 {
-                    if let Observed::Event(event) = reader.next_event() {
+                    if let ObservedItem::Event(event) = reader.next_event() {
                         assert!(event.data.len() <= stream.max_data_size.max(80));
                         let _ = observer.event_name(event.event);
                     }
@@ -619,11 +621,11 @@ mod tests {
                 };
                 for _ in 0..200 {
                     match reader.next_event() {
-                        Observed::Event(event) => {
+                        ObservedItem::Event(event) => {
                             assert!(event.data.len() <= stream.max_data_size.max(80))
                         }
-                        Observed::Lost { missed, .. } => assert!(missed > 0),
-                        Observed::Empty | Observed::Ended => break,
+                        ObservedItem::Lost { missed, .. } => assert!(missed > 0),
+                        ObservedItem::Empty | ObservedItem::Ended => break,
                     }
                     items += 1;
                 }

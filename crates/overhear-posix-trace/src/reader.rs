@@ -22,7 +22,7 @@ use crate::clock::monotonic_now;
 use crate::decoder::{Decoder, Head};
 use crate::flush::gap_cause;
 use crate::kernel::{KernelRecorder, MergedEvents, MergedItem};
-use crate::{EventId, EventSet, TraceEvent};
+use crate::{EventId, EventTypeSet, TraceEvent};
 
 /// What a step found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub(crate) struct Reader {
     decoder: Decoder,
     target: u32,
     /// The event types that are not reported.
-    filter: EventSet,
+    filter: EventTypeSet,
     added: VecDeque<Added>,
     /// The event in the buffer comes after the added ones.
     held: Option<(Head, Place)>,
@@ -126,7 +126,7 @@ impl Reader {
             geometry,
             decoder: Decoder::new(clock),
             target,
-            filter: EventSet::EMPTY,
+            filter: EventTypeSet::EMPTY,
             added: VecDeque::new(),
             held: None,
             current: None,
@@ -335,7 +335,7 @@ impl Reader {
     }
 
     /// Changes the event types that are not reported. Those in the ring are.
-    pub(crate) fn set_filter(&mut self, filter: EventSet) {
+    pub(crate) fn set_filter(&mut self, filter: EventTypeSet) {
         self.filter = filter;
     }
 
@@ -402,7 +402,7 @@ enum Found {
 }
 
 /// A set of event types as data of an event.
-pub(crate) fn filter_bytes(set: EventSet) -> [u8; 40] {
+pub(crate) fn filter_bytes(set: EventTypeSet) -> [u8; 40] {
     let mut bytes = [0; 40];
     for (part, word) in bytes.chunks_exact_mut(8).zip(set.words()) {
         part.copy_from_slice(&word.to_ne_bytes());

@@ -22,7 +22,7 @@ use crate::local::{geometry, oh_posix_trace_thread_id_, order_writers};
 use crate::log::{FinalStatus, LogHeader, LogWriter};
 use crate::reader::{filter_bytes, Reader, Step};
 use crate::ticket::Ticket;
-use crate::{process, Attributes, EventId, EventSet, StreamFullPolicy, TraceError, TraceEvent};
+use crate::{process, Attributes, EventId, EventTypeSet, StreamFullPolicy, TraceError, TraceEvent};
 
 /// The status of a stream: `posix_trace_get_status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -128,7 +128,7 @@ pub struct Stream {
 #[derive(Debug)]
 struct Control {
     running: bool,
-    filter: EventSet,
+    filter: EventTypeSet,
     /// Lost events that a status has reported.
     reported: u64,
 }
@@ -260,7 +260,7 @@ impl Stream {
             ticket: Mutex::new(Some(ticket)),
             control: Mutex::new(Control {
                 running: false,
-                filter: EventSet::EMPTY,
+                filter: EventTypeSet::EMPTY,
                 reported: 0,
             }),
             reader: Mutex::new(reader),
@@ -383,7 +383,7 @@ impl Stream {
     }
 
     /// Records that not all events of the kernel can be recorded.
-    fn report_kernel(&self, result: Option<Result<(), TraceError>>, filter: EventSet) {
+    fn report_kernel(&self, result: Option<Result<(), TraceError>>, filter: EventTypeSet) {
         if let Some(Err(error)) = result {
             crate::capi::remark(&error);
             if !self.record_system(EventId::ERROR, &error.errno.to_ne_bytes(), filter) {
@@ -393,9 +393,9 @@ impl Stream {
     }
 
     /// Passes a change of the filter on to the events of the kernel.
-    fn filter_kernel(&self, old: EventSet, new: EventSet) {
+    fn filter_kernel(&self, old: EventTypeSet, new: EventTypeSet) {
         let mut reader = lock(&self.reader);
-        let needs_kernel = !KernelRecorder::selection(EventSet::EMPTY, old, new).is_empty();
+        let needs_kernel = !KernelRecorder::selection(EventTypeSet::EMPTY, old, new).is_empty();
         let changed = match needs_kernel {
             true => {
                 let (inheritance, bytes) =
@@ -442,7 +442,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`TraceError`] `EINVAL` if the stream was shut down.
-    pub fn filter(&self) -> Result<EventSet, TraceError> {
+    pub fn filter(&self) -> Result<EventTypeSet, TraceError> {
         Ok(self.control()?.filter)
     }
 
@@ -450,7 +450,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`TraceError`] `EINVAL` if the stream was shut down.
-    pub fn set_filter(&self, set: EventSet, how: FilterChange) -> Result<(), TraceError> {
+    pub fn set_filter(&self, set: EventTypeSet, how: FilterChange) -> Result<(), TraceError> {
         let mut control = self.control()?;
         let old = control.filter;
         let new = match how {
@@ -469,7 +469,7 @@ impl Stream {
         Ok(())
     }
 
-    fn apply_filter(&self, control: &mut Control, filter: EventSet) {
+    fn apply_filter(&self, control: &mut Control, filter: EventTypeSet) {
         control.filter = filter;
         self.slot().set_filter(filter);
         lock(&self.reader).set_filter(filter);
@@ -485,7 +485,7 @@ impl Stream {
     /// [`TraceError`] `EINVAL` if the stream was shut down.
     pub fn clear(&self) -> Result<(), TraceError> {
         let mut control = self.control()?;
-        self.apply_filter(&mut control, EventSet::EMPTY);
+        self.apply_filter(&mut control, EventTypeSet::EMPTY);
         let _log = self.flusher.as_ref().map(Flusher::clear);
         let mut reader = lock(&self.reader);
         reader.clear(self.slot());
@@ -534,7 +534,7 @@ impl Stream {
     }
 
     /// Records a system event; whether there was room, or it is filtered out.
-    fn record_system(&self, event: EventId, data: &[u8], filter: EventSet) -> bool {
+    fn record_system(&self, event: EventId, data: &[u8], filter: EventTypeSet) -> bool {
         if filter.contains(event) {
             return true;
         }

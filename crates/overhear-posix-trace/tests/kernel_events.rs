@@ -7,12 +7,12 @@
 use std::time::{Duration, Instant};
 
 use overhear_posixtrace::{
-    open_event_type, record, ActiveStream, Attributes, EventId, EventSet, FilterChange,
+    open_event_type, record, ActiveStream, Attributes, EventId, EventTypeSet, FilterChange,
     Inheritance, TraceError, Wait,
 };
 
-fn set(events: &[EventId]) -> EventSet {
-    let mut set = EventSet::EMPTY;
+fn set(events: &[EventId]) -> EventTypeSet {
+    let mut set = EventTypeSet::EMPTY;
     events.iter().for_each(|event| set.insert(*event));
     set
 }
@@ -25,7 +25,7 @@ fn tid() -> u32 {
 /// A stream of this process that records these event types only.
 fn stream_of(events: &[EventId]) -> Result<ActiveStream, TraceError> {
     let stream = ActiveStream::create(0, &Attributes::default())?;
-    stream.set_filter(EventSet::ALL, FilterChange::Set)?;
+    stream.set_filter(EventTypeSet::ALL, FilterChange::Set)?;
     stream.set_filter(set(events), FilterChange::Subtract)?;
     stream.start()?;
     Ok(stream)
@@ -213,7 +213,9 @@ fn events_of_children_are_recorded_if_the_stream_is_inherited() {
             ..Attributes::default()
         };
         let stream = ActiveStream::create(0, &attributes).unwrap();
-        stream.set_filter(EventSet::ALL, FilterChange::Set).unwrap();
+        stream
+            .set_filter(EventTypeSet::ALL, FilterChange::Set)
+            .unwrap();
         let recorded = set(&[EventId::ERROR, call, mark]);
         stream.set_filter(recorded, FilterChange::Subtract).unwrap();
         stream.start().unwrap();

@@ -8,7 +8,7 @@ use overhear_stream::RingObserver;
 use super::{Area, AreaLock, Member, SLOTS};
 use crate::clock::monotonic_now;
 use crate::local::geometry;
-use crate::{Attributes, EventSet, Inheritance, StreamFullPolicy, NAME_MAX};
+use crate::{Attributes, EventTypeSet, Inheritance, StreamFullPolicy, NAME_MAX};
 
 /// Words of a slot.
 pub(super) const WORDS: usize = 64;
@@ -280,13 +280,13 @@ impl<'a> Slot<'a> {
     }
 
     /// The filter: information for observers.
-    pub(crate) fn filter(self) -> EventSet {
+    pub(crate) fn filter(self) -> EventTypeSet {
         let word = |at: usize| self.words[FILTER + at].load(Ordering::Relaxed);
-        EventSet::from_words(std::array::from_fn(word))
+        EventTypeSet::from_words(std::array::from_fn(word))
     }
 
     /// Changes the filter. Only the controller does.
-    pub(crate) fn set_filter(self, filter: EventSet) {
+    pub(crate) fn set_filter(self, filter: EventTypeSet) {
         for (word, bits) in self.words[FILTER..].iter().zip(filter.words()) {
             word.store(bits, Ordering::Relaxed);
         }
@@ -472,8 +472,8 @@ impl Area {
     }
 
     /// Opens the gate for all event types outside of a filter.
-    pub(crate) fn open_gate(&self, index: usize, filter: EventSet) {
-        for event in EventSet::ALL.iter().filter(|event| event.is_user()) {
+    pub(crate) fn open_gate(&self, index: usize, filter: EventTypeSet) {
+        for event in EventTypeSet::ALL.iter().filter(|event| event.is_user()) {
             match filter.contains(event) {
                 true => self.gate(event).fetch_and(!(1 << index), Ordering::Relaxed),
                 false => self.gate(event).fetch_or(1 << index, Ordering::Relaxed),
@@ -483,7 +483,7 @@ impl Area {
 
     /// Closes the gate of a stream for all event types.
     pub(crate) fn close_gate(&self, index: usize) {
-        self.open_gate(index, EventSet::ALL);
+        self.open_gate(index, EventTypeSet::ALL);
     }
 }
 

@@ -8,7 +8,7 @@ use super::attributes::{attributes_of, RawAttributes};
 use super::{call, object, store};
 use crate::registry::{self, Entry};
 use crate::stream::{FilterChange, StreamStatus};
-use crate::{ActiveStream, Attributes, EventSet, TraceError};
+use crate::{ActiveStream, Attributes, EventTypeSet, TraceError};
 
 const SET_EVENTSET: c_int = 1;
 const ADD_EVENTSET: c_int = 2;
@@ -102,7 +102,7 @@ extern "C" fn posix_trace_clear(trid: u64) -> c_int {
 /// # Safety
 /// `set` is null or points to a `trace_event_set_t` that nothing else uses during the call.
 #[no_mangle]
-unsafe extern "C" fn posix_trace_get_filter(trid: u64, set: *mut EventSet) -> c_int {
+unsafe extern "C" fn posix_trace_get_filter(trid: u64, set: *mut EventTypeSet) -> c_int {
     call("posix_trace_get_filter", || {
         let filter = registry::active(trid)?.filter()?;
         // SAFETY: by this function's condition.
@@ -113,7 +113,11 @@ unsafe extern "C" fn posix_trace_get_filter(trid: u64, set: *mut EventSet) -> c_
 /// # Safety
 /// `set` is null or points to a `trace_event_set_t` that nothing else changes during the call.
 #[no_mangle]
-unsafe extern "C" fn posix_trace_set_filter(trid: u64, set: *const EventSet, how: c_int) -> c_int {
+unsafe extern "C" fn posix_trace_set_filter(
+    trid: u64,
+    set: *const EventTypeSet,
+    how: c_int,
+) -> c_int {
     call("posix_trace_set_filter", || {
         let stream = registry::active(trid)?;
         // SAFETY: by this function's condition.
@@ -129,7 +133,7 @@ unsafe extern "C" fn posix_trace_set_filter(trid: u64, set: *const EventSet, how
             }
         };
         // Bits of no event type are dropped.
-        stream.set_filter(EventSet::from_words(set.words()), how)
+        stream.set_filter(EventTypeSet::from_words(set.words()), how)
     })
 }
 

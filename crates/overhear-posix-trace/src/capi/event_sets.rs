@@ -4,7 +4,7 @@
 use std::ffi::c_int;
 
 use super::{call, object, store};
-use crate::{EventId, EventSet, TraceError};
+use crate::{EventId, EventTypeSet, TraceError};
 
 const WOPID_EVENTS: c_int = 1;
 const SYSTEM_EVENTS: c_int = 2;
@@ -17,8 +17,8 @@ const ALL_EVENTS: c_int = 3;
 unsafe fn change(
     name: &'static str,
     event: u32,
-    set: *mut EventSet,
-    change: impl FnOnce(&mut EventSet, EventId),
+    set: *mut EventTypeSet,
+    change: impl FnOnce(&mut EventTypeSet, EventId),
 ) -> c_int {
     call(name, || {
         let event = event_type(event)?;
@@ -38,38 +38,52 @@ fn event_type(number: u32) -> Result<EventId, TraceError> {
 /// # Safety
 /// As [`change`].
 #[no_mangle]
-unsafe extern "C" fn posix_trace_eventset_add(event_id: u32, set: *mut EventSet) -> c_int {
+unsafe extern "C" fn posix_trace_eventset_add(event_id: u32, set: *mut EventTypeSet) -> c_int {
     // SAFETY: by this function's condition.
-    unsafe { change("posix_trace_eventset_add", event_id, set, EventSet::insert) }
+    unsafe {
+        change(
+            "posix_trace_eventset_add",
+            event_id,
+            set,
+            EventTypeSet::insert,
+        )
+    }
 }
 
 /// # Safety
 /// As [`change`].
 #[no_mangle]
-unsafe extern "C" fn posix_trace_eventset_del(event_id: u32, set: *mut EventSet) -> c_int {
+unsafe extern "C" fn posix_trace_eventset_del(event_id: u32, set: *mut EventTypeSet) -> c_int {
     // SAFETY: by this function's condition.
-    unsafe { change("posix_trace_eventset_del", event_id, set, EventSet::remove) }
+    unsafe {
+        change(
+            "posix_trace_eventset_del",
+            event_id,
+            set,
+            EventTypeSet::remove,
+        )
+    }
 }
 
 /// # Safety
 /// `set` is null or points to memory of a `trace_event_set_t`.
 #[no_mangle]
-unsafe extern "C" fn posix_trace_eventset_empty(set: *mut EventSet) -> c_int {
+unsafe extern "C" fn posix_trace_eventset_empty(set: *mut EventTypeSet) -> c_int {
     call("posix_trace_eventset_empty", || {
         // SAFETY: by this function's condition.
-        unsafe { store(set, EventSet::EMPTY, "the set") }
+        unsafe { store(set, EventTypeSet::EMPTY, "the set") }
     })
 }
 
 /// # Safety
 /// `set` is null or points to memory of a `trace_event_set_t`.
 #[no_mangle]
-unsafe extern "C" fn posix_trace_eventset_fill(set: *mut EventSet, what: c_int) -> c_int {
+unsafe extern "C" fn posix_trace_eventset_fill(set: *mut EventTypeSet, what: c_int) -> c_int {
     call("posix_trace_eventset_fill", || {
         let members = match what {
-            WOPID_EVENTS => EventSet::KERNEL,
-            SYSTEM_EVENTS => EventSet::SYSTEM,
-            ALL_EVENTS => EventSet::ALL,
+            WOPID_EVENTS => EventTypeSet::KERNEL,
+            SYSTEM_EVENTS => EventTypeSet::SYSTEM,
+            ALL_EVENTS => EventTypeSet::ALL,
             _ => {
                 return Err(TraceError::invalid(format!(
                     "{what} is no choice of event types; use POSIX_TRACE_ALL_EVENTS, \
@@ -87,7 +101,7 @@ unsafe extern "C" fn posix_trace_eventset_fill(set: *mut EventSet, what: c_int) 
 #[no_mangle]
 unsafe extern "C" fn posix_trace_eventset_ismember(
     event_id: u32,
-    set: *const EventSet,
+    set: *const EventTypeSet,
     ismember: *mut c_int,
 ) -> c_int {
     call("posix_trace_eventset_ismember", || {
@@ -104,7 +118,7 @@ unsafe extern "C" fn posix_trace_eventset_ismember(
 mod tests {
     use super::*;
 
-    fn member(event: u32, set: &EventSet) -> c_int {
+    fn member(event: u32, set: &EventTypeSet) -> c_int {
         let mut result = -1;
         // SAFETY: pointers to values of this test.
         let error = unsafe { posix_trace_eventset_ismember(event, set, &mut result) };
@@ -114,21 +128,21 @@ mod tests {
 
     #[test]
     fn sets_of_c_are_those_of_rust() {
-        let mut set = EventSet::ALL;
+        let mut set = EventTypeSet::ALL;
         // SAFETY: pointers to values of this test.
         unsafe {
             assert_eq!(posix_trace_eventset_empty(&mut set), 0);
-            assert_eq!(set, EventSet::EMPTY);
+            assert_eq!(set, EventTypeSet::EMPTY);
             assert_eq!(posix_trace_eventset_add(64, &mut set), 0);
             assert_eq!(posix_trace_eventset_add(64, &mut set), 0);
             assert_eq!((member(64, &set), member(65, &set)), (1, 0));
             assert_eq!(posix_trace_eventset_del(64, &mut set), 0);
             assert_eq!(posix_trace_eventset_del(64, &mut set), 0);
-            assert_eq!(set, EventSet::EMPTY);
+            assert_eq!(set, EventTypeSet::EMPTY);
             for (what, members) in [
-                (WOPID_EVENTS, EventSet::KERNEL),
-                (SYSTEM_EVENTS, EventSet::SYSTEM),
-                (ALL_EVENTS, EventSet::ALL),
+                (WOPID_EVENTS, EventTypeSet::KERNEL),
+                (SYSTEM_EVENTS, EventTypeSet::SYSTEM),
+                (ALL_EVENTS, EventTypeSet::ALL),
             ] {
                 assert_eq!(posix_trace_eventset_fill(&mut set, what), 0);
                 assert_eq!(set, members);
@@ -138,7 +152,7 @@ mod tests {
 
     #[test]
     fn what_is_no_event_type_is_refused() {
-        let mut set = EventSet::ALL;
+        let mut set = EventTypeSet::ALL;
         let mut result = -1;
         // SAFETY: pointers to values of this test, and null, which is permitted.
         unsafe {
@@ -160,6 +174,6 @@ mod tests {
                 libc::EINVAL
             );
         }
-        assert_eq!((set, result), (EventSet::ALL, -1));
+        assert_eq!((set, result), (EventTypeSet::ALL, -1));
     }
 }

@@ -12,7 +12,7 @@ use overhear_metrics::automaton::{CMeasurement, CMeasurementGap, MeasurementList
 use super::{call, object, store};
 use crate::registry::{self, Entry};
 use crate::{
-    ActiveStream, EventId, EventSet, LogHeader, RequiredEvent, TraceError, TraceEvaluation,
+    ActiveStream, EventId, EventTypeSet, LogHeader, RequiredEvent, TraceError, TraceEvaluation,
     TraceMetric, TraceMetricError, Wait,
 };
 
@@ -178,8 +178,8 @@ pub(crate) unsafe extern "C" fn oh_trace_metric_free(metric: *mut RawMetric) {
 }
 
 /// The event types of a stream that a metric requires.
-fn required(metric: &TraceMetric, entry: &Entry) -> Result<EventSet, TraceError> {
-    let mut set = EventSet::EMPTY;
+fn required(metric: &TraceMetric, entry: &Entry) -> Result<EventTypeSet, TraceError> {
+    let mut set = EventTypeSet::EMPTY;
     for event in metric.events() {
         match (event, entry) {
             (RequiredEvent::Kernel(event), _) => set.insert(*event),
@@ -213,7 +213,7 @@ fn required(metric: &TraceMetric, entry: &Entry) -> Result<EventSet, TraceError>
 pub(crate) unsafe extern "C" fn oh_trace_metric_events_required(
     metric: *const RawMetric,
     trid: u64,
-    set: *mut EventSet,
+    set: *mut EventTypeSet,
 ) -> c_int {
     call("oh_trace_metric_events_required", || {
         // SAFETY: by contract.
@@ -227,7 +227,7 @@ pub(crate) unsafe extern "C" fn oh_trace_metric_events_required(
 impl Live {
     /// Evaluates the events that the stream has now.
     fn take_events(&mut self, stream: &ActiveStream) -> Result<(), TraceError> {
-        let mut named = EventSet::EMPTY;
+        let mut named = EventTypeSet::EMPTY;
         loop {
             let Self {
                 evaluation,

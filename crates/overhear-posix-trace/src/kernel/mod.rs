@@ -31,7 +31,7 @@ use overhear_ffi::KernelEvents;
 pub use merged::{MergedEvents, MergedItem};
 pub use queue::CPU_BYTES;
 
-use crate::{EventId, EventSet, Inheritance, TraceError};
+use crate::{EventId, EventTypeSet, Inheritance, TraceError};
 use library::{KernelLibrary, MonitorOptions, MonitorStatus};
 use queue::KernelQueue;
 
@@ -47,7 +47,7 @@ struct Monitor {
     kernel: *mut c_void,
     events: KernelEvents,
     /// The types whose sensors it records.
-    selected: EventSet,
+    selected: EventTypeSet,
     /// Which backend it has, and what it lacks, as text.
     message: String,
     backend: u32,
@@ -65,7 +65,7 @@ impl Drop for Monitor {
 
 /// Names of sensors for `oh_kernel_monitor_options`. It always has the lives of threads: then other
 /// sensors of scheduling stay disabled.
-fn sensors(events: EventSet) -> String {
+fn sensors(events: EventTypeSet) -> String {
     let mut names: Vec<&str> = events
         .iter()
         .filter_map(|event| event.kernel_name())
@@ -78,7 +78,7 @@ fn sensors(events: EventSet) -> String {
 
 /// The sensors of selected types that a monitor does not record, by its backend and its message:
 /// perf records are switches and lives only, and a kernel may lack the hook of a sensor.
-fn lacking(selected: EventSet, is_perf: bool, message: &str) -> Vec<&'static str> {
+fn lacking(selected: EventTypeSet, is_perf: bool, message: &str) -> Vec<&'static str> {
     let names = selected.iter().filter_map(|event| event.kernel_name());
     names
         .filter(|name| match is_perf {
@@ -90,7 +90,7 @@ fn lacking(selected: EventSet, is_perf: bool, message: &str) -> Vec<&'static str
 
 impl Monitor {
     /// A suspended monitor of a process and of the processes that it creates.
-    fn new(process: u32, selected: EventSet, buffer_bytes: u64) -> Result<Self, TraceError> {
+    fn new(process: u32, selected: EventTypeSet, buffer_bytes: u64) -> Result<Self, TraceError> {
         let library = KernelLibrary::load().map_err(|error| {
             let message = format!("events of the kernel need liboverhear_kernel: {error}");
             TraceError::new(libc::ENOSYS, message)
@@ -153,7 +153,7 @@ pub struct KernelRecorder {
     buffer_bytes: u64,
     queue: KernelQueue,
     monitor: Option<Monitor>,
-    selected: EventSet,
+    selected: EventTypeSet,
     is_running: bool,
 }
 
@@ -183,7 +183,7 @@ impl KernelRecorder {
                 Inheritance::Inherited => None,
             }),
             monitor: None,
-            selected: EventSet::EMPTY,
+            selected: EventTypeSet::EMPTY,
             is_running: false,
         }
     }
@@ -191,9 +191,13 @@ impl KernelRecorder {
     /// The types that a stream records after its filter was changed: those that were recorded
     /// before, and those that the change removes from the filter.
     #[must_use]
-    pub fn selection(selected: EventSet, old_filter: EventSet, filter: EventSet) -> EventSet {
+    pub fn selection(
+        selected: EventTypeSet,
+        old_filter: EventTypeSet,
+        filter: EventTypeSet,
+    ) -> EventTypeSet {
         let removed = old_filter.difference(filter);
-        let mut recordable = EventSet::EMPTY;
+        let mut recordable = EventTypeSet::EMPTY;
         EventId::kernel_events().for_each(|event| recordable.insert(event));
         selected
             .union(removed)
@@ -205,7 +209,11 @@ impl KernelRecorder {
     ///
     /// # Errors
     /// Those of [`KernelRecorder::start`], if the stream runs.
-    pub fn change_filter(&mut self, old: EventSet, new: EventSet) -> Result<(), TraceError> {
+    pub fn change_filter(
+        &mut self,
+        old: EventTypeSet,
+        new: EventTypeSet,
+    ) -> Result<(), TraceError> {
         self.selected = Self::selection(self.selected, old, new);
         self.queue.select(self.selected);
         match self.is_running {
@@ -277,8 +285,8 @@ impl KernelRecorder {
     /// that of a new one.
     pub fn clear(&mut self, now: Timestamp) {
         self.queue.clear(now);
-        self.selected = EventSet::EMPTY;
-        self.queue.select(EventSet::EMPTY);
+        self.selected = EventTypeSet::EMPTY;
+        self.queue.select(EventTypeSet::EMPTY);
         self.monitor = None;
         self.queue.close_streams();
     }
@@ -327,10 +335,10 @@ mod tests {
     use overhear_event::Timestamp;
 
     use super::{lacking, KernelRecorder, MergedEvents, MergedItem};
-    use crate::{EventId, EventSet, Inheritance};
+    use crate::{EventId, EventTypeSet, Inheritance};
 
-    fn set(names: &[&str]) -> EventSet {
-        let mut set = EventSet::EMPTY;
+    fn set(names: &[&str]) -> EventTypeSet {
+        let mut set = EventTypeSet::EMPTY;
         for name in names {
             set.insert(EventId::kernel(name).unwrap());
         }
@@ -347,18 +355,22 @@ mod tests {
         let select = KernelRecorder::selection;
         let (call, both) = (set(&["syscall"]), set(&["syscall", "timer"]));
         // A new stream has an empty filter, and records nothing of the kernel.
-        let selected = select(EventSet::EMPTY, EventSet::EMPTY, EventSet::EMPTY);
-        assert_eq!(selected, EventSet::EMPTY);
-        let selected = select(selected, EventSet::EMPTY, EventSet::ALL);
-        assert_eq!(selected, EventSet::EMPTY);
-        let without = EventSet::ALL.difference(call);
-        let selected = select(selected, EventSet::ALL, without);
+        let selected = select(
+            EventTypeSet::EMPTY,
+            EventTypeSet::EMPTY,
+            EventTypeSet::EMPTY,
+        );
+        assert_eq!(selected, EventTypeSet::EMPTY);
+        let selected = select(selected, EventTypeSet::EMPTY, EventTypeSet::ALL);
+        assert_eq!(selected, EventTypeSet::EMPTY);
+        let without = EventTypeSet::ALL.difference(call);
+        let selected = select(selected, EventTypeSet::ALL, without);
         assert_eq!(selected, call);
-        let selected = select(selected, without, EventSet::ALL.difference(both));
+        let selected = select(selected, without, EventTypeSet::ALL.difference(both));
         assert_eq!(selected, both);
         // Removing user event types changes nothing; adding a type ends its recording.
-        let filter = EventSet::SYSTEM.difference(both);
-        let selected = select(selected, EventSet::ALL.difference(both), filter);
+        let filter = EventTypeSet::SYSTEM.difference(both);
+        let selected = select(selected, EventTypeSet::ALL.difference(both), filter);
         assert_eq!(selected, both);
         assert_eq!(
             select(selected, filter, filter.union(call)),
@@ -381,8 +393,8 @@ mod tests {
         let pid = std::process::id();
         let mut recorder = KernelRecorder::new(pid, Inheritance::CloseForChild, 0);
         let call = EventId::kernel("syscall").unwrap();
-        let filter = EventSet::ALL.difference(set(&["syscall"]));
-        recorder.change_filter(EventSet::ALL, filter).unwrap();
+        let filter = EventTypeSet::ALL.difference(set(&["syscall"]));
+        recorder.change_filter(EventTypeSet::ALL, filter).unwrap();
         assert!(!recorder.is_active());
         let began = now();
         if let Err(error) = recorder.start() {

@@ -10,7 +10,7 @@ use overhear_event::{
 };
 
 use super::merged::MergedItem;
-use crate::{EventId, EventSet, TraceEvent, Truncation};
+use crate::{EventId, EventTypeSet, TraceEvent, Truncation};
 
 /// How long an event of the kernel is held back, so that an event of another CPU with an earlier
 /// time can still come. The monitor of `overhear-monitor` uses the same time.
@@ -49,7 +49,7 @@ enum Queued {
 /// Orders events of all CPUs. It takes no time and reads no clock: the caller passes both.
 pub(crate) struct KernelQueue {
     streams: BTreeMap<StreamId, KernelStream>,
-    selected: EventSet,
+    selected: EventTypeSet,
     /// Events of this process only; `None` if its children are traced, too.
     process: Option<u32>,
     /// In the order of their times up to `sorted`.
@@ -65,7 +65,7 @@ impl KernelQueue {
     pub(crate) fn new(process: Option<u32>) -> Self {
         Self {
             streams: BTreeMap::new(),
-            selected: EventSet::EMPTY,
+            selected: EventTypeSet::EMPTY,
             process,
             waiting: VecDeque::new(),
             is_sorted: true,
@@ -76,7 +76,7 @@ impl KernelQueue {
     }
 
     /// Sets the types whose events are kept from now on.
-    pub(crate) fn select(&mut self, events: EventSet) {
+    pub(crate) fn select(&mut self, events: EventTypeSet) {
         self.selected = events;
     }
 
@@ -289,7 +289,7 @@ mod tests {
 
     use super::{KernelQueue, HOLD_BACK};
     use crate::kernel::merged::MergedItem;
-    use crate::{EventId, EventSet};
+    use crate::{EventId, EventTypeSet};
 
     fn at(ns: u64) -> Timestamp {
         Timestamp::from_monotonic_ns(ns)
@@ -297,7 +297,7 @@ mod tests {
 
     fn queue(process: Option<u32>) -> KernelQueue {
         let mut queue = KernelQueue::new(process);
-        queue.select(EventSet::KERNEL);
+        queue.select(EventTypeSet::KERNEL);
         let open = |queue: &mut KernelQueue, id, cpu, sensor: &str, schema: TypeSchema| {
             let descriptor = StreamDescriptor::new(
                 StreamId::from_raw(id),
@@ -411,7 +411,7 @@ mod tests {
     fn events_of_types_that_are_not_selected_are_left_out() {
         let mut queue = queue(None);
         let [call_type, futex] = ["syscall", "futex"].map(|name| EventId::kernel(name).unwrap());
-        let mut selected = EventSet::EMPTY;
+        let mut selected = EventTypeSet::EMPTY;
         selected.insert(futex);
         queue.select(selected);
         queue.element(StreamId::from_raw(1), 0, at(1), &call(7, 7));

@@ -517,8 +517,9 @@ fn loop_cut_at_any_byte_of_a_write_keeps_the_newest_events() {
                 assert_eq!(numbers, (first..=last).collect::<Vec<_>>());
                 let kept: usize = numbers.iter().map(|it| 44 + data(*it).len()).sum();
                 // The event itself may be written after the begin of the next segment here. The log
-                // stays within its size, so it keeps room for a segment and two events with all data,
-                // and has just overwritten a segment, which exceeded its part by such an event.
+                // stays within its size, so it keeps room for a segment and two events with all
+                // data, and has just overwritten a segment, which exceeded its part by such an
+                // event.
                 let (last_event, largest) = (44 + data(number).len(), 44 + 80);
                 let unused = 2 * (size / 8) + 3 * largest;
                 assert!(kept + last_event + unused >= size, "{kept} at {number}");

@@ -40,8 +40,8 @@ fn race(capacity: u64, when_full: WhenFull) {
             })
         })
         .collect();
-    // Nothing is abandoned yet: a position whose writer is between the two parts of voiding it would
-    // count as a lost event.
+    // Nothing is abandoned yet: a position whose writer is between the two parts of voiding it
+    // would count as a lost event.
     for _ in 0..8 {
         seen.look(&mut consumer, false);
         watched.look(&mut observer, false);

@@ -6,13 +6,13 @@ use crate::EventId;
 /// A set of event types: `trace_event_set_t`. Bit n of the words is the event type n.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(C)]
-pub struct EventSet {
+pub struct EventTypeSet {
     bits: [u64; 5],
 }
 
 const _: () = assert!(EventId::COUNT == 5 * 64);
 
-impl EventSet {
+impl EventTypeSet {
     /// The set without members.
     pub const EMPTY: Self = Self { bits: [0; 5] };
     /// Every event type.
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn sets_agree_with_lists_of_members() {
-        let mut set = EventSet::EMPTY;
+        let mut set = EventTypeSet::EMPTY;
         for event in [
             EventId::START,
             EventId::UNNAMED,
@@ -127,11 +127,14 @@ mod tests {
         assert_eq!(set.iter().count(), 3);
         set.remove(EventId::UNNAMED);
         assert!(!set.contains(EventId::UNNAMED));
-        assert_eq!(set.difference(EventSet::SYSTEM).iter().count(), 1);
-        assert_eq!(EventSet::ALL.difference(EventSet::ALL), EventSet::EMPTY);
-        assert_eq!(EventSet::SYSTEM.union(set).iter().count(), 63 + 1);
-        assert!(EventSet::KERNEL.iter().all(EventId::is_kernel));
-        assert_eq!(EventSet::KERNEL.iter().count(), 48);
-        assert_eq!(EventSet::from_words([u64::MAX; 5]), EventSet::ALL);
+        assert_eq!(set.difference(EventTypeSet::SYSTEM).iter().count(), 1);
+        assert_eq!(
+            EventTypeSet::ALL.difference(EventTypeSet::ALL),
+            EventTypeSet::EMPTY
+        );
+        assert_eq!(EventTypeSet::SYSTEM.union(set).iter().count(), 63 + 1);
+        assert!(EventTypeSet::KERNEL.iter().all(EventId::is_kernel));
+        assert_eq!(EventTypeSet::KERNEL.iter().count(), 48);
+        assert_eq!(EventTypeSet::from_words([u64::MAX; 5]), EventTypeSet::ALL);
     }
 }
