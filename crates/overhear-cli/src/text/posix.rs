@@ -70,8 +70,8 @@ fn event_types(names: &[String]) -> String {
         .collect();
     match names.len().saturating_sub(MAX_NAMES) {
         0 if shown.is_empty() => "-".to_string(),
-        0 => shown.join(" "),
-        more => format!("{} and {more} more", shown.join(" ")),
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -134,7 +134,7 @@ mod tests {
         };
         insta::assert_snapshot!(render(&listing, Width::UNLIMITED), @r"
         process           stream     state          policy      capacity  recorded  lost: full  overwritten  children  log  controller  event types
-        ser\x1bver(4711)  requests   running, full  until_full      1024      1030           6            -  yes       -          4712  a b c d e f and 2 more
+        ser\x1bver(4711)  requests   running, full  until_full      1024      1030           6            -  yes       -          4712  a, b, c, d, e, f and 2 more
         other(9)          (no name)  suspended      loop              64        70           -            6  -         yes           9  -
         ");
     }
