@@ -258,13 +258,18 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             ] {
                 assert!(ns(task, key) > Nanos::ZERO, "{task}");
             }
-            // A job contains its activation. The longest of each may be another one's, and more
-            // elements are subtracted of a job.
+        }
+        // A job contains its activation. The longest of each may be another one's, and more
+        // elements are subtracted of a job. So a disturbance of one of them can part both.
+        let late = watched.worst().plus(watched.stolen());
+        let parted = |task: &&Value| {
             let (job, wakeup) = ("job_system_time_ns", "delay_until_wakeup_ns");
-            assert!(
-                2 * ns(task, job).as_ns() > ns(task, wakeup).as_ns(),
-                "{task}"
-            );
+            2 * ns(task, job).as_ns() <= ns(task, wakeup).as_ns()
+        };
+        if let Some(task) = tasks.iter().find(parted) {
+            println!("an activation is longer than its job: {task}; once more");
+            unexplained += usize::from(ns(task, "delay_until_wakeup_ns") > late);
+            continue;
         }
         let without = bare["tasks"].as_array().unwrap();
         overheads_are_in_the_response_times(tasks, without);
@@ -285,7 +290,7 @@ fn observed_response_times_are_at_most_the_computed_ones() {
             watched.worst(),
             watched.stolen()
         );
-        match judge(tasks, watched.worst().plus(watched.stolen())) {
+        match judge(tasks, late) {
             Outcome::Kept => return,
             Outcome::Disturbed(message) => println!("{message}; once more"),
             Outcome::Unexplained(message) => {
