@@ -263,7 +263,7 @@ static void of_types(void)
     CALL(posix_trace_shutdown(stream));
 }
 
-/* The list of a stream from its current position: how many, and which of the two types. */
+/* The list of a stream from its current position: the number of types, and which of the two. */
 struct list {
     int count, wrong, twice, one, two;
     trace_event_id_t first;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT OR Apache-2.0 */
 /*
- * links: overhear_posixtrace. Streams over fork, clone, exec and spawn: who is traced, and by whom
- * it is controlled.
+ * links: overhear_posixtrace. Streams over fork, clone, exec and spawn: traced processes, and their
+ * controllers.
  */
 #define _GNU_SOURCE 1
 #include <errno.h>

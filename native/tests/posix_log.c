@@ -122,7 +122,7 @@ static void by_the_program(void)
     record(0, EVENTS);
     tap_check(posix_trace_trygetnext_event(stream, &event, NULL, 0, &length, &unavailable) == EINVAL,
               "its events are not read from the stream");
-    tap_check(posix_trace_flush(stream) == 0, "a flush is asked for");
+    tap_check(posix_trace_flush(stream) == 0, "a flush is requested");
     status = flushed(stream);
     tap_check(status.posix_stream_flush_error == 0 && status.posix_stream_status == POSIX_TRACE_RUNNING,
               "and done, while the stream runs");
@@ -161,7 +161,7 @@ static void by_the_policy(void)
     read_log(log, &found);
     posix_trace_close(log);
     printf("# %d of %d events, %d flushes\n", found.users, recorded, found.flush_starts);
-    /* Beside load the thread that flushes may be late. Then the loss is known. */
+    /* On a loaded machine the thread that flushes may be late. Then the loss is reported. */
     tap_check(overrun ? found.users < recorded : found.users == recorded && found.in_order,
               "has each event in its log, or an overrun");
     tap_check(found.users > 64 && found.flush_starts > 1, "more than fit into it at once");

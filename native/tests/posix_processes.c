@@ -27,7 +27,7 @@ static void end(int value)
     __atomic_store_n(&ending, value, __ATOMIC_RELEASE);
 }
 
-/* Records numbers from 0 on until the end; how many. */
+/* Records numbers from 0 on until the end; returns their number. */
 static void *writes(void *argument)
 {
     int *count = (int *)argument;
@@ -38,7 +38,7 @@ static void *writes(void *argument)
     return NULL;
 }
 
-/* Changes the filter and asks for the status, so that locks are held at forks. */
+/* Changes the filter and gets the status, so that locks are held at forks. */
 static void *changes(void *argument)
 {
     trace_id_t stream = *(trace_id_t *)argument;

@@ -118,7 +118,7 @@ static void several(void)
         pthread_join(readers[at].thread, NULL);
         good &= readers[at].result == EINVAL;
     }
-    tap_check(good, "which are told so by EINVAL");
+    tap_check(good, "which return with EINVAL");
 }
 
 static void signals(int flags, int timed, int expected, const char *name)
