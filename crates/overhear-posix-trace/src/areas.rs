@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Whose area: from the number of a process to the memory through which it is traced.
+//! Finds the area of a process by its id: the memory through which it is traced.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
     area_of_stranger(pid)
 }
 
-/// Time in which a child enters itself into the area, a multiple of what a loaded machine needs.
+/// Longest time in which a child enters itself into the area. A loaded machine needs much less.
 const JOIN_PATIENCE: Duration = Duration::from_secs(1);
 const JOIN_PAUSE: Duration = Duration::from_millis(1);
 
@@ -72,7 +72,8 @@ fn is_fork_of(area: &Area, pid: u32) -> Result<bool, TraceError> {
 
 /// The area of a process outside of the family: the directory's rules decide.
 fn area_of_stranger(pid: u32) -> Result<Target, TraceError> {
-    // Also without a directory. Whether the caller may trace the process is up to the directory.
+    // Works without a directory, too. The directory decides whether the caller may trace the
+    // process.
     if let Err(error) = may_signal(pid) {
         if error.errno == libc::ESRCH {
             return Err(error);

@@ -45,11 +45,11 @@ pub struct Attributes {
     pub creation_ns: u64,
     /// Resolution of time stamps in nanoseconds.
     pub clock_resolution_ns: u64,
-    /// Most bytes of data of a user event.
+    /// Maximum bytes of data of a user event: max-data-size.
     pub max_data_size: usize,
     /// Bytes for the events of the stream, at least: stream-min-size.
     pub stream_size: usize,
-    /// The policy of a full stream; `None` chooses by whether there is a log.
+    /// The policy of a full stream; `None` is the default, which depends on whether there is a log.
     pub stream_full: Option<StreamFullPolicy>,
     /// Whether children are traced.
     pub inheritance: Inheritance,
@@ -64,7 +64,7 @@ pub const NAME_MAX: usize = 64;
 /// The attribute generation-version.
 pub const GENERATION_VERSION: &str = concat!("Overhear ", env!("CARGO_PKG_VERSION"));
 
-/// Bytes in a ring for what is recorded with each event.
+/// Bytes of an event in a ring, without its data.
 const EVENT_HEADER_BYTES: usize = 48;
 /// Bytes of the longest data of a system event of the standard: the two filters of
 /// `POSIX_TRACE_FILTER`.
@@ -79,7 +79,7 @@ impl Attributes {
         Self::data_bytes_of(self.max_data_size)
     }
 
-    /// The same for a max-data-size.
+    /// Maximum bytes of data of any event of a stream with this max-data-size.
     #[inline(always)]
     pub(crate) const fn data_bytes_of(max_data_size: usize) -> usize {
         if max_data_size > SYSTEM_DATA_BYTES {

@@ -90,7 +90,7 @@ fn pair() -> ClockPair {
     )
 }
 
-/// What is measured of the hardware counter.
+/// Measurements of the hardware counter.
 struct Measured {
     first: ClockPair,
     fit: Option<ClockFit>,
@@ -108,7 +108,8 @@ fn measured() -> MutexGuard<'static, Measured> {
     measured.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Begins to measure, when the library is loaded: the longer before the first reading the better.
+/// Begins to measure, when the library is loaded: a longer time until the first reading gives a
+/// better slope.
 pub(crate) fn begin() {
     if stamp_clock() != ClockId::Monotonic {
         drop(measured());
@@ -187,7 +188,7 @@ pub(crate) struct StampConverter {
     taken: usize,
 }
 
-/// How long a copy of the map is used. Segments begin 5 ms after they are known.
+/// Longest use of a copy of the map. Segments begin 5 ms after they are computed.
 const FRESH: Nanos = Nanos::from_ms(2);
 
 impl StampConverter {

@@ -126,8 +126,8 @@ impl EventId {
         Some(Self(Self::KERNEL.start() + index as u16))
     }
 
-    /// The name of an event type of Linux. `None` for other types, and for numbers of which this
-    /// version knows no sensor.
+    /// The name of an event type of Linux. `None` for other types, and for numbers without a sensor
+    /// in this version.
     #[must_use]
     pub fn kernel_name(self) -> Option<&'static str> {
         let index = self.0.checked_sub(*Self::KERNEL.start())?;

@@ -7,14 +7,15 @@
 //! ```
 //!
 //! The source finds the areas through a directory, also those of later processes, and the streams
-//! in each area, also later ones. It maps areas for reading only: neither the traced processes nor
-//! the controllers notice it, and each event that it reads is still there for them.
+//! in each area, also later ones. It maps areas for reading only: it changes nothing for the traced
+//! processes and the controllers, which can still read each event.
 //!
 //! # Completeness
 //!
 //! - A stream that appears is read from its first event on. Its ring is kept for a while after its
 //!   end, so that a short stream is read as well.
-//! - What was overwritten, found no room or was not finished is a gap with its number and cause.
+//! - Events that were overwritten, not finished, or lost because the stream was full are a gap with
+//!   their number and cause.
 //! - If an event is recorded into two streams, each of them has an element: the instance of a
 //!   sensor is the name of its trace stream.
 
@@ -33,14 +34,14 @@ use crate::elements::{ElementSink, TraceElements};
 use crate::observer::{AreaObserver, ObserveFrom, ObservedItem, ObservedStream, StreamObserver};
 use crate::{EventId, LogHeader};
 
-/// Numbers for the streams of this source: other sources of a monitor number theirs from the
-/// beginning of the local range on.
+/// First stream id of this source, offset from the beginning of the local range, where the ids of
+/// other sources of a monitor begin.
 const STREAM_IDS: u32 = 1 << 31;
-/// Numbers for the event types and processes of one trace stream.
+/// Number of stream ids for the event types and processes of one trace stream.
 const IDS_OF_STREAM: u32 = 1 << 14;
-/// Events of a trace stream in one poll, at most: what a monitor's queue always has room for.
+/// Maximum number of events of a trace stream in one poll: a monitor's queue has room for them.
 const MAX_EVENTS_PER_POLL: u32 = 32 << 10;
-/// Time between two looks whether the processes of an area are alive that did not announce it.
+/// Time between two checks whether processes of an area are alive that did not announce it.
 const LIFE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Selects trace streams.
@@ -69,7 +70,7 @@ impl std::str::FromStr for StreamSelection {
             None => (text, None),
         };
         let pid = pid.parse().ok().filter(|pid| *pid > 0).ok_or_else(|| {
-            format!("`{pid}` is no process id; give PID, or PID/NAME for a stream with a name")
+            format!("`{pid}` is no process id; name PID, or PID/NAME for a stream with a name")
         })?;
         Ok(Self { pid, name })
     }
@@ -106,8 +107,7 @@ struct LiveArea {
     streams: Vec<LiveStream>,
     /// Place and generation of the streams that were found, also of those that have ended.
     known: HashSet<(usize, u32)>,
-    /// When it is looked up again whether a process of it is alive, once the announced ones have
-    /// ended.
+    /// Time of the next check whether a process of it is alive, when the announced ones have ended.
     next_look: Instant,
 }
 
@@ -239,7 +239,7 @@ impl LiveStreams {
         }
     }
 
-    /// Opens the streams that were not known.
+    /// Opens the streams that are new.
     fn find_streams(&mut self, from: ObserveFrom) {
         let Self {
             areas,
@@ -273,14 +273,16 @@ impl LiveStreams {
                         area.streams.push(live);
                     }
                     (Ok(_), None) => {
-                        let message = "no numbers are left for further trace streams";
+                        let message =
+                            "no stream ids are left for further trace streams; attach again";
                         complaints.push(SourceError(message.to_string()));
                     }
                     (Err(error), _) => {
                         let name = String::from_utf8_lossy(&stream.name);
                         let pid = stream.target;
-                        let message =
-                            format!("the trace stream `{name}` of {pid} was not read: {error}");
+                        let message = format!(
+                            "the trace stream `{name}` of process {pid} cannot be read: {error}"
+                        );
                         complaints.push(SourceError(message));
                     }
                 }
@@ -329,7 +331,7 @@ impl LiveStream {
         }
     }
 
-    /// Delivers what has been recorded; whether the stream has ended.
+    /// Delivers the recorded events; returns whether the stream has ended.
     fn poll(&mut self, matcher: Option<&Matcher>, inbox: &mut dyn Inbox) -> bool {
         let Self {
             reader,
@@ -479,7 +481,7 @@ impl Source for LiveStreams {
         }
         let matcher = self.matcher.as_ref();
         self.areas.retain(|_, area| {
-            // Asked before the rings are read: a process that has ended records nothing more.
+            // Checked before the rings are read: a process that has ended records nothing more.
             let is_over = area.is_over();
             area.streams.retain_mut(|stream| {
                 let ended = stream.poll(matcher, inbox);

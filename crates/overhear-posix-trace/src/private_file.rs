@@ -101,7 +101,7 @@ mod tests {
         let kept = PrivateFile::new(tempfile::tempfile().unwrap().into());
         let number = kept.as_fd().as_raw_fd();
         let other: File = tempfile::tempfile().unwrap();
-        // SAFETY: what a program does that closes all descriptors and opens a file.
+        // SAFETY: the test closes its own descriptor, as a program does that closes all.
         assert_eq!(unsafe { libc::dup2(other.as_raw_fd(), number) }, number);
         drop(kept);
         // SAFETY: a system call without memory.

@@ -2,7 +2,7 @@
 //! The reader of an active stream: events in order, and what the standard reports around losses.
 //!
 //! The ring has user events and the system events of the controller. The reader adds those that are
-//! known at reading only:
+//! determined at reading only:
 //!
 //! - Events were overwritten or never finished: `OVERFLOW`, and `RESUME` before the next event.
 //! - Events of the kernel, in the order of time ([`MergedEvents`]).
@@ -24,7 +24,7 @@ use crate::flush::gap_cause;
 use crate::kernel::{KernelRecorder, MergedEvents, MergedItem};
 use crate::{EventId, EventTypeSet, TraceEvent};
 
-/// What a step found.
+/// The result of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// An event: [`Reader::current`].
@@ -44,7 +44,7 @@ pub(crate) struct Loss {
     pub(crate) cause: GapCause,
 }
 
-/// Why events of a stream are lost, counted by the reader.
+/// Numbers of lost events by cause, counted by the reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Losses {
     /// Replaced by newer events.
@@ -100,7 +100,7 @@ pub(crate) struct Reader {
     kernel_data: Vec<u8>,
     /// The event in the buffer comes after the next one of the kernel, or may do so.
     from_ring: Option<Head>,
-    /// All events of the kernel up to this time are known.
+    /// All events of the kernel up to this time were polled.
     horizon: Timestamp,
     /// Time of the last event that was merged.
     merged: Timestamp,

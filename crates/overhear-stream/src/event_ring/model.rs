@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! What the models of the event ring run and check.
+//! The runs and checks of the models of the event ring.
 
 use std::vec::Vec;
 
