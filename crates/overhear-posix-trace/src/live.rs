@@ -139,7 +139,7 @@ impl LiveStreams {
     /// only the streams of the selection.
     ///
     /// # Errors
-    /// [`LinkError`] if no directory answers there.
+    /// [`LinkError`] if no directory listens there.
     pub fn connect(
         socket: &Path,
         from: ObserveFrom,

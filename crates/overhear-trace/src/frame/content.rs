@@ -28,7 +28,7 @@ const MAX_DESCRIPTOR_BYTES: usize = 1 << 20;
 /// The first frame of a channel, and of each part that can be read alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelHeader {
-    /// What the channel has, such as `posix trace log`; at most 255 bytes.
+    /// The kind of content of the channel, such as `posix trace log`; 1 to 255 bytes.
     pub content: String,
     /// `CLOCK_REALTIME` minus `CLOCK_MONOTONIC` in nanoseconds; readers compute the wall time with
     /// it.
@@ -57,7 +57,7 @@ pub enum FrameContent<'a> {
     Watermark(Timestamp),
     /// Nothing follows. No item of the channel is later than this time.
     End(Timestamp),
-    /// A kind or a version that this reader does not know.
+    /// A kind or a version that this reader does not support.
     Unknown {
         /// The number of the kind.
         kind: u8,
