@@ -59,7 +59,7 @@ static int finds(trace_id_t stream, int value)
     }
 }
 
-/* Reads until a stream is empty, and so goes on if it was full. A killed writer holds it up. */
+/* Reads until a stream is empty, so that a full one starts again. A killed writer delays it. */
 static void drain(trace_id_t stream)
 {
     struct posix_trace_status_info status;

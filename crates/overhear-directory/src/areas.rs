@@ -30,7 +30,7 @@ const REFUSED_INTERVAL: Duration = Duration::from_secs(10);
 /// Longest wait for the reply to a monitor's first request.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why the area of a process cannot be opened.
+/// An error in opening the area of a process.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenAreaError {
     /// The environment has no directory.

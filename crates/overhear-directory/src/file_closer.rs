@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-/// Threads that close refused files at the same time, at most.
+/// Maximum number of threads that close refused files at the same time.
 const MAX_CLOSERS: usize = 3;
 
 /// Closes refused files. To close a file of a file system in user space is a request to its server,

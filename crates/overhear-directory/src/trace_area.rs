@@ -106,7 +106,7 @@ impl AreaFiles {
     /// Checks the files that a process of this user has sent.
     ///
     /// # Errors
-    /// What is wrong with them, and the files.
+    /// A message about the wrong property, and the files.
     pub(crate) fn checked(files: Vec<OwnedFd>, uid: u32) -> Result<Self, (String, Vec<OwnedFd>)> {
         match check(&files, uid) {
             Ok((identity, bytes)) => {

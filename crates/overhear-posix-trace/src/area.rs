@@ -22,8 +22,8 @@
 //!
 //! # Trust
 //!
-//! Every process of the family can write all of it. What is read here can be anything: it is
-//! checked before it sizes or indexes memory, and a controller keeps the geometry of its streams
+//! Every process of the family can write all of it. Values that are read here can be anything: they
+//! are checked before they size or index memory, and a controller keeps the geometry of its streams
 //! itself. A wrong value costs the family its trace, never another process its memory safety.
 
 use std::ffi::CString;

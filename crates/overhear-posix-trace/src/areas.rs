@@ -50,18 +50,18 @@ pub(crate) fn area_of_process(pid: i32) -> Result<Target, TraceError> {
 }
 
 /// Longest time in which a child enters itself into the area. A loaded machine needs much less.
-const JOIN_PATIENCE: Duration = Duration::from_secs(1);
-const JOIN_PAUSE: Duration = Duration::from_millis(1);
+const MAX_JOIN_WAIT: Duration = Duration::from_secs(1);
+const JOIN_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Whether a process is a child of the family that enters itself now: `fork` returns in the parent
 /// before the child has done so.
 fn joins_soon(area: &Area, pid: u32) -> Result<bool, TraceError> {
     let begun = Instant::now();
-    while is_fork_of(area, pid)? && begun.elapsed() < JOIN_PATIENCE {
+    while is_fork_of(area, pid)? && begun.elapsed() < MAX_JOIN_WAIT {
         if area.has_member(pid)? {
             return Ok(true);
         }
-        std::thread::sleep(JOIN_PAUSE);
+        std::thread::sleep(JOIN_POLL_INTERVAL);
     }
     Ok(false)
 }

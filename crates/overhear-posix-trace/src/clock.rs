@@ -163,9 +163,9 @@ impl Measured {
         let doubled = Nanos::from_ns(self.interval.as_ns() * 2);
         self.interval = doubled.min(LONGEST_INTERVAL);
         // Streams may be read long after they were written.
-        const KEPT: usize = 100_000;
-        if self.map.segments().len() > KEPT {
-            let oldest_kept = self.map.segments()[KEPT / 2].time;
+        const MAX_SEGMENTS: usize = 100_000;
+        if self.map.segments().len() > MAX_SEGMENTS {
+            let oldest_kept = self.map.segments()[MAX_SEGMENTS / 2].time;
             self.map.forget_before(oldest_kept);
         }
     }
@@ -189,7 +189,7 @@ pub(crate) struct StampConverter {
 }
 
 /// Longest use of a copy of the map. Segments begin 5 ms after they are computed.
-const FRESH: Nanos = Nanos::from_ms(2);
+const MAX_MAP_AGE: Nanos = Nanos::from_ms(2);
 
 impl StampConverter {
     /// Brings the map up to date: before a group of stamps that were made until now.
@@ -198,7 +198,7 @@ impl StampConverter {
             return;
         }
         let now = monotonic_now();
-        if self.taken > 0 && now.since(self.updated) < FRESH {
+        if self.taken > 0 && now.since(self.updated) < MAX_MAP_AGE {
             return;
         }
         let mut measured = measured();

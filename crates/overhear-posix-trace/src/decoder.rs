@@ -11,10 +11,10 @@ use crate::event::FLAG_TRUNCATED;
 use crate::{EventId, TraceEvent, Truncation};
 
 /// Number of events after which the conversion of stamps is refreshed.
-const REFRESH: u32 = 256;
+const REFRESH_EVENTS: u32 = 256;
 /// Longest wait of a reader for a writer that has a position and does not publish its event: the
 /// writer is preempted, stopped or dead.
-const LATE: Duration = Duration::from_millis(100);
+const MAX_WRITER_WAIT: Duration = Duration::from_millis(100);
 
 /// An event without its data.
 #[derive(Clone, Copy, Debug)]
@@ -87,7 +87,7 @@ impl Decoder {
         self.late_since = None;
         let event = EventId::from_raw(record.event.into())?;
         if self.until_refresh == 0 {
-            self.until_refresh = REFRESH;
+            self.until_refresh = REFRESH_EVENTS;
             self.converter.refresh(self.clock);
         }
         self.until_refresh -= 1;
@@ -137,7 +137,7 @@ impl Decoder {
     /// The event at a position is not finished; whether its writer is to be given up.
     pub(crate) fn is_too_late(&mut self, position: u64) -> bool {
         match self.late_since {
-            Some((at, since)) if at == position => since.elapsed() >= LATE,
+            Some((at, since)) if at == position => since.elapsed() >= MAX_WRITER_WAIT,
             _ => {
                 self.late_since = Some((position, Instant::now()));
                 false

@@ -26,7 +26,7 @@ use overhear_metrics::automaton::Catalogue;
 
 use crate::{EventId, LogHeader, TraceEvent, Truncation};
 
-/// Most streams of a converter: processes and threads in a log are not trusted.
+/// Maximum number of streams of a converter: processes and threads in a log are not trusted.
 const MAX_STREAMS: usize = 1 << 14;
 /// Bytes of the payload of a user event before its data.
 const HEAD_BYTES: usize = 40;

@@ -4,9 +4,9 @@
 use overhear_event::kernel::SENSORS;
 use overhear_event::TypeSchema;
 
-/// Most characters of the name of an event type: `TRACE_EVENT_NAME_MAX`.
+/// Maximum number of characters of the name of an event type: `TRACE_EVENT_NAME_MAX`.
 pub const EVENT_NAME_MAX: usize = 64;
-/// Most user event types of a process, with the unnamed one: `TRACE_USER_EVENT_MAX`.
+/// Maximum number of user event types of a process, with the unnamed one: `TRACE_USER_EVENT_MAX`.
 pub const USER_EVENT_MAX: usize = 256;
 
 /// An event type: a number below [`EventId::COUNT`]. It need not be defined.

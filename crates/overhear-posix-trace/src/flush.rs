@@ -3,7 +3,7 @@
 //!
 //! A flush begins with `FLUSH_START` in the stream, moves everything up to there into the log, and
 //! ends with `FLUSH_STOP`. Writers go on meanwhile. Policy `FLUSH`: a writer that makes the stream
-//! half full wakes the thread, which also checks the stream every [`PERIOD`].
+//! half full wakes the thread, which also checks the stream every [`FLUSH_PERIOD`].
 //!
 //! Locks are taken in the order control, log, reader.
 
@@ -23,9 +23,9 @@ use crate::stream::Stream;
 use crate::{EventId, EventTypeSet, StreamFullPolicy, TraceError, TraceEvent, Truncation};
 
 /// Longest time that events of a stream with the policy `FLUSH` stay in the stream.
-const PERIOD: Duration = Duration::from_millis(100);
+const FLUSH_PERIOD: Duration = Duration::from_millis(100);
 /// Time between two checks for a writer that is late.
-const PAUSE: Duration = Duration::from_micros(200);
+const LATE_WRITER_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The log of a stream, and the thread that writes it.
 #[derive(Debug)]
@@ -193,7 +193,7 @@ impl Shared {
         let slot = stream.slot();
         let period = Timespec {
             tv_sec: 0,
-            tv_nsec: PERIOD.subsec_nanos().into(),
+            tv_nsec: FLUSH_PERIOD.subsec_nanos().into(),
         };
         slot.begin_wait(true);
         while !self.ending.load(Ordering::SeqCst) {
@@ -220,7 +220,7 @@ impl Shared {
         let is_stopped = stream.slot().is_stopped();
         // Events of the kernel are in its own buffers, which report no fill level.
         let has_more = written != position || stream.has_kernel();
-        is_half_full || is_stopped || (has_more && since.elapsed() >= PERIOD)
+        is_half_full || is_stopped || (has_more && since.elapsed() >= FLUSH_PERIOD)
     }
 
     fn flush(&self, stream: &Stream) {
@@ -267,7 +267,7 @@ impl Shared {
                 Step::Empty => return,
                 Step::Late => {
                     drop(reader);
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(LATE_WRITER_INTERVAL);
                 }
             }
         }

@@ -6,12 +6,12 @@ use rustix::io::Errno;
 use rustix::thread::futex;
 use rustix::time::Timespec;
 
-/// Why a wait ended.
+/// The reason for the end of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// The word changed, or might have.
     Changed,
-    /// A handler of a signal ran.
+    /// A signal handler ran.
     Interrupted,
     /// The time is over.
     TimedOut,

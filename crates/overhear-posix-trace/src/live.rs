@@ -34,15 +34,15 @@ use crate::elements::{ElementSink, TraceElements};
 use crate::observer::{AreaObserver, ObserveFrom, ObservedItem, ObservedStream, StreamObserver};
 use crate::{EventId, LogHeader};
 
-/// First stream id of this source, offset from the beginning of the local range, where the ids of
-/// other sources of a monitor begin.
-const STREAM_IDS: u32 = 1 << 31;
+/// First stream id of this source. Other sources of a monitor number their streams from the
+/// beginning of the local range on.
+const FIRST_STREAM_ID: u32 = 1 << 31;
 /// Number of stream ids for the event types and processes of one trace stream.
-const IDS_OF_STREAM: u32 = 1 << 14;
+const IDS_PER_STREAM: u32 = 1 << 14;
 /// Maximum number of events of a trace stream in one poll: a monitor's queue has room for them.
 const MAX_EVENTS_PER_POLL: u32 = 32 << 10;
 /// Time between two checks whether processes of an area are alive that did not announce it.
-const LIFE_INTERVAL: Duration = Duration::from_millis(100);
+const LIFE_CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Selects trace streams.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -158,7 +158,7 @@ impl LiveStreams {
     }
 
     fn of(feed: AreaFeed) -> Self {
-        let free = StreamIdRange::LOCAL.starting_at(StreamId::from_raw(STREAM_IDS));
+        let free = StreamIdRange::LOCAL.starting_at(StreamId::from_raw(FIRST_STREAM_ID));
         Self {
             feed,
             areas: BTreeMap::new(),
@@ -174,7 +174,7 @@ impl LiveStreams {
     /// Whether a stream of elements is one of this source.
     #[must_use]
     pub const fn has_stream(stream: StreamId) -> bool {
-        stream.as_raw() >= STREAM_IDS
+        stream.as_raw() >= FIRST_STREAM_ID
     }
 
     /// Whether later streams are read. They are by default.
@@ -266,7 +266,7 @@ impl LiveStreams {
                 *opened += 1;
                 match (
                     area.observer.observe(&stream, from),
-                    free.take(IDS_OF_STREAM),
+                    free.take(IDS_PER_STREAM),
                 ) {
                     (Ok(reader), Some(ids)) => {
                         let live = LiveStream::new(&stream, reader, &area.record, ids);
@@ -298,7 +298,7 @@ impl LiveArea {
         if !self.record.ended || now < self.next_look {
             return false;
         }
-        self.next_look = now + LIFE_INTERVAL;
+        self.next_look = now + LIFE_CHECK_INTERVAL;
         self.observer.living_processes().is_empty()
     }
 }

@@ -18,7 +18,7 @@ use crate::local::geometry;
 use crate::{EventId, EventTypeSet, Inheritance, StreamFullPolicy, TraceError, TraceEvent};
 
 /// Events of one loss, at most: a greater number comes from a damaged area.
-const MOST_MISSED: u64 = 1 << 44;
+const MAX_MISSED: u64 = 1 << 44;
 
 /// An area of other processes, mapped read-only.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ pub struct ObservedStream {
     pub has_log: bool,
     /// The event types that it does not record.
     pub filter: EventTypeSet,
-    /// Most bytes of data of a user event.
+    /// Maximum bytes of data of a user event.
     pub max_data_size: usize,
     /// Maximum number of events in its ring.
     pub capacity: usize,
@@ -336,9 +336,9 @@ impl StreamObserver {
             Some((config, written_untrusted)) if config == self.config => {
                 let unread = written_untrusted.saturating_sub(self.observer.position());
                 // A number beyond the limit is damage of unknown extent.
-                unread.min(MOST_MISSED)
+                unread.min(MAX_MISSED)
             }
-            // Its ring was given back before it was read to its end.
+            // Its ring was freed before it was read to its end.
             _ => 1,
         };
         if missed > 0 {
@@ -465,7 +465,7 @@ mod tests {
         assert_eq!(last, Some(39_u64.to_ne_bytes().to_vec()));
         record(event, b"the last one");
         drop(stream);
-        // What was recorded before the end is read after it, also by an observer that comes later.
+        // Events before the end are read after it, also by an observer that begins after the end.
         let mut late = observer.observe(seen, ObserveFrom::Creation).unwrap();
         for reader in [&mut reader, &mut late] {
             let mut last = Vec::new();

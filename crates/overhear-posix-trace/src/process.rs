@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! This process as a traced one: its area, and what `fork`, `exec` and `exit` do.
+//! This process as a traced one: its area, and the effects of `fork`, `exec` and `exit`.
 //!
 //! - *Load*: the constructor of the library looks for an area that was inherited over `exec`, and
 //!   makes a new one if there is none. It announces the area to the directory, if there is one.
 //! - *Fork*: the child shares the area, and is entered as a member of it; the streams of its parent
 //!   that children inherit trace it. It controls no stream of its parent.
 //! - *Exec*: the descriptor of the area stays open. The new program finds itself in the table of
-//!   members and goes on; the streams that the old program controlled end.
+//!   members and stays traced; the streams that the old program controlled end.
 //! - *Spawn*: no handler of `fork` runs, and the new program finds its parent in the table.
 //! - *Exit*: streams that the process controls are shut down.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The reader of an active stream: events in order, and what the standard reports around losses.
+//! The reader of an active stream: events in order, and the system events around losses.
 //!
 //! The ring has user events and the system events of the controller. The reader adds those that are
 //! determined at reading only:
@@ -7,7 +7,7 @@
 //! - Events were overwritten or never finished: `OVERFLOW`, and `RESUME` before the next event.
 //! - Events of the kernel, in the order of time ([`MergedEvents`]).
 //! - The stream had stopped because it was full: `STOP` (automatic) after its last event. It is
-//!   empty then, goes on, and `START` follows.
+//!   empty then, starts again, and `START` follows.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -325,7 +325,7 @@ impl Reader {
         self.added.push_back(Added { event, time, data });
     }
 
-    /// All events of a stream that stopped because it was full are read: it goes on.
+    /// All events of a stream that stopped because it was full are read: it starts again.
     fn restart(&mut self, slot: Slot<'_>) {
         let stopped = self.decoder.time_of_untrusted(slot.stop_stamp_untrusted());
         self.add(EventId::STOP, stopped, 1_i32.to_ne_bytes().to_vec());

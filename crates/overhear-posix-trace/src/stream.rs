@@ -43,7 +43,7 @@ pub struct StreamStatus {
     pub log_overrun: bool,
 }
 
-/// How the filter changes: `posix_trace_set_filter`.
+/// A change of the filter: `posix_trace_set_filter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilterChange {
     /// The set is the new filter.
@@ -624,7 +624,7 @@ impl Stream {
 
     /// Waits a little for a writer that has not finished.
     fn pause(&self, wait: Wait) -> Result<(), TraceError> {
-        const PAUSE: Duration = Duration::from_micros(200);
+        const LATE_WRITER_INTERVAL: Duration = Duration::from_micros(200);
         if let Wait::Until(seconds, nanoseconds) = wait {
             let time = time(seconds, nanoseconds)?;
             let now = realtime_now_ns();
@@ -638,7 +638,7 @@ impl Stream {
         let nothing = AtomicU64::new(0);
         let span = Timespec {
             tv_sec: 0,
-            tv_nsec: PAUSE.subsec_nanos().into(),
+            tv_nsec: LATE_WRITER_INTERVAL.subsec_nanos().into(),
         };
         match futex::wait(&nothing, 0, Until::Span(span)) {
             Woken::Interrupted => Err(interrupted()),

@@ -24,9 +24,9 @@ use crate::quota::{Amounts, Resource};
 use crate::task;
 use crate::trace_area::{AreaFiles, AreaId, AreaRecord, FileIdentity, AREA_SENSOR};
 
-/// Areas whose pages are counted at a tick, at most.
+/// Maximum number of areas whose pages are counted at a tick.
 const MAX_MEASURED: usize = 256;
-/// Members in a record, at most.
+/// Maximum number of members in a record.
 const MAX_LISTED_MEMBERS: usize = 256;
 /// The charge of an area, without its pages.
 const AREA: Amounts = Amounts::of(Resource::Descriptors, 2)

@@ -18,8 +18,8 @@ use crate::TraceError;
 const AREA_BYTE: i64 = 0;
 const FIRST_CONTROLLER_BYTE: i64 = 64;
 /// Longest wait for another process, which holds the lock for microseconds unless it is stopped.
-const LONGEST_WAIT: Duration = Duration::from_secs(2);
-const RETRY: Duration = Duration::from_micros(200);
+const MAX_LOCK_WAIT: Duration = Duration::from_secs(2);
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_micros(200);
 
 /// The right to change the slots, the members and the names of an area.
 ///
@@ -53,14 +53,14 @@ impl Area {
         if let Some(file) = &*private {
             let begin = Instant::now();
             while !lock_byte(file, AREA_BYTE, libc::F_WRLCK as i16) {
-                if begin.elapsed() > LONGEST_WAIT {
+                if begin.elapsed() > MAX_LOCK_WAIT {
                     return Err(TraceError::new(
                         libc::EAGAIN,
                         "another process has held the lock of the trace area for two seconds; \
                          continue it if it is stopped",
                     ));
                 }
-                std::thread::sleep(RETRY);
+                std::thread::sleep(LOCK_RETRY_INTERVAL);
             }
         }
         Ok(AreaLock { private })

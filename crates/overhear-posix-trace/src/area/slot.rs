@@ -36,8 +36,8 @@ const ENDED: usize = 42;
 const ENDED_WRITTEN: usize = 43;
 const ENDED_NS: usize = 44;
 
-/// How long the ring of a stream that has ended is kept for observers, at least. The memory is
-/// given back when the area's next stream begins or ends.
+/// Minimum time for which the ring of a stream that has ended is kept for observers. The memory is
+/// freed when the area's next stream begins or ends.
 const KEEP_RING: Nanos = Nanos::from_ms(2_000);
 
 const _: () = assert!(NAME + NAME_MAX / 8 <= STOPPED);
@@ -81,7 +81,7 @@ impl SlotConfig {
         Self(raw)
     }
 
-    /// Most bytes of data of a user event.
+    /// Maximum bytes of data of a user event.
     #[inline(always)]
     pub(crate) const fn max_data_size(self) -> usize {
         self.0 as u32 as usize
@@ -93,7 +93,7 @@ impl SlotConfig {
         1 << (self.0 >> 32 & 31)
     }
 
-    /// What happens when it is full; `None` if there is no stream.
+    /// The stream-full-policy; `None` if there is no stream.
     #[inline(always)]
     pub(crate) const fn policy(self) -> Option<StreamFullPolicy> {
         match self.0 >> 37 & 7 {
@@ -244,7 +244,7 @@ impl<'a> Slot<'a> {
                 .is_some_and(|(ended, _)| ended == config)
     }
 
-    /// The ring of the stream that has ended here is given back.
+    /// Marks that the ring of the stream that has ended here is freed.
     pub(super) fn forget_ended(self) {
         self.words[ENDED].store(0, Ordering::Release);
     }

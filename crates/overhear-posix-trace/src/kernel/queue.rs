@@ -18,7 +18,7 @@ pub(crate) const HOLD_BACK: Nanos = Nanos::from_ms(2);
 
 /// Bytes after the payload of a kernel sensor in the data of an event: the number of the CPU.
 pub const CPU_BYTES: usize = 4;
-/// Most bytes of data of an event of the kernel.
+/// Maximum bytes of data of an event of the kernel.
 const DATA_BYTES: usize = overhear_ffi::KERNEL_PAYLOAD_WORDS * 8 + CPU_BYTES;
 
 /// A stream of the kernel monitor.

@@ -26,7 +26,7 @@
 //!
 //! # Design constraints
 //!
-//! - What was flushed stays readable: nothing of it is overwritten, except the oldest segment.
+//! - Flushed events stay readable: they are not overwritten, except those of the oldest segment.
 //! - An error loses nothing that fits into 8 MiB of memory: the next call continues at the byte
 //!   where the last one failed.
 //! - A write never delivers `SIGPIPE` or `SIGXFSZ` to the program: the error number is enough.

@@ -24,7 +24,7 @@ use crate::EventId;
 
 /// Bytes of a file in which a log must begin. The bytes before it are left out.
 const MAX_BYTES_BEFORE_LOG: u64 = 4 << 20;
-/// Most segments that are searched for: a log has about ten.
+/// Maximum number of segments that are searched for: a log has about ten.
 const MAX_SEGMENTS: u64 = 1 << 10;
 /// Bytes of a segment in which its first whole frame is searched for.
 const SEGMENT_SEARCH_BYTES: u64 = 1 << 20;

@@ -20,7 +20,7 @@ use crate::{EventId, LogFullPolicy, TraceEvent, Truncation, EVENT_NAME_MAX};
 
 /// A packet is written when it has this many bytes of records.
 const PACKET_BYTES: usize = 64 << 10;
-/// Most bytes in memory that could not be written yet. Further events are lost.
+/// Maximum bytes in memory that could not be written yet. Further events are lost.
 const MAX_BACKLOG_BYTES: usize = 8 << 20;
 /// Maximum bytes of data of a user event.
 const MAX_DATA_BYTES: usize = 1 << 20;
@@ -37,7 +37,7 @@ const ROOT_BYTES: u64 = 4096;
 const SEGMENTS: u64 = 8;
 /// Bytes of the begin of a segment, with the names of all event types.
 const SEGMENT_HEAD_BYTES: u64 = 40 << 10;
-/// Most bytes of events of a LOOP log, so that no position in the file overflows.
+/// Maximum bytes of events of a LOOP log, so that no position in the file overflows.
 const MAX_RING_BYTES: u64 = 1 << 60;
 /// Bytes at the end of a segment: the status and the end of the log.
 const SEGMENT_TAIL_BYTES: u64 = 1024;
@@ -50,7 +50,7 @@ const fn event_bytes(data_bytes: usize) -> u64 {
     (SIZED_RECORD_BYTES + EVENT_HEAD_BYTES + data_bytes) as u64
 }
 
-/// Most bytes of data of an event in a log with these attributes.
+/// Maximum bytes of data of an event in a log with these attributes.
 fn max_data_bytes(header: &LogHeader) -> usize {
     header.attributes.max_data_size.max(SYSTEM_DATA_BYTES)
 }
@@ -61,8 +61,8 @@ struct Ring {
     segments: Segments,
     /// Bytes of events at which a segment is complete.
     segment_events: u64,
-    /// Most bytes of events in complete segments when another one begins. With that one, they are
-    /// at most log-max-size.
+    /// Maximum bytes of events in complete segments when another one begins. With that one, they
+    /// are at most log-max-size.
     max_complete: u64,
     /// Bytes at the end of a segment that are kept free: for an event, a gap, and the log's end.
     reserve: u64,

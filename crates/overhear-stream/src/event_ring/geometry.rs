@@ -111,7 +111,7 @@ impl RingGeometry {
         1 << self.slot_bits
     }
 
-    /// Most bytes of data of one event.
+    /// Maximum bytes of data of one event.
     #[must_use]
     pub const fn data_bytes(&self) -> u32 {
         self.data_bytes
@@ -164,7 +164,7 @@ impl RingGeometry {
         Lap((position & POSITION_MASK) >> self.slot_bits)
     }
 
-    /// How far one lap lies before another, as [`ahead`].
+    /// Distance from one lap to another, as [`ahead`].
     #[inline(always)]
     pub(super) const fn laps_ahead(&self, lap: Lap, from: Lap) -> i64 {
         ahead(lap.0 << self.slot_bits, from.0 << self.slot_bits) >> self.slot_bits

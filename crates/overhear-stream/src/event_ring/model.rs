@@ -110,7 +110,7 @@ impl Reads for RingObserver<OwnedWords> {
     }
 }
 
-/// What a reader has seen: order and wholeness are checked as it goes.
+/// The events that a reader has seen: order and wholeness are checked at each.
 #[derive(Default)]
 pub(super) struct Seen {
     next: u64,

@@ -12,10 +12,10 @@ use crate::layout::unpair;
 use crate::sync::{fence, AtomicU64, Ordering};
 use crate::words::Words;
 
-/// How often one call looks at the same position again because writers were at work meanwhile.
-const LOOKS: u64 = 4;
+/// Maximum number of times that one call reads a position again because a writer changed it.
+const MAX_READS_PER_POSITION: u64 = 4;
 
-/// Why events were lost.
+/// The cause of a loss.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LossCause {
     /// Newer events took their slots before they were read.
@@ -203,7 +203,7 @@ impl Cursor {
 
     #[cold]
     fn next_slowly<'c, W: Words>(&mut self, view: &View<W>, copy: &'c mut [u8]) -> Next<'c> {
-        for _ in 0..LOOKS {
+        for _ in 0..MAX_READS_PER_POSITION {
             match self.seek(view) {
                 Sought::Published(turn) => {
                     let Some(copied) = view.copy(self.position, turn, copy) else {
@@ -258,7 +258,7 @@ impl Cursor {
     /// Steps 11 and 12: looks for the first position from the cursor on that is not void.
     fn seek<W: Words>(&mut self, view: &View<W>) -> Sought {
         let geometry = &view.geometry;
-        for _ in 0..geometry.capacity() + LOOKS {
+        for _ in 0..geometry.capacity() + MAX_READS_PER_POSITION {
             let head = view.head();
             let unread = ahead(head.position(), self.position);
             if unread < 0 {

@@ -357,7 +357,7 @@ fn ring_whose_slots_are_all_held_refuses() {
             WhenFull::Refuse => RingFull::Unread,
         };
         assert_eq!(write(&ring, 9, when_full), Err(refused));
-        // What is lost is lost; the ring goes on with what is left.
+        // Pending events are discarded; the ring continues with the slots that are free.
         let voided = if when_full == WhenFull::Overwrite {
             2
         } else {
@@ -532,7 +532,7 @@ fn mapped(geometry: RingGeometry) -> (impl Words + Sync, impl Words + Send) {
     }
 }
 
-/// What a reader counted.
+/// Counts of a reader.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     delivered: u64,
@@ -688,7 +688,7 @@ fn events_of_dead_and_late_writers_are_counted_once() {
     }
 }
 
-/// What a position is, in the reference.
+/// The state of a position in the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Void,

@@ -12,8 +12,8 @@ use crate::sync::{fence, spin_loop, AtomicU64, Ordering};
 use crate::words::{store_bytes, Words};
 
 /// Turns of the first wait after a lost race, and the most of a later one: about a microsecond.
-const LEAST_TURNS: u32 = if cfg!(loom) { 1 } else { 8 };
-const MOST_TURNS: u32 = if cfg!(loom) { 1 } else { 64 };
+const MIN_SPIN_TURNS: u32 = if cfg!(loom) { 1 } else { 8 };
+const MAX_SPIN_TURNS: u32 = if cfg!(loom) { 1 } else { 64 };
 
 /// The action of a write if the oldest event has not been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +111,7 @@ impl<W: Words> EventRing<W> {
         when_full: WhenFull,
         mut stamp: impl FnMut() -> Ticks,
     ) -> Result<Claimed, RingFull> {
-        let (mut turns, mut voided) = (LEAST_TURNS, 0);
+        let (mut turns, mut voided) = (MIN_SPIN_TURNS, 0);
         loop {
             // Step 1. SYNC(position): pairs with the CAS below.
             let head = Head(load(&self.words, HEAD_WORD, Ordering::Acquire));
@@ -294,5 +294,5 @@ fn wait(turns: &mut u32) {
     for _ in 0..*turns {
         spin_loop();
     }
-    *turns = (*turns * 2).min(MOST_TURNS);
+    *turns = (*turns * 2).min(MAX_SPIN_TURNS);
 }

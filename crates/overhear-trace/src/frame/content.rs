@@ -20,9 +20,9 @@ pub(super) const END: u8 = 7;
 const ORDER: u32 = 0x0102_0304;
 /// Bytes of a header before the text.
 const HEADER_BYTES: usize = 16;
-/// Most bytes of the text of a header, and of the name of a document.
+/// Maximum bytes of the text of a header, and of the name of a document.
 pub(super) const MAX_NAME_BYTES: usize = 255;
-/// Most bytes of a descriptor in JSON.
+/// Maximum bytes of a descriptor in JSON.
 const MAX_DESCRIPTOR_BYTES: usize = 1 << 20;
 
 /// The first frame of a channel, and of each part that can be read alone.

@@ -233,7 +233,7 @@ impl<'a> PacketFrame<'a> {
         self.records
     }
 
-    /// How the records are laid out, to read such a copy.
+    /// The layout of the records, to read such a copy.
     #[must_use]
     pub const fn form(&self) -> RecordForm {
         RecordForm {
@@ -242,7 +242,7 @@ impl<'a> PacketFrame<'a> {
     }
 }
 
-/// How the records of a packet are laid out.
+/// The layout of the records of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordForm {
     record_bytes: u32,
