@@ -102,11 +102,14 @@ typedef struct oh_trace_attr {
 /* An event without its data. */
 struct posix_trace_event_info {
     trace_event_id_t posix_event_id;
-    /* The process that recorded the event, or that an event of the kernel is about. */
+    /* The process that recorded the event, or that an event of the kernel is about; the traced
+       process for system events of the standard. */
     pid_t posix_pid;
     /* Return address of the call of posix_trace_event; NULL for system events. */
     void *posix_prog_address;
-    pthread_t posix_thread_id;       /* the thread that recorded it; 0 for events of the kernel */
+    /* The thread of this process that recorded the event; 0 for events of the kernel, and for system
+       events of a controller in another process. */
+    pthread_t posix_thread_id;
     struct timespec posix_timestamp; /* CLOCK_REALTIME */
     /* POSIX_TRACE_NOT_TRUNCATED, POSIX_TRACE_TRUNCATED_RECORD or POSIX_TRACE_TRUNCATED_READ. */
     int posix_truncation_status;
